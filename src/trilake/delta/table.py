@@ -287,7 +287,7 @@ class ArrowDeltaTable(DeltaVersion):
         from trilake.delta.commands.maintenance.vacuum import vacuum
 
         how: dict[str, Any] = {"retention_hours": retention_hours, "enforce_retention": enforce_retention}
-        return vacuum(self.log, dry_run=dry_run, lite=lite, keep_versions=keep_versions, known=self.snapshot, **how)
+        return vacuum(self.log, dry_run=dry_run, lite=lite, keep_versions=keep_versions, cached=self.snapshot, **how)
 
     def restore(
         self,
@@ -316,7 +316,7 @@ class ArrowDeltaTable(DeltaVersion):
         from trilake.delta.commands.maintenance.restore import restore
 
         at = None if timestamp is None else timestamp_ms(timestamp)
-        return restore(self.log, version=version, timestamp_ms=at, ignore_missing=ignore_missing, known=self.snapshot)
+        return restore(self.log, version=version, timestamp_ms=at, ignore_missing=ignore_missing, cached=self.snapshot)
 
     def clone(
         self,

@@ -135,7 +135,7 @@ def _optimized(table: Table, done: OptimizeResult) -> dict[str, Any]:
 def _vacuum(table: ArrowDeltaTable, options: VacuumOptions, **how: Any) -> Unneeded:
     done: VacuumResult = vacuum(
         table.log,
-        known=table.snapshot,
+        cached=table.snapshot,
         retention_hours=options.retention_hours,
         lite=options.lite,
         enforce_retention=options.enforce_retention,

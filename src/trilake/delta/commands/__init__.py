@@ -1,1 +1,1 @@
-"""Commands on tables, a folder a kind."""
+"""Commands on tables, one folder per kind."""

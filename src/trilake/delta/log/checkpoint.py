@@ -72,9 +72,12 @@ def checkpoint_pieces(
 ) -> Iterator[pa.Table]:
     """Yield the file actions of one kind (``add`` or ``remove``) in the segment's checkpoint, piece by piece.
 
-    Parameters ---------- store, segment: where the checkpoint is. kind: which file actions. rare: the checkpoint's
-    other actions are appended to it. selection: which ``add`` actions to read; others may be skipped, unread where
-    possible.
+    Parameters
+    ----------
+    store, segment: where the checkpoint is.
+    kind: which file actions.
+    rare: the checkpoint's other actions are appended to it.
+    selection: which ``add`` actions to read; others may be skipped, unread where possible.
 
     Raises ``CorruptLogError``; a lost line shows only after the last piece.
     """

@@ -102,8 +102,12 @@ def _has_bounds(leaf: PrimitiveType) -> bool:
 class StatsParser:
     """Converts JSON statistics to the struct ``stats_parsed`` of one table.
 
-    Parameters ---------- schema: the table's schema. partition: display names of its partition columns, which have
-    no statistics. configuration: the table's properties. query: evaluates SQL.
+    Parameters
+    ----------
+    schema: the table's schema.
+    partition: display names of its partition columns, which have no statistics.
+    configuration: the table's properties.
+    query: evaluates SQL.
 
     >>> schema = StructType((StructField("a", PrimitiveType("long")),))
     >>> stats = pa.chunked_array([['{"numRecords":2,"minValues":{"a":1},"maxValues":{"a":3},"nullCount":{"a":0}}']])

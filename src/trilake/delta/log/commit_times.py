@@ -21,9 +21,12 @@ from trilake.storage.base import ObjectMeta
 class CommitTimes(Sequence[int]):
     """The time of each commit in ms since the epoch, never decreasing; in-commit timestamps are read lazily.
 
-    Parameters ---------- commits: versions and their files, ascending. metadata: the newest; says from which
-    version on commits carry their times. info: reads the ``commitInfo`` of a version. every: reads all times, for a
-    log in which a commit lacks its own.
+    Parameters
+    ----------
+    commits: versions and their files, ascending.
+    metadata: the newest; says from which version on commits carry their times.
+    info: reads the ``commitInfo`` of a version.
+    every: reads all times, for a log in which a commit lacks its own.
     """
 
     def __init__(

@@ -91,9 +91,12 @@ def cleanup_log(
 ) -> CleanupResult:
     """Delete the log files that no version within the retention needs.
 
-    Parameters ---------- log: the table's log. runtime: the clock, and ids for a checkpoint that may have to be
-    made. dry_run: list what would be deleted, and change nothing. retention_ms: how long history is kept; by
-    default the table's ``delta.logRetentionDuration`` (30 days).
+    Parameters
+    ----------
+    log: the table's log.
+    runtime: the clock, and ids for a checkpoint that may have to be made.
+    dry_run: list what would be deleted, and change nothing.
+    retention_ms: how long history is kept; by default the table's ``delta.logRetentionDuration`` (30 days).
 
     Ignores ``delta.enableExpiredLogCleanup``, which concerns automatic cleanup.  Raises
     ``UnsupportedProtocolError`` for an unknown table feature, ``InvalidArgumentError`` for an invalid retention,

@@ -322,8 +322,11 @@ def settled(listed: Callable[[], T], versions: Callable[[T], Collection[int]], f
     A listing of a folder is not atomic: of two commits written meanwhile it may show only the later one.  The
     earlier one existed by then, so the next listing shows it unless it was deleted.
 
-    Parameters ---------- listed: lists the log. versions: the commits of a listing. first: the first version that a
-    non-empty listing must contain.
+    Parameters
+    ----------
+    listed: lists the log.
+    versions: the commits of a listing.
+    first: the first version that a non-empty listing must contain.
     """
     missing: int | None = None
     while True:

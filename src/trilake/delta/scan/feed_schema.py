@@ -19,8 +19,11 @@ from trilake.delta.protocol.schema import (
 def feed_metadata(newest: Metadata, last: Metadata, written: Iterable[Metadata]) -> Metadata:
     """The metadata to read a change feed with.
 
-    Parameters ---------- newest: that of the table. last: that of the last version of the range. written: those of
-    the versions of the range.
+    Parameters
+    ----------
+    newest: that of the table.
+    last: that of the last version of the range.
+    written: those of the versions of the range.
     """
     states = (*written, last)
     if any(m.column_mapping_mode != "none" for m in (newest, *states)):

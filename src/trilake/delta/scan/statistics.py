@@ -168,8 +168,11 @@ def _nan_tag(tags: pa.ChunkedArray) -> pa.ChunkedArray:
 def column_stats(stated: pa.Table, leaf: StructField, counts_nan: pa.ChunkedArray | None = None) -> ColumnStats:
     """The reliable statistics of a column.
 
-    Parameters ---------- stated: ``nulls`` and, for types with bounds, ``low`` and ``high`` in the type of
-    :func:`bound_type`. leaf: the column. counts_nan: see :func:`max_counts_nan`.
+    Parameters
+    ----------
+    stated: ``nulls`` and, for types with bounds, ``low`` and ``high`` in the type of :func:`bound_type`.
+    leaf: the column.
+    counts_nan: see :func:`max_counts_nan`.
     """
     assert isinstance(leaf.type, PrimitiveType)
     if bound_type(leaf) is None:

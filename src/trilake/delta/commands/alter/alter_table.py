@@ -1,4 +1,4 @@
-"""``Alter``: changes of a table's columns, properties, constraints and protocol, each one commit."""
+"""``Alter``: changes to a table's columns, properties, constraints and protocol, each one commit."""
 
 from __future__ import annotations
 
@@ -36,16 +36,15 @@ class Alter(FeatureDrops):
     ----------
     log: the table's log.
     runtime: clock, ids and waiting.
-    run: who writes files again that use a feature which is dropped.
-    find_violation: evaluates conditions that the embedded engine cannot, as Spark does; without it such conditions are
-        refused.
-    zoned: whether that is a session of another zone than UTC: then it evaluates all that may depend on the zone.
-    judge_default: refuses defaults of columns that only Spark knows, and that are none.
-    commits_always: whether a change that changes nothing is a version all the same, as in delta-spark's SQL.
+    run: runs the rewriting of files that use a dropped feature.
+    find_violation: evaluates conditions that DuckDB cannot, as Spark does; without it such conditions are refused.
+    zoned: whether that session's time zone is not UTC: then it evaluates all that may depend on it.
+    judge_default: refuses invalid column defaults that only Spark can parse.
+    commits_always: whether a change without effect is committed too, as in delta-spark's SQL.
     defaults_by_feature: whether a default needs the table feature ``allowColumnDefaults`` first.
 
-    Raises, apart from what each method says: ``TableNotFoundError``, ``UnsupportedProtocolError`` for a table that may
-    not be written, ``ConflictError`` where other writers won again and again, ``UnknownOutcomeError``.
+    All methods raise ``TableNotFoundError``, ``UnsupportedProtocolError`` for a table that trilake cannot write,
+    ``ConflictError`` after losing to other writers many times, and ``UnknownOutcomeError``.
 
     >>> import trilake
     >>> trilake.write({"n": [1, 2]}, "memory://doc-alter").version
@@ -62,14 +61,14 @@ class Alter(FeatureDrops):
     # --- columns -----------------------------------------------------------------------------------------------------
 
     def add_columns(self, columns: ColumnsLike, *, first: bool = False, after: str | None = None) -> int:
-        """Add columns; rows that are there read as null in them.
+        """Add columns; existing rows are null in them.
 
         Parameters
         ----------
         columns: a schema, fields, or types by path: ``{"note": "string", "address.zip": "varchar(10)"}``.
-        first, after: where the columns go among their neighbours, in the order given; at the end by default.
+        first, after: the position of the columns, which keep their order; at the end by default.
 
-        Raises ``InvalidArgumentError`` for names that are taken and columns that old rows have no value for.
+        Raises ``InvalidArgumentError`` for existing names and for NOT NULL columns.
 
         >>> import trilake
         >>> _ = trilake.write({"n": [1]}, "memory://doc-add-columns")
@@ -86,7 +85,7 @@ class Alter(FeatureDrops):
         return self._run(lambda h: alter.add_columns(h.protocol, h.metadata, placed, new_id=self.runtime.new_id))
 
     def add(self, *columns: NewColumn) -> int:
-        """Add ``columns``, each at a place of its own.  Raises as :meth:`add_columns`.
+        """Add ``columns``, each at its own position.  Raises ``InvalidArgumentError`` like :meth:`add_columns`.
 
         >>> import trilake
         >>> from trilake.delta.metadata.schema_changes import NewColumn
@@ -100,8 +99,8 @@ class Alter(FeatureDrops):
     def rename_column(self, path: PathLike, new_name: str) -> int:
         """Rename the column ``path``, nested or not, to ``new_name``; no file is rewritten.
 
-        Raises ``InvalidArgumentError`` without column mapping, for a name that is taken, and where a constraint or
-        generated column mentions the column.
+        Raises ``InvalidArgumentError`` without column mapping, for an existing name, and where a constraint or
+        generated column uses the column.
 
         >>> import trilake
         >>> _ = trilake.write({"n": [1]}, "memory://doc-rename", properties={"delta.columnMapping.mode": "name"})
@@ -113,7 +112,8 @@ class Alter(FeatureDrops):
         return self._run(lambda h: alter.rename_column(h.protocol, h.metadata, path, new_name))
 
     def drop_columns(self, *paths: PathLike) -> int:
-        """Drop the columns at ``paths``, nested or not; no file is rewritten.  Raises as :meth:`rename_column`.
+        """Drop the columns at ``paths``, nested or not; no file is rewritten.  Raises ``InvalidArgumentError``
+        like :meth:`rename_column`.
 
         >>> import trilake
         >>> mapped = {"delta.columnMapping.mode": "name"}
@@ -126,10 +126,10 @@ class Alter(FeatureDrops):
         return self._run(lambda h: alter.drop_columns(h.protocol, h.metadata, paths, clustering=clustering_columns(h)))
 
     def replace_columns(self, columns: ColumnsLike) -> int:
-        """Give the table a list of columns: those that are there stay, others are new, the rest is dropped.
+        """Replace the list of columns: existing ones stay, new ones are added, the others are dropped.
 
-        The same holds for fields of structs.  ``columns`` are those of :meth:`add_columns`.  Raises as
-        :meth:`add_columns`, :meth:`drop_columns` and :meth:`change_type`.
+        The same holds for fields of structs.  ``columns`` are those of :meth:`add_columns`.  Raises
+        ``InvalidArgumentError`` where a column cannot be added, dropped or changed.
 
         >>> import trilake
         >>> _ = trilake.write({"n": [1]}, "memory://doc-replace-columns")
@@ -154,10 +154,10 @@ class Alter(FeatureDrops):
         return self._run(change)
 
     def move_column(self, path: PathLike, *, first: bool = False, after: str | None = None) -> int:
-        """Put the column ``path`` ``first``, or ``after`` one of its neighbours.
+        """Move the column ``path`` to the ``first`` position, or ``after`` one of its neighbours.
 
-        Raises ``InvalidArgumentError`` where neither is said or both are, ``SchemaMismatchError`` for a column that is
-        not there.
+        Raises ``InvalidArgumentError`` unless exactly one of the two is given, ``SchemaMismatchError`` for an unknown
+        column.
 
         >>> import trilake
         >>> _ = trilake.write({"n": [1], "note": ["x"]}, "memory://doc-move-column")
@@ -170,9 +170,9 @@ class Alter(FeatureDrops):
         return self._run(lambda h: alter.move_column(h.protocol, h.metadata, path, position))
 
     def change_columns(self, *changes: ColumnChange) -> int:
-        """Change several things of columns in one commit: all of the ``changes``, or none.
+        """Apply several column ``changes`` in one commit: all of them, or none.
 
-        Raises what the methods for one thing raise.
+        Raises what the methods for single changes raise.
 
         >>> import trilake
         >>> from trilake.delta.metadata.column_changes import ColumnChange
@@ -196,8 +196,7 @@ class Alter(FeatureDrops):
         path: the column, such as ``"n"`` or ``"a.element"``.
         type: the new type, such as ``"bigint"``.
 
-        Raises ``InvalidArgumentError`` where the one type cannot become the other, or without
-        ``delta.enableTypeWidening``.
+        Raises ``InvalidArgumentError`` for a type that cannot be widened so, or without ``delta.enableTypeWidening``.
 
         >>> import trilake
         >>> trilake.create("memory://doc-change-type", {"n": "int"}, properties={"delta.enableTypeWidening": "true"})
@@ -210,7 +209,7 @@ class Alter(FeatureDrops):
     def set_nullable(self, path: PathLike) -> int:
         """Allow nulls in the column ``path`` (``DROP NOT NULL``).
 
-        Raises ``SchemaMismatchError`` for a column that is not there.
+        Raises ``SchemaMismatchError`` for an unknown column.
 
         >>> import trilake
         >>> _ = trilake.write({"n": [1]}, "memory://doc-nullable")
@@ -231,14 +230,14 @@ class Alter(FeatureDrops):
         return self._run(lambda h: alter.set_not_null(h.protocol, h.metadata, path))
 
     def comment(self, comment: str | None, path: PathLike | None = None) -> int:
-        """Describe a column, or the table where no column is named; ``None`` removes the text.
+        """Set the comment of a column, or of the table; ``None`` removes it.
 
         Parameters
         ----------
-        comment: the text, for people.
-        path: the column.
+        comment: the comment.
+        path: the column; the table by default.
 
-        Raises ``SchemaMismatchError`` for a column that is not there.
+        Raises ``SchemaMismatchError`` for an unknown column.
 
         >>> import trilake
         >>> _ = trilake.write({"n": [1]}, "memory://doc-comment")
@@ -252,7 +251,7 @@ class Alter(FeatureDrops):
         return self._run(lambda h: alter.comment_column(h.protocol, h.metadata, path, comment))
 
     def set_default(self, column: PathLike, expression: str) -> int:
-        """Give a column a default, which rows to come take where they leave the column out.
+        """Set the default of a column, for new rows that leave it out.
 
         Parameters
         ----------
@@ -275,7 +274,7 @@ class Alter(FeatureDrops):
         )
 
     def drop_default(self, column: PathLike) -> int:
-        """Take the default of ``column`` away.  Raises ``SchemaMismatchError`` for a column that is not there.
+        """Remove the default of ``column``.  Raises ``SchemaMismatchError`` for an unknown column.
 
         >>> import trilake
         >>> _ = trilake.create("memory://doc-drop-default", {"n": "int"}, defaults={"n": "0"})
@@ -285,7 +284,7 @@ class Alter(FeatureDrops):
         return self._run(lambda h: alter.drop_default(h.protocol, h.metadata, column))
 
     def sync_identity(self, column: PathLike) -> int:
-        """Let the identity column ``column`` go on behind the furthest value that rows hold (``SYNC IDENTITY``).
+        """Continue the identity column ``column`` after the furthest value in existing rows (``SYNC IDENTITY``).
 
         Raises ``InvalidArgumentError`` for a column that is not an identity column.
 
@@ -301,12 +300,12 @@ class Alter(FeatureDrops):
 
         def attempt() -> int:
             snapshot = self._snapshot()
-            # Its mark may be a value that someone gave, which is none of its own: that is looked at as any other.
-            known = replace(identity_column(snapshot.schema, column), mark=None)
-            scan = plan_scan(snapshot, [known.name])
+            # Its mark may be an explicitly inserted value, which need not be one of the sequence.
+            unmarked = replace(identity_column(snapshot.schema, column), mark=None)
+            scan = plan_scan(snapshot, [unmarked.name])
             reached = None
             for batch in read_tasks(self.log.store, scan.tasks(), scan.plan):
-                reached = known.further(reached, known.reach(batch.column(0)))
+                reached = unmarked.further(reached, unmarked.reach(batch.column(0)))
             change = sync_identity(snapshot.protocol, snapshot.metadata, column, reached)
             if not change.changes(snapshot.protocol, snapshot.metadata):
                 return snapshot.version
@@ -315,9 +314,9 @@ class Alter(FeatureDrops):
         return self._again(attempt)
 
     def cluster_by(self, *columns: PathLike) -> int:
-        """Set the ``columns`` by which an optimization keeps rows near each other; none ends clustering.
+        """Set the clustering ``columns``; none ends clustering.
 
-        Raises ``InvalidArgumentError`` for a partitioned table, and for columns that cannot cluster rows.
+        Raises ``InvalidArgumentError`` for a partitioned table, and for columns that cannot be clustering columns.
 
         >>> import trilake
         >>> _ = trilake.write({"n": [1, 2]}, "memory://doc-cluster-by")
@@ -333,13 +332,12 @@ class Alter(FeatureDrops):
     # --- properties and constraints ----------------------------------------------------------------------------------
 
     def set_properties(self, properties: Mapping[str, object]) -> int:
-        """Set table ``properties``, with the table features that they need.
+        """Set table ``properties``, and enable the table features that they need.
 
-        Turning on ``delta.enableRowTracking`` gives row ids to the files that are there first, which takes up to two
-        commits more; ``delta.columnMapping.mode=none`` writes files again that know columns by other names.
+        ``delta.enableRowTracking`` first assigns row ids to existing files, in up to two more commits;
+        ``delta.columnMapping.mode=none`` rewrites files whose physical column names differ.
 
-        Raises ``UnknownOptionError`` for an unknown key of the ``delta.`` namespace, and ``InvalidArgumentError`` for a
-        value that cannot be.
+        Raises ``UnknownOptionError`` for an unknown ``delta.`` key, and ``InvalidArgumentError`` for an invalid value.
 
         >>> import trilake
         >>> _ = trilake.write({"n": [1]}, "memory://doc-set-properties")
@@ -360,10 +358,10 @@ class Alter(FeatureDrops):
                 if len(properties) == 1:
                     return version
                 head = self._head()
-            wanted, key = change(head).metadata.configuration, row_tracking.ENABLED
-            if set(compat_versions(wanted)) - set(compat_versions(head.metadata.configuration)):
+            configuration, key = change(head).metadata.configuration, row_tracking.ENABLED
+            if set(compat_versions(configuration)) - set(compat_versions(head.metadata.configuration)):
                 return self._iceberg(change)
-            if is_on(wanted, key) and not head.properties.is_on(key):
+            if is_on(configuration, key) and not head.properties.is_on(key):
                 return self._tracking(change)
             return self._once(change, head)
 
@@ -375,7 +373,7 @@ class Alter(FeatureDrops):
         Parameters
         ----------
         keys: their names.
-        if_exists: whether it is not an error that one is not set.
+        if_exists: ignore keys that are not set.
 
         Raises ``InvalidArgumentError`` for one that is not set.
 
@@ -394,8 +392,8 @@ class Alter(FeatureDrops):
             head = self._head()
             if MODE in parse_keys(keys) and head.metadata.column_mapping_mode != "none":
                 version = self._unmapped({})
-                left = [k for k in parse_keys(keys) if k != MODE]
-                return version if not left else self._once(lambda h: change(h, left))
+                other_keys = [k for k in parse_keys(keys) if k != MODE]
+                return version if not other_keys else self._once(lambda h: change(h, other_keys))
             return self._once(lambda h: change(h, keys), head)
 
         return self._again(attempt)
@@ -408,8 +406,8 @@ class Alter(FeatureDrops):
         name: what it is called.
         expression: a condition over the table's columns as SQL, which every row must satisfy.
 
-        Raises ``ConstraintViolatedError`` with the values of the first row that breaks it, ``InvalidArgumentError`` for
-        a name that is taken, ``ExpressionError`` for an expression that is not a condition over the table's columns.
+        Raises ``ConstraintViolatedError`` with the values of the first row that violates it, ``InvalidArgumentError``
+        for an existing name, ``ExpressionError`` for an expression that is not a condition over the table's columns.
 
         >>> import trilake
         >>> _ = trilake.write({"n": [1]}, "memory://doc-add-constraint")
@@ -420,9 +418,9 @@ class Alter(FeatureDrops):
         return self._run(lambda h: alter_properties.add_constraint(h.protocol, h.metadata, name, expression, now=now))
 
     def drop_constraint(self, name: str, *, if_exists: bool = False) -> int:
-        """Remove the CHECK constraint ``name``; with ``if_exists`` it need not be there.
+        """Remove the CHECK constraint ``name``; ``if_exists`` ignores an unknown name.
 
-        Raises ``InvalidArgumentError`` where it is not there.
+        Raises ``InvalidArgumentError`` for an unknown name.
 
         >>> import trilake
         >>> _ = trilake.write({"n": [1]}, "memory://doc-drop-constraint")
@@ -461,14 +459,14 @@ class Alter(FeatureDrops):
         return self._run(lambda h: alter_properties.raise_versions(h.protocol, h.metadata, reader, writer))
 
     def drop_feature(self, name: str, *, truncate_history: bool = False, protect_history: bool = False) -> int:
-        """Take a table feature away.
+        """Drop a table feature.
 
-        A feature that readers must know is turned off first, in a commit of its own, and goes once no version that can
-        still be read needs it; ``truncate_history`` removes what is older than a day from the log for that.
-        ``protect_history`` lets it go at once where only older versions need it: the table gets the feature
-        *checkpointProtection*, by which the checkpoint that new readers begin at stays as long as those versions do.
+        A reader feature is first disabled, in a commit of its own, and dropped once no version that can still be read
+        needs it; ``truncate_history`` removes history older than a day for that. ``protect_history`` drops it at once
+        where only older versions need it: the table gets the feature *checkpointProtection*, which keeps the checkpoint
+        that new readers start at as long as those versions.
 
-        ``name`` is the feature's.  Raises ``FeatureInUseError`` that says what is left to do.
+        ``name`` is the feature's.  Raises ``FeatureInUseError``, which says what to do next.
 
         >>> import trilake
         >>> _ = trilake.write({"n": [1]}, "memory://doc-drop-feature")

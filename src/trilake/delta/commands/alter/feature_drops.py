@@ -1,4 +1,4 @@
-"""``FeatureDrops``: how a table feature is turned off, and goes once nothing needs it."""
+"""``FeatureDrops``: disable a table feature, and drop it once nothing needs it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class FeatureDrops(MetadataCommits):
         if removal.in_past is not None:
             snapshot, changed = self._turned_off(snapshot, row, removal)
             if truncate_history or changed:
-                # Log cleanup can cut off the history only where a checkpoint is.
+                # Log cleanup can only cut off the history at a checkpoint.
                 write_checkpoint(self.log, snapshot, self.runtime)
             if truncate_history:
                 cleanup_log(self.log, self.runtime, retention_ms=DAY_MS)
@@ -41,14 +41,14 @@ class FeatureDrops(MetadataCommits):
         files = feature_removal.bare_files(snapshot, removal)
         version = self._commit(snapshot, change, files=files, whole=True)
         if older is not None:
-            # Readers without the feature begin here, and replay nothing before it.
+            # Readers without the feature start here, and replay nothing before it.
             write_checkpoint(self.log, self.log.opened(version), self.runtime)
         return version
 
     def _unmapped(self, properties: Mapping[str, str]) -> int:
-        """Let files know columns by their names again, and set the ``properties``; the table keeps the feature.
+        """Rewrite files with the columns' display names, and set ``properties``; the table keeps the feature.
 
-        Raises ``InvalidArgumentError`` where names need column mapping, or changes of older versions do.
+        Raises ``InvalidArgumentError`` where names, or changes in older versions, need column mapping.
         """
         snapshot = self._snapshot()
         row, removal = feature_removal.removable(snapshot.protocol, "columnMapping")
@@ -57,38 +57,37 @@ class FeatureDrops(MetadataCommits):
             after = feature_removal.with_properties(removal.metadata(row.turned_off(snapshot.metadata)), properties)
             change = MetadataChange(snapshot.protocol, after, "REMOVE COLUMN MAPPING", {})
             return self._commit(snapshot, change, whole=True)
-        done = feature_removal.rewrite_files(
+        outcome = feature_removal.rewrite_files(
             self.log, snapshot, row, runtime=self.runtime, run=self.run, properties=properties
         )
-        if done is None:
+        if outcome is None:
             raise InvalidArgumentError(
                 f"column mapping cannot be turned off: {trace.what}",
                 help=trace.help,
                 condition="DELTA_INVALID_COLUMN_NAMES_WHEN_REMOVING_COLUMN_MAPPING",
             )
-        return done
+        return outcome
 
     def _turned_off(self, snapshot: Snapshot, row: Feature, removal: FeatureRemoval) -> tuple[Snapshot, bool]:
-        """The table with a feature turned off, and no longer used where writing files again helps; whether that took a
-        commit."""
+        """The table with a feature disabled, and its files rewritten where that helps; whether that took a commit."""
         before = snapshot.version
         for rewritten in (False, True):
-            # Judged on the very version that the commit stands on: a rename in between is a conflict.
+            # Checked on the version that the commit is based on: a rename in between is a conflict.
             used = feature_removal.trace_in(self.log, snapshot, row) is not None
             off = _turn_off(snapshot, row, removal, used=used)
             if off.changes(snapshot.protocol, snapshot.metadata):
                 snapshot = self.log.snapshot(self._commit(snapshot, off, whole=not used))
             if not used or rewritten:
                 break
-            done = feature_removal.rewrite_files(self.log, snapshot, row, runtime=self.runtime, run=self.run)
-            snapshot = snapshot if done is None else self.log.snapshot(done)
+            outcome = feature_removal.rewrite_files(self.log, snapshot, row, runtime=self.runtime, run=self.run)
+            snapshot = snapshot if outcome is None else self.log.snapshot(outcome)
         changed = snapshot.version > before
         if (
             changed
             and removal.in_past is not None
             and removal.in_past(feature_removal.past_of(self.log.parse(self.log.commits(snapshot.version))))
         ):
-            # The newest commit is itself a trace, as it removed files with vectors: the history can end behind it only.
+            # The newest commit is itself a trace, as it removed files with vectors: the history can only end after it.
             same = MetadataChange(snapshot.protocol, snapshot.metadata, "Empty Commit", {})
             snapshot = self.log.snapshot(self._commit(snapshot, same))
         return snapshot, changed

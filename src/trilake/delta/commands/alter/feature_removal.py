@@ -1,14 +1,13 @@
-"""Dropping table features: what each must leave behind before a table can do without it.
+"""Dropping table features: what must be gone before a table can do without one.
 
-Protocol: *Table Features*.  A feature that only writers know goes as soon as nothing in the newest version uses it.
-One that readers know must be gone from the history too, as far as it can still be read: a reader without the feature
-would replay those commits, and go wrong.  The life of a removal::
+Protocol: *Table Features*.  A writer feature can be dropped as soon as nothing in the newest version uses it.  A reader
+feature must also be gone from the readable history, since a reader without it would replay those commits wrongly::
 
-    turn it off (properties) --> traces in the newest version? write those files again, or refuse and say what to do
+    disable it (properties) --> traces in the newest version? rewrite those files, or refuse and say what to do
       --> traces in older versions? refuse until they are cleaned up --> protocol without the feature
 
-The feature's row says how it is turned off, what its traces are, and which files must be written again
-(:class:`~trilake.delta.protocol.feature.FeatureRemoval`).
+Each feature's :class:`~trilake.delta.protocol.feature.FeatureRemoval` says how it is disabled, what its traces are, and
+which files must be rewritten.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ from trilake.errors import FeatureInUseError, InvalidArgumentError
 
 @dataclass(frozen=True)
 class SnapshotInspection:
-    """A snapshot and its log, as the rows of features ask about them."""
+    """A snapshot and its log, as features inspect them."""
 
     log: DeltaLog
     snapshot: Snapshot
@@ -72,7 +71,7 @@ class SnapshotInspection:
 
 
 def past_of(source: State | ActionBatch) -> Past:
-    """What a state or some commits say of older versions."""
+    """What a state or some commits say about older versions."""
     if isinstance(source, State):
         return Past(() if source.metadata is None else (source.metadata,), (source.adds, source.removes))
     metadatas = tuple(Metadata.from_json(m, version=v) for v, m in source.of("metaData"))
@@ -85,10 +84,10 @@ def trace_in(log: DeltaLog, snapshot: Snapshot, row: Feature) -> Trace | None:
 
 
 def removable(protocol: Protocol, name: str, *, truncate_history: bool = False) -> tuple[Feature, FeatureRemoval]:
-    """The feature's row, and how a table is rid of it.
+    """The feature, and how to remove it.
 
-    Raises ``InvalidArgumentError`` where the table does not have it or cannot lose it, or where the history is to be
-    truncated for a feature that readers need not know, and ``FeatureInUseError`` where another feature needs it.
+    Raises ``InvalidArgumentError`` where the table does not have it or cannot lose it, or where history is to be
+    truncated for a writer feature, and ``FeatureInUseError`` where another feature needs it.
     """
     row = feature(name, condition="DELTA_FEATURE_DROP_UNSUPPORTED_CLIENT_FEATURE")
     there = features_of(protocol)
@@ -126,11 +125,9 @@ def rewrite_files(
     run: Runner,
     properties: Mapping[str, str] | None = None,
 ) -> int | None:
-    """Write the files again that use a feature; the version of that, ``None`` where it cannot be done.
+    """Rewrite the files that use a feature; return the outcome, ``None`` where that is impossible.
 
-    ``properties`` are set with it, where the metadata changes.
-
-    Raises as :func:`trilake.delta.commands.optimize.optimize.optimize` does.
+    ``properties`` are set in the same commit.  Raises a ``ConflictError`` where other writers removed these files.
     """
     trace, removal = trace_in(log, snapshot, row), row.removal
     if removal is None or removal.rewritten is None or trace is None or not trace.rewrite:
@@ -154,12 +151,12 @@ def rewrite_files(
 
 
 def with_properties(metadata: Metadata, properties: Mapping[str, str]) -> Metadata:
-    """Metadata with some properties beside its own."""
+    """The metadata with these properties added."""
     return replace(metadata, configuration={**metadata.configuration, **properties})
 
 
 def in_use(name: str, trace: Trace | None) -> FeatureInUseError:
-    """The error for a feature that cannot go yet."""
+    """The error for a feature that cannot be dropped yet."""
     assert trace is not None
     return FeatureInUseError(
         f"the feature {name} cannot be dropped: {trace.what}",
@@ -170,7 +167,7 @@ def in_use(name: str, trace: Trace | None) -> FeatureInUseError:
 
 
 def oldest_version(log: DeltaLog) -> int:
-    """The oldest version that the log can still make up."""
+    """The oldest version that the log can reconstruct."""
     listing = log.listing()
     if 0 in listing.commits:
         return 0
@@ -178,9 +175,9 @@ def oldest_version(log: DeltaLog) -> int:
 
 
 def history_trace(log: DeltaLog, removal: FeatureRemoval, *, changed: bool = False) -> Trace | None:
-    """What of the log, older versions included, still uses a feature that readers must know.
+    """What in the log, older versions included, still uses a reader feature.
 
-    ``changed`` says that it was turned off just now.
+    ``changed`` says that it was disabled just now.
     """
     if removal.in_past is None:
         return None
@@ -200,7 +197,7 @@ def history_trace(log: DeltaLog, removal: FeatureRemoval, *, changed: bool = Fal
 def removed(
     protocol: Protocol, metadata: Metadata, row: Feature, removal: FeatureRemoval, *, truncate_history: bool
 ) -> MetadataChange:
-    """The change that takes a feature without traces from the protocol."""
+    """The change that removes an unused feature from the protocol."""
     return MetadataChange(
         without_feature(protocol, row.name),
         removal.metadata(row.turned_off(metadata)),
@@ -211,17 +208,17 @@ def removed(
 
 
 def protected(change: MetadataChange, version: int) -> MetadataChange:
-    """The change with the promise that the history before ``version`` goes as a whole or not at all."""
+    """The change that also protects the checkpoint and history before ``version``."""
     configuration = {**change.metadata.configuration, checkpoint_protection.KEY: str(version)}
     protocol = with_features(change.protocol, ["checkpointProtection"])
     return replace(change, protocol=protocol, metadata=replace(change.metadata, configuration=configuration))
 
 
 def bare_files(snapshot: Snapshot, removal: FeatureRemoval) -> list[dict[str, Any]]:
-    """``add`` actions that take the feature's fields from files that have them; no row changes."""
+    """``add`` actions that drop the feature's fields from files that have them; no row changes."""
     if not removal.fields:
         return []
-    having = pa.repeat(False, snapshot.adds.num_rows)  # booleans, of no file too
+    having = pa.repeat(False, snapshot.adds.num_rows)  # booleans, even without files
     for name in removal.fields:
         having = pc.or_(having, snapshot.adds[name].is_valid().combine_chunks())
     return [
@@ -231,13 +228,13 @@ def bare_files(snapshot: Snapshot, removal: FeatureRemoval) -> list[dict[str, An
 
 
 def without_row_ids(snapshot: Snapshot) -> list[dict[str, Any]]:
-    """``add`` actions for the files that have no row ids yet, for a commit that assigns some; no row changes."""
+    """``add`` actions for the files without row ids, for a commit that assigns them; no row changes."""
     lacking = pc.or_(snapshot.adds["baseRowId"].is_null(), snapshot.adds["defaultRowCommitVersion"].is_null())
     return [{"add": _action(add)} for add in snapshot.adds.filter(lacking).to_pylist()]
 
 
 def _action(add: Mapping[str, Any]) -> dict[str, Any]:
-    """A row of the snapshot's files as the JSON object of an action that changes no data."""
+    """The ``add`` action of a row of the snapshot's files, with ``dataChange: false``."""
     out = {k: v for k, v in add.items() if v is not None}
     for name in ("partitionValues", "tags"):
         if name in out:

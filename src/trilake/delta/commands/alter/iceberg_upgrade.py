@@ -1,7 +1,7 @@
-"""``REORG TABLE ... APPLY (UPGRADE UNIFORM ...)``: a table made fit for Iceberg readers, its files included.
+"""``REORG TABLE ... APPLY (UPGRADE UNIFORM ...)``: make a table and its files readable for Iceberg.
 
-Files that were not written for the version of the compatibility, and those with deletion vectors, are written again in
-the commit that turns it on.
+Files that do not fit the compatibility version, and those with deletion vectors, are rewritten in the commit that
+enables it.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from trilake.delta.protocol.table_features import deletion_vectors, row_tracking
 from trilake.delta.rules.iceberg_compat import check_compatible, unfit_files
 from trilake.errors import InvalidArgumentError
 
-#: What delta-spark's history calls it.
+#: The operation name in delta-spark's history.
 _OPERATION = "REORG TABLE UPGRADE UNIFORM"
 
 
 def upgrade_iceberg(
     log: DeltaLog, version: int, *, runtime: Runtime | None = None, run: Runner = run_here
 ) -> OptimizeResult:
-    """Turn a version of Iceberg compatibility on, and any other off, and write the files again that do not fit it.
+    """Enable one version of Iceberg compatibility, disable any other, and rewrite files that do not fit it.
 
-    Raises ``InvalidArgumentError`` for a version that does not exist and for a table that breaks a rule of it,
-    ``ConflictError`` where other writers changed the table in the meantime.
+    Raises ``InvalidArgumentError`` for an unknown version and for a table that violates its rules,
+    ``ConflictError`` where other writers changed the table meanwhile.
     """
     if type(version) is not int or version not in ENABLED:
         raise InvalidArgumentError(
@@ -55,7 +55,7 @@ def upgrade_iceberg(
         change = set_properties(snapshot.protocol, snapshot.metadata, properties, new_id=runtime.new_id)
     others, vectors = unfit_files(version, snapshot.adds)
     unfit = np.flatnonzero(others | vectors)
-    done = RewriteOutcome(snapshot.version)
+    outcome = RewriteOutcome(snapshot.version)
     if len(unfit):
         work = RewriteRequest(
             purge_bins(snapshot, unfit, limit=TARGET_SIZE),
@@ -65,16 +65,15 @@ def upgrade_iceberg(
             metadata=change.metadata,
             protocol=None if change.protocol == snapshot.protocol else change.protocol,
         )
-        done = rewrite(log, snapshot, work, runtime=runtime, run=run)
+        outcome = rewrite(log, snapshot, work, runtime=runtime, run=run)
     elif change.changes(snapshot.protocol, snapshot.metadata):
-        made = Alter(log, runtime=runtime, run=run).set_properties(properties)
-        done = replace(done, version=made)
-    metrics = rewrite_metrics(snapshot, done, snapshot.adds.num_rows)
-    return OptimizeResult(done.version, replace(metrics, start_time_ms=started, end_time_ms=runtime.clock_ms()))
+        altered = Alter(log, runtime=runtime, run=run).set_properties(properties)
+        outcome = replace(outcome, version=altered)
+    metrics = rewrite_metrics(snapshot, outcome, snapshot.adds.num_rows)
+    return OptimizeResult(outcome.version, replace(metrics, start_time_ms=started, end_time_ms=runtime.clock_ms()))
 
 
 def _properties(snapshot: Snapshot, version: int) -> dict[str, str]:
-    """The properties that the upgrade sets."""
     now = snapshot.metadata.configuration
     out = {ENABLED[version]: "true"}
     out |= {key: "false" for v, key in ENABLED.items() if v != version and is_on(now, key)}

@@ -1,13 +1,12 @@
-"""``MetadataCommits``: how a change of a table's metadata becomes a commit.
+"""``MetadataCommits``: commit a change of a table's metadata.
 
 The life of a change::
 
-    newest version --> pure change (alter, alter_properties) --> rows that are there satisfy it? --> commit
-          ^                                                                                          |
-          +--------------------- another writer changed schema or properties in the meantime --------------+
+    newest version --> pure change (alter, alter_properties) --> existing rows satisfy it? --> commit
+          ^                                                                                      |
+          +------------------ another writer changed schema or properties meanwhile -------------+
 
-A change is a statement about the table as it is, so when another writer changed the table's metadata first, it is
-worked out again on what that writer left, as if it had been asked for later.
+A change is recomputed on the newest metadata when another writer changed it first.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ from trilake.errors import (
     stating,
 )
 
-#: Looks for a row for which a SQL condition is not true; ``None`` where there is none.
+#: Finds a row for which a SQL condition is not true; ``None`` without one.
 FindViolation: TypeAlias = Callable[[Snapshot, str], Mapping[str, Any] | None]
 
 _ATTEMPTS = 20
@@ -89,14 +88,16 @@ class MetadataCommits(PublicNames):
         return self._again(lambda: self._once(work_out))
 
     def _again(self, attempt: Callable[[], int]) -> int:
-        """Try again where others changed first what this change was worked out on."""
-        for left in reversed(range(_ATTEMPTS)):
+        """Retry where others first changed what the change was computed on."""
+        for attempts_left in reversed(range(_ATTEMPTS)):
             try:
                 return attempt()
             except ConflictError as e:
-                if not left or isinstance(e, ConcurrentWriteError):  # one that lost a thousand times will lose again
+                if not attempts_left or isinstance(
+                    e, ConcurrentWriteError
+                ):  # after a thousand losses another try is pointless
                     raise
-                self.runtime.sleep(0.002 * (_ATTEMPTS - left))
+                self.runtime.sleep(0.002 * (_ATTEMPTS - attempts_left))
         raise AssertionError("the last attempt raises")
 
     def _once(self, work_out: Callable[[Head], MetadataChange], head: Head | None = None) -> int:
@@ -131,7 +132,7 @@ class MetadataCommits(PublicNames):
         return commit(self.log, base, plan, self.runtime).version
 
     def _check(self, snapshot: Snapshot, condition: Condition) -> None:
-        """Raise ``ConstraintViolatedError`` where a row of the table does not satisfy a condition."""
+        """Raise ``ConstraintViolatedError`` where a row does not satisfy a condition."""
         new = f"DELTA_NEW_{'NOT_NULL' if condition.kind.startswith('NOT NULL') else 'CHECK_CONSTRAINT'}_VIOLATION"
         with stating({None: new, "DELTA_VIOLATE_CONSTRAINT_WITH_VALUES": new}):
             self._check_rows(snapshot, condition)
@@ -161,7 +162,7 @@ class MetadataCommits(PublicNames):
             verify_checks([check], batch)
 
     def _iceberg(self, change: Callable[[Head], MetadataChange]) -> int:
-        """Turn Iceberg compatibility on by ``change``, where the files that are there fit it."""
+        """Enable Iceberg compatibility by ``change``, where the existing files fit it."""
         snapshot = self._snapshot()
         for tracked in (False, True):
             new = change(snapshot)
@@ -180,8 +181,8 @@ class MetadataCommits(PublicNames):
         return self._commit(snapshot, new, whole=True)
 
     def _tracking(self, change: Callable[[Head], MetadataChange]) -> int:
-        """Turn row tracking on by ``change``, which promises that all files have row ids: first the feature, then the
-        ids, then the promise, on the very version that keeps it.
+        """Enable row tracking by ``change``: first the feature, then the ids of existing files, then the property,
+        which promises that all files have ids, on the very version for which that is true.
         """
         self._run(
             lambda h: alter_properties.add_feature(

@@ -1,1 +1,1 @@
-"""VACUUM, RESTORE, clones, and Parquet folders made tables."""
+"""VACUUM, RESTORE, CLONE and CONVERT TO DELTA."""

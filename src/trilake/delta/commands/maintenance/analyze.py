@@ -1,4 +1,4 @@
-"""Statistics of data files computed again from their rows, as one commit that changes no row: ANALYZE TABLE.
+"""ANALYZE TABLE: recompute statistics of data files from their rows, as one commit that changes no row.
 
 Protocol: *Per-file Statistics*.
 """
@@ -35,7 +35,7 @@ from trilake.storage.base import Store
 
 @dataclass(frozen=True)
 class StatisticsResult(Displayed):
-    """The version that there is afterwards, and how many files have other statistics in it."""
+    """The resulting version, and the number of files whose statistics changed."""
 
     version: int
     num_files: int
@@ -44,17 +44,17 @@ class StatisticsResult(Displayed):
 def compute_statistics(
     log: DeltaLog, *, paths: Sequence[str] | None = None, everything: bool = False, run: Runner = run_here
 ) -> StatisticsResult:
-    """Compute statistics of files again from their rows; without such a file there is no commit.
+    """Recompute statistics of files from their rows; without such a file there is no commit.
 
     Parameters
     ----------
     log: the table's log.
-    paths: decoded paths of the files; ``None`` for those whose statistics lack the number of rows or anything of a
-        column that the table's properties say they have.
+    paths: decoded paths of the files; by default those that lack the number of rows or statistics of a column that the
+        table's properties ask for.
     everything: all files instead.
-    run: who reads many files.
+    run: runs the reading of many files.
 
-    Raises a ``ConflictError`` where another writer removed or changed one of the files in the meantime.
+    Raises a ``ConflictError`` where another writer removed or changed one of the files meanwhile.
     """
     now = log.snapshot()
     check_writable(now.protocol, now.metadata, uri=now.uri, version=now.version)
@@ -68,7 +68,7 @@ def compute_statistics(
     names = decoded_paths(files["path"]).to_pylist()
     job = _Job.of(log.store, now)
     texts = dict(run(job, [tasks[name] for name in names]))
-    # The files may be someone else's, whose own bounds we know nothing of.
+    # Another writer may have written the files, so how their own bounds treat NaN is unknown.
     tags = dict.fromkeys(job.which.tags(physical_schema(job.columns, job.mode)), IN_STATISTICS)
     actions = [
         add_action({**row, "tags": {**tags, **dict(row["tags"] or ())} or None}, dataChange=False, stats=texts[name])
@@ -80,25 +80,25 @@ def compute_statistics(
         parameters={"numFiles": str(len(actions))},
         file_actions=actions,
         metrics={"numUpdatedFiles": len(actions)},
-        # A file that another writer removes or changes in the meantime must not come back.
+        # Do not add a file again that another writer removed or changed meanwhile.
         read=ReadSet(files=touched, removed=touched, isolation="Serializable"),
     )
     return StatisticsResult(commit(log, now, plan).version, len(actions))
 
 
 def check_columns(snapshot: Snapshot, columns: Sequence[tuple[str, ...]]) -> None:
-    """See that statistics are of these columns, too.
+    """Check that the table keeps statistics of these columns.
 
-    Raises ``InvalidArgumentError`` for a column that the table has not, or of which it keeps no statistics.
+    Raises ``InvalidArgumentError`` otherwise, also for unknown columns.
     """
-    known = {tuple(p.lower() for p in shown): has for shown, has in _statistics_columns(snapshot).items()}
-    known.update({(c.lower(),): True for c in snapshot.metadata.partition_columns})
+    has_statistics = {tuple(p.lower() for p in name): has for name, has in _statistics_columns(snapshot).items()}
+    has_statistics.update({(c.lower(),): True for c in snapshot.metadata.partition_columns})
     for path in columns:
-        has = known.get(tuple(p.lower() for p in path))
+        has = has_statistics.get(tuple(p.lower() for p in path))
         if has:
             continue
         name = ".".join(path)
-        if has is None and not any(k[: len(path)] == tuple(p.lower() for p in path) for k in known):
+        if has is None and not any(k[: len(path)] == tuple(p.lower() for p in path) for k in has_statistics):
             raise InvalidArgumentError(
                 f"the table has no column {name}", file=snapshot.uri, column=name, condition="COLUMN_NOT_FOUND"
             )
@@ -111,40 +111,39 @@ def check_columns(snapshot: Snapshot, columns: Sequence[tuple[str, ...]]) -> Non
 
 
 def _statistics_columns(snapshot: Snapshot) -> dict[tuple[str, ...], bool]:
-    """The columns of data files that are not structs, and whether the table's properties say statistics of them."""
-    metadata, own = snapshot.metadata, _own_columns(snapshot)
+    """The leaf columns of data files, and whether the table's properties ask for their statistics."""
+    metadata, columns = snapshot.metadata, _own_columns(snapshot)
     which = StatisticsPlan.of(metadata.configuration, snapshot.schema)
-    wanted = set(which.wanted(physical_schema(own, metadata.column_mapping_mode)))
+    indexed = set(which.wanted(physical_schema(columns, metadata.column_mapping_mode)))
     mapped = metadata.column_mapping_mode != "none"
-    return {shown: inside in wanted for shown, inside in _leaves(own, (), (), mapped=mapped)}
+    return {path: inside in indexed for path, inside in _leaves(columns, (), (), mapped=mapped)}
 
 
 def _lacking(snapshot: Snapshot) -> pa.ChunkedArray:
-    """Whether a file's statistics do not state how many rows it has, or of a column how many values are null."""
+    """Which files lack the number of rows, or the null count of a column."""
     adds = snapshot.adds
     reader = StatisticsReader(adds, snapshot.schema, tuple(snapshot.metadata.partition_columns))
-    columns = [shown for shown, wanted in _statistics_columns(snapshot).items() if wanted]
+    columns = [path for path, is_indexed in _statistics_columns(snapshot).items() if is_indexed]
     reader.read(columns)
     lacking = reader.record_counts().is_null()
-    for shown in columns:
-        stats = reader.column(shown)
+    for path in columns:
+        stats = reader.column(path)
         if stats is not None and stats.null_count is not None:
             lacking = pc.or_(lacking, stats.null_count.is_null())
     return lacking
 
 
 def _own_columns(snapshot: Snapshot) -> StructType:
-    """The columns that data files hold."""
     inside = snapshot.metadata.partition_columns
     return StructType(tuple(f for f in snapshot.schema.fields if f.name not in inside))
 
 
 def _leaves(
-    struct: StructType, shown: tuple[str, ...], physical: tuple[str, ...], *, mapped: bool
+    struct: StructType, parent: tuple[str, ...], physical: tuple[str, ...], *, mapped: bool
 ) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
-    """The columns that are not structs, by their names and by those in files."""
+    """The leaf columns by display path and by path in files."""
     for f in struct.fields:
-        path, inside = (*shown, f.name), (*physical, f.physical_name if mapped else f.name)
+        path, inside = (*parent, f.name), (*physical, f.physical_name if mapped else f.name)
         if isinstance(f.type, StructType):
             yield from _leaves(f.type, path, inside, mapped=mapped)
         else:
@@ -153,7 +152,7 @@ def _leaves(
 
 @dataclass(frozen=True)
 class _Job:
-    """Reads a file and says its statistics, wherever that is."""
+    """Reads a file and computes its statistics, in any process."""
 
     store: Store
     plan: ReadPlan
@@ -163,13 +162,12 @@ class _Job:
 
     @classmethod
     def of(cls, store: Store, snapshot: Snapshot) -> _Job:
-        """The job for the files of a version."""
-        metadata, own = snapshot.metadata, _own_columns(snapshot)
+        metadata, columns = snapshot.metadata, _own_columns(snapshot)
         which = StatisticsPlan.of(metadata.configuration, snapshot.schema)
-        return cls(store, read_plan(snapshot, own.names, None), own, metadata.column_mapping_mode, which)
+        return cls(store, read_plan(snapshot, columns.names, None), columns, metadata.column_mapping_mode, which)
 
     def __call__(self, task: FileTask) -> tuple[str, str]:
-        """The file's path and the text of its ``stats``; deleted rows count, as they do where a file is written."""
+        """The file's path and ``stats`` JSON; deleted rows count, as in a newly written file."""
         whole = FileTask(task.path, task.size, task.partition_values)
         statistics: RowStatistics | None = None
         for _, batch in read_positions(self.store, whole, self.plan):

@@ -1,4 +1,4 @@
-"""Files that a commit carries over from another version or another table, and whether they are there."""
+"""Files that a commit takes over from another version or table, and whether they exist."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from trilake.errors import ObjectNotFoundError
 from trilake.storage.base import Store
 from trilake.storage.uri import is_absolute
 
-#: Above this many files one listing of the folder costs less than asking for each.
+#: Above this many files, listing the folder is cheaper than one request per file.
 _ASK = 500
 _CHUNK = 50
 
 
 def logical_keys(adds: pa.Table) -> pa.ChunkedArray:
-    """What tells files with their vectors apart, comparable between any two tables."""
+    """Keys of files with their vectors, comparable between any two tables."""
     vectors = pc.fill_null(vector_ids(adds["deletionVector"]), "")
     paths = file_keys(adds.set_column(adds.schema.get_field_index("deletionVector"), "deletionVector", _none(adds)))
     return pc.binary_join_element_wise(paths, vectors, "\x00")
@@ -36,13 +36,13 @@ def _none(adds: pa.Table) -> pa.ChunkedArray:
 
 
 def without(files: pa.Table, others: pa.Table) -> pa.Table:
-    """The files that are not among ``others``, or there with another vector."""
+    """The files that are not among ``others``, or are there with another vector."""
     return files.filter(pc.invert(pc.is_in(logical_keys(files), pc.unique(logical_keys(others)))))
 
 
 @dataclass(frozen=True)
 class _FindMissing:
-    """Looks for some files, wherever it runs."""
+    """Checks the existence of some files, in any process."""
 
     store: Store
 
@@ -59,25 +59,25 @@ class _FindMissing:
 
 
 def missing_files(store: Store, adds: pa.Table, run: Runner, *, ask: int = _ASK) -> list[str]:
-    """The data files and files of vectors that ``adds`` name and that are not there, as decoded paths."""
+    """The missing data files and deletion vector files of ``adds``, as decoded paths."""
     paths = pc.unique(decoded_paths(adds["path"]))
     inside, outside, _ = vector_files(adds["deletionVector"])
-    wanted = sorted({*paths.to_pylist(), *inside.to_pylist(), *decoded_paths(outside).to_pylist()})
-    relative = [p for p in wanted if not is_absolute(p)]
+    required = sorted({*paths.to_pylist(), *inside.to_pylist(), *decoded_paths(outside).to_pylist()})
+    relative = [p for p in required if not is_absolute(p)]
     absent: list[str] = []
     if len(relative) > ask:
         there = pc.is_in(pa.array(relative, pa.string()), list_files(store)["path"])
-        # A listing decides nothing alone: hidden or odd names may be missing from it.
+        # A listing may lack hidden or odd names, so it does not decide alone.
         doubtful = pa.array(relative, pa.string()).filter(pc.invert(there)).to_pylist()
-        wanted = [*doubtful, *(p for p in wanted if is_absolute(p))]
-    chunks = [wanted[i : i + _CHUNK] for i in range(0, len(wanted), _CHUNK)]
+        required = [*doubtful, *(p for p in required if is_absolute(p))]
+    chunks = [required[i : i + _CHUNK] for i in range(0, len(required), _CHUNK)]
     for missing in run(_FindMissing(store), chunks):
         absent += missing
     return sorted(absent)
 
 
 def with_marks_of(schema: StructType, other: StructType) -> StructType:
-    """The schema, with the high-water marks of its identity columns not behind those that ``other`` has.
+    """The schema, with the high-water marks of its identity columns at least as far as those of ``other``.
 
     Protocol: *Identity Columns*.
     """
@@ -86,5 +86,5 @@ def with_marks_of(schema: StructType, other: StructType) -> StructType:
 
 
 def total_size(files: pa.Table) -> int:
-    """Bytes of some files."""
+    """The total bytes of some files."""
     return int(pc.sum(files["size"]).as_py() or 0)

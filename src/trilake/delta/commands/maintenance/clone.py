@@ -1,8 +1,8 @@
 """CLONE: a new table, or a new version of one, with the rows of another table at some version.
 
-A shallow clone names the source's files where they are: it costs a commit, and depends on them for ever.  A deep clone
-copies them.  Properties, schema, constraints, partitioning and clustering come along; the history does not, nor do row
-ids.  A target that is replaced keeps its history, its id and the features of its protocol.
+A shallow clone references the source's files and depends on them forever.  A deep clone copies them.  Properties,
+schema, constraints, partitioning and clustering are cloned; history and row ids are not.  An existing target keeps its
+history, id and protocol features.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class CloneResult(Displayed):
     """What a clone did; sizes in bytes.
 
     ``version`` is the version of the target, ``source_version`` that of the source.  Files that a repeated deep clone
-    found in place count as neither copied nor removed.
+    reuses count as neither copied nor removed.
 
     >>> import trilake
     >>> _ = trilake.write({"n": [1]}, "memory://doc-clone-result")
@@ -79,24 +79,24 @@ def clone(
     runtime: Runtime | None = None,
     run: Runner = run_here,
 ) -> CloneResult:
-    """Make the table ``into`` hold what ``source`` holds.
+    """Make the table ``into`` a copy of ``source``.
 
     Parameters
     ----------
     source: the version to clone.
-    from_log: the log that it is of.
+    from_log: its log.
     into: the log of the target.
-    shallow: name the source's files instead of copying them.
-    replace_target: clone over a table that is there; its rows and schema go, its history stays.
-    properties: table properties that the target gets apart from or instead of the source's.
-    parquet: the folder of Parquet files that the source was made of, where it is not a Delta table itself.
-    name: what a catalogue calls the source, for the history.
+    shallow: reference the source's files instead of copying them.
+    replace_target: replace the rows and schema of an existing table; its history stays.
+    properties: table properties that add to or override the source's.
+    parquet: the folder of Parquet files that the source was converted from, if it is not a Delta table.
+    name: the source's catalogue name, for the history.
     runtime: clock and ids.
-    run: who copies.
+    run: runs the copying.
 
-    Raises ``TableExistsError`` where a table is there and may not be replaced, ``MissingFileError`` where files of the
-    source are gone, ``InvalidArgumentError`` for properties that no table can have and for places that one table cannot
-    share with another, ``ConflictError`` where another writer changed the target in the meantime.
+    Raises ``TableExistsError`` where the target exists and may not be replaced, ``MissingFileError`` where files of the
+    source are gone, ``InvalidArgumentError`` for invalid properties and for a target inside the source or vice versa,
+    ``ConflictError`` where another writer changed the target meanwhile.
 
     >>> import pyarrow as pa, trilake
     >>> from trilake.delta.standard import standard_engine
@@ -122,7 +122,7 @@ def clone(
     if shallow:
         deep = DeepPlan((), tuple(shallow_adds(source)), frozenset())
     else:
-        # Files without row ids cannot stay where the table begins to need them.
+        # Files without row ids cannot stay where the table starts to require them.
         stays = base is not None and row_tracking.supported(protocol) == row_tracking.supported(base.protocol)
         deep = plan_copies(source, into.store, base if stays else None, runtime.new_id)
         copy_all(from_log.store, into.store, deep.copies, run)
@@ -144,7 +144,7 @@ def clone(
         discard(into.store, unshared(deep.copies))
         if not (replace_target and isinstance(e, TableExistsError)):
             raise
-    # Someone made a table here in the meantime: it is there now, and is replaced.
+    # A table was created here meanwhile: replace it.
     return clone(
         source,
         from_log,
@@ -195,15 +195,15 @@ def _target(into: DeltaLog, replace_target: bool) -> Snapshot | None:
 
 
 def cloned_metadata(source: Metadata, base: Metadata | None, parsed: ParsedProperties, runtime: Runtime) -> Metadata:
-    """The target's metadata: the source's, with what is the target's own.
+    """The target's metadata: the source's, with what belongs to the target itself.
 
-    Raises ``InvalidArgumentError`` where column mapping would change on the way.
+    Raises ``InvalidArgumentError`` where column mapping would change.
     """
-    # Columns of row ids in the source's files must not be read here: they hold ids of the source.
+    # The columns of row ids in the source's files must not be read here: they hold ids of the source.
     ids = {row_tracking.ID_COLUMN, row_tracking.VERSION_COLUMN}
     times = {in_commit_timestamps.SINCE_VERSION, in_commit_timestamps.SINCE_TIME}
-    own = {PROTECTED_BEFORE, *ids, *times}
-    configuration = {k: v for k, v in source.configuration.items() if k not in own} | dict(parsed.values)
+    not_cloned = {PROTECTED_BEFORE, *ids, *times}
+    configuration = {k: v for k, v in source.configuration.items() if k not in not_cloned} | dict(parsed.values)
     metadata = replace(
         source,
         id=runtime.new_id() if base is None else base.id,
@@ -215,7 +215,7 @@ def cloned_metadata(source: Metadata, base: Metadata | None, parsed: ParsedPrope
     if base is not None:
         metadata = replace(metadata, schema_string=with_marks_of(source.schema, base.schema).json())
         both = in_commit_timestamps.enabled(base) and in_commit_timestamps.enabled(metadata)
-        own_properties = {k: v for k, v in base.configuration.items() if k in own and (both or k not in times)}
+        own_properties = {k: v for k, v in base.configuration.items() if k in not_cloned and (both or k not in times)}
         metadata = replace(metadata, configuration={**configuration, **own_properties})
     for other in (source, *([base] if base is not None else [])):
         if other.column_mapping_mode != metadata.column_mapping_mode:
@@ -251,7 +251,7 @@ def _plan(
 ) -> CommitPlan:
     now = runtime.clock_ms()
     replaced = [] if base is None else not_staying(base, deep.staying).to_pylist()
-    # Where nothing was read, nothing can have changed: another writer who makes the table wins.
+    # Nothing was read, so nothing can have changed: another writer who creates the table wins.
     read = ReadSet()
     if base is not None:
         removed = frozenset(row["path"] for row in replaced)
@@ -279,7 +279,7 @@ def _plan(
 
 
 def _domains(source: Snapshot, base: Snapshot | None) -> dict[str, str | None]:
-    """The source's clustering columns; gone where only the target had some."""
+    """The source's clustering columns; removed where only the target had some."""
     clustering: Any = source.state.domains.get(DOMAIN)
     if clustering is not None and not clustering.get("removed"):
         return {DOMAIN: str(clustering.get("configuration") or "")}

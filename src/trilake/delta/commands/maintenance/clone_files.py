@@ -1,9 +1,8 @@
-"""The files of a clone: named where they are (shallow), or copied (deep).
+"""The files of a clone: referenced (shallow) or copied (deep).
 
-A deep clone that is repeated copies only what is new: a file that the target has already, under the same path except
-for the mark of its clone and with the same size, time, statistics and vector, stays as it is.  A copy never takes the
-place of anything: its name has a mark of its own, so that of two clones at the same time none writes, or takes away
-after it lost, what the other one names.
+A repeated deep clone copies only new files: a file that the target already has, with the same path (except for the mark
+of its clone), size, time, statistics and vector, stays.  Names of copies are unique, so concurrent clones neither
+overwrite nor delete each other's files.
 """
 
 from __future__ import annotations
@@ -36,11 +35,11 @@ from trilake.storage.base import Store
 from trilake.storage.ownership import discard
 from trilake.storage.uri import is_absolute
 
-#: Bytes of a file that are copied at a time, from afar and from a disk: a mapped piece that the processor's cache holds
-#: is copied in half the time.
+#: Bytes copied at a time, from remote stores and from disks: a mapped piece that fits the CPU cache is copied in half
+#: the time.
 _PIECE, _LOCAL_PIECE = 8 << 20, 1 << 20
 _COPIED = re.compile(rf"(?<![^/]){COPY_MARK}(?=[^/]*\Z)")
-#: A clone gives its rows ids of its own.
+#: A clone gives its rows new ids.
 _FRESH = {"baseRowId": None, "defaultRowCommitVersion": None, "dataChange": True}
 
 
@@ -69,7 +68,7 @@ def _moved(row: Mapping[str, Any], kind: str, place: str) -> dict[str, Any]:
 class Copy:
     """One file to copy: ``source`` is a decoded path of the source's log, ``target`` a key of the target.
 
-    ``size`` in bytes is what the log says, ``None`` where it does not.
+    ``size`` in bytes is the one in the log, ``None`` where unknown.
     """
 
     source: str
@@ -87,13 +86,12 @@ class DeepPlan:
 
     @property
     def sizes(self) -> list[int]:
-        """Bytes of the data files that are copied."""
         return [c.size for c in self.copies if c.size is not None]
 
 
 @dataclass
 class _Planner:
-    """Finds places for copies."""
+    """Assigns keys to copies."""
 
     there: Mapping[str, int]
     new_id: Callable[[], str]
@@ -101,7 +99,6 @@ class _Planner:
     vectors: dict[str, str] = field(default_factory=dict)
 
     def place(self, source: str, wanted: str, size: int | None) -> str:
-        """The key that a file is copied to."""
         folder, _, name = wanted.rpartition("/")
         name = f"copy-{uuid.UUID(self.new_id()).hex}-{name}"
         key = f"{folder}/{name}" if folder else name
@@ -126,7 +123,7 @@ class _Planner:
         else:
             prefix, vector_id = "", uuid.uuid5(uuid.NAMESPACE_URL, source)
         key = "/".join(p for p in (prefix, f"deletion_vector_{vector_id}.bin") if p)
-        # Files of vectors are named by random numbers and never change: one that is there is this one.
+        # Vector files have random names and never change: an existing one is this one.
         if key not in self.there and key not in self.copies:
             self.copies[key] = Copy(source, key, None)
         return prefix + z85_encode(vector_id.bytes)
@@ -142,7 +139,7 @@ def _decoded(path: str) -> str:
 
 
 def plan_copies(source: Snapshot, target: Store, base: Snapshot | None, new_id: Callable[[], str]) -> DeepPlan:
-    """Decide what a deep clone of ``source`` into ``target``, which is at version ``base``, must copy."""
+    """Plan what a deep clone of ``source`` into ``target``, which is at version ``base``, must copy."""
     listing = list_files(target)
     there = dict(zip(listing["path"].to_pylist(), listing["size"].to_pylist(), strict=True))
     planner = _Planner(there, new_id)
@@ -157,14 +154,14 @@ def plan_copies(source: Snapshot, target: Store, base: Snapshot | None, new_id: 
             adds.append(add_action(row, **_FRESH, path=encode_path(key), deletionVector=vector))
         elif _mark(same["deletionVector"]) == _mark(vector) and same["stats"] == row["stats"]:
             staying.add(same["path"])
-        else:  # the same rows, of which others are deleted now: they keep their ids
+        else:  # the same rows, with others deleted now: they keep their ids
             ids = {k: same[k] for k in ("baseRowId", "defaultRowCommitVersion")}
             adds.append(add_action(row, **{**_FRESH, **ids}, path=same["path"], deletionVector=vector))
     return DeepPlan(tuple(planner.copies.values()), tuple(adds), frozenset(staying))
 
 
 def _known(base: Snapshot) -> dict[tuple[Any, ...], dict[str, Any]]:
-    """The files of the target by what they have in common with those that they are copies of."""
+    """The files of the target by the identity of what they are copies of."""
     rows = base.adds.to_pylist()
     copied = {_identity(r, _COPIED.sub("", r["path"])): r for r in rows}
     return copied | {_identity(r, r["path"]): r for r in rows}
@@ -181,10 +178,10 @@ def _below(row: Mapping[str, Any], path: str) -> str:
 
 
 def _identity(row: Mapping[str, Any], path: str) -> tuple[Any, ...]:
-    """What two data files have in common that are copies of one."""
+    """What a data file and its copy have in common."""
     statistics = row["stats"]
     with suppress(orjson.JSONDecodeError):
-        # A vector makes bounds loose and changes nothing else.
+        # A vector only makes bounds loose.
         parsed = orjson.loads(statistics or "null")
         if isinstance(parsed, dict):
             statistics = orjson.dumps({k: v for k, v in parsed.items() if k != "tightBounds"})
@@ -193,13 +190,13 @@ def _identity(row: Mapping[str, Any], path: str) -> tuple[Any, ...]:
 
 
 def _mark(vector: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """A vector's descriptor without the fields that are not there."""
+    """A vector's descriptor without absent fields."""
     return None if vector is None else {k: v for k, v in vector.items() if v is not None}
 
 
 @dataclass(frozen=True)
 class _Copying:
-    """Copies some files, wherever it runs."""
+    """Copies some files, in any process."""
 
     source: Store
     target: Store
@@ -213,19 +210,19 @@ class _Copying:
 def copy_file(source: Store, target: Store, copy: Copy) -> None:
     """Copy one file from store to store.
 
-    Raises ``MissingFileError`` where it is not there, ``CorruptFileError`` where it is not as long as the log says.
+    Raises ``MissingFileError`` where it does not exist, ``CorruptFileError`` where its size differs from the log.
     """
     store, key = locate(source, copy.source)
     most = _PIECE if store.local_path(key) is None else _LOCAL_PIECE
     try:
         with store.open_input(key) as file, target.open_output(copy.target) as out:
-            done = 0
+            copied = 0
             while piece := file.read_buffer(most):
                 out.write(memoryview(piece))
-                done += piece.size
-            if copy.size is not None and done != copy.size:
+                copied += piece.size
+            if copy.size is not None and copied != copy.size:
                 raise CorruptFileError(
-                    f"the file has {done} bytes, the log says {copy.size}",
+                    f"the file has {copied} bytes, the log says {copy.size}",
                     help="restore the file, or clone a version without it",
                     file=f"{store.uri}/{key}",
                 )
@@ -236,20 +233,20 @@ def copy_file(source: Store, target: Store, copy: Copy) -> None:
 
 
 def copy_all(source: Store, target: Store, copies: Sequence[Copy], run: Runner) -> None:
-    """Copy files, several at a time.  What was copied of a clone that fails is deleted again."""
-    # The largest first, so that no worker is left with one when the others are done.
+    """Copy files, several at a time.  If the clone fails, the copies are deleted."""
+    # The largest first, so that workers finish at about the same time.
     ordered = sorted(copies, key=lambda c: -(c.size or 0))
     try:
         with progress("clone", len(ordered)) as bar:
             for count in run(_Copying(source, target), [[c] for c in ordered]):
                 bar.advance(count)
-    except Exception:  # whatever a worker met
+    except Exception:  # whatever a worker raised
         discard(target, unshared(copies))
         raise
 
 
 def unshared(copies: Sequence[Copy]) -> list[str]:
-    """The copies that no other clone knows; a vector has one name in all, and another one may have it now."""
+    """The copies that no other clone can reference; a vector has the same name in all of them."""
     return [c.target for c in copies if c.size is not None]
 
 

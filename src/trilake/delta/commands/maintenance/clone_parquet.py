@@ -1,4 +1,4 @@
-"""Parquet files as the Delta table that they could be, for as long as a clone reads it."""
+"""Parquet files as a temporary Delta table that a clone can read."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def snapshot_of_parquet(
     timezone: str = "UTC",
     run: Runner = run_here,
 ) -> Snapshot:
-    """A table of the files below the root of ``store``, which it names where they are; its log is in memory.
+    """A table, with its log in memory, of the files below the root of ``store``.
 
     ``partition_by`` are the partition columns in the order of the folders.  Raises what
     :func:`~trilake.delta.commands.maintenance.convert.convert_to_delta` raises.
@@ -34,7 +34,7 @@ def snapshot_of_parquet(
 
 
 def no_versions(name: Sequence[str]) -> InvalidArgumentError:
-    """The error for a clone of Parquet files ``VERSION AS OF`` something."""
+    """The error for a clone of Parquet files with ``VERSION AS OF``."""
     return InvalidArgumentError(
         f"{'.'.join(name)} holds Parquet files, which have no versions",
         help="leave the version out",

@@ -1,14 +1,13 @@
-"""CONVERT TO DELTA: a folder of Parquet files becomes a table where it is; no file is rewritten.
+"""CONVERT TO DELTA: turn a folder of Parquet files into a table in place, without rewriting files.
 
 The life of a conversion::
 
-    a log is there: nothing to do
-    files listed, hidden ones left out, and those that a streaming sink did not commit
-      --> partition columns from folder names --> footers read, in parallel
+    a log exists: nothing to do
+    list files, without hidden ones and those that a streaming sink did not commit
+      --> partition columns from folder names --> read footers, in parallel
       --> one schema over all --> one commit that names every file
 
-Until the commit nothing is there but what was there before.  Files that others write into the folder in the meantime
-may or may not become part of the table: stop them first.
+Files that others write into the folder during the conversion may or may not become part of the table: stop them first.
 """
 
 from __future__ import annotations
@@ -44,18 +43,18 @@ from trilake.delta.protocol.table_features import variant_shredding
 from trilake.errors import ForeignFilesError, InvalidArgumentError, TableExistsError, TableNotFoundError
 from trilake.storage.base import Store
 
-#: What Spark passes over when it looks for data: names that begin with a dot, or with an underscore unless they are a
-#: partition column's, and files under way.
+#: What Spark ignores when it lists data: names that start with a dot, or with an underscore unless they are of a
+#: partition column, and unfinished files.
 _HIDDEN = r"(^|/)\.|(^|/)_[^=/]*(/|$)|\._COPYING_$"
-#: Footers that one task reads, at least and at most: the more, the less it takes for each.
+#: Least and most footers per task; large tasks cost less per footer.
 _FEWEST, _MOST = 32, 512
 
 
 @dataclass(frozen=True)
 class ConvertResult(Displayed):
-    """What a conversion did: the version that there is now, whether it is new, and how many files and rows it has.
+    """The result of a conversion: the version, whether it is new, and its numbers of files and rows.
 
-    ``num_records`` and ``size`` (bytes) are 0 where the table was there already.
+    ``num_records`` and ``size`` (bytes) are 0 where the table existed.
 
     >>> import pyarrow as pa, pyarrow.parquet as pq, tempfile, trilake
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -91,22 +90,21 @@ def convert_to_delta(
     Parameters
     ----------
     store: where the files are.
-    engine: of the table that is made.
-    partition_by: the partition columns, in the order of the folders: fields, or names whose types are inferred.  All is
-        inferred where it is left out.
-    into: another place for the log, whose table then names the files where they are.
+    engine: of the new table.
+    partition_by: the partition columns, in the order of the folders: fields, or names whose types are inferred; by
+        default all are inferred.
+    into: another location for the log, which then references the files.
     collect_stats: whether footers' statistics go into the log.
     properties: table properties.
-    timezone: the zone of timestamps in folder names that name none.
+    timezone: the zone of timestamps in folder names without one.
     user_metadata: a string kept in the table's history.
-    by_manifest: of a folder that a streaming sink of Spark wrote, take just the files that its list names.
+    by_manifest: in a folder that Spark's streaming sink wrote, take only the files in its list.
     runtime: clock and ids.
-    run: who reads the footers.
+    run: runs the reading of footers.
 
-    Where a Delta table is there already, nothing happens.  Raises ``TableNotFoundError`` where there is no file,
-    ``CorruptFileError`` for one that is not Parquet and for a sink's list that is none, ``MissingFileError`` for a file
-    that such a list names and that is not there, ``SchemaMismatchError`` for files that cannot be one
-    table, ``InvalidArgumentError`` for folders that contradict each other.
+    An existing Delta table stays unchanged.  Raises ``TableNotFoundError`` where there is no file, ``CorruptFileError``
+    for one that is not Parquet and for a malformed list of a sink, ``MissingFileError`` for a file in such a list that
+    does not exist, ``SchemaMismatchError`` for incompatible files, ``InvalidArgumentError`` for contradictory folders.
 
     >>> import pyarrow as pa, pyarrow.parquet as pq, trilake
     >>> from trilake.delta.standard import standard_engine

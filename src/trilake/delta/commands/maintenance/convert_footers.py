@@ -1,7 +1,7 @@
-"""What the footers of Parquet files say: columns, rows and statistics.  No row is read.
+"""Columns, row counts and statistics from the footers of Parquet files.  No row is read.
 
-Protocol: *Per-file Statistics*.  A bound that a footer does not state soundly is left out: Parquet's bounds of floating
-point columns say nothing about NaN, which is greater than all else, so those columns get no upper bound.
+Protocol: *Per-file Statistics*.  Unsound bounds are left out: Parquet's bounds of floating point columns ignore NaN,
+which is the greatest value, so those columns get no upper bound.
 """
 
 from __future__ import annotations
@@ -54,17 +54,17 @@ from trilake.parquet.variants import is_shredded, variant_groups
 from trilake.storage.base import Store
 from trilake.storage.reader import ObjectFile
 
-#: Key of a footer under which Spark keeps the schema of its rows.
+#: Footer key under which Spark stores the schema of its rows.
 _SPARK_SCHEMA = b"org.apache.spark.sql.parquet.row.metadata"
-#: Bytes of footers that are in memory together, and requests to an object store at once.
+#: Most bytes of footers in memory, and of concurrent requests to an object store.
 _RUN, _REQUESTS = 16 << 20, 16
-#: Schemas whose files are taken together; in a folder with more, the files of others are read one by one.
+#: Most schemas whose files are processed together; files with further schemas are read one by one.
 _SCHEMAS = 16
 
 
 @dataclass(frozen=True)
 class Footer:
-    """What one file says of itself; ``schema`` is the JSON of its columns, ``stats`` that of an ``add`` action."""
+    """The footer of one file; ``schema`` is the JSON of its columns, ``stats`` that of an ``add`` action."""
 
     key: str
     rows: int
@@ -76,9 +76,9 @@ class Footer:
 
 @dataclass(frozen=True)
 class FooterReader:
-    """Reads the footers of some files, wherever it runs.
+    """Reads the footers of some files, in any process.
 
-    ``configuration`` are the properties of the table to be, which say which columns get statistics.
+    ``configuration`` are the properties of the new table, which say which columns get statistics.
     """
 
     store: Store
@@ -97,7 +97,7 @@ class FooterReader:
         return [footers[key] for key in keys]
 
     def _runs(self, keys: Sequence[str]) -> Iterator[list[_End]]:
-        """The ends of files, as many at a time as fit into memory whatever they hold."""
+        """The ends of files, as many at a time as fit into memory."""
         run: list[_End] = []
         size = 0
         for end in self._ends(keys):
@@ -129,11 +129,11 @@ class FooterReader:
             return _End(key, size, isinstance(source, ObjectFile), bytes(source.read(length)))
 
     def _alone(self, end: _End, last: _Shape | None) -> tuple[Footer, _Shape, pq.FileMetaData]:
-        """One footer, the columns it states, and what Arrow made of it; ``last`` are the columns of the file before,
-        most often the same.
+        """One footer, its columns, and Arrow's reading of it; ``last`` are the columns of the previous file, most
+        often the same.
 
-        Raises ``CorruptFileError`` where the file is not Parquet, ``SchemaMismatchError`` for types that no Delta table
-        has.
+        Raises ``CorruptFileError`` where the file is not Parquet, ``SchemaMismatchError`` for types that Delta
+        tables lack.
         """
         with self._damage(end.key), end.opened(self.store) as source:
             file = open_parquet(source, as_noted=True)
@@ -142,16 +142,16 @@ class FooterReader:
                 checked_bytes(end.footer, end.size, metadata)
             elif self.statistics:
                 checked_footer(source, file)
-            known = last is not None and last.is_of(file)
-            shape = last if known and last else _Shape.of(file, f"{self.store.uri}/{end.key}", self.configuration)
+            is_same = last is not None and last.is_of(file)
+            shape = last if is_same and last else _Shape.of(file, f"{self.store.uri}/{end.key}", self.configuration)
             stats = shape.stats(metadata, rebasing_of(file)) if self.statistics else None
             return Footer(end.key, metadata.num_rows, shape.text, stats, shape.shredded), shape, metadata
 
     def _together(self, ends: Sequence[_End]) -> Iterator[Footer]:
-        """The footers of files that have the columns of many others.  What is left out is for :meth:`_alone`."""
+        """The footers of files that share their columns with many others; :meth:`_alone` reads those left out."""
         by_schema: dict[bytes, list[_End]] = {}
         for end in ends:
-            schema = next((known for known in by_schema if end.footer.startswith(known)), None)
+            schema = next((prefix for prefix in by_schema if end.footer.startswith(prefix)), None)
             if schema is None:
                 if len(by_schema) >= _SCHEMAS or (place := end_of_schema(end.footer)) is None:
                     continue
@@ -200,7 +200,7 @@ class FooterReader:
 
 
 class _End(NamedTuple):
-    """The footer of a file, where it is a small one in its place; else no bytes."""
+    """The footer of a file, if it is small and in place; otherwise no bytes."""
 
     key: str
     size: int
@@ -208,7 +208,7 @@ class _End(NamedTuple):
     footer: bytes = b""
 
     def opened(self, store: Store) -> pa.NativeFile:
-        """What Arrow opens to learn what the footer says."""
+        """The bytes in which Arrow opens the footer."""
         if not self.footer:
             return store.open_input(self.key)
         return pa.BufferReader(b"".join((self.footer, len(self.footer).to_bytes(4, "little"), b"PAR1")))
@@ -216,7 +216,7 @@ class _End(NamedTuple):
 
 @dataclass(frozen=True)
 class _Shape:
-    """The columns of a file, with what is worked out of them once for all files that have the same."""
+    """The columns of a file, with results that all files with the same columns share."""
 
     parquet: pq.ParquetSchema
     notes: Mapping[bytes, bytes]
@@ -224,7 +224,7 @@ class _Shape:
     arrow: pa.Schema
     floats: frozenset[tuple[str, ...]]
     which: StatisticsPlan
-    #: Whether the columns of statistics can be told.
+    #: Whether the columns of statistics are known.
     aligned: bool
     #: Whether variants have parts in columns of their own.
     shredded: bool
@@ -242,11 +242,10 @@ class _Shape:
         return cls(file.schema, _notes(file), schema.json(), arrow, floats, which, aligned, shredded)
 
     def is_of(self, file: pq.ParquetFile) -> bool:
-        """Whether another file has the same columns."""
         return bool(self.parquet.equals(file.schema)) and self.notes == _notes(file)
 
     def stats(self, metadata: pq.FileMetaData, rebasing: Rebasing | None) -> str:
-        """The statistics of a file, as the log has them; ``rebasing`` is of the file."""
+        """The statistics of a file for the log."""
         if not self.aligned:
             return f'{{"numRecords":{metadata.num_rows}}}'
         which = self.which
@@ -257,14 +256,14 @@ class _Shape:
         return file_statistics(metadata, self.arrow, with_nan=self.floats, which=which)
 
     def in_bulk(self, metadata: pq.FileMetaData, rest: bytes) -> BulkStatistics | None:
-        """What makes the statistics of files with the same schema and the bytes ``rest`` behind their row groups."""
+        """Computes the statistics of files with the same schema and the bytes ``rest`` after their row groups."""
         if not self.aligned or any(old_values(metadata.metadata)):
             return None
         return BulkStatistics.of(metadata, rest, self.arrow, with_nan=self.floats, which=self.which)
 
 
 def _notes(file: pq.ParquetFile) -> dict[bytes, bytes]:
-    """What a footer says of its columns apart from their Parquet types."""
+    """What a footer says about its columns apart from their Parquet types."""
     notes = dict(file.metadata.metadata or ())
     return {k: notes[k] for k in (_SPARK_SCHEMA, b"ARROW:schema") if k in notes}
 
@@ -294,7 +293,7 @@ def _columns(file: pq.ParquetFile, where: str) -> StructType:
     schema = _struct(_variants(schema, iter([leaf.path for leaf in leaves]), groups)) if groups else schema
     try:
         spark = parse_schema(noted.decode())
-    except (TrilakeError, UnicodeDecodeError):  # a type of a later Spark, or of its user's own
+    except (TrilakeError, UnicodeDecodeError):  # a type of a later Spark, or a user-defined one
         return schema
     return spark if noted and _fits(spark, schema) else schema
 
@@ -305,7 +304,7 @@ def _struct(t: DataType) -> StructType:
 
 
 def _instants(t: DataType, physical: Iterator[str]) -> DataType:
-    """The type with instants where Parquet has its old INT96, whose zone no footer states."""
+    """The type with instants for Parquet's legacy INT96, whose zone no footer states."""
 
     def instant(t: DataType) -> DataType:
         old = isinstance(t, PrimitiveType) and next(physical, "") == "INT96"
@@ -354,9 +353,9 @@ def _fits(noted: DataType, found: DataType) -> bool:
 
 
 def merged_schema(schemas: Sequence[tuple[str, StructType]]) -> StructType:
-    """The columns of all files, given with their names, each nullable; columns are told apart without regard to case.
+    """The columns of all files, each nullable, matched by name, ignoring case.
 
-    Raises ``SchemaMismatchError`` where a column is of two types.
+    Raises ``SchemaMismatchError`` where a column has two types.
     """
     merged: DataType = StructType(())
     for file, schema in schemas:
@@ -368,7 +367,7 @@ def merged_schema(schemas: Sequence[tuple[str, StructType]]) -> StructType:
 
 
 def _check_names(t: DataType, file: str) -> None:
-    """Refuse two columns of one name: one of them would be lost."""
+    """Refuse duplicate column names: one column would be lost."""
     for path, struct in types_in(t):
         names = [name.lower() for name, _ in parts(struct)]
         twice = [name for name, _ in parts(struct) if names.count(name.lower()) > 1]

@@ -1,8 +1,8 @@
-"""Partition columns of a folder of files: names and values out of folder names such as ``day=2024-05-01``.
+"""Partition columns from folder names such as ``day=2024-05-01``.
 
-The rules are Spark's, so that a folder means the same before and after it becomes a table: names and values are
-unescaped, ``__HIVE_DEFAULT_PARTITION__`` is null, and a column whose type is not given gets the narrowest of int, long,
-decimal, double, date, timestamp and string that all of its values have.
+The rules are Spark's, so that a folder means the same before and after the conversion: names and values are unescaped,
+``__HIVE_DEFAULT_PARTITION__`` is null, and a column without a declared type gets the narrowest of int, long, decimal,
+double, date, timestamp and string that fits all of its values.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _ESCAPED = re.compile("(?:%[0-9A-Fa-f]{2})+")
 
 @dataclass(frozen=True)
 class Partitions:
-    """The partition columns of some folders, and for each folder its values as the log writes them."""
+    """The partition columns of some folders, and each folder's values as the log spells them."""
 
     fields: tuple[StructField, ...]
     values: Mapping[str, Mapping[str, str | None]]
 
 
 def unescape(text: str) -> str:
-    """A name or value of a folder without the escapes that Hive's convention puts in.
+    """Undo Hive's escaping of a folder name or value.
 
     >>> unescape("a%2Fb%3D %")
     'a/b= %'
@@ -48,7 +48,7 @@ def _plain(match: re.Match[str]) -> str:
     data = bytes.fromhex(match[0].replace("%", ""))
     try:
         return data.decode()
-    except UnicodeDecodeError:  # Hive's escapes are of characters, not of bytes
+    except UnicodeDecodeError:  # Hive escapes characters, not bytes
         return data.decode("latin-1")
 
 
@@ -59,17 +59,17 @@ def discover(
     timezone: str = "UTC",
     uri: str | None = None,
 ) -> Partitions:
-    """The partition columns of the folders that files are in, as paths below the root; empty for the root itself.
+    """Find the partition columns of folders, given as paths below the root; empty for the root itself.
 
     Parameters
     ----------
     folders: distinct folders.
-    declared: the columns that there must be: fields, or names alone, whose types are inferred; ``None`` infers all.
-    timezone: the zone of timestamps in folder names that name none.
+    declared: the expected columns: fields, or names whose types are inferred; ``None`` infers all.
+    timezone: the zone of timestamps in folder names without one.
     uri: where the folders are, for errors.
 
-    Raises ``InvalidArgumentError`` for folders that contradict each other or the columns declared, and for values that
-    are not of a column's type.
+    Raises ``InvalidArgumentError`` for folders that contradict each other or the declared columns, and for values that
+    do not fit a column's type.
     """
     parsed = {f: _columns(f, uri) for f in folders}
     names = _one_set_of_names(parsed, uri)
@@ -90,7 +90,7 @@ def discover(
 
 
 def _columns(folder: str, uri: str | None) -> list[tuple[str, str]]:
-    """Names, unescaped, and raw values of the columns in one folder's path."""
+    """Unescaped names and raw values of the columns in one folder's path."""
     parts = folder.split("/") if folder else []
     columns = [p.partition("=") for p in parts]
     if any(sep and (not name or not value) for name, sep, value in columns):
@@ -111,13 +111,13 @@ def _conflict(what: str, uri: str | None) -> InvalidArgumentError:
 
 
 def _one_set_of_names(parsed: Mapping[str, list[tuple[str, str]]], uri: str | None) -> list[str]:
-    known: dict[tuple[str, ...], str] = {}
+    first_folders: dict[tuple[str, ...], str] = {}
     for folder, columns in parsed.items():
-        known.setdefault(tuple(name for name, _ in columns), folder)
-    if len(known) > 1:
-        (a, x), (b, y) = list(known.items())[:2]
+        first_folders.setdefault(tuple(name for name, _ in columns), folder)
+    if len(first_folders) > 1:
+        (a, x), (b, y) = list(first_folders.items())[:2]
         raise _conflict(f"{list(a)} in {x!r} and {list(b)} in {y!r}", uri)
-    names = list(next(iter(known), ()))
+    names = list(next(iter(first_folders), ()))
     if len({n.lower() for n in names}) < len(names):
         raise _conflict(f"a column of {names} is there twice", uri)
     return names
@@ -125,17 +125,17 @@ def _one_set_of_names(parsed: Mapping[str, list[tuple[str, str]]], uri: str | No
 
 def _check_declared(declared: Sequence[str], names: Sequence[str], uri: str | None) -> None:
     if len(declared) != len(names):
-        wanted, found = (f"{len(n)} partition column(s): {list(n)}" for n in (declared, names))
-        raise _unexpected(wanted, found, "DELTA_UNEXPECTED_NUM_PARTITION_COLUMNS_FROM_FILE_NAME", uri)
+        expected, actual = (f"{len(n)} partition column(s): {list(n)}" for n in (declared, names))
+        raise _unexpected(expected, actual, "DELTA_UNEXPECTED_NUM_PARTITION_COLUMNS_FROM_FILE_NAME", uri)
     for one, other in zip(declared, names, strict=True):
         if one.lower() != other.lower():
-            wanted, found = (f"partition column {n}" for n in (one, other))
-            raise _unexpected(wanted, found, "DELTA_UNEXPECTED_PARTITION_COLUMN_FROM_FILE_NAME", uri)
+            expected, actual = (f"partition column {n}" for n in (one, other))
+            raise _unexpected(expected, actual, "DELTA_UNEXPECTED_PARTITION_COLUMN_FROM_FILE_NAME", uri)
 
 
-def _unexpected(wanted: str, found: str, condition: str, uri: str | None) -> InvalidArgumentError:
+def _unexpected(expected: str, actual: str, condition: str, uri: str | None) -> InvalidArgumentError:
     return InvalidArgumentError(
-        f"expecting {wanted}, but found {found} from parsing the folder names",
+        f"expecting {expected}, but found {actual} from parsing the folder names",
         help="name the columns that the folders have, in their order, or leave them out",
         file=uri,
         condition=condition,
@@ -145,7 +145,7 @@ def _unexpected(wanted: str, found: str, condition: str, uri: str | None) -> Inv
 # --- types -----------------------------------------------------------------------------------------------------------
 
 _INTEGER = r"^[+-]?[0-9]+$"
-# No trailing d or f: such strings are numbers in Java, and names to everyone else.
+# No trailing d or f: Java parses such strings as numbers, but nothing else does.
 _DOUBLE = r"^[+-]?(NaN|Infinity|([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?)$"
 _DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
 _TIMESTAMP = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?$"
@@ -190,7 +190,7 @@ def _casts(texts: pa.Array, type_: pa.DataType) -> bool:
 
 
 def _as_logged(values: pa.Array, field: StructField, timezone: str, uri: str | None) -> list[str | None]:
-    """Values in the spelling of the log.  Raises ``InvalidArgumentError``."""
+    """Values as the log spells them.  Raises ``InvalidArgumentError``."""
     if not can_partition(field.type):
         raise InvalidArgumentError(
             f"a table cannot be partitioned by a column of type {field.type}",
@@ -215,7 +215,7 @@ def _as_logged(values: pa.Array, field: StructField, timezone: str, uri: str | N
 
 
 def _local(values: pa.Array, timezone: str) -> pa.ChunkedArray:
-    """Timestamps as instants, where those that name no zone are of this one."""
+    """Timestamps as instants; those without a zone are in this one."""
     zoned = pc.match_substring_regex(values, r"(?:[zZ]|[+-]\d{2}:?\d{2})$")
     plain = pc.if_else(zoned, None, values).cast(pa.timestamp("us"))
     there = pc.assume_timezone(plain, timezone, ambiguous="earliest", nonexistent="latest")
@@ -224,9 +224,9 @@ def _local(values: pa.Array, timezone: str) -> pa.ChunkedArray:
 
 
 def with_partition_columns(data: StructType, partitions: Sequence[StructField]) -> StructType:
-    """The table's schema: the files' columns, a partition column in the place of one of its name, else behind them.
+    """The table's schema: the files' columns; a partition column replaces one of its name, otherwise it comes last.
 
-    Raises ``SchemaMismatchError`` where nothing but partition columns would be left.
+    Raises ``SchemaMismatchError`` where only partition columns would be left.
     """
     by_name = {f.name.lower(): f for f in partitions}
     fields = [by_name.pop(f.name.lower(), f) for f in data.fields]
@@ -240,7 +240,7 @@ def with_partition_columns(data: StructType, partitions: Sequence[StructField]) 
 def given_columns(
     columns: str | Sequence[str] | Mapping[str, TypeLike] | pa.Schema | StructType | None,
 ) -> list[str | StructField] | None:
-    """Partition columns as callers may give them: names, types by name, a schema, or SQL such as ``"day date, n int"``.
+    """Parse partition columns: names, types by name, a schema, or SQL such as ``"day date, n int"``.
 
     Raises ``InvalidArgumentError`` for a string that is neither a name nor a list of columns with types.
 
@@ -258,9 +258,9 @@ def given_columns(
     if isinstance(columns, pa.Schema | StructType | Mapping):
         return [c.field for c in new_columns(columns)]
     given: object = columns
-    named = [c for c in given if isinstance(c, str | StructField)] if isinstance(given, list | tuple) else []
-    if not isinstance(given, list | tuple) or len(named) != len(given):
+    listed = [c for c in given if isinstance(c, str | StructField)] if isinstance(given, list | tuple) else []
+    if not isinstance(given, list | tuple) or len(listed) != len(given):
         raise InvalidArgumentError(
             f"partition columns are given as {given!r:.80}", help="give names, or types by name, in order"
         )
-    return named
+    return listed

@@ -1,8 +1,8 @@
-"""Statistics of many files of the same columns, from footers that were walked together.
+"""Statistics of many files with the same columns, from footers that are parsed together.
 
-They are what :func:`~trilake.delta.files.file_statistics.file_statistics` makes of a footer that Arrow has opened, in a
-fraction of the time.  That holds for the types and writers whose bounds can be taken as they are; for others
-:meth:`BulkStatistics.of` returns ``None``, and Arrow is asked.
+The results equal those of :func:`~trilake.delta.files.file_statistics.file_statistics`, in a fraction of the time, for
+types and writers with simple bounds; for others :meth:`BulkStatistics.of` returns ``None``, and Arrow reads the
+footers.
 """
 
 from __future__ import annotations
@@ -25,20 +25,21 @@ from trilake.delta.files.file_statistics import StatisticsPlan, put_at, stated_c
 from trilake.parquet.files import notes_behind_groups
 from trilake.parquet.footer_walk import ABSENT, Flags, Places, Walked
 
-#: Writers whose bounds of strings and of INT96 were wrong; Arrow knows which, and later ones are slower for it.
+#: Writers with wrong bounds of strings and INT96; Arrow knows which, so their later versions are read the slow way,
+#: too.
 _DOUBTFUL = re.compile(rb"parquet-(mr|cpp) version (0|1\.\d)\b|(?!.* version )")
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 class NotInBulk(Exception):
-    """A bound that only Arrow can say what to make of."""
+    """A bound that only Arrow can interpret."""
 
 
 @dataclass(frozen=True)
 class _Column:
     index: int
     path: tuple[str, ...]
-    #: The value of a bound's bytes, and what the log has of it; ``None`` for types without bounds.
+    #: The value of a bound's bytes, and its form in the log; ``None`` for types without bounds.
     decode: Callable[[bytes], Any] | None
     convert: Callable[[Any, bool], Any] | None
     with_upper: bool
@@ -46,7 +47,7 @@ class _Column:
 
 @dataclass(frozen=True)
 class BulkStatistics:
-    """Makes the statistics of files of the same columns by the same writer."""
+    """Computes the statistics of files with the same columns and writer."""
 
     columns: Sequence[_Column]
 
@@ -60,7 +61,7 @@ class BulkStatistics:
         with_nan: frozenset[tuple[str, ...]],
         which: StatisticsPlan,
     ) -> BulkStatistics | None:
-        """For files with the schema of ``metadata`` and the bytes ``rest`` behind their row groups.
+        """For files with the schema of ``metadata`` and the bytes ``rest`` after their row groups.
 
         The other parameters are those of ``file_statistics``.
         """
@@ -76,7 +77,7 @@ class BulkStatistics:
             if leaf.physical_type == "INT96":
                 if any(metadata.row_group(g).column(index).statistics for g in range(metadata.num_row_groups)):
                     return None
-                continue  # they have no order, so Arrow makes nothing of them
+                continue  # they have no order, so Arrow ignores them
             try:
                 decode = _decoder(leaf, kind)
             except NotInBulk:
@@ -85,12 +86,12 @@ class BulkStatistics:
         return cls(columns)
 
     def texts(self, walked: Walked, numbers: Sequence[int]) -> Iterator[str | None]:
-        """The JSON text of the statistics of footers that are sound; ``None`` where they are for Arrow to say."""
+        """The statistics JSON of sound footers; ``None`` for those that Arrow must read."""
         which = np.asarray(numbers)
         refused: set[int] = set()
         columns = [_stated(walked, which, column, refused) for column in self.columns]
         paths = [column.path for column in self.columns]
-        named = _tree if any(len(path) > 1 for path in paths) else _object
+        build = _tree if any(len(path) > 1 for path in paths) else _object
         rows = walked.rows[which].tolist()
         for n, lows, highs, nulls in zip(
             range(len(rows)), *(_by_footer(columns, part, len(rows)) for part in range(3))
@@ -100,14 +101,14 @@ class BulkStatistics:
                 continue
             text = {
                 "numRecords": rows[n],
-                "minValues": named(paths, lows),
-                "maxValues": named(paths, highs),
-                "nullCount": named(paths, nulls),
+                "minValues": build(paths, lows),
+                "maxValues": build(paths, highs),
+                "nullCount": build(paths, nulls),
             }
             yield orjson.dumps(text).decode()
 
 
-#: What is said of one column: lower bounds, upper bounds and numbers of nulls, ``None`` where there are none.
+#: Lower bounds, upper bounds and null counts of one column, ``None`` where unknown.
 _Said = tuple[list[Any], list[Any], list[Any]]
 
 
@@ -128,10 +129,10 @@ def _tree(paths: Sequence[tuple[str, ...]], values: Sequence[Any]) -> dict[str, 
 
 
 def _stated(walked: Walked, which: Places, column: _Column, refused: set[int]) -> _Said:
-    """What some footers say of a column; those whose bounds only Arrow can tell are ``refused``, by their place."""
+    """What some footers say about a column; those with a bound for Arrow are ``refused``, by their index."""
     none: list[Any] = [None] * len(which)
     counts = walked.group_counts[which]
-    stated = known = complete = np.ones(len(which), np.bool_)
+    stated = nulls_known = complete = np.ones(len(which), np.bool_)
     bounded = ~stated
     nulls = np.zeros(len(which), np.int64)
     places: list[_Places] = []
@@ -141,12 +142,12 @@ def _stated(walked: Walked, which: Places, column: _Column, refused: set[int]) -
         missing, low, high = chunk.null_counts[which], chunk.low.start[which], chunk.high.start[which]
         valued = there & (missing < group.rows[which])
         stated = stated & (~there | chunk.stated[which])
-        known = known & (~there | (missing != ABSENT))
+        nulls_known = nulls_known & (~there | (missing != ABSENT))
         nulls += np.where(there, missing, 0)
         complete = complete & (~valued | ((low >= 0) & (high >= 0)))
         bounded |= valued
         places.append((valued, low, chunk.low.length[which], high, chunk.high.length[which]))
-    sums = zip(nulls.tolist(), (stated & known).tolist(), strict=True)
+    sums = zip(nulls.tolist(), (stated & nulls_known).tolist(), strict=True)
     null_counts = [count if is_known else None for count, is_known in sums]
     bounded &= stated & complete
     if column.decode is None or column.convert is None or not bounded.any():
@@ -163,7 +164,7 @@ def _stated(walked: Walked, which: Places, column: _Column, refused: set[int]) -
     return lows, highs if column.with_upper else none, null_counts
 
 
-#: Of a row group in some footers: whether there are values, and start and length of the lower and the upper bound.
+#: For a row group in some footers: whether there are values, and start and length of the lower and the upper bound.
 _Places = tuple[Flags, Places, Places, Places, Places]
 
 
@@ -180,9 +181,9 @@ def _bounds(data: bytes, groups: Sequence[Sequence[int]], column: _Column) -> tu
 
 
 def _decoder(leaf: Any, kind: pa.DataType) -> Callable[[bytes], Any] | None:
-    """What makes of a bound's bytes the value that Arrow makes of them, ``None`` for types without bounds.
+    """Decodes a bound's bytes as Arrow does; ``None`` for types without bounds.
 
-    Raises ``NotInBulk`` for types that are not those of ``kind`` as they are.
+    Raises ``NotInBulk`` for types other than plain ``kind``.
     """
     physical, logical = leaf.physical_type, leaf.logical_type
     note = logical.type
@@ -257,5 +258,5 @@ def _microseconds(bound: bytes) -> dt.datetime:
 
 
 def _scaled(scale: int, order: Any) -> Callable[[bytes], decimal.Decimal]:
-    # From a string, as that rounds to no context's precision.
+    # From a string, since that does not round to a context's precision.
     return lambda bound: decimal.Decimal(f"{int.from_bytes(bound, order, signed=True)}E-{scale}")

@@ -1,4 +1,4 @@
-"""The files that a drop of a Delta table deletes: data files by the rules of VACUUM without an age, then the log."""
+"""The files that dropping a Delta table deletes: data files by the rules of VACUUM without retention, then the log."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from trilake.storage.ownership import Territory, check_own
 from trilake.table.dropping import TableFiles
 
 _ALL_TIMES = 1 << 62
-#: Names that writers of Delta tables give files of the log, which vacuum never looks at, and of symlink manifests.
+#: File names of the log, which vacuum ignores, and of symlink manifests.
 _LOG_FILE = (
     rf"^{LOG}/(?:\d{{20}}\..+|_last_checkpoint|_last_vacuum_info|_sidecars/[^/]+\.parquet"
     r"|_(?:staged_)?commits/[^/]+\.json|\.\d{20}\.json\.[^/]+\.tmp)$"
 )
 _COMMIT = rf"^{LOG}/\d{{20}}\.json$"
 _MANIFEST = r"^_symlink_format_manifest/(?:[^/]+=[^/]*/)*manifest$"
-#: Hadoop's checksum of a file on a local disk, which lies beside it.
+#: Hadoop's checksum file of a local file.
 _CHECKSUM_OF = r"(^|/)\.([^/]+)\.crc$"
 
 
 def table_files(log: DeltaLog) -> TableFiles:
-    """The files of a table.
+    """List the files of a table.
 
-    Raises ``UnsupportedProtocolError`` where trilake may not write it, and ``StorageError`` for a log behind a link.
+    Raises ``UnsupportedProtocolError`` where trilake cannot write it, and ``StorageError`` for a log behind a link.
     """
     store = log.store
-    # Listed before the newest version is read: a file of the listing that was committed by then is in it.
+    # Listed before the newest version is read: any file that was committed by then and listed is in it.
     listing = listed_with_log(store.list())
     segment = log.segment()
     snapshot = log.snapshot(segment.version)
@@ -59,10 +59,10 @@ def _checksums(listing: pa.Table, *files: pa.Table) -> pa.Table:
 
 
 def _ordered(log_files: pa.Table, segment: LogSegment) -> pa.Table:
-    """The files of the log in an order that leaves a readable version until the last one goes.
+    """The files of the log in an order that keeps a version readable until the last one is deleted.
 
-    Where the log begins with version 0, its commits go last, the newest first.  Otherwise the commits after the
-    checkpoint do, then the checkpoint, and its sidecars at the end: without them it could not be read.
+    Where the log starts with version 0, its commits go last, the newest first.  Otherwise the commits after the
+    checkpoint do, then the checkpoint, and finally its sidecars, without which it could not be read.
     """
     paths = log_files["path"]
     sidecars = pc.starts_with(paths, f"{LOG}/_sidecars/")

@@ -1,4 +1,4 @@
-"""FSCK REPAIR TABLE: data files that are gone are taken out of the log, as one commit."""
+"""FSCK REPAIR TABLE: remove missing data files from the log, as one commit."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from trilake.delta.protocol.features import check_writable
 
 
 def fsck(log: DeltaLog, *, dry_run: bool = False, run: Runner = run_here) -> list[str]:
-    """Take the data files out of the newest version that the store does not have; their paths, decoded.
+    """Remove the data files that do not exist from the newest version; return their decoded paths.
 
     Parameters
     ----------
     log: the table's log.
-    dry_run: only say which files these are.
-    run: who asks the store for many files.
+    dry_run: only list these files.
+    run: runs the existence checks of many files.
 
-    Rows of such files cannot be read any more, before or after: the table is one that can be read again.  Raises a
-    ``ConflictError`` where another writer removed one of them in the meantime.
+    Their rows are lost in any case; the table becomes readable again.  Raises a ``ConflictError`` where another
+    writer removed one of them meanwhile.
     """
     snapshot = log.snapshot()
     check_writable(snapshot.protocol, snapshot.metadata, uri=snapshot.uri, version=snapshot.version)

@@ -1,9 +1,8 @@
 """RESTORE: a new version whose rows, schema and properties are those of an older one.
 
-Files that both versions have stay as they are; those that only the older one has are added again, those that only the
-newest one has are removed.  What may never go back does not: the protocol keeps its features, identity columns and row
-ids go on from their high-water marks, column ids are not given out twice.  Where row tracking was dropped since, or
-dropped and begun again, the ids of the older version come back.
+Files in both versions stay; those only in the older one are added again, those only in the newest one are removed.
+Some things never go back: the protocol keeps its features, identity columns and row ids continue from their high-water
+marks, column ids are not reused.  Where row tracking was dropped since, the ids of the older version return.
 """
 
 from __future__ import annotations
@@ -41,9 +40,9 @@ from trilake.delta.rules.append_only import APPEND_ONLY, removal_refused
 from trilake.errors import InvalidArgumentError, MissingFileError, stating
 from trilake.table.table import as_version
 
-#: Missing files that an error names.
+#: Most missing files that an error lists.
 _NAMED = 100
-#: Table property: before which version the log is cleaned up as a whole or not at all.
+#: Table property: before this version the log is cleaned up as a whole or not at all.
 PROTECTED_BEFORE = "delta.requireCheckpointProtectionBeforeVersion"
 
 
@@ -51,7 +50,7 @@ PROTECTED_BEFORE = "delta.requireCheckpointProtectionBeforeVersion"
 class RestoreResult(Displayed):
     """What a restore did; sizes in bytes.
 
-    ``version`` is the one it committed, ``restored_version`` the one whose rows the table has again.
+    ``version`` is the new version, ``restored_version`` the one whose rows it has.
 
     >>> import trilake
     >>> for n in 1, 2:
@@ -77,7 +76,7 @@ def restore(
     version: int | None = None,
     timestamp_ms: int | None = None,
     ignore_missing: bool = False,
-    known: Snapshot | None = None,
+    cached: Snapshot | None = None,
     runtime: Runtime | None = None,
     run: Runner = run_here,
 ) -> RestoreResult:
@@ -87,16 +86,16 @@ def restore(
     ----------
     log: the table's log.
     version: the version to restore.
-    timestamp_ms: or the version that was the newest one at that time (ms since the epoch).
+    timestamp_ms: or the newest version at that time (ms since the epoch).
     ignore_missing: go on where files of the older version were deleted; reading the table will fail on them.
-    known: a version that was read already; only what came after it is read then.
+    cached: a version that was read already; then only later commits are read.
     runtime: clock and ids.
-    run: who looks for files, where there are many.
+    run: runs the existence checks of many files.
 
-    Raises ``VersionNotFoundError`` for a version or time that the log does not hold, ``MissingFileError`` that lists
-    files which were deleted since, ``InvalidArgumentError`` for the newest version itself and for an append-only table
-    that would lose rows, ``ConflictError`` where another writer changed the table in the meantime, or a vacuum
-    began that may delete files which come back.
+    Raises ``VersionNotFoundError`` for a version or time that the log does not hold, ``MissingFileError`` with the
+    files that were deleted since, ``InvalidArgumentError`` for the newest version itself and for an append-only table
+    that would lose rows, ``ConflictError`` where another writer changed the table meanwhile, or a vacuum started that
+    may delete restored files.
 
     >>> import pyarrow as pa, trilake
     >>> from trilake.delta.standard import standard_engine
@@ -113,30 +112,30 @@ def restore(
         raise InvalidArgumentError("either the version or the timestamp to restore must be given")
     parameters: dict[str, Any]
     if version is not None:
-        wanted, parameters = version, {"version": version, "timestamp": None}
+        target, parameters = version, {"version": version, "timestamp": None}
     else:
         assert timestamp_ms is not None
         with stating({"DELTA_TIMESTAMP_EARLIER_THAN_COMMIT_RETENTION": "DELTA_CANNOT_RESTORE_TIMESTAMP_EARLIER"}):
-            wanted = log.version_at(timestamp_ms)
+            target = log.version_at(timestamp_ms)
             parameters = {"version": None, "timestamp": timestamp_text(timestamp_ms)}
-    base = log.snapshot() if known is None else log.update(known)
+    base = log.snapshot() if cached is None else log.update(cached)
     check_writable(base.protocol, base.metadata, uri=base.uri, version=base.version)
-    if wanted == base.version:
+    if target == base.version:
         raise InvalidArgumentError(
-            f"version {wanted} is the newest one: there is nothing to restore",
+            f"version {target} is the newest one: there is nothing to restore",
             help=f"the version to restore should be less than {base.version}",
             file=base.uri,
         )
     with stating({"DELTA_VERSION_NOT_FOUND": "DELTA_CANNOT_RESTORE_TABLE_VERSION"}):
-        old = known if known is not None and known.version == wanted else log.snapshot(wanted)
+        old = cached if cached is not None and cached.version == target else log.snapshot(target)
     added, removed = without(old.adds, base.adds), without(base.adds, old.adds)
     if removed.num_rows and base.properties.is_on(APPEND_ONLY):
         raise removal_refused(base.uri, help="unset the property first")
     if not ignore_missing:
-        _check_present(log, added, wanted, run)
+        _check_present(log, added, target, run)
     result = RestoreResult(
         version=base.version + 1,
-        restored_version=wanted,
+        restored_version=target,
         table_size_after_restore=total_size(old.adds),
         num_of_files_after_restore=old.adds.num_rows,
         num_removed_files=removed.num_rows,
@@ -166,7 +165,7 @@ def restore(
             "removedFilesSize": result.removed_files_size,
             "restoredFilesSize": result.restored_files_size,
         },
-        # Whatever changed the table in the meantime would be undone without having been seen.
+        # Any change since would be undone unseen.
         read=ReadSet(
             whole_table=True,
             removed=frozenset(removed["path"].to_pylist()),
@@ -196,7 +195,7 @@ def _check_present(log: DeltaLog, added: pa.Table, version: int, run: Runner) ->
 
 
 def _removed_from(log: DeltaLog, base: Snapshot, added: pa.Table) -> int | None:
-    """When the first of some files was removed, 0 where that is forgotten for one; ``None`` for no files."""
+    """When the first of some files was removed, 0 where that is unknown for one; ``None`` without files."""
     if not added.num_rows:
         return None
     tombstones = log.tombstones(base)
@@ -207,7 +206,7 @@ def _removed_from(log: DeltaLog, base: Snapshot, added: pa.Table) -> int | None:
 
 
 def restored_metadata(now: Metadata, old: Metadata) -> Metadata:
-    """The older metadata, without what may not go back."""
+    """The older metadata, except for what may not go back."""
     schema = with_marks_of(old.schema, now.schema)
     metadata = replace(old, id=now.id, schema_string=schema.json() if schema is not old.schema else old.schema_string)
     configuration = dict(old.configuration)
@@ -224,7 +223,7 @@ def restored_metadata(now: Metadata, old: Metadata) -> Metadata:
 
 
 def _with_other_ids(files: pa.Table, now: pa.Table) -> pa.Table:
-    """The files that are among those of ``now``, with other row ids: the feature was dropped in between."""
+    """The files that are also in ``now`` with other row ids: the feature was dropped in between."""
     places = pc.index_in(logical_keys(files), logical_keys(now))
     files, now = files.filter(places.is_valid()), now.take(places.drop_null())
     same = pc.and_(*(pc.equal(files[name], now[name]) for name in ("baseRowId", "defaultRowCommitVersion")))
@@ -232,7 +231,7 @@ def _with_other_ids(files: pa.Table, now: pa.Table) -> pa.Table:
 
 
 def _domains(base: Snapshot, old: Snapshot) -> dict[str, str | None]:
-    """The clustering columns as they were; other domains are their owners' business."""
+    """The clustering columns as they were; other domains belong to their owners."""
     now, then = (_configuration(s) for s in (base, old))
     return {} if now == then else {DOMAIN: then}
 

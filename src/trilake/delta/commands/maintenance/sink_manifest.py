@@ -1,8 +1,8 @@
-"""The files that Spark's streaming file sink has committed, by the folder ``_spark_metadata`` that it leaves.
+"""The files that Spark's streaming file sink committed, from its folder ``_spark_metadata``.
 
-A batch that failed and came again has left its first files beside those that count, so a folder with such a list holds
-just what the list names; Spark reads it so.  The list is a sequence of strings, ``0``, ``1``, …: a line ``v1``, then
-one file a line.  Every tenth, ``9.compact``, has all files of those before it too.
+A retried batch leaves its first files next to the valid ones, so only listed files count, as in Spark.  The list is a
+sequence of objects ``0``, ``1``, …: a line ``v1``, then one file per line.  Every tenth, ``9.compact``, repeats the
+files of those before it.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _BATCH = re.compile(rf"{MANIFEST}/([0-9]+)(\.compact)?")
 
 
 def committed_files(store: Store, keys: Collection[str]) -> frozenset[str] | None:
-    r"""Which of the files below a folder its list names; ``None`` where the folder has no list.
+    r"""Which of the files below a folder its list names; ``None`` without a list.
 
     ``keys`` are all files below the folder.  A folder that was moved as a whole keeps its list.
 
-    Raises ``CorruptFileError`` for a list with a gap or of another form, ``MissingFileError`` where a file that it
-    names is not there.
+    Raises ``CorruptFileError`` for a list with a gap or a malformed one, ``MissingFileError`` where a listed file
+    does not exist.
 
     >>> from trilake.storage import open_store
     >>> store = open_store("memory://doc-sink")
@@ -38,16 +38,16 @@ def committed_files(store: Store, keys: Collection[str]) -> frozenset[str] | Non
     if not batches:
         return None
     newest = max((n for n, compact in batches if compact), default=-1)
-    wanted = [(n, compact) for n, compact in batches if n > newest or (n == newest and compact)]
+    batches_to_read = [(n, compact) for n, compact in batches if n > newest or (n == newest and compact)]
     first = max(newest, 0)
-    if [n for n, _ in wanted] != list(range(first, first + len(wanted))):
+    if [n for n, _ in batches_to_read] != list(range(first, first + len(batches_to_read))):
         raise CorruptFileError(
-            f"the list of a streaming sink's files has a gap: {', '.join(str(n) for n, _ in wanted)[:200]}",
+            f"the list of a streaming sink's files has a gap: {', '.join(str(n) for n, _ in batches_to_read)[:200]}",
             help=f"restore {MANIFEST}, or delete it if every file below the folder counts",
             file=store.uri,
         )
     paths: list[str] = []
-    for n, compact in wanted:
+    for n, compact in batches_to_read:
         paths += _paths(store, f"{MANIFEST}/{n}{'.compact' if compact else ''}")
     return _as_keys(store, paths, keys)
 
@@ -72,19 +72,19 @@ def _paths(store: Store, key: str) -> list[str]:
 
 
 def _as_keys(store: Store, paths: Sequence[str], keys: Collection[str]) -> frozenset[str]:
-    """The paths below the folder; where that was when they were written, the first of them says."""
+    """The paths below the folder, whose former location follows from the first of them."""
     if not paths:
         return frozenset()
     there = keys if isinstance(keys, (set, frozenset)) else set(keys)
     parts = paths[0].split("/")
     below = next((i for i in range(1, len(parts)) if "/".join(parts[i:]) in there), len(parts) - 1)
     root = "/".join(parts[:below]) + "/"
-    found = frozenset(p.removeprefix(root) for p in paths)
-    missing = min(found - there, default=None)
+    keys_below = frozenset(p.removeprefix(root) for p in paths)
+    missing = min(keys_below - there, default=None)
     if missing is not None:
         raise MissingFileError(
             f"a streaming sink's list names the file {missing!r}, which is not below the folder",
             help=f"restore the file, or delete {MANIFEST} if every file below the folder counts",
             file=f"{store.uri}/{MANIFEST}",
         )
-    return found
+    return keys_below

@@ -1,20 +1,18 @@
-"""VACUUM: files that no version within the retention needs are deleted.
+"""VACUUM: delete files that no version within the retention needs.
 
 The life of a vacuum::
 
-    retention checked --> clocks compared --> files listed (or, lite, taken from the log)
-      --> newest version read, after the listing
-      --> what may go (:mod:`trilake.delta.commands.maintenance.vacuum_files`)
-      --> of that, what is the table's own (:mod:`trilake.storage.ownership`) --> VACUUM START committed
-      --> what was committed in the meantime is spared --> files deleted --> empty folders removed --> VACUUM END
-      committed
+    check retention --> compare clocks --> list files (or, lite, take them from the log)
+      --> read the newest version, after the listing
+      --> choose garbage (:mod:`trilake.delta.commands.maintenance.vacuum_files`)
+      --> of that, what belongs to the table (:mod:`trilake.storage.ownership`) --> commit VACUUM START
+      --> spare what was committed meanwhile --> delete files --> remove empty folders --> commit VACUUM END
 
-What must stay: files of the newest version; files that a tombstone within the retention names; every file that a commit
-within the retention names, its change files included; files of versions to keep; files younger than the retention,
-whoever wrote them; hidden files; deletion vectors of all of these; files that are older than the table and that nothing
-in its log names, which are someone else's; whatever lies behind a link or in another table.  So each version that was
-current within the retention stays readable, and a process that dies anywhere leaves a sound table: only garbage is ever
-deleted.
+What stays: files of the newest version; files in tombstones within the retention; every file, change files included, in
+a commit within the retention; files of versions to keep; files younger than the retention; hidden files; deletion
+vectors of all of these; unreferenced files older than the table, which belong to someone else; everything behind a link
+or in another table.  So each version that was current within the retention stays readable, and a process that dies at
+any point leaves a sound table.
 """
 
 from __future__ import annotations
@@ -78,25 +76,24 @@ from trilake.table.table import as_version
 _log = logging.getLogger("trilake.delta")
 
 RETENTION = "delta.deletedFileRetentionDuration"
-#: Where a vacuum says up to which commit everything removed is gone; other Delta libraries read it too.
+#: Where a vacuum records up to which commit all removed files are deleted; other Delta libraries read it too.
 LAST_VACUUM = f"{LOG}/_last_vacuum_info"
 _BOUNDARY = "latestCommitVersionOutsideOfRetentionWindow"
 _HOUR_MS = 3_600_000
-#: Files of one call to the store.
+#: Files per delete request.
 _CHUNK = 1000
 
 
 @dataclass(frozen=True)
 class VacuumResult(Displayed):
-    """What a vacuum deleted, or, as a dry run, would delete.
+    """The files that a vacuum deleted, or would delete in a dry run.
 
     ``files`` has the columns ``path`` (below the table), ``size`` in bytes and ``modified_ms`` (ms since the epoch; 0
-    in lite mode, which looks at no file).  ``folders`` are those removed because they were empty.  ``cutoff_ms`` is the
-    time before which files had to be written and removed to go, ``version`` that of the VACUUM END commit.
+    in lite mode).  ``folders`` are the empty folders that were removed.  Files written and removed before ``cutoff_ms``
+    are deleted; ``version`` is that of the VACUUM END commit.
 
-    ``foreign`` has the columns of ``files``: what no version and no writer of the table can account for, because it is
-    older than the table itself or of another format.  It stays, and whoever knows that no one needs it removes it by
-    hand.
+    ``foreign`` has the columns of ``files``: unreferenced files that are older than the table or of another format.
+    They are kept; delete them by hand if they are not needed.
 
     >>> import trilake
     >>> _ = trilake.write({"n": [1]}, "memory://doc-vacuum-result")
@@ -129,22 +126,21 @@ class VacuumResult(Displayed):
 
     @property
     def size(self) -> int:
-        """Bytes of the files."""
         return int(pc.sum(self.files["size"]).as_py() or 0)
 
     def __repr__(self) -> str:
         at = "" if self.version is None else f" version {self.version}"
         what = "would be deleted" if self.dry_run else "deleted"
-        left = f", {self.foreign.num_rows:,} foreign files left" if self.foreign.num_rows else ""
-        return f"<VACUUM{at}: {self.files.num_rows:,} files, {size_text(self.size)} {what}{left}>"
+        foreign = f", {self.foreign.num_rows:,} foreign files left" if self.foreign.num_rows else ""
+        return f"<VACUUM{at}: {self.files.num_rows:,} files, {size_text(self.size)} {what}{foreign}>"
 
 
-#: As ms, more hours are no time that a machine word holds.
+#: More hours overflow 64 bits as ms.
 _MOST_HOURS = 1e12
 
 
 def retention_hours_ms(hours: Any) -> int | None:
-    """Hours as ms.  Raises ``InvalidArgumentError`` for less than none and for what is not a number of hours."""
+    """Convert hours to ms.  Raises ``InvalidArgumentError`` unless it is a non-negative number."""
     if hours is None:
         return None
     if not isinstance(hours, int | float) or isinstance(hours, bool) or not abs(hours) < _MOST_HOURS:
@@ -164,7 +160,7 @@ def vacuum(
     keep_versions: Sequence[int] = (),
     inventory: pa.Table | None = None,
     record: bool = True,
-    known: Snapshot | None = None,
+    cached: Snapshot | None = None,
     runtime: Runtime | None = None,
     run: Runner = run_here,
 ) -> VacuumResult:
@@ -174,21 +170,21 @@ def vacuum(
     ----------
     log: the table's log.
     retention_hours: how long removed files are kept; the table's ``delta.deletedFileRetentionDuration`` by default.
-    dry_run: say what would be deleted, and change nothing.
-    lite: take the files from the log alone, without a listing: those that commits removed since the last vacuum.
+    dry_run: list what would be deleted, and change nothing.
+    lite: take the files from the log, without a listing: those that commits removed since the last vacuum.
         Files that no commit ever named stay.
-    enforce_retention: refuse a retention shorter than the table's: writers at work may lose their files to it.
+    enforce_retention: refuse a retention shorter than the table's, which may delete files of active writers.
     keep_versions: older versions that stay readable as well.
-    inventory: the files as a table, in place of a listing; see
+    inventory: the files as a table, instead of a listing; see
     :func:`trilake.delta.commands.maintenance.vacuum_listing.from_inventory`.
     record: commit entries for the history, ``VACUUM START`` and ``VACUUM END``.
-    known: a version that was read already; only what came after it is read then.
+    cached: a version that was read already; then only later commits are read.
     runtime: clock and ids.
-    run: who deletes.
+    run: runs the deletions.
 
-    Raises ``InvalidArgumentError`` for a retention that is refused, ``UnsupportedProtocolError`` for a table that this
-    library may not write, ``ClockError`` where this machine's clock is ahead of the store's, ``VersionNotFoundError``
-    where the log no longer holds what a lite vacuum needs, and what reading the log raises.
+    Raises ``InvalidArgumentError`` for a refused retention, ``UnsupportedProtocolError`` for a table that trilake
+    cannot write, ``ClockError`` where this machine's clock is ahead of the store's, and ``VersionNotFoundError`` where
+    the log no longer holds what a lite vacuum needs.
 
     >>> import pyarrow as pa, trilake
     >>> from trilake.delta.standard import standard_engine
@@ -198,13 +194,13 @@ def vacuum(
     []
     """
     runtime = runtime or log.engine.runtime
-    head = log.snapshot() if known is None else log.update(known)
+    head = log.snapshot() if cached is None else log.update(cached)
     scope = scope_of(
         log, head, runtime, retention_hours=retention_hours, enforce_retention=enforce_retention, dry_run=dry_run
     )
     cutoff, boundary, names = scope.cutoff, scope.boundary, scope.names
     kept = [log.snapshot(as_version(v)).adds for v in keep_versions]
-    # Listed before the newest version is looked up: a file of the listing that was committed by then is in it.
+    # Listed before the newest version is read: any file that was committed by then and listed is in it.
     folders = Folders(0)
     territory = Territory(log.store)
     if lite:
@@ -226,29 +222,29 @@ def vacuum(
         warn_of_foreign(log, foreign.num_rows, str(foreign["path"][0]))
     if dry_run:
         return VacuumResult(files, True, cutoff, foreign=foreign)
-    done: list[pa.Table] = []
+    deleted: list[pa.Table] = []
     removed: list[str] = []
 
     def delete() -> tuple[int, int]:
-        left = _still_garbage(log, snapshot, files)
-        delete_files(log.store, left, run)
-        done.append(left)
+        garbage = _still_garbage(log, snapshot, files)
+        delete_files(log.store, garbage, run)
+        deleted.append(garbage)
         removed.extend(remove_empty(log.store, folders))
-        return left.num_rows, folders.count + 1
+        return garbage.num_rows, folders.count + 1
 
     size = int(pc.sum(files["size"]).as_py() or 0)
-    if kept:  # what stays for them is garbage still, and for a later vacuum to find
+    if kept:  # the rest stays for a later vacuum
         scope = replace(scope, boundary=None)
     version = recorded(log, snapshot, scope, (files.num_rows, size), delete, runtime, record=record)
-    return VacuumResult(done[0], False, cutoff, tuple(removed), version, foreign)
+    return VacuumResult(deleted[0], False, cutoff, tuple(removed), version, foreign)
 
 
 @dataclass(frozen=True)
 class VacuumScope:
-    """What a vacuum is about: files that were written and removed before the time ``cutoff``.
+    """The scope of a vacuum: files that were written and removed before the time ``cutoff``.
 
-    ``boundary`` is the newest commit before it, ``names`` are what folders of partition columns may be called, and
-    ``parameters`` those of its entry in the history.
+    ``boundary`` is the newest commit before it, ``names`` are possible folder names of partition columns, and
+    ``parameters`` those of its history entry.
     """
 
     cutoff: int
@@ -266,7 +262,7 @@ def scope_of(
     enforce_retention: bool,
     dry_run: bool,
 ) -> VacuumScope:
-    """The scope of a vacuum of the newest version.  Parameters and errors are those of :func:`vacuum`."""
+    """The scope of a vacuum of the newest version, with the parameters and errors of :func:`vacuum`."""
     check_writable(head.protocol, head.metadata, uri=head.uri, version=head.version)
     default = head.properties.duration_ms(RETENTION)
     specified = retention_hours_ms(retention_hours)
@@ -285,18 +281,18 @@ def recorded(
     log: DeltaLog,
     base: Head,
     scope: VacuumScope,
-    found: tuple[int, int],
+    totals: tuple[int, int],
     delete: Callable[[], tuple[int, int]],
     runtime: Runtime,
     *,
     record: bool,
 ) -> int | None:
-    """Delete what was found, so many files of so many bytes, between two entries of the history.
+    """Call ``delete`` between two history entries that state the number and bytes of the files.
 
-    ``delete`` returns how many files it deleted, and of how many folders.  Returns the version of the last entry.
+    ``delete`` returns how many files and folders it deleted.  Returns the version of the last entry.
     """
     if record:
-        metrics = {"numFilesToDelete": found[0], "sizeOfDataToDelete": found[1]}
+        metrics = {"numFilesToDelete": totals[0], "sizeOfDataToDelete": totals[1]}
         _record(log, base, "VACUUM START", scope.parameters, metrics, runtime)
     try:
         files, folders = delete()
@@ -304,7 +300,9 @@ def recorded(
             _note_boundary(log.store, scope.boundary)
     except BaseException:
         if record:
-            with suppress(TrilakeError):  # what broke the vacuum may break this as well, and is what must be told
+            with suppress(
+                TrilakeError
+            ):  # whatever broke the vacuum may break this, too; the first error must be raised
                 _record_end(log, {"status": "FAILED"}, {}, runtime)
         raise
     if not record:
@@ -314,7 +312,7 @@ def recorded(
 
 
 def warn_of_foreign(log: DeltaLog, count: int, path: str) -> None:
-    """Say in the log of the process that files stay which no one can account for, one of which is ``path``."""
+    """Log a warning that foreign files stay, with ``path`` as an example."""
     _log.warning(
         "%s has %d files that are not in its log and are older than the table, or of another format,"
         " such as %s: they are kept; remove them by hand if they are not needed",
@@ -332,13 +330,13 @@ def _now(store: Store, runtime: Runtime, *, dry_run: bool) -> int:
     except StorageError:
         if not dry_run:
             raise
-        return now  # whoever may only read may still ask what would be deleted
+        return now  # a dry run needs no write access
 
 
 def _note_boundary(store: Store, boundary: int) -> None:
     try:
         store.put(LAST_VACUUM, orjson.dumps({_BOUNDARY: boundary}))
-    except StorageError as e:  # the next lite vacuum looks at more commits than it must
+    except StorageError as e:  # only costs the next lite vacuum some extra commits
         _log.warning("up to which version vacuum has removed files is not noted: %s", e)
 
 
@@ -356,21 +354,21 @@ def _too_short(specified: int, default: int) -> IllegalArgumentError:
 
 
 def _needed(log: DeltaLog, snapshot: Snapshot, cutoff: int, kept: Sequence[pa.Table]) -> References:
-    """The files of the newest version, of every version that was current at the cut-off time or later, and others."""
+    """The files of the newest version, of every version current at the cut-off time or later, and of others to keep."""
     recent_tombstones = recently_removed(log.tombstones(snapshot), cutoff)
     batch = log.parse(recent_commits(log, snapshot, cutoff))
     return references(snapshot.adds, recent_tombstones, batch.add, batch.remove, batch.cdc, *kept)
 
 
 def recently_removed(tombstones: pa.Table, cutoff: int) -> pa.Table:
-    """The tombstones of the cut-off time or later."""
+    """The tombstones since the cut-off time."""
     return tombstones.filter(pc.greater_equal(pc.fill_null(tombstones["deletionTimestamp"], 0), cutoff))
 
 
 def recent_commits(log: DeltaLog, head: Head, cutoff: int) -> list[tuple[int, ObjectMeta]]:
-    """The commits of the cut-off time or later.
+    """The commits since the cut-off time.
 
-    A writer states a tombstone's time before it commits, and checkpoints forget tombstones: so these are asked too.
+    Tombstones are dated before their commit, and checkpoints drop them, so commits are checked too.
     """
     commits = log.commits(end=head.version)
     times = _latest_times(log, commits, head)
@@ -378,18 +376,18 @@ def recent_commits(log: DeltaLog, head: Head, cutoff: int) -> list[tuple[int, Ob
 
 
 def _latest_times(log: DeltaLog, commits: Sequence[tuple[int, ObjectMeta]], head: Head) -> list[int]:
-    """When each commit happened at the latest, never decreasing.
+    """The latest possible time of each commit, never decreasing.
 
-    The time that a commit states is its writer's, whose clock may be days behind: its file is of the store's clock.
+    In-commit timestamps come from the writer's clock, which may be days behind; file times come from the store's.
     """
     stated = log.commit_times(commits, head.metadata)
     return list(accumulate((max(t, file.modified_ms) for t, (_, file) in zip(stated, commits, strict=True)), max))
 
 
 def accounted_for(log: DeltaLog, snapshot: Snapshot, files: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """The files that the table or its writers can have made, and those that no one can account for.
+    """Split files into those that the table's writers can have made, and foreign ones.
 
-    A file that was there before the table, and that no commit names, is of someone else.
+    An unreferenced file that existed before the table is foreign.
     """
     if not files.num_rows:
         return files, files
@@ -397,13 +395,13 @@ def accounted_for(log: DeltaLog, snapshot: Snapshot, files: pa.Table) -> tuple[p
     if not pc.any(suspect).as_py():
         return files, files.slice(0, 0)
     batch = log.parse(log.commits(end=snapshot.version))
-    known = references(log.tombstones(snapshot), batch.add, batch.remove, batch.cdc)
-    foreign = pc.and_(suspect, pa.chunked_array([pa.array(~known.name(files["path"]))]))
+    referenced = references(log.tombstones(snapshot), batch.add, batch.remove, batch.cdc)
+    foreign = pc.and_(suspect, pa.chunked_array([pa.array(~referenced.name(files["path"]))]))
     return files.filter(pc.invert(foreign)), files.filter(foreign)
 
 
 def born(log: DeltaLog, snapshot: Head) -> int:
-    """When the table was made, in ms since the epoch; where that cannot be told, a time after that of any file."""
+    """When the table was created, in ms since the epoch; where unknown, a time after that of any file."""
     commits = log.commits(end=snapshot.version)
     times = [t for t in (snapshot.metadata.created_time,) if t is not None and t > 0]
     if commits and commits[0][0] == 0:
@@ -412,12 +410,12 @@ def born(log: DeltaLog, snapshot: Head) -> int:
 
 
 def _still_garbage(log: DeltaLog, snapshot: Snapshot, files: pa.Table) -> pa.Table:
-    """The files without those that were committed since: a restore or a clone may have brought old ones back."""
+    """The files without those committed since: a restore or a clone may have brought old ones back."""
     return files.filter(pa.array(~committed_since(log, snapshot).name(files["path"])))
 
 
 def committed_since(log: DeltaLog, head: Head) -> References:
-    """The files that commits after a version name."""
+    """The files named by commits after a version."""
     batch = log.parse(log.commits(head.version + 1))
     return references(batch.add, batch.remove, batch.cdc)
 
@@ -454,7 +452,7 @@ def _last_boundary(store: Store) -> int | None:
     try:
         value = orjson.loads(bytes(store.read(LAST_VACUUM))).get(_BOUNDARY)
     except (ObjectNotFoundError, orjson.JSONDecodeError, AttributeError):
-        return None  # as if there had been none: the whole log is asked
+        return None  # as if there had been none: read the whole log
     return value if isinstance(value, int) and value >= 0 else None
 
 
@@ -463,7 +461,7 @@ def _last_boundary(store: Store) -> int | None:
 
 @dataclass(frozen=True)
 class _Deletion:
-    """Deletes some files, wherever it runs."""
+    """Deletes some files, in any process."""
 
     store: Store
 
@@ -484,7 +482,7 @@ def delete_files(store: Store, files: pa.Table, run: Runner) -> None:
 def _record(
     log: DeltaLog, base: Head, operation: str, parameters: dict[str, Any], metrics: dict[str, int], runtime: Runtime
 ) -> int:
-    """Commit an entry of the history that changes nothing."""
+    """Commit a history entry that changes nothing."""
     plan = CommitPlan(operation, parameters, (), metrics=metrics, read=ReadSet(isolation="SnapshotIsolation"))
     return commit(log, base, plan, runtime).version
 
@@ -494,6 +492,6 @@ def _record_end(log: DeltaLog, parameters: dict[str, Any], metrics: dict[str, in
         try:
             return _record(log, log.head(), "VACUUM END", parameters, metrics, runtime)
         except ConflictError:
-            continue  # the table's metadata changed under it, which is nothing to this entry
+            continue  # a metadata change does not affect this entry
     _log.warning("the end of the vacuum of %s is not in its history: other writers were faster", log.store.uri)
     return None

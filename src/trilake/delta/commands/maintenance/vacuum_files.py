@@ -1,8 +1,8 @@
 """Which files vacuum may delete: pure functions over columns.
 
-A file goes only if all of this is certain: it lies in the table's folder and is not hidden, it is older than the
-retention, and nothing that must stay readable names it.  What the log says in a way that cannot be compared with a
-listing (absolute paths, odd spellings, damaged vectors) protects every file that it might mean.
+A file is deleted only if it certainly lies in the table's folder and is not hidden, is older than the retention, and
+nothing that must stay readable references it.  Paths that cannot be compared with a listing (absolute ones, odd
+spellings, damaged vectors) protect every file that they might mean.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LISTING = pa.schema([("path", pa.string()), ("size", pa.int64()), ("modified_ms"
 _ODD = r"^/|^[A-Za-z][A-Za-z0-9+.\-]*:/|(^|/)\.{1,2}(/|$)|//|/$|\x00|^$"
 _VECTOR_FILE = r"(^|/)deletion_vector_[^/]*\.bin$"
 _UUID_TEXT = 36
-#: Where the 32 hexadecimal digits of a UUID stand in its text.
+#: Where the 32 hexadecimal digits of a UUID stand in its string form.
 _DIGIT_AT = np.array([i for i in range(_UUID_TEXT) if i not in (8, 13, 18, 23)])
 
 
@@ -40,8 +40,8 @@ _DIGIT_AT = np.array([i for i in range(_UUID_TEXT) if i not in (8, 13, 18, 23)])
 class References:
     """Files that must stay.
 
-    ``keys`` are paths below the table.  ``names`` are names of files that are meant by a path which cannot be compared
-    with a listing: any file of such a name stays.  ``every_vector`` says the same of all deletion-vector files.
+    ``keys`` are paths below the table.  ``names`` are file names from paths that cannot be compared with a listing:
+    any file of such a name stays.  ``every_vector`` keeps all deletion-vector files.
     """
 
     keys: pa.ChunkedArray
@@ -60,11 +60,11 @@ class References:
 
 
 def references(*actions: pa.Table) -> References:
-    """The files that file actions name, with their deletion vectors."""
+    """The files that file actions reference, including deletion vectors."""
     plain, names, every = [], [], False
     for table in actions:
         paths = table["path"]
-        # Some writers do not encode paths: what one might mean, with and without decoding, stays.
+        # Some writers do not encode paths: both readings of a path, with and without decoding, stay.
         both = [*paths.chunks, *decoded_paths(paths).chunks]
         if "deletionVector" in table.schema.names:
             vectors, absolute, damaged = vector_files(table["deletionVector"])
@@ -82,7 +82,7 @@ def _base_names(paths: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray
 
 
 def vector_files(vectors: pa.ChunkedArray) -> tuple[pa.ChunkedArray, pa.ChunkedArray, bool]:
-    """The files of deletion vectors: those below the table, absolute references, and whether one cannot be told."""
+    """The files of deletion vectors: those below the table, absolute references, and whether one is unknown."""
     kind = pc.struct_field(vectors, "storageType")
     path = pc.struct_field(vectors, "pathOrInlineDv")
     there = pc.is_valid(kind)
@@ -99,8 +99,8 @@ def vector_files(vectors: pa.ChunkedArray) -> tuple[pa.ChunkedArray, pa.ChunkedA
 def _relative_vector_files(paths: pa.Array) -> tuple[pa.Array, bool]:
     """Paths of vectors of storage type ``u``; the second value says that one of them is damaged.
 
-    Protocol: *Deletion Vector Descriptor Schema*: a prefix, then a UUID in 20 characters of Z85.  One damaged vector
-    leaves all in doubt.
+    Protocol: *Deletion Vector Descriptor Schema*: a prefix, then a UUID in 20 characters of Z85.  One damaged
+    vector leaves all in doubt.
     """
     paths = paths.drop_null()
     if not len(paths):
@@ -124,37 +124,37 @@ def _relative_vector_files(paths: pa.Array) -> tuple[pa.Array, bool]:
 
 
 def hidden(paths: pa.Array | pa.ChunkedArray, names: Iterable[str]) -> pa.Array | pa.ChunkedArray:
-    """Which paths are none of vacuum's business: a part of them begins with ``_`` or ``.``.
+    """Which paths vacuum ignores: a part of them starts with ``_`` or ``.``.
 
-    Folders of partition columns (``names``) that are named so do not count, nor does the folder of the change feed.
+    Folders of partition columns (``names``) and the folder of the change feed do not count.
     """
-    shown = pc.replace_substring_regex(paths, r"^_change_data/", "x/")
+    plain = pc.replace_substring_regex(paths, r"^_change_data/", "x/")
     odd = sorted({hive_directory({n: "x"})[:-1] for n in names if n[:1] in ("_", ".")})
     if odd:
         pattern = "(^|/)(" + "|".join(re.escape(n) for n in odd) + ")"
-        shown = pc.replace_substring_regex(shown, pattern, r"\1x=")
-    # The file's own name is looked at as it is.
-    return pc.or_(pc.match_substring_regex(shown, r"(^|/)[._]"), pc.match_substring_regex(paths, r"(^|/)[._][^/]*$"))
+        plain = pc.replace_substring_regex(plain, pattern, r"\1x=")
+    # The file name itself is compared literally.
+    return pc.or_(pc.match_substring_regex(plain, r"(^|/)[._]"), pc.match_substring_regex(paths, r"(^|/)[._][^/]*$"))
 
 
 def partition_names(schema: StructType, columns: Sequence[str]) -> list[str]:
-    """What folders of partition columns may be called: by the column's name or by its physical name."""
+    """Possible folder names of partition columns: the column's name or its physical name."""
     fields = [schema.field(c) for c in columns]
     return [name for f in fields for name in (f.name, f.physical_name)]
 
 
 def nested_tables(paths: pa.ChunkedArray) -> list[str]:
-    """The folders below the table that are tables of their own, of whatever format."""
+    """The folders below the table that are tables themselves, in any format."""
     marks = paths.filter(pc.match_substring_regex(paths, TABLE_OF))
     folders = pc.struct_field(pc.extract_regex(marks, TABLE_OF), "folder") if len(marks) else marks
     return sorted(set(folders.to_pylist()))
 
 
 def doubtful(files: pa.Table, born_ms: int, provider: str) -> pa.ChunkedArray:
-    """Which files of a listing no write of a table that was made at ``born_ms`` can have left.
+    """Which files no writer of a table created at ``born_ms`` can have left.
 
-    They are older than it and have no name that only writers of Delta tables give, as other engines' data files have
-    the names of plain Parquet; or they are of a format that the table's data files do not have.
+    They are older and have generic names, unlike files of Delta writers; or they have another format than the
+    table's data files.
     """
     older = pc.less(files["modified_ms"], born_ms)
     # Names of this library, and change files, which no other format has.
@@ -166,7 +166,7 @@ def doubtful(files: pa.Table, born_ms: int, provider: str) -> pa.ChunkedArray:
 
 
 def garbage(listing: pa.Table, cutoff_ms: int, stay: References, partition_columns: Iterable[str]) -> pa.Table:
-    """The files of a listing that may be deleted; those of a table inside of this one are that table's."""
+    """The files of a listing that may be deleted; files of nested tables belong to those tables."""
     old = listing.filter(pc.less(listing["modified_ms"], cutoff_ms))
     for folder in nested_tables(listing["path"]):
         old = old.filter(pc.invert(pc.starts_with(old["path"], f"{folder}/")))
@@ -175,9 +175,9 @@ def garbage(listing: pa.Table, cutoff_ms: int, stay: References, partition_colum
 
 
 def named_for_removal(batch: ActionBatch, cutoff_ms: int) -> pa.Table:
-    """The files that commits took out of the table, as a listing: removed before the cut-off time, and change files.
+    """The files that commits removed before the cut-off time, and change files, as a listing.
 
-    Only plain paths below the table: whatever else a log may say is not taken for a file to delete.
+    Only plain paths below the table count.
     """
     removed = batch.remove.filter(pc.less(pc.fill_null(batch.remove["deletionTimestamp"], 0), cutoff_ms))
     vectors, _, _ = vector_files(removed["deletionVector"])

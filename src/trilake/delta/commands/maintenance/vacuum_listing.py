@@ -1,4 +1,4 @@
-"""What lies in a table's folder, as columns: the files that the store lists, those of an inventory, and folders."""
+"""The content of a table's folder as columns: files listed by the store or in an inventory, and folders."""
 
 from __future__ import annotations
 
@@ -21,43 +21,44 @@ from trilake.storage.base import ObjectMeta, Store
 from trilake.storage.local_writer import TEMP_PREFIX
 from trilake.storage.ownership import TEMPORARY, Territory, old_temporaries
 
-#: Objects of a listing that become columns at a time.
+#: Objects of a listing per chunk.
 _BATCH = 2_000
 _FIELDS = attrgetter("key", "size", "modified_ms")
-#: A temporary name, and what lies below it where it is a folder's.
+#: A temporary name, or a path inside a temporary folder.
 _STAGED = rf"(^|/){TEMPORARY}$"
 
 
 def list_files(store: Store) -> pa.Table:
-    """Every file below the table, without the log."""
+    """List every file below the table, without the log."""
     with progress("list") as bar:
         return listed(store.list(), bar.advance)
 
 
 def listed(objects: Iterator[ObjectMeta], advance: Callable[[int], None] = lambda _: None) -> pa.Table:
-    """Some objects of a table's folder as columns, without those of the log."""
+    """Objects of a table's folder as columns, without those of the log."""
     table = listed_with_log(objects, advance)
     return table.filter(pc.invert(pc.starts_with(table["path"], "_delta_log/")))
 
 
 def listed_with_log(objects: Iterator[ObjectMeta], advance: Callable[[int], None] = lambda _: None) -> pa.Table:
-    """Some objects of a table's folder as columns."""
+    """Objects of a table's folder as columns."""
     return pa.Table.from_batches(_columns(objects, advance), schema=LISTING)
 
 
 def list_unfinished(store: Store, prefix: str, cutoff_ms: int, partition_columns: Sequence[str]) -> pa.Table:
-    """What trilake writers left that died before the cut-off time, wherever a file of the table could have come to be:
-    a data file, one of the log, or a manifest."""
+    """List the temporary files of trilake writers that died before the cut-off time: data files, log files and
+    manifests.
+    """
     temporaries = old_temporaries(store, prefix, cutoff_ms)
     table = pa.Table.from_batches(_columns(iter(temporaries), lambda _: None), schema=LISTING)
-    # Their own names are hidden ones; what counts is the folder that they, or the folder they were staged in, lie in.
+    # Their own names are hidden; the folder of the file, or of its staging folder, counts.
     places = pc.replace_substring_regex(table["path"], _STAGED, r"\1x")
     places = pc.replace_substring_regex(places, r"^(_delta_log/(_sidecars/)?|_symlink_format_manifest/)", "")
     return table.filter(pc.invert(hidden(places, partition_columns)))
 
 
 def own_files(store: Store, files: pa.Table, territory: Territory, cutoff_ms: int, *, links: bool) -> pa.Table:
-    """The files of a listing that lie in the table's own folders; of links to files, those that are old themselves.
+    """The files of a listing in the table's own folders; of links, only those that are old themselves.
 
     ``links`` says that there may be some.
     """
@@ -74,7 +75,7 @@ def own_files(store: Store, files: pa.Table, territory: Territory, cutoff_ms: in
 def _is_young_link(path: str, cutoff_ms: int) -> bool:
     try:
         status = os.lstat(path)
-    except OSError:  # gone in the meantime
+    except OSError:  # deleted meanwhile
         return False
     return stat.S_ISLNK(status.st_mode) and status.st_mtime_ns // 1_000_000 >= cutoff_ms
 
@@ -85,7 +86,7 @@ def _columns(objects: Iterator[ObjectMeta], advance: Callable[[int], None]) -> I
         advance(len(chunk))
         try:
             paths = pa.array(keys, pa.string())
-        except UnicodeEncodeError:  # names that are not strings: none of a log's, and not to be judged here
+        except UnicodeEncodeError:  # not a valid string, so not a name from a log: do not judge it here
             texts = [row for row in zip(keys, sizes, times, strict=True) if _is_text(row[0])]
             keys, sizes, times = zip(*texts, strict=True) if texts else ((), (), ())
             paths = pa.array(keys, pa.string())
@@ -114,15 +115,16 @@ def from_inventory(store: Store, inventory: pa.Table) -> pa.Table:
     """The files of an inventory that lie below the table.
 
     ``inventory`` has the columns ``path`` (absolute), ``length``, ``isDir`` and ``modificationTime`` (ms since the
-    epoch).  Of a file that is there twice the newest time counts.  Raises ``InvalidArgumentError`` for other columns.
+    epoch).  For a file that is listed twice the newest time counts.  Raises ``InvalidArgumentError`` for other
+    columns.
     """
     try:
         columns = {n: inventory[n].cast(t) for n, t in INVENTORY.items()}
     except (KeyError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:
-        wanted = ", ".join(f"{n} {t}" for n, t in INVENTORY.items())
+        expected = ", ".join(f"{n} {t}" for n, t in INVENTORY.items())
         raise InvalidArgumentError(
             f"the inventory lacks a column, or its type is wrong: {e}",
-            help=f"give {wanted}",
+            help=f"give {expected}",
             condition="DELTA_INVALID_INVENTORY_SCHEMA",
         ) from e
     files = pa.table(columns).filter(pc.invert(pc.fill_null(columns["isDir"], True)))
@@ -144,10 +146,10 @@ def from_inventory(store: Store, inventory: pa.Table) -> pa.Table:
 
 @dataclass(frozen=True)
 class Folders:
-    """The folders below a table that existed when it was listed.
+    """The folders below the table that existed when it was listed.
 
-    ``old`` are those that may go when they are empty, the innermost first; ``unfinished`` and ``links`` whether there
-    was, or may have been, a temporary file of trilake and a link to a file anywhere.
+    ``old`` are those to remove if empty, the innermost first; ``unfinished`` and ``links`` say whether there may be
+    temporary files of trilake and links to files.
     """
 
     count: int
@@ -164,7 +166,7 @@ def _local_root(store: Store) -> str | None:
 def list_folders(
     store: Store, listing: pa.Table, cutoff_ms: int, partition_columns: Sequence[str], territory: Territory
 ) -> Folders:
-    """The folders below the table.  Only local disks have such that hold no file, and only those can be removed."""
+    """List the folders below the table.  Only local disks can have empty ones."""
     root = _local_root(store)
     if root is None:
         parents = pc.replace_substring_regex(listing["path"], r"/?[^/]*$", "")
@@ -174,7 +176,7 @@ def list_folders(
         above = waiting.pop()
         try:
             scan = os.scandir(f"{root}/{above}")
-        except OSError:  # gone in the meantime, or closed to us: it stays
+        except OSError:  # deleted meanwhile, or not accessible: it stays
             continue
         with scan:
             for entry in scan:
@@ -193,20 +195,20 @@ def list_folders(
     folders = seen.to_pylist()
     foreign = set(territory.foreign(folders))
     for folder in folders:
-        with suppress(OSError):  # gone in the meantime, or nothing that could be removed
+        with suppress(OSError):  # deleted meanwhile, or cannot be removed
             if folder not in foreign and os.stat(os.path.join(root, folder)).st_mtime_ns // 1_000_000 < cutoff_ms:
                 old.append(folder)
     return Folders(len(all_folders), tuple(sorted(old, key=len, reverse=True)), unfinished, links)
 
 
 def remove_empty(store: Store, folders: Folders) -> tuple[str, ...]:
-    """Remove the old folders that hold nothing any more, the innermost first; those that are gone."""
+    """Remove the old folders that are empty, the innermost first; return those removed."""
     root, removed = _local_root(store), []
     if root is None:
         return ()
     for folder in folders.old:
         try:
-            os.rmdir(os.path.join(root, folder))  # refuses a folder that holds anything
+            os.rmdir(os.path.join(root, folder))  # refuses a folder that is not empty
         except OSError:
             continue
         removed.append(folder)

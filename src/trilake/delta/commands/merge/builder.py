@@ -1,4 +1,4 @@
-"""``MergeBuilder``: a MERGE described clause by clause, without Spark."""
+"""``MergeBuilder``: describes a MERGE clause by clause, without Spark."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from trilake.errors import InvalidArgumentError
 @checked_methods
 @dataclass(frozen=True)
 class MergeBuilder(PublicNames):
-    """Says what happens to rows that match, rows of the source that do not, and rows of the table that do not.
+    """Describes what happens to matched rows, unmatched rows of the source, and unmatched rows of the table.
 
-    Any number of clauses can be given of each kind; of those of one kind the first whose predicate is true for a row
-    decides.  Only the last of a kind may have no predicate.  Builders do not change: every call returns a new one.
+    Each kind of clause can be given several times; the first one whose predicate is true for a row applies. Only the
+    last of a kind may have no predicate. Builders are immutable: every call returns a new one.
 
-    Expressions are Spark SQL.  Names of columns may carry the alias of their table, and must where both tables have
-    such a column; clauses for rows that do not match see the columns of one table only.
+    Expressions are Spark SQL.  Qualify a column with the alias of its table if both tables have one of that name;
+    clauses for unmatched rows see the columns of one table only.
 
     >>> import pyarrow as pa, trilake
     >>> _ = trilake.write(pa.table({"id": [1, 2], "n": [10, 20]}), "memory://doc-merge", mode="overwrite")
@@ -42,7 +42,7 @@ class MergeBuilder(PublicNames):
     >>> trilake.open("memory://doc-merge").to_arrow().sort_by("id").to_pydict()
     {'id': [1, 2, 3], 'n': [10, 41, 30]}
 
-    A table that is to hold what the source holds, with its new columns:
+    Synchronise a table with its source, including new columns:
 
     >>> result = (
     ...     trilake.open("memory://doc-merge")
@@ -78,9 +78,9 @@ class MergeBuilder(PublicNames):
     def when_matched_update_all(
         self, predicate: str | None = None, except_cols: Sequence[str] | None = None
     ) -> MergeBuilder:
-        """Update all columns of matched rows from the source's columns of the same names, except for ``except_cols``.
+        """Update all columns of matched rows, except ``except_cols``, from source columns of the same names.
 
-        ``predicate`` is a condition over both tables: which of the matched rows.
+        ``predicate`` is a condition over both tables.
         """
         return self._with("matched", "update", predicate, excluded=except_cols)
 
@@ -89,12 +89,12 @@ class MergeBuilder(PublicNames):
         return self._with("matched", "delete", predicate)
 
     def when_not_matched_insert(self, updates: Mapping[str, str], predicate: str | None = None) -> MergeBuilder:
-        """Insert rows of the source that match no row of the table.
+        """Insert source rows without a match.
 
         Parameters
         ----------
-        updates: SQL expressions over the source by column.  Other columns get their default, the value that is
-            generated for them, or null.
+        updates: SQL expressions over the source by column.  Other columns get their default, a generated value, or
+            null.
         predicate: which of the rows, by a condition over the source.
         """
         return self._with("not_matched", "insert", predicate, _values(updates))
@@ -102,42 +102,42 @@ class MergeBuilder(PublicNames):
     def when_not_matched_insert_all(
         self, predicate: str | None = None, except_cols: Sequence[str] | None = None
     ) -> MergeBuilder:
-        """Insert rows with all columns from the source's columns of the same names, except for ``except_cols``.
+        """Insert source rows without a match, with all columns, except ``except_cols``, from source columns of the
+        same names.
 
-        ``predicate`` is a condition over the source: which of the rows that match no row of the table.
+        ``predicate`` is a condition over the source.
         """
         return self._with("not_matched", "insert", predicate, excluded=except_cols)
 
     def when_not_matched_by_source_update(
         self, updates: Mapping[str, str], predicate: str | None = None
     ) -> MergeBuilder:
-        """Update rows of the table that no row of the source matches; expressions see the table alone.
+        """Update rows of the table without a match in the source; expressions see only the table.
 
-        ``updates`` are SQL expressions by column; ``predicate`` says which of the rows.
+        ``updates`` are SQL expressions by column; ``predicate`` is a condition over the table.
         """
         return self._with("not_matched_by_source", "update", predicate, _values(updates))
 
     def when_not_matched_by_source_delete(self, predicate: str | None = None) -> MergeBuilder:
-        """Delete rows of the table that no row of the source matches; with ``predicate``, some of them."""
+        """Delete rows of the table without a match in the source; with ``predicate``, some of them."""
         return self._with("not_matched_by_source", "delete", predicate)
 
     def with_schema_evolution(self) -> MergeBuilder:
-        """Add columns that the source has and the table lacks, and widen types where the table allows that."""
+        """Add columns that only the source has, and widen types where the table allows that."""
         return replace(self, request=replace(self.request, evolve=True))
 
     def execute(self, *, user_metadata: str | None = None) -> MergeResult:
         """Run the merge on the newest version of the table and commit it.
 
-        ``user_metadata`` is a string of the caller's own that is kept with the commit.  Where nothing changes, nothing
-        is committed.
+        ``user_metadata`` is a string for the table's history.  A merge that changes nothing is not committed.
 
-        Raises ``InvalidArgumentError``, ``ExpressionError`` or ``SchemaMismatchError`` for clauses that are wrong,
-        ``AmbiguousMergeError`` where several source rows would change one row, ``ConstraintViolatedError`` for a new
-        row that breaks a rule of the table, and a ``ConflictError`` where another commit got in the way.
+        Raises ``InvalidArgumentError``, ``ExpressionError`` or ``SchemaMismatchError`` for invalid clauses,
+        ``AmbiguousMergeError`` where several source rows would change one row, ``ConstraintViolatedError`` for
+        a new row that violates a rule of the table, and a ``ConflictError`` for a conflicting commit.
         """
         values = [v for clause in self.request.clauses for v in (clause.values or {}).values()]
         with strings_are_sql(values):
-            return merge(self.log, self.source, replace(self.request, user_metadata=user_metadata), known=self.known)
+            return merge(self.log, self.source, replace(self.request, user_metadata=user_metadata), cached=self.known)
 
     def _with(
         self,

@@ -1,7 +1,7 @@
-"""The clauses of a MERGE, what they mean for each column, and what schema evolution makes of them.  Pure functions.
+"""The clauses of a MERGE, their effect on each column, and schema evolution.  Pure functions.
 
-A clause holds expressions of whatever kind an engine has: SQL strings without Spark, strings or columns on Spark.
-Nothing here looks into them; names of columns, stars and nested fields are settled here, for both.
+Expressions are SQL strings without Spark, strings or columns on Spark.  Nothing here inspects them; names of columns,
+stars and nested fields are resolved here for both.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _WORDS: dict[Kind, str] = {
 class Clause(Generic[E]):
     """One WHEN clause as the caller wrote it.
 
-    ``values`` are the expressions by the name of their column, ``None`` for all columns (``*``) and for a delete;
-    ``excluded`` are columns that the star leaves out.
+    ``values`` are the expressions by column name, ``None`` for all columns (``*``) and for a delete; ``excluded``
+    are columns that the star leaves out.
     """
 
     kind: Kind
@@ -46,12 +46,11 @@ class Clause(Generic[E]):
     excluded: tuple[str, ...] = ()
 
     def excludes(self, name: str) -> bool:
-        """Whether the star leaves a column out."""
         return any(name.lower() == e.lower() for e in self.excluded)
 
     @property
     def star(self) -> bool:
-        """Whether all columns are assigned from the source's columns of the same names."""
+        """Whether all columns are assigned from source columns of the same names."""
         return self.action != "delete" and self.values is None
 
     def __str__(self) -> str:
@@ -77,18 +76,19 @@ class FromSource:
 
 @dataclass(frozen=True)
 class FromTarget:
-    """What the row has already."""
+    """The current value."""
 
 
 @dataclass(frozen=True)
 class Absent:
-    """Nothing is said: a default, an identity value, a generated value, or null."""
+    """No assignment: a default, an identity value, a generated value, or null."""
 
 
 @dataclass(frozen=True)
 class Parts:
-    """A struct of which some fields change: the others are kept.  Null where both the source's struct at ``null_with``,
-    if that is given, and the target's are null."""
+    """A struct of which some fields change.  Null where both the source's struct at ``null_with``, if given, and the
+    target's are null.
+    """
 
     fields: Mapping[str, Any]
     null_with: Path | None = None
@@ -99,7 +99,7 @@ Value = FromExpression[E] | FromSource | FromTarget | Absent | Parts
 
 @dataclass(frozen=True)
 class ResolvedClause(Generic[E]):
-    """A clause with a value for every column of the table as it will be; none for a delete."""
+    """A clause with a value for every column of the evolved table; none for a delete."""
 
     kind: Kind
     action: Action
@@ -108,7 +108,7 @@ class ResolvedClause(Generic[E]):
 
     @property
     def assigned(self) -> frozenset[str]:
-        """The columns that the clause itself gives a value."""
+        """The columns that the clause assigns."""
         return frozenset(n for n, v in self.values.items() if not isinstance(v, FromTarget | Absent))
 
 
@@ -116,7 +116,7 @@ class ResolvedClause(Generic[E]):
 
 
 def check_clauses(clauses: Sequence[Clause[E]]) -> None:
-    """Raise ``InvalidArgumentError`` where there are no clauses, or one could never be reached."""
+    """Raise ``InvalidArgumentError`` without clauses, and for an unreachable one."""
     if not clauses:
         raise InvalidArgumentError(
             "there must be at least one WHEN clause in a MERGE",
@@ -139,17 +139,17 @@ def insert_only(clauses: Sequence[Clause[Any]]) -> bool:
 
 
 def lenient_duplicates(clauses: Sequence[Clause[Any] | ResolvedClause[Any]]) -> bool:
-    """Whether several source rows may match one target row: where all that can happen to it is to be deleted."""
+    """Whether several source rows may match one target row: where matched rows are only deleted, unconditionally."""
     matched = [c for c in clauses if c.kind == "matched"]
     return len(matched) == 1 and matched[0].action == "delete" and matched[0].condition is None
 
 
 def ambiguous_rows(source_rows: Sequence[Mapping[str, Any]], **where: Any) -> AmbiguousMergeError:
-    """The error for a row of the target that several rows of the source would change; some of them are shown."""
-    shown = " and ".join(str(dict(r))[:500] for r in source_rows)
+    """The error for a target row that several source rows would change; it shows some of them."""
+    rows = " and ".join(str(dict(r))[:500] for r in source_rows)
     return AmbiguousMergeError(
         "cannot perform MERGE: multiple source rows matched and attempted to modify the same target row. The source"
-        f" rows are {shown}",
+        f" rows are {rows}",
         help="make the source unique by the merge condition, for example with dropDuplicates or GROUP BY, or add"
         " conditions to the clauses so that at most one source row matches",
         **where,
@@ -172,11 +172,10 @@ def evolved(
 ) -> tuple[Protocol, Metadata]:
     """Protocol and metadata of the table after a merge with schema evolution.
 
-    A clause for all columns brings all of the source's columns in, an explicit one those it assigns that the source
-    has under the same name.  Types become wider where the table allows that.  ``version`` is the one to be committed.
+    A clause for all columns adds all of the source's columns, an explicit one those it assigns that the source has
+    under the same name.  Types are widened where the table allows that.  ``version`` is the one to be committed.
 
-    Raises ``SchemaMismatchError`` where nested types cannot be brought together, ``InvalidArgumentError`` for new
-    columns that no table can have.
+    Raises ``SchemaMismatchError`` for incompatible nested types, ``InvalidArgumentError`` for invalid new columns.
     """
     table = metadata.schema
     paths: list[Path] = []
@@ -192,7 +191,7 @@ def evolved(
 
 
 def _subset(schema: StructType, paths: Sequence[Path]) -> StructType:
-    """The fields of a schema that lie on one of ``paths``, whole where a path ends; unknown paths are passed over."""
+    """The fields of a schema on one of ``paths``, whole where a path ends; unknown paths are ignored."""
     out: list[StructField] = []
     for f in schema.fields:
         below = [p[1:] for p in paths if p[0].lower() == f.name.lower()]
@@ -218,10 +217,10 @@ def resolve(
     alias: str | None,
     evolve: bool,
 ) -> ResolvedClause[E]:
-    """What a clause makes of every column of ``table``, which is the schema after evolution.
+    """Resolve a clause for every column of ``table``, the schema after evolution.
 
-    Raises ``InvalidArgumentError`` or ``SchemaMismatchError`` for a column that is unknown, assigned twice, missing in
-    the source or not to be assigned, and where a row would have no column.
+    Raises ``InvalidArgumentError`` or ``SchemaMismatchError`` for a column that is unknown, assigned twice, missing
+    in the source or not assignable, and where a row would have no column.
     """
     if clause.action == "delete":
         return ResolvedClause(clause.kind, clause.action, clause.condition, {})
@@ -280,7 +279,7 @@ def _unique(source: StructType, name: str) -> None:
 
 
 def _by_field(target: StructField, source: StructField, path: Path, keep: bool) -> Value[E]:
-    """A column from the source's; with ``keep``, nested fields that the source lacks are kept."""
+    """Assign a column from the source's; with ``keep``, nested fields that the source lacks are kept."""
     if not keep or not isinstance(target.type, StructType) or not isinstance(source.type, StructType):
         return FromSource(path)
     inner: dict[str, Value[E]] = {
@@ -293,7 +292,7 @@ def _by_field(target: StructField, source: StructField, path: Path, keep: bool) 
 
 
 def _check_whole(target: StructField, source: StructField, path: str) -> None:
-    """Without evolution a struct must have all fields: what it lacks would become null without a word."""
+    """Without evolution a struct must have all fields: missing ones would silently become null."""
     if not isinstance(target.type, StructType) or not isinstance(source.type, StructType):
         return
     for f in target.type.fields:
@@ -344,7 +343,7 @@ def _tree(assigned: Mapping[Path, E]) -> dict[str, Value[E]]:
 
 
 def _spelled(path: Path, table: StructType, clause: Clause[Any]) -> Path:
-    """A path in the table's spelling.  Raises for what is not a column, nor a field of structs alone."""
+    """A path in the table's spelling.  Raises for anything but a column or a field of structs."""
     out: list[str] = []
     here: StructType | None = table
     for part in path:
@@ -389,8 +388,7 @@ def _check_identity(clause: Clause[Any], resolved: ResolvedClause[Any], table: S
 
 
 def predicates(clauses: Sequence[Clause[Any]], kind: Kind, text: Any) -> list[dict[str, str]]:
-    """The clauses of one kind as a commit's ``operationParameters`` tell them; ``text`` makes a string of a
-    condition."""
+    """The clauses of one kind for a commit's ``operationParameters``; ``text`` formats a condition."""
     return [
         {"actionType": c.action} if c.condition is None else {"predicate": text(c.condition), "actionType": c.action}
         for c in clauses

@@ -1,4 +1,4 @@
-"""What a MERGE came to, and the commit that says it: for every engine that has moved the rows."""
+"""The result of a MERGE and its commit, for every engine that has moved the rows."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from trilake.delta.protocol.actions import Metadata, Protocol
 
 @dataclass(frozen=True)
 class MergeRequest:
-    """What the caller asks for: ``on`` is the condition that joins ``target_alias`` and ``source_alias``.
+    """The caller's request: ``on`` is the condition that joins ``target_alias`` and ``source_alias``.
 
-    ``round_times`` cuts times of the source that are finer than a microsecond.
+    ``round_times`` truncates source times that are finer than a microsecond.
     """
 
     on: str
@@ -36,19 +36,19 @@ class MergeRequest:
     evolve: bool = False
     user_metadata: str | None = None
     round_times: bool = True
-    #: An application id and the version of it that the merge stands for.
+    #: An application id and its transaction version.
     txn: tuple[str, int] | None = None
-    #: Condition and clauses as the history tells them, where that is not by the strings above.
-    shown: tuple[str, Sequence[Clause[str]]] | None = None
-    #: What of the table itself the source was made of.
+    #: Condition and clauses for the history, where they differ from the strings above.
+    for_history: tuple[str, Sequence[Clause[str]]] | None = None
+    #: What the source read of the table itself.
     source_read: ReadSet = field(default_factory=ReadSet)
 
 
 class MergeResult(ChangeResult):
-    """What a merge did: the counts that Spark's users know, beside the metrics of the commit.
+    """The row counts of a merge, and the metrics of its commit.
 
-    >>> done = MergeResult("MERGE", 3, {"numTargetRowsUpdated": 1, "numTargetRowsInserted": 2})
-    >>> done.num_updated_rows, done.num_inserted_rows, done.num_affected_rows
+    >>> result = MergeResult("MERGE", 3, {"numTargetRowsUpdated": 1, "numTargetRowsInserted": 2})
+    >>> result.num_updated_rows, result.num_inserted_rows, result.num_affected_rows
     (1, 2, 3)
     """
 
@@ -75,7 +75,7 @@ class MergeResult(ChangeResult):
 
 @dataclass(frozen=True)
 class Times:
-    """Milliseconds: in all, to hold the source, to find the rows, and to write them."""
+    """Milliseconds: in total, to load the source, to find the rows, and to write them."""
 
     execution: int = 0
     materialize: int = 0
@@ -85,9 +85,9 @@ class Times:
 
 @dataclass(frozen=True)
 class MergePlan:
-    """A merge whose rows have been moved, except for the commit.
+    """A merge whose rows have been moved, before its commit.
 
-    ``on`` and the clauses' conditions are texts.  ``metadata`` and ``protocol`` are those after schema evolution.
+    ``on`` and the clauses' conditions are strings.  ``metadata`` and ``protocol`` are those after schema evolution.
     """
 
     on: str
@@ -97,7 +97,7 @@ class MergePlan:
     read: ReadSet
     job_id: str
     user_metadata: str | None = None
-    #: An application id and the version of it that the merge stands for.
+    #: An application id and its transaction version.
     txn: tuple[str, int] | None = None
 
 
@@ -112,18 +112,17 @@ def finish_merge(
     times: Times,
     runtime: Runtime,
 ) -> MergeResult:
-    """Commit the rows of a merge: ``written`` are its new files, ``changes`` its change files and ``taken`` what was
-    taken from the table.
+    """Commit the rows of a merge: new files ``written``, change files ``changes``, and removed rows ``taken``.
 
-    Nothing is committed where nothing changes, unless the merge stands for a version of an application.  Raises as
-    :func:`~trilake.delta.commands.rows.change_commit.commit_changes`.
+    Nothing is committed where nothing changes, unless the merge records a transaction version.  Raises what
+    :func:`~trilake.delta.commands.rows.change_commit.commit_changes` raises.
     """
     adds = [a for part in written for a in part.actions]
     metrics = _metrics(adds, changes, taken, counts, times)
     metadata = moved_on(plan.metadata, written)
     actions = [*taken.actions, *({"add": a} for a in adds), *({"cdc": c} for c in changes)]
     if actions or metadata != snapshot.metadata or plan.txn is not None:
-        done = commit_changes(
+        committed = commit_changes(
             log,
             snapshot,
             "MERGE",
@@ -138,7 +137,7 @@ def finish_merge(
             protocol=plan.protocol if plan.protocol != snapshot.protocol else None,
             txns={} if plan.txn is None else dict([plan.txn]),
         )
-        return MergeResult("MERGE", done.version, metrics)
+        return MergeResult("MERGE", committed.version, metrics)
     return MergeResult("MERGE", snapshot.version, metrics, committed=False)
 
 

@@ -1,7 +1,7 @@
-"""Rows of a MERGE that match by equal columns and nothing else: found by the embedded engine, by keys alone.
+"""Find the matches of a MERGE whose condition only compares columns for equality, by keys alone with DuckDB.
 
-For a merge that some other engine carries out.  What that engine thinks of equality is not asked, so only columns count
-whose values are equal to every engine alike: whole and exact numbers, strings, days, times and truth values.
+For a merge that another engine runs.  Only types count that every engine compares alike: integers, decimals, strings,
+dates, timestamps and booleans.
 """
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ from trilake.storage.base import Store
 
 @dataclass(frozen=True)
 class KeyMatches:
-    """What matches: the rows of the target by position in ``snapshot.adds``, how many they are, and what was looked at
-    to know it."""
+    """The matches: target rows by position in ``snapshot.adds``, their number, and what was read to find them."""
 
     rows: Mapping[int, BitMap64]
     count: int
@@ -38,7 +37,7 @@ class KeyMatches:
 
 @dataclass(frozen=True)
 class KeyJoin:
-    """A condition that asks for equal columns: ``columns`` are pairs of them, the target's first."""
+    """A condition of equal columns: ``columns`` are pairs, the target's first."""
 
     scope: Scope
     join: Join
@@ -48,13 +47,13 @@ class KeyJoin:
     def of(
         cls, snapshot: Snapshot, source: pa.Schema, condition: str, aliases: Mapping[Side, str], now: dt.datetime
     ) -> KeyJoin | None:
-        """The join of a condition; ``None`` where it asks for something else."""
+        """The join of a condition; ``None`` for any other condition."""
         try:
             scope = Scope.of(target_schema(snapshot), source, aliases, now)
             columns = scope.column_pairs(condition)
             join = None if columns is None else scope.join(condition)
         except TrilakeError:
-            return None  # names that only Spark resolves, or a string that only it can read
+            return None  # names or strings that only Spark can resolve
         if columns is None or join is None:
             return None
         spelled = [{n.lower(): n for n in schema.names} for schema in (scope.schemas["target"], source)]
@@ -66,14 +65,13 @@ class KeyJoin:
         return cls(scope, join, pairs)
 
     def matches(self, store: Store, snapshot: Snapshot, source: pa.Table) -> KeyMatches | None:
-        """The rows that match those of ``source``, which has the columns of the condition; ``None`` where a row of
-        either table matches several.
+        """The rows that match those of ``source``; ``None`` where a row of either table matches several.
 
         Raises what reading files of the table raises.
         """
         keys = [key_values((a,), source.column(b), False) for a, b in self.columns]
         pruned = prune(snapshot, key_filter(keys, [], self.scope.schemas["target"]), [])
-        # Each row of the source is in one pair at most, or there is no result.
+        # Each row of the source is in at most one pair, or there is no result.
         most = source.num_rows
         matcher = Matcher(store, snapshot, self.scope, self.join, source, os.cpu_count() or 1, most)
         seen = np.zeros(source.num_rows, bool)
@@ -94,7 +92,7 @@ class KeyJoin:
 
 
 def _alike(target: pa.DataType, source: pa.DataType) -> bool:
-    """Whether values of these types are equal to one engine where they are to another."""
+    """Whether all engines compare values of these types alike."""
     if pa.types.is_integer(target) and pa.types.is_integer(source):
         return True
     kinds = (pa.types.is_string, pa.types.is_boolean, pa.types.is_date, pa.types.is_timestamp, pa.types.is_decimal)

@@ -1,6 +1,6 @@
-"""Finding the rows of a MERGE that belong together: the target's keys are read in groups of files and joined.
+"""Find the matching rows of a MERGE: the target's keys are read in groups of files and joined with the source.
 
-Of each group only the columns of the join condition are read, and only the pairs of rows that match stay in memory.
+Only the columns of the join condition are read per group, and only matching pairs stay in memory.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from trilake.expr.terms.datatypes import normalise
 from trilake.expr.terms.evaluate import Rows, duckdb_table
 from trilake.storage.base import Store
 
-#: Rows of the target whose keys are joined at a time.
+#: Target rows joined at a time.
 _JOIN_ROWS = 4 << 20
-#: Bytes of files that make a group: what is known of matches is known of a whole group, and of no more.
+#: Bytes of files per group, the unit in which matches are kept.
 _GROUP_BYTES = 2 << 30
 
 Indexes = np.ndarray[Any, np.dtype[np.int64]]
@@ -38,9 +38,9 @@ Indexes = np.ndarray[Any, np.dtype[np.int64]]
 
 @dataclass(frozen=True)
 class Pairs:
-    """Rows of the target that match rows of the source, ordered by file and row of the target.
+    """Target rows that match source rows, ordered by file and row of the target.
 
-    ``files`` are positions in the group, ``rows`` numbers in the file and ``source`` numbers of source rows.
+    ``files`` are positions in the group, ``rows`` indexes in the file and ``source`` indexes of source rows.
     """
 
     files: Indexes
@@ -49,7 +49,6 @@ class Pairs:
 
     @classmethod
     def of(cls, parts: Sequence[Pairs]) -> Pairs:
-        """Pairs found apart, together."""
         files, rows, source = (
             np.concatenate([getattr(p, n) for p in parts] or [np.zeros(0, np.int64)])
             for n in ("files", "rows", "source")
@@ -61,11 +60,9 @@ class Pairs:
         return len(self.files)
 
     def where(self, which: Any) -> Pairs:
-        """Some of the pairs."""
         return Pairs(self.files[which], self.rows[which], self.source[which])
 
     def of_file(self, file: int) -> Pairs:
-        """The pairs of one file."""
         lo, hi = np.searchsorted(self.files, [file, file + 1])
         return self.where(slice(int(lo), int(hi)))
 
@@ -76,14 +73,14 @@ class Pairs:
 
     @cached_property
     def repeated(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """Whether the pair's row of the target is that of the pair before it."""
+        """Whether the pair has the same target row as the one before it."""
         same = np.zeros(len(self), bool)
         same[1:] = self.keys[1:] == self.keys[:-1]
         return same
 
 
 def groups(files: Sequence[TouchedFile]) -> Iterator[list[TouchedFile]]:
-    """Files cut into groups of a size that can be looked at together."""
+    """Group files by size."""
     group: list[TouchedFile] = []
     size = 0
     for f in files:
@@ -97,13 +94,13 @@ def groups(files: Sequence[TouchedFile]) -> Iterator[list[TouchedFile]]:
 
 
 def read_fields(snapshot: Snapshot, columns: Sequence[str]) -> ReadPlan:
-    """How to read some columns of live rows; one at least, or no one would know how many rows there are."""
+    """The plan to read some columns of live rows; at least one, which carries the number of rows."""
     names = list(columns) or snapshot.schema.names[:1]
     return replace(read_plan(snapshot, names, None), filter=None)
 
 
 def ordered_map(function: Any, items: Sequence[Any], workers: int) -> Iterator[Any]:
-    """``map`` in threads that are never more than a few items ahead of who takes the results."""
+    """``map`` in threads, at most a few items ahead of the consumer."""
     if workers <= 1 or len(items) <= 1:
         yield from map(function, items)
         return
@@ -111,15 +108,15 @@ def ordered_map(function: Any, items: Sequence[Any], workers: int) -> Iterator[A
         todo = iter(items)
         running = [pool.submit(function, i) for i in islice(todo, workers + 1)]
         while running:
-            done = running.pop(0).result()
+            result = running.pop(0).result()
             running += [pool.submit(function, i) for i in islice(todo, 1)]
-            yield done
+            yield result
 
 
 def read_group(
     store: Store, group: Sequence[TouchedFile], numbers: Sequence[int], plan: ReadPlan, workers: int
 ) -> Iterator[list[RowsOfFiles]]:
-    """The live rows of those files of a group that have these numbers, in their order; small files come together."""
+    """Read the live rows of some files of a group in order; small files together."""
 
     def read(pack: Sequence[int]) -> list[RowsOfFiles]:
         at = np.array(pack, np.int64)
@@ -132,11 +129,13 @@ def read_group(
 
 
 class TooManyPairsError(Exception):
-    """More pairs of rows match than the caller has room for."""
+    """More pairs of rows match than the caller can hold."""
 
 
 class Matcher:
-    """Joins groups of files with the source; :class:`TooManyPairsError` for more than ``most`` pairs of a group."""
+    """Joins groups of files with the source; raises :class:`TooManyPairsError` for more than ``most`` pairs of a
+    group.
+    """
 
     def __init__(
         self,
@@ -157,7 +156,7 @@ class Matcher:
         self.chunk = max(_JOIN_ROWS, min(source.num_rows, 4 * _JOIN_ROWS))
 
     def _numbered(self, rows: pa.Table, paths: Sequence[tuple[str, ...]], numbers: dict[str, pa.Array]) -> pa.Table:
-        """The columns that the join reads, under its names for them, beside the numbers of rows."""
+        """The columns of the join, under their names in it, with row numbers."""
 
         def column(path: tuple[str, ...]) -> pa.ChunkedArray:
             values = rows.column(path[1])
@@ -171,26 +170,27 @@ class Matcher:
         return table
 
     def match(self, group: Sequence[TouchedFile]) -> Pairs:
-        """The pairs of a group.  Raises ``ExpressionError`` where the condition fails on a row, and what reading files
-        raises."""
+        """Find the pairs of a group.  Raises ``ExpressionError`` where the condition fails on a row, and what
+        reading files raises.
+        """
         if not self.source.num_rows:
             return Pairs.of([])
         parts: list[Pairs] = []
-        found = 0
+        total = 0
         waiting: list[RowsOfFiles] = []
         count = 0
         for batches in read_group(self.store, group, range(len(group)), self.plan, self.workers):
             waiting += batches
             count += sum(len(some.files) for some in batches)
             if count >= self.chunk:
-                parts.append(self._joined(waiting, found))
-                found += len(parts[-1])
+                parts.append(self._joined(waiting, total))
+                total += len(parts[-1])
                 waiting, count = [], 0
         if waiting:
-            parts.append(self._joined(waiting, found))
+            parts.append(self._joined(waiting, total))
         return Pairs.of(parts)
 
-    def _joined(self, waiting: Sequence[RowsOfFiles], found: int) -> Pairs:
+    def _joined(self, waiting: Sequence[RowsOfFiles], count: int) -> Pairs:
         rows = pa.Table.from_batches([some.rows for some in waiting])
         numbers = {
             "f": pa.array(np.concatenate([some.files for some in waiting])),
@@ -198,9 +198,9 @@ class Matcher:
         }
         target = self._numbered(rows, self.paths, numbers)
         sql = f"SELECT t.f, t.r, s.n FROM target t JOIN source s ON {self.join.sql}"
-        left = None if self.most is None else self.most - found
-        if left is not None:
-            sql = f"{sql} LIMIT {left + 1}"
+        limit = None if self.most is None else self.most - count
+        if limit is not None:
+            sql = f"{sql} LIMIT {limit + 1}"
         try:
             joined = engine.query(sql, target=target, source=self.source)
         except engine.QueryError as error:
@@ -208,6 +208,6 @@ class Matcher:
                 f"the merge condition {self.join.text} fails on a row: {error.message}",
                 help="correct the row, or guard the condition with CASE or a try_ function",
             ) from error
-        if left is not None and joined.num_rows > left:
+        if limit is not None and joined.num_rows > limit:
             raise TooManyPairsError
         return Pairs(*(joined[n].to_numpy().astype(np.int64) for n in ("f", "r", "n")))

@@ -1,9 +1,9 @@
-"""MERGE without Spark: rows of a source change, remove and add rows of a table, as one commit.
+"""MERGE without Spark: change, delete and insert rows of a table by the rows of a source, as one commit.
 
-The source is held, its keys choose the files to look into, and each group of files is joined with it once::
+The source is loaded, its keys select files of the target, and each group of files is joined with it once::
 
     source --keys--> files that can match --join columns--> pairs --the columns that clauses read--> new rows
-       |                                                      |                                      rows taken away
+       |                                                      |                                      removed rows
        +---------------- rows without a pair ---------------------------------------------------->   new rows
 
 Protocol: *Deletion Vectors*, *Add CDC File*, *Row Tracking*.
@@ -68,9 +68,9 @@ from trilake.errors import AmbiguousMergeError
 from trilake.expr import Filter
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-#: Source rows that are inserted at a time.
+#: Source rows inserted at a time.
 _INSERT_ROWS = 1 << 17
-#: Rows of the target that get new values together.
+#: Target rows updated at a time.
 _CHANGED_ROWS = 1 << 20
 
 
@@ -80,23 +80,22 @@ def merge(
     request: MergeRequest,
     runtime: Runtime | None = None,
     *,
-    known: Snapshot | None = None,
+    cached: Snapshot | None = None,
     started: int | None = None,
     most_pairs: int | None = None,
 ) -> MergeResult:
     """Merge ``source`` into the newest version of a table; see :meth:`ArrowDeltaTable.merge`.
 
-    ``known`` is a version that someone has read: only what is newer is read then.  ``started`` is the time
-    in milliseconds when the merge began, where that was before this call.  Where more than ``most_pairs`` rows of the
-    target and the source match at a time, ``TooManyPairsError`` is raised and nothing has changed.
-    Raises ``InvalidArgumentError``, ``ExpressionError`` or ``SchemaMismatchError`` for clauses that are wrong,
-    ``AmbiguousMergeError`` where several source rows would change one row, what the table's rules raise for new rows
-    that break them, and a ``ConflictError`` where another commit got in the way.
+    ``cached`` is a version that was read already: then only later commits are read.  ``started`` is the start time
+    of the merge in ms, if before this call.  Where more than ``most_pairs`` rows match at a time,
+    ``TooManyPairsError`` is raised and nothing has changed.  Raises ``InvalidArgumentError``, ``ExpressionError``
+    or ``SchemaMismatchError`` for invalid clauses, ``AmbiguousMergeError`` where several source rows would change
+    one row, what the table's rules raise for new rows, and a ``ConflictError`` for a conflicting commit.
     """
     runtime = runtime or log.engine.runtime
     started = runtime.clock_ms() if started is None else started
     check_clauses(request.clauses)
-    snapshot = log.snapshot() if known is None else log.update(known)
+    snapshot = log.snapshot() if cached is None else log.update(cached)
     check_changeable(snapshot, "MERGE", removes=not insert_only(request.clauses))
     with materialized(source, round_times=request.round_times) as rows:
         materialized_at = runtime.clock_ms()
@@ -107,9 +106,9 @@ def merge(
 
 
 def check_merge(log: DeltaLog, snapshot: Snapshot, source: pa.Schema, request: MergeRequest) -> None:
-    """See whether a merge of rows of this schema can be carried out, before there are any.
+    """Check that a merge of rows of this schema is possible, before there are any.
 
-    Raises what :func:`merge` raises for clauses and expressions that are wrong, or that are not known here.
+    Raises what :func:`merge` raises for invalid or unsupported clauses and expressions.
     """
     _ArrowMerge.of(log, snapshot, source.empty_table(), request, log.engine.runtime).pruned()
 
@@ -146,7 +145,7 @@ class _ArrowMerge:
     def of(
         cls, log: DeltaLog, snapshot: Snapshot, source: pa.Table, request: MergeRequest, runtime: Runtime
     ) -> _ArrowMerge:
-        """Settle what the clauses mean."""
+        """Bind the clauses."""
         source_schema, uri = with_marked(from_arrow(source.schema), snapshot.schema), snapshot.uri
         protocol, metadata = snapshot.protocol, snapshot.metadata
         if request.evolve:
@@ -180,7 +179,6 @@ class _ArrowMerge:
     # --- which files -------------------------------------------------------------------------------------------------
 
     def pruned(self) -> Pruned:
-        """The files to look into."""
         alone = self.scope.only("source")
         rows = Rows(self.source.num_rows, {"source": self.source})
         keys, hints = [], self.scope.hints(self.request.on)
@@ -199,7 +197,6 @@ class _ArrowMerge:
     # --- run and commit -----------------------------------------------------------------------------------------------
 
     def run(self, pruned: Pruned, times: tuple[int, int, int], most_pairs: int | None) -> MergeResult:
-        """Move the rows and commit."""
         files = touched_files(self.snapshot, pruned.numbers)
         plan = changed_rows_plan(self.snapshot, self.metadata, self.job_id)
         touched: list[tuple[Indexes, Indexes]] = []
@@ -229,7 +226,7 @@ class _ArrowMerge:
         )
         request = self.request
         outcome = MergePlan(
-            *(request.shown or (request.on, request.clauses)),
+            *(request.for_history or (request.on, request.clauses)),
             self.metadata,
             self.protocol,
             pruned.read.beside(request.source_read),
@@ -241,7 +238,7 @@ class _ArrowMerge:
         return finish_merge(self.log, self.snapshot, outcome, [written], changes, taken, counts, spent, self.runtime)
 
     def _taken(self, touched: Sequence[tuple[Indexes, Indexes]]) -> TakenRows:
-        """Takes rows away, given by the number of their file in the snapshot and their index in it."""
+        """Removes rows, given by the number of their file in the snapshot and their index in it."""
         nothing = np.empty(0, np.int64)
         numbers = np.concatenate([nothing, *(n for n, _ in touched)])
         order = np.argsort(numbers, kind="stable")
@@ -255,7 +252,7 @@ class _ArrowMerge:
 
     @cached_property
     def needs(self) -> list[str]:
-        """The columns of the target that clauses read, and all of them for a change feed."""
+        """The target columns that clauses read; all of them for a change feed."""
         if self.feed:
             return self.snapshot.schema.names
         return sorted({n for c in (*self.matched, *self.unmatched) for n in c.needs})
@@ -270,7 +267,7 @@ class _ArrowMerge:
         columns = self.needs
         tracked = self.tracked if self._updates else ()
         if not columns and not tracked and not self.unmatched:
-            # Nothing of the target is read: the source says all that rows become.
+            # No target column is read: new values come from the source alone.
             yield from self._of_pairs(
                 group, pairs, Rows(len(pairs), {"source": self._source(pairs.source, self.matched)}), None
             )
@@ -283,7 +280,7 @@ class _ArrowMerge:
                 yield from self._of_rows(group, some, pairs)
 
     def _source(self, which: Indexes, clauses: Sequence[RowClause]) -> pa.Table:
-        """Rows of the source, with the columns that clauses read; one at least, which says how many there are."""
+        """The source columns that clauses read; at least one, which carries the number of rows."""
         names = sorted({n for c in clauses for n in c.source_needs})
         return self._rows.take(which, names or self.source.schema.names[:1])
 
@@ -348,8 +345,8 @@ class _ArrowMerge:
         row = int(pairs.rows[second])
         number = int(pairs.files[second])
         same = pairs.source[(pairs.files == number) & (pairs.rows == row)][:3]
-        shown = self._rows.take(same).to_pylist()
-        return ambiguous_rows(shown, file=group[number].file.path, row=row)
+        rows = self._rows.take(same).to_pylist()
+        return ambiguous_rows(rows, file=group[number].file.path, row=row)
 
     # --- rows into files ---------------------------------------------------------------------------------------------
 
@@ -365,8 +362,8 @@ class _ArrowMerge:
         if not self.feed:
             return []
         assert part.old is not None
-        wanted: StructType = read_schema(self.metadata.schema)
-        return [assign_batch(batch, wanted) for batch in part.old.select(self.snapshot.schema.names).to_batches()]
+        schema: StructType = read_schema(self.metadata.schema)
+        return [assign_batch(batch, schema) for batch in part.old.select(self.snapshot.schema.names).to_batches()]
 
     def _ids(self, part: _ChangedRows, writer: RowChangeWriter) -> pa.Array | None:
         if writer.id_column is None:
@@ -378,7 +375,7 @@ class _ArrowMerge:
         return ids
 
     def _insert(self, which: Indexes, writer: RowChangeWriter, *, feed: bool) -> list[RowPipeline]:
-        """Insert rows of the source; the rules that they went through."""
+        """Insert rows of the source; return the rules that were applied."""
         pipelines = [c.start(i, tasks=len(self.inserts)) for i, c in enumerate(self.inserts)]
         for lo in range(0, len(which) if self.inserts else 0, _INSERT_ROWS):
             part = which[lo : lo + _INSERT_ROWS]
@@ -393,8 +390,7 @@ class _ArrowMerge:
 
 @dataclass(frozen=True)
 class _ChangedRows:
-    """Rows of files of a group that one clause changes: where they are, what they become (``None``: they go) and
-    were."""
+    """Rows that one clause changes: where they are, their new values (``None`` for a delete) and their old ones."""
 
     clause: RowClause
     group: Sequence[TouchedFile]

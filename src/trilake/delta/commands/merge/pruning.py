@@ -1,7 +1,7 @@
-"""Which files of the target a MERGE must look into, told from the source's join keys before anything is joined.
+"""Select the target files of a MERGE by the source's join keys, before joining.
 
-A row of the target can only match where its key is among the source's: files are left out whose partition values or
-statistics say that none is.  What was read is what concurrent commits are checked against.
+A target row can only match if its key occurs in the source: files are skipped by partition values and statistics.  The
+selection is also what concurrent commits are checked against.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from trilake.expr.terms import datatypes as types
 from trilake.expr.terms.bind import path_text, resolve
 from trilake.expr.terms.predicate import Compare, Constant, In, IsNull, Predicate, all_of, any_of
 
-#: So many distinct keys are looked up in the statistics one by one; of more, only the least and the greatest.
+#: Up to this many distinct keys are compared with statistics one by one; beyond that only their bounds.
 MOST_KEYS = 1 << 17
 
 
@@ -34,8 +34,8 @@ MOST_KEYS = 1 << 17
 class KeyValues:
     """The values that the source has for a column of the target.
 
-    ``column`` are the parts of its name.  ``values`` hold every value but null, or with ``bounds`` alone the least and
-    the greatest of them.  ``null`` says that rows with null match those without a value.
+    ``column`` are the parts of its name.  ``values`` hold every value except null, or with ``bounds`` only the
+    least and the greatest.  ``null`` says that null matches null.
     """
 
     column: tuple[str, ...]
@@ -45,7 +45,7 @@ class KeyValues:
 
 
 def key_values(column: tuple[str, ...], keys: pa.Array | pa.ChunkedArray, null_safe: bool) -> KeyValues:
-    """What ``keys``, the keys of all rows of the source, say of the target's column that must equal them."""
+    """What ``keys``, the keys of all source rows, say about the target column that must equal them."""
     null = null_safe and keys.null_count > 0
     if isinstance(keys, pa.ChunkedArray):
         keys = keys.combine_chunks()
@@ -60,9 +60,9 @@ def key_values(column: tuple[str, ...], keys: pa.Array | pa.ChunkedArray, null_s
 
 
 def key_filter(keys: Sequence[KeyValues], others: Sequence[Filter], schema: pa.Schema) -> Filter | None:
-    """A condition that every row of the target meets which matches a row of the source; ``None`` where none is known.
+    """A condition that every matching target row satisfies; ``None`` without one.
 
-    ``others`` are conditions on the target alone that the join has.
+    ``others`` are the join's conditions on the target alone.
     """
     conjuncts = [c for f in others for c in f.conjuncts]
     for key in keys:
@@ -104,7 +104,7 @@ def _as_type(values: pa.Array, wanted: pa.DataType, bounds: bool) -> pa.Array | 
     if values.type.bit_width > wanted.bit_width:
         limit = 1 << (wanted.bit_width - 1)
         low, high = pa.scalar(-limit, values.type), pa.scalar(limit - 1, values.type)
-        # What does not fit is not a key of the target; as a bound it is as good as the end of the type.
+        # A value that does not fit is not a key of the target; as a bound it is as good as the type's limit.
         if bounds:
             values = pc.max_element_wise(pc.min_element_wise(values, high), low)
         else:
@@ -117,29 +117,29 @@ def _as_type(values: pa.Array, wanted: pa.DataType, bounds: bool) -> pa.Array | 
 
 @dataclass(frozen=True)
 class Pruned:
-    """The files to look into, as positions in ``snapshot.adds``, and what the transaction has read by that."""
+    """The files to read, as positions in ``snapshot.adds``, and what the transaction has thereby read."""
 
     numbers: np.ndarray[Any, np.dtype[np.int64]]
     read: ReadSet
 
 
 def prune(snapshot: Snapshot, match: Filter | None, unmatched: Sequence[Filter | None]) -> Pruned:
-    """Choose the files that can hold a row which matches, or one that a clause for rows without a match may change.
+    """Select the files that can hold a matching row, or one that a clause for unmatched rows may change.
 
-    ``match`` is that of :func:`key_filter`; ``unmatched`` the conditions of the clauses for unmatched rows of the
-    target, ``None`` for one without.
+    ``match`` is the result of :func:`key_filter`; ``unmatched`` are the conditions of the clauses for unmatched
+    target rows, ``None`` for one without.
     """
-    wanted = [match, *unmatched]
-    if any(f is None for f in wanted):
+    conditions = [match, *unmatched]
+    if any(f is None for f in conditions):
         numbers = np.arange(snapshot.adds.num_rows, dtype=np.int64)
         return Pruned(numbers, ReadSet(whole_table=True, files=_paths(snapshot, numbers)))
     keep = np.zeros(snapshot.adds.num_rows, bool)
-    for f in wanted:
+    for f in conditions:
         possible = skip_files(snapshot, f).keep
         assert possible is not None
         keep |= possible
     numbers = np.flatnonzero(keep).astype(np.int64)
-    predicates = tuple(PartitionPredicate.of(snapshot, f) for f in wanted if f is not None)
+    predicates = tuple(PartitionPredicate.of(snapshot, f) for f in conditions if f is not None)
     return Pruned(numbers, ReadSet(predicates=predicates, files=_paths(snapshot, numbers)))
 
 

@@ -1,4 +1,4 @@
-"""What the clauses of a MERGE make of rows, on Arrow data: which clause a row gets, and the row it becomes."""
+"""Apply the clauses of a MERGE to Arrow rows: choose the clause of each row, and compute the new row."""
 
 from __future__ import annotations
 
@@ -37,13 +37,12 @@ Indexes = np.ndarray[Any, np.dtype[np.int64]]
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows that clauses look at: ``count`` of them, with the columns of each side that is there."""
+    """Rows for clauses: ``count`` of them, with the columns of each side that exists."""
 
     count: int
     sides: Mapping[Side, pa.Table]
 
     def take(self, which: Indexes) -> Rows:
-        """Some of the rows."""
         if len(which) == self.count:
             return self
         at = pa.array(which)
@@ -57,7 +56,7 @@ class Rows:
         return values
 
     def view(self, scope: Scope, expressions: Sequence[Expression]) -> pa.Table:
-        """The rows as expressions see them: each side is one column."""
+        """The rows as expressions see them: each side is one struct column."""
         arrays, names = [], []
         for side in scope.schemas:
             alias = scope.aliases[side]
@@ -74,8 +73,7 @@ class Rows:
 class RowClause:
     """A clause ready to run: its expressions are bound to ``scope``.
 
-    ``needs`` are the columns of each side that it reads, ``rules`` what its new rows go through (``None`` for a
-    delete).
+    ``needs`` are the columns of each side that it reads, ``rules`` those for its new rows (``None`` for a delete).
     """
 
     clause: ResolvedClause[str]
@@ -99,7 +97,7 @@ class RowClause:
     ) -> RowClause:
         """Bind a clause; where the schema evolves, structs may lack fields.
 
-        Raises ``ExpressionError`` for expressions that are wrong, ``UnsupportedExpressionError`` for those that need
+        Raises ``ExpressionError`` for invalid expressions, ``UnsupportedExpressionError`` for those that need
         Spark, ``SchemaMismatchError`` for values that columns cannot store.
         """
         scope = _visible(clause, scope)
@@ -112,7 +110,7 @@ class RowClause:
         expressions: dict[Path, Expression] = {}
         for f in schema.fields:
             _bind(clause.values[f.name], f.type, (f.name,), scope, source, expressions, uri, evolve=evolve)
-        # What no one assigns is kept, filled or generated; a generated column is generated again.
+        # Unassigned columns are kept, filled or generated; generated columns are recomputed.
         fields = tuple(f for f in schema.fields if f.name in clause.assigned or _carried(clause, f))
         rules = RowRules.of(
             metadata,
@@ -125,7 +123,7 @@ class RowClause:
 
     @cached_property
     def needs(self) -> frozenset[str]:
-        """The columns of the target that it reads."""
+        """The target columns that it reads."""
         if "target" not in self.scope.schemas:
             return frozenset()
         alias, schema = self.scope.aliases["target"], self.scope.schemas["target"]
@@ -137,7 +135,7 @@ class RowClause:
 
     @cached_property
     def source_needs(self) -> frozenset[str]:
-        """The columns of the source that it reads."""
+        """The source columns that it reads."""
         if "source" not in self.scope.schemas:
             return frozenset()
         alias = self.scope.aliases["source"]
@@ -146,7 +144,6 @@ class RowClause:
         return frozenset(columns.union(*(_source_columns(self.clause.values[f.name]) for f in self.fields)))
 
     def start(self, task: int = 0, *, tasks: int | None = None) -> RowPipeline:
-        """The rules for one task."""
         assert self.rules is not None
         return self.rules.start(task, tasks=tasks)
 
@@ -159,13 +156,13 @@ class RowClause:
         return mask
 
     def make(self, rows: Rows, pipeline: RowPipeline) -> pa.RecordBatch:
-        """The rows that the clause makes of ``rows``, as rows of the table, checked by its rules."""
+        """Compute the clause's new rows of the table, checked by its rules."""
         names = list(self.expressions)
         expressions = [self.expressions[n] for n in names]
         results = evaluate_all(expressions, rows.view(self.scope, expressions)) if expressions else []
         values = dict(zip(names, results, strict=True))
         arrays = [self._column(self.clause.values[f.name], f, (f.name,), rows, values) for f in self.fields]
-        if not arrays:  # an insert of nothing but defaults
+        if not arrays:  # an insert of defaults only
             return pipeline.apply(pa.RecordBatch.from_arrays([pa.nulls(rows.count)], names=["__trilake_rows"]))
         return pipeline.apply(pa.RecordBatch.from_arrays(arrays, names=[f.name for f in self.fields]))
 
@@ -204,7 +201,7 @@ class RowClause:
         return pa.StructArray.from_arrays(children, fields=list(field.type.arrow), mask=mask)
 
     def _from_target(self, type_: DataType, path: Path, rows: Rows) -> pa.Array:
-        """What the target has at a path; null where only the evolved table has it."""
+        """The target's value at a path; null where only the evolved table has it."""
         here: Any = self.scope.schemas["target"]
         for name in path:
             at = here.get_field_index(name) if isinstance(here, pa.Schema | pa.StructType) else -1
@@ -240,11 +237,11 @@ def _bind(
     *,
     evolve: bool,
 ) -> None:
-    """Bind the expressions of one column, and see that what they give can be stored."""
+    """Bind the expressions of one column, and check that their values can be stored."""
     match value:
         case FromExpression(text):
             expression = scope.parse(text, f"the value of {path_text(path)}")
-            # Nested values are brought to the column's type when they are stored.
+            # Nested values are converted when they are stored.
             check_fields(expression.type, type_, path_text(path), fill=evolve)
             simple = isinstance(type_, PrimitiveType) and not pa.types.is_nested(expression.type)
             out[path] = _stored(expression, text, type_, scope) if simple else expression
@@ -277,12 +274,12 @@ def _stored(expression: Expression, text: str, type_: DataType, scope: Scope) ->
     except ExpressionError:
         if not pa.types.is_string(expression.type):
             raise
-        # Spark reads a string as the column's type.
+        # Spark parses a string as the column's type.
         return scope.parse(f"CAST(({text}\n) AS {sql_type(type_)})", written=text)
 
 
 def _alike(source: DataType, target: DataType) -> bool:
-    """Whether types differ in their simple values alone, which can be cast as those of an assignment are."""
+    """Whether types differ only in their leaf types, which an assignment can cast."""
     if isinstance(source, StructType) and isinstance(target, StructType):
         both = ((f, target.find(f.name)) for f in source.fields)
         return all(t is not None and _alike(f.type, t.type) for f, t in both)
@@ -293,7 +290,7 @@ def _alike(source: DataType, target: DataType) -> bool:
 
 
 def _stored_column(at: Path, type_: DataType, scope: Scope, mismatch: SchemaMismatchError) -> Expression:
-    """A column of the source, or a nested field, as a column of another type stores it.
+    """A source column, or a nested field, cast for storing in a column of another type.
 
     Raises ``mismatch`` where no value of it can be stored.
     """
@@ -307,7 +304,7 @@ def _stored_column(at: Path, type_: DataType, scope: Scope, mismatch: SchemaMism
 
 
 def _carried(clause: ResolvedClause[str], field: StructField) -> bool:
-    """Whether a column that is not assigned goes into the new row from the old one."""
+    """Whether an unassigned column keeps its old value."""
     return isinstance(clause.values[field.name], FromTarget) and generation_text(field) is None
 
 
@@ -319,7 +316,7 @@ def _flat(values: pa.ChunkedArray) -> pa.Array:
 
 
 def choose(clauses: Sequence[RowClause], rows: Rows) -> Indexes:
-    """For each row the index of the first clause that takes it, -1 where none does."""
+    """The index of the first clause that takes each row, -1 where none does."""
     chosen = np.full(rows.count, -1, np.int64)
     open_rows = np.arange(rows.count)
     for number, clause in enumerate(clauses):

@@ -1,7 +1,7 @@
-"""What names mean in the expressions of a MERGE: columns of the target, of the source, or of both.
+"""Names in the expressions of a MERGE: columns of the target, of the source, or of both.
 
-Both tables are columns of one row, named by their aliases, and hold their own columns as fields.  A name without an
-alias is given the alias of the table that has it before the expression is parsed; one that both have is ambiguous.
+Both tables are struct columns of one row, named by their aliases.  Unqualified names get the alias of the table that
+has the column before parsing; one that both have is ambiguous.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from trilake.expr.sql.translate import Translator, plain
 
 @dataclass(frozen=True)
 class Scope:
-    """The tables that an expression may name columns of.
+    """The tables whose columns an expression may use.
 
-    ``schemas`` holds the sides that are visible; ``aliases`` the name of each.  ``now`` is what
-    ``current_timestamp()`` means, and ``names`` what messages know of both tables.
+    ``schemas`` holds the visible sides; ``aliases`` the name of each.  ``now`` is the value of
+    ``current_timestamp()``, and ``names`` are for messages.
     """
 
     schemas: Mapping[Side, pa.Schema]
@@ -40,7 +40,7 @@ class Scope:
 
     @classmethod
     def of(cls, target: pa.Schema, source: pa.Schema, aliases: Mapping[Side, str], now: dt.datetime) -> Scope:
-        """The scope of both tables.  Raises ``InvalidArgumentError`` where they have one alias."""
+        """The scope of both tables.  Raises ``InvalidArgumentError`` where they have the same alias."""
         if aliases["target"].lower() == aliases["source"].lower():
             raise InvalidArgumentError(
                 f"target and source have the same alias {aliases['target']!r}", help="give them different ones"
@@ -49,7 +49,7 @@ class Scope:
         return cls({"target": target, "source": source}, aliases, now, names)
 
     def only(self, side: Side) -> Scope:
-        """The scope in which nothing but one side is visible."""
+        """The scope with only one side visible."""
         return replace(self, schemas={side: self.schemas[side]}, names=replace(self.names, visible=(side,)))
 
     @cached_property
@@ -58,23 +58,22 @@ class Scope:
         return pa.schema([pa.field(self.aliases[s], pa.struct(list(schema))) for s, schema in self.schemas.items()])
 
     def side(self, path: Path) -> Side:
-        """The side that a path of :attr:`schema` leads to."""
         return next(s for s in self.schemas if self.aliases[s] == path[0])
 
     def parse(self, text: str, what: str = "an expression", *, written: str | None = None) -> Expression:
-        """An expression of the clauses, bound to :attr:`schema`; ``written`` is the user's part of it.
+        """Parse and bind an expression of a clause; ``written`` is the user's part of it.
 
-        Raises ``ExpressionError`` for unknown and ambiguous names, and ``UnsupportedExpressionError`` for what only
-        Spark can compute.
+        Raises ``ExpressionError`` for unknown and ambiguous names, and ``UnsupportedExpressionError`` for what
+        only Spark can compute.
         """
         _check_text(text, what)
         return parse_expression(self.qualified(text), self.schema, now=self.now, written=written)
 
     def condition(self, text: str, what: str = "a condition") -> Expression:
-        """An expression that must be boolean.
+        """Parse a boolean expression.
 
-        Raises as :meth:`parse` does, and ``ExpressionError`` for one that is not, or that compares a string where it
-        must mean a column.
+        Raises what :meth:`parse` raises, and ``ExpressionError`` for one that is not boolean, or that compares
+        a string in double quotes where a column is meant.
         """
         _check_text(text, what)
         names = frozenset(n.lower() for schema in self.schemas.values() for n in schema.names)
@@ -88,7 +87,7 @@ class Scope:
     # --- names -------------------------------------------------------------------------------------------------------
 
     def qualified(self, text: str) -> str:
-        """The text with an alias before every name that has none.
+        """Qualify every unqualified name.
 
         Raises ``ExpressionError`` for a name that no visible table has, or both have.
         """
@@ -122,24 +121,24 @@ class Scope:
     # --- the join condition ------------------------------------------------------------------------------------------
 
     def join(self, text: str) -> Join:
-        """A condition that joins target and source.
+        """Parse the join condition.
 
-        Raises as :meth:`parse` does, and ``ExpressionError`` for a condition that is not boolean.
+        Raises what :meth:`parse` raises, and ``ExpressionError`` for a condition that is not boolean.
         """
         self.condition(text, "the merge condition")
         nodes = conjuncts(_parsed(self.qualified(text)))
         keys = [n for n in nodes if self._equals(n) is not None]
         rest = [n for n in nodes if self._equals(n) is None]
         translator = Translator(self.schema, case_sensitive=False, now=self.now)
-        # Equalities stand alone, where DuckDB finds them as keys; what is left stays together, because a part of it may
-        # guard another one.
+        # Equalities are separate, so that DuckDB uses them as keys; the rest stays together, as one part may guard
+        # another.
         guarded = [reduce(lambda a, b: exp.And(this=a, expression=b), (n.copy() for n in rest))] if rest else []
         parts = [translator.condition(n) for n in (*keys, *guarded)]
         paths = tuple(dict.fromkeys(p for _, columns in parts for p in columns))
         return Join(text, " AND ".join(f"({sql})" for sql, _ in parts), paths)
 
     def hints(self, text: str) -> Hints:
-        """What a condition that joins target and source says of the target alone.
+        """What a join condition says about the target alone.
 
         Raises ``ExpressionError`` for unknown and ambiguous names.
         """
@@ -148,8 +147,8 @@ class Scope:
         return Hints(tuple(keys), tuple(t for n in nodes if (t := self._target_text(n)) is not None))
 
     def column_pairs(self, text: str) -> tuple[tuple[str, str], ...] | None:
-        """The columns, each pair the target's first, whose equality is all that a condition asks for; ``None`` where it
-        asks for more, or for something else.
+        """The pairs of columns, the target's first, of a condition that consists of equalities only; ``None`` for
+        any other.
 
         Raises ``ExpressionError`` for unknown and ambiguous names.
         """
@@ -176,7 +175,7 @@ class Scope:
         return (b, a) if sides == ({"source"}, {"target"}) else None
 
     def _key(self, node: exp.Expression) -> Key | None:
-        """What an equality says of a column of the target, where its side is a column and nothing more."""
+        """The target column of an equality, where its side is just a column."""
         pair = self._equals(node)
         if pair is None or not isinstance(pair[0], exp.Column | exp.Dot) or next(_names(pair[0]), None) is not pair[0]:
             return None
@@ -185,24 +184,23 @@ class Scope:
         return None if text is None else Key(parts, text, isinstance(node, exp.NullSafeEQ))
 
     def _target_text(self, node: exp.Expression) -> str | None:
-        """A condition on the target alone, without its alias; ``None`` where it is none."""
+        """A condition on the target alone, unqualified; ``None`` for any other."""
         if self._sides(node) - {"target"}:
             return None
         return _faithful(node.copy().transform(_without_table))
 
     def target_filter(self, text: str) -> Filter | None:
-        """A condition on the target alone as a filter over its columns, for finding the files it may be true in;
-        ``None`` where nothing can be said."""
+        """A condition on the target alone as a filter for skipping files; ``None`` where it cannot be one."""
         target_text = self._target_text(_parsed(self.qualified(text)))
         try:
             return None if target_text is None else parse_filter(target_text, self.schemas["target"], now=self.now)
         except FilterError:
-            return None  # the join will judge by itself
+            return None  # the join evaluates it anyway
 
 
 @dataclass(frozen=True)
 class Key:
-    """A target's column, by its parts, that must equal an expression of the source."""
+    """A target column, by its parts, that must equal an expression of the source."""
 
     column: tuple[str, ...]
     source: str
@@ -211,8 +209,9 @@ class Key:
 
 @dataclass(frozen=True)
 class Hints:
-    """What a merge's condition says of the target: columns that must equal something of the source, and conditions on
-    the target alone, as strings over its columns."""
+    """A join condition's statements about the target: columns that equal something of the source, and conditions on
+    the target alone, as SQL.
+    """
 
     keys: tuple[Key, ...]
     alone: tuple[str, ...]
@@ -220,8 +219,9 @@ class Hints:
 
 @dataclass(frozen=True)
 class Join:
-    """The condition of a merge: ``text`` as written, and ``sql`` for DuckDB over columns named as
-    :func:`~trilake.expr.terms.predicate.duckdb_name` names ``paths``."""
+    """The join condition: ``text`` as written, and ``sql`` for DuckDB over columns named by
+    :func:`~trilake.expr.terms.predicate.duckdb_name` from ``paths``.
+    """
 
     text: str
     sql: str
@@ -229,7 +229,7 @@ class Join:
 
 
 def _faithful(node: exp.Expression) -> str | None:
-    """The text of a part of an expression, ``None`` where it would be read as another one."""
+    """The SQL of a part of an expression, ``None`` where it would be parsed differently."""
     text = node.sql(dialect="databricks", comments=False, normalize_functions=False)
     try:
         return text if parse_text(text) == node else None
@@ -238,7 +238,7 @@ def _faithful(node: exp.Expression) -> str | None:
 
 
 def _without_table(node: exp.Expression) -> exp.Expression:
-    """A column without the alias in front of it."""
+    """A column without its alias."""
     if not isinstance(node, exp.Column) or not isinstance(node.this, exp.Identifier) or len(node.parts) < 2:
         return node
     rest = [p.copy() for p in node.parts[1:]]

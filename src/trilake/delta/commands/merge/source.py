@@ -1,4 +1,4 @@
-"""The source of a MERGE, held for as long as the merge runs: it is read once, whatever it is."""
+"""The source of a MERGE, read once and kept while the merge runs."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from trilake.expr.views import stream_without_views
 from trilake.storage.spill import spilling, temporary_folder
 from trilake.table.frames import arrow_batches
 
-#: Bytes of a stream that are held in memory; what is larger goes into a temporary file, which is mapped.
+#: Bytes of a stream kept in memory; a larger one goes into a memory-mapped temporary file.
 _IN_MEMORY = 256 << 20
 
 
 @contextmanager
 def materialized(data: Any, limit: int = _IN_MEMORY, *, round_times: bool = True) -> Iterator[pa.Table]:
-    """The rows of a source as a table without views and in microseconds, for the time of the block.
+    """The rows of a source as a table without views and in microseconds, for the duration of the block.
 
-    ``data`` is what :func:`~trilake.table.frames.arrow_batches` takes; ``InvalidArgumentError`` for anything else.
-    Raises ``SchemaMismatchError`` for times finer than a microsecond where ``round_times`` is false, ``StorageError``
-    where a stream is larger than ``limit`` and the temporary folder cannot take it.
+    ``data`` is an input of :func:`~trilake.table.frames.arrow_batches`; ``InvalidArgumentError`` for anything else.
+    Raises ``SchemaMismatchError`` for times finer than a microsecond unless ``round_times``, ``StorageError`` where
+    a stream exceeds ``limit`` and the temporary folder is full.
     """
     if isinstance(data, pa.RecordBatch):
         data = pa.Table.from_batches([data])
@@ -59,7 +59,7 @@ def materialized(data: Any, limit: int = _IN_MEMORY, *, round_times: bool = True
 
 
 class SourceRows:
-    """The rows of a source, of which some are taken by their numbers.
+    """The rows of a source, taken by index.
 
     >>> rows = SourceRows(pa.concat_tables([pa.table({"a": [1, 2], "b": [0, 0]}), pa.table({"a": [3], "b": [0]})]))
     >>> rows.take(np.array([2, 0, 2]), ["a"]).to_pydict()
@@ -72,10 +72,10 @@ class SourceRows:
         self._starts = np.cumsum([0, *(b.num_rows for b in self._batches)])
 
     def take(self, which: npt.NDArray[np.int64], columns: Sequence[str] | None = None) -> pa.Table:
-        """Rows in the order of their numbers, with these columns; all of them by default.
+        """Rows in the order of their indexes, with these columns; all by default.
 
-        Batch by batch, because Arrow's ``take`` from many chunks looks at all of them: ten times the time for rows that
-        stand near each other (pyarrow 26).
+        Batch by batch, because Arrow's ``take`` searches all chunks: ten times slower for adjacent rows
+        (pyarrow 26).
         """
         names = self._empty.schema.names if columns is None else list(columns)
         ordered = bool(np.all(which[1:] >= which[:-1]))
@@ -101,7 +101,7 @@ def _drained(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _write(sink: pa.NativeFile, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
-    """Write a stream into a temporary file; what the stream itself raises stays what it is."""
+    """Write a stream into a temporary file; errors of the stream itself are raised unchanged."""
     with spilling():
         writer = pa.ipc.new_file(sink, schema)
     for batch in batches:

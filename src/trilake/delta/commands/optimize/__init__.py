@@ -1,1 +1,1 @@
-"""OPTIMIZE: bins, order of rows, rewriting."""
+"""OPTIMIZE: bins, row order, rewriting."""

@@ -1,9 +1,8 @@
-"""Automatic compaction: small files are put together after the commit that made them too many.
+"""Auto compaction: compact small files after a commit.
 
-On where the table says so (``delta.autoOptimize.autoCompact``), or whoever writes does (``CompactionSettings``).  Only
-the partitions that the commit added files to are looked at, and of them only those that have enough small files.  The
-commit that comes before it stands whatever happens here: a compaction that fails is a warning, and a later one tries
-again.
+Enabled by the table (``delta.autoOptimize.autoCompact``) or by the writer (``CompactionSettings``).  Only partitions
+that the commit added files to, and that have enough small files, are compacted.  The commit stands whatever happens
+here: a failure is only logged, and a later commit tries again.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _log = logging.getLogger("trilake.delta")
 PartitionValues: TypeAlias = Mapping[str, str | None] | None
 
 PROPERTY = "delta.autoOptimize.autoCompact"
-#: Older name of that property and of the one for writes, for both at once.
+#: Legacy name of that property and of the one for writes.
 BOTH = "delta.autoOptimize"
 
 
@@ -40,8 +39,8 @@ BOTH = "delta.autoOptimize"
 class AutoCompaction:
     """How a process compacts after its commits.
 
-    ``enabled`` decides over the table's own property, unless it is ``None``.  A partition is compacted that has at
-    least ``min_files`` files smaller than ``min_size`` bytes (half of ``max_size`` by default), into files of about
+    ``enabled`` overrides the table's property, unless it is ``None``.  A partition is compacted if it has at least
+    ``min_files`` files smaller than ``min_size`` bytes (half of ``max_size`` by default), into files of about
     ``max_size`` bytes.
     """
 
@@ -53,7 +52,7 @@ class AutoCompaction:
 
     @property
     def small(self) -> int:
-        """Files of fewer bytes are small."""
+        """Files below this many bytes are small."""
         return self.max_size // 2 if self.min_size is None else self.min_size
 
     def wanted(self, metadata: Metadata) -> bool:
@@ -67,24 +66,24 @@ class AutoCompaction:
 _ON = ("true", "auto", "legacy")
 
 
-#: Says of a table's metadata how it is compacted after a commit.
+#: Maps a table's metadata to its compaction settings.
 CompactionSettings = Callable[[Metadata], AutoCompaction]
 
 
 def table_compaction(metadata: Metadata) -> AutoCompaction:
-    """As the table's own properties say, whatever they are."""
+    """The settings of the table's own properties."""
     del metadata
     return AutoCompaction()
 
 
 @dataclass(frozen=True)
 class AutoCompact:
-    """The hook that compacts after a commit; ``settings`` is asked how."""
+    """The post-commit hook; ``settings`` returns the settings."""
 
     settings: CompactionSettings = table_compaction
 
     def __call__(self, event: CommitEvent) -> None:
-        """Compacts what the commit made too many small files of.  Never raises because of that."""
+        """Compact small files of the partitions that the commit touched.  Never raises."""
         log = event.log
         try:
             chosen = self.settings(event.metadata)
@@ -110,9 +109,9 @@ def _compact(log: DeltaLog, values: Sequence[PartitionValues], settings: AutoCom
 
 
 def due(snapshot: Snapshot, values: Sequence[PartitionValues], settings: AutoCompaction) -> Numbers:
-    """The small files of those partitions with these ``values`` that have enough of them, by position."""
+    """The small files, by position, of those partitions among ``values`` that have enough of them."""
     adds = snapshot.adds
-    # Files of a cube lie as they should; mixed with others they would not.
+    # Files of a cube must stay with their cube.
     loose = np.asarray(pc.is_null(adds["clusteringProvider"]))
     small = np.flatnonzero(loose & (sizes_of(adds) < settings.small))
     if len(small) < settings.min_files:

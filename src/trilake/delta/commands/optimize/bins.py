@@ -1,7 +1,7 @@
-"""Which files an optimization takes, and which of them go together: pure functions over the files of a snapshot.
+"""Which files an optimization takes, and how they are grouped: pure functions over the files of a snapshot.
 
-A *bin* is a set of files of one partition that are read together and become one new file, or, where rows are put into
-the order of a curve, as many as their size asks for.
+A *bin* is a set of files of one partition that are read together and become one new file, or several where rows are
+clustered.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Mask: TypeAlias = np.ndarray[Any, np.dtype[np.bool_]]
 
 
 def sizes_of(adds: pa.Table) -> Numbers:
-    """Bytes of each file."""
+    """The bytes of each file."""
     sizes: Numbers = pc.fill_null(adds["size"], 0).to_numpy().astype(np.int64)
     return sizes
 
@@ -36,14 +36,14 @@ def has_vector(adds: pa.Table) -> Mask:
 
 
 def mostly_deleted(adds: pa.Table, share: float) -> Mask:
-    """Files of whose rows a deletion vector takes more than ``share``, and those that do not say how many they have."""
+    """Files with a share of deleted rows above ``share``, and those with an unknown number of rows."""
     chosen = has_vector(adds)
     at = np.flatnonzero(chosen)
     if not len(at):
         return chosen
     some = adds.take(pa.array(at))
     deleted = pc.struct_field(some["deletionVector"], "cardinality").to_numpy()
-    rows = record_counts(some).to_numpy().astype(float)  # null becomes NaN, which is no small share of anything
+    rows = record_counts(some).to_numpy().astype(float)  # null becomes NaN, which compares as not small
     chosen[at] = ~(deleted <= share * rows)
     return chosen
 
@@ -55,7 +55,7 @@ def partition_keys(snapshot: Snapshot) -> PartitionKeys:
 
 
 def by_partition(codes: Numbers, chosen: Numbers) -> list[Numbers]:
-    """The chosen files, partition by partition."""
+    """The chosen files by partition."""
     if not len(chosen):
         return []
     order = np.argsort(codes[chosen], kind="stable")
@@ -65,13 +65,13 @@ def by_partition(codes: Numbers, chosen: Numbers) -> list[Numbers]:
 
 
 def packed(sizes: Numbers, limit: int) -> list[slice]:
-    """Consecutive files in bins of at most ``limit`` bytes; a file that is larger has a bin of its own.
+    """Group consecutive files into bins of at most ``limit`` bytes; a larger file gets its own bin.
 
     >>> packed(np.array([1, 2, 3, 10, 1]), 6)
     [slice(0, 3, None), slice(3, 4, None), slice(4, 5, None)]
     """
-    # As doubles, since sizes near 2**63 must not wrap around; a file too large for any bin counts as two bins at most,
-    # or the small ones behind it would vanish in the rounding.
+    # As doubles, since sizes near 2**63 must not overflow; an oversized file counts as at most two bins, otherwise
+    # rounding would hide the small ones after it.
     total = np.cumsum(np.minimum(sizes.astype(np.float64), 2.0 * limit))
     out: list[slice] = []
     start, before = 0, 0.0
@@ -92,7 +92,7 @@ def compaction_bins(
 ) -> list[Numbers]:
     """Bins of small files, and of those with many deleted rows, of at most ``limit`` bytes.
 
-    A lone file is rewritten only for its deleted rows.
+    A single file is only rewritten for its deleted rows.
     """
     adds = snapshot.adds
     sizes, wasteful = sizes_of(adds), mostly_deleted(adds, share)
@@ -101,7 +101,7 @@ def compaction_bins(
 
 
 def purge_bins(snapshot: Snapshot, chosen: Numbers, *, limit: int) -> list[Numbers]:
-    """Bins of files that must all be written again, of at most ``limit`` bytes."""
+    """Bins of files that must all be rewritten, of at most ``limit`` bytes."""
     return _binned(snapshot, chosen, limit, lambda _: True)
 
 
@@ -110,11 +110,11 @@ def _binned(snapshot: Snapshot, chosen: Numbers, limit: int, worth: Callable[[Nu
     for part in by_partition(partition_keys(snapshot).codes, chosen):
         ordered = part[np.argsort(sizes[part], kind="stable")]
         bins = [ordered[piece] for piece in packed(sizes[ordered], limit)]
-        # Files are read in the order in which they were added, so that rows stay about where they were.
+        # Files are read in the order in which they were added, so that rows roughly keep their places.
         out += [np.sort(b) for b in bins if worth(b)]
     return out
 
 
 def whole_partitions(snapshot: Snapshot, considered: Numbers) -> list[Numbers]:
-    """One bin a partition."""
+    """One bin per partition."""
     return by_partition(partition_keys(snapshot).codes, considered)

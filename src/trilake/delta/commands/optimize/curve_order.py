@@ -1,7 +1,7 @@
-"""Rows in the order of a curve through some of their columns, of any number and with bounded memory.
+"""Sort any number of rows along a space-filling curve through some columns, with bounded memory.
 
-What fits into memory is sorted there.  Of more rows than that, a sample says which ranges and which stretches of the
-curve hold about equally many; rows go into a temporary file for their stretch, and the files are sorted one by one::
+Rows that fit into memory are sorted there.  Otherwise a sample determines stretches of the curve with about equally
+many rows; rows go into a temporary file per stretch, and the files are sorted one by one::
 
     rows --> all in memory? --> ranges --> index --> sort --> out
                | no
@@ -26,17 +26,17 @@ from trilake.delta.commands.optimize.curves import Coordinates, hilbert_index, i
 from trilake.delta.commands.optimize.range_ids import Ranges, id_bits, sampled
 from trilake.storage.spill import spilling, temporary_folder
 
-#: Rows that are brought into order at once.
+#: Rows gathered at once.
 _SLICE_ROWS = 1 << 18
-#: Stretches of the curve at most, each of which is a file while rows are sorted.
+#: Most stretches of the curve, each of which is an open file while rows are sorted.
 _MOST_STRETCHES = 512
-#: Bytes of rows that are divided into stretches at once, so that each gets more than a few.
+#: Bytes of rows that are divided at once, so that each stretch gets more than a few.
 _DIVIDED_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
 class Curve:
-    """A curve through columns, which are paths of names: nested columns have more than one."""
+    """A curve through columns, given as paths of names."""
 
     kind: Literal["zorder", "hilbert"]
     columns: tuple[tuple[str, ...], ...]
@@ -55,11 +55,11 @@ class Curve:
         return out
 
     def ranges(self, rows: pa.Table) -> tuple[Ranges, ...]:
-        """Ranges of the columns, after these rows."""
+        """Ranges of the columns by these rows."""
         return sampled(self.values(rows), self.bits)
 
     def index(self, rows: pa.Table | pa.RecordBatch, ranges: Sequence[Ranges]) -> Coordinates:
-        """The place of each row on the curve."""
+        """The position of each row on the curve."""
         ids = [r.ids(v) for r, v in zip(ranges, self.values(rows), strict=True)]
         return (hilbert_index if self.kind == "hilbert" else interleave_bits)(ids, self.bits)
 
@@ -72,15 +72,15 @@ def in_curve_order(
     sample: Callable[[], pa.Table],
     memory: int,
 ) -> Iterator[pa.Table]:
-    """The rows in the order of a curve.
+    """Sort rows along a curve.
 
     Parameters
     ----------
     rows: batches of one schema.
     curve: whose columns the batches have.
-    count: how many rows there are, where that is known.
-    sample: gives rows that stand for all, with the curve's columns; asked only where memory does not suffice.
-    memory: bytes of rows that may be buffered; sorting takes about as much again.
+    count: the number of rows, if known.
+    sample: returns a representative sample with the curve's columns; only called where memory does not suffice.
+    memory: bytes of rows to buffer; sorting takes about as much again.
     """
     source, buffered, size = iter(rows), list[pa.RecordBatch](), 0
     for batch in source:
@@ -102,7 +102,7 @@ def in_curve_order(
 
 
 def _sorted(table: pa.Table, index: Coordinates) -> Iterator[pa.Table]:
-    """The rows by index, those of one index as they come; the next slice is made while one is used."""
+    """The rows sorted by index (stable); the next slice is gathered while one is used."""
     order = np.argsort(index, kind="stable")
     table = table.combine_chunks()
     waiting: deque[Future[pa.Table]] = deque()
@@ -119,8 +119,8 @@ def _by_stretches(
     rows: Iterator[pa.RecordBatch], curve: Curve, sample: pa.Table, stretches: int, folder: Path, memory: int
 ) -> Iterator[pa.Table]:
     ranges = curve.ranges(sample)
-    known = np.sort(curve.index(sample, ranges))
-    ends = np.unique(known[np.linspace(0, len(known) - 1, stretches + 1).astype(np.int64)[1:-1]])
+    places = np.sort(curve.index(sample, ranges))
+    ends = np.unique(places[np.linspace(0, len(places) - 1, stretches + 1).astype(np.int64)[1:-1]])
     parts = _Parts(folder, len(ends) + 1)
     try:
         for stretch, table in divided(rows, curve, ranges, ends):
@@ -128,7 +128,7 @@ def _by_stretches(
     finally:
         parts.close()
     for part in parts.files:
-        # A stretch of which one value makes up the most may be larger than the others: it is sorted in pieces.
+        # A stretch with one dominant value may be larger than the others: sort it in pieces.
         for table in _pieces(part, memory):
             yield from _sorted(table, curve.index(table, ranges))
         part.unlink()
@@ -137,8 +137,7 @@ def _by_stretches(
 def divided(
     rows: Iterable[pa.RecordBatch], curve: Curve, ranges: Sequence[Ranges], ends: Coordinates
 ) -> Iterator[tuple[int, pa.Table]]:
-    """The rows by stretch of the curve, as many at once as are worth it; ``ends`` are the first places of all stretches
-    but the first."""
+    """Divide rows by stretch of the curve; ``ends`` are the first positions of all stretches except the first."""
     for table in gathered(rows, _DIVIDED_BYTES):
         stretch = np.searchsorted(ends, curve.index(table, ranges), side="right")
         ordered = table.combine_chunks().take(pa.array(np.argsort(stretch, kind="stable")))
@@ -149,7 +148,7 @@ def divided(
 
 
 def gathered(rows: Iterable[pa.RecordBatch], size_of_each: int) -> Iterator[pa.Table]:
-    """The same rows in tables of so many bytes at least, except for the last."""
+    """The same rows in tables of at least so many bytes, except for the last."""
     buffered, size = list[pa.RecordBatch](), 0
     for batch in rows:
         buffered.append(batch)
@@ -162,14 +161,13 @@ def gathered(rows: Iterable[pa.RecordBatch], size_of_each: int) -> Iterator[pa.T
 
 
 class _Parts:
-    """A temporary file of rows for each stretch; one is made when its first rows come."""
+    """A temporary file of rows per stretch, created on demand."""
 
     def __init__(self, folder: Path, count: int) -> None:
         self.folder = folder
         self.writers: list[pa.RecordBatchWriter | None] = [None] * count
 
     def add(self, number: int, table: pa.Table) -> None:
-        """Take rows of one stretch."""
         with spilling():
             writer = self.writers[number]
             if writer is None:
@@ -183,11 +181,10 @@ class _Parts:
 
     @property
     def files(self) -> list[Path]:
-        """Those that have rows, along the curve."""
+        """The files with rows, along the curve."""
         return [self._file(n) for n, w in enumerate(self.writers) if w is not None]
 
     def close(self) -> None:
-        """Finish all files."""
         with spilling():
             for writer in self.writers:
                 if writer is not None:

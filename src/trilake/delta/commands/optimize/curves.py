@@ -1,9 +1,9 @@
-"""Curves through the points of a cube: one number from several, so that rows near each other stay near each other.
+"""Space-filling curves: map points to one number so that rows close to each other stay close.
 
-A file of rows in such an order has narrow bounds in all of the columns and not only in the first.  Z-order takes the
-bits of the numbers in turn, and jumps.  The Hilbert curve goes to a neighbour with every step, so that any run of rows
-is one connected piece of the cube: after J. Skilling, *Programming the Hilbert curve* (2004), coordinates are turned
-into the transposed index by exchanging and inverting low bits from the top down, followed by a Gray code.
+A file of rows in such an order has narrow bounds in all of the columns.  Z-order interleaves the bits of the
+coordinates, and jumps.  The Hilbert curve moves to a neighbour with every step, so any run of rows is a connected
+piece.  After J. Skilling, *Programming the Hilbert curve* (2004): exchange and invert low bits from the top down, then
+a Gray code.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-#: Numbers from 0 to ``2 ** bits - 1``, one a row.
+#: Numbers from 0 to ``2 ** bits - 1``, one per row.
 Coordinates = np.ndarray[Any, np.dtype[np.uint64]]
-#: Bits that an index has.
+#: Most bits of an index.
 INDEX_BITS = 63
-#: Rows that are worked on at once: their coordinates stay in the processor's cache.
+#: Rows per chunk: their coordinates stay in the CPU cache.
 _BLOCK = 1 << 14
 
 
@@ -27,10 +27,10 @@ def interleave_bits(coordinates: Sequence[Coordinates], bits: int) -> Coordinate
 
     Parameters
     ----------
-    coordinates: one array a dimension, all of one length.
+    coordinates: one array per dimension, of equal length.
     bits: how many bits of each coordinate count; ``bits`` times the number of dimensions is at most 63.
 
-    Raises ``ValueError`` where the index has no room.
+    Raises ``ValueError`` where the index is too narrow.
 
     >>> interleave_bits([np.array([0, 0, 1, 1], "u8"), np.array([0, 1, 0, 1], "u8")], 1).tolist()
     [0, 1, 2, 3]
@@ -47,14 +47,14 @@ def interleave_bits(coordinates: Sequence[Coordinates], bits: int) -> Coordinate
 
 
 def hilbert_index(coordinates: Sequence[Coordinates], bits: int) -> Coordinates:
-    """The place of each point on the curve through a cube of ``2 ** bits`` points along each edge.
+    """The position of each point on the Hilbert curve through a cube of ``2 ** bits`` points per edge.
 
     Parameters
     ----------
-    coordinates: one array a dimension, all of one length, of numbers below ``2 ** bits``.
+    coordinates: one array per dimension, of equal length, of numbers below ``2 ** bits``.
     bits: of each coordinate; ``bits`` times the number of dimensions is at most 63.
 
-    Raises ``ValueError`` where the index has no room.
+    Raises ``ValueError`` where the index is too narrow.
 
     >>> x, y = np.array([0, 0, 1, 1], "u8"), np.array([0, 1, 1, 0], "u8")
     >>> hilbert_index([x, y], 1).tolist()
@@ -72,7 +72,7 @@ def hilbert_index(coordinates: Sequence[Coordinates], bits: int) -> Coordinates:
 
 
 def _transpose(x: list[Coordinates], bits: int) -> None:
-    """Turn the coordinates of points into the transposed Hilbert index, in place."""
+    """Turn coordinates into the transposed Hilbert index, in place."""
     one = np.uint64(1)
     for bit in range(bits - 1, 0, -1):
         low = np.uint64((1 << bit) - 1)

@@ -1,4 +1,4 @@
-"""What the footers of Parquet files say of columns, for commands that look for files that must be written again."""
+"""Find files to rewrite by the columns in their Parquet footers."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from trilake.parquet.files import DAMAGE, UNREADABLE_HELP, unreadable
 from trilake.parquet.variants import is_shredded
 from trilake.storage.base import Store
 
-#: Footers that are read at the same time.
+#: Footers that are read concurrently.
 _READERS = 16
 
 
 def files_where(store: Store, snapshot: Snapshot, test: Callable[[pa.Schema], bool]) -> Numbers:
-    """Positions of the files whose schema a test holds for; of a file that is missing nothing is taken for granted."""
+    """Positions of the files whose schema passes a test; a missing file fails it."""
 
     def holds(path: str) -> bool:
         place, key = locate(store, path)
@@ -47,61 +47,60 @@ def files_where(store: Store, snapshot: Snapshot, test: Callable[[pa.Schema], bo
 
 
 def may_hold_dropped_columns(snapshot: Snapshot) -> bool:
-    """Whether columns were dropped that files may still have: ids were given out that no column has."""
+    """Whether columns were dropped that files may still have: some assigned ids belong to no column."""
     mapped = snapshot.metadata.column_mapping_mode != "none"
     return mapped and max_column_id(snapshot.metadata) > len(nested_fields(snapshot.schema))
 
 
 def purgeable(store: Store, snapshot: Snapshot) -> Numbers:
-    """Positions of the files that hold something which no reader shows: deleted rows, or columns that were dropped."""
+    """Positions of the files with deleted rows or dropped columns."""
     with_vectors = np.flatnonzero(has_vector(snapshot.adds))
     if not may_hold_dropped_columns(snapshot) or snapshot.metadata.provider.lower() != "parquet":
         return with_vectors
     resolver = Resolver(snapshot.metadata.column_mapping_mode)
-    # Columns that keep the ids of rows are none of the table's, and stay.
-    known = StructType((*snapshot.schema.fields, *row_columns(snapshot)))
-    extra = files_where(store, snapshot, lambda s: _has_more(pa.struct(list(s)), known, resolver))
+    # Row tracking columns are not table columns, and stay.
+    expected = StructType((*snapshot.schema.fields, *row_columns(snapshot)))
+    extra = files_where(store, snapshot, lambda s: _has_more(pa.struct(list(s)), expected, resolver))
     return np.union1d(with_vectors, extra)
 
 
-def _has_more(file_type: pa.DataType, wanted: DataType, resolver: Resolver) -> bool:
-    if isinstance(wanted, StructType):
+def _has_more(file_type: pa.DataType, target: DataType, resolver: Resolver) -> bool:
+    if isinstance(target, StructType):
         children = list(file_type) if pa.types.is_struct(file_type) else []
-        places = resolver.places(wanted.fields, children)
-        inside = zip(wanted.fields, places, strict=True)
-        known = len({i for i in places if i is not None})
-        return known < len(children) or any(
+        places = resolver.places(target.fields, children)
+        inside = zip(target.fields, places, strict=True)
+        matched = len({i for i in places if i is not None})
+        return matched < len(children) or any(
             i is not None and _has_more(children[i].type, f.type, resolver) for f, i in inside
         )
-    if isinstance(wanted, ArrayType):
-        return pa.types.is_list(file_type) and _has_more(file_type.value_type, wanted.element, resolver)
-    if isinstance(wanted, MapType):
+    if isinstance(target, ArrayType):
+        return pa.types.is_list(file_type) and _has_more(file_type.value_type, target.element, resolver)
+    if isinstance(target, MapType):
         return pa.types.is_map(file_type) and (
-            _has_more(file_type.key_type, wanted.key, resolver)
-            or _has_more(file_type.item_type, wanted.value, resolver)
+            _has_more(file_type.key_type, target.key, resolver)
+            or _has_more(file_type.item_type, target.value, resolver)
         )
     return False
 
 
 def with_other_types(store: Store, snapshot: Snapshot) -> Numbers:
-    """Positions of the files that hold other types than their columns have now, as they do after a widening, and of
-    those with shredded variants."""
+    """Positions of the files with column types that were widened since."""
     resolver = Resolver(snapshot.metadata.column_mapping_mode)
     return files_where(store, snapshot, lambda s: not _holds(pa.struct(list(s)), snapshot.schema, resolver))
 
 
-def _holds(file_type: pa.DataType, wanted: DataType, resolver: Resolver) -> bool:
-    if isinstance(wanted, StructType):
+def _holds(file_type: pa.DataType, target: DataType, resolver: Resolver) -> bool:
+    if isinstance(target, StructType):
         children = list(file_type) if pa.types.is_struct(file_type) else []
-        pairs = zip(wanted.fields, resolver.places(wanted.fields, children), strict=True)
+        pairs = zip(target.fields, resolver.places(target.fields, children), strict=True)
         return all(i is None or _holds(children[i].type, f.type, resolver) for f, i in pairs)
-    if isinstance(wanted, ArrayType):
-        return not pa.types.is_list(file_type) or _holds(file_type.value_type, wanted.element, resolver)
-    if isinstance(wanted, MapType):
+    if isinstance(target, ArrayType):
+        return not pa.types.is_list(file_type) or _holds(file_type.value_type, target.element, resolver)
+    if isinstance(target, MapType):
         return not pa.types.is_map(file_type) or (
-            _holds(file_type.key_type, wanted.key, resolver) and _holds(file_type.item_type, wanted.value, resolver)
+            _holds(file_type.key_type, target.key, resolver) and _holds(file_type.item_type, target.value, resolver)
         )
-    if str(wanted) == "variant":
+    if str(target) == "variant":
         return not is_shredded(file_type)
-    # The unit of a time is the file's own affair.
-    return bool(file_type == wanted.arrow or (pa.types.is_timestamp(file_type) and pa.types.is_timestamp(wanted.arrow)))
+    # The unit of a timestamp may differ between files.
+    return bool(file_type == target.arrow or (pa.types.is_timestamp(file_type) and pa.types.is_timestamp(target.arrow)))

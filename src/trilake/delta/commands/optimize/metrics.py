@@ -1,6 +1,6 @@
-"""What an optimization did, in numbers: the fields that delta-spark's users know, in Python's spelling.
+"""Metrics of an optimization: delta-spark's fields, in Python's spelling.
 
-:func:`as_row` gives them under delta-spark's own names, as the DataFrame of ``executeCompaction`` has them.
+:func:`as_row` returns them under delta-spark's own names, as in the DataFrame of ``executeCompaction``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class FileSizes:
-    """Sizes of some files in bytes; ``min`` and ``max`` are ``None`` where there is no file."""
+    """Sizes of some files in bytes; ``min`` and ``max`` are ``None`` without files."""
 
     min: int | None = None
     max: int | None = None
@@ -23,7 +23,7 @@ class FileSizes:
 
     @classmethod
     def of(cls, sizes: Sequence[int]) -> FileSizes:
-        """Of files of these sizes.
+        """The statistics of these sizes.
 
         >>> FileSizes.of([1, 3])
         FileSizes(min=1, max=3, avg=2.0, total_files=2, total_size=4)
@@ -43,7 +43,7 @@ class ZOrderFileStats:
 
 @dataclass(frozen=True)
 class ZOrderStats:
-    """What Z-ordering took and gave; ``num_output_cubes`` is one a partition."""
+    """Input and output of Z-ordering; ``num_output_cubes`` is one per partition."""
 
     strategy_name: str
     input_cube_files: ZOrderFileStats
@@ -64,7 +64,9 @@ class ClusteringFileStats:
 
 @dataclass(frozen=True)
 class ClusteringStats:
-    """What clustering looked at (``input_*``), took (``merged_files``) and gave (``num_output_z_cubes``)."""
+    """Clustering: files considered (``input_*``), rewritten (``merged_files``), and new cubes
+    (``num_output_z_cubes``).
+    """
 
     input_z_cube_files: ClusteringFileStats
     input_other_files: ClusteringFileStats
@@ -75,7 +77,7 @@ class ClusteringStats:
 
 @dataclass(frozen=True)
 class ParallelismStats:
-    """How many tasks automatic compactions of the cluster and of the session used at the same time."""
+    """How many tasks of auto compactions of the cluster and of the session ran at the same time."""
 
     max_cluster_active_parallelism: int | None = None
     min_cluster_active_parallelism: int | None = None
@@ -85,7 +87,7 @@ class ParallelismStats:
 
 @dataclass(frozen=True)
 class DeletionVectorStats:
-    """Deletion vectors that are gone, and the rows they had deleted."""
+    """Removed deletion vectors, and their deleted rows."""
 
     num_deletion_vectors_removed: int = 0
     num_deletion_vector_rows_removed: int = 0
@@ -142,7 +144,9 @@ def as_row(value: Any) -> Any:
 def history_metrics(
     added: Sequence[int], removed: Sequence[int], vectors: Sequence[Mapping[str, Any]]
 ) -> dict[str, int]:
-    """The operation metrics of the commit: ``added`` and ``removed`` are sizes, ``vectors`` those that are gone."""
+    """The operation metrics of the commit: ``added`` and ``removed`` are sizes, ``vectors`` the removed deletion
+    vectors.
+    """
     sizes = sorted(added)
     count = len(sizes)
     quartiles = {"min": 0, "p25": count // 4, "p50": count // 2, "p75": count * 3 // 4, "max": count - 1}

@@ -1,14 +1,13 @@
-"""OPTIMIZE: the rows of a table in fewer, larger or better ordered files.  No row changes.
+"""OPTIMIZE: rewrite the rows of a table into fewer, larger or clustered files.  No row changes.
 
-Three ways, of which the table and the request choose one::
+The table and the request choose one of three ways::
 
-    ZORDER BY given ----------------> Z-order: all files of a partition, in the order of a Z-curve
-    the table has CLUSTER BY -------> clustering: files of no cube and of small cubes, in the order of a Hilbert curve
-    otherwise ----------------------> compaction: small files and those with many deleted rows, as they come
+    ZORDER BY given ----------------> Z-order: all files of a partition, along a Z-curve
+    the table has CLUSTER BY -------> clustering: files of no cube and of small cubes, along a Hilbert curve
+    otherwise ----------------------> compaction: small files and those with many deleted rows, in their order
 
-All actions say ``dataChange: false``, so the commit is not a conflict for appends, the change data feed has nothing of
-it and streams pass over it.  A commit that removed files which were optimized in the meantime takes only those bins
-away: the others are committed on top of it.
+All actions have ``dataChange: false``, so appends do not conflict, and the change data feed and streams ignore the
+commit. If another writer removed some of the files, only their bins are given up.
 """
 
 from __future__ import annotations
@@ -56,18 +55,17 @@ from trilake.errors import (
 from trilake.expr import Filter
 from trilake.table.table import FilterLike
 
-#: Bytes of a file that is large enough, where neither the table nor the caller says.
+#: Default target size of a file in bytes.
 TARGET_SIZE = 1 << 30
-#: Share of deleted rows from which on a file is written again.
+#: Share of deleted rows above which a file is rewritten.
 DELETED_SHARE = 0.05
 
 
 @dataclass(frozen=True)
 class OptimizeRequest:
-    """What the caller asks for; see :meth:`trilake.delta.table.ArrowDeltaTable.optimize`.
+    """The caller's request; see :meth:`trilake.delta.table.ArrowDeltaTable.optimize`.
 
-    ``auto`` marks a compaction that no one asked for; ``predicates`` are the conditions of ``where`` as the history
-    shows them.
+    ``auto`` marks an automatic compaction; ``predicates`` are the conditions of ``where`` for the history.
     """
 
     where: FilterLike | None = None
@@ -93,20 +91,20 @@ class OptimizeRequest:
             raise InvalidArgumentError(f"deleted_share is {self.deleted_share}", help="it is between 0 and 1")
 
     def limit(self, metadata: Metadata) -> int:
-        """The bytes that a new file should have."""
+        """The target size of a new file."""
         stated = TableProperties(metadata.configuration).size_bytes("delta.targetFileSize")
         return self.target_size or stated or TARGET_SIZE
 
 
 @dataclass(frozen=True)
 class OptimizeResult(Displayed):
-    """What an optimization did: the version it committed, or the one it found where there was nothing to do.
+    """The result of an optimization: the version it committed, or the newest one where there was nothing to do.
 
     >>> import trilake
     >>> for n in range(2):
     ...     _ = trilake.write({"n": [n]}, "memory://doc-optimize-result", mode="append")
-    >>> done = trilake.open("memory://doc-optimize-result").optimize()
-    >>> done.version, done.files_removed, done.files_added, done.metrics.num_files_removed
+    >>> result = trilake.open("memory://doc-optimize-result").optimize()
+    >>> result.version, result.files_removed, result.files_added, result.metrics.num_files_removed
     (2, 2, 1, 2)
     """
 
@@ -115,12 +113,12 @@ class OptimizeResult(Displayed):
 
     @property
     def files_added(self) -> int:
-        """New files."""
+        """The number of new files."""
         return self.metrics.num_files_added
 
     @property
     def files_removed(self) -> int:
-        """Files that new ones took the place of."""
+        """The number of files that were replaced."""
         return self.metrics.num_files_removed
 
     def _title(self) -> str:
@@ -160,11 +158,10 @@ def optimize(
     snapshot: Snapshot | None = None,
     only: Callable[[Snapshot], Numbers] | None = None,
 ) -> OptimizeResult:
-    """Optimize a table and commit that.
+    """Optimize a table and commit.
 
-    ``only`` says which files count at all, by position.  Raises ``InvalidArgumentError`` for a request that does not
-    fit the table, a ``ConflictError`` where other writers removed every file that was optimized, and whatever reading
-    and writing raise.
+    ``only`` restricts the files, by position.  Raises ``InvalidArgumentError`` for a request that does not fit the
+    table, and a ``ConflictError`` where other writers removed every file that was optimized.
     """
     runtime = runtime or log.engine.runtime
     started = runtime.clock_ms()
@@ -175,10 +172,10 @@ def optimize(
         considered = np.intersect1d(considered, only(snapshot))
     parameters: dict[str, Any] = {"predicate": _predicates(request), "auto": request.auto}
     work, finish = _work(snapshot, request, considered, parameters, runtime)
-    done = rewrite(log, snapshot, work, runtime=runtime, run=run)
-    metrics = rewrite_metrics(snapshot, done, len(considered))
+    outcome = rewrite(log, snapshot, work, runtime=runtime, run=run)
+    metrics = rewrite_metrics(snapshot, outcome, len(considered))
     metrics = replace(metrics, start_time_ms=started, end_time_ms=runtime.clock_ms())
-    return OptimizeResult(done.version, finish(metrics, done))
+    return OptimizeResult(outcome.version, finish(metrics, outcome))
 
 
 def purge(
@@ -192,9 +189,9 @@ def purge(
     runtime: Runtime | None = None,
     run: Runner = run_here,
 ) -> OptimizeResult:
-    """Write files again whatever their size (``REORG TABLE ... APPLY (PURGE)``): those that ``chosen`` names.
+    """Rewrite the files in ``chosen``, whatever their size (``REORG TABLE ... APPLY (PURGE)``).
 
-    Raises as :func:`optimize` does.
+    Raises what :func:`optimize` raises.
     """
     runtime = runtime or log.engine.runtime
     started, snapshot = runtime.clock_ms(), log.snapshot()
@@ -210,16 +207,16 @@ def purge(
         limit,
         user_metadata=user_metadata,
     )
-    done = rewrite(log, snapshot, work, runtime=runtime, run=run)
-    metrics = rewrite_metrics(snapshot, done, len(considered))
-    return OptimizeResult(done.version, replace(metrics, start_time_ms=started, end_time_ms=runtime.clock_ms()))
+    outcome = rewrite(log, snapshot, work, runtime=runtime, run=run)
+    metrics = rewrite_metrics(snapshot, outcome, len(considered))
+    return OptimizeResult(outcome.version, replace(metrics, start_time_ms=started, end_time_ms=runtime.clock_ms()))
 
 
 # --- what is to be done ----------------------------------------------------------------------------------------------
 
 
 def _considered(snapshot: Snapshot, request: OptimizeRequest) -> Numbers:
-    """The files that the request is about, by position."""
+    """The files in the scope of the request, by position."""
     clustered = has_feature(snapshot.protocol, FEATURE)
     if clustered and request.where is not None:
         raise InvalidArgumentError(
@@ -282,9 +279,9 @@ def _work(
         curve = Curve("hilbert", tuple(tuple(c) for c in columns))
         tags = [zcubes.cube_tags(runtime.new_id(), names, curve.kind) for _ in bins]
 
-        def finish(metrics: OptimizeMetrics, done: RewriteOutcome) -> OptimizeMetrics:
-            taken = np.concatenate([bins[n] for n in done.bins]) if done.bins else np.array([], dtype=np.int64)
-            stats = cubes.stats(taken, len(done.bins), full=request.full)
+        def finish(metrics: OptimizeMetrics, outcome: RewriteOutcome) -> OptimizeMetrics:
+            taken = np.concatenate([bins[n] for n in outcome.bins]) if outcome.bins else np.array([], dtype=np.int64)
+            stats = cubes.stats(taken, len(outcome.bins), full=request.full)
             return replace(metrics, clustering_stats=stats)
 
         return replace(work, bins=bins, curve=curve, tags=tags), finish
@@ -305,10 +302,10 @@ def _with_zorder_stats(metrics: OptimizeMetrics, _: RewriteOutcome) -> OptimizeM
     return replace(metrics, z_order_stats=stats)
 
 
-def rewrite_metrics(snapshot: Snapshot, done: RewriteOutcome, considered: int) -> OptimizeMetrics:
-    """What files written again come to, of as many as were considered."""
-    added, removed = [a["size"] for a in done.added], [r["size"] or 0 for r in done.removed]
-    vectors = [r["deletionVector"] for r in done.removed if r.get("deletionVector")]
+def rewrite_metrics(snapshot: Snapshot, outcome: RewriteOutcome, considered: int) -> OptimizeMetrics:
+    """The metrics of rewritten files, out of ``considered`` ones."""
+    added, removed = [a["size"] for a in outcome.added], [r["size"] or 0 for r in outcome.removed]
+    vectors = [r["deletionVector"] for r in outcome.removed if r.get("deletionVector")]
     columns = len(snapshot.schema.fields)
     indexed = snapshot.properties.indexed_columns()
     return OptimizeMetrics(
@@ -316,13 +313,13 @@ def rewrite_metrics(snapshot: Snapshot, done: RewriteOutcome, considered: int) -
         num_files_removed=len(removed),
         files_added=FileSizes.of(added),
         files_removed=FileSizes.of(removed),
-        partitions_optimized=done.partitions,
-        num_bins=len(done.bins),
-        num_batches=len(done.bins),
+        partitions_optimized=outcome.partitions,
+        num_bins=len(outcome.bins),
+        num_batches=len(outcome.bins),
         total_considered_files=considered,
         total_files_skipped=considered - len(removed),
         total_cluster_parallelism=os.cpu_count() or 1,
-        total_scheduled_tasks=len(done.bins),
+        total_scheduled_tasks=len(outcome.bins),
         deletion_vector_stats=DeletionVectorStats(len(vectors), sum(v["cardinality"] or 0 for v in vectors))
         if vectors
         else None,
@@ -335,9 +332,9 @@ def rewrite_metrics(snapshot: Snapshot, done: RewriteOutcome, considered: int) -
 
 
 def partition_filter(snapshot: Snapshot, where: FilterLike) -> Filter:
-    """A condition over partition columns alone.
+    """Parse a condition over partition columns alone.
 
-    Raises ``FilterError`` where it cannot be understood, ``InvalidArgumentError`` where it asks for other columns.
+    Raises ``FilterError`` where it is invalid, ``InvalidArgumentError`` where it reads other columns.
     """
     filter = parse_table_filter(where, snapshot)
     assert filter is not None
@@ -357,7 +354,7 @@ def partition_filter(snapshot: Snapshot, where: FilterLike) -> Filter:
 def zorder_paths(snapshot: Snapshot, columns: Sequence[str], *, check_statistics: bool) -> tuple[tuple[str, ...], ...]:
     """The columns to Z-order by, as paths in the table's spelling.
 
-    Raises ``InvalidArgumentError`` for partition columns, columns that are not there or have no order, and, with
+    Raises ``InvalidArgumentError`` for partition columns, unknown or unorderable columns, and, with
     ``check_statistics``, columns without statistics, by which no reader could skip files.
     """
     partition = {c.lower() for c in snapshot.metadata.partition_columns}
@@ -406,5 +403,5 @@ def _indexed(snapshot: Snapshot) -> set[tuple[str, ...]]:
     names = {snapshot.schema.field(c).name for c in metadata.partition_columns}
     inside = StructType(tuple(f for f in snapshot.schema.fields if f.name not in names))
     files: pa.Schema = physical_schema(inside, metadata.column_mapping_mode)
-    wanted = StatisticsPlan.of(metadata.configuration, snapshot.schema).wanted(files)
-    return {path for path in wanted if path is not None}
+    paths = StatisticsPlan.of(metadata.configuration, snapshot.schema).wanted(files)
+    return {path for path in paths if path is not None}

@@ -1,7 +1,7 @@
-"""Range ids: values of any type as small numbers that keep their order.
+"""Range ids: map values of any type to small numbers in the same order.
 
-The values of a sample are cut into ranges of about equally many rows; a value's id is the number of its range.  That
-makes columns of different types and distributions alike, which a curve through them needs.
+A sample is divided into ranges of about equally many rows; a value's id is the number of its range.  So columns of any
+type and distribution can be coordinates of a curve.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import pyarrow.compute as pc
 
 from trilake.delta.commands.optimize.curves import INDEX_BITS, Coordinates
 
-#: Rows of a sample at most.
+#: Most rows of a sample.
 SAMPLE_ROWS = 1 << 17
-#: Bits of an id at most: of a lone column, and of one among several.
+#: Most bits of an id: of a single column, and of one among several.
 _ALONE, _AMONG = 16, 12
 
 
 def id_bits(columns: int) -> int:
-    """Bits of an id where a curve goes through so many columns.
+    """Bits of an id for a curve through so many columns.
 
     >>> id_bits(1), id_bits(2), id_bits(10)
     (16, 12, 6)
@@ -31,15 +31,15 @@ def id_bits(columns: int) -> int:
 
 
 def is_orderable(type_: pa.DataType) -> bool:
-    """Whether values of the type have an order that ranges can follow."""
+    """Whether values of the type can be ordered into ranges."""
     return not (pa.types.is_nested(type_) or pa.types.is_null(type_) or isinstance(type_, pa.ExtensionType))
 
 
 @dataclass(frozen=True)
 class Ranges:
-    """The upper ends of the ranges of one column, ascending and distinct; null has a range of its own, the first.
+    """The upper ends of the ranges of one column, ascending and distinct; null is the first range.
 
-    Ids are multiples of ``step``, so that a column of few values takes as much part in a curve as one of many.
+    Ids are multiples of ``step``, so that a column with few values has the same weight as one with many.
     """
 
     bounds: pa.Array
@@ -47,7 +47,7 @@ class Ranges:
 
     @classmethod
     def of(cls, sample: pa.Array | pa.ChunkedArray, bits: int) -> Ranges:
-        """Ranges of about equally many rows of a sample, at most ``2 ** bits`` of them."""
+        """Divide a sample into at most ``2 ** bits`` ranges of about equally many rows."""
         values = _comparable(sample).drop_null()
         values = values.take(pc.array_sort_indices(values))
         count = len(values)
@@ -58,7 +58,6 @@ class Ranges:
         return cls(bounds, ((1 << bits) - 1) // (len(bounds) + 1))
 
     def ids(self, values: pa.Array | pa.ChunkedArray) -> Coordinates:
-        """The id of each value."""
         comparable = _comparable(values)
         if not len(self.bounds):
             return np.asarray(comparable.is_valid()).astype(np.uint64) * np.uint64(self.step)
@@ -71,7 +70,7 @@ def _bounds_passed(bounds: pa.Array, values: pa.Array) -> pa.Array:
     """How many of the ascending bounds each value reaches; null for null."""
     if hasattr(pc, "search_sorted"):  # not in pyarrow 21
         return pc.search_sorted(bounds, values, side="right")
-    # Sorted together, a value comes behind the bounds that it reaches: the sort is stable, and bounds stand first.
+    # Sorted together, a value follows the bounds that it reaches: the sort is stable, and bounds come first.
     order = pc.array_sort_indices(pa.concat_arrays([bounds, values])).to_numpy()
     passed = np.empty(len(order), np.uint64)
     passed[order] = np.cumsum(order < len(bounds))
@@ -79,8 +78,7 @@ def _bounds_passed(bounds: pa.Array, values: pa.Array) -> pa.Array:
 
 
 def _comparable(values: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """The values as an array of a type that can be searched; order is kept, although unequal values may become
-    equal."""
+    """The values in a searchable type; the order is kept, though unequal values may become equal."""
     array = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
     if isinstance(array, pa.ChunkedArray):
         array = array.chunk(0) if array.num_chunks else pa.array([], array.type)
@@ -89,19 +87,19 @@ def _comparable(values: pa.Array | pa.ChunkedArray) -> pa.Array:
     if pa.types.is_boolean(array.type):
         return array.cast(pa.uint8())
     if pa.types.is_floating(array.type):
-        return pc.if_else(pc.is_nan(array), pa.scalar(float("inf"), array.type), array)  # greater than all else
+        return pc.if_else(pc.is_nan(array), pa.scalar(float("inf"), array.type), array)  # the greatest value
     return array
 
 
-def sample_indexes(rows: int, wanted: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Which of ``rows`` rows stand for all: ``wanted`` of them, one from each of as many equal stretches.
+def sample_indexes(rows: int, size: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """The indexes of a sample of ``size`` of ``rows`` rows, one from each of as many equal stretches.
 
-    The same for the same numbers, so that an optimization repeated does the same.
+    Deterministic, so that a repeated optimization does the same.
     """
-    if rows <= wanted:
+    if rows <= size:
         return np.arange(rows, dtype=np.int64)
-    edges = np.linspace(0, rows, wanted + 1)
-    offsets = np.random.default_rng(rows).random(wanted)
+    edges = np.linspace(0, rows, size + 1)
+    offsets = np.random.default_rng(rows).random(size)
     return (edges[:-1] + offsets * np.diff(edges)).astype(np.int64)
 
 

@@ -1,7 +1,7 @@
-"""Writing files of a table again: the task of an optimization, for one bin of files.
+"""Rewrite files of a table: the task of an optimization, for one bin of files.
 
-Rows stay what they are: deleted ones go, ids of tracked rows are kept in columns of their own, and no rule of the table
-is applied, since each row has passed all of them once.  Runs in any process that has the plan and a store.
+Deleted rows are dropped, row ids move into columns, and the table's rules are not applied again.  Runs in any process
+that has the plan and a store.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from trilake.delta.scan.scan import ReadPlan
 from trilake.parquet.merged_files import FEWEST
 from trilake.storage.base import Store
 
-#: Bytes of rows that sorting holds in memory.
+#: Bytes of rows that sorting keeps in memory.
 MEMORY = 512 << 20
-#: Batches of one file that wait for their turn, and bytes of files that are read ahead of the one whose turn it is.
+#: Batches of one file that are buffered, and bytes of files that are read ahead.
 _WAITING, _AHEAD_BYTES = 4, 16 << 20
-#: What a file counts apart from its bytes.
+#: Fixed cost per file, in bytes.
 _OPENING = 128 << 10
 #: Bytes of the batches that rows of small files are gathered into.
 _BATCH_BYTES = 4 << 20
@@ -42,9 +42,9 @@ _BATCH_BYTES = 4 << 20
 class Bin:
     """Files that become ``new_files`` new ones.
 
-    ``partition`` has their partition values as the first one spells them, in partitioning order; ``rows`` how many rows
-    are live, ``None`` where a file does not say.  ``unbounded`` are columns of which a file has values and no upper
-    bound, as one has that holds a NaN: the new files have no bounds of them from the start.
+    ``partition`` are their partition values as the first one spells them, in partitioning order; ``rows`` the
+    number of live rows, ``None`` where unknown.  ``unbounded`` are columns without an upper bound in some file, for
+    example because of a NaN: the new files get no bounds of them.
     """
 
     number: int
@@ -59,8 +59,8 @@ class Bin:
 class RewritePlan:
     """What every task of an optimization needs.
 
-    ``read`` reads the columns that files hold; ``curve`` is the order that rows are put into, ``None`` where they stay
-    as they come; ``readers`` is how many files one task reads at the same time.
+    ``read`` reads the columns that files hold; ``curve`` is the order of the rows, ``None`` to keep it; ``readers``
+    is how many files one task reads concurrently.
     """
 
     read: ReadPlan
@@ -80,7 +80,7 @@ class Rewritten:
 
 @dataclass(frozen=True)
 class Rewrite:
-    """The task with all it needs, as it travels; ``advance`` hears of files that were read, in this process only."""
+    """The picklable task; ``advance`` reports files that were read, in this process only."""
 
     store: Store
     plan: RewritePlan
@@ -90,7 +90,7 @@ class Rewrite:
         return Rewrite, (self.store, self.plan)
 
     def __call__(self, work: Bin) -> Rewritten:
-        """Write the files of a bin again.  Where that fails, its new files are gone."""
+        """Rewrite the files of a bin.  On failure its new files are deleted."""
         runtime, plan = self.plan.files.engine.runtime, self.plan
         files = replace(plan.files, unbounded=work.unbounded)
         with TaskWriter(self.store, files, work.number, runtime) as writer:
@@ -106,7 +106,7 @@ class Rewrite:
         ordered = in_curve_order(
             batches, curve, count=work.rows, sample=lambda: self.sample(work, curve), memory=self.plan.memory
         )
-        # Files of about equally many rows; by their bytes alone where no one knows how many rows there are.
+        # Files of about equally many rows; by bytes alone where the number of rows is unknown.
         limit = -(-work.rows // work.new_files) if work.rows and work.new_files > 1 else None
         written = 0
         for table in ordered:
@@ -118,7 +118,7 @@ class Rewrite:
             written += table.num_rows
 
     def rows(self, files: Sequence[TouchedFile]) -> Iterator[pa.RecordBatch]:
-        """The live rows of files, one file after the other, as they are to be written."""
+        """The live rows of files in order, as they are to be written."""
         read, out = self.plan.read, self.plan.files
 
         def together(pack: Sequence[TouchedFile]) -> Iterator[pa.RecordBatch]:
@@ -130,7 +130,7 @@ class Rewrite:
         yield from in_turn(files, together, self.plan.readers)
 
     def sample(self, work: Bin, curve: Curve) -> pa.Table:
-        """The curve's columns of some rows of each file, all in all about ``SAMPLE_ROWS`` of ``work.rows``."""
+        """The curve's columns of some rows of each file, in total about ``SAMPLE_ROWS`` of ``work.rows``."""
         names = {path[0] for path in curve.columns}
         fields = tuple(f for f in self.plan.read.fields if f.name in names)
         narrow = replace(self.plan.read, fields=fields, output=tuple(f.name for f in fields))
@@ -138,8 +138,8 @@ class Rewrite:
 
         def some(pack: Sequence[TouchedFile]) -> Iterator[pa.RecordBatch]:
             for _, _, batch in read_together(self.store, [source.file for source in pack], narrow):
-                wanted = max(1, int(np.ceil(batch.num_rows * share)))
-                yield batch.take(pa.array(sample_indexes(batch.num_rows, wanted)))
+                size = max(1, int(np.ceil(batch.num_rows * share)))
+                yield batch.take(pa.array(sample_indexes(batch.num_rows, size)))
 
         return pa.Table.from_batches(in_turn(work.files, some, self.plan.readers), narrow.schema)
 
@@ -150,10 +150,9 @@ _End = type("_End", (), {})
 def in_turn(
     items: Sequence[TouchedFile], read: Callable[[Sequence[TouchedFile]], Iterator[pa.RecordBatch]], readers: int
 ) -> Iterator[pa.RecordBatch]:
-    """The batches of one item after the other, while the next items are read already; what waits is bounded.
+    """The batches of one item after the other, while the next items are read ahead within bounds.
 
-    Many small files are read some at a time, and their rows come together: a thread's turn and a batch cost as much for
-    ten rows as for ten thousand.
+    Many small files are read together: per-batch costs are the same for ten rows as for ten thousand.
     """
     stop = threading.Event()
 
@@ -174,7 +173,8 @@ def in_turn(
             put(place, e)
 
     share = len(items) // max(1, readers)
-    # Two packs a thread where they are merged, which gets cheaper with their number; else more, for equal shares.
+    # Two packs per thread where files are merged, which gets cheaper with their number; otherwise more, for equal
+    # shares.
     most = share // 2 if share >= 2 * FEWEST else share // 8
     todo = packs(items, lambda item: item.file.size, most)
     begun = deque[tuple[queue.Queue[Any], int]]()

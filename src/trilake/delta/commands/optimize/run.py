@@ -1,7 +1,7 @@
-"""Doing an optimization: bins of files written again by tasks, and their commit.
+"""Run an optimization: rewrite bins of files in tasks, and commit them.
 
-The commit stands on snapshot isolation.  Where a faster one removed files of a bin, or gave them another deletion
-vector, that bin is given up and the others are committed on top of it; see :func:`rewrite`.
+Commits with snapshot isolation.  Where a concurrent commit removed files of a bin, or changed their deletion vectors,
+that bin is dropped and the others are committed on top of it; see :func:`rewrite`.
 """
 
 from __future__ import annotations
@@ -59,15 +59,15 @@ from trilake.errors import (
 )
 from trilake.storage.ownership import discard
 
-#: Times that a commit is tried again with the bins that are left.
+#: Attempts to commit the remaining bins.
 _ATTEMPTS = 100
-#: Properties that a file written before their change would not honour.
+#: Properties that files written before their change would violate.
 _DECISIVE = (MODE, row_tracking.ENABLED, row_tracking.ID_COLUMN, row_tracking.VERSION_COLUMN)
 
 
 @dataclass(frozen=True)
 class RewriteRequest:
-    """Bins of files to be written again, and how the commit is to speak of it."""
+    """Bins of files to rewrite, and the description of the commit."""
 
     bins: Sequence[Numbers]
     operation: str
@@ -76,9 +76,9 @@ class RewriteRequest:
     curve: Curve | None = None
     #: Tags of the new files of each bin, where they become cubes.
     tags: Sequence[Mapping[str, str]] = ()
-    #: What the table's metadata becomes with the commit; the new files are written for it.
+    #: New metadata that the commit sets; the new files are written for it.
     metadata: Metadata | None = None
-    #: What its protocol becomes.
+    #: New protocol.
     protocol: Protocol | None = None
     #: Configurations of metadata domains that the commit sets.
     domains: Mapping[str, str] = field(default_factory=dict)
@@ -88,7 +88,7 @@ class RewriteRequest:
 
 @dataclass(frozen=True)
 class RewriteOutcome:
-    """What was committed: the numbers of the ``bins``, and the actions."""
+    """What was committed: the indexes of the ``bins``, and the actions."""
 
     version: int
     bins: tuple[int, ...] = ()
@@ -100,10 +100,10 @@ class RewriteOutcome:
 def rewrite(
     log: DeltaLog, snapshot: Snapshot, work: RewriteRequest, *, runtime: Runtime, run: Runner = run_here
 ) -> RewriteOutcome:
-    """Write the files of all bins again, and commit that as one version; where there are none, nothing happens.
+    """Rewrite the files of all bins, and commit that as one version; without bins, do nothing.
 
-    Raises as :func:`~trilake.delta.commands.optimize.optimize.optimize` does.
-    The new files of bins that are not committed are deleted.
+    The new files of bins that are not committed are deleted.  Raises what
+    :func:`~trilake.delta.commands.optimize.optimize.optimize` raises.
     """
     if not work.bins:
         return RewriteOutcome(snapshot.version)
@@ -116,7 +116,7 @@ def rewrite(
         lock = Lock()
 
         def advance(files: int) -> None:
-            with lock:  # tasks of this process read in threads, and a bar is drawn by one of them
+            with lock:  # local tasks run in threads, and one of them draws the progress bar
                 bar.advance(files)
 
         job = Rewrite(log.store, plan, advance if local else None)
@@ -149,7 +149,7 @@ def _plan(snapshot: Snapshot, work: RewriteRequest, bins: int, runtime: Runtime)
             configuration=work.metadata.configuration,
             materialized=writes_partition_columns(protocol, work.metadata.configuration),
         )
-    # Bins and rows per file have decided on the sizes; this is for data that grow when they are written again.
+    # Bins and rows per file determine the sizes; this limit is for data that grow when rewritten.
     files = replace(files, configuration={**files.configuration, "delta.targetFileSize": str(2 * work.limit)})
     cores = os.cpu_count() or 1
     return RewritePlan(read, files, work.curve, work.memory, readers=max(1, cores // bins))
@@ -176,17 +176,17 @@ def _as_tasks(snapshot: Snapshot, work: RewriteRequest, files_plan: FilePlan) ->
 
 
 def _floats(files: FilePlan) -> list[tuple[str, ...]]:
-    """The columns of floating point numbers that new files get bounds of, as physical paths."""
+    """The floating-point columns that new files get bounds of, as physical paths."""
     schema = files.stated_schema
-    wanted = (path for path in files.statistics.wanted(schema) if path is not None)
-    return [path for path in wanted if pa.types.is_floating(type_at(schema, path))]
+    indexed = (path for path in files.statistics.wanted(schema) if path is not None)
+    return [path for path in indexed if pa.types.is_floating(type_at(schema, path))]
 
 
 def _lacks_bound(text: str | None, path: tuple[str, ...]) -> bool:
-    """Whether a file's statistics know the column's neighbours, but no upper bound of its values."""
+    """Whether a file's statistics have bounds of other columns, but no upper bound of this one."""
     stats = orjson.loads(text) if text else {}
     if "maxValues" not in stats:
-        return False  # whoever wrote this writes no bounds at all
+        return False  # the writer of this file writes no bounds at all
     nulls, highest = stats.get("nullCount"), stats["maxValues"]
     for name in path:
         nulls = nulls.get(name) if isinstance(nulls, Mapping) else None
@@ -206,25 +206,25 @@ def _commit(
     rewritten: Sequence[Rewritten],
     runtime: Runtime,
 ) -> RewriteOutcome:
-    origin, left = base, list(rewritten)
+    origin, remaining = base, list(rewritten)
     for _ in range(_ATTEMPTS):
-        done = _actions(origin, work, bins, left, runtime)
-        paths = frozenset(r["path"] for r in done.removed)
+        actions = _actions(origin, work, bins, remaining, runtime)
+        paths = frozenset(r["path"] for r in actions.removed)
         plan = CommitPlan(
             operation=work.operation,
             parameters=work.parameters,
-            file_actions=[*({"remove": r} for r in done.removed), *({"add": a} for a in done.added)],
+            file_actions=[*({"remove": r} for r in actions.removed), *({"add": a} for a in actions.added)],
             metadata=work.metadata,
             protocol=work.protocol,
             metrics=history_metrics(
-                [a["size"] for a in done.added],
-                [r["size"] or 0 for r in done.removed],
-                [r["deletionVector"] for r in done.removed if r.get("deletionVector")],
+                [a["size"] for a in actions.added],
+                [r["size"] or 0 for r in actions.removed],
+                [r["deletionVector"] for r in actions.removed if r.get("deletionVector")],
             ),
             user_metadata=work.user_metadata,
             domains=work.domains,
             read=ReadSet(
-                # Files that others add in the meantime would be of the metadata that was.
+                # Files that others add meanwhile would have the old metadata.
                 whole_table=work.metadata is not None,
                 files=paths,
                 removed=paths,
@@ -233,7 +233,7 @@ def _commit(
             ),
         )
         try:
-            return replace(done, version=commit(log, base, plan, runtime).version)
+            return replace(actions, version=commit(log, base, plan, runtime).version)
         except (
             ConcurrentDeleteReadError,
             ConcurrentDeleteDeleteError,
@@ -241,22 +241,22 @@ def _commit(
             ProtocolChangedError,
         ) as e:
             now = log.snapshot()
-            still_there = _still_there(origin, now, bins, left) if _goes_on(origin, now, work) else []
-            _discard(log, [r for r in left if r not in still_there])
+            still_there = _still_there(origin, now, bins, remaining) if _goes_on(origin, now, work) else []
+            _discard(log, [r for r in remaining if r not in still_there])
             if not still_there:
                 raise
-            reason, base, left = e, now, still_there
+            reason, base, remaining = e, now, still_there
         except ConflictError:
-            _discard(log, left)
+            _discard(log, remaining)
             raise
-    _discard(log, left)
+    _discard(log, remaining)
     raise reason
 
 
 def _goes_on(before: Snapshot, now: Snapshot, work: RewriteRequest) -> bool:
-    """Whether files written for one version of the table are right for another."""
+    """Whether files written for one version of the table are valid for another."""
     old, new = before.metadata, now.metadata
-    # Properties are compared below, and marks of identity columns move with every append.
+    # Properties are compared below, and marks of identity columns advance with every append.
     bare = replace(new, configuration=old.configuration, name=old.name, description=old.description)
     same = only_marks_moved(old, bare)
     settings = all(old.configuration.get(k) == new.configuration.get(k) for k in _DECISIVE)
@@ -266,9 +266,9 @@ def _goes_on(before: Snapshot, now: Snapshot, work: RewriteRequest) -> bool:
 def _still_there(
     before: Snapshot, now: Snapshot, bins: Sequence[Bin], rewritten: Sequence[Rewritten]
 ) -> list[Rewritten]:
-    """The bins of which every file is in the table as it was read, deletion vector included."""
+    """The bins whose files are all in the table as they were read, including deletion vectors."""
     read = before.adds.take(pa.array([f.number for r in rewritten for f in bins[r.number].files], pa.int64()))
-    # Made together: how a key is spelled depends on whether any file has a vector.
+    # Computed together: the form of a key depends on whether any file has a vector.
     keys = file_keys(pa.concat_tables([read, now.adds]))
     there = keys.slice(read.num_rows).combine_chunks()
     live = pc.is_in(keys.slice(0, read.num_rows), value_set=there).to_pylist()

@@ -1,7 +1,7 @@
-"""Z-cubes: sets of files that one run of clustering wrote together, told apart by tags in their ``add`` actions.
+"""Z-cubes: sets of files that one run of clustering wrote together, identified by tags in their ``add`` actions.
 
-A cube that is large enough is left alone by later runs, which is what makes clustering incremental.  Files that belong
-to no cube, and cubes that are still small, are clustered again together.
+Later runs skip large cubes, which makes clustering incremental.  Files without a cube and small cubes are clustered
+together again.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from trilake.delta.commands.optimize.bins import Numbers, packed, sizes_of
 from trilake.delta.commands.optimize.metrics import ClusteringFileStats, ClusteringStats
 
 ID, COLUMNS, CURVE = "ZCUBE_ID", "ZCUBE_ZORDER_BY", "ZCUBE_ZORDER_CURVE"
-#: Who clustered a file, as ``add.clusteringProvider`` says.
+#: The value of ``add.clusteringProvider``.
 PROVIDER = "liquid"
-#: Bytes of a cube that is left alone, and at which a new cube is closed: the reference implementation's.
+#: Bytes of a cube that is final, and at which a new cube is closed; delta-spark's value.
 MIN_CUBE_SIZE = 100 << 30
 TARGET_CUBE_SIZE = 150 << 30
 
@@ -35,28 +35,28 @@ def _tag(adds: pa.Table, name: str) -> pa.ChunkedArray:
 
 
 class Cubes:
-    """The files of a clustered table by cube: which of them a run takes, and what it says of that."""
+    """The files of a clustered table by cube: which of them a run takes, and its statistics."""
 
     def __init__(self, adds: pa.Table, columns: Sequence[str]) -> None:
         self.sizes = sizes_of(adds)
         self.count = adds.num_rows
         ids = _tag(adds, ID)
         in_cube = np.asarray(pc.is_valid(ids))
-        wanted = orjson.dumps(list(columns)).decode()
-        same = np.asarray(pc.fill_null(pc.equal(_tag(adds, COLUMNS), wanted), False))
+        columns_json = orjson.dumps(list(columns)).decode()
+        same = np.asarray(pc.fill_null(pc.equal(_tag(adds, COLUMNS), columns_json), False))
         foreign = np.asarray(pc.fill_null(pc.not_equal(adds["clusteringProvider"], PROVIDER), False))
-        #: Numbered cubes of these columns; -1 for a file that is in none of them.
+        #: The cube number by these columns; -1 without one.
         self.cube = np.full(self.count, -1, dtype=np.int64)
         self.matching = in_cube & same & ~foreign
         encoded = pc.dictionary_encode(pc.fill_null(ids, "")).combine_chunks()
         if isinstance(encoded, pa.ChunkedArray):
             encoded = encoded.chunk(0)
         self.cube[self.matching] = encoded.indices.to_numpy(zero_copy_only=False)[self.matching]
-        #: Files clustered by other columns, or by someone else.
+        #: Files clustered by other columns, or by another writer.
         self.other = (in_cube & ~same) | foreign
 
     def chosen(self, *, full: bool, min_size: int) -> Numbers:
-        """The files that a run takes, unclustered ones first; with ``full``, all of them."""
+        """The files to cluster, unclustered ones first; with ``full``, all files."""
         if full:
             take = np.ones(self.count, dtype=bool)
         else:
@@ -77,7 +77,7 @@ class Cubes:
         return [np.sort(chosen[piece]) for piece in packed(self.sizes[chosen], target_size)]
 
     def stats(self, chosen: Numbers, cubes: int, *, full: bool) -> ClusteringStats:
-        """What a run that took ``chosen`` and made ``cubes`` of them did."""
+        """The statistics of a run that rewrote ``chosen`` into ``cubes``."""
         inside = self.matching | self.other if full else self.matching
         others = ~inside
         return ClusteringStats(
@@ -90,6 +90,6 @@ class Cubes:
 
 
 def tagged(add: Mapping[str, object], tags: Mapping[str, str]) -> dict[str, object]:
-    """A new file as one of a cube."""
-    own: Any = add.get("tags") or {}
-    return {**add, "tags": {**own, **tags}, "clusteringProvider": PROVIDER}
+    """A new file as part of a cube."""
+    old_tags: Any = add.get("tags") or {}
+    return {**add, "tags": {**old_tags, **tags}, "clusteringProvider": PROVIDER}

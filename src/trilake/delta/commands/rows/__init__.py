@@ -1,1 +1,1 @@
-"""Rows taken away, and the commit and result of a command that changes rows."""
+"""Removing rows, and the commit and result of commands that change rows."""

@@ -1,4 +1,4 @@
-"""The commit of a command that changes rows, and what is left to do where there is none."""
+"""The commit of a command that changes rows, and cleanup after a failure."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def commit_changes(
     user_metadata: str | None = None,
     **more: Any,
 ) -> Committed:
-    """Commit the actions of a command at the table's isolation level; ``more`` goes into the
-    :class:`~trilake.delta.commit.transaction.CommitPlan` as it is.
+    """Commit the actions of a command at the table's isolation level; ``more`` are further fields of the
+    :class:`~trilake.delta.commit.transaction.CommitPlan`.
 
-    Raises as :func:`trilake.delta.commit.transaction.commit` does; with a conflict, the new files whose names hold
-    ``job_id`` are deleted.
+    Raises what :func:`trilake.delta.commit.transaction.commit` raises; after a conflict, the new files whose names
+    contain ``job_id`` are deleted.
     """
     level = snapshot.properties.isolation_level()
     plan = CommitPlan(
@@ -56,9 +56,9 @@ def commit_changes(
 
 
 def discard(store: Store, actions: Iterable[Mapping[str, Any]], job_id: str) -> None:
-    """Delete the data and change files that a job made for actions which no commit will ever name.
+    """Delete the data and change files of a job whose actions will never be committed.
 
-    Vectors stay for vacuum: an action does not tell whether its vector is new.
+    Vectors stay for vacuum: an action does not show whether its vector is new.
     """
     files = [a.get("cdc") or a.get("add") for a in actions]
     ownership.discard(store, [unquote(str(f["path"])) for f in files if f is not None and job_id in f["path"]])

@@ -1,4 +1,4 @@
-"""What a command that changes rows did."""
+"""Results of commands that change rows."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from trilake.common.display import Displayed, words
 
-#: Metrics that a short description shows, and how.
+#: Metrics in the short description, and their labels.
 _SHOWN = {
     "numDeletedRows": "rows deleted",
     "numUpdatedRows": "rows updated",
@@ -29,7 +29,7 @@ class ChangeResult(Displayed):
     Parameters
     ----------
     operation: as ``commitInfo`` names it.
-    version: the version it committed, or the one it found where nothing was to do.
+    version: the version it committed, or the newest one where there was nothing to do.
     metrics: counts, bytes and milliseconds under the names of ``commitInfo.operationMetrics``.
     committed: whether there is a new version.
 
@@ -44,7 +44,7 @@ class ChangeResult(Displayed):
 
     @property
     def rows(self) -> int | None:
-        """Rows of the table that were changed or made; ``None`` where files went without saying how many they had."""
+        """The number of changed or new rows; ``None`` where removed files did not state their number of rows."""
         names = ("numDeletedRows", "numUpdatedRows", "numTargetRowsInserted")
         more = ("numTargetRowsUpdated", "numTargetRowsDeleted")
         counts = [self.metrics[n] for n in (*names, *more) if n in self.metrics]
@@ -58,8 +58,8 @@ class ChangeResult(Displayed):
         return [*at, *((words(name), value) for name, value in self.metrics.items())]
 
     def __repr__(self) -> str:
-        shown = [f"{self.metrics[n]:,} {what}" for n, what in _SHOWN.items() if self.metrics.get(n) or self._always(n)]
-        what = ", ".join(shown) if self.committed else "nothing to change"
+        counts = [f"{self.metrics[n]:,} {what}" for n, what in _SHOWN.items() if self.metrics.get(n) or self._always(n)]
+        what = ", ".join(counts) if self.committed else "nothing to change"
         return (
             f"<{self.operation} version {self.version}: {what}; {self.metrics.get('executionTimeMs', 0) / 1000:.2f} s>"
         )

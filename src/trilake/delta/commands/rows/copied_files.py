@@ -1,4 +1,4 @@
-"""Files that are written again without some of their rows, where a table has no deletion vectors."""
+"""Copy files without some of their rows, for tables without deletion vectors."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ from trilake.delta.scan.scan import ReadPlan
 from trilake.errors import TrilakeError
 from trilake.storage.base import Store
 
-#: Bytes of the files of a partition whose rows go into one file.  In a table that changes often by a few rows, small
-#: files would only become more, and every command opens all of them.
+#: Most bytes of small files of a partition that are merged into one: otherwise frequent small changes would multiply
+#: small files, all of which every command opens.
 _TOGETHER = 8 << 20
 
 
@@ -49,19 +49,19 @@ class _Copy:
 
 @dataclass(frozen=True)
 class CopiedFiles:
-    """What became of the files of a task, of which ``number`` is the first: actions, and how many rows were copied."""
+    """The result of a task, whose first file is ``number``: actions, and the number of copied rows."""
 
     number: int
     copied: int = 0
     adds: tuple[Mapping[str, Any], ...] = ()
     cdc: tuple[Mapping[str, Any], ...] = ()
-    #: Why the files were not copied.  Told and not raised, so that the files of other tasks can be deleted too.
+    #: The error of the task; returned, so that the files of other tasks can be deleted too.
     error: TrilakeError | None = None
 
 
 @dataclass(frozen=True)
 class _CopyJob:
-    """What every task of a copy needs, as it travels.  A task has files whose rows go together, or some such groups."""
+    """The picklable parameters of every copy task."""
 
     store: Store
     read: ReadPlan
@@ -98,7 +98,7 @@ class _CopyJob:
             return CopiedFiles(number, copied, tuple(rest.close()), tuple(changes.close()))
 
     def _rows(self, sources: Sequence[TouchedFile]) -> Iterator[RowsOfFiles]:
-        if len(sources) > 1:  # a column has one form in a file, which that of one old file need not be
+        if len(sources) > 1:  # a column has one type per file, which may differ from that of one old file
             yield from read_together(self.store, [s.file for s in sources], self.read)
             return
         for positions, batch in rows_as_stored(self.store, sources[0].file, self.read):
@@ -109,11 +109,11 @@ _NONE = BitMap64().serialize()
 
 
 def _tasks(snapshot: Snapshot, copies: Sequence[_Copy]) -> list[list[_Copy]]:
-    """The files by the tasks that copy them: small ones of a partition share one, and so do small partitions."""
+    """Assign files to tasks: small ones of a partition share one, and so do small partitions."""
     fields = partition_fields(snapshot.schema, snapshot.metadata.partition_columns)
     partitions = PartitionKeys.of_actions((c.source.file.partition_values for c in copies), fields).codes.tolist()
     groups: list[list[_Copy]] = []
-    #: The group of each partition that takes more, and its bytes.
+    #: The open group of each partition, and its bytes.
     open_groups: dict[int, tuple[list[_Copy], int]] = {}
     for copy, partition in zip(copies, partitions, strict=True):
         file = copy.source.file
@@ -138,24 +138,24 @@ def copy_files(
     feed: str | None,
     run: Runner,
 ) -> list[CopiedFiles]:
-    """Write the rows of files that stay into new ones, of small files of a partition into one.
+    """Copy the remaining rows of files into new ones, merging small files of a partition.
 
     Parameters
     ----------
     sources: the files.
-    taken: the rows that go, by number of their file; of a file that is not there all of them.
+    taken: the rows to drop, by number of their file; all rows of a file that is not listed.
     job_id: part of the names of new files.
-    feed: what the change feed calls the rows that go, which are written into change files then.
-    run: where to copy files; one task for each of the results.
+    feed: the change type of the dropped rows, which are then written into change files.
+    run: runs the copying; one task for each of the results.
 
-    Raises ``MissingFileError`` or ``CorruptFileError`` for a file that cannot be read; no new file is left then.
+    Raises ``MissingFileError`` or ``CorruptFileError`` for a file that cannot be read; then no new file is left.
     """
     job = _CopyJob(store, whole_rows(snapshot), rewrite_plan(snapshot, job_id), feed)
     copies = [_Copy(s, taken[s.number].serialize() if s.number in taken else None) for s in sources]
     tasks = _tasks(snapshot, copies)
-    done: list[CopiedFiles] = list(track(run(job, tasks), "copying files", len(tasks)))
-    failed = next((c.error for c in done if c.error is not None), None)
+    results: list[CopiedFiles] = list(track(run(job, tasks), "copying files", len(tasks)))
+    failed = next((c.error for c in results if c.error is not None), None)
     if failed is not None:
-        discard(store, [{"add": a} for c in done for a in (*c.adds, *c.cdc)], job_id)
+        discard(store, [{"add": a} for c in results for a in (*c.adds, *c.cdc)], job_id)
         raise failed
-    return done
+    return results

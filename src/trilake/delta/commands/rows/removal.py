@@ -1,8 +1,7 @@
-"""Finding the rows that match a predicate, and taking them away: DELETE, and an overwrite by predicate.
+"""Find the rows that match a predicate, and remove them: DELETE, and overwrite by predicate.
 
-A file whose every row matches by its statistics is not read.  Of any other that may hold a matching row only the
-columns of the predicate are.  What becomes of the rows found is :mod:`trilake.delta.commands.rows.row_changes`'
-business.
+Files whose statistics prove that every row matches are not read; for others only the predicate's columns are.
+:mod:`trilake.delta.commands.rows.row_changes` removes the rows.
 """
 
 from __future__ import annotations
@@ -37,15 +36,15 @@ from trilake.delta.scan.skipping import skip_files
 from trilake.expr import Filter
 from trilake.storage.base import Store
 
-#: What a predicate is asked of at once: to ask costs as much as 50,000 rows do.
+#: Rows per evaluation of a predicate, which has a fixed cost of about 50,000 rows.
 _PIECE_BYTES, _PIECE_ROWS = 16 << 20, 1 << 19
 
 
 @dataclass(frozen=True)
 class FoundRows:
-    """The rows that match: indexes by position of their file in ``snapshot.adds``, and the files that match whole.
+    """The matching rows: indexes by position of their file in ``snapshot.adds``, and the files that match whole.
 
-    ``looked_into`` are the positions of all files that may hold matching rows, those of ``whole`` included.
+    ``looked_into`` are the positions of all files that may hold matching rows, including ``whole``.
     """
 
     rows: Mapping[int, BitMap64]
@@ -53,20 +52,20 @@ class FoundRows:
     looked_into: tuple[int, ...]
 
     def paths(self, snapshot: Snapshot) -> frozenset[str]:
-        """The files that were looked into, as the log spells them."""
+        """The paths of ``looked_into``, as the log spells them."""
         return frozenset(snapshot.adds["path"].take(pa.array(self.looked_into, pa.int64())).to_pylist())
 
 
 @dataclass(frozen=True)
 class RemovedRows:
-    """The actions that remove the rows, and the paths of the files that were looked into to find them."""
+    """The actions that remove the rows, and the paths of the files that were searched."""
 
     taken: TakenRows
     read: frozenset[str]
 
 
 def candidates(snapshot: Snapshot, filter: Filter) -> tuple[list[int], list[int]]:
-    """Positions of the files that must be looked into, and of those whose every row matches by their statistics."""
+    """Positions of the files that must be searched, and of those whose every row matches by their statistics."""
     skipped = skip_files(snapshot, filter)
     keep, every = skipped.keep, skipped.all_rows
     assert keep is not None
@@ -75,27 +74,27 @@ def candidates(snapshot: Snapshot, filter: Filter) -> tuple[list[int], list[int]
 
 
 def find_rows(log: DeltaLog, snapshot: Snapshot, filter: Filter, *, run: Runner = run_here) -> FoundRows:
-    """Find the live rows for which ``filter`` is true, one task for files that must be looked into."""
+    """Find the live rows for which ``filter`` is true, in tasks."""
     maybe, whole = candidates(snapshot, filter)
     plan = read_plan(snapshot, sorted(filter.columns), filter)
     tasks = in_packs(touched_files(snapshot, maybe))
     results = run(_FindMatching(log.store, plan, filter), tasks)
     tracked = track(results, "looking for rows", len(tasks), unit="tasks")
-    rows = {number: BitMap64.deserialize(data) for found in tracked for number, data in found.items()}
+    rows = {number: BitMap64.deserialize(data) for indexes in tracked for number, data in indexes.items()}
     return FoundRows(rows, tuple(whole), tuple(sorted([*maybe, *whole])))
 
 
 @dataclass(frozen=True)
 class _FindMatching:
-    """What a task that looks into files needs, as it travels."""
+    """The picklable search task."""
 
     store: Store
     plan: ReadPlan
     filter: Filter
 
     def __call__(self, sources: Sequence[TouchedFile]) -> dict[int, bytes]:
-        found = matching_rows(self.store, sources, self.plan, self.filter)
-        return {number: as_bitmap(positions).serialize() for number, positions in found.items()}
+        indexes = matching_rows(self.store, sources, self.plan, self.filter)
+        return {number: as_bitmap(positions).serialize() for number, positions in indexes.items()}
 
 
 def as_bitmap(positions: Positions) -> BitMap64:
@@ -104,8 +103,8 @@ def as_bitmap(positions: Positions) -> BitMap64:
 
 
 def matching_rows(store: Store, sources: Sequence[TouchedFile], plan: ReadPlan, filter: Filter) -> dict[int, Positions]:
-    """Indexes of the live rows of some files for which ``filter`` is true, by the number of the file; files without any
-    are left out.
+    """Indexes of the live rows of some files for which ``filter`` is true, by the number of the file; without files
+    that have none.
 
     ``plan`` reads the filter's columns.
     """
@@ -153,9 +152,9 @@ def remove_rows(
     runtime: Runtime,
     run: Runner = run_here,
 ) -> RemovedRows:
-    """Find the rows of ``snapshot`` for which ``filter`` is true, and make the actions that remove them.
+    """Find the rows of ``snapshot`` for which ``filter`` is true, and create the actions that remove them.
 
-    New files, vectors and change files are written; nothing is committed.
+    Writes new files, vectors and change files, but commits nothing.
     """
     to_remove = find_rows(log, snapshot, filter, run=run)
     taken = take_rows(
@@ -172,7 +171,7 @@ def remove_rows(
 
 
 def write_inserts(store: Store, snapshot_plan: ReadPlan, files: FilePlan, tasks: Sequence[FileTask]) -> list[Any]:
-    """Change files that say the rows of new data files were inserted: for a commit that has change files at all."""
+    """Write change files for the inserts of a commit that has change files."""
     with TaskWriter(store, change_file_plan(files), 0, files.engine.runtime) as feed:
         for task in tasks:
             for batch in read_task(store, task, snapshot_plan):

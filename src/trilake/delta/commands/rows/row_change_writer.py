@@ -1,4 +1,4 @@
-"""Writes what a task of UPDATE or MERGE makes of rows: new files, change files, row ids, and counts."""
+"""Writes the output of a task of UPDATE or MERGE: new files, change files, row ids, and counts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from trilake.storage.base import Store
 
 @dataclass(frozen=True)
 class RowCounts:
-    """Rows by what happened to them; sums are of all parts of a command.
+    """Counts of rows by kind of change.
 
     Rows that an UPDATE changes count as matched.
     """
@@ -38,20 +38,18 @@ class RowCounts:
 
     @property
     def updated(self) -> int:
-        """Rows with new values."""
         return self.updated_matched + self.updated_unmatched
 
     @property
     def deleted(self) -> int:
-        """Rows that are gone."""
         return self.deleted_matched + self.deleted_unmatched
 
 
 class RowChangeWriter:
-    """The open files of one task, of new rows and of the change feed, and :attr:`counts` of what went into them.
+    """The open data and change files of one task, and the :attr:`counts` of rows written.
 
-    A context manager: when its block raises, its files are deleted.  Rows that come in have gone through the table's
-    rules.  ``feed`` says whether the table records changes.
+    A context manager: on an error, its files are deleted.  Incoming rows have passed the table's rules.  ``feed``
+    says whether the table records changes.
     """
 
     def __init__(self, store: Store, files: FilePlan, task: int, *, feed: bool, runtime: Runtime | None = None) -> None:
@@ -60,7 +58,7 @@ class RowChangeWriter:
         self.rows = TaskWriter(store, files, task, runtime)
         self.changes = TaskWriter(store, change_file_plan(files), task, runtime)
         id_column = files.configuration.get(row_tracking.ID_COLUMN)
-        #: The column that keeps the ids of rows that move; ``None`` where the table does not track its rows.
+        #: The column with the ids of moved rows; ``None`` without row tracking.
         self.id_column = next((f.name for f in files.extra if f.name == id_column), None)
 
     def __enter__(self) -> Self:
@@ -71,7 +69,6 @@ class RowChangeWriter:
             self.abort()
 
     def abort(self) -> None:
-        """Delete the files."""
         self.rows.abort()
         self.changes.abort()
 
@@ -88,17 +85,17 @@ class RowChangeWriter:
 
         Parameters
         ----------
-        new: the rows as they are now.
-        old: the rows as they were, for the change feed.
-        ids: the ids that they keep, where the table tracks its rows; their version is that of the commit.
-        matched: whether they matched a condition, or nothing.
-        dictionaries: text columns that the rows beside these have as dictionaries: a file has one form of a column.
+        new: the new rows.
+        old: the old rows, for the change feed.
+        ids: the ids that they keep, with row tracking; their version is that of the commit.
+        matched: whether they matched a condition.
+        dictionaries: string columns that are dictionaries in other rows of the file: a column has one type per file.
         """
         self.record_update(new, old, matched=matched)
         self._write_new(as_dictionaries(new, dictionaries), ids)
 
     def record_update(self, new: pa.RecordBatch, old: Iterable[pa.RecordBatch], *, matched: bool = True) -> None:
-        """Record that rows, whose file is written otherwise, have new values; parameters as those of :meth:`update`.
+        """Record an update of rows whose data file is written elsewhere; parameters as in :meth:`update`.
 
         Both images are whole where the table records changes.
         """
@@ -110,16 +107,16 @@ class RowChangeWriter:
         self.counts += RowCounts(updated_matched=count) if matched else RowCounts(updated_unmatched=count)
 
     def delete(self, count: int, old: Iterable[pa.RecordBatch], *, matched: bool = True) -> None:
-        """Record that ``count`` rows go; ``old`` are they as they were, for the change feed."""
+        """Record that ``count`` rows are deleted; ``old`` are these rows, for the change feed."""
         if self.feed:
             for rows in old:
                 self.changes.write(with_change_type(rows, "delete"))
         self.counts += RowCounts(deleted_matched=count) if matched else RowCounts(deleted_unmatched=count)
 
     def insert(self, new: pa.RecordBatch, *, feed: bool) -> None:
-        """Write rows that are new in the table.
+        """Write new rows.
 
-        Without ``feed`` the change feed takes them from the files, which it does where nothing else changed.
+        Without ``feed`` the change feed reads them from the data files, which works where nothing else changed.
         """
         if self.feed and feed:
             self.changes.write(with_change_type(self._as_read(new), "insert"))
@@ -127,30 +124,32 @@ class RowChangeWriter:
         self.counts += RowCounts(inserted=new.num_rows)
 
     def copy(self, rows: pa.RecordBatch, tracked: Sequence[pa.Array]) -> None:
-        """Write rows as they are, with the values of the columns that keep ids and versions."""
+        """Write unchanged rows, with their row tracking columns."""
         for f, values in zip(self.files.extra, tracked, strict=True):
             rows = rows.append_column(f, values)
         self.rows.write(rows)
 
     def _as_read(self, new: pa.RecordBatch) -> pa.RecordBatch:
-        """Rows that went through the rules in the types of rows that were read, which stand in the same change file:
-        there, every part may be null."""
-        wanted = self.changes.plan.schema.to_arrow_schema()
-        columns = [as_nullable(c, f.type) for c, f in zip(new.columns, wanted, strict=True)]
-        return pa.RecordBatch.from_arrays(columns, schema=wanted)
+        """Cast rows that passed the rules to the types of rows that were read, which are in the same change file
+        and all nullable.
+        """
+        schema = self.changes.plan.schema.to_arrow_schema()
+        columns = [as_nullable(c, f.type) for c, f in zip(new.columns, schema, strict=True)]
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
 
     def _write_new(self, new: pa.RecordBatch, ids: pa.Array | None) -> None:
         none = pa.nulls(new.num_rows, pa.int64())
         self.copy(new, [ids if ids is not None and f.name == self.id_column else none for f in self.files.extra])
 
     def close(self, pipelines: Iterable[RowPipeline | None]) -> tuple[WrittenFiles, tuple[Mapping[str, Any], ...]]:
-        """Finish all files: what was written, and the actions of change files.  ``pipelines`` are the rules that new
-        rows went through."""
+        """Finish all files; return what was written, and the actions of change files.  ``pipelines`` are the rules
+        that new rows passed.
+        """
         return WrittenFiles(tuple(self.rows.close()), _identity_marks(pipelines)), tuple(self.changes.close())
 
 
 def _identity_marks(pipelines: Iterable[RowPipeline | None]) -> dict[str, int]:
-    """How far the identity columns of rows moved in all."""
+    """The furthest identity values of several pipelines."""
     marks: dict[str, int] = {}
     for pipeline in pipelines:
         if pipeline is None:

@@ -1,8 +1,7 @@
-"""Taking rows out of a table: what DELETE, UPDATE, MERGE and an overwrite by predicate have in common.
+"""Removing rows from a table: shared by DELETE, UPDATE, MERGE and overwrite by predicate.
 
-A command finds out which live rows of which files it takes away; :mod:`~trilake.delta.commands.rows.taken_rows` has the
-actions that do it.  New rows are the command's own business, and so is the decision to commit
-(:mod:`trilake.delta.commands.rows.change_commit`).
+A command decides which live rows it removes; :mod:`~trilake.delta.commands.rows.taken_rows` creates the actions, and
+:mod:`trilake.delta.commands.rows.change_commit` commits them.
 
 Protocol: *Add CDC File*, *Row Tracking*.
 """
@@ -57,15 +56,17 @@ def run_here(function: Callable[[Any], Any], tasks: Sequence[Any]) -> Iterator[A
         yield from pool.map(function, tasks)
 
 
-# --- what a table asks for -------------------------------------------------------------------------------------------
+# --- what a table requires -------------------------------------------------------------------------------------------
 
 
 def uses_vectors(snapshot: Snapshot) -> bool:
-    """Whether rows that are taken away go into deletion vectors."""
+    """Whether removed rows go into deletion vectors."""
     metadata = snapshot.metadata
-    named = "deletionVectors" in (snapshot.protocol.writer_features or ())
-    # Files that are not written here (ORC, CSV, ...) never get one, whatever the property says.
-    return named and is_on(metadata.configuration, VECTORS) and metadata.provider.lower() in snapshot.engine.written
+    has_feature = "deletionVectors" in (snapshot.protocol.writer_features or ())
+    # Other formats (ORC, CSV, ...) never get one, whatever the property says.
+    return (
+        has_feature and is_on(metadata.configuration, VECTORS) and metadata.provider.lower() in snapshot.engine.written
+    )
 
 
 def records_changes(snapshot: Snapshot) -> bool:
@@ -74,8 +75,8 @@ def records_changes(snapshot: Snapshot) -> bool:
 
 
 def check_changeable(snapshot: Snapshot, operation: str, *, removes: bool = True) -> None:
-    """Raise where no command may change rows of the table: ``UnsupportedProtocolError`` where this library cannot write
-    it, ``InvalidArgumentError`` where it is append-only or of a format that is not written.
+    """Raise where no command may change rows of the table: ``UnsupportedProtocolError`` where trilake cannot write it,
+    ``InvalidArgumentError`` where it is append-only or in a format that trilake cannot write.
 
     ``removes=False`` is for a command that only adds rows.
     """
@@ -89,7 +90,7 @@ def check_changeable(snapshot: Snapshot, operation: str, *, removes: bool = True
 
 
 def check_removable(metadata: Metadata, operation: str, uri: str) -> None:
-    """Raise ``InvalidArgumentError`` where the table is append-only, and may lose no row."""
+    """Raise ``InvalidArgumentError`` where the table is append-only."""
     if is_on(metadata.configuration, "delta.appendOnly"):
         raise InvalidArgumentError(
             f"the table is configured to only allow appends (delta.appendOnly=true), which excludes {operation}",
@@ -100,7 +101,7 @@ def check_removable(metadata: Metadata, operation: str, uri: str) -> None:
 
 
 def row_columns(snapshot: Snapshot) -> tuple[StructField, ...]:
-    """The columns that keep the id and version of rows that move, in this order; empty where rows are not tracked."""
+    """The columns with the id and version of moved rows, in this order; empty without row tracking."""
     conf = snapshot.metadata.configuration
     if not is_on(conf, row_tracking.ENABLED):
         return ()
@@ -109,19 +110,19 @@ def row_columns(snapshot: Snapshot) -> tuple[StructField, ...]:
 
 
 def whole_rows(snapshot: Snapshot) -> ReadPlan:
-    """How to read all columns of rows that are written again, with those of :func:`row_columns` behind them."""
+    """The plan to read all columns of rows that are rewritten, followed by :func:`row_columns`."""
     plan = read_plan(snapshot, None, None)
     return replace(plan, fields=(*plan.fields, *row_columns(snapshot)))
 
 
 def rewrite_plan(snapshot: Snapshot, job_id: str) -> FilePlan:
-    """How to write rows of the table again: as they are, with the columns of :func:`row_columns` behind them."""
+    """The plan to write rows unchanged, followed by :func:`row_columns`."""
     plan = changed_rows_plan(snapshot, snapshot.metadata, job_id)
     return replace(plan, schema=read_schema(plan.schema))  # a file may lack a column that must not be null
 
 
 def changed_rows_plan(snapshot: Snapshot, metadata: Metadata, job_id: str) -> FilePlan:
-    """How to write rows that change under ``metadata``: as :func:`rewrite_plan`, for rows that have all columns."""
+    """The plan to write changed rows under ``metadata``: like :func:`rewrite_plan`, for rows that have all columns."""
     schema = metadata.schema
     return FilePlan(
         schema,
@@ -136,7 +137,7 @@ def changed_rows_plan(snapshot: Snapshot, metadata: Metadata, job_id: str) -> Fi
 
 
 def _extra_columns(snapshot: Snapshot) -> tuple[pa.Field, ...]:
-    """The columns of :func:`row_columns` in files, with Iceberg's ids where its readers are to know them."""
+    """The columns of :func:`row_columns` in files, with Iceberg's ids where needed."""
     ids = (ROW_ID_FIELD, ROW_VERSION_FIELD)
     with_ids = 3 in compat_versions(snapshot.metadata.configuration)
     return tuple(
@@ -146,7 +147,7 @@ def _extra_columns(snapshot: Snapshot) -> tuple[pa.Field, ...]:
 
 
 def change_file_plan(files: FilePlan) -> FilePlan:
-    """How to write change files of rows that ``files`` says how to write; ``_change_type`` stands last."""
+    """The plan to write change files of rows that ``files`` writes; ``_change_type`` is last."""
     return replace(
         files,
         schema=read_schema(files.schema),
@@ -159,16 +160,16 @@ def change_file_plan(files: FilePlan) -> FilePlan:
 
 
 def with_change_type(rows: pa.RecordBatch, kind: str) -> pa.RecordBatch:
-    """Rows as the change feed has them: with what happened to them behind the table's columns."""
+    """Append the change type to rows."""
     return rows.append_column(CHANGE_TYPE, pa.repeat(pa.scalar(kind, pa.string()), rows.num_rows))
 
 
-# --- files to look into ----------------------------------------------------------------------------------------------
+# --- files to read ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class TouchedFile:
-    """A file that a command looks into: ``number`` is its position in ``snapshot.adds``.
+    """A file that a command reads: ``number`` is its position in ``snapshot.adds``.
 
     ``base_row_id`` and ``commit_version`` are those of its rows that were never moved.
     """
@@ -192,14 +193,13 @@ def touched_files(snapshot: Snapshot, numbers: Sequence[int] | np.ndarray[Any, A
 
 
 def live_rows(adds: pa.Table) -> pa.ChunkedArray:
-    """Rows of each file that are not deleted; null where the statistics do not say."""
+    """The number of undeleted rows of each file; null where the statistics do not state it."""
     deleted = pc.fill_null(pc.struct_field(adds["deletionVector"], "cardinality"), 0)
     return pc.subtract(record_counts(adds), deleted)
 
 
 def with_row_ids(some: RowsOfFiles, sources: Sequence[TouchedFile], plan: ReadPlan, files: FilePlan) -> pa.RecordBatch:
-    """The columns of ``plan.output``, and behind them id and version of each row as they were, where the table tracks
-    its rows.
+    """The columns of ``plan.output``, followed by id and version of each row, with row tracking.
 
     ``some`` are rows of the files of ``sources``, read with the plan of :func:`whole_rows`; ``files`` is that of
     :func:`rewrite_plan`.
@@ -219,7 +219,7 @@ def with_row_ids(some: RowsOfFiles, sources: Sequence[TouchedFile], plan: ReadPl
 
 
 def in_packs(files: Sequence[TouchedFile]) -> list[Sequence[TouchedFile]]:
-    """The files by task: small ones share one, so that there are a few tasks for each core."""
+    """Assign files to tasks: small ones share one, for a few tasks per core."""
     return list(packs(files, lambda f: f.file.size, pack_size(len(files), os.cpu_count() or 1)))
 
 

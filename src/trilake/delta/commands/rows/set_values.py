@@ -1,4 +1,4 @@
-"""Conditions and values of changes that are spelled as other libraries spell them: the error says how it is here."""
+"""Explain conditions and values that are written as other libraries do."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trilake.errors import ExpressionError, InvalidArgumentError
 
 @contextmanager
 def strings_are_sql(values: Iterable[object]) -> Iterator[None]:
-    """Let an error about one of the values that are SQL say how its string is written."""
+    """Let errors about SQL values explain how to write a string."""
     try:
         yield
     except ExpressionError as e:
@@ -25,11 +25,11 @@ def strings_are_sql(values: Iterable[object]) -> Iterator[None]:
 
 
 def check_merge_condition(on: object, columns: Sequence[str], source: str, target: str) -> None:
-    """Refuse names of columns in place of a condition.  Raises ``InvalidArgumentError``."""
+    """Refuse column names instead of a condition.  Raises ``InvalidArgumentError``."""
     names = [on] if isinstance(on, str) else list(on) if isinstance(on, Iterable) else []
     plain = all(isinstance(n, str) and re.fullmatch(r"\w+|`[^`]+`", n.strip()) for n in names)
-    known = {c.lower() for c in columns}
-    if names and plain and (not isinstance(on, str) or on.strip("` ").lower() in known):
+    lower = {c.lower() for c in columns}
+    if names and plain and (not isinstance(on, str) or on.strip("` ").lower() in lower):
         condition = " AND ".join(f"{target}.{n.strip()} = {source}.{n.strip()}" for n in map(str, names))
         raise InvalidArgumentError(
             f"the condition of a merge is SQL, got {on!r:.80}", help=f"write on={condition!r}", column=str(names[0])

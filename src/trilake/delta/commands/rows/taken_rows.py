@@ -1,7 +1,7 @@
-"""The actions that take rows out of a table.
+"""The actions that remove rows from a table.
 
-Deletion vectors where the table has those, a copy of the rest of the file otherwise
-(:mod:`trilake.delta.commands.rows.copied_files`), and for a file without any row left its removal alone.
+Deletion vectors where the table has them, otherwise a copy of the rest of the file
+(:mod:`trilake.delta.commands.rows.copied_files`); files without remaining rows are just removed.
 
 Protocol: *Deletion Vectors*, *Add CDC File*.
 """
@@ -42,11 +42,11 @@ from trilake.storage.base import Store
 
 @dataclass(frozen=True)
 class TakenRows:
-    """The actions that take rows away, and what they came to; see :func:`take_rows`.
+    """The actions that remove rows, and their totals; see :func:`take_rows`.
 
-    ``removed`` are the paths of the removed actions as the log spells them.  ``rows`` were taken, ``None`` where a file
-    that went whole does not say how many it had, and ``copied`` were written again as they are.
-    Of a file that only got another vector nothing is counted but the vector.
+    ``removed`` are the paths of removed files as the log spells them.  ``rows`` were removed, ``None`` where a
+    removed file does not state its number of rows, and ``copied`` were copied.  A file that only got another vector
+    only counts as a vector.
     """
 
     actions: tuple[Mapping[str, Any], ...] = ()
@@ -60,13 +60,13 @@ class TakenRows:
     vectors_added: int = 0
     vectors_updated: int = 0
     vectors_removed: int = 0
-    #: Whether the change feed of the commit must come from change files alone, of which ``actions`` have those of the
-    #: rows taken.
+    #: Whether the change feed must be read from change files alone, of which ``actions`` have those of the removed
+    #: rows.
     change_files: bool = False
 
     @property
     def metrics(self) -> dict[str, int]:
-        """Operation metrics as the reference implementation names them, without those that only a command knows."""
+        """Operation metrics under delta-spark's names."""
         changes = [a["cdc"] for a in self.actions if "cdc" in a]
         return {
             "numRemovedFiles": self.files_removed,
@@ -92,18 +92,18 @@ def take_rows(
     runtime: Runtime,
     run: Runner = run_here,
 ) -> TakenRows:
-    """Make the actions that take rows of a snapshot away.  Files and vectors are written; nothing is committed.
+    """Create the actions that remove rows of a snapshot.  Writes files and vectors, but commits nothing.
 
     Parameters
     ----------
-    touched: the rows to take by position of their file in ``snapshot.adds``: indexes in the file of rows that are not
-        deleted yet.  A file of which all rows are taken is removed, and one of which none are is left alone.
-    whole: positions of files whose every row is taken.
+    touched: the rows to remove by position of their file in ``snapshot.adds``: indexes in the file of undeleted rows.
+        A file whose every row is removed is removed; one without such rows stays.
+    whole: positions of files whose every row is removed.
     job_id: part of the names of new files.
-    change_type: what the change feed calls these rows.  Where the feed is on and the actions alone do not say what was
-        taken, because a file is written again, the rows go into change files.  ``None`` where the command writes
-        change files itself, or none are wanted.
-    run: where to copy files.
+    change_type: the change feed's type of these rows.  Where the feed is on and a file is rewritten, so that the
+        actions do not show which rows were removed, the rows go into change files.  ``None`` where the command writes
+        change files itself, or none are needed.
+    run: runs the copying of files.
 
     Raises ``MissingFileError``, ``CorruptFileError`` or ``DeletionVectorError`` for a file that cannot be read.
     """
@@ -125,23 +125,23 @@ def take_rows(
     else:
         feed = change_type if part and records_changes(snapshot) else None
         away = {n: rows for n, rows in taken.items() if n not in every}
-        done = copy_files(log.store, snapshot, sources if feed else part, away, job_id=job_id, feed=feed, run=run)
-        copies = {c.number: [*({"add": a} for a in c.adds), *({"cdc": a} for a in c.cdc)] for c in done}
-        copied = sum(c.copied for c in done)
+        results = copy_files(log.store, snapshot, sources if feed else part, away, job_id=job_id, feed=feed, run=run)
+        copies = {c.number: [*({"add": a} for a in c.adds), *({"cdc": a} for a in c.cdc)] for c in results}
+        copied = sum(c.copied for c in results)
         outcome = replace(base, copies=copies, copied=copied, change_files=feed is not None)
     return _actions(adds.to_pylist(), numbers, outcome, runtime)
 
 
 @dataclass(frozen=True)
 class _Outcome:
-    """What becomes of files by their number: the field of their new vector, or the actions that replace them."""
+    """The results by file number: the field of the new vector, or the actions that replace the file."""
 
     vectors: Mapping[int, Mapping[str, Any]]
     copies: Mapping[int, Sequence[Mapping[str, Any]]]
     rows: int | None
     copied: int
     change_files: bool
-    #: Physical rows of files whose statistics do not say them.
+    #: Physical rows of files whose statistics lack them.
     records: Mapping[int, int] = field(default_factory=dict)
 
 
@@ -191,17 +191,17 @@ def _by_vectors(
 
     with ThreadPoolExecutor(8) as pool:
         vectors = list(pool.map(joined, files))
-    left = [(f.number, rows, n) for f, (rows, n) in zip(files, vectors, strict=True) if n is None or len(rows) < n]
-    fields = store_vectors(store, [rows for _, rows, _ in left], runtime.new_id)
+    remaining = [(f.number, rows, n) for f, (rows, n) in zip(files, vectors, strict=True) if n is None or len(rows) < n]
+    fields = store_vectors(store, [rows for _, rows, _ in remaining], runtime.new_id)
     return replace(
         base,
-        vectors={number: vector for (number, _, _), vector in zip(left, fields, strict=True)},
-        records={number: n for number, _, n in left if n is not None},
+        vectors={number: vector for (number, _, _), vector in zip(remaining, fields, strict=True)},
+        records={number: n for number, _, n in remaining if n is not None},
     )
 
 
 def physical_rows(store: Store, file: FileTask) -> int:
-    """The rows that a Parquet file has, deleted ones included, by its footer.
+    """The number of rows in a Parquet file, including deleted ones, by its footer.
 
     Raises ``MissingFileError`` or ``CorruptFileError``.
     """
@@ -216,9 +216,9 @@ def physical_rows(store: Store, file: FileTask) -> int:
 
 
 def add_with_vector(add: Mapping[str, Any], vector: Mapping[str, Any], records: int | None = None) -> dict[str, Any]:
-    """The ``add`` of a file that loses rows to a vector: its statistics bound what is left, no longer tightly.
+    """The ``add`` of a file with a new vector: its bounds are no longer tight.
 
-    ``records`` are the rows of the file where its statistics do not say them: with a vector, they must.
+    ``records`` are the rows of the file where its statistics lack them: a file with a vector must state them.
     """
     out = {k: v for k, v in add.items() if v is not None}
     for name in ("partitionValues", "tags"):

@@ -1,1 +1,1 @@
-"""Tables created and written; DELETE and UPDATE."""
+"""CREATE TABLE, writes, DELETE and UPDATE."""

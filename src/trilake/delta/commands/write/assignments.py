@@ -1,7 +1,7 @@
-"""The ``SET`` of an UPDATE: new values by column, nested fields included, bound to a table and ready to run.
+"""The ``SET`` of an UPDATE: new values by column, nested fields included, bound to a table.
 
-A value is a SQL expression over the row as it was, or a literal.  It is stored as the column's type by Spark's ANSI
-rules of assignment: what does not fit is an error, never something else.
+A value is a SQL expression over the old row, or a literal.  Spark's ANSI rules of assignment apply: what does not fit
+is an error.
 """
 
 from __future__ import annotations
@@ -26,34 +26,33 @@ from trilake.delta.scan.scan import read_schema
 from trilake.errors import ExpressionError, InvalidArgumentError, SchemaMismatchError, stating
 from trilake.expr import Expression, evaluate_all, parse_expression
 
-#: What may be assigned apart from a SQL: a value that Arrow can hold.
+#: A value for assignment other than SQL: anything that Arrow can hold.
 Literal = Any
 Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
 class Target:
-    """A column, or a field inside structs, that gets a value: its path in the table's spelling, and its type."""
+    """A column, or a nested struct field, to assign: its path in the table's spelling, and its type."""
 
     path: tuple[str, ...]
     type: DataType
 
     @property
     def name(self) -> str:
-        """The path as a string."""
         return path_text(self.path)
 
 
 def targets(names: Mapping[str, object], schema: StructType, *, uri: str) -> dict[str, Target]:
-    """What the names of an assignment stand for in a table.
+    """Resolve the names of an assignment.
 
-    Raises ``SchemaMismatchError`` for a column that is not there, ``InvalidArgumentError`` for one that is assigned
-    twice, in part and as a whole, or that is an identity column.
+    Raises ``SchemaMismatchError`` for an unknown column, ``InvalidArgumentError`` for one that is assigned twice,
+    in part and as a whole, or that is an identity column.
     """
-    named: dict[str, Target] = {}
+    resolved: dict[str, Target] = {}
     for name in names:
         parsed = parse_path(name)
-        # Spark looks for the column first, and for its fields then.
+        # Spark searches for the column first, then for its fields.
         missing = "FIELD_NOT_FOUND" if schema.find(parsed[0]) is not None else "UNRESOLVED_COLUMN.WITH_SUGGESTION"
         with stating({"FIELD_NOT_FOUND": missing}):
             path = spelled(schema, parsed)
@@ -66,10 +65,10 @@ def targets(names: Mapping[str, object], schema: StructType, *, uri: str) -> dic
                     file=uri,
                     condition="DELTA_UNSUPPORTED_FIELD_UPDATE_NON_STRUCT",
                 )
-        named[name] = Target(path, type_at(schema, path))
+        resolved[name] = Target(path, type_at(schema, path))
     fixed = {c.name for c in identity_columns(schema)}
     seen: dict[tuple[str, ...], str] = {}
-    for name, target in named.items():
+    for name, target in resolved.items():
         if target.path[0] in fixed:
             raise InvalidArgumentError(
                 f"{target.name} is an identity column, whose values cannot be updated",
@@ -88,13 +87,13 @@ def targets(names: Mapping[str, object], schema: StructType, *, uri: str) -> dic
                     condition="DELTA_CONFLICT_SET_COLUMN",
                 )
         seen[target.path] = name
-    return named
+    return resolved
 
 
 def assigned_once(values: Iterable[tuple[tuple[str, ...], Value]]) -> dict[str, Value]:
     """The values by the paths of their columns.
 
-    Raises ``InvalidArgumentError`` for a column that is assigned twice: the one value would be lost without a word.
+    Raises ``InvalidArgumentError`` for a column that is assigned twice: one value would be lost silently.
     """
     out: dict[str, Value] = {}
     for column, value in values:
@@ -111,8 +110,7 @@ def assigned_once(values: Iterable[tuple[tuple[str, ...], Value]]) -> dict[str, 
 
 
 def given_columns(schema: StructType, assigned: Mapping[str, Target]) -> StructType:
-    """The columns of rows on their way back into the table: without generated columns that get no value, which are
-    computed again."""
+    """The columns of rows on their way back into the table, without generated columns to recompute."""
     names = {t.path[0] for t in assigned.values()}
     fields = tuple(f for f in read_schema(schema).fields if f.name in names or generation_text(f) is None)
     return StructType(fields)
@@ -123,20 +121,20 @@ def given_columns(schema: StructType, assigned: Mapping[str, Target]) -> StructT
 
 @dataclass(frozen=True)
 class Assignments:
-    """New values of some columns of a table, which :meth:`apply` puts into rows; can be pickled."""
+    """New values of some columns of a table; picklable."""
 
     schema: StructType
     targets: tuple[Target, ...] = ()
-    #: For each target an expression, or the one value that all rows get.
+    #: An expression, or one value for all rows, for each target.
     values: tuple[Expression | pa.Scalar, ...] = ()
 
     @classmethod
     def of(cls, set: Mapping[str, Any], schema: StructType, *, now: dt.datetime, uri: str) -> Assignments:
         """Bind strings and literals to a table's columns.
 
-        Raises as :func:`targets` does, ``ExpressionError`` for an expression that is wrong or cannot be stored in its
-        column, ``UnsupportedExpressionError`` for one that only Spark knows, ``SchemaMismatchError`` for a literal that
-        does not fit.
+        Raises what :func:`targets` raises, ``ExpressionError`` for an expression that is invalid or cannot be
+        stored in its column, ``UnsupportedExpressionError`` for one that only Spark can evaluate,
+        ``SchemaMismatchError`` for a literal that does not fit.
         """
         by_name = targets(set, schema, uri=uri)
         arrow = filter_schema(read_schema(schema))
@@ -144,7 +142,7 @@ class Assignments:
         return cls(schema, tuple(by_name.values()), tuple(values))
 
     def apply(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows with the new values in the place of the old ones; other columns are as they were."""
+        """Compute the rows with new values."""
         expressions = [v for v in self.values if isinstance(v, Expression)]
         computed = iter(evaluate_all(expressions, rows)) if expressions else iter(())
         new: dict[tuple[str, ...], pa.Array] = {}
@@ -166,7 +164,7 @@ def _with(column: pa.Array, path: tuple[str, ...], field: Any, new: Mapping[tupl
         return new[path]
     if not any(p[: len(path)] == path for p in new):
         return column
-    # The other fields of a struct that was null are null; the struct is not, once it has a value.
+    # The other fields of a null struct are null; the struct is not, once a field is assigned.
     children = [
         _with(child, (*path, f.name), f, new) for f, child in zip(field.type.fields, _fields(column), strict=True)
     ]
@@ -186,20 +184,20 @@ def _bound(value: Any, target: Target, arrow: pa.Schema, now: dt.datetime) -> Ex
         expression = parse_expression(value, arrow, now=now)
     except ExpressionError as e:
         raise type(e)(e.message, help=e.help, **{"column": target.name, **e.context}) from e
-    wanted = target.type.arrow
-    if pa.types.is_nested(wanted) and pa.types.is_nested(expression.type):
+    type_ = target.type.arrow
+    if pa.types.is_nested(type_) and pa.types.is_nested(expression.type):
         check_fields(expression.type, target.type, target.name)
         return expression  # by name, field by field
     try:
-        return expression.cast(wanted)
+        return expression.cast(type_)
     except ExpressionError:
-        if not pa.types.is_string(expression.type) or pa.types.is_nested(wanted):
+        if not pa.types.is_string(expression.type) or pa.types.is_nested(type_):
             raise
         return parse_expression(f"CAST(({value}\n) AS {sql_type(target.type)})", arrow, now=now, written=value)
 
 
 def _literal(value: Any, target: Target) -> pa.Scalar:
-    if getattr(value, "nanosecond", 0) > 0:  # of pandas, which Arrow would cut to microseconds
+    if getattr(value, "nanosecond", 0) > 0:  # of pandas, which Arrow would truncate to microseconds
         value = pa.scalar(value.value, pa.timestamp("ns"))
     elif type(value).__name__ == "datetime64":
         value = pa.array([value])[0]
@@ -210,18 +208,18 @@ def _literal(value: Any, target: Target) -> pa.Scalar:
     try:
         return pa.array([value], target.type.arrow)[0]
     except (pa.ArrowException, TypeError, OverflowError, ValueError) as e:
-        shown = describe_row({target.name: value})
+        value_text = describe_row({target.name: value})
         raise SchemaMismatchError(
-            f"{shown} is not a value of type {target.type}: {e}",
+            f"{value_text} is not a value of type {target.type}: {e}",
             help="strings are SQL expressions: quote literals, as in \"'a string'\"",
             column=target.name,
         ) from e
 
 
 def _spelled(value: Any, type_: DataType, path: str) -> Any:
-    """A value whose dicts have the fields of the type's structs, in its spelling: Arrow drops those it does not know.
+    """A value whose dicts have the fields of the type's structs, in its spelling: Arrow drops unknown ones.
 
-    Fields that a dict lacks are null.  Raises ``SchemaMismatchError`` for a dict with others.
+    Missing fields are null.  Raises ``SchemaMismatchError`` for a dict with others.
     """
     match type_:
         case StructType() if isinstance(value, Mapping):

@@ -1,7 +1,7 @@
-"""Making tables without rows: CREATE TABLE, and REPLACE TABLE, which takes the rows of the one before away.
+"""CREATE TABLE and REPLACE TABLE.
 
-A table is described by its columns, with what the protocol keeps in their metadata (comments, generated, identity and
-default columns), partitioning or clustering, properties and a description.
+A table is described by its columns, with their rules in the metadata (comments, generated, identity and default
+columns), partitioning or clustering, properties and a comment.
 """
 
 from __future__ import annotations
@@ -47,17 +47,16 @@ from trilake.delta.scan.generated import (
 from trilake.errors import InvalidArgumentError, TableExistsError, TableNotFoundError
 
 CreateMode = Literal["create", "create_if_not_exists", "replace", "create_or_replace"]
-#: What the protocol keeps in the metadata of a column about the values that rows lack.
+#: The field metadata about missing values.
 _RULES = (GENERATION_EXPRESSION, CURRENT_DEFAULT, IDENTITY_START, IDENTITY_STEP, ALLOW_EXPLICIT_INSERT)
 MODES: tuple[CreateMode, ...] = ("create", "create_if_not_exists", "replace", "create_or_replace")
 
 
 @dataclass(frozen=True)
 class TableDescription:
-    """What a table is to be, before it has any row.
+    """The description of a table without rows.
 
-    ``cluster_by`` are columns, nested ones too, that a later optimization keeps near each other; it excludes
-    ``partition_by``.
+    ``cluster_by`` are clustering columns, nested ones too; it excludes ``partition_by``.
     """
 
     schema: StructType
@@ -65,31 +64,31 @@ class TableDescription:
     properties: Mapping[str, str] = field(default_factory=dict)
     comment: str | None = None
     cluster_by: tuple[PathLike, ...] = ()
-    #: Name of the table, where it has one, for people.
+    #: The name of the table, if any, for people.
     name: str | None = None
-    #: Format of the data files, ``parquet`` for a table that is new, else what the table before has.
+    #: Format of the data files: ``parquet`` for a new table, by default that of a replaced table.
     data_format: str | None = None
     #: CHECK constraints, as names and conditions.
     checks: tuple[tuple[str, str], ...] = ()
-    #: Whether a catalogue keeps its files, which go with its name; for the history alone.
+    #: Whether a catalogue manages its files; for the history only.
     managed: bool = False
 
 
 @dataclass(frozen=True)
 class CreateResult(Displayed):
-    """The version that there is afterwards, and whether it is new."""
+    """The resulting version, and whether it is new."""
 
     version: int
     created: bool
 
     @property
     def is_new_table(self) -> bool:
-        """Whether no table was there before."""
+        """Whether no table existed before."""
         return self.created and self.version == 0
 
 
 def _steps(identity: object) -> dict[str, tuple[int, int]]:
-    """First value and step of identity columns by name.  Raises ``InvalidArgumentError``."""
+    """Start and step of identity columns by name.  Raises ``InvalidArgumentError``."""
     pairs: list[tuple[object, object]]
     if isinstance(identity, Mapping):
         pairs = list(identity.items())
@@ -116,11 +115,10 @@ def with_rules(
     *,
     explicit: bool = False,
 ) -> StructType:
-    """Columns with what the protocol keeps in their metadata: how their values are made where rows have none.
+    """Add rules for missing values to the metadata of columns.
 
-    Fields of Arrow may say so in their metadata, in the protocol's words, as those of deltalake do.
-
-    Raises ``InvalidArgumentError`` for a rule of a column that is not there, and for two rules of one column.
+    Arrow fields may have them in their metadata, in the protocol's words, as those of deltalake do.  Raises
+    ``InvalidArgumentError`` for a rule of an unknown column, and for two rules of one column.
     """
     columns = as_arrow(columns)
     steps = _steps(identity)
@@ -162,7 +160,7 @@ def with_rules(
 
 
 def _noted_rules(columns: object) -> Iterator[tuple[str, dict[str, Any]]]:
-    """What the metadata of Arrow fields says about their values, by column."""
+    """The rules in the metadata of Arrow fields, by column."""
     for f in columns if isinstance(columns, pa.Schema | list) else ():
         notes = (f.metadata or {}) if isinstance(f, pa.Field) else {}
         texts = {k: notes[k.encode()].decode() for k in _RULES if k.encode() in notes}
@@ -185,20 +183,20 @@ def _noted_identity(name: str, texts: Mapping[str, str]) -> dict[str, Any]:
 def create_table(
     log: DeltaLog, table: TableDescription, *, mode: CreateMode = "create", runtime: Runtime | None = None
 ) -> CreateResult:
-    """Make a table without rows, as one commit.
+    """Create a table without rows, as one commit.
 
     Parameters
     ----------
-    log: the log of the place where the table is to be.
-    table: what it is to be.
-    mode: ``create`` refuses where a table is there, ``create_if_not_exists`` leaves it as it is, ``replace`` needs one
-        and takes its rows and schema away, ``create_or_replace`` does either.
+    log: the log of the new table.
+    table: its description.
+    mode: ``create`` refuses an existing table, ``create_if_not_exists`` keeps it, ``replace`` requires one and replaces
+        its rows and schema, ``create_or_replace`` creates or replaces.
     runtime: clock and ids.
 
-    A table that is replaced keeps its history, its id and the features of its protocol.
+    A replaced table keeps its history, id and protocol features.
 
     Raises ``TableExistsError``, ``TableNotFoundError``, ``ConflictError``; ``InvalidArgumentError``,
-    ``SchemaMismatchError`` or ``ExpressionError`` for a description that no table can have.
+    ``SchemaMismatchError`` or ``ExpressionError`` for an invalid description.
 
     >>> from trilake.delta.protocol.schema import PrimitiveType, StructField
     >>> from trilake.delta.standard import standard_engine
@@ -241,7 +239,7 @@ def create_table(
     except TableExistsError:
         if mode == "create":
             raise
-        return create_table(log, table, mode=mode, runtime=runtime)  # someone was faster: it is there now
+        return create_table(log, table, mode=mode, runtime=runtime)  # another writer created it first
     return CreateResult(version, created=True)
 
 
@@ -276,11 +274,10 @@ def _commit(log: DeltaLog, base: Snapshot | None, table: TableDescription, mode:
 def described(
     table: TableDescription, base: Snapshot | None, engine: Engine, runtime: Runtime, *, may_be_empty: bool = False
 ) -> tuple[Protocol, Metadata]:
-    """Protocol and metadata of a described table, which takes the place of ``base`` where that is there.
+    """Protocol and metadata of a described table, which replaces ``base`` if that exists.
 
-    Without columns only where it ``may_be_empty``: columns come with the first rows then, or by ALTER TABLE.
-
-    Raises as :func:`create_table` does.
+    Columns may only be missing where ``may_be_empty``: then the first rows or ALTER TABLE add them.  Raises what
+    :func:`create_table` raises.
     """
     schema = strip(table.schema)
     _check_columns(schema)
@@ -303,11 +300,11 @@ def described(
         protocol, metadata = _in_place_of(base, protocol, metadata, schema, runtime)
     metadata = prepared(None, metadata, new_id=runtime.new_id)
     check_names(metadata.schema, metadata.column_mapping_mode)
-    named = ["invariants"] if any(not f.nullable for f in nested_fields(metadata.schema)) else []
+    required_features = ["invariants"] if any(not f.nullable for f in nested_fields(metadata.schema)) else []
     if table.cluster_by:
-        named.append("clustering")
+        required_features.append("clustering")
     protocol = with_required(protocol, metadata)
-    return upgraded(protocol, metadata, named), metadata
+    return upgraded(protocol, metadata, required_features), metadata
 
 
 def _provider(engine: Engine, table: TableDescription, base: Snapshot | None) -> str:
@@ -322,7 +319,7 @@ def _provider(engine: Engine, table: TableDescription, base: Snapshot | None) ->
 def _in_place_of(
     base: Snapshot, protocol: Protocol, metadata: Metadata, schema: StructType, runtime: Runtime
 ) -> tuple[Protocol, Metadata]:
-    """The new table's metadata and protocol where it takes the place of another: ids go on, features stay."""
+    """Metadata and protocol of a table that replaces another: ids continue, features stay."""
     check_writable(base.protocol, base.metadata, uri=base.uri, version=base.version)
     if base.properties.is_on(APPEND_ONLY) and base.adds.num_rows:
         raise removal_refused(base.uri, so="it cannot be replaced", help="unset the property first")
@@ -346,7 +343,7 @@ def _check_columns(schema: StructType) -> None:
 
 
 def _check_rules(metadata: Metadata, now: dt.datetime) -> None:
-    """Refuse columns whose rules cannot be understood, before any row comes."""
+    """Refuse columns with invalid rules."""
     schema = metadata.schema
     for f in schema.fields:
         if (text := generation_text(f)) is not None:
@@ -385,7 +382,7 @@ def _check_rules(metadata: Metadata, now: dt.datetime) -> None:
 
 
 def clustering_of(table: TableDescription, schema: StructType, base: Snapshot | None) -> dict[str, str | None]:
-    """The metadata domain that names the clustering columns; gone where the table before had some."""
+    """The metadata domain of the clustering columns; removed where only the replaced table had some."""
     if table.cluster_by:
         return {DOMAIN: clustering_domain(schema, table.cluster_by, partitioned=bool(table.partition_by))}
     return {DOMAIN: None} if base is not None and DOMAIN in base.state.domains else {}

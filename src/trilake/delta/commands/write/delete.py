@@ -1,9 +1,8 @@
-"""DELETE: the rows for which a predicate is true go.
+"""DELETE: remove the rows for which a predicate is true.
 
-Files whose every row goes by partition values or statistics are removed unread.  The rest is
-:mod:`trilake.delta.commands.rows.removal`, which finds rows by the columns of the predicate alone, and
-:mod:`trilake.delta.commands.rows.row_changes`, which takes them away.  :class:`Deletion` holds both ends of the
-command, so that rows can be found elsewhere, as Spark does.
+Files whose every row matches by partition values or statistics are removed unread; for others see
+:mod:`trilake.delta.commands.rows.removal`.  :class:`Deletion` holds both ends of the command, so that another engine
+can find the rows in between.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from trilake.expr import Filter
 
 @dataclass
 class Stopwatch:
-    """Milliseconds since it was started and since it was last asked."""
+    """Milliseconds since it was started and since the last lap."""
 
     clock: Callable[[], float] = time.monotonic
     start: float = field(init=False)
@@ -56,9 +55,9 @@ class Deletion:
 
     Parameters
     ----------
-    predicate: as the log shows it.
-    filter: the same, to choose files by; ``None`` where it cannot be said, and then every file counts as read.
-    txn: an application id and the version of it that the deletion stands for, which is committed even if no row goes.
+    predicate: as the history shows it.
+    filter: the same, to skip files; ``None`` where that is impossible, and then every file counts as read.
+    txn: an application id and its transaction version, which is committed even if no row is deleted.
     """
 
     log: DeltaLog

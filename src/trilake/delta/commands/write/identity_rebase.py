@@ -1,7 +1,7 @@
-"""Two writers that generate identity values at once: the one that commits second moves its values behind the other's.
+"""Concurrent writers that generate identity values: the second one shifts its values behind the first one's.
 
-Both started from the same high-water mark, so their values are the same.  The files of the one that lost are no one's
-yet: they are written again with other values, and the write goes on instead of failing.
+Both started from the same high-water mark, so their values collide.  The files of the loser are not visible yet: they
+are rewritten with other values.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class IdentityRebase:
         return cls(log, files, standing, marks, runtime)
 
     def __call__(self, plan: CommitPlan, newest: Metadata) -> CommitPlan:
-        """The plan again, on ``newest``: with new files where other values are needed."""
+        """The plan rebased on ``newest``, with rewritten files where values must change."""
         by = shifts(self.standing.schema, newest.schema, self.marks)
         actions = list(plan.file_actions)
         if by:

@@ -6,14 +6,14 @@ from trilake.delta.log.log import DeltaLog
 
 
 def files_of_job(log: DeltaLog, job_id: str) -> list[str]:
-    """Data files in the table's folder that a write job made, whether a commit names them or not."""
+    """List the data files of a write job in the table's folder, whether a commit names them or not."""
     return [o.key for o in log.store.list() if job_id in o.key]
 
 
 def left_behind(log: DeltaLog, job_id: str) -> str:
-    """What a job that failed left in the table's folder, as part of a sentence."""
-    left = files_of_job(log, job_id)
-    if not left:
+    """The files that a failed job left, as part of a sentence."""
+    files = files_of_job(log, job_id)
+    if not files:
         return "no files remain"
-    shown = ", ".join(left[:3]) + (", ..." if len(left) > 3 else "")
-    return f"{len(left)} files remain, invisible to readers: {shown}"
+    names = ", ".join(files[:3]) + (", ..." if len(files) > 3 else "")
+    return f"{len(files)} files remain, invisible to readers: {names}"

@@ -1,6 +1,6 @@
-"""``Transaction``: reads and changes of one table that happen as one commit, for engines built on top of this library.
+"""``Transaction``: reads and changes of one table as one commit, for engines built on this library.
 
-What is read through it is what later commits are checked against; see :mod:`trilake.delta.commit.conflicts`.
+Concurrent commits are checked against its reads; see :mod:`trilake.delta.commit.conflicts`.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ _FIELDS = {"path": str, "partitionValues": dict, "size": int, "modificationTime"
 class OptimisticTransaction:
     """An optimistic transaction on the newest version of a table (or on ``version``).
 
-    Nothing is locked and nothing is visible before :meth:`commit`, which succeeds only if the transaction could as well
-    have run after all commits that were faster.
+    Nothing is locked and nothing is visible before :meth:`commit`, which succeeds only if the transaction could as
+    well have run after all concurrent commits.
 
     Parameters
     ----------
     log: the table's log, with an engine that commits.
-    version: the version to stand on; the newest by default.
+    version: the base version; the newest by default.
     isolation: ``"Serializable"``, ``"WriteSerializable"`` or ``"SnapshotIsolation"``; the table's own level by default.
 
     Raises ``TableNotFoundError``, ``VersionNotFoundError`` or ``UnsupportedProtocolError``.
@@ -78,15 +78,16 @@ class OptimisticTransaction:
 
     @cached_property
     def snapshot(self) -> Snapshot:
-        """The version that the transaction stands on."""
+        """The base version."""
         return self.log.snapshot(self._version)
 
     # --- reads -------------------------------------------------------------------------------------------------------
 
     def read(self, filter: FilterLike | None = None) -> pa.Table:
-        """The files that may hold a row for which ``filter`` is true: one row a file, the fields of its ``add``.
+        """Read the files that may hold a row for which ``filter`` is true: one row per file, with the fields of
+        its ``add``.
 
-        They count as read, and so does every file that others add to the partitions in question.
+        They count as read, and so does every file that others add to these partitions.
         """
         if filter is None:
             self._reads = replace(self._reads, whole_table=True)
@@ -103,7 +104,9 @@ class OptimisticTransaction:
         return files
 
     def read_transaction(self, app_id: str) -> int | None:
-        """The version of the application ``app_id``, or ``None``; others may not move it on in the meantime."""
+        """The transaction version of the application ``app_id``, or ``None``; a concurrent change of it is a
+        conflict.
+        """
         self._reads = replace(self._reads, app_ids=self._reads.app_ids | {app_id})
         txn = self.snapshot.state.txns.get(app_id)
         return None if txn is None else int(txn["version"])
@@ -111,7 +114,7 @@ class OptimisticTransaction:
     # --- changes -----------------------------------------------------------------------------------------------------
 
     def write(self, data: pa.Table | pa.RecordBatchReader) -> None:
-        """Write the rows of ``data`` into new files, which the commit adds; the table's rules hold for them."""
+        """Write the rows of ``data`` into new files, which the commit adds; the table's rules apply."""
         metadata = self._metadata or self.snapshot.metadata
         source, now = with_marked(from_arrow(data.schema), metadata.schema), self.runtime.clock_ms()
         plan = FilePlan(
@@ -130,11 +133,11 @@ class OptimisticTransaction:
         self._actions += [{"add": a} for a in part.actions]
 
     def add(self, file: Mapping[str, Any]) -> None:
-        """Add a file that is there already; ``file`` holds the fields of an ``add`` action, as JSON or as :meth:`read`
-        has them.
+        """Add an existing file; ``file`` holds the fields of an ``add`` action, as JSON or as :meth:`read` returns
+        them.
 
-        Raises ``InvalidArgumentError`` for a field that is missing or of another kind, and for other partition columns
-        than the table's.
+        Raises ``InvalidArgumentError`` for missing or invalid fields, and for partition columns other than the
+        table's.
         """
         action = add_action(file)
         _check_add(action["add"], self._metadata or self.snapshot.metadata)
@@ -143,30 +146,32 @@ class OptimisticTransaction:
     def remove(self, files: pa.Table | Iterable[str], *, data_change: bool = True) -> None:
         """Remove ``files`` of the snapshot: rows of :meth:`read`, or paths as the log spells them.
 
-        ``data_change=False`` says that the rows live on in other files.
+        ``data_change=False`` says that the rows are moved to other files.
         """
         paths = pa.array(files["path"].to_pylist() if isinstance(files, pa.Table) else list(files), pa.string())
-        known = self.snapshot.adds["path"]
-        unknown = paths.filter(pc.invert(pc.is_in(paths, known.combine_chunks())))
+        live = self.snapshot.adds["path"]
+        unknown = paths.filter(pc.invert(pc.is_in(paths, live.combine_chunks())))
         if len(unknown):
             raise InvalidArgumentError(
                 f"version {self.snapshot.version} has no file {unknown[0].as_py()!r}", file=self.log.store.uri
             )
         now = self.runtime.clock_ms()
-        for row in self.snapshot.adds.filter(pc.is_in(known, paths)).to_pylist():
+        for row in self.snapshot.adds.filter(pc.is_in(live, paths)).to_pylist():
             self._actions.append({"remove": {**remove_action(row, now)["remove"], "dataChange": data_change}})
         self._reads = replace(self._reads, removed=self._reads.removed | set(paths.to_pylist()))
 
     def set_metadata(self, metadata: Metadata) -> None:
-        """Change the table's schema or properties: ``metadata`` is the ``metaData`` action from then on."""
+        """Change the table's schema or properties: ``metadata`` is the new ``metaData`` action."""
         self._metadata = metadata
 
     def set_protocol(self, protocol: Protocol) -> None:
-        """Change what readers and writers of the table must support, by another ``protocol`` action."""
+        """Set the ``protocol`` action."""
         self._protocol = protocol
 
     def set_transaction(self, app_id: str, version: int) -> None:
-        """Record the ``version`` of the application ``app_id``; a faster commit that does so is a conflict."""
+        """Record the transaction ``version`` of the application ``app_id``; a concurrent commit that does so is a
+        conflict.
+        """
         self._txns[app_id] = version
 
     def set_domain(self, domain: str, configuration: str | None) -> None:
@@ -183,17 +188,17 @@ class OptimisticTransaction:
         metrics: Mapping[str, Any] | None = None,
         user_metadata: str | None = None,
     ) -> int:
-        """Commit, past every faster commit that does not conflict; the new version.
+        """Commit, past every concurrent commit without a conflict; return the new version.
 
         Parameters
         ----------
-        operation: what the history calls the commit, such as ``"WRITE"``.
-        parameters, metrics: what the history says of it, by name.
-        user_metadata: a string of the caller's own that is kept with the commit.
+        operation: the operation in the history, such as ``"WRITE"``.
+        parameters, metrics: further entries for the history, by name.
+        user_metadata: a string for the history.
 
-        Raises ``InvalidArgumentError`` where an append-only table would lose rows, a ``ConflictError`` that names the
-        winner where one does, and ``UnknownOutcomeError`` where the store cannot tell whether the commit landed.  In
-        the first two cases nothing was committed, and files that :meth:`write` made are left for vacuum.
+        Raises ``InvalidArgumentError`` where an append-only table would lose rows, a ``ConflictError`` that
+        names the winner, and ``UnknownOutcomeError`` where the store cannot tell whether the commit landed.  In
+        the first two cases nothing was committed, and files that :meth:`write` created are left for vacuum.
         """
         if self._done:
             raise InvalidArgumentError("the transaction was committed already", help="begin a new one")
@@ -214,15 +219,15 @@ class OptimisticTransaction:
             txns=self._txns,
             domains=self._domains,
         )
-        done = commit(self.log, base, plan, self.runtime)
+        committed = commit(self.log, base, plan, self.runtime)
         self._done = True
-        return done.version
+        return committed.version
 
     def _level(self) -> IsolationLevel:
         if self._isolation is not None:
             return self._isolation
         if self._actions and not any(_changes_data(a) for a in self._actions):
-            return "SnapshotIsolation"  # rows only moved: what others add is nothing to it
+            return "SnapshotIsolation"  # rows only moved: what others add does not matter
         return self.snapshot.properties.isolation_level()
 
     def __repr__(self) -> str:

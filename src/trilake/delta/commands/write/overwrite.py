@@ -27,7 +27,7 @@ from trilake.expr import Filter
 
 @dataclass(frozen=True)
 class Replaced:
-    """The actions that take away what is replaced, what was read to find it, and the metrics of it."""
+    """The actions that remove what is replaced, the reads to find it, and its metrics."""
 
     actions: tuple[Mapping[str, Any], ...] = ()
     read: ReadSet = field(default_factory=ReadSet)
@@ -49,8 +49,9 @@ def replace_files(
     runtime: Runtime,
     run: Runner,
 ) -> Replaced:
-    """Find what the new files ``adds`` replace of ``base``: the rows for which ``where`` is true, with ``dynamic`` the
-    partitions that ``adds`` have rows of, otherwise everything."""
+    """Find what the new files ``adds`` replace in ``base``: the rows for which ``where`` is true, with ``dynamic`` the
+    partitions of ``adds``, otherwise everything.
+    """
     if where is not None:
         return _matching(log, base, files, metadata, adds, where, runtime, run)
     if dynamic and base.metadata.partition_columns:
@@ -66,7 +67,7 @@ def _whole(files: pa.Table, read: ReadSet, runtime: Runtime) -> Replaced:
 
 
 def _partitions(base: Snapshot, adds: Sequence[Mapping[str, Any]], runtime: Runtime) -> Replaced:
-    """Dynamic overwrite: what was read is known only now, and is exactly the partitions that get rows."""
+    """Dynamic overwrite: only now it is known that exactly the partitions that get rows are read."""
     fields = partition_fields(base.schema, base.metadata.partition_columns)
     written = PartitionKeys.of_actions((a["partitionValues"] for a in adds), fields).distinct()
     same = PartitionKeys.of(base.adds["partitionValues"], fields).among(written)

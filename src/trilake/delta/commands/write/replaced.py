@@ -1,4 +1,4 @@
-"""What an overwrite asks to be replaced, as it holds for the table that is there, and what it asks of the new rows."""
+"""Validate what an overwrite replaces, for an existing table, and the condition it puts on new rows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trilake.expr import Filter, parse_filter
 
 
 def check_dynamic_alone(request: WriteRequest, uri: str | None = None) -> None:
-    """Raise ``InvalidArgumentError`` where a dynamic overwrite is asked for, and something else says what goes."""
+    """Raise ``InvalidArgumentError`` where a dynamic overwrite is combined with another choice of what to replace."""
     if request.partition_overwrite != "dynamic":
         return
     if request.replace_where is not None:
@@ -33,10 +33,9 @@ def check_dynamic_alone(request: WriteRequest, uri: str | None = None) -> None:
 
 
 def settled_overwrite(base: Head, request: WriteRequest, uri: str) -> WriteRequest:
-    """The request with a dynamic overwrite where that is asked for, or preferred, and means something.
+    """The request, with a dynamic overwrite where that is requested or the default, and the table is partitioned.
 
-    A table without partitions has nothing that could be overwritten dynamically.  Raises ``InvalidArgumentError`` where
-    something else says what is replaced, too.
+    Raises ``InvalidArgumentError`` where something else says what is replaced, too.
     """
     if not base.metadata.partition_columns:
         return replace(request, partition_overwrite="static") if request.partition_overwrite == "dynamic" else request
@@ -55,10 +54,10 @@ def settled_overwrite(base: Head, request: WriteRequest, uri: str) -> WriteReque
 
 
 def required_of_rows(request: WriteRequest, metadata: Metadata) -> Filter | None:
-    """The condition that every new row must meet; ``None`` for none.
+    """The condition that every new row must satisfy; ``None`` without one.
 
-    A part of ``replace_where`` that reads no column, as ``false``, says what is replaced and nothing of rows.  Raises
-    ``InvalidArgumentError`` where columns of data are named and must not be.
+    A part of ``replace_where`` without columns, such as ``false``, does not restrict rows.  Raises
+    ``InvalidArgumentError`` for data columns where only partition columns are allowed.
     """
     where = parse_filter(request.replace_where, filter_schema(metadata.schema))
     of_data = [] if where is None else sorted(where.columns - set(metadata.partition_columns))

@@ -1,4 +1,4 @@
-"""What a caller asks of a write: its mode, what it replaces, and how the files are to be."""
+"""The caller's request for a write: mode, what it replaces, and file options."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from trilake.delta.protocol.schema import StructType
 from trilake.errors import InvalidArgumentError
 from trilake.table.format import Mode
 
-#: Properties of tables whose writes are optimized, each of them for itself.
+#: Table properties that enable optimized writes.
 _OPTIMIZED_WRITES = ("delta.autoOptimize", "delta.autoOptimize.optimizeWrite")
 
 
 @dataclass(frozen=True)
 class WriteRequest:
-    """What the caller asks for; see :func:`trilake.write`.
+    """The caller's request; see :func:`trilake.write`.
 
-    ``txn`` is an application id and the version of it that this write stands for: a table that has that version, or a
-    newer one, is left as it is.
+    ``txn`` is an application id and its transaction version: a table that has that version, or a newer one, stays
+    unchanged.
     """
 
     mode: Mode
@@ -42,34 +42,34 @@ class WriteRequest:
     isolation: IsolationLevel | None = None
     user_metadata: str | None = None
     operation: str = "WRITE"
-    #: What the metrics of the commit call the number of new files.
+    #: The metric that counts new files.
     files_metric: str = "numFiles"
-    #: What the commit says of the operation; ``None`` for mode, partitioning and predicate.
+    #: The operation parameters of the commit; by default mode, partitioning and predicate.
     parameters: Mapping[str, Any] | None = None
-    #: Of a write that makes or replaces a table by its name: whether a catalogue keeps its files.  Its commit says what
-    #: the table is, where ``parameters`` do not.
+    #: For a write that creates or replaces a table by name: whether a catalogue manages its files.  The commit then
+    #: describes the table, unless ``parameters`` does.
     managed: bool | None = None
-    #: Whether it is an overwrite by ``saveAsTable``, whose commit says so.
+    #: Whether it is an overwrite by ``saveAsTable``, which the commit records.
     save_as_table: bool = False
-    #: What the table is to be that the rows make, or take the place of, except for its columns: CREATE TABLE AS SELECT.
+    #: The description, except columns, of a table to create or replace from the rows: CREATE TABLE AS SELECT.
     description: TableDescription | None = None
-    #: Format of the data files; ``None`` for the table's own, and Parquet for a new table.
+    #: Format of the data files; by default the table's own, and Parquet for a new table.
     data_format: str | None = None
-    #: Columns that rows of a new table are kept near each other by; an existing table must have the same.
+    #: Clustering columns of a new table; an existing table must have the same.
     cluster_by: tuple[str, ...] | None = None
-    #: Properties of a new table that the ones asked for decide over.
+    #: Default properties of a new table.
     default_properties: Mapping[str, str] | None = None
-    #: Whether an overwrite of a partitioned table is dynamic where nothing else says what it replaces.
+    #: Whether an overwrite of a partitioned table is dynamic by default.
     prefer_dynamic: bool = False
-    #: Whether rows are brought together by partition first, for fewer and larger files; ``None``: as the table says.
+    #: Whether to shuffle rows by partition first, for fewer and larger files; ``None``: as the table says.
     optimize_write: bool | None = None
-    #: Most rows of a data file; ``None`` for no limit but the size.
+    #: Most rows per data file; ``None`` for no limit.
     max_records_per_file: int | None = None
-    #: How Parquet files are compressed, see :func:`~trilake.delta.files.file_plan.parse_compression`; ``None``: snappy.
+    #: Parquet compression, see :func:`~trilake.delta.files.file_plan.parse_compression`; ``None``: snappy.
     compression: str | None = None
-    #: ``False`` for rows that the table has already, in other files: who follows its changes sees nothing of them.
+    #: ``False`` for rows that are only moved from other files: the change feed and streams ignore them.
     data_change: bool = True
-    #: Whether the table must be there: one that was dropped is not made again.
+    #: Whether the table must exist, so that a dropped one is not created again.
     must_exist: bool = False
 
     def __post_init__(self) -> None:
@@ -78,9 +78,9 @@ class WriteRequest:
             ("schema_mode", self.schema_mode, (None, "merge", "overwrite")),
         ):
             if value not in allowed:
-                shown = " or ".join(map(str, allowed))
+                choices = " or ".join(map(str, allowed))
                 raise InvalidArgumentError(
-                    f"{name} is {value!r}", help=f"it is {shown}", condition="DELTA_ILLEGAL_OPTION"
+                    f"{name} is {value!r}", help=f"it is {choices}", condition="DELTA_ILLEGAL_OPTION"
                 )
         if self.txn is not None:
             object.__setattr__(self, "txn", _transaction_id(self.txn))
@@ -104,7 +104,7 @@ class WriteRequest:
             )
 
     def files_limits(self, provider: str) -> dict[str, Any]:
-        """What the request says of single files, as fields of their plan.  Raises ``InvalidArgumentError``."""
+        """The limits per file, as fields of the plan.  Raises ``InvalidArgumentError``."""
         most: object = self.max_records_per_file
         if most is not None and (type(most) is not int or most < 1):
             raise InvalidArgumentError(
@@ -121,19 +121,19 @@ class WriteRequest:
         return limits
 
     def optimizes(self, configuration: Mapping[str, str]) -> bool:
-        """Whether rows are brought together by partition before they are written to a table with these properties."""
+        """Whether rows are shuffled by partition before they are written to a table with these properties."""
         if self.optimize_write is not None:
             return self.optimize_write
         return any(is_on(configuration, k) for k in _OPTIMIZED_WRITES)
 
     @property
     def replaces(self) -> bool:
-        """Whether the write may remove files that are there."""
+        """Whether the write may remove existing files."""
         return self.mode == "overwrite"
 
 
 def _transaction_id(txn: object) -> tuple[str, int]:
-    """An application's id and a version of it, as the log keeps them; anything else no engine could read there."""
+    """Validate an application id and its transaction version."""
     if isinstance(txn, tuple | list) and len(txn) == 2:
         app_id, version = txn
         whole = isinstance(version, int | np.integer) and not isinstance(version, bool | np.bool_)

@@ -1,12 +1,10 @@
-"""UPDATE of a file without decoding the columns that do not change: their column chunks are taken over as they are.
+"""UPDATE of a file without decoding unchanged columns: their column chunks are copied.
 
-Where a file has to be written again, most of the time goes into columns that the ``SET`` does not name.  Here only
-those that it names are read and encoded, with those that its expressions, the constraints and the change feed need.
-The rows stay in their places.
+Rewriting a file spends most of its time on columns that ``SET`` does not assign.  Only assigned columns are read and
+encoded here, with those that expressions, constraints and the change feed need.  The rows keep their places.
 
-:meth:`Splicing.of` says for which commands that gives the table that writing all rows would give, and
-:meth:`Splicing.update` for which files; for others, and wherever an error comes up, rows are written again, which
-says what is wrong.
+:meth:`Splicing.of` checks for which commands the result equals that of a full rewrite, and :meth:`Splicing.update` for
+which files; for others, and after any error, rows are rewritten, which reports the error.
 """
 
 from __future__ import annotations
@@ -44,16 +42,16 @@ from trilake.parquet.untyped import has_untyped
 from trilake.parquet.variants import is_shredded
 from trilake.storage.base import Store
 
-#: Rows that get their new values together, and bytes of the columns that wait for them.
+#: Rows that are updated together, and buffered bytes of their columns.
 _CHUNK, _WAITING = 1 << 17, 64 << 20
-#: Bytes of the columns that are read of one row group, all of which are in memory at once.
+#: Most bytes of the columns read of one row group, all of which are in memory at once.
 _LARGEST_GROUP = 512 << 20
 _TARGET = "delta.targetFileSize"
 
 
 @dataclass
 class _Group:
-    """What was read of a row group: the old values of assigned columns, which rows match, and these as they were."""
+    """The columns read of a row group: old values of assigned columns, which rows match, and their old images."""
 
     rows: int
     old: list[pa.RecordBatch] = field(default_factory=list)
@@ -62,13 +60,13 @@ class _Group:
 
     @property
     def count(self) -> int:
-        """Rows that match."""
+        """The number of matching rows."""
         return sum(b.num_rows for b in self.matched)
 
 
 @dataclass(frozen=True)
 class Spliced:
-    """What became of a file."""
+    """The result for a file."""
 
     written: WrittenFiles
     cdc: tuple[Any, ...]
@@ -78,7 +76,7 @@ class Spliced:
 
 @dataclass(frozen=True)
 class Splicing:
-    """What is the same for all files of an UPDATE.
+    """The parameters of an UPDATE that are the same for all files.
 
     Parameters
     ----------
@@ -102,16 +100,16 @@ class Splicing:
     def of(
         cls, store: Store, wide: ReadPlan, files: FilePlan, assignments: Assignments, rules: RowRules, *, feed: bool
     ) -> Splicing | None:
-        """``None`` where rows that change may change in other columns than the assigned ones, or are stored otherwise.
+        """``None`` where other columns than the assigned ones may change, or rows are stored differently.
 
         Parameters
         ----------
         wide: reads all columns of the table.
         rules: those of whole rows.
         """
-        own = files.provider == "parquet" and files.engine.format(files.provider) is None
+        is_parquet = files.provider == "parquet" and files.engine.format(files.provider) is None
         more = bool(files.extra) or len(files.partition_schema) > 0
-        if not own or more or rules.generated or rules.identities or rules.defaults or rules.needs_spark:
+        if not is_parquet or more or rules.generated or rules.identities or rules.defaults or rules.needs_spark:
             return None
         schema = files.schema
         assigned = tuple(f for f in schema.fields if f.name in {t.path[0] for t in assignments.targets})
@@ -155,7 +153,7 @@ class Splicing:
     ) -> Spliced | None:
         """Write a file with new values in the rows of ``matched``, all of them where it is ``None``.
 
-        Returns ``None``, and leaves nothing behind, where its rows have to be written again.
+        Returns ``None``, without side effects, where its rows have to be rewritten.
         """
         if source.file.vector is not None or "" in source.file.partition_values.values():
             return None
@@ -180,14 +178,15 @@ class Splicing:
         except (NotSpliceable, ObjectNotFoundError, CorruptFileError, SchemaMismatchError, ExpressionError):
             return None
         except OSError as e:
-            if type(e) is not OSError:  # a store's own
+            if type(e) is not OSError:  # errors of the store
                 raise
             return None
         return Spliced(written, cdc, out.counts.updated, sum(old.rows) - out.counts.updated)
 
     def _checked(self, opened: pa.NativeFile, old: Parts) -> tuple[pa.Schema, Footer]:
-        """The assigned columns as the file has them.  Raises ``NotSpliceable`` where it is not of the table's columns
-        as they are now, or has no place for the new values."""
+        """The assigned columns as stored in the file.  Raises ``NotSpliceable`` for a file with other columns than
+        the table's current ones, or without space for the new values.
+        """
         try:
             file = open_parquet(opened)
             footer, rebasing = checked_footer(opened, file), rebasing_of(file)
@@ -205,7 +204,7 @@ class Splicing:
         changed = [f.physical_name for f in self.assigned]
         if rebasing is not None and not rebasing.changes.keys().isdisjoint(changed):
             raise NotSpliceable("days and times of the file are those of the old calendar")
-        # A part of the columns may be wider than all are in memory.
+        # Some columns may take more memory than allowed.
         read = {f.physical_name for f in self.read.fields}
         if any(sum(c.uncompressed_size for c in g if c.path.split(".")[0] in read) > _LARGEST_GROUP for g in footer):
             raise NotSpliceable("a row group is large")
@@ -229,7 +228,7 @@ class Splicing:
         ]
 
     def _partition(self, source: TouchedFile) -> tuple[str | None, ...]:
-        """The partition values of the file, spelled as ours are."""
+        """The partition values of the file in trilake's spelling."""
         columns = [self.files.schema.field(c) for c in self.files.partition_columns]
         plan = replace(self.read, fields=tuple(columns))
         constants = partition_constants(source.file, plan)
@@ -241,7 +240,7 @@ class Splicing:
         return tuple(out)
 
     def _groups(self, source: TouchedFile, counts: Sequence[int], matched: Positions | None) -> Iterator[_Group]:
-        """What is read of each row group."""
+        """Read each row group."""
         names = [f.name for f in self.assigned]
         ends = iter(np.cumsum(counts).tolist())
         numbers = iter(counts)
@@ -291,7 +290,7 @@ class Splicing:
     def _new_values(
         self, out: RowChangeWriter, pipeline: RowPipeline, rows: Sequence[pa.RecordBatch]
     ) -> pa.RecordBatch | None:
-        """Rows with new values once they have gone through the table's rules, which the change feed gets, too."""
+        """Compute rows with new values, apply the table's rules, and record them for the change feed."""
         if not rows:
             return None
         old = pa.concat_batches(rows)
@@ -305,7 +304,7 @@ class Splicing:
 
 
 def _together(groups: Iterator[_Group]) -> Iterator[list[_Group]]:
-    """Row groups whose rows get their new values at once: to compute some costs as much as thousands of rows do."""
+    """Row groups whose new values are computed together: one evaluation has a fixed cost of thousands of rows."""
     waiting, rows, size = list[_Group](), 0, 0
     for group in groups:
         waiting.append(group)
@@ -319,12 +318,12 @@ def _together(groups: Iterator[_Group]) -> Iterator[list[_Group]]:
 
 
 def _replaced(group: _Group, name: str, new: pa.Array) -> pa.ChunkedArray:
-    """The values of a column of a row group, the new ones in their places."""
+    """The values of a column of a row group with the new ones in place."""
     if group.count == group.rows:
         return pa.chunked_array([new])
     old = [b.column(name) for b in group.old]
     if pa.types.is_dictionary(old[0].type) and group.count:
-        # One dictionary for all: then numbers are replaced, and no text is looked at twice.
+        # With one dictionary, only indexes are replaced and no string is compared twice.
         *old, new = pa.chunked_array([*old, new.dictionary_encode()]).unify_dictionaries().chunks
     out, at = [], 0
     for values, hit in zip(old, group.matching, strict=True):

@@ -1,10 +1,10 @@
-"""UPDATE: the rows for which a condition is true get new values.
+"""UPDATE: give new values to the rows for which a condition is true.
 
-Rows that match are read whole, others by the columns of the condition.  With deletion vectors the new rows go into new
-files and the old ones into vectors; otherwise a file is written again, in one pass.  New rows go through the table's
-rules, keep their row ids, and both images of them go into change files where the feed is on.
+Matching rows are read whole, others by the columns of the condition.  With deletion vectors new rows go into new files;
+otherwise files are rewritten.  New rows pass the table's rules, keep their row ids, and both images go into change
+files where the feed is on.
 
-:class:`Update` holds both ends of the command, so that rows can be made elsewhere, as Spark does.
+:class:`Update` holds both ends of the command, so that another engine can compute the rows in between.
 """
 
 from __future__ import annotations
@@ -59,17 +59,17 @@ from trilake.errors import TrilakeError
 from trilake.expr import Filter
 from trilake.storage.base import Store
 
-#: Rows that get their new values together.
+#: Rows that are updated together.
 _CHUNK = 1 << 17
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 @dataclass(frozen=True)
 class UpdatedPart:
-    """What a task of an update did: actions of its files, and the rows they replace.
+    """The result of an update task: actions of its files, and the rows they replace.
 
     ``taken`` are serialized bitmaps of row indexes by position in ``snapshot.adds``, ``replaced`` the positions of
-    files of which everything that stays was written again, ``copied`` rows of them.
+    fully rewritten files, ``copied`` their number of unchanged rows.
     """
 
     written: WrittenFiles
@@ -78,7 +78,7 @@ class UpdatedPart:
     replaced: tuple[int, ...] = ()
     updated: int = 0
     copied: int = 0
-    #: Why the task failed; its files are gone then.  Told and not raised, so that the files of others can go too.
+    #: The error of the task, whose files are deleted; returned, so that the files of other tasks can be deleted too.
     error: TrilakeError | None = None
 
 
@@ -88,9 +88,9 @@ class Update:
 
     Parameters
     ----------
-    predicate: as the log shows it; ``None`` for all rows.
-    filter: the same, to choose files by; ``None`` where it cannot be said, and then every file counts as read.
-    txn: an application id and the version of it that the update stands for, which is committed even if no row changes.
+    predicate: as the history shows it; ``None`` for all rows.
+    filter: the same, to skip files; ``None`` where that is impossible, and then every file counts as read.
+    txn: an application id and its transaction version, which is committed even if no row changes.
     """
 
     log: DeltaLog
@@ -156,7 +156,7 @@ class Update:
         if not actions and self.txn is None:
             return ChangeResult("UPDATE", snapshot.version, metrics, committed=False)
         metadata = moved_on(snapshot.metadata, [p.written for p in parts])
-        done = commit_changes(
+        committed = commit_changes(
             self.log,
             snapshot,
             "UPDATE",
@@ -170,7 +170,7 @@ class Update:
             metadata=None if metadata == snapshot.metadata else metadata,
             txns={} if self.txn is None else dict([self.txn]),
         )
-        return ChangeResult("UPDATE", done.version, {**metrics, "executionTimeMs": self.watch.total})
+        return ChangeResult("UPDATE", committed.version, {**metrics, "executionTimeMs": self.watch.total})
 
 
 # --- new rows --------------------------------------------------------------------------------------------------------
@@ -179,28 +179,28 @@ class Update:
 def update_rules(
     metadata: Metadata, columns: StructType, *, uri: str, runtime: Runtime, spark: bool = False, zoned: bool = False
 ) -> RowRules:
-    """The rules for rows that are written again with new values; ``columns`` are those that they bring."""
+    """The rules for rewritten rows with new values; ``columns`` are those of the rows."""
     now_ms = runtime.clock_ms()
     return RowRules.of(metadata, columns, uri=uri, now_ms=now_ms, spark=spark, zoned=zoned, rewrite=True)
 
 
 def new_images(pipeline: RowPipeline, rows: pa.RecordBatch, schema: StructType) -> pa.RecordBatch:
-    """Rows with new values once they have gone through the table's rules; ``schema`` is that of the files."""
-    wanted, ruled = schema.to_arrow_schema(), pipeline.apply(rows)
-    columns = [as_nullable(c, f.type) for c, f in zip(ruled.columns, wanted, strict=True)]
-    return pa.RecordBatch.from_arrays(columns, schema=wanted)
+    """Apply the table's rules to rows with new values; ``schema`` is that of the files."""
+    arrow_schema, ruled = schema.to_arrow_schema(), pipeline.apply(rows)
+    columns = [as_nullable(c, f.type) for c, f in zip(ruled.columns, arrow_schema, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, schema=arrow_schema)
 
 
 # --- without Spark ---------------------------------------------------------------------------------------------------
 
 
-#: A file and its rows that match; ``None`` for all of them.
+#: A file and its matching rows; ``None`` for all of them.
 _Matching: TypeAlias = tuple[TouchedFile, Positions | None]
 
 
 @dataclass(frozen=True)
 class _Group:
-    """Files of one task; of those in ``whole`` every row matches."""
+    """Files of one task; every row of those in ``whole`` matches."""
 
     number: int
     files: tuple[TouchedFile, ...]
@@ -209,7 +209,7 @@ class _Group:
 
 @dataclass(frozen=True)
 class _UpdateJob:
-    """What every task of an update needs."""
+    """The picklable parameters of every update task."""
 
     store: Store
     filter: Filter | None
@@ -220,7 +220,7 @@ class _UpdateJob:
     rules: RowRules
     vectors: bool
     feed: bool
-    #: How files are written again without their other columns; ``None`` where they cannot be.
+    #: How to rewrite files by splicing; ``None`` where that is impossible.
     splicing: Splicing | None
     #: The actions of all files.
     adds: pa.Table
@@ -232,35 +232,39 @@ class _UpdateJob:
             return UpdatedPart(WrittenFiles(()), error=e)
 
     def _update(self, group: _Group) -> UpdatedPart:
-        found = self._found(group)
+        matches = self._found(group)
         if self.splicing is not None and len(group.files) == 1:
-            for source, matched in found:
+            for source, matched in matches:
                 stated = [self.adds[name][source.number].as_py() for name in ("stats", "tags")]
-                done = self.splicing.update(group.number, source, matched, OldStatistics.of(*stated))
-                if done is not None:
-                    return UpdatedPart(done.written, done.cdc, {}, (source.number,), done.updated, done.copied)
-        return self._write_again(group, found)
+                spliced = self.splicing.update(group.number, source, matched, OldStatistics.of(*stated))
+                if spliced is not None:
+                    return UpdatedPart(
+                        spliced.written, spliced.cdc, {}, (source.number,), spliced.updated, spliced.copied
+                    )
+        return self._write_again(group, matches)
 
     def _found(self, group: _Group) -> list[_Matching]:
-        """The files in which rows match, and which; ``None`` for all."""
-        asked = [s for s in group.files if s.number not in group.whole]
-        found: dict[int, Positions] = {}
-        if asked:
+        """The files with matching rows, and which rows; ``None`` for all."""
+        searched = [s for s in group.files if s.number not in group.whole]
+        rows_by_file: dict[int, Positions] = {}
+        if searched:
             assert self.filter is not None
-            found = matching_rows(self.store, asked, self.narrow, self.filter)
-        return [(s, found.get(s.number)) for s in group.files if s.number in group.whole or s.number in found]
+            rows_by_file = matching_rows(self.store, searched, self.narrow, self.filter)
+        return [
+            (s, rows_by_file.get(s.number)) for s in group.files if s.number in group.whole or s.number in rows_by_file
+        ]
 
-    def _write_again(self, group: _Group, found: Sequence[_Matching]) -> UpdatedPart:
+    def _write_again(self, group: _Group, matches: Sequence[_Matching]) -> UpdatedPart:
         copied = 0
-        whole = [matched is None or not self.vectors for _, matched in found]
-        replaced = tuple(s.number for (s, _), all_of_it in zip(found, whole, strict=True) if all_of_it)
-        taken = {s.number: as_bitmap(m).serialize() for s, m in found if m is not None and self.vectors}
-        #: Text columns in which the rows beside these come as dictionaries: a file has one form of a column.
+        whole = [matched is None or not self.vectors for _, matched in matches]
+        replaced = tuple(s.number for (s, _), all_of_it in zip(matches, whole, strict=True) if all_of_it)
+        taken = {s.number: as_bitmap(m).serialize() for s, m in matches if m is not None and self.vectors}
+        #: String columns that are dictionaries in the other rows: a column has one type per file.
         dictionaries: Collection[str] = ()
         pipeline = self.rules.start(group.number)
         with RowChangeWriter(self.store, self.files, group.number, feed=self.feed) as out:
             chunk: list[pa.RecordBatch] = []
-            for rows, rest in self._rows(found):
+            for rows, rest in self._rows(matches):
                 if rest is not None:
                     dictionaries = [f.name for f in rest.schema if pa.types.is_dictionary(f.type)]
                     copied += rest.num_rows
@@ -273,14 +277,14 @@ class _UpdateJob:
             written, cdc = out.close([pipeline])
         return UpdatedPart(written, cdc, taken, replaced, out.counts.updated, copied)
 
-    def _rows(self, found: Sequence[_Matching]) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch | None]]:
-        """The rows of files that match and those that do not, where these are written again."""
-        small = [f for f in found if f[0].file.size <= MERGED_FILE and len(found) > 1]
+    def _rows(self, matches: Sequence[_Matching]) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch | None]]:
+        """The matching rows of files, and the others where these are rewritten."""
+        small = [f for f in matches if f[0].file.size <= MERGED_FILE and len(matches) > 1]
         for pack in packs(small, lambda f: f[0].file.size, len(small)):
             sources = [s for s, _ in pack]
             yield from self._parted(sources, pack, read_together(self.store, [s.file for s in sources], self.wide))
-        for source, matched in found:
-            if source.file.size <= MERGED_FILE and len(found) > 1:
+        for source, matched in matches:
+            if source.file.size <= MERGED_FILE and len(matches) > 1:
                 continue
             if matched is not None and self.vectors:
                 rows = rows_at(self.store, source.file, self.wide, matched)
@@ -290,10 +294,10 @@ class _UpdateJob:
             yield from self._parted([source], [(source, matched)], some)
 
     def _parted(
-        self, sources: Sequence[TouchedFile], found: Sequence[_Matching], rows: Iterable[RowsOfFiles]
+        self, sources: Sequence[TouchedFile], matches: Sequence[_Matching], rows: Iterable[RowsOfFiles]
     ) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch | None]]:
-        every = np.array([matched is None for _, matched in found])
-        keys = [row_keys(n, matched) for n, (_, matched) in enumerate(found) if matched is not None]
+        every = np.array([matched is None for _, matched in matches])
+        keys = [row_keys(n, matched) for n, (_, matched) in enumerate(matches) if matched is not None]
         chosen = np.concatenate([np.empty(0, np.int64), *keys])
         for some in rows:
             hit = every[some.files] | keys_mask(some.keys, chosen)
@@ -327,17 +331,17 @@ def update_rows(
     user_metadata: str | None = None,
     runtime: Runtime | None = None,
 ) -> ChangeResult:
-    """Give the rows of a table for which ``filter`` is true new values; all rows without one.
+    """Give new values to the rows of a table for which ``filter`` is true; to all rows without one.
 
     Parameters
     ----------
-    set: by column (``a``, or ``a.b`` for a field of a struct) a SQL expression over the row as it was, or a value that
-        is not a string.
+    set: by column (``a``, or ``a.b`` for a struct field) a SQL expression over the old row, or a value other than
+        a string.
 
-    A condition that no row matches commits nothing.  Raises ``InvalidArgumentError`` for an append-only table or
+    A condition without matches commits nothing.  Raises ``InvalidArgumentError`` for an append-only table or
     columns that cannot be assigned, ``SchemaMismatchError`` for an unknown column or a value that does not fit,
-    ``ConstraintViolatedError`` for a row that breaks a rule of the table, ``ExpressionError`` for an expression that is
-    wrong or fails on a row, a ``ConflictError`` where another commit excludes this one.
+    ``ConstraintViolatedError`` for a row that violates a rule of the table, ``ExpressionError`` for an expression
+    that is invalid or fails on a row, a ``ConflictError`` for a conflicting commit.
     """
     runtime = runtime or log.engine.runtime
     command = Update(log, snapshot, None if filter is None else filter.text, filter, runtime)
@@ -371,7 +375,7 @@ def update_rows(
 
 
 def _groups(files: Sequence[TouchedFile], whole: frozenset[int], *, alone: bool) -> list[_Group]:
-    """Files by task: large ones alone where they are written again, otherwise so that few new files are made."""
+    """Assign files to tasks: large ones alone where they are rewritten, otherwise for few new files."""
     by_size = sorted(files, key=lambda f: f.file.size)
     single = [f for f in by_size if alone and f.file.size > MERGED_FILE]
     shared = by_size[: len(by_size) - len(single)]

@@ -1,7 +1,8 @@
-"""Writing rows: create, append, overwrite (all, some partitions, what a predicate matches), error-if-exists and ignore.
+"""Write rows: create, append, overwrite (all, some partitions, rows that match a predicate), error-if-exists and
+ignore.
 
-A write travels in three steps, which may run in three places: :func:`plan_write` on the driver, ``write_files``
-wherever the rows are, :func:`finish_write` on the driver again.  Only the last one commits.
+A write has three steps, which may run in three places: :func:`plan_write` on the driver, ``write_files`` wherever the
+rows are, :func:`finish_write` on the driver, which commits.
 """
 
 from __future__ import annotations
@@ -69,11 +70,11 @@ from trilake.table.table import table_gone
 
 @dataclass(frozen=True)
 class WritePlan:
-    """A write ready to run: ``files`` goes to whoever holds the rows.
+    """A write ready to run; ``files`` is sent to the processes with the rows.
 
-    ``metadata`` and ``protocol`` are those that the table will have.  ``base`` is the version it stands on, ``None``
-    for a new table, with its files where the write replaces some; ``nothing`` says that there is nothing to do.
-    ``read`` is what the rows were made of, as far as that is the table itself.
+    ``metadata`` and ``protocol`` are those of the resulting table.  ``base`` is the base version, ``None`` for a
+    new table, with its files where the write replaces some; ``nothing`` says that there is nothing to do.  ``read``
+    is what the rows read of the table itself.
     """
 
     request: WriteRequest
@@ -86,8 +87,7 @@ class WritePlan:
     read: ReadSet = field(default_factory=ReadSet)
 
     def to_travel(self) -> WritePlan:
-        """The plan without the files of a table, of which there may be a million; :func:`resume_write` reads them
-        again."""
+        """The plan without the files of the base version; :func:`resume_write` reads them again."""
         if not isinstance(self.base, Snapshot):
             return self
         base = self.base
@@ -97,7 +97,7 @@ class WritePlan:
         )
 
 
-#: Partitions that a task writes at the same time, and that it does where few files are wanted.
+#: Partitions that a task writes concurrently, by default and where few files are desired.
 _OPEN, _MANY_OPEN = 64, 512
 
 _NO_FILES: dict[str, Any] = {"adds": empty_state().adds, "removes": empty_state().removes}
@@ -113,13 +113,12 @@ def plan_write(
     arrow: bool = False,
     seen: Head | None = None,
 ) -> WritePlan:
-    """Look at the table, if there is one, and decide how its files are to be written.
+    """Inspect the table, if it exists, and plan its new files.
 
-    ``spark`` says that the rows come from Spark, which can compute what the embedded engine cannot, and ``zoned`` that
-    its session's zone is not UTC; ``arrow``, that they are Arrow's, which has no variants.  ``seen`` is the table where
-    someone looked at it already: the rows are for that version of it, and it is not looked at again.
-    Raises ``TableExistsError``, ``TableNotFoundError`` where the table must be there, ``SchemaMismatchError``,
-    ``UnsupportedProtocolError`` or ``InvalidArgumentError``.
+    ``spark`` says that the rows come from Spark, which can compute what DuckDB cannot, and ``zoned`` that its
+    session time zone is not UTC; ``arrow``, that they are Arrow's, which has no variants.  ``seen`` is the table if
+    it was read already: the rows are for that version.  Raises ``TableExistsError``, ``TableNotFoundError`` where
+    the table must exist, ``SchemaMismatchError``, ``UnsupportedProtocolError`` or ``InvalidArgumentError``.
     """
     runtime = runtime or log.engine.runtime
     uri = log.store.uri
@@ -173,7 +172,7 @@ _Described = tuple[Protocol, Metadata, Mapping[str, str | None]]
 
 
 def _created(log: DeltaLog, request: WriteRequest, runtime: Runtime) -> _Described:
-    """What the table is that the write makes.  Raises as :func:`plan_write`."""
+    """The new table.  Raises what :func:`plan_write` raises."""
     check_place(log.store, now_ms=runtime.clock_ms())
     if request.description is not None:
         protocol, metadata = described(_of_rows(request.description), None, log.engine, runtime)
@@ -193,7 +192,7 @@ def _created(log: DeltaLog, request: WriteRequest, runtime: Runtime) -> _Describ
 
 
 def _changed(log: DeltaLog, base: Head, request: WriteRequest, runtime: Runtime) -> _Described:
-    """What the write makes of a table that is there.  Raises as :func:`plan_write`."""
+    """Changes to an existing table.  Raises what :func:`plan_write` raises."""
     if request.description is not None and isinstance(base, Snapshot):
         protocol, metadata = described(_of_rows(request.description, base), base, log.engine, runtime)
         return protocol, metadata, clustering_of(request.description, metadata.schema, base)
@@ -203,7 +202,7 @@ def _changed(log: DeltaLog, base: Head, request: WriteRequest, runtime: Runtime)
 
 
 def _of_rows(table: TableDescription, base: Head | None = None) -> TableDescription:
-    """A description whose columns are those of rows, without what these do not bring along."""
+    """A description with the columns of the rows."""
     features = {*parse_properties(table.properties).features, *((base and base.protocol.writer_features) or ())}
     return replace(table, schema=columns_of_rows(table.schema, features))
 
@@ -218,7 +217,7 @@ def _looked_at(log: DeltaLog, request: WriteRequest, seen: Head | None) -> Head:
 
 @contextmanager
 def _offering_another_schema(request: WriteRequest) -> Iterator[None]:
-    """Lets errors about columns say that an overwrite of all rows may give the table other ones."""
+    """Let errors about columns suggest an overwrite with ``overwriteSchema``."""
     try:
         yield
     except SchemaMismatchError as e:
@@ -233,12 +232,12 @@ def _offering_another_schema(request: WriteRequest) -> Iterator[None]:
 
 
 def replaces_schema(request: WriteRequest) -> bool:
-    """Whether the write gives the table a schema, and what comes with it, again."""
+    """Whether the write replaces the schema, and with it the table's description."""
     return request.schema_mode == "overwrite"
 
 
 def _seen(base: Head, request: WriteRequest) -> bool:
-    """Whether the table has this write already."""
+    """Whether the table has this transaction already."""
     return request.txn is not None and base.has_transaction(*request.txn)
 
 
@@ -266,7 +265,7 @@ def _check_existing(base: Head, request: WriteRequest, uri: str) -> None:
 
 
 def resume_write(log: DeltaLog, plan: WritePlan) -> WritePlan:
-    """A plan again that travelled with a job."""
+    """Restore a plan that was sent with a job."""
     if plan.base is None or not plan.request.replaces:
         return plan
     return replace(plan, base=log.snapshot(plan.base.version))
@@ -281,12 +280,12 @@ def finish_write(
     run: Runner = run_here,
     again: bool = False,
 ) -> WriteResult:
-    """Commit the files of a write; ``run`` is who looks into files that lose some of their rows.
+    """Commit the files of a write; ``run`` runs the removal of replaced rows.
 
-    Raises as :func:`trilake.delta.commit.transaction.commit` does.  Where it is certain that nothing was committed, the
-    files are deleted at once: no one else knows their names.  Where another writer creates the table in the meantime,
-    they go into that one, as the mode says, or are not what it would have (``MetadataChangedError``); with ``again``
-    they stay.
+    If it is certain that nothing was committed, the files are deleted at once.  If another writer created the table
+    meanwhile, they are added to that table, as the mode says, unless it needs different files
+    (``MetadataChangedError``); with ``again`` they stay.  Raises what
+    :func:`trilake.delta.commit.transaction.commit` raises.
     """
     if plan.nothing:
         assert plan.base is not None
@@ -314,7 +313,7 @@ def _finish_on_new_table(
     kept = False
     try:
         plan = on_new_table(log, plan, runtime)
-        kept = not plan.nothing  # else the table is to stay as it is, or has the write already
+        kept = not plan.nothing  # otherwise the table stays unchanged, or has the write already
     finally:
         if not kept:
             discard(log.store, _own_files({"add": a} for part in parts for a in part.actions))
@@ -322,9 +321,9 @@ def _finish_on_new_table(
 
 
 def on_new_table(log: DeltaLog, plan: WritePlan, runtime: Runtime | None = None) -> WritePlan:
-    """The plan on the table that another writer made in the meantime, where the files are what that table's would be.
+    """The plan for a table that another writer created meanwhile, where its files would be the same.
 
-    Raises ``MetadataChangedError`` where they are not.
+    Raises ``MetadataChangedError`` otherwise.
     """
     current = plan_write(log, plan.request, runtime)
     if not (current.nothing or plan.files.makes_the_files_of(current.files)):
@@ -341,7 +340,7 @@ def _created_meanwhile(error: Exception) -> bool:
 
 
 def _own_files(actions: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Keys of the files that a write made: not those it only gave a vector, which are the table's."""
+    """Keys of the new files of a write, without existing ones that got a vector."""
     files = [a.get("cdc") or a.get("add") for a in actions]
     return [unquote(str(f["path"])) for f in files if f is not None and not f.get("deletionVector")]
 
@@ -368,7 +367,7 @@ def _replaced(
 
 
 def _parameters(plan: WritePlan) -> dict[str, Any]:
-    """What the commit says of the operation, where the request does not."""
+    """The operation parameters of the commit, unless the request has them."""
     request, base, metadata = plan.request, plan.base, plan.metadata
     options: dict[str, Any] = {}
     if request.replace_where is not None:
@@ -380,7 +379,7 @@ def _parameters(plan: WritePlan) -> dict[str, Any]:
     if request.managed is None:
         return {
             "mode": {"error": "ErrorIfExists", "ignore": "Ignore"}.get(request.mode, request.mode.title()),
-            "partitionBy": list(request.partition_by or ()),  # as the write says, and not as the table is
+            "partitionBy": list(request.partition_by or ()),  # as the write says, not as the table is
             **options,
         }
     kept = () if base is None or DOMAIN in plan.domains else map(path_text, clustering_columns(base))
@@ -444,14 +443,14 @@ def _file_actions(plan: WritePlan, adds: Sequence[Mapping[str, Any]], replaced: 
 
 
 def _rebase(log: DeltaLog, plan: WritePlan, parts: Sequence[WrittenFiles], runtime: Runtime) -> IdentityRebase | None:
-    """How the write goes on when another one took the identity values that it generated."""
+    """Rebases the write after a concurrent one took its identity values."""
     if plan.base is None or plan.metadata != plan.base.metadata:
         return None
     return IdentityRebase.of(log, plan.files, plan.metadata, parts, runtime)
 
 
 def moved_on(metadata: Metadata, parts: Iterable[WrittenFiles]) -> Metadata:
-    """The metadata after identity columns moved on as far as the written files say."""
+    """The metadata with identity columns advanced by the written files."""
     marks = [p.marks for p in parts if p.marks]
     if not marks:
         return metadata
@@ -476,7 +475,7 @@ def write_arrow(
 ) -> WriteResult:
     """Write Arrow rows from this process: all three steps.
 
-    ``seen`` is the table where it was looked at already, and ``read`` what of it the rows were made of.
+    ``seen`` is the table if it was read already, and ``read`` what the rows read of it.
     """
     runtime = runtime or log.engine.runtime
     plan = plan_write(log, request, runtime, seen=seen, arrow=True)

@@ -87,9 +87,13 @@ def reusable(
 ) -> Reuse | None:
     """Choose the sidecars of the older checkpoint to reuse; ``None`` where there are none.
 
-    Parameters ---------- log, version: what to checkpoint. layout: of current sidecars; those with another one are
-    rewritten. most: files of a full sidecar. now_ms: the writer's clock. jobs: runs the reading of file keys as
-    tasks; ``None`` for this process.
+    Parameters
+    ----------
+    log, version: what to checkpoint.
+    layout: of current sidecars; those with another one are rewritten.
+    most: files of a full sidecar.
+    now_ms: the writer's clock.
+    jobs: runs the reading of file keys as tasks; ``None`` for this process.
 
     Raises ``CorruptLogError``.
     """

@@ -68,7 +68,7 @@ def merge_embedded(job: MergeJob) -> MergeResult | None:
                 most = max(_MOST_PAIRS[0], _MOST_PAIRS[1] * rows.num_rows)
                 asked = replace(asked, source_read=job.reads_besides())
                 return merge.merge(
-                    job.log, rows, asked, job.runtime, known=job.snapshot, started=job.started, most_pairs=most
+                    job.log, rows, asked, job.runtime, cached=job.snapshot, started=job.started, most_pairs=most
                 )
         except ConstraintViolatedError:
             raise
@@ -115,7 +115,7 @@ def _request(job: MergeJob) -> MergeRequest | str:
         request.alias or TARGET_NAME,
         job.evolve,
         txn=request.txn,
-        shown=job.shown,
+        for_history=job.shown,
     )
 
 
