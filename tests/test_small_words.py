@@ -47,5 +47,5 @@ def test_builders_show_their_methods_alone(table: ArrowDeltaTable) -> None:
     assert "when_matched_delete" in dir(merge)
     for builder in (merge, merge.when_matched_delete(), trilake.alter(URI)):
         assert all(callable(getattr(builder, name)) for name in dir(builder))
-        assert not {"log", "source", "request", "known", "runtime", "run"} & set(dir(builder))
+        assert not {"log", "source", "request", "cached", "runtime", "run"} & set(dir(builder))
         assert not any(name.startswith("_") for name in dir(builder))

@@ -1,1 +1,1 @@
-"""Delta tables: the transaction log, snapshots, reads, changes and writes, without Spark."""
+"""Delta tables without Spark: log, snapshots, reads, changes and writes."""

@@ -1,7 +1,7 @@
 """Delta tables as source and target of conversions.
 
-Metadata of a column, its comment among it, is Arrow field metadata.  A Delta table has fewer types than Arrow; the one
-that a column had is kept in its metadata, so that a vector is a vector again when it leaves the table.
+Column metadata, such as comments, is Arrow field metadata.  Delta has fewer types than Arrow; the original type is kept
+in the column's metadata, so that a vector is restored when it leaves the table.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ from trilake.table.conversion import Done, Source, TargetRequest, check_columns,
 from trilake.table.format import parse_mode
 from trilake.table.table import FilterLike
 
-#: Key of a Delta column's metadata: the Arrow type that its values had before.
+#: Column metadata key: the original Arrow type.
 ARROW_TYPE = "trilake.arrowType"
-#: Metadata that belongs to a format, and not to the column.
+#: Metadata that belongs to a format, not to the column.
 _OWN = ("delta.", "__", "PARQUET:", "ARROW:", "trilake:", "lance-")
 _T = pa.types
 
@@ -74,7 +74,7 @@ def delta_source(table: ArrowDeltaTable, columns: list[str] | None, filter: Filt
     names = check_columns(columns, whole, table.uri)
     scan = plan_scan(table.snapshot, names, filter)
     schema = pa.schema([whole.field(n) for n in names])
-    # Files may lack columns that the table requires: what is read is nullable, what is written is checked.
+    # Files may lack columns that the table requires: reads are nullable, writes are checked.
     read = pa.schema([f.with_nullable(True) for f in schema])
     store, files = table.log.store, scan.tasks()
 
@@ -129,15 +129,15 @@ class DeltaTarget:
         self.rows = DeltaRows(log.store, self.plan.files, self.plan.metadata, schema, tuple(schema.names))
 
     def commit(self, written: Sequence[WrittenFiles]) -> Done:
-        done = finish_write(self.log, self.plan, written)
-        return Done(done.version, done.files_added, done.bytes_added)
+        committed = finish_write(self.log, self.plan, written)
+        return Done(committed.version, committed.files_added, committed.bytes_added)
 
     def discard(self, written: Sequence[WrittenFiles]) -> None:
         discard(self.log.store, [unquote(str(a["path"])) for part in written for a in part.actions])
 
 
 def delta_target(store: Store, source: Source, request: TargetRequest, exists: bool) -> DeltaTarget:
-    """The target at a place, where a table is or is not.  Raises as :func:`plan_write` does."""
+    """The target at a location, with or without a table.  Raises what :func:`plan_write` raises."""
     schema = for_delta(source.schema)
     partition_by = request.partition_by
     if partition_by is None and not exists and len(source.partition_by) < len(source.schema):
@@ -156,7 +156,7 @@ def delta_target(store: Store, source: Source, request: TargetRequest, exists: b
 
 
 def from_delta(schema: StructType) -> pa.Schema:
-    """The columns of a Delta table, with their comments and the Arrow types that they once had.
+    """The columns of a Delta table, with their comments and original Arrow types.
 
     >>> from trilake.delta.protocol.schema import PrimitiveType
     >>> field = StructField("n", PrimitiveType("long"), False, {"comment": "how many"})
@@ -183,17 +183,17 @@ def _arrow_field(one: StructField) -> pa.Field:
 
 
 def _decoded(text: str, stored: pa.DataType) -> pa.DataType:
-    """The type that a column's metadata names, unless that is damaged or the values could not have it any more."""
+    """The type in a column's metadata, unless it is damaged or no longer fits the values."""
     try:
-        named = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text, validate=True))).field(0).type
-        pa.array([], stored).cast(named)
+        original = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text, validate=True))).field(0).type
+        pa.array([], stored).cast(original)
     except (ValueError, OSError, pa.ArrowException):
         return stored
-    return named
+    return original
 
 
 def to_delta(schema: pa.Schema) -> StructType:
-    """The columns of a new Delta table.  Raises ``SchemaMismatchError`` for a type that Delta does not have."""
+    """The columns of a new Delta table.  Raises ``SchemaMismatchError`` for a type that Delta lacks."""
     delta_schema = from_arrow(schema)
     return StructType(
         tuple(_with_metadata(f, one, top=True) for f, one in zip(delta_schema.fields, schema, strict=True))
@@ -233,9 +233,9 @@ def _texts(metadata: Mapping[bytes, bytes] | None) -> dict[str, str]:
 
 
 def for_delta(schema: pa.Schema) -> pa.Schema:
-    """The columns as they are given to a Delta table: views of lists and run-ends as plain ones.
+    """The columns for a Delta table: views and run-end encoded arrays as plain ones.
 
-    Raises ``SchemaMismatchError`` for a type that Delta does not have.
+    Raises ``SchemaMismatchError`` for a type that Delta lacks.
     """
     flat = pa.schema([one.with_type(_plain_type(one.type)) for one in schema], schema.metadata)
     to_delta(flat)

@@ -1,4 +1,4 @@
-"""Delta as a row of the registry of formats."""
+"""Delta's entry in the registry of formats."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class DeltaFormat(Format):
         return ArrowDeltaTable(store, standard_engine(), version=version, timestamp=timestamp)
 
     def write(self, store: Store, data: Any, write: TableWrite) -> WriteResult:
-        # Loaded here: a process that only opens tables needs none of it (tests/house/test_laziness.py).
+        # Loaded lazily: a process that only opens tables needs none of it (tests/house/test_laziness.py).
         from trilake.delta.commands.write.replaced import check_dynamic_alone
         from trilake.delta.commands.write.request import WriteRequest
         from trilake.delta.commands.write.write import write_arrow

@@ -1,4 +1,4 @@
-"""What a report says of a Delta table: from its snapshot, its newest commits and a few footers; no row is read."""
+"""Facts about a Delta table for a report: from its snapshot, newest commits and a few footers; no row is read."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ from trilake.table.report_facts import (
     ranked,
 )
 
-#: Files whose bounds are looked at, columns of them, and files whose footers are read: enough for a picture.
+#: Limits: files whose bounds are read, columns of them, and files whose footers are read.
 _SAMPLE, _COLUMNS, _FOOTERS = 20_000, 24, 12
-#: Column chunks of a footer that are summed up.
+#: Most column chunks summed up per footer.
 _CHUNKS = 100_000
 
 
 def delta_facts(table: ArrowDeltaTable) -> Facts:
-    """The facts of a table at the version that it shows.
+    """The facts of a table at its version.
 
     Raises ``CorruptLogError`` and the other errors of reading a log.
     """
@@ -107,7 +107,7 @@ def _partitions(snapshot: Snapshot) -> tuple[PartitionColumn, ...]:
 
 
 def _tombstones(table: ArrowDeltaTable, now_ms: int) -> Tombstones:
-    """Files that were removed and are not live: a file that got a deletion vector has a tombstone, and stays."""
+    """Removed files that are not live: a file with a new deletion vector has a tombstone, and stays."""
     removes = table.log.tombstones(table.snapshot)
     retention = table.snapshot.properties.text(RETENTION) or ""
     if not removes.num_rows:
@@ -135,7 +135,7 @@ def _tombstones(table: ArrowDeltaTable, now_ms: int) -> Tombstones:
 
 
 def _bounds(snapshot: Snapshot, counts: pa.ChunkedArray) -> Bounds | None:
-    """Bounds of the clustering columns first, then of the others in the order of the schema."""
+    """Bounds of the clustering columns first, then of the others in schema order."""
     adds, total = snapshot.adds, snapshot.adds.num_rows
     if not total:
         return None
@@ -167,7 +167,7 @@ def _chunked(values: pa.Array | pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _storage(store: Store, snapshot: Snapshot) -> Storage | None:
-    """Bytes by column from the footers of files of all sizes; ``None`` for tables of other files than Parquet."""
+    """Bytes by column from the footers of files of all sizes; ``None`` for files other than Parquet."""
     adds = snapshot.adds
     if snapshot.metadata.provider.lower() != "parquet" or not adds.num_rows:
         return None
@@ -186,7 +186,7 @@ def _storage(store: Store, snapshot: Snapshot) -> Storage | None:
 
 
 def _column_bytes(store: Store, path: str, names: Mapping[str, str]) -> dict[str, int] | None:
-    """Compressed bytes of a file's columns, nested parts with their column; ``None`` where it cannot be read."""
+    """Compressed bytes of a file's columns, nested parts with their column; ``None`` for an unreadable file."""
     try:
         place, key = locate(store, path)
         with place.open_input(key) as source:
@@ -205,18 +205,18 @@ def _column_bytes(store: Store, path: str, names: Mapping[str, str]) -> dict[str
                         sizes[root] = sizes.get(root, 0) + chunk.total_compressed_size
             return sizes
     except (TrilakeError, OSError, *DAMAGE):
-        return None  # the file's own reading says what is wrong with it; a picture of the others is still true
+        return None  # a read reports what is wrong; the facts of the other files are still true
 
 
 def _root(path: str, names: Mapping[str, str]) -> str | None:
-    """The column that a leaf belongs to: its name may hold dots."""
+    """The column of a leaf: its name may contain dots."""
     if path in names:
         return names[path]
     ends = [i for i, c in enumerate(path) if c == "."]
     return next((names[path[:i]] for i in reversed(ends) if path[:i] in names), None)
 
 
-# --- what else there is ----------------------------------------------------------------------------------------------
+# --- maintenance -----------------------------------------------------------------------------------------------------
 
 
 def _transactions(snapshot: Snapshot) -> pa.Table:
@@ -231,7 +231,7 @@ def _transactions(snapshot: Snapshot) -> pa.Table:
 
 
 def _compaction(snapshot: Snapshot) -> Compaction | None:
-    """What OPTIMIZE would take, by its own plan; of a table with clustering columns, the small files alone count."""
+    """What OPTIMIZE would rewrite, by its own plan; with clustering columns, only small files count."""
     try:
         limit = OptimizeRequest().limit(snapshot.metadata)
     except TrilakeError:

@@ -1,4 +1,4 @@
-"""The newest commits of a Delta table and what they did to its columns, read with bounded effort."""
+"""The newest commits of a Delta table and their schema changes, read with bounded effort."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from trilake.errors import TrilakeError
 from trilake.storage.base import ObjectMeta
 from trilake.table.report_facts import COMMITS, Commits, SchemaChange
 
-#: Commits that are read, bytes of them that are read whole, and the beginning that is read of larger ones, which holds
-#: what is not a file of the commits of all known writers.
+#: Limits: commits that are read, bytes of them read whole, and bytes from the start of larger ones, where all known
+#: writers put actions other than files.
 _COMMITS, _WHOLE, _BEGINNING = 1_000, 1 << 22, 1 << 16
-#: Bytes that are read of all commits together.
+#: Most bytes read of all commits together.
 _BUDGET = 1 << 25
-#: Changes of columns that are listed of one version.
+#: Most column changes listed per version.
 _CHANGES = 20
 
 _SHOWN_METRICS = {
@@ -41,7 +41,7 @@ _SHOWN_METRICS = {
 
 @dataclass(frozen=True)
 class History:
-    """The newest commits, the changes of columns among them, and what to know about both."""
+    """The newest commits, their column changes, and notes about both."""
 
     commits: Commits
     schema_changes: tuple[SchemaChange, ...]
@@ -49,7 +49,7 @@ class History:
 
 
 def read_history(log: DeltaLog, snapshot: Snapshot) -> History:
-    """The commits up to the snapshot's version that the log still holds, the newest of them read."""
+    """Read the newest of the commits up to the snapshot's version."""
     commits = log.commits(end=snapshot.version)
     chosen, spent = list[tuple[int, ObjectMeta]](), 0
     for version, file in reversed(commits[-_COMMITS:]):
@@ -94,13 +94,13 @@ def _actions(log: DeltaLog, commits: list[tuple[int, ObjectMeta]]) -> tuple[dict
 
 
 def _beginning(data: pa.Buffer) -> pa.Buffer:
-    """The whole lines of the beginning of a commit."""
+    """The complete lines at the start of a commit."""
     raw = data.to_pybytes()
     return pa.py_buffer(raw[: raw.rfind(b"\n") + 1] or raw)
 
 
 def _times(commits: list[tuple[int, ObjectMeta]], actions: Mapping[int, Mapping[str, Any]]) -> dict[int, int]:
-    """When each commit happened: what it says itself, or when its file was written; never decreasing."""
+    """When each commit happened, by itself or by its file; never decreasing."""
     times: dict[int, int] = {}
     last: int | None = None
     for version, file in commits:
@@ -118,13 +118,13 @@ def _row(version: int, time_ms: int, info: Mapping[str, Any]) -> dict[str, Any]:
 
     stated = info.get("operationMetrics")
     metrics = stated if isinstance(stated, Mapping) else {}
-    shown = [f"{_number(metrics[k])} {what}" for k, what in _SHOWN_METRICS.items() if str(metrics.get(k, "0")) != "0"]
+    counts = [f"{_number(metrics[k])} {what}" for k, what in _SHOWN_METRICS.items() if str(metrics.get(k, "0")) != "0"]
     return {
         "version": version,
         "timestamp": time_ms,
         "operation": text("operation"),
         "by": text("userName") or text("engineInfo"),
-        "metrics": ", ".join(shown) or None,
+        "metrics": ", ".join(counts) or None,
     }
 
 
@@ -139,7 +139,9 @@ def _number(value: object) -> str:
 def _schema_changes(
     actions: Mapping[int, Mapping[str, Any]], times: Mapping[int, int], *, complete: bool
 ) -> tuple[SchemaChange, ...]:
-    """Versions that changed columns, oldest first; what the first one read has is a change in version 0 alone."""
+    """Versions that changed columns, oldest first; the columns of the first one read only count as a change in version
+    0.
+    """
     schema_changes: list[SchemaChange] = []
     before: dict[str, str] | None = {} if complete else None
     for version in sorted(actions):
@@ -148,7 +150,7 @@ def _schema_changes(
         try:
             columns = _columns(Metadata.from_json(actions[version]["metaData"], version=version).schema)
         except TrilakeError:
-            continue  # a version that cannot be read is no change of columns
+            continue  # an unreadable version is not a change
         if before is not None and columns != before:
             changes = _changes(before, columns)
             schema_changes.append(SchemaChange(version, time_text(times[version]), changes))
@@ -157,7 +159,7 @@ def _schema_changes(
 
 
 def _columns(type_: DataType, above: str = "") -> dict[str, str]:
-    """The type of each column, those of nested ones too, by its path."""
+    """The type of each column, including nested ones, by path."""
     types: dict[str, str] = {}
     if isinstance(type_, StructType):
         for f in type_.fields:

@@ -1,6 +1,6 @@
-"""``standard_engine``: all formats of data files, the hooks that follow a commit, this machine's clock.
+"""``standard_engine``: all formats of data files, post-commit hooks, this machine's clock.
 
-The registry names the formats; hooks are loaded with the first commit, as a read needs none of them.
+Hooks are loaded with the first commit, as reads do not need them.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ def update_manifests(event: CommitEvent) -> None:
 
 @dataclass(frozen=True)
 class CompactAfterCommit:
-    """The hook of automatic compaction.
+    """The auto compaction hook.
 
-    ``settings`` says of a table's metadata how it is compacted; ``None``: as the table's own properties say.
+    ``settings`` maps a table's metadata to its settings; ``None`` for the table's own properties.
     """
 
     settings: Callable[[Metadata], AutoCompaction] | None = None
@@ -57,14 +57,13 @@ def standard_engine(
     runtime: Runtime | None = None,
     jobs: Callable[[Store, int], Jobs | None] | None = None,
 ) -> Engine:
-    """The engine of this library.
+    """The default engine.
 
     Parameters
     ----------
-    compaction: says of a table's metadata how it is compacted after a commit; by default as the table's own
-        properties say.
+    compaction: maps a table's metadata to its compaction settings; by default the table's own properties.
     runtime: clock, ids and waiting; this machine's by default.
-    jobs: says who works on a table of so many files; by default this process.
+    jobs: chooses where to work on a table with so many files; by default this process.
 
     >>> [f.name for f in standard_engine().formats]
     ['lance', 'trevni']

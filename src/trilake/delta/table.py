@@ -1,6 +1,6 @@
-"""``ArrowDeltaTable``: a Delta table opened without Spark, read to Arrow and changed.
+"""``ArrowDeltaTable``: a Delta table without Spark, read to Arrow and changed.
 
-What changes rows is imported when it is called: who reads loads no command (tests/house/test_laziness.py).
+Commands are imported when called, so readers do not load them (tests/house/test_laziness.py).
 """
 
 from __future__ import annotations
@@ -30,11 +30,10 @@ if TYPE_CHECKING:
 
 @checked_methods
 class ArrowDeltaTable(DeltaVersion):
-    """A Delta table at one version; changes are made to the newest one.
+    """A Delta table at one version; changes apply to the newest one.
 
     Use :func:`trilake.open` to get one.  ``version`` and ``timestamp`` exclude each other; with neither, the newest
-    version is shown.  An object goes on showing its version, whatever it or others commit; :meth:`refresh` gives the
-    newest.
+    version is used.  An object keeps its version, whatever it or others commit; :meth:`refresh` returns the newest.
 
     >>> import trilake
     >>> _ = trilake.write({"id": [1, 2, 3]}, "memory://doc-arrow-table")
@@ -46,7 +45,7 @@ class ArrowDeltaTable(DeltaVersion):
     """
 
     def refresh(self) -> ArrowDeltaTable:
-        """The same table at its newest version, replaying only the commits that are new.
+        """The same table at its newest version, replaying only new commits.
 
         >>> import trilake
         >>> _ = trilake.write({"n": [1]}, "memory://doc-refresh")
@@ -64,14 +63,15 @@ class ArrowDeltaTable(DeltaVersion):
 
     @also_called(predicate="where")
     def delete(self, where: FilterLike | None = None, *, user_metadata: str | None = None) -> ChangeResult:
-        """Delete the rows of the newest version for which ``where`` is true, as one commit; all without one.
+        """Delete the rows of the newest version for which ``where`` is true, as one commit; without ``where``, all
+        rows.
 
-        Files of which every row goes are removed unread, others are read by the columns of the condition alone.  Where
-        no row matches, nothing is committed.  This object still shows the version that it showed: see :meth:`refresh`.
-        ``user_metadata`` is a string that is kept with the commit.  deltalake's name ``predicate`` is known too.
+        Files whose every row matches are removed unread; of others only the condition's columns are read.  Without
+        matches, nothing is committed.  This object keeps its version: see :meth:`refresh`.  ``user_metadata`` is a
+        string for the history.  deltalake's name ``predicate`` is accepted for ``where``.
 
         Raises ``InvalidArgumentError`` for an append-only table, ``FilterError`` for a condition that does not fit the
-        table or fails on a row, and a ``ConflictError`` where another commit excludes this one.
+        table or fails on a row, and a ``ConflictError`` for a conflicting commit.
 
         >>> import pyarrow as pa, trilake
         >>> _ = trilake.write(pa.table({"n": [1, 2, 3]}), "memory://doc-delete")
@@ -89,18 +89,19 @@ class ArrowDeltaTable(DeltaVersion):
     def update(
         self, set: Mapping[str, Any], where: FilterLike | None = None, *, user_metadata: str | None = None
     ) -> ChangeResult:
-        """Give the rows of the newest version for which ``where`` is true new values, as one commit; all without one.
+        """Update the rows of the newest version for which ``where`` is true, as one commit; without ``where``, all
+        rows.
 
         Parameters
         ----------
-        set: by column (``"a"``, or ``"a.b"`` for a field of a struct) a SQL expression over the row as it was, such as
+        set: by column (``"a"``, or ``"a.b"`` for a field of a struct) a SQL expression over the old row, such as
             ``"'Rome'"`` or ``"upper(a)"``, or a value that is not a string, such as ``3``, ``None`` or a date.
-        where: which rows; where none match, nothing is committed.
-        user_metadata: a string of the caller's own that is kept with the commit.
+        where: which rows; without matches, nothing is committed.
+        user_metadata: a string for the history.
 
         Raises ``SchemaMismatchError`` for an unknown column and for a value that does not fit its column,
-        ``ConstraintViolatedError`` for a row that breaks a rule of the table, ``ExpressionError`` for an expression
-        that is wrong or fails on a row, and otherwise as :meth:`delete`.
+        ``ConstraintViolatedError`` for a row that violates a rule of the table, ``ExpressionError`` for an expression
+        that is invalid or fails on a row, and what :meth:`delete` raises.
 
         >>> import pyarrow as pa, trilake
         >>> _ = trilake.write(pa.table({"n": [1, 2, 3]}), "memory://doc-update")
@@ -133,30 +134,28 @@ class ArrowDeltaTable(DeltaVersion):
         full: bool = False,
         **how: Any,
     ) -> OptimizeResult:
-        """Put the rows of the newest version into fewer, larger or better ordered files, as one commit.
+        """Rewrite the rows of the newest version into fewer, larger or clustered files, as one commit.
 
-        Small files, and files with many deleted rows, are put together.  A table with clustering columns is clustered
-        by them instead; large clusters of earlier runs are left alone.
+        Small files, and files with many deleted rows, are compacted.  A table with clustering columns is clustered
+        instead; large clusters of earlier runs stay.
 
         Parameters
         ----------
         where: a condition over partition columns, for a part of the table.
-        zorder_by: columns by which files are to be skipped: all files of a partition are written again in the order of
-            a curve through them.
-        target_size: bytes of a file that is large enough; the table's ``delta.targetFileSize``, or 1 GiB.
-        full: cluster all files again, those of large clusters and of other clustering columns included.
+        zorder_by: columns for data skipping: all files of a partition are rewritten along a Z-order curve.
+        target_size: target bytes of a file; the table's ``delta.targetFileSize``, or 1 GiB.
+        full: recluster all files, including those of large clusters and of other clustering columns.
         how: the other fields of :class:`~trilake.delta.commands.optimize.optimize.OptimizeRequest`, such as
-            ``min_file_size``, ``deleted_share``, ``check_statistics`` and ``memory`` (bytes of rows that sorting
-            holds).
+            ``min_file_size``, ``deleted_share``, ``check_statistics`` and ``memory`` (bytes for sorting).
 
         Raises ``InvalidArgumentError`` for a request that does not fit the table, and a ``ConflictError`` where other
-        writers removed all the files in the meantime; appends are not a conflict.
+        writers removed all the files meanwhile; appends do not conflict.
 
         >>> import pyarrow as pa, trilake
         >>> for n in range(3):
         ...     _ = trilake.write(pa.table({"n": [n]}), "memory://doc-optimize", mode="append")
-        >>> done = trilake.open("memory://doc-optimize").optimize()
-        >>> done.version, done.files_removed, done.files_added
+        >>> result = trilake.open("memory://doc-optimize").optimize()
+        >>> result.version, result.files_removed, result.files_added
         (3, 3, 1)
         """
         from trilake.delta.commands.optimize.optimize import OptimizeRequest, optimize
@@ -166,16 +165,16 @@ class ArrowDeltaTable(DeltaVersion):
         return optimize(self.log, request)
 
     def purge(self, where: FilterLike | None = None, *, target_size: int | None = None) -> OptimizeResult:
-        """Write the files again that hold deleted rows or dropped columns (``REORG TABLE ... APPLY (PURGE)``).
+        """Rewrite the files with deleted rows or dropped columns (``REORG TABLE ... APPLY (PURGE)``).
 
         The old files stay until they are vacuumed.
 
         Parameters
         ----------
         where: a condition over partition columns, for a part of the table.
-        target_size: bytes of a file that is large enough; the table's ``delta.targetFileSize``, or 1 GiB.
+        target_size: target bytes of a file; the table's ``delta.targetFileSize``, or 1 GiB.
 
-        Raises as :meth:`optimize`.
+        Raises what :meth:`optimize` raises.
 
         >>> import trilake
         >>> on = {"delta.enableDeletionVectors": "true"}
@@ -191,7 +190,7 @@ class ArrowDeltaTable(DeltaVersion):
         return purge(self.log, lambda s: purgeable(store, s), where=where, target_size=target_size)
 
     def upgrade_iceberg_compat(self, version: int = 2) -> OptimizeResult:
-        """Make the table fit for Iceberg readers: ``REORG TABLE ... APPLY (UPGRADE UNIFORM ...)``.
+        """Make the table readable for Iceberg: ``REORG TABLE ... APPLY (UPGRADE UNIFORM ...)``.
 
         Turns on ``icebergCompatV<version>`` with column mapping, and any other version and deletion vectors off; files
         that were written otherwise are written again.  Iceberg metadata is not written.
@@ -200,8 +199,8 @@ class ArrowDeltaTable(DeltaVersion):
         ----------
         version: 1, 2 or 3.
 
-        Raises ``InvalidArgumentError`` for a table that breaks a rule of that version, a ``ConflictError`` where other
-        writers changed the table in the meantime.
+        Raises ``InvalidArgumentError`` for a table that violates a rule of that version, a ``ConflictError`` where
+        other writers changed the table meanwhile.
 
         >>> import trilake
         >>> _ = trilake.write({"n": [1]}, "memory://doc-iceberg-compat")
@@ -224,15 +223,15 @@ class ArrowDeltaTable(DeltaVersion):
         *,
         round_times: bool = True,
     ) -> MergeBuilder:
-        """Change, remove and add rows by what ``source`` holds: the beginning of a MERGE into the newest version.
+        """Start a MERGE into the newest version: change, delete and insert rows by the rows of ``source``.
 
         Parameters
         ----------
         source: an Arrow table, reader or dataset, or a frame with the Arrow stream interface.  It is read once.
-        on: the condition that says which rows belong together, as Spark SQL, such as ``"target.id = source.id"``.
-        source_alias, target_alias: what expressions call the two.
-        round_times: whether times of the source in nanoseconds are cut to the microsecond before, the finest that the
-            table has; otherwise one that is between two microseconds is refused.
+        on: the join condition as Spark SQL, such as ``"target.id = source.id"``.
+        source_alias, target_alias: the names of both tables in expressions.
+        round_times: whether nanosecond times of the source are truncated to microseconds; otherwise those that do not
+            fit are refused.
 
         Returns a builder; :meth:`~trilake.delta.commands.merge.builder.MergeBuilder.execute` runs the merge.  Raises
         ``InvalidArgumentError`` for a condition that is not a string.
@@ -241,8 +240,8 @@ class ArrowDeltaTable(DeltaVersion):
         >>> _ = trilake.write([{"id": 1, "n": 10}, {"id": 2, "n": 20}], "memory://doc-table-merge")
         >>> table = trilake.open("memory://doc-table-merge")
         >>> merge = table.merge([{"id": 2, "n": 21}, {"id": 3, "n": 30}], "target.id = source.id")
-        >>> done = merge.when_matched_update_all().when_not_matched_insert_all().execute()
-        >>> done.num_updated_rows, done.num_inserted_rows
+        >>> result = merge.when_matched_update_all().when_not_matched_insert_all().execute()
+        >>> result.num_updated_rows, result.num_inserted_rows
         (1, 1)
         """
         from trilake.delta.commands.merge.builder import MergeBuilder
@@ -267,12 +266,12 @@ class ArrowDeltaTable(DeltaVersion):
         Parameters
         ----------
         retention_hours: how long removed files are kept; ``delta.deletedFileRetentionDuration`` (a week) by default.
-        dry_run: say what would be deleted, and change nothing; ``False`` deletes.
-        lite: take the files from the log alone, without listing the folder.
+        dry_run: list what would be deleted, and change nothing; ``False`` deletes.
+        lite: take the files from the log, without listing the folder.
         enforce_retention: refuse a retention shorter than the table's.
         keep_versions: older versions that stay readable as well.
 
-        Raises ``InvalidArgumentError`` for a retention that is refused, ``VersionNotFoundError`` for a version to keep
+        Raises ``InvalidArgumentError`` for a refused retention, ``VersionNotFoundError`` for a version to keep
         that the log does not hold; see :func:`trilake.delta.commands.maintenance.vacuum.vacuum`.
 
         >>> import trilake
@@ -296,12 +295,12 @@ class ArrowDeltaTable(DeltaVersion):
         *,
         ignore_missing: bool = False,
     ) -> RestoreResult:
-        """Bring an older version back, as a new one.
+        """Restore an older version, as a new one.
 
         Parameters
         ----------
-        version, timestamp: the version, or the one that was newest at that time; one of the two.
-        ignore_missing: bring back what is there, although files of the version were deleted since.
+        version, timestamp: the version, or the newest one at that time; one of the two.
+        ignore_missing: restore what exists, although files of the version were deleted since.
 
         Raises ``MissingFileError`` where files of it were deleted since; see
         :func:`trilake.delta.commands.maintenance.restore.restore`.
@@ -329,23 +328,23 @@ class ArrowDeltaTable(DeltaVersion):
         properties: Mapping[str, str] | None = None,
         storage_options: Mapping[str, str] | None = None,
     ) -> CloneResult:
-        """Make a table at ``target`` that holds what this one holds.
+        """Clone this table to ``target``.
 
         Parameters
         ----------
-        target: where the clone is to be.
-        shallow: name this table's files instead of copying them.
-        version, timestamp: the version to clone; the one that this object shows by default.
-        replace: clone over a table that is there.  A repeated deep clone copies only files that are new.
-        properties: table properties that the clone gets apart from or instead of this table's.
+        target: the location of the clone.
+        shallow: reference this table's files instead of copying them.
+        version, timestamp: the version to clone; this object's version by default.
+        replace: replace an existing table.  A repeated deep clone copies only new files.
+        properties: table properties that add to or override this table's.
         storage_options: options of the target's store; this table's own by default.
 
-        Raises ``TableExistsError`` where a table is there; see :func:`trilake.delta.commands.maintenance.clone.clone`.
+        Raises ``TableExistsError`` for an existing table; see :func:`trilake.delta.commands.maintenance.clone.clone`.
 
         >>> import trilake
         >>> _ = trilake.write({"n": [1, 2]}, "memory://doc-table-cloned")
-        >>> done = trilake.open("memory://doc-table-cloned").clone("memory://doc-table-clone")
-        >>> done.num_copied_files, trilake.open("memory://doc-table-clone").count()
+        >>> result = trilake.open("memory://doc-table-cloned").clone("memory://doc-table-clone")
+        >>> result.num_copied_files, trilake.open("memory://doc-table-clone").count()
         (1, 2)
         """
         from trilake.delta.commands.maintenance.clone import clone
@@ -368,7 +367,7 @@ class ArrowDeltaTable(DeltaVersion):
 
         Parameters
         ----------
-        mode: ``"symlink_format_manifest"``, which is the only one.
+        mode: ``"symlink_format_manifest"``, the only one.
 
         Raises ``InvalidArgumentError`` for another mode, and for tables with deletion vectors or column mapping.
 

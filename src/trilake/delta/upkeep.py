@@ -1,4 +1,4 @@
-"""What the command line asks of Delta tables, see :class:`trilake.table.upkeep.Upkeep`."""
+"""Delta tables for the command line, see :class:`trilake.table.upkeep.Upkeep`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from trilake.table.upkeep import OptimizeOptions, Unneeded, Upkeep, VacuumOption
 
 
 class DeltaUpkeep(Upkeep):
-    """Upkeep of Delta tables."""
+    """Maintenance of Delta tables."""
 
     def facts(self, table: Table) -> dict[str, Any]:
         table = _delta(table)
@@ -97,8 +97,8 @@ class DeltaUpkeep(Upkeep):
     def restore(
         self, table: Table, version: int | None, timestamp: str | None, *, ignore_missing: bool
     ) -> dict[str, Any]:
-        done = _delta(table).restore(version, timestamp, ignore_missing=ignore_missing)
-        return {"uri": table.uri, **asdict(done)}
+        result = _delta(table).restore(version, timestamp, ignore_missing=ignore_missing)
+        return {"uri": table.uri, **asdict(result)}
 
 
 def _delta(table: Table) -> ArrowDeltaTable:
@@ -120,20 +120,20 @@ def _actions(data: Any, key: str) -> Iterator[dict[str, Any]]:
         yield action
 
 
-def _optimized(table: Table, done: OptimizeResult) -> dict[str, Any]:
+def _optimized(table: Table, result: OptimizeResult) -> dict[str, Any]:
     return {
         "uri": table.uri,
-        "version": done.version,
-        "files_removed": done.files_removed,
-        "files_added": done.files_added,
-        "bytes_removed": done.metrics.files_removed.total_size,
-        "bytes_added": done.metrics.files_added.total_size,
-        "metrics": as_row(done.metrics),
+        "version": result.version,
+        "files_removed": result.files_removed,
+        "files_added": result.files_added,
+        "bytes_removed": result.metrics.files_removed.total_size,
+        "bytes_added": result.metrics.files_added.total_size,
+        "metrics": as_row(result.metrics),
     }
 
 
 def _vacuum(table: ArrowDeltaTable, options: VacuumOptions, **how: Any) -> Unneeded:
-    done: VacuumResult = vacuum(
+    result: VacuumResult = vacuum(
         table.log,
         cached=table.snapshot,
         retention_hours=options.retention_hours,
@@ -141,7 +141,7 @@ def _vacuum(table: ArrowDeltaTable, options: VacuumOptions, **how: Any) -> Unnee
         enforce_retention=options.enforce_retention,
         **how,
     )
-    return Unneeded(done.files.select(["path", "size"]), done.foreign["path"], done.version)
+    return Unneeded(result.files.select(["path", "size"]), result.foreign["path"], result.version)
 
 
 UPKEEP = DeltaUpkeep()

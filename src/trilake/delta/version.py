@@ -1,6 +1,6 @@
-"""``DeltaVersion``: a version of a Delta table as it is read to Arrow, without Spark.
+"""``DeltaVersion``: a version of a Delta table, read to Arrow without Spark.
 
-What reads rows is imported when it is called: who asks for version, schema or properties loads nothing of it
+Code that reads rows is imported when called, so version, schema and properties load none of it
 (tests/house/test_laziness.py).
 """
 
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 
 @checked_methods
 class DeltaVersion(Table):
-    """What is read of a Delta table at one version; :class:`~trilake.delta.table.ArrowDeltaTable` changes it, too.
+    """The read part of a Delta table at one version; :class:`~trilake.delta.table.ArrowDeltaTable` adds changes.
 
-    ``version`` and ``timestamp`` exclude each other; with neither, the newest version is shown.  ``user_metadata`` is a
-    text that commits made from here carry where they have none of their own.  ``known`` is what an earlier object has
-    :attr:`opened`: it is not read again where the log's files are the same.
+    ``version`` and ``timestamp`` exclude each other; with neither, the newest version is used.  ``user_metadata``
+    is the default ``userMetadata`` of commits made from here.  ``known`` is the :attr:`opened` version of an
+    earlier object: it is not read again where the log's files are the same.
     """
 
     format = "delta"
@@ -65,7 +65,8 @@ class DeltaVersion(Table):
             version = self.log.version_at(timestamp_ms(timestamp))
         self._opened = self.log.opened(version, cached=known)
 
-    # --- what it is --------------------------------------------------------------------------------------------------
+    # --- facts
+    # -----------------------------------------------------------------------------------------------------------
 
     @property
     def opened(self) -> Snapshot | PendingSnapshot:
@@ -74,18 +75,18 @@ class DeltaVersion(Table):
 
     @property
     def snapshot(self) -> Snapshot:
-        """The version with all its files: those of a table that has very many are read at the first call.
+        """The version with all its files; for a very large table they are read at the first call.
 
-        Raises ``CorruptLogError`` where they cannot be.
+        Raises ``CorruptLogError`` where they are damaged.
         """
         if isinstance(self._opened, PendingSnapshot):
             self._opened = self.log.load(self._opened)
         return self._opened
 
     def snapshot_for(self, filter: Filter | None) -> Snapshot:
-        """The version with those files at least that may hold a row for which ``filter`` is true.
+        """The version with at least the files that may hold a row for which ``filter`` is true.
 
-        Raises as :attr:`snapshot` does.
+        Raises what :attr:`snapshot` raises.
 
         >>> import trilake
         >>> _ = trilake.write({"n": [1]}, "memory://doc-snapshot-for")
@@ -102,24 +103,24 @@ class DeltaVersion(Table):
 
     @property
     def version(self) -> int:
-        """The version this object shows."""
+        """The version of this object."""
         return self._head.version
 
     @property
     def schema(self) -> pa.Schema:
-        """The schema of the rows, with comments; all parts nullable: files may lack columns that the table requires."""
+        """The schema of the rows, with comments; all nullable, since files may lack columns that the table requires."""
         from trilake.delta.scan.scan import read_schema
 
         return described_schema(read_schema(self._head.schema))
 
     @property
     def protocol(self) -> Protocol:
-        """The protocol action in force."""
+        """The protocol action."""
         return self._head.protocol
 
     @property
     def metadata(self) -> Metadata:
-        """The metaData action in force."""
+        """The metaData action."""
         return self._head.metadata
 
     @property
@@ -128,16 +129,16 @@ class DeltaVersion(Table):
         return self._head.metadata.configuration
 
     def _scan(self, columns: Sequence[str] | None, filter: FilterLike | None) -> Scan:
-        """The plan of a read; of a large table's files, those that the filter needs are all that is kept in memory."""
+        """The plan of a read; for a large table, only the files that the filter needs are kept in memory."""
         from trilake.delta.scan.scan import parse_table_filter, plan_scan, read_plan
 
         parsed = parse_table_filter(filter, self._head)
         if isinstance(self._opened, PendingSnapshot):
-            read_plan(self._opened, columns, parsed)  # a missing column is known before a million files are read
+            read_plan(self._opened, columns, parsed)  # report a missing column before reading a million files
         return plan_scan(self.snapshot_for(parsed), columns, parsed)
 
     def files(self, filter: FilterLike | None = None) -> pa.Table:
-        """One row a data file with its statistics; see :meth:`trilake.table.table.Table.files`."""
+        """One row per data file with its statistics; see :meth:`trilake.table.table.Table.files`."""
         from trilake.delta.scan.statistics import record_counts
 
         adds = self._scan(None, filter).files
@@ -165,7 +166,7 @@ class DeltaVersion(Table):
         return read_tasks(self.log.store, scan.tasks(), scan.plan)
 
     def to_reader(self, columns: Sequence[str] | None = None, filter: FilterLike | None = None) -> pa.RecordBatchReader:
-        """The rows as an Arrow reader, which duckdb, polars and pandas take as it is."""
+        """The rows as an Arrow reader, which duckdb, polars and pandas accept."""
         from trilake.delta.scan.read import read_tasks
 
         scan = self._scan(columns, filter)
@@ -179,13 +180,13 @@ class DeltaVersion(Table):
         return self.to_reader().__arrow_c_stream__(requested_schema)
 
     def plain_files(self) -> list[str] | None:
-        """Paths of local Parquet files whose rows are the table's; see :meth:`.Table.plain_files`."""
+        """Paths of local Parquet files whose rows are exactly the table's; see :meth:`.Table.plain_files`."""
         from trilake.delta.scan.plain_files import plain_files
 
         return None if isinstance(self._opened, PendingSnapshot) else plain_files(self.snapshot, self.log.store)
 
     def count(self, filter: FilterLike | None = None) -> int:
-        """Number of rows; from the statistics alone where the filter leaves no file in doubt."""
+        """The number of rows; from statistics alone unless the filter needs rows."""
         from trilake.delta.scan.narrowed import row_count
         from trilake.delta.scan.read import read_tasks
         from trilake.delta.scan.scan import stated_rows
@@ -213,11 +214,11 @@ class DeltaVersion(Table):
         A time (UTC without a zone) as ``start`` is the first version at or after it, as ``end`` the last at or before.
 
         The rows have three more columns: ``_change_type`` (``insert``, ``update_preimage``, ``update_postimage`` or
-        ``delete``), ``_commit_version`` and ``_commit_timestamp``.  Where ``columns`` names some of these, it names
-        all that are given, in its order.
+        ``delete``), ``_commit_version`` and ``_commit_timestamp``.  Where ``columns`` names some of these, only the
+        named columns are returned, in order.
 
-        Raises ``ChangeFeedError`` where the feed was not recorded, ``VersionNotFoundError`` for versions the log does
-        not hold and for times after the newest.
+        Raises ``ChangeFeedError`` where the feed was not recorded, ``VersionNotFoundError`` for versions that the log
+        does not hold and for times after the newest.
 
         >>> import pyarrow as pa, trilake
         >>> on = {"delta.enableChangeDataFeed": "true"}
@@ -229,7 +230,8 @@ class DeltaVersion(Table):
 
         return changes_table(self.log, start, end, columns=columns)
 
-    # --- about it ----------------------------------------------------------------------------------------------------
+    # --- descriptions
+    # ----------------------------------------------------------------------------------------------------
 
     def detail(self) -> pa.Table:
         """One row about this version: format, id, location, partitioning, size, properties and protocol.
@@ -246,8 +248,7 @@ class DeltaVersion(Table):
         return history(self.log, self._head, limit)
 
     def transaction_version(self, app_id: str) -> int | None:
-        """The last version that the application ``app_id`` has written with ``txn=(app_id, version)``; ``None`` without
-        one.
+        """The last version that the application ``app_id`` wrote with ``txn=(app_id, version)``, or ``None``.
 
         >>> import trilake
         >>> _ = trilake.write({"n": [1]}, "memory://doc-txn", txn=("nightly", 7))

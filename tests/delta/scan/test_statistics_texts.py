@@ -11,7 +11,7 @@ import pytest
 
 from tests.mutations import mutated
 from trilake.delta.scan import statistics_texts
-from trilake.delta.scan.statistics_texts import Wanted, parsed
+from trilake.delta.scan.statistics_texts import Statistic, parsed
 
 PLAIN: dict[str, list[Any]] = {
     "BIGINT": [0, -1, 5, 2**63 - 1, -(2**63), None],
@@ -26,8 +26,8 @@ OTHER: list[Any] = [
     "-0001-01-01", "20200229", "2020-02-29T24:00:00", "2020-02-29T10:00:00+02:00", "2020-02-29T10:00:00.12345Z",
     "2020-02-29 10:00:00", "2020-02-29T10:00:60Z", "٢٠٢٠-٠٢-٢٩", "a\u0000b", [], [1], {}, {"x": 1},
 ]  # fmt: skip
-WANTED = [Wanted("n", ("numRecords",), "BIGINT")] + [
-    Wanted(f"c{i}", ("minValues", *(("deep", k) if i % 2 else (k,))), k) for i, k in enumerate(PLAIN)
+WANTED = [Statistic("n", ("numRecords",), "BIGINT")] + [
+    Statistic(f"c{i}", ("minValues", *(("deep", k) if i % 2 else (k,))), k) for i, k in enumerate(PLAIN)
 ]
 
 

@@ -84,7 +84,7 @@ def commit(log: DeltaLog, base: Head | None, plan: CommitPlan, runtime: Runtime 
     runtime, hooks = runtime or log.engine.runtime, log.engine.commit_hooks(log.store.uri)
     token = runtime.new_id()
     if base is None and not plan.among_files:
-        check_place(log.store, named=_named(plan.file_actions))
+        check_place(log.store, referenced=_named(plan.file_actions))
     previous = _CommitBase(-1, empty_state()) if base is None else _CommitBase(base.version, base.state)
     for other in plan.read.elsewhere:
         _check_read_at(log, other, previous.version)

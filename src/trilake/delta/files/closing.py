@@ -1,4 +1,4 @@
-"""``Closing``: ends the data files of one task, several at a time where that is mostly waiting for disk or network."""
+"""``Closing``: close the data files of one task, several at a time, since closing mostly waits for disk or network."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class Closable(Protocol):
 
 
 class Closing:
-    """Files that are being ended, and the actions of those that have ended, in the order in which they came.
+    """Files that are being closed, and the actions of closed ones, in the order in which they came.
 
-    ``at_once`` is how many may wait at the same time, as the store says: with 1, each is ended where it comes.
+    ``at_once`` is the concurrency that the store allows; with 1, files are closed synchronously.
     """
 
     def __init__(self, at_once: int) -> None:
@@ -28,9 +28,9 @@ class Closing:
         self._pool: ThreadPoolExecutor | None = None
 
     def end(self, file: Closable, now_ms: int, *, last: bool) -> None:
-        """End a file; ``last`` says that no other one is known to follow it.
+        """Close a file; ``last`` says that it is the last one as far as known.
 
-        Raises what ends of files before it have raised, or its own.
+        Raises errors of this and earlier files.
         """
         if not self._running and (last or self._at_once == 1):
             self._actions.append(file.close(now_ms))
@@ -45,14 +45,14 @@ class Closing:
         self._actions.append(future.result())
 
     def actions(self) -> list[dict[str, Any]]:
-        """The actions of all files, once they have ended."""
+        """Wait for all files and return their actions."""
         while self._running:
             self._settle()
         self._stop()
         return self._actions
 
     def abandon(self) -> None:
-        """Give up the files whose end has not begun, and wait for the others: then none can appear any more."""
+        """Discard files whose closing has not started, and wait for the others."""
         for future, file in self._running:
             if future.cancel():
                 file.discard()

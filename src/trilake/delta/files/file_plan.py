@@ -1,4 +1,4 @@
-"""How files of a table are to be written: what travels to whoever holds the rows."""
+"""How to write files of a table: the plan that is sent to the processes with the rows."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from trilake.errors import InvalidArgumentError
 from trilake.expr import Filter
 from trilake.table.data_files import FileFormat
 
-#: Bytes of a data file, where the table does not say.
+#: Default bytes of a data file.
 _TARGET_SIZE = 256 << 20
-#: What a path may hold unescaped in the log (RFC 2396).
+#: Characters that stay unescaped in a path in the log (RFC 2396).
 _PATH_SAFE = "/!$&'()*+,;=:@~"
 _PLAIN_PATH = re.compile(r"[A-Za-z0-9_.\-/!$&'()*+,;=:@~]*").fullmatch
 
 
-#: How Parquet files can be compressed, by the names that Spark's writers know, and what Arrow calls it.
+#: Parquet compressions by Spark's names, and Arrow's names for them.
 COMPRESSIONS: Mapping[str, str] = {
     **{name: name for name in ("none", "snappy", "gzip", "zstd", "lz4", "brotli")},
     "uncompressed": "none",
@@ -40,18 +40,18 @@ COMPRESSIONS: Mapping[str, str] = {
 
 
 def parse_compression(text: str) -> str:
-    """The compression of a name.  Raises ``InvalidArgumentError`` for one that is not known.
+    """Parse the name of a compression.  Raises ``InvalidArgumentError`` for an unknown one.
 
     >>> parse_compression("ZSTD"), parse_compression("uncompressed")
     ('zstd', 'none')
     """
-    known = COMPRESSIONS.get(text.lower())
-    if known is None:
+    codec = COMPRESSIONS.get(text.lower())
+    if codec is None:
         raise InvalidArgumentError(f"compression is {text!r}", help=f"it is one of {', '.join(sorted(COMPRESSIONS))}")
-    return known
+    return codec
 
 
-#: What a plan has of the table, and not of the write.
+#: The fields of a plan that depend on the table only.
 _of_table = attrgetter("schema", "partition_columns", "configuration", "provider", "materialized")
 
 
@@ -59,8 +59,8 @@ _of_table = attrgetter("schema", "partition_columns", "configuration", "provider
 class FilePlan:
     """How to write files of a table: what a Spark task needs apart from the rows.
 
-    ``schema`` is the table's, ``partition_columns`` those of its columns by name, ``buffer_size`` the bytes of rows
-    that wait in memory for a larger row group.
+    ``schema`` is the table's, ``partition_columns`` are names of its columns, ``buffer_size`` are the bytes of rows
+    that are buffered for larger row groups.
     """
 
     schema: StructType
@@ -71,23 +71,23 @@ class FilePlan:
     configuration: Mapping[str, str] = field(default_factory=dict)
     buffer_size: int = 128 << 20
     compression: str = "snappy"
-    #: Partitions that one task writes at the same time: with fewer, rows that come in any order make more files.
+    #: Partitions that one task writes concurrently: with fewer, unsorted rows make more files.
     open_partitions: int = 64
-    #: Physical paths of columns that may hold a NaN and get no bounds, so that one which comes late needs no new file.
+    #: Physical paths of columns that may hold a NaN and get no bounds, so that a late NaN needs no new file.
     unbounded: frozenset[tuple[str, ...]] = frozenset()
     #: Format of the files, as ``metaData.format.provider`` says.
     provider: str = "parquet"
-    #: What rows go through on their way in; ``None`` for rows that are the table's own already.
+    #: The rules for incoming rows; ``None`` for existing rows of the table.
     rules: RowRules | None = None
-    #: A condition that every row must meet, as rows that replace those of a predicate must.
+    #: A condition that every row must satisfy, for rows that replace those of a predicate.
     required: Filter | None = None
     #: ``cdc`` for files of the change data feed.
     action: Literal["add", "cdc"] = "add"
-    #: Columns of the files that are none of the table's, such as ``_change_type``.
+    #: Extra columns of the files, such as ``_change_type``.
     extra: tuple[pa.Field, ...] = ()
-    #: Most rows of a file, ``None`` for no limit but the size.
+    #: Most rows per file, or ``None``.
     max_records: int | None = None
-    #: Whether files hold the partition columns too.
+    #: Whether files hold the partition columns, too.
     materialized: bool = False
 
     @cached_property
@@ -96,32 +96,32 @@ class FilePlan:
         return TableProperties(self.configuration).size_bytes("delta.targetFileSize") or _TARGET_SIZE
 
     def makes_the_files_of(self, other: FilePlan) -> bool:
-        """Whether files made by this plan are what the other's table would have, its rules included."""
+        """Whether the files of both plans would be the same, including rules."""
         return _of_table(self) == _of_table(other)
 
     @property
     def ending(self) -> str:
-        """How names of the files end, which tells people the format and the compression."""
+        """The suffix of file names, which shows the format and the compression."""
         if self.provider != "parquet":
             return self.provider
         return "parquet" if self.compression == "none" else f"{self.compression}.parquet"
 
     @property
     def format(self) -> FileFormat:
-        """The format of files that are not Parquet.  Raises ``InvalidArgumentError`` where the engine lacks it."""
-        known = self.engine.format(self.provider)
-        if known is None:
+        """The format of files other than Parquet.  Raises ``InvalidArgumentError`` where the engine lacks it."""
+        format_ = self.engine.format(self.provider)
+        if format_ is None:
             raise not_written(self.engine, self.provider, "")
-        return known
+        return format_
 
     @property
     def mode(self) -> str:
-        """How columns are mapped: ``none``, ``name`` or ``id``."""
+        """The column mapping mode."""
         return self.configuration.get("delta.columnMapping.mode", "none").lower()
 
     @property
     def folder(self) -> str:
-        """Folder of the files below the table, empty for the table's own."""
+        """The folder of the files below the table; empty for the table's root."""
         return "_change_data" if self.action == "cdc" else ""
 
     @cached_property
@@ -131,14 +131,14 @@ class FilePlan:
 
     @cached_property
     def tags(self) -> Mapping[str, str]:
-        """What the action of a file says apart from its statistics: how to read those of floating-point columns."""
+        """The tags of file actions: how to read statistics of floating-point columns."""
         versions = compat_versions(self.configuration)
         compat = {TAG: str(versions[0])} if versions else {}
         return {**self.statistics.tags(self.stated_schema), **compat}
 
     @cached_property
     def stored(self) -> StructType:
-        """The table's columns that files hold, without partition columns and whatever has no type yet."""
+        """The table's columns that files hold, without partition columns and void parts."""
         inside = tuple(f for f in self.schema.fields if f.name not in self.partition_columns)
         stored = without_voids(StructType(inside))
         if inside and not stored.fields:
@@ -147,31 +147,31 @@ class FilePlan:
 
     @cached_property
     def stated_schema(self) -> pa.Schema:
-        """The columns of a file without partition columns, of which the log says the values."""
+        """The columns of a file without partition columns, whose values the log states."""
         return pa.schema([*physical_schema(self.stored, self.mode), *self.extra])
 
     @cached_property
     def file_schema(self) -> pa.Schema:
-        """The columns of a file, under physical names and with field ids where the table maps its columns."""
+        """The columns of a file, under physical names and with field ids under column mapping."""
         return pa.schema([*self.stated_schema, *self.partition_schema])
 
     @cached_property
     def partition_schema(self) -> pa.Schema:
-        """The partition columns that a file holds, behind all others."""
+        """The partition columns that a file holds, after all others."""
         names = self.partition_columns if self.materialized else ()
         return physical_schema(StructType(tuple(self.schema.field(n) for n in names)), self.mode)
 
 
 @dataclass(frozen=True)
 class WrittenFiles:
-    """What a task wrote: one action object a file, and how far it moved identity columns."""
+    """The result of a task: one action object per file, and the new marks of identity columns."""
 
     actions: tuple[Mapping[str, Any], ...]
     marks: Mapping[str, int] = field(default_factory=dict)
 
 
 def encode_path(path: str) -> str:
-    """A path as the log writes it: URI-encoded once.
+    """URI-encode a path once, as in the log.
 
     >>> encode_path("p=a b/x.parquet")
     'p=a%20b/x.parquet'
@@ -180,19 +180,19 @@ def encode_path(path: str) -> str:
 
 
 def check_provider(engine: Engine, provider: str, schema: StructType, uri: str) -> None:
-    """See whether a table's files can be written in a format.
+    """Check that a table's files can be written in a format.
 
-    Raises ``InvalidArgumentError`` for one that is not written, and ``SchemaMismatchError`` for a type that it lacks.
+    Raises ``InvalidArgumentError`` for an unsupported format, and ``SchemaMismatchError`` for a type that it lacks.
     """
     if provider not in engine.written:
         raise not_written(engine, provider, uri)
-    known = engine.format(provider)
-    if known is not None and known.check is not None:
-        known.check(schema.to_arrow_schema())
+    format_ = engine.format(provider)
+    if format_ is not None and format_.check is not None:
+        format_.check(schema.to_arrow_schema())
 
 
 def not_written(engine: Engine, provider: str, uri: str) -> InvalidArgumentError:
-    """The error for a table of files that are not written here."""
+    """The error for a table with files in an unsupported format."""
     return InvalidArgumentError(
         f"the table's files are {provider!r}, and no such files are written",
         help=f"written are {', '.join(sorted(engine.written))}",

@@ -1,7 +1,7 @@
-"""Statistics of a Parquet file just written, as the ``stats`` field of an ``add`` action.
+"""Statistics of a new Parquet file, as the ``stats`` field of an ``add`` action.
 
-Protocol: *Per-file Statistics*.  Bounds come from the file's own footer, so no row is looked at twice; a bound that
-cannot be stated soundly is left out, which readers take as "unknown".
+Protocol: *Per-file Statistics*.  Bounds come from the file's footer, so rows are not read again; unsound bounds are
+left out.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from trilake.delta.protocol.schema import (
 from trilake.delta.protocol.schema_edit import split_names
 from trilake.delta.scan.statistics import IN_FILE, NAN_TAG
 
-#: Characters kept of a string bound, as the reference implementation does.
+#: Length of string bounds in characters, as in delta-spark.
 STRING_PREFIX = 32
 _LAST_CHARACTER = "\U0010ffff"
 
 
-#: Of a column that gets statistics: its place among the leaves of a file, path, type and what makes bounds.
+#: A column with statistics: its leaf index in a file, path, type and the converter of its bounds.
 StatedColumn: TypeAlias = tuple[int, tuple[str, ...], pa.DataType, Callable[[Any, bool], Any] | None]
 
 
@@ -40,36 +40,35 @@ StatedColumn: TypeAlias = tuple[int, tuple[str, ...], pa.DataType, Callable[[Any
 class StatisticsPlan:
     """Which columns of a table get statistics.
 
-    ``count`` is how many leading columns do (``delta.dataSkippingNumIndexedCols``, 32 by default, negative for all);
-    ``named`` are physical paths of columns instead (``delta.dataSkippingStatsColumns``), a struct standing for all that
-    is in it.
+    ``count`` leading columns do (``delta.dataSkippingNumIndexedCols``, 32 by default, negative for all), or
+    ``paths``, physical ones (``delta.dataSkippingStatsColumns``); a struct stands for all its fields.
     """
 
     count: int = 32
-    named: tuple[tuple[str, ...], ...] | None = None
-    #: Columns of variants and user-defined types: their parts are not columns of the table.
+    paths: tuple[tuple[str, ...], ...] | None = None
+    #: Columns of variants and user-defined types, whose parts are not columns of the table.
     variants: tuple[tuple[str, ...], ...] = ()
-    #: Columns without bounds: those that the footer states are not of the values that are read.
+    #: Columns whose footer bounds are not those of the values that are read.
     unbounded: frozenset[tuple[str, ...]] = frozenset()
 
     @classmethod
     def of(cls, configuration: Mapping[str, str], schema: StructType) -> StatisticsPlan:
-        """From a table's properties; a value that is none counts as the default."""
+        """From a table's properties; an invalid value counts as the default."""
         variants = tuple(_variants(schema, ()))
         text = configuration.get("delta.dataSkippingStatsColumns", "").strip()
         if text:
             columns = (schema.along(column) for column in split_names(text))
-            named = tuple(tuple(f.physical_name for f in fields) for fields in columns if fields)
-            return cls(named=named, variants=variants)
+            paths = tuple(tuple(f.physical_name for f in fields) for fields in columns if fields)
+            return cls(paths=paths, variants=variants)
         return cls(TableProperties(configuration).indexed_columns(), variants=variants)
 
-    def wanted(self, schema: pa.Schema) -> list[tuple[str, ...] | None]:
-        """For each Parquet leaf column of a file its path where it gets statistics, else ``None``."""
+    def indexed(self, schema: pa.Schema) -> list[tuple[str, ...] | None]:
+        """For each Parquet leaf column of a file its path if it gets statistics, otherwise ``None``."""
         out: list[tuple[str, ...] | None] = []
         for number, column in enumerate(_columns(schema)):
             for path in column:
-                if self.named is not None:
-                    inside = path is not None and any(path[: len(n)] == n for n in self.named)
+                if self.paths is not None:
+                    inside = path is not None and any(path[: len(n)] == n for n in self.paths)
                 else:
                     inside = self.count < 0 or number < self.count
                 if path is not None and any(path[: len(v)] == v for v in self.variants):
@@ -78,8 +77,8 @@ class StatisticsPlan:
         return out
 
     def tags(self, schema: pa.Schema) -> dict[str, str]:
-        """What the action of a file of ``schema`` says of statistics that we compute: how NaN counts in them."""
-        paths = [p for p in self.wanted(schema) if p is not None]
+        """The tags of a file of ``schema``: how NaN counts in its statistics."""
+        paths = [p for p in self.indexed(schema) if p is not None]
         return {NAN_TAG: IN_FILE} if any(pa.types.is_floating(type_at(schema, p)) for p in paths) else {}
 
 
@@ -93,8 +92,7 @@ def _variants(schema: StructType, path: tuple[str, ...]) -> Iterator[tuple[str, 
 
 
 def leaf_paths(schema: pa.Schema) -> list[tuple[str, ...] | None]:
-    """For each Parquet leaf column of ``schema`` its path, or ``None`` inside lists and maps, which have no
-    statistics."""
+    """The path of each Parquet leaf column, or ``None`` inside lists and maps, which have no statistics."""
     return [path for column in _columns(schema) for path in column]
 
 
@@ -115,10 +113,10 @@ def _columns_of(t: pa.DataType, path: tuple[str, ...]) -> Iterator[list[tuple[st
 def file_statistics(
     metadata: pq.FileMetaData, schema: pa.Schema, *, with_nan: frozenset[tuple[str, ...]], which: StatisticsPlan
 ) -> str:
-    """The JSON text of a file's statistics.
+    """Compute the JSON of a file's statistics.
 
-    ``schema`` is the one it was written with, ``with_nan`` the paths of columns that hold a NaN, ``which`` says which
-    columns get statistics.
+    ``schema`` is the one it was written with, ``with_nan`` are the paths of columns with a NaN, ``which`` are the
+    columns with statistics.
     """
     return statistics_text(metadata, stated_columns(schema, which), with_nan)
 
@@ -126,7 +124,7 @@ def file_statistics(
 def statistics_text(
     metadata: pq.FileMetaData, columns: Iterable[StatedColumn], with_nan: frozenset[tuple[str, ...]]
 ) -> str:
-    """The JSON text of a file's statistics, for columns as :func:`stated_columns` tells them."""
+    """The JSON of a file's statistics, for the columns of :func:`stated_columns`."""
     minimum: dict[str, Any] = {}
     maximum: dict[str, Any] = {}
     nulls: dict[str, Any] = {}
@@ -142,7 +140,7 @@ def statistics_text(
         try:
             low, high = convert(bounds[0], False), convert(bounds[1], True)
         except (ValueError, OverflowError, TypeError):
-            continue  # a value that Python cannot hold, such as the year 10000
+            continue  # outside Python's range, such as the year 10000
         if low is not None:
             put_at(minimum, path, low)
         if high is not None and path not in with_nan:
@@ -155,7 +153,7 @@ def statistics_text(
 def _summed(
     statistics: Sequence[pq.Statistics | None], rows: Sequence[int], kind: pa.DataType, *, bounded: bool
 ) -> tuple[int | None, tuple[Any, Any] | None]:
-    """Nulls of a column and its bounds, where all row groups that have values state them."""
+    """Null count and bounds of a column, where all row groups with values state them."""
     nulls: int | None = 0
     low = high = None
     for s, count in zip(statistics, rows, strict=True):
@@ -177,22 +175,22 @@ def _summed(
                 low = least if low is None or least < low else low
                 high = greatest if high is None or greatest > high else high
             except (ValueError, OverflowError, TypeError):
-                bounded = False  # a value that Python cannot hold
+                bounded = False  # outside Python's range
     return nulls, (low, high) if bounded and low is not None else None
 
 
 @lru_cache(maxsize=32)
 def stated_columns(schema: pa.Schema, which: StatisticsPlan) -> tuple[StatedColumn, ...]:
-    """The columns that get statistics.
+    """The columns with statistics.
 
-    The same for all files of a write or a conversion, of which there may be many.
+    Computed once for all files of a write or a conversion.
     """
-    kinds = ((i, path, type_at(schema, path)) for i, path in enumerate(which.wanted(schema)) if path is not None)
+    kinds = ((i, path, type_at(schema, path)) for i, path in enumerate(which.indexed(schema)) if path is not None)
     return tuple((i, path, kind, None if path in which.unbounded else bound_converter(kind)) for i, path, kind in kinds)
 
 
 def stored_bounds(statistics: pq.Statistics, kind: pa.DataType) -> tuple[Any, Any]:
-    """The least and greatest value of a column of a row group, as a footer has them."""
+    """The least and greatest value of a column of a row group in a footer."""
     try:
         return statistics.min, statistics.max
     except pa.ArrowNotImplementedError:
@@ -219,7 +217,7 @@ def type_at(schema: pa.Schema, path: tuple[str, ...]) -> pa.DataType:
 
 
 def bound_converter(t: pa.DataType) -> Callable[[Any, bool], Any] | None:
-    """What makes of a value the bound that the log has, from below or (``True``) above; ``None`` for types without."""
+    """Converts a value to its lower or (``True``) upper bound in the log; ``None`` for types without bounds."""
     if pa.types.is_integer(t):
         return lambda v, _: int(v)
     if pa.types.is_floating(t):
@@ -236,8 +234,8 @@ def bound_converter(t: pa.DataType) -> Callable[[Any, bool], Any] | None:
 
 
 def _string_bound(value: str | bytes, up: bool) -> str:
-    """A prefix; as an upper bound, one that no string with that prefix exceeds."""
-    if isinstance(value, bytes):  # of a column that the file says is JSON
+    """A prefix; for an upper bound, one that no string with that prefix exceeds."""
+    if isinstance(value, bytes):  # of a column that is JSON by the file
         value = value.decode()
     if len(value) <= STRING_PREFIX:
         return value
@@ -250,7 +248,7 @@ def _string_bound(value: str | bytes, up: bool) -> str:
 
 
 def _timestamp_bound(value: dt.datetime, up: bool, instant: bool) -> str:
-    """Cut to milliseconds; an upper bound is rounded up, so that it bounds whatever a reader makes of it."""
+    """Truncated to milliseconds; an upper bound is rounded up, so that it holds for every reader."""
     rest = value.microsecond % 1000
     value -= dt.timedelta(microseconds=rest)
     if up and rest:

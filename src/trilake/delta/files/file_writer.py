@@ -1,4 +1,4 @@
-"""One data file while it is being written, in Parquet or another format."""
+"""Write one data file, in Parquet or another format."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from trilake.parquet.files import PAGE_CHECKSUMS
 from trilake.storage.base import Store
 from trilake.storage.writer import AtomicWriter
 
-#: Bytes of a column's dictionary at which the Parquet writer gives it up and goes on with plain values.
+#: Bytes of a column's dictionary at which the Parquet writer falls back to plain values.
 _DICTIONARY_LIMIT = 1 << 20
-#: Rows that are looked at to foresee that, and about how many bytes of them.
+#: Rows that are sampled to foresee that, and their approximate bytes.
 _SAMPLE, _SAMPLE_BYTES = 4096, 4 << 20
-#: Bytes of a row from which on pages are so large that copying them into Python takes a third of the time.
+#: Bytes of a row above which pages are so large that copying them into Python takes a third of the time.
 _LARGE_ROW = 1 << 16
-#: Bytes of rows that the disk should begin with before all are encoded.
+#: Bytes of rows that are flushed to disk before all are encoded.
 _MUCH = 16 << 20
 
 
@@ -38,7 +38,7 @@ def file_action(
     now_ms: int,
     statistics: Callable[[], str],
 ) -> dict[str, Any]:
-    """The action for a file just written: the fields of ``add`` or ``cdc``."""
+    """The action of a new file: the fields of ``add`` or ``cdc``."""
     common = {"path": encode_path(key), "partitionValues": dict(partition), "size": size}
     if plan.action == "cdc":
         return {**common, "dataChange": False}
@@ -47,7 +47,7 @@ def file_action(
 
 
 class ParquetLayout:
-    """What the Parquet files of a write have in common, of which there may be thousands."""
+    """What the Parquet files of a write have in common."""
 
     def __init__(self, plan: FilePlan) -> None:
         self.plan, self.schema = plan, plan.file_schema
@@ -56,7 +56,7 @@ class ParquetLayout:
         self._known: tuple[pa.Schema, dict[str, pa.DataType], pa.Schema] | None = None
 
     def of(self, rows: pa.Table) -> tuple[dict[str, pa.DataType], pa.Schema]:
-        """The columns of some rows that come as dictionaries, and the schema of a file with them as such."""
+        """The columns that come as dictionaries, and the file schema with dictionary types."""
         schema = rows.schema
         if self._known is None or not schema.equals(self._known[0]):
             dictionaries = {f.name: f.type for f in schema if pa.types.is_dictionary(f.type)}
@@ -66,10 +66,10 @@ class ParquetLayout:
 
 
 class ParquetFile:
-    """One Parquet file; ``first`` are the rows it begins with, which decide how its columns are encoded.
+    """One Parquet file; ``first`` are its first rows, which determine the encoding of its columns.
 
-    Where they are the ``whole`` of it, the file is made in memory and goes to ``sink`` at once.  Text columns that come
-    as dictionaries are written as such, without looking at a string twice.
+    If they are the ``whole`` file, it is built in memory and written to ``sink`` at once.  String columns that come
+    as dictionaries are written as such.
     """
 
     def __init__(
@@ -85,8 +85,8 @@ class ParquetFile:
         self.sink, self.key, self.partition, self.layout = sink, key, partition, layout
         self.plan = plan = layout.plan
         self.footer: list[pq.FileMetaData] = []
-        # Parquet's bounds leave NaN out, and Spark skips row groups by them although NaN is greater than all else: a
-        # column that holds one has no bounds, in the file no more than in the log.
+        # Parquet's bounds ignore NaN, and Spark skips row groups by them although NaN is greater than all else: so
+        # columns with a NaN get no bounds, in the file or the log.
         self.with_nan = frozenset(p for p in layout.floats if p in plan.unbounded or has_nan(first, p))
         self.atomic = sink if isinstance(sink, AtomicWriter) and not whole else None
         self.dictionaries, file_schema = layout.of(first)
@@ -124,13 +124,13 @@ class ParquetFile:
         except OSError as e:
             self._fail(e)
         except pa.ArrowInvalid as e:
-            # What the check of top-level columns leaves to the format itself: nulls inside nested values.
+            # The check of top-level columns does not cover nulls inside nested values.
             raise SchemaMismatchError(
                 f"rows do not fit the table: {e}", help="fill or drop the nulls that the table's schema forbids"
             ) from e
 
     def _fail(self, error: OSError) -> NoReturn:
-        """Give the file up; an error of the system becomes that of the store, where it comes from a native file."""
+        """Discard the file; an operating system error becomes the store's error."""
         self.discard()
         if self.native is not None and self.atomic is not None:
             raise self.atomic.failed_natively(error) from error
@@ -159,9 +159,9 @@ class ParquetFile:
         )
 
     def discard(self) -> None:
-        """Give the file up: the store's writer drops it when it leaves its block with an error."""
+        """Discard the file: the store's writer drops it when it leaves its block with an error."""
         if self.writer is not None:
-            self.writer.is_open = False  # or its destructor would try to write the footer
+            self.writer.is_open = False  # otherwise its destructor tries to write the footer
         self.sink.__exit__(RuntimeError, RuntimeError("write aborted"), None)
 
 
@@ -175,14 +175,14 @@ def parquet_writer(
     *,
     decimals_as_integers: bool = True,
 ) -> pq.ParquetWriter:
-    """What every data file is written by, and each part of one.
+    """The Parquet writer of all data files and their parts.
 
     Parameters
     ----------
-    dictionaries: as :func:`dictionary_columns` says.
+    dictionaries: the result of :func:`dictionary_columns`.
     with_nan: columns that get no bounds.
-    footer: takes what the file says of itself, once it is closed.
-    decimals_as_integers: as Spark writes them; fixed bytes take twice the space and longer to read.
+    footer: receives the footer once the file is closed.
+    decimals_as_integers: as Spark does; fixed-length bytes take twice the space and are slower to read.
     """
     bounded = [".".join(p) for p in leaf_paths(schema) if p is not None and p not in with_nan] if with_nan else True
     return pq.ParquetWriter(
@@ -211,11 +211,9 @@ class OtherFile:
 
     @property
     def size(self) -> int:
-        """Bytes written so far."""
         return self.file.size
 
     def accepts(self, table: pa.Table) -> bool:
-        """Whether the rows can go into this file."""
         return True
 
     def write(self, table: pa.Table) -> None:
@@ -228,15 +226,14 @@ class OtherFile:
         return file_action(self.plan, self.key, self.partition, size, now_ms, self.statistics.json)
 
     def discard(self) -> None:
-        """Give the file up."""
         self.file.discard()
 
 
 def dictionary_columns(rows: pa.Table) -> bool | list[str]:
     """The Parquet columns to write with a dictionary, or ``True`` for all.
 
-    Left out are those whose dictionary would outgrow its page.  The writer would find that out by building it, which
-    for such a column takes longer than everything else together.
+    Without those whose dictionary would outgrow its page: building it only to find that out takes longer than
+    everything else together.
     """
     large = {i for i, column in enumerate(rows.columns) if column.nbytes > _DICTIONARY_LIMIT}
     if not large:
@@ -250,14 +247,14 @@ def dictionary_columns(rows: pa.Table) -> bool | list[str]:
 
 
 def _sample(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Some of the first values, fewer of large ones; with gaps, so that runs of one are seen as what they are."""
+    """Some of the first values, fewer of large ones; with gaps, so that runs do not dominate."""
     head = column.slice(0, 8 * _SAMPLE)
     most = max(1, min(_SAMPLE, _SAMPLE_BYTES * len(head) // max(head.nbytes, 1)))
     return head.take(pa.array(np.arange(0, len(head), max(1, len(head) // most))))
 
 
 def _outgrows(sample: pa.ChunkedArray, rows: int) -> bool:
-    """Whether a dictionary of as many rows, judged by a sample of them, is larger than a dictionary may be."""
+    """Whether a dictionary of these rows, judged by a sample, exceeds the limit."""
     if pa.types.is_boolean(sample.type) or pa.types.is_null(sample.type):
         return False
     seen = pc.count_distinct(sample, mode="all").as_py()
@@ -265,20 +262,20 @@ def _outgrows(sample: pa.ChunkedArray, rows: int) -> bool:
 
 
 def _distinct(count: int, seen: int, rows: int) -> float:
-    """About how many different values so many rows have, of which a sample of ``count`` shows ``seen``.
+    """Estimate the number of distinct values, of which a sample of ``count`` rows shows ``seen``.
 
     >>> _distinct(4096, 3, 100_000), round(_distinct(4096, 4000, 100_000), -3)
     (3.0, 86000.0)
     """
     if count >= rows:
         return float(seen)
-    # Of d values that come equally often, count rows show d * (1 - exp(-count / d)), which is no less than
-    # count - count**2 / (2 * d): that gives the highest d.
+    # Of d equally frequent values, count rows show d * (1 - exp(-count / d)), which is at least count - count**2 / (2 *
+    # d): that gives the upper limit of d.
     low, high = float(seen), count * count / 2 / max(count - seen, 1)
     for _ in range(30):
         middle = (low + high) / 2
-        shown = -middle * math.expm1(-count / middle)
-        low, high = (middle, high) if shown < seen else (low, middle)
+        expected = -middle * math.expm1(-count / middle)
+        low, high = (middle, high) if expected < seen else (low, middle)
     return min(rows, round(high, 3))
 
 

@@ -1,6 +1,6 @@
-"""Statistics of a data file whose format has no footer to take them from: noted as its rows go by.
+"""Statistics of a data file without a footer: computed while its rows are written.
 
-Protocol: *Per-file Statistics*.  What is stated is what :mod:`trilake.delta.files.file_statistics` states of a Parquet
+Protocol: *Per-file Statistics*.  The results equal those of :mod:`trilake.delta.files.file_statistics` for a Parquet
 file with the same rows.
 """
 
@@ -18,13 +18,13 @@ from trilake.delta.files.file_statistics import StatisticsPlan, bound_converter,
 
 @dataclass
 class _Column:
-    """What was seen of a leaf column."""
+    """The statistics of a leaf column so far."""
 
     type: pa.DataType
     nulls: int = 0
     low: Any = None
     high: Any = None
-    #: Whether some value has no order, or none that Python can hold: then nothing is said of bounds.
+    #: Whether some value has no order or is outside Python's range: then there are no bounds.
     unknown: bool = False
     with_nan: bool = False
 
@@ -58,9 +58,9 @@ class RowStatistics:
     schema: of the file's rows, under physical names.
     which: which columns get statistics.
 
-    >>> found = RowStatistics(pa.schema({"n": pa.int64()}), StatisticsPlan())
-    >>> found.add(pa.table({"n": [3, None, 1]}))
-    >>> found.json()
+    >>> statistics = RowStatistics(pa.schema({"n": pa.int64()}), StatisticsPlan())
+    >>> statistics.add(pa.table({"n": [3, None, 1]}))
+    >>> statistics.json()
     '{"numRecords":3,"minValues":{"n":1},"maxValues":{"n":3},"nullCount":{"n":1}}'
     """
 
@@ -70,13 +70,13 @@ class RowStatistics:
     _columns: dict[tuple[str, ...], _Column] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        wanted = [path for path in self.which.wanted(self.schema) if path is not None]
-        for path in wanted:
+        paths = [path for path in self.which.indexed(self.schema) if path is not None]
+        for path in paths:
             type_ = type_at(self.schema, path)
             self._columns[path] = _Column(type_, unknown=bound_converter(type_) is None)
 
     def add(self, table: pa.Table) -> None:
-        """Note rows, whose columns are in the order of the schema."""
+        """Add rows, whose columns are in the order of the schema."""
         self.rows += table.num_rows
         for path, column in self._columns.items():
             values = table.column(self.schema.get_field_index(path[0]))
@@ -85,7 +85,7 @@ class RowStatistics:
             column.add(values)
 
     def json(self) -> str:
-        """The text of the ``stats`` field."""
+        """The ``stats`` JSON."""
         minimum: dict[str, Any] = {}
         maximum: dict[str, Any] = {}
         nulls: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""One data file that takes the columns which do not change over from an older one, while it is being written."""
+"""Write one data file that copies unchanged columns from an older one."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from trilake.delta.files.file_writer import dictionary_columns, file_action, flo
 from trilake.delta.scan.statistics import NAN_TAG
 from trilake.parquet.splice import NotSpliceable, Parts, SpliceWriter
 
-#: What statistics state by column.
+#: The statistics per column.
 _BY_COLUMN = ("minValues", "maxValues", "nullCount")
 
 
 @dataclass(frozen=True)
 class OldStatistics:
-    """What the action of the older file states: its ``stats``, and of its tags how NaN counts in them."""
+    """The statistics in the action of the older file: its ``stats``, and the tag about NaN."""
 
     text: str | None
     nan_tag: str | None
@@ -34,9 +34,9 @@ class OldStatistics:
         return cls(stats, dict(tags or ()).get(NAN_TAG))
 
     def parsed(self) -> dict[str, Any]:
-        """The statistics, whose numbers stay the strings that they are: a double would cut decimals.
+        """The statistics, with numbers as strings: a double would truncate decimals.
 
-        Raises :class:`~trilake.parquet.splice.NotSpliceable` where there are none.
+        Raises :class:`~trilake.parquet.splice.NotSpliceable` without statistics.
         """
         try:
             stats = json.loads(
@@ -49,7 +49,7 @@ class OldStatistics:
         return stats
 
     def records(self) -> int | None:
-        """The rows that the statistics state.  Raises as :meth:`parsed` does."""
+        """The number of rows.  Raises what :meth:`parsed` raises."""
         self.parsed()
         count = orjson.loads(self.text or "").get("numRecords")
         return count if isinstance(count, int) else None
@@ -60,14 +60,13 @@ def _refuse(constant: str) -> Any:
 
 
 class SplicedFile:
-    """One Parquet file: :meth:`write_group` gives the new columns of each row group of the older file.
+    """One Parquet file; :meth:`write_group` takes the new columns of each row group of the older file.
 
     Parameters
     ----------
     schema: of the whole file.
     old: the older file.
-    stated: what the action of the older file states; the tag of NaN is kept, or there is none, where
-        columns that may hold a NaN are kept.
+    stated: the statistics of the older file; its NaN tag is kept, or dropped where floating-point columns are kept.
     """
 
     def __init__(
@@ -89,11 +88,10 @@ class SplicedFile:
 
     @property
     def size(self) -> int:
-        """Bytes written so far."""
         return self.splice.size
 
     def accepts(self, table: pa.Table) -> bool:
-        """Whether rows can go into this file: it has those of the older one, and no others."""
+        """Whether rows can go into this file; never, as it has exactly those of the older one."""
         return False
 
     def write(self, table: pa.Table) -> None:
@@ -105,10 +103,10 @@ class SplicedFile:
         Parameters
         ----------
         table: the new columns; the same ones each time.
-        schema: what they are in the file.
+        schema: their file schema.
         decimals_as_integers: how the older file stores decimals.
 
-        Raises ``NotSpliceable`` where the columns are stored otherwise in the older file.
+        Raises ``NotSpliceable`` where the older file stores the columns differently.
         """
         with_nan = {p for p in float_paths(schema) if p in self.plan.unbounded or has_nan(table, p)}
         footer: list[pq.FileMetaData] = []
@@ -139,7 +137,7 @@ class SplicedFile:
         action = file_action(self.plan, self.key, self.partition, size, now_ms, self._statistics)
         tags = dict(self.plan.tags)
         kept = any(p[0] not in self.new.names for p in float_paths(self.schema))
-        if NAN_TAG in tags and kept:  # what says how NaN counts in those columns is the older file
+        if NAN_TAG in tags and kept:  # the older file determines how NaN counts in those columns
             del tags[NAN_TAG]
             if self.stated.nan_tag is not None:
                 tags[NAN_TAG] = self.stated.nan_tag
@@ -147,12 +145,12 @@ class SplicedFile:
         return {**action, **({"tags": tags} if tags else {})}
 
     def _statistics(self) -> str:
-        """Those of the older file, except for the new columns."""
+        """The statistics of the older file with those of the new columns."""
         stats = self.stated.parsed()
         new: dict[str, Any] = {}
         if self.footer is not None:
-            wanted = [p for p in self.plan.statistics.wanted(self.schema) if p is not None and p[0] in self.new.names]
-            which = replace(self.plan.statistics, named=tuple(wanted))
+            paths = [p for p in self.plan.statistics.indexed(self.schema) if p is not None and p[0] in self.new.names]
+            which = replace(self.plan.statistics, paths=tuple(paths))
             new = OldStatistics(
                 file_statistics(self.footer, self.new, with_nan=self.with_nan, which=which), None
             ).parsed()
@@ -162,5 +160,5 @@ class SplicedFile:
         return orjson.dumps(stats).decode()
 
     def discard(self) -> None:
-        """Give the file up: the store's writer drops it when it leaves its block with an error."""
+        """Discard the file: the store's writer drops it when it leaves its block with an error."""
         self.sink.__exit__(RuntimeError, RuntimeError("write aborted"), None)

@@ -1,4 +1,4 @@
-"""Rows as files hold them, without the parts that have no type."""
+"""Remove the void parts of rows, which files do not hold."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trilake.delta.scan.conform import Resolver, conform_array
 
 
 def without_void_columns(rows: pa.Table, fields: Sequence[StructField], stored: StructType) -> pa.Table:
-    """The rows without what is void.
+    """Remove what is void from rows.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ def without_void_columns(rows: pa.Table, fields: Sequence[StructField], stored: 
 
 
 def _check(array: pa.Array, type_: DataType, path: str) -> None:
-    """Refuse a value that has no place in a file: one that is not a null, and whose type has nothing left."""
+    """Refuse a value that cannot be stored: not null, with a type of which nothing is left."""
     if is_void(type_) or pa.types.is_null(array.type):
         return
     if stored_type(type_) is None:

@@ -1,7 +1,7 @@
-"""Writing data files: rows in, actions out.
+"""Write data files: rows in, actions out.
 
-Runs in any process that has the plan and a store: the caller's own, or a Spark task.  Nothing it writes is visible
-before a commit names it.
+Runs in any process that has the plan and a store: the caller's, or a Spark task.  The files are invisible until a
+commit names them.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from trilake.parquet.splice import Parts
 from trilake.storage.base import Store, WriteGroup
 from trilake.storage.ownership import discard
 
-#: Bytes of rows that are split into partitions at once: sixteen columns of a few rows each cost more than the rows.
+#: Bytes of rows to split into partitions at once: sixteen columns of a few rows each cost more than the rows.
 _SPLIT_SIZE = 16 << 20
-#: Bytes of rows that are not cut for the size of a file: what Parquet says of a row group would take as much.
+#: Bytes of rows that are not split to limit the file size: the metadata of a row group would take as much.
 _LEAST_GROUP = 1 << 16
-#: Rows of a piece below which pieces are put together before they are written.
+#: Rows below which pieces are joined before they are written.
 _SMALL_PIECE = 1_000
-#: Bytes of rows of which a whole file is made in memory; a dictionary of theirs never outgrows its page.
+#: Bytes of rows up to which a whole file is built in memory; their dictionary never outgrows its page.
 _SMALL_FILE = 1 << 20
 
 DataFile = ParquetFile | OtherFile | SplicedFile
@@ -54,12 +54,11 @@ def write_files(
     tasks: int | None = None,
     runtime: Runtime | None = None,
 ) -> WrittenFiles:
-    """Write rows into as many files as partitions and the target size ask for.
+    """Write rows into files by partition and target size.
 
-    ``task`` is the number of this one among ``tasks``, where that is known.  Returns one ``add`` action a file, as JSON
-    objects.  When it fails, the files that it had finished are deleted: no commit can name them.  Raises
-    ``SchemaMismatchError`` for rows that are not of the table's schema, and what the table's rules raise for rows that
-    break them.
+    ``task`` is the number of this task among ``tasks``, if known.  Returns one ``add`` action per file, as JSON
+    objects.  On failure its finished files are deleted.  Raises ``SchemaMismatchError`` for rows that do not fit
+    the table's schema, and what the table's rules raise.
     """
     pipeline = None if plan.rules is None else plan.rules.start(task, tasks=tasks)
     with TaskWriter(store, plan, task, runtime or plan.engine.runtime) as writer:
@@ -83,23 +82,23 @@ def _check_required(rows: pa.RecordBatch, required: Filter) -> None:
 
 
 class TaskWriter:
-    """All files of one task: rows wait by partition and go out as row groups.
+    """Writes all files of one task: rows are buffered by partition and written as row groups.
 
-    Used as a context manager, it gives everything up when its block raises.
+    A context manager that discards everything on an error.
     """
 
     def __init__(self, store: Store, plan: FilePlan, task: int, runtime: Runtime) -> None:
         self.store, self.plan, self.task, self.runtime = store, plan, task, runtime
         self.partition_fields = [plan.schema.field(c) for c in plan.partition_columns]
-        #: Columns that hold parts without a type, which no file has.
+        #: Columns with void parts, which files do not hold.
         self.with_voids = [f for f in plan.schema.fields if has_void(f.type)]
         self.layout = ParquetLayout(plan)
-        #: The schema of rows that were found to be as they are in a file.
+        #: The schema of rows that can be written unchanged.
         self.physical: pa.Schema | None = None
         self.open: OrderedDict[tuple[str | None, ...], DataFile] = OrderedDict()
         self.waiting: dict[tuple[str | None, ...], list[pa.Table]] = {}
         self.sizes: dict[tuple[str | None, ...], int] = {}
-        #: Bytes of rows that make a file of their own in memory.
+        #: Bytes of rows that are written as a whole file in memory.
         self.small = min(_SMALL_FILE, max(plan.target_size, _LEAST_GROUP))
         #: Rows of the files that are open.
         self.records: dict[tuple[str | None, ...], int] = {}
@@ -119,7 +118,7 @@ class TaskWriter:
             self.abort()
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Take rows of the table's columns, and of the plan's extra ones behind them."""
+        """Take rows with the table's columns, followed by the plan's extra ones."""
         if not batch.num_rows:
             return
         if not self.partition_fields:
@@ -132,20 +131,20 @@ class TaskWriter:
         self._flush_largest()
 
     def write_partition(self, values: tuple[str | None, ...], rows: pa.Table) -> None:
-        """Take rows that are known to be of one partition, without its columns; ``values`` as the log spells them."""
+        """Take rows of a single partition, without its columns; ``values`` as the log spells them."""
         if rows.num_rows:
             self._wait(values, rows)
             self._flush_largest()
 
     def finish_partition(self, values: tuple[str | None, ...]) -> None:
-        """End the file that rows of a partition go into: those to come begin another one."""
+        """Close the file of a partition; later rows start another one."""
         if values in self.waiting:
             self._flush(values, last=True)
         if values in self.open:
             self._finish(values)
 
     def _flush_largest(self) -> None:
-        # A partition alone may use the whole buffer; with many, the largest go first.
+        # A single partition may use the whole buffer; with many, the largest are flushed first.
         while sum(self.sizes.values()) > self.plan.buffer_size:
             self._flush(max(self.sizes, key=lambda v: self.sizes[v]))
 
@@ -157,7 +156,7 @@ class TaskWriter:
         if self.unsplit:
             table = pa.Table.from_batches(self.unsplit).combine_chunks()
             self.unsplit, self.unsplit_size = [], 0
-            # To ask for the size of a few rows takes as long as to write them: a guess will do where all are small.
+            # Computing the size of a few rows takes as long as writing them: estimate it where all are small.
             total = int(table.nbytes)
             share = total / table.num_rows if total <= self.small else None
             for values, rows in self._split(table):
@@ -174,7 +173,7 @@ class TaskWriter:
             indices = encoded.indices.to_numpy(zero_copy_only=False)
             columns.append((_partition_texts(f, encoded.dictionary), indices))
             if span * len(encoded.dictionary) >= 1 << 62:
-                # Many values in many columns: only the combinations that occur are numbered, or codes would overflow.
+                # With many values in many columns, only number the combinations that occur: codes would overflow.
                 distinct, codes = np.unique(codes, return_inverse=True)
                 span = len(distinct)
             codes = codes * len(encoded.dictionary) + indices
@@ -189,11 +188,11 @@ class TaskWriter:
             yield values, data.slice(lo, hi - lo)
 
     def _flush(self, values: tuple[str | None, ...], *, last: bool = False) -> None:
-        """Write the rows of a partition that wait; ``last`` says that no others go into the same file."""
+        """Write the buffered rows of a partition; ``last`` says that no others go into the same file."""
         pieces = self.waiting.pop(values)
         rows = pieces[0] if len(pieces) == 1 else pa.concat_tables(pieces)
         if len(pieces) > 1 and rows.num_rows < len(pieces) * _SMALL_PIECE:
-            rows = rows.combine_chunks()  # each piece costs what is done with it as much as a thousand rows
+            rows = rows.combine_chunks()  # each piece has a fixed cost of about a thousand rows
         table = self._with_partition(self._physical(rows), values)
         size = self.sizes.pop(values) if len(pieces) == 1 else int(table.nbytes)
         self.sizes.pop(values, None)
@@ -234,14 +233,14 @@ class TaskWriter:
         self._finish(values)
 
     def _put(self, values: tuple[str | None, ...], table: pa.Table) -> None:
-        """Write rows to files of the size that the table asks for: what waited may be enough for many of them."""
+        """Write rows to files of the target size: the buffer may be enough for many of them."""
         pieces = max(table.nbytes // max(self.plan.target_size, _LEAST_GROUP), 1)
         step = -(-table.num_rows // pieces)
         for start in range(0, table.num_rows, step):
             self._put_piece(values, table.slice(start, step))
 
     def _put_piece(self, values: tuple[str | None, ...], table: pa.Table) -> None:
-        """Write rows to the file that is open, or to a new one where it takes no more of them."""
+        """Write rows to the open file, or to a new one where that does not accept them."""
         writer = self.open.pop(values, None)
         if writer is not None and not writer.accepts(table):
             self._close(values, writer)
@@ -256,7 +255,7 @@ class TaskWriter:
             self._finish(next(iter(self.open)))
 
     def splice(self, values: tuple[str | None, ...], old: Parts, stated: OldStatistics) -> SplicedFile:
-        """Begin the file of a partition that takes columns over from another one; it ends as the others do."""
+        """Start a file of a partition that copies columns of another one; it is closed like the others."""
         key, by_name = self._new_file(values)
         schema = self.layout.schema
         writer = SplicedFile(self.group.open_output(key), key, by_name, schema, self.plan, old, stated)
@@ -288,7 +287,7 @@ class TaskWriter:
         self.closing.end(writer, self.runtime.clock_ms(), last=not (self.open or self.waiting))
 
     def close(self) -> list[dict[str, Any]]:
-        """Finish all files; their actions."""
+        """Finish all files and return their actions."""
         self._wait_split()
         for values in list(self.waiting):
             self._flush(values, last=True)
@@ -299,7 +298,7 @@ class TaskWriter:
         return actions
 
     def abort(self) -> None:
-        """Give all files up, those that were finished included."""
+        """Discard all files, including finished ones."""
         self.closing.abandon()
         for writer in self.open.values():
             writer.discard()

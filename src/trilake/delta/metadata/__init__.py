@@ -1,1 +1,1 @@
-"""What commands make of a schema and of properties, as pure functions."""
+"""Changes of schema and properties, as pure functions."""

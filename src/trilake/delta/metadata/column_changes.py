@@ -1,7 +1,7 @@
-"""What ALTER makes of columns beyond one step: several changes as one, and SYNC IDENTITY.
+"""Combined column changes, and SYNC IDENTITY.
 
-``ALTER TABLE ... CHANGE COLUMN a a BIGINT COMMENT 'x' AFTER b`` is several of the steps in
-:mod:`trilake.delta.metadata.schema_changes` and of types, one after the other.  Pure functions, as those are.
+``ALTER TABLE ... CHANGE COLUMN a a BIGINT COMMENT 'x' AFTER b`` applies several steps of
+:mod:`trilake.delta.metadata.schema_changes` in turn.  Pure functions.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from trilake.errors import InvalidArgumentError
 
 @dataclass(frozen=True)
 class ColumnChange:
-    """What becomes of one column; what is not said stays as it is.
+    """A change of one column; ``None`` leaves a property unchanged.
 
     Parameters
     ----------
     path: the column.
     type: a wider type.
     nullable: whether it may hold nulls.
-    default: an expression that rows to come take where they leave the column out; an empty text takes it away.
-    comment: its description.
+    default: an expression for new rows that leave the column out; an empty string removes it.
+    comment: its comment.
     position: its place among its neighbours.
     """
 
@@ -56,25 +56,24 @@ def change_columns(
     now: dt.datetime,
     judge: JudgeDefault | None = None,
 ) -> MetadataChange:
-    """The changes of some columns as one change of the table.
+    """Combine the changes of some columns into one change of the table.
 
-    ``version`` is the version to be committed, ``now`` the time that expressions of defaults see, ``judge`` is asked
-    about those that the embedded engine does not know.  Raises what each step raises, and ``InvalidArgumentError`` for
-    a change that says nothing.
+    ``version`` is the version to be committed, ``now`` the time for default expressions, and ``judge`` checks those
+    that DuckDB cannot parse.  Raises what each step raises, and ``InvalidArgumentError`` for an empty change.
     """
-    done: list[MetadataChange] = []
+    steps: list[MetadataChange] = []
     for change in changes:
         changed = _steps(protocol, metadata, change, version, now, judge)
         protocol, metadata = changed[-1].protocol, changed[-1].metadata
-        whole = {k: v for step in changed for k, v in step.parameters.items()}  # the column as the last step leaves it
+        whole = {k: v for step in changed for k, v in step.parameters.items()}  # the column after the last step
         conditions = tuple(c for step in changed for c in step.conditions)
-        done.append(replace(changed[-1], parameters=whole, conditions=conditions))
-    if not done:
+        steps.append(replace(changed[-1], parameters=whole, conditions=conditions))
+    if not steps:
         raise InvalidArgumentError("no column is given to be changed")
-    if len(done) == 1:
-        return done[0]
-    logged = [{**d.parameters, "column": orjson.loads(d.parameters["column"])} for d in done]
-    conditions = tuple(c for d in done for c in d.conditions)
+    if len(steps) == 1:
+        return steps[0]
+    logged = [{**d.parameters, "column": orjson.loads(d.parameters["column"])} for d in steps]
+    conditions = tuple(c for d in steps for c in d.conditions)
     return MetadataChange(protocol, metadata, "CHANGE COLUMNS", {"columns": orjson.dumps(logged).decode()}, conditions)
 
 
@@ -92,9 +91,9 @@ def _steps(
         return (out[-1].protocol, out[-1].metadata) if out else (protocol, metadata)
 
     if change.type is not None:
-        wanted = new_field("", change.type)
-        limit = wanted.metadata.get(TYPE_STRING)
-        out.append(change_type(*state(), change.path, wanted.type, version=version, limit=limit))
+        new = new_field("", change.type)
+        limit = new.metadata.get(TYPE_STRING)
+        out.append(change_type(*state(), change.path, new.type, version=version, limit=limit))
     if change.nullable is not None:
         out.append((steps.set_nullable if change.nullable else steps.set_not_null)(*state(), change.path))
     if change.default:
@@ -115,7 +114,8 @@ def _steps(
 def identity_column(schema: StructType, column: PathLike) -> IdentityColumn:
     """The identity column of a name.
 
-    Raises ``SchemaMismatchError`` for a name that is not a column, ``InvalidArgumentError`` for another column.
+    Raises ``SchemaMismatchError`` for an unknown name, ``InvalidArgumentError`` for a column that is not an
+    identity column.
     """
     names = spelled(schema, column)
     identity = next((c for c in identity_columns(schema) if (c.name,) == names), None)
@@ -130,13 +130,13 @@ def identity_column(schema: StructType, column: PathLike) -> IdentityColumn:
 
 
 def sync_identity(protocol: Protocol, metadata: Metadata, column: PathLike, reached: int | None) -> MetadataChange:
-    """Let an identity column go on behind ``reached``, the furthest value of its rows; the mark never goes back.
+    """Advance an identity column beyond ``reached``, the furthest value of its rows; the mark never goes back.
 
-    Raises as :func:`identity_column`, and ``IdentityOverflowError`` where no value is left.
+    Raises what :func:`identity_column` raises, and ``IdentityOverflowError`` where no value is left.
     """
     identity, schema = identity_column(metadata.schema, column), metadata.schema
     if reached is not None:
-        # The mark is a value of the column: the first one that is not nearer than what rows hold.
+        # The mark is a value of the sequence: the first one at least as far as the rows' values.
         mark = identity.value(-((identity.start - reached) // identity.step))
         schema = updated_schema(schema, [{identity.name: mark}])
     return change_of_column(protocol, metadata, schema, (identity.name,))

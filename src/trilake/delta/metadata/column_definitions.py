@@ -1,4 +1,4 @@
-"""Columns as callers may give them: a schema, fields, or types by name."""
+"""Column definitions from callers: a schema, fields, or types by name."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from trilake.delta.protocol.schema_edit import parse_path
 from trilake.delta.protocol.sql_types import parse_sql_type
 from trilake.errors import InvalidArgumentError
 
-#: A type as callers may give it: SQL, an Arrow type or one of the protocol's own.
+#: A type: SQL, an Arrow type or one of the protocol's own.
 TypeLike: TypeAlias = str | pa.DataType | DataType
-#: Columns as callers may give them: a schema, fields, or types by path; schema and fields of another library, such as
-#: deltalake's, where they have Arrow's interface.
+#: Columns: a schema, fields, or types by path; also schemas and fields of other libraries with Arrow's interface, such
+#: as deltalake.
 ColumnsLike: TypeAlias = pa.Schema | StructType | Mapping[str, TypeLike] | Iterable[pa.Field | StructField]
 
 
 def new_field(name: str, kind: TypeLike) -> StructField:
-    """A column of a type in any of its spellings."""
+    """Create a column from a type in any spelling."""
     if isinstance(kind, str):
         parsed, metadata = parse_sql_type(kind)
         return StructField(name, parsed, metadata=metadata)
     if isinstance(kind, pa.DataType):
         return from_arrow(pa.schema([pa.field(name, kind)])).fields[0]
     if not isinstance(kind, DataType):
-        shown = kind.__name__ if isinstance(kind, type) else type(kind).__name__
+        type_name = kind.__name__ if isinstance(kind, type) else type(kind).__name__
         raise InvalidArgumentError(
-            f"the type of column {name} is given as {shown}",
+            f"the type of column {name} is given as {type_name}",
             help="types are Spark's, such as 'bigint' or 'array<string>', or pyarrow's",
             column=name,
         )
@@ -38,7 +38,7 @@ def new_field(name: str, kind: TypeLike) -> StructField:
 
 
 def as_arrow(columns: Any) -> Any:
-    """Schema or fields of another library as Arrow's; everything else as it is."""
+    """Convert a schema or fields of another library to Arrow; return everything else unchanged."""
     if _of_others(columns):
         try:
             return pa.schema(columns)
@@ -54,7 +54,7 @@ def _of_others(given: object) -> bool:
 
 
 def new_columns(columns: ColumnsLike) -> list[NewColumn]:
-    """The columns, each with the path of what it goes into.  Raises ``InvalidArgumentError`` for anything else."""
+    """The columns, each with the path of its parent.  Raises ``InvalidArgumentError`` for anything else."""
     columns = as_arrow(columns)
     if isinstance(columns, pa.Schema):
         return [NewColumn(f) for f in from_arrow(columns).fields]

@@ -1,7 +1,7 @@
-"""``REPLACE COLUMNS``: a table's columns, nested ones too, as a list says them.  A pure function.
+"""``REPLACE COLUMNS``: replace a table's columns, nested ones too, by a list.  A pure function.
 
-What is there by name stays, with its values, in the place and with the comment that the list says; what the list alone
-has is new, what the table alone has goes.  The same holds inside structs, wherever they are.
+Columns in both keep their values, with the position and comment of the list; columns only in the list are new, and
+those only in the table are dropped.  The same holds for fields of structs at any depth.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _OF_TYPES: dict[str | None, str] = {
 
 @dataclass
 class _Differences:
-    """What a list of columns has that the table has not, and the other way round."""
+    """The differences between a list of columns and a table's columns."""
 
     added: list[NewColumn] = field(default_factory=list)
     dropped: list[Path] = field(default_factory=list)
@@ -57,49 +57,49 @@ def replace_columns(
     new_id: Callable[[], str],
     version: int,
 ) -> MetadataChange:
-    """Give the table a list of columns; ``version`` is the version to be committed.
+    """Replace the table's columns by a list; ``version`` is the version to be committed.
 
-    Raises as ``add_columns`` and ``drop_columns``, and ``InvalidArgumentError`` for a type that a column cannot get and
-    for one that is not to be null any more.
+    Raises what ``add_columns`` and ``drop_columns`` raise, and ``InvalidArgumentError`` for an impossible change of
+    a type or for a column that becomes NOT NULL.
     """
-    wanted = StructType(tuple(columns))
-    found = _Differences()
-    _compare(with_limits(metadata.schema), with_limits(wanted), (), found)
-    added = [c if c.parent else NewColumn(wanted.field(c.field.name)) for c in found.added]
+    target = StructType(tuple(columns))
+    differences = _Differences()
+    _compare(with_limits(metadata.schema), with_limits(target), (), differences)
+    added = [c if c.parent else NewColumn(target.field(c.field.name)) for c in differences.added]
     change = MetadataChange(protocol, metadata, "REPLACE COLUMNS", {})
     if added:
         change = add_columns(change.protocol, change.metadata, added, new_id=new_id)
-    if found.dropped:
-        change = drop_columns(change.protocol, change.metadata, found.dropped, clustering=clustering)
-    for path, kind in found.retyped:
+    if differences.dropped:
+        change = drop_columns(change.protocol, change.metadata, differences.dropped, clustering=clustering)
+    for path, kind in differences.retyped:
         with stating(_OF_TYPES):
             change = change_type(change.protocol, change.metadata, path, kind, version=version)
-    fields = _arranged_fields(change.metadata.schema, wanted)
+    fields = _arranged_fields(change.metadata.schema, target)
     parameters = {"columns": orjson.dumps([logged_column((f.name,), f) for f in fields]).decode()}
     return with_schema(
         change.protocol, change.metadata, StructType(fields), "REPLACE COLUMNS", parameters, new_id=new_id
     )
 
 
-def _compare(old: DataType, new: DataType, path: Path, found: _Differences) -> None:
+def _compare(old: DataType, new: DataType, path: Path, differences: _Differences) -> None:
     if isinstance(old, StructType) and isinstance(new, StructType):
-        found.dropped += [(*path, f.name) for f in old.fields if new.find(f.name) is None]
+        differences.dropped += [(*path, f.name) for f in old.fields if new.find(f.name) is None]
         for f in new.fields:
             there = old.find(f.name)
             if there is None:
-                found.added.append(NewColumn(f, path))
+                differences.added.append(NewColumn(f, path))
             else:
                 _check_nullable(there, f, (*path, there.name))
-                _compare(there.type, f.type, (*path, there.name), found)
+                _compare(there.type, f.type, (*path, there.name), differences)
     elif (inside := paired(old, new)) is not None:
         for name, a, b in inside:
-            _compare(a, b, (*path, name), found)
+            _compare(a, b, (*path, name), differences)
     elif old != new:
-        found.retyped.append((path, new))
+        differences.retyped.append((path, new))
 
 
-def _check_nullable(there: StructField, wanted: StructField, path: Path) -> None:
-    if there.nullable and not wanted.nullable:
+def _check_nullable(there: StructField, target: StructField, path: Path) -> None:
+    if there.nullable and not target.nullable:
         raise InvalidArgumentError(
             f"column {path_text(path)} may be null, and REPLACE COLUMNS does not look whether it is",
             help="leave NOT NULL out, and set it with ALTER COLUMN ... SET NOT NULL",
@@ -108,19 +108,19 @@ def _check_nullable(there: StructField, wanted: StructField, path: Path) -> None
         )
 
 
-def _arranged(there: DataType, wanted: DataType) -> DataType:
-    """A type with its fields in the places, and with the comments, of another that has the same ones."""
-    if isinstance(there, StructType) and isinstance(wanted, StructType):
-        return StructType(_arranged_fields(there, wanted))
-    inside = paired(there, wanted)
+def _arranged(there: DataType, target: DataType) -> DataType:
+    """A type with the field order and comments of another one with the same fields."""
+    if isinstance(there, StructType) and isinstance(target, StructType):
+        return StructType(_arranged_fields(there, target))
+    inside = paired(there, target)
     return there if inside is None else with_parts(there, [_arranged(a, b) for _, a, b in inside])
 
 
-def _arranged_fields(there: StructType, wanted: StructType) -> tuple[StructField, ...]:
-    return tuple(_arranged_field(there.field(f.name), f) for f in wanted.fields)
+def _arranged_fields(there: StructType, target: StructType) -> tuple[StructField, ...]:
+    return tuple(_arranged_field(there.field(f.name), f) for f in target.fields)
 
 
-def _arranged_field(there: StructField, wanted: StructField) -> StructField:
-    comment = wanted.metadata.get("comment")
+def _arranged_field(there: StructField, target: StructField) -> StructField:
+    comment = target.metadata.get("comment")
     metadata = there.metadata if comment is None else {**there.metadata, "comment": comment}
-    return replace(there, type=_arranged(there.type, wanted.type), nullable=wanted.nullable, metadata=metadata)
+    return replace(there, type=_arranged(there.type, target.type), nullable=target.nullable, metadata=metadata)

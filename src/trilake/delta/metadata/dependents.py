@@ -1,4 +1,4 @@
-"""The rules of a table that depend on a column: constraints, generated columns and invariants that mention it."""
+"""Rules that use a column: constraints, generated columns and invariants."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def _words(text: str) -> set[str]:
 
 
 def dependents(metadata: Metadata, path: Path) -> list[str]:
-    """The rules of the table that mention a column, for people; its own rules excepted.
+    """Describe the rules that use a column, except its own.
 
-    A name that only looks like the column counts as a mention: a rule that breaks later would be worse.
+    A word that only looks like the column counts: missing a rule would break later writes.
     """
     names = {path[0].lower(), path[-1].lower()}
     rules = [
@@ -45,11 +45,11 @@ def _invariant(f: StructField) -> str:
     try:
         return str(orjson.loads(f.metadata[INVARIANTS])["expression"]["expression"])
     except (KeyError, TypeError, orjson.JSONDecodeError):
-        return ""  # none, or one that no write accepts
+        return ""  # invalid, so no write accepts it either
 
 
 def check_free_of_rules(metadata: Metadata, path: Path, what: str) -> None:
-    """Raises ``InvalidArgumentError`` where a rule mentions the column that is to be changed."""
+    """Raise ``InvalidArgumentError`` where a rule uses the column to change."""
     rules = dependents(metadata, path)
     if rules:
         raise InvalidArgumentError(

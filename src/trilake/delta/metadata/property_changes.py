@@ -1,7 +1,6 @@
-"""What ALTER TABLE makes of a table's properties, constraints and protocol.
+"""ALTER TABLE for properties, constraints and protocol.
 
-Pure functions from protocol and metadata to a :class:`~trilake.delta.metadata.schema_changes.MetadataChange`, as in
-:mod:`trilake.delta.metadata.schema_changes`.
+Pure functions from protocol and metadata to a :class:`~trilake.delta.metadata.schema_changes.MetadataChange`.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from trilake.delta.rules.constraints import PREFIX, parse_check
 from trilake.delta.rules.iceberg_compat import with_needs
 from trilake.errors import InvalidArgumentError, SchemaMismatchError
 
-#: Where rows that move keep their ids and versions: properties that name columns of the files, and how those begin.
+#: Properties with the names of the row tracking columns in files, and the prefix of these names.
 ROW_ID_COLUMNS = {row_tracking.ID_COLUMN: "_row-id-col-", row_tracking.VERSION_COLUMN: "_row-commit-version-col-"}
 _COMMENT = "comment"
 
@@ -48,9 +47,9 @@ def set_properties(
     *,
     new_id: Callable[[], str],
 ) -> MetadataChange:
-    """Set table properties; features that they need come along.
+    """Set table properties, and enable the features that they need.
 
-    ``delta.feature.<name>`` adds a feature, ``delta.minReaderVersion`` and ``delta.minWriterVersion`` raise the
+    ``delta.feature.<name>`` adds a feature, ``delta.minReaderVersion`` and ``delta.minWriterVersion`` upgrade the
     protocol, ``comment`` is the table's description.  Raises ``UnknownOptionError``, ``InvalidArgumentError`` or
     ``UnsupportedProtocolError``.
     """
@@ -71,7 +70,7 @@ def set_properties(
 def unset_properties(
     protocol: Protocol, metadata: Metadata, keys: Iterable[str], *, new_id: Callable[[], str], if_exists: bool = False
 ) -> MetadataChange:
-    """Remove table properties, so that their defaults hold.
+    """Remove table properties, so that their defaults apply.
 
     Raises ``InvalidArgumentError`` for a property that is not set, unless ``if_exists``.
     """
@@ -83,15 +82,15 @@ def unset_properties(
             help="leave them out, or say if_exists",
             condition="DELTA_UNSET_NON_EXISTENT_PROPERTY",
         )
-    left = {k: v for k, v in metadata.configuration.items() if k not in unset}
+    remaining = {k: v for k, v in metadata.configuration.items() if k not in unset}
     description = None if _COMMENT in unset else metadata.description
-    new = prepared(metadata, replace(metadata, configuration=left, description=description), new_id=new_id)
+    new = prepared(metadata, replace(metadata, configuration=remaining, description=description), new_id=new_id)
     parameters = {"properties": _json(unset), "ifExists": _json(if_exists)}
     return MetadataChange(with_required(protocol, new), new, "UNSET TBLPROPERTIES", parameters)
 
 
 def prepared(before: Metadata | None, after: Metadata, *, new_id: Callable[[], str]) -> Metadata:
-    """Metadata with everything that its properties bring along; ``before`` is the table's, ``None`` for a new one.
+    """Metadata completed with what its properties require; ``before`` is the table's, ``None`` for a new one.
 
     Raises ``InvalidArgumentError`` for properties that do not fit the schema or the table's files.
     """
@@ -118,7 +117,7 @@ def _manifests_fail(metadata: Metadata) -> bool:
 
 
 def _check_manifests(metadata: Metadata) -> None:
-    """Raise ``InvalidArgumentError`` where every later commit would stand and end in an error of its manifests."""
+    """Raise ``InvalidArgumentError`` where the symlink manifests of every later commit would fail."""
     if not _manifests_fail(metadata):
         return
     vectors = is_on(metadata.configuration, deletion_vectors.KEY)
@@ -135,13 +134,13 @@ def _check_manifests(metadata: Metadata) -> None:
 
 
 def with_required(protocol: Protocol, metadata: Metadata) -> Protocol:
-    """The protocol with what the metadata asks for.
+    """The protocol with the features that the metadata needs.
 
-    Raises ``UnsupportedProtocolError`` for a feature that this library could not write.
+    Raises ``UnsupportedProtocolError`` for a feature that trilake cannot write.
     """
     for name in required(metadata):
         if not has_feature(protocol, name):
-            with_feature(protocol, name)  # refused by name where it cannot be
+            with_feature(protocol, name)  # an unsupported one is refused by name
     return upgraded(protocol, metadata)
 
 
@@ -159,7 +158,7 @@ def cluster_by(
 ) -> MetadataChange:
     """Set the clustering columns, which were ``before``; none ends clustering.
 
-    Raises ``InvalidArgumentError`` for a partitioned table, and for columns that cannot cluster rows.
+    Raises ``InvalidArgumentError`` for a partitioned table, and for columns that cannot be clustering columns.
     """
     if metadata.partition_columns and columns:
         raise InvalidArgumentError(
@@ -188,10 +187,10 @@ def cluster_by(
 def add_constraint(
     protocol: Protocol, metadata: Metadata, name: str, expression: str, *, now: dt.datetime
 ) -> MetadataChange:
-    """Add a CHECK constraint; every row that is there must satisfy it.
+    """Add a CHECK constraint; every existing row must satisfy it.
 
-    Raises ``InvalidArgumentError`` where a constraint of that name is there, ``ExpressionError`` for an expression that
-    is not a condition over the table's columns.
+    Raises ``InvalidArgumentError`` for an existing name, ``ExpressionError`` for an expression that is not a
+    condition over the table's columns.
     """
     key = _constraint_key(name)
     if key in metadata.configuration:
@@ -209,7 +208,7 @@ def add_constraint(
 
 
 def drop_constraint(protocol: Protocol, metadata: Metadata, name: str, *, if_exists: bool = False) -> MetadataChange:
-    """Remove a CHECK constraint.  Raises ``InvalidArgumentError`` where there is none, unless ``if_exists``."""
+    """Remove a CHECK constraint.  Raises ``InvalidArgumentError`` for an unknown name, unless ``if_exists``."""
     key = next((k for k in metadata.configuration if k.lower() == _constraint_key(name)), None)
     if key is None:
         if if_exists:
@@ -236,11 +235,11 @@ def _constraint_key(name: str) -> str:
 
 
 def add_feature(protocol: Protocol, metadata: Metadata, name: str, *, new_id: Callable[[], str]) -> MetadataChange:
-    """Add a table feature, without turning on what it offers.  Raises ``UnsupportedProtocolError``."""
+    """Add a table feature without enabling what it offers.  Raises ``UnsupportedProtocolError``."""
     return set_properties(protocol, metadata, {f"{FEATURE}{name}": "supported"}, new_id=new_id)
 
 
 def raise_versions(protocol: Protocol, metadata: Metadata, reader: int, writer: int) -> MetadataChange:
-    """Raise the protocol's versions; lower ones than the table has change nothing.  Raises ``InvalidArgumentError``."""
+    """Upgrade the protocol's versions; lower ones change nothing.  Raises ``InvalidArgumentError``."""
     new = upgrade_protocol(protocol, reader, writer)
     return MetadataChange(new, metadata, "UPGRADE PROTOCOL", {"newProtocol": _json(new.to_json())})

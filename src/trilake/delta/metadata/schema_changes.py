@@ -1,8 +1,8 @@
-"""What ALTER TABLE makes of a table's columns: from protocol and metadata to protocol and metadata.
+"""ALTER TABLE for columns: from protocol and metadata to protocol and metadata.
 
-Pure functions.  Each gives a :class:`MetadataChange`: the new state, the operation and its parameters as the history
-shows them, and what rows that are there already must satisfy before the change may be committed.  Properties,
-constraints and features follow in :mod:`trilake.delta.metadata.property_changes`.
+Pure functions.  Each returns a :class:`MetadataChange`: the new state, the operation and its parameters for the
+history, and conditions for existing rows.  For properties, constraints and features see
+:mod:`trilake.delta.metadata.property_changes`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ STATS_COLUMNS = "delta.dataSkippingStatsColumns"
 
 @dataclass(frozen=True)
 class Condition:
-    """What every row of the table must satisfy; ``text`` is SQL over its columns."""
+    """A condition for every row of the table; ``text`` is SQL over its columns."""
 
     kind: str
     name: str
@@ -61,8 +61,7 @@ class Condition:
 class MetadataChange:
     """A change of a table's protocol and metadata, ready to be committed.
 
-    ``conditions`` must hold for the rows that are there; ``domains`` are metadata domains to be set (``None`` removes
-    one).
+    ``conditions`` must hold for existing rows; ``domains`` are metadata domains to set (``None`` removes one).
     """
 
     protocol: Protocol
@@ -73,13 +72,13 @@ class MetadataChange:
     domains: Mapping[str, str | None] = field(default_factory=dict)
 
     def changes(self, protocol: Protocol, metadata: Metadata) -> bool:
-        """Whether anything is different afterwards."""
+        """Whether anything differs."""
         return (self.protocol, self.metadata) != (protocol, metadata) or bool(self.domains)
 
 
 @dataclass(frozen=True)
 class NewColumn:
-    """A column to be added: to the struct at ``parent``, or to the table itself."""
+    """A column to add: to the struct at ``parent``, or to the table itself."""
 
     field: StructField
     parent: Path = ()
@@ -97,9 +96,9 @@ def with_schema(
     features: Sequence[str] = (),
     **more: Any,
 ) -> MetadataChange:
-    """The change to another schema: new columns are mapped, and the protocol has what the schema needs.
+    """The change to another schema: new columns are mapped, and the protocol gets the features that the schema needs.
 
-    ``new_id`` names new columns; it is left out where the change brings none.
+    ``new_id`` creates physical names; not needed without new columns.
     """
     new = replace(metadata, schema_string=schema.json(), **more)
     if new_id is not None:
@@ -108,7 +107,7 @@ def with_schema(
 
 
 def _edited(schema: StructType, step: Callable[[StructType], StructType], *, limited: bool = False) -> StructType:
-    """The schema after a step, with limits of strings kept where they belong; ``limited`` where the step adds some."""
+    """The schema after a step, with length limits of strings moved along; ``limited`` where the step adds some."""
     if not limited and not any(TYPE_STRING in f.metadata for f in schema.fields):
         return step(schema)
     return without_limits(step(with_limits(schema)))
@@ -126,7 +125,7 @@ def _json(value: Any) -> str:
 
 
 def _stats_columns(configuration: Mapping[str, str], path: Path, new: Path | None) -> dict[str, str]:
-    """The properties with the list of columns that get statistics brought up to date: renamed, or without ``path``."""
+    """The properties with an updated list of columns with statistics: renamed, or without ``path``."""
     out = dict(configuration)
     if STATS_COLUMNS not in out:
         return out
@@ -151,11 +150,10 @@ def _stats_columns(configuration: Mapping[str, str], path: Path, new: Path | Non
 def add_columns(
     protocol: Protocol, metadata: Metadata, columns: Sequence[NewColumn], *, new_id: Callable[[], str]
 ) -> MetadataChange:
-    """Add columns, which rows that are there read as null.
+    """Add columns, which existing rows read as null.
 
-    Raises ``InvalidArgumentError`` for a column that must not be null, has a default or is computed, since old rows
-    have no value for it, and for a name that is taken; ``SchemaMismatchError`` for a parent or neighbour that is not
-    there.
+    Raises ``InvalidArgumentError`` for a column that must not be null, has a default or is computed, since existing
+    rows have no value for it, and for an existing name; ``SchemaMismatchError`` for an unknown parent or neighbour.
     """
     if not columns:
         raise InvalidArgumentError("no columns are given to be added")
@@ -183,7 +181,7 @@ def add_columns(
 
 
 def _clean(f: StructField) -> StructField:
-    """A field as a new column of this table: whatever another table's mapping says of it is gone."""
+    """A field as a new column of this table, without another table's column mapping."""
     return strip(StructType((f,))).fields[0]
 
 
@@ -212,10 +210,9 @@ def _check_addable(f: StructField, path: Path) -> None:
 
 
 def rename_column(protocol: Protocol, metadata: Metadata, path: PathLike, new_name: str) -> MetadataChange:
-    """Give a column another name; files keep its physical one.
+    """Rename a column; files keep its physical name.
 
-    Raises ``InvalidArgumentError`` without column mapping, for a name that is taken, and where rules mention the
-    column.
+    Raises ``InvalidArgumentError`` without column mapping, for an existing name, and where rules use the column.
     """
     check_can_rename(metadata, "rename")
     names = spelled(metadata.schema, path)
@@ -250,7 +247,7 @@ def drop_columns(
     """Drop columns; their values stay in the files, unseen.
 
     ``clustering`` are the display paths of the clustering columns.  Raises ``InvalidArgumentError`` without column
-    mapping, for partition and clustering columns, for the last column, and where rules mention a column.
+    mapping, for partition and clustering columns, for the last column, and where rules use a column.
     """
     if not paths:
         raise InvalidArgumentError("no columns are given to be dropped")
@@ -294,7 +291,7 @@ def change_of_column(
     position: Position | None = None,
     features: Sequence[str] = (),
 ) -> MetadataChange:
-    """A change of one column that stays where and what it is."""
+    """A change of one column that keeps its place and type."""
     parameters = {"column": _json(logged_column(path, field_at(schema, path)))}
     if position is not None:
         parameters["position"] = str(position)
@@ -302,7 +299,7 @@ def change_of_column(
 
 
 def move_column(protocol: Protocol, metadata: Metadata, path: PathLike, position: Position) -> MetadataChange:
-    """Put a column elsewhere among its siblings.  Raises ``SchemaMismatchError`` for columns that are not there."""
+    """Move a column among its siblings.  Raises ``SchemaMismatchError`` for unknown columns."""
     names = spelled(metadata.schema, path)
     schema = _edited(metadata.schema, lambda s: move_field(s, names, position))
     return change_of_column(protocol, metadata, schema, names, position=position)
@@ -329,7 +326,7 @@ def set_nullable(protocol: Protocol, metadata: Metadata, path: PathLike) -> Meta
 
 
 def set_not_null(protocol: Protocol, metadata: Metadata, path: PathLike) -> MetadataChange:
-    """Forbid nulls in a column; no row that is there may hold one.
+    """Forbid nulls in a column; no existing row may hold one.
 
     Raises ``InvalidArgumentError`` for a column inside an array or map.
     """
@@ -345,7 +342,7 @@ def set_not_null(protocol: Protocol, metadata: Metadata, path: PathLike) -> Meta
             )
     schema = replace_field(metadata.schema, names, lambda f: replace(f, nullable=False))
     change = change_of_column(protocol, metadata, schema, names, features=["invariants"])
-    # A field of a struct that is null is not a value, and violates nothing.
+    # A field of a null struct has no value, and violates nothing.
     parents = [f"{path_text(names[:i])} IS NULL" for i in range(1, len(names))]
     text = " OR ".join([*parents, f"{path_text(names)} IS NOT NULL"])
     return replace(change, conditions=(Condition("NOT NULL of column", path_text(names), text),))
@@ -360,12 +357,12 @@ def set_default(
     now: dt.datetime,
     judge: JudgeDefault | None = None,
 ) -> MetadataChange:
-    """Give a column a default: what rows to come hold where they say nothing.
+    """Set the default of a column, for new rows that leave it out.
 
-    ``judge`` is asked about expressions that the embedded engine does not know.
+    ``judge`` checks expressions that DuckDB cannot parse.
 
-    Raises ``InvalidArgumentError`` for nested and computed columns, ``ExpressionError`` for an expression that reads
-    columns or is not of the column's type, and what ``judge`` raises.
+    Raises ``InvalidArgumentError`` for nested and computed columns, ``ExpressionError`` for an expression that
+    reads columns or does not have the column's type, and what ``judge`` raises.
     """
     names = _top_level(metadata, column)
     f = field_at(metadata.schema, names)
@@ -377,7 +374,7 @@ def set_default(
         )
     parsed = parse_default(f, expression, now)
     if parsed is not None:
-        parsed.evaluate(pa.table({"row": [0]}))  # a value that never fits is refused now, not with the next write
+        parsed.evaluate(pa.table({"row": [0]}))  # a value that never fits is refused now, not by the next write
     elif judge is not None:
         judge(f, expression)
     schema = replace_field(
@@ -387,7 +384,7 @@ def set_default(
 
 
 def drop_default(protocol: Protocol, metadata: Metadata, column: PathLike) -> MetadataChange:
-    """Take a column's default away: null again."""
+    """Remove a column's default."""
     names = _top_level(metadata, column)
 
     def change(f: StructField) -> StructField:

@@ -1,4 +1,4 @@
-"""Other types for columns, as pure functions: wider ones, and strings with another limit or none."""
+"""Type changes of columns, as pure functions: widening, and other length limits of strings."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from trilake.delta.protocol.schema_edit import Path, PathLike, edit_type, path_t
 from trilake.delta.protocol.sql_types import with_limits, without_limits
 from trilake.errors import InvalidArgumentError
 
-#: Numbers, each of which Spark casts to those behind it without a loss.
+#: Numeric types, each of which Spark casts to the later ones without loss.
 _UPWARDS = ("byte", "short", "integer", "long", "float", "double")
 
 
 def change_type(
     protocol: Protocol, metadata: Metadata, path: PathLike, kind: DataType, *, version: int, limit: str | None = None
 ) -> MetadataChange:
-    """Make a column's type a wider one; files stay as they are.
+    """Widen a column's type; files stay unchanged.
 
     Parameters
     ----------
@@ -27,8 +27,8 @@ def change_type(
     version: the version to be committed.
     limit: ``varchar(n)`` where the new type is a string with that limit.
 
-    Raises ``InvalidArgumentError`` where the table property ``delta.enableTypeWidening`` is off, where the protocol
-    does not let the one type become the other, and where rules mention the column.
+    Raises ``InvalidArgumentError`` without ``delta.enableTypeWidening``, for a change that the protocol does not
+    allow, and where rules use the column.
     """
     old = with_limits(metadata.schema)
     names = spelled(old, path)
@@ -47,7 +47,7 @@ def change_type(
 
 
 def _column_of(schema: StructType, names: Path) -> Path:
-    """The path without what leads into arrays and maps at its end."""
+    """The path without a trailing part inside arrays and maps."""
     while names[1:] and not isinstance(type_at(schema, names[:-1]), StructType):
         names = names[:-1]
     return names
@@ -73,7 +73,7 @@ def _check_widens(metadata: Metadata, names: Path, before: DataType, after: Data
 
 
 def _upcasts(before: DataType, after: DataType) -> bool:
-    """Whether Spark's analysis lets the one type become the other, so that the table's own refusal is the first."""
+    """Whether Spark's analysis allows the change, so that Delta itself has to refuse it."""
     old, new = str(before), str(after)
     if not isinstance(before, PrimitiveType) or not isinstance(after, PrimitiveType):
         return type(before) is type(after)
@@ -83,7 +83,7 @@ def _upcasts(before: DataType, after: DataType) -> bool:
 
 
 def _relaxes(before: DataType, after: DataType) -> bool:
-    """Whether a limit of a string is raised or lifted."""
+    """Whether a length limit of a string is raised or removed."""
     if not (isinstance(before, PrimitiveType) and isinstance(after, PrimitiveType)):
         return False
     limit = _limit(before, "varchar") or _limit(before, "char")

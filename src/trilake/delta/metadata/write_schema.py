@@ -1,4 +1,4 @@
-"""The metadata and protocol that a table has after a write: made for a new table, or grown from those it has."""
+"""The metadata and protocol of a table after a write: of a new table, or evolved from the current ones."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from trilake.errors import InvalidArgumentError, SchemaMismatchError
 
 
 def no_place_for_rows(uri: str | None = None) -> SchemaMismatchError:
-    """The error for rows that come into a table which has no columns, and bring none that it would take."""
+    """The error for rows written to a table without columns, with no columns that it could take."""
     return SchemaMismatchError(
         "the table has no columns, so that it can hold no rows",
         help='let it take those of the rows with option("mergeSchema", "true") (schema_mode="merge" in trilake.write),'
@@ -44,10 +44,10 @@ def new_table(
     description: str | None = None,
     may_be_empty: bool = False,
 ) -> tuple[Protocol, Metadata]:
-    """Protocol and metadata of a new table, without columns only where it ``may_be_empty``.
+    """Protocol and metadata of a new table; columns may only be missing where ``may_be_empty``.
 
-    Raises ``SchemaMismatchError`` for a schema without columns or types, ``InvalidArgumentError`` for partition
-    columns, names or properties that no table can have.
+    Raises ``SchemaMismatchError`` for a schema without columns or types, ``InvalidArgumentError`` for invalid
+    partition columns, names or properties.
     """
     if not schema.fields and not may_be_empty:
         raise SchemaMismatchError("a table needs at least one column", condition="DELTA_EMPTY_DATA")
@@ -80,8 +80,8 @@ def evolved(
 ) -> tuple[Protocol, Metadata]:
     """Protocol and metadata of a table after rows of schema ``rows`` are written with that schema mode.
 
-    Raises ``SchemaMismatchError`` where the rows do not fit, ``InvalidArgumentError`` for names of columns that Parquet
-    files must not have, or that the change data feed has.
+    Raises ``SchemaMismatchError`` where the rows do not fit, ``InvalidArgumentError`` for column names that Parquet
+    files or the change data feed reserve.
     """
     if mode is None:
         return base.protocol, base.metadata
@@ -108,8 +108,9 @@ def check_partitioning(partition_by: Sequence[str] | None, metadata: Metadata, u
 
 
 def check_partitions_given(rules: RowRules, metadata: Metadata, uri: str) -> None:
-    """Raise ``SchemaMismatchError`` where rows leave out a partition column that nothing computes: their partition
-    would be that of null, which is hardly meant."""
+    """Raise ``SchemaMismatchError`` where rows lack a partition column that is not generated: they would silently go
+    into the null partition.
+    """
     computed = {g.name for g in rules.generated} | {e.name for e in rules.needs_spark} | set(rules.defaults)
     missing = [c for c in metadata.partition_columns if c not in rules.present and c not in computed]
     if missing:
@@ -122,7 +123,7 @@ def check_partitions_given(rules: RowRules, metadata: Metadata, uri: str) -> Non
 
 
 def check_properties(properties: Mapping[str, str] | None, metadata: Metadata, uri: str) -> None:
-    """Raise ``InvalidArgumentError`` where a write states a property that the table has otherwise."""
+    """Raise ``InvalidArgumentError`` where a write states another value for a property of the table."""
     for key, value in parse_properties(properties or {}).values.items():
         if metadata.configuration.get(key) != value:
             raise InvalidArgumentError(
@@ -145,19 +146,19 @@ def clustered(
     Parameters
     ----------
     base: the table, ``None`` for a new one.
-    protocol, metadata: what the table will have.
-    columns: the clustering columns, ``None`` where the write names none.
-    replace: whether the write may give the table other ones.
+    protocol, metadata: those of the resulting table.
+    columns: the clustering columns, ``None`` where the write does not name them.
+    replace: whether the write may change them.
 
-    Raises ``SchemaMismatchError`` where the table has others, ``InvalidArgumentError`` for columns that cannot be ones.
+    Raises ``SchemaMismatchError`` where the table has others, ``InvalidArgumentError`` for invalid ones.
     """
     if columns is None:
         return protocol, {}
     if base is not None and not replace:
-        known = [path_text(p) for p in clustering_columns(base)]
-        if [c.lower() for c in known] != [c.lower() for c in columns]:
+        current = [path_text(p) for p in clustering_columns(base)]
+        if [c.lower() for c in current] != [c.lower() for c in columns]:
             raise SchemaMismatchError(
-                f"the table is clustered by {known}, the write by {list(columns)}",
+                f"the table is clustered by {current}, the write by {list(columns)}",
                 help="leave clusterBy out, or change the table's columns with trilake.alter(...).cluster_by",
                 file=base.uri,
                 condition="DELTA_CLUSTERING_COLUMNS_MISMATCH",

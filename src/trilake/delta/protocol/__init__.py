@@ -1,1 +1,1 @@
-"""The words of the protocol: actions, schemas, properties, table features, deletion vectors, column mapping."""
+"""The protocol's data: actions, schemas, properties, table features, deletion vectors, column mapping."""

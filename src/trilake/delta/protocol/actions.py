@@ -1,8 +1,8 @@
 """Actions: the lines of a commit and the rows of a checkpoint.
 
-Protocol: *Actions*.  File actions (``add``, ``remove``, ``cdc``) come by the million and are Arrow structs from the
-first byte on; the rare ones (``metaData``, ``protocol``, ``txn``, ``domainMetadata``, ``commitInfo`` ...) are small
-frozen dataclasses or plain JSON.
+Protocol: *Actions*.  File actions (``add``, ``remove``, ``cdc``) come by the million and are Arrow structs throughout;
+the rare ones (``metaData``, ``protocol``, ``txn``, ``domainMetadata``, ``commitInfo`` ...) are small frozen dataclasses
+or plain JSON.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from trilake.delta.protocol.schema import StructType, parse_schema
 from trilake.errors import CorruptLogError
 
 _STRING_MAP = pa.map_(pa.string(), pa.string())
-#: How the keys begin under which column mapping notes ids and names on a field.
+#: Prefix of the field metadata keys of column mapping.
 _MAPPING = "delta.columnMapping."
 
 DELETION_VECTOR = pa.struct(
@@ -71,7 +71,7 @@ CDC = pa.struct(
     ]
 )
 FILE_ACTIONS: dict[str, pa.StructType] = {"add": ADD, "remove": REMOVE, "cdc": CDC}
-#: Actions that are kept as JSON text: few a commit, and free in form.
+#: Actions that are kept as JSON: few per commit, and without a fixed form.
 RARE_ACTIONS = ("metaData", "protocol", "txn", "domainMetadata", "commitInfo", "checkpointMetadata", "sidecar")
 
 
@@ -86,7 +86,7 @@ class Protocol:
 
     @staticmethod
     def from_json(data: Mapping[str, Any], *, version: int | None = None) -> Protocol:
-        """From the JSON object; raises ``CorruptLogError`` where a required field is missing."""
+        """Parse the JSON object.  Raises ``CorruptLogError`` where a required field is missing."""
         try:
             reader, writer = data.get("readerFeatures"), data.get("writerFeatures")
             return Protocol(
@@ -99,7 +99,6 @@ class Protocol:
             raise CorruptLogError(f"protocol action is incomplete ({e})", version=version) from e
 
     def to_json(self) -> dict[str, Any]:
-        """The JSON object."""
         out: dict[str, Any] = {
             "minReaderVersion": self.min_reader_version,
             "minWriterVersion": self.min_writer_version,
@@ -129,7 +128,7 @@ class Metadata:
     def schema(self) -> StructType:
         """The parsed ``schemaString``; without column mapping also without ids and physical names.
 
-        A schema that was copied from a mapped table still has them, and they say nothing of this table's files.
+        A schema copied from a mapped table still has them, but they do not apply to this table's files.
         """
         return self._parsed_schema()
 
@@ -145,12 +144,12 @@ class Metadata:
 
     @staticmethod
     def from_json(data: Mapping[str, Any], *, version: int | None = None) -> Metadata:
-        """From the JSON object; raises ``CorruptLogError`` where a required field is missing."""
+        """Parse the JSON object.  Raises ``CorruptLogError`` where a required field is missing."""
         try:
             fmt = data.get("format") or {}
             metadata = Metadata(
                 id=str(data.get("id") or ""),
-                # Databricks writes a table without columns yet with no schema at all.
+                # Databricks writes a table without columns without a schema.
                 schema_string="" if (text := data.get("schemaString")) is None else _schema_text(text),
                 partition_columns=_names(data.get("partitionColumns")),
                 configuration={str(k): _setting(v) for k, v in _pairs(data.get("configuration")) if v is not None},
@@ -163,16 +162,14 @@ class Metadata:
         except (KeyError, TypeError, ValueError, AttributeError) as e:
             raise CorruptLogError(f"metaData action is incomplete ({e})", version=version) from e
         schema = metadata._parsed_schema(version)
-        # As they are spelled: the files' values have the same names, and would be nulls of a column that is written
-        # otherwise.
+        # In the metadata's spelling: values in files have the same names, and would be null under another one.
         missing = [c for c in metadata.partition_columns if c not in schema.names]
         if missing:
             raise CorruptLogError(f"partition columns {missing} are not in the schema", version=version)
-        vars(metadata)["schema"] = schema  # what the property of that name would parse again
+        vars(metadata)["schema"] = schema  # another writer of the property would parse it again
         return metadata
 
     def to_json(self) -> dict[str, Any]:
-        """The JSON object."""
         out: dict[str, Any] = {
             "id": self.id,
             "name": self.name,
@@ -187,12 +184,12 @@ class Metadata:
 
 
 def _setting(value: Any) -> str:
-    """The text of a property; of a writer that left the quotes out, as JSON has true and false."""
+    """The value of a property as a string; some writers write booleans without quotes."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _schema_text(value: Any) -> str:
-    """A ``schemaString`` that is there; one that is empty was lost, and a table without columns would show no rows."""
+    """A non-empty ``schemaString``; an empty one was lost, and a table without columns would show no rows."""
     if not value or not isinstance(value, str):
         raise TypeError(f"schemaString is {value!r:.80}")
     return value
@@ -223,8 +220,8 @@ def _pairs(value: Any) -> list[tuple[Any, Any]]:
 class ActionBatch:
     """Actions in the order of the log.
 
-    ``add``, ``remove`` and ``cdc`` are tables with the fields of the action and two more, ``version`` and ``order``
-    (the position in the whole batch, which decides what is newest).  ``rare`` holds the other known actions as
+    ``add``, ``remove`` and ``cdc`` are tables with the fields of the action plus ``version`` and ``order`` (the
+    position in the whole batch, which decides what is newest).  ``rare`` holds the other known actions as
     ``(version, name, JSON object)``.
     """
 
@@ -239,14 +236,14 @@ class ActionBatch:
 
 
 def empty_actions(kind: str) -> pa.Table:
-    """A table of no file actions of one kind, with ``version`` and ``order``."""
+    """An empty table of file actions of one kind, with ``version`` and ``order``."""
     return no_rows(action_schema(kind))
 
 
 def no_rows(schema: pa.Schema) -> pa.Table:
-    """A table without rows.
+    """An empty table.
 
-    ``Schema.empty_table()`` makes arrays of lists, for which pyarrow (26) loads pandas where that is installed.
+    ``Schema.empty_table()`` creates list arrays, for which pyarrow (26) loads pandas where that is installed.
     """
     return pa.Table.from_batches([], schema)
 

@@ -1,4 +1,4 @@
-"""Every field of a schema at once: listed, without what column mapping noted, with what users noted for Arrow."""
+"""Transform every field of a schema: list them, strip column mapping, convert metadata for Arrow."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def nested_fields(t: DataType) -> list[StructField]:
 
 
 def each_field(t: DataType, change: Callable[[StructField], StructField]) -> DataType:
-    """The type with every field changed, a parent before its children, and these before its next sibling."""
+    """Transform every field, a parent before its children, and these before its next sibling."""
     if not isinstance(t, StructType):
         return with_parts(t, [each_field(inner, change) for _, inner in parts(t)])
     fields = (change(f) for f in t.fields)
@@ -54,7 +54,7 @@ def strip(schema: StructType) -> StructType:
 
 
 def described_schema(schema: StructType) -> pa.Schema:
-    """The Arrow schema of the rows, each field with its notes, and a mark where Arrow lacks the type.
+    """The Arrow schema of the rows, each field with its user metadata, and a mark where Arrow lacks the type.
 
     >>> from trilake.delta.protocol.schema import PrimitiveType
     >>> noted = StructField("a", PrimitiveType("long"), metadata={"comment": "x"})
@@ -73,8 +73,8 @@ def _field(f: StructField) -> pa.Field:
 
 
 def arrow_type(t: DataType, field: Callable[[StructField], pa.Field]) -> pa.DataType:
-    """The Arrow type in which ``field`` makes the fields of structs."""
-    if isinstance(t, PrimitiveType):  # most are, of the thousands that a wide table has
+    """The Arrow type in which ``field`` converts the fields of structs."""
+    if isinstance(t, PrimitiveType):  # most of the thousands in a wide table are
         return t.arrow
     if isinstance(t, StructType):
         return pa.struct(list(map(field, t.fields)))

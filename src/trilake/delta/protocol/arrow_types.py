@@ -1,8 +1,7 @@
-"""What an Arrow type without parts is called in a Delta table, and the extension types whose meaning would be lost.
+"""Map Arrow's leaf types to Delta types, and refuse extension types whose meaning would be lost.
 
-An extension type says what the values of a plain type mean.  Most can go without: a JSON text is a string, a tensor is
-a list of numbers.  A month of pandas, which is a count of months since 1970, is another value to whoever reads the
-count.
+An extension type gives meaning to a storage type.  Most can be dropped: a JSON value is a string, a tensor is a list of
+numbers.  But a pandas period, a count of months since 1970, would become a plain number.
 """
 
 from __future__ import annotations
@@ -13,10 +12,10 @@ import pyarrow as pa
 
 from trilake.errors import SchemaMismatchError
 
-#: How others mark a column of variants, which Arrow has no type for.
+#: How other libraries mark a column of variants, for which Arrow has no type.
 VARIANT_EXTENSION = "arrow.parquet.variant"
 _CONDITION = "DELTA_UNSUPPORTED_DATA_TYPES"
-#: What to do with values of an extension type whose plain values say something else.
+#: Help for extension types whose storage values mean something else.
 _MEANINGS = {
     "pandas.period": "cast the column, e.g. with .dt.to_timestamp() or to string",
     "pandas.interval": "keep the two ends in columns of their own",
@@ -47,9 +46,9 @@ _BY_CHECK: list[tuple[Any, str]] = [
 
 
 def primitive_name(t: pa.DataType, path: str) -> str:
-    """The name of the Delta type that holds the values of an Arrow type without parts.
+    """The Delta type for a leaf type of Arrow.
 
-    ``path`` is the column, for the ``SchemaMismatchError`` of a type that Delta does not have.
+    ``path`` is the column, for the ``SchemaMismatchError`` of a type that Delta lacks.
 
     >>> primitive_name(pa.uint64(), "n")
     'decimal(20,0)'
@@ -74,10 +73,10 @@ def primitive_name(t: pa.DataType, path: str) -> str:
 
 
 def is_variant(field: pa.Field, path: str) -> bool:
-    """Whether a field is marked as one of variants, as DuckDB marks them.
+    """Whether a field is marked as a variant, as DuckDB does.
 
-    Raises ``SchemaMismatchError`` for a field of another extension type whose values mean something else without it,
-    and for variants whose parts are columns of their own.
+    Raises ``SchemaMismatchError`` for other extension types whose values would change their meaning, and for
+    shredded variants.
     """
     name = _extension(field)
     if name in _MEANINGS:
@@ -101,7 +100,7 @@ def is_variant(field: pa.Field, path: str) -> bool:
 
 
 def _extension(field: pa.Field) -> str | None:
-    """The name of a field's extension type, which is a note on the field where no one has told Arrow of the type."""
+    """The name of a field's extension type, from field metadata where the type is not registered with Arrow."""
     if isinstance(field.type, pa.BaseExtensionType):
         return str(field.type.extension_name)
     noted = (field.metadata or {}).get(b"ARROW:extension:name")

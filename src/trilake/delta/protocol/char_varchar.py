@@ -1,8 +1,8 @@
-"""``char(n)`` and ``varchar(n)``: strings with a limit, kept in the metadata of a string column.
+"""``char(n)`` and ``varchar(n)``: length limits in the metadata of string columns.
 
 Spark stores the type's name under ``__CHAR_VARCHAR_TYPE_STRING`` of the top-level field, for nested values too
-(``array<char(3)>``).  On the way in, a shorter ``char`` is filled up with spaces; a longer text loses the spaces at its
-end that are too many, and is refused if that is not enough.  Lengths are in characters.
+(``array<char(3)>``).  On write, a shorter ``char`` is padded with spaces; a longer string loses trailing spaces, and is
+refused if it is still too long.  Lengths are in characters.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _PRIMITIVE = re.compile(r"[a-z_]+(?:\([0-9, ]*\))?(?: collate \S+)?", re.IGNOREC
 
 @dataclass(frozen=True)
 class Length:
-    """The limits within one column: a ``char`` or ``varchar``, or the nested values that hold some.
+    """The limits within one column: a ``char`` or ``varchar``, or nested values with limits.
 
-    ``parts`` are those of the fields of a struct, of the element of an array, of key and value of a map; ``None`` for
+    ``parts`` are those of the fields of a struct, the element of an array, key and value of a map; ``None`` for
     parts without a limit.
     """
 
@@ -44,13 +44,13 @@ class Length:
 
 
 def length_rule(field: StructField) -> Length | None:
-    """The limits of a column, ``None`` where it has none.
+    """The limits of a column, ``None`` without any.
 
     >>> field = StructField("c", PrimitiveType("string"), metadata={"__CHAR_VARCHAR_TYPE_STRING": "varchar(5)"})
     >>> length_rule(field)
     Length(kind='varchar', limit=5, parts=())
 
-    Raises ``CorruptLogError`` for a string that is not a type, or not one of the column's shape.
+    Raises ``CorruptLogError`` for a string that is not a type, or that does not fit the column.
     """
     text = field.metadata.get(TYPE_STRING)
     if text is None:
@@ -68,7 +68,7 @@ def length_rule(field: StructField) -> Length | None:
 
 
 def _own(type_: DataType) -> Length | None:
-    """The limits that a schema states in its types themselves."""
+    """The limits in the types of a schema."""
     match type_:
         case PrimitiveType(name):
             match = _LIMITED.fullmatch(name)
@@ -83,7 +83,7 @@ def _of_parts(parts: list[Length | None]) -> Length | None:
 
 
 def _parse(text: str, at: int, type_: DataType) -> tuple[Length | None, int]:
-    """The limits in a type's name from ``at`` on, and where it ends.  Raises ``ValueError``."""
+    """Parse the limits in a type's name from ``at`` on; return them and the end.  Raises ``ValueError``."""
     if isinstance(type_, PrimitiveType):
         limited = _LIMITED.match(text, at)
         if limited is not None:
@@ -109,12 +109,12 @@ def _skip(text: str, at: int, word: str) -> int:
 
 
 def filter_schema(schema: StructType) -> pa.Schema:
-    """The Arrow schema for conditions on the rows: columns that are ``char(n)`` say so, as Spark compares them."""
-    kept = vars(schema)  # with what else is made of it once
-    known: pa.Schema | None = kept.get("filter_schema")
-    if known is None:
-        known = kept["filter_schema"] = pa.schema([_of_filter(f) for f in schema.fields])
-    return known
+    """The Arrow schema for filters: ``char(n)`` columns are marked, as Spark pads when comparing."""
+    kept = vars(schema)  # cached with other results
+    cached: pa.Schema | None = kept.get("filter_schema")
+    if cached is None:
+        cached = kept["filter_schema"] = pa.schema([_of_filter(f) for f in schema.fields])
+    return cached
 
 
 def _of_filter(field: StructField) -> pa.Field:
@@ -123,7 +123,7 @@ def _of_filter(field: StructField) -> pa.Field:
 
 
 def apply_length(array: pa.Array, rule: Length, path: str) -> pa.Array:
-    """A column within its limits, padded and trimmed as Spark does.
+    """Pad and trim a column to its limits, as Spark does.
 
     Raises ``ConstraintViolatedError`` for a string that is too long.
     """
@@ -134,13 +134,13 @@ def apply_length(array: pa.Array, rule: Length, path: str) -> pa.Array:
     mask = array.is_null() if array.null_count else None
     if pa.types.is_struct(array.type):
         children, fields = array.flatten(), list(array.type)
-        done = [
+        limited = [
             child if part is None else apply_length(child, part, f"{path}.{f.name}")
             for child, part, f in zip(children, rule.parts, fields, strict=True)
         ]
-        return pa.StructArray.from_arrays(done, fields=fields, mask=mask)
+        return pa.StructArray.from_arrays(limited, fields=fields, mask=mask)
     if array.offset:
-        array = pa.concat_arrays([array, array.slice(0, 0)])  # the same values at offset 0, as a mask needs it
+        array = pa.concat_arrays([array, array.slice(0, 0)])  # the same values at offset 0, as a mask requires
         mask = array.is_null() if array.null_count else None
     if pa.types.is_map(array.type):
         key, value = rule.parts
@@ -164,10 +164,10 @@ def _limited(texts: pa.Array, rule: Length, path: str) -> pa.Array:
         bad = pc.not_equal(pc.utf8_ltrim(rest, " "), "")
         if pc.any(bad).as_py():
             value = str(texts.filter(bad)[0].as_py())
-            shown = value if len(value) <= 100 else value[:97] + "..."
+            excerpt = value if len(value) <= 100 else value[:97] + "..."
             raise ConstraintViolatedError(
                 f"a string of {len(value)} characters does not fit into {rule.kind}({rule.limit}) of column {path}:"
-                f" {shown!r}",
+                f" {excerpt!r}",
                 help="shorten it, or make the column wider",
                 constraint=f"{rule.kind}({rule.limit})",
                 column=path,

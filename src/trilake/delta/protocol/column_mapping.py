@@ -1,8 +1,8 @@
 """Column mapping: ids and physical names of columns, and rows under those names.
 
-Protocol: *Column Mapping*.  Every column, nested ones too, has a number and a physical name that never change; files,
-statistics and partition values know a column by these, so that its display name is free to change.  Elements of arrays,
-and keys and values of maps, have neither, but for numbers in tables that Iceberg readers are to understand.
+Protocol: *Column Mapping*.  Every column, nested ones too, has a permanent number and physical name; files, statistics
+and partition values use these, so that its display name can change.  Elements of arrays, and keys and values of maps,
+have neither, except numbers in tables for Iceberg readers.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ MODE = "delta.columnMapping.mode"
 MAX_COLUMN_ID = "delta.columnMapping.maxColumnId"
 MODES = ("none", "name", "id")
 FIELD_ID = "PARQUET:field_id"
-#: Characters that names in Parquet files could not have in old readers; free with column mapping.
+#: Characters that old readers could not handle in Parquet column names; allowed with column mapping.
 FORBIDDEN = " ,;{}()\n\t="
 
 _ENABLE = f"enable column mapping first: set the table property {MODE} to 'name'"
 
 
 def parse_mode(text: str) -> str:
-    """A column mapping mode by its name, without regard to case.  Raises ``InvalidArgumentError``.
+    """Parse a column mapping mode, ignoring case.  Raises ``InvalidArgumentError``.
 
     >>> parse_mode("Name")
     'name'
@@ -55,7 +55,7 @@ def parse_mode(text: str) -> str:
 
 
 def check_mode(metadata: Metadata, *, uri: str, version: int) -> None:
-    """Refuse a mode that is not known: it may name files' columns in any way.  Raises ``UnsupportedProtocolError``."""
+    """Refuse an unknown mode.  Raises ``UnsupportedProtocolError``."""
     mode = metadata.column_mapping_mode
     if mode not in MODES:
         raise UnsupportedProtocolError(
@@ -67,7 +67,7 @@ def check_mode(metadata: Metadata, *, uri: str, version: int) -> None:
 
 
 def max_column_id(metadata: Metadata) -> int:
-    """The highest id ever given to a column: that of the table property, or of the schema where it says less."""
+    """The highest id ever assigned: that of the table property, or of the schema if greater."""
     text = metadata.configuration.get(MAX_COLUMN_ID, "0")
     try:
         stated = int(text)
@@ -77,7 +77,6 @@ def max_column_id(metadata: Metadata) -> int:
 
 
 def _highest(schema: StructType) -> int:
-    """The highest id in a schema."""
     fields = nested_fields(schema)
     return max([0, *(f.column_id or 0 for f in fields), *(i for f in fields for i in nested_ids(f).values())])
 
@@ -85,7 +84,7 @@ def _highest(schema: StructType) -> int:
 def nested_ids(field: StructField) -> dict[str, int]:
     """The ids of array elements, and of keys and values of maps, inside a field, by their paths in files.
 
-    Raises ``CorruptLogError`` where the log says something else.
+    Raises ``CorruptLogError`` for a malformed entry.
     """
     stated = field.metadata.get(NESTED_IDS)
     if stated is None:
@@ -115,17 +114,17 @@ def assign(
     nested: bool = False,
     new_id: Callable[[], str],
 ) -> tuple[StructType, int]:
-    """Give every column that lacks one an id and a physical name; the schema, and the highest id now.
+    """Assign ids and physical names to columns without them; return the schema and the highest id.
 
     Parameters
     ----------
-    mode: ``"none"`` leaves the schema as it is.
-    max_id: the highest id the table ever gave out; new ids are greater.
-    existing: the files of the table are there already under the display names, so those become the physical names.
+    mode: ``"none"`` leaves the schema unchanged.
+    max_id: the highest id the table ever assigned; new ids are greater.
+    existing: existing files use the display names, so these become the physical names.
     nested: elements of arrays, and keys and values of maps, get ids too.
     new_id: a source of UUID strings for physical names.
 
-    Raises ``CorruptLogError`` where two columns have one id or one physical name.
+    Raises ``CorruptLogError`` where two columns have the same id or physical name.
 
     >>> from trilake.delta.protocol.schema import PrimitiveType
     >>> schema, top = assign(StructType((StructField("a", PrimitiveType("long")),)), mode="name", new_id=lambda: "0-1")
@@ -181,10 +180,10 @@ def _check_unique(schema: StructType) -> None:
 
 
 def mapped(metadata: Metadata, *, existing: bool = False, new_id: Callable[[], str]) -> Metadata:
-    """The metadata with every column mapped as its mode asks, and ``delta.columnMapping.maxColumnId`` kept.
+    """The metadata with every column mapped according to its mode, and ``delta.columnMapping.maxColumnId`` updated.
 
-    ``existing`` says that columns without a mapping have data under their display names, as when column mapping is
-    turned on.  Without column mapping the metadata stays as it is.
+    ``existing`` says that unmapped columns have data under their display names, as when column mapping is enabled.
+    Without column mapping the metadata stays unchanged.
     """
     mode = parse_mode(metadata.column_mapping_mode)
     if mode == "none":
@@ -204,10 +203,7 @@ def mapped(metadata: Metadata, *, existing: bool = False, new_id: Callable[[], s
 
 
 def reuse(new: StructType, old: StructType) -> StructType:
-    """``new`` with the ids and physical names of the columns of ``old`` that have the same name and type.
-
-    For a table whose schema is replaced: a column that stays keeps its name in statistics and files.
-    """
+    """``new`` with the ids and physical names of columns in ``old`` of the same name and type."""
     fields = []
     for f in new.fields:
         before = old.find(f.name)
@@ -228,9 +224,9 @@ def _reuse_type(new: DataType, old: DataType) -> DataType:
 
 
 def change_mode(before: Metadata, after: Metadata, *, new_id: Callable[[], str]) -> Metadata:
-    """``after`` with the consequences of what it changes of the mapping mode of ``before``, for a table with data.
+    """``after`` completed for a change of the mapping mode from ``before``, for a table with data.
 
-    Raises ``InvalidArgumentError`` for a change that would leave existing files unreadable.
+    Raises ``InvalidArgumentError`` for a change that would make existing files unreadable.
     """
     old, new = parse_mode(before.column_mapping_mode), parse_mode(after.column_mapping_mode)
     if old == new:
@@ -246,13 +242,13 @@ def change_mode(before: Metadata, after: Metadata, *, new_id: Callable[[], str])
             help=hint[new],
             condition="DELTA_UNSUPPORTED_COLUMN_MAPPING_MODE_CHANGE",
         )
-    # Names of an older mapping say nothing of the files that were written without one.
+    # Physical names of an earlier mapping do not apply to files written without one.
     bare = replace(after, schema_string=strip(after.schema).json())
     return mapped(bare, existing=True, new_id=new_id)
 
 
 def check_can_rename(metadata: Metadata, what: Literal["rename", "drop"]) -> None:
-    """Refuse to ``what`` (rename or drop) a column where files know columns by their display names.
+    """Refuse to ``what`` (rename or drop) a column where files use display names.
 
     Raises ``InvalidArgumentError``.
     """
@@ -265,7 +261,7 @@ def check_can_rename(metadata: Metadata, what: Literal["rename", "drop"]) -> Non
 
 
 def check_names(schema: StructType, mode: str) -> None:
-    """Refuse column names that a Parquet file may not hold as they are.  Raises ``InvalidArgumentError``.
+    """Refuse column names that Parquet files must not have.  Raises ``InvalidArgumentError``.
 
     >>> check_names(StructType(()), "none")
     """
@@ -288,19 +284,18 @@ def check_names(schema: StructType, mode: str) -> None:
 def physical_schema(schema: StructType, mode: str) -> pa.Schema:
     """The Arrow schema of a data file: physical names at every depth, and ``PARQUET:field_id`` where columns have ids.
 
-    With mode ``"none"`` names are the display names.  What must not be null inside a struct that may be null is
-    nullable in the file: Arrow's writer would refuse the null struct.
+    With mode ``"none"`` names are the display names.  NOT NULL fields inside nullable structs are nullable in the
+    file: Arrow's writer would refuse a null struct.
     """
     fields = zip(schema.to_arrow_schema(), schema.fields, strict=True)
     return pa.schema([_physical_field(a, f, mode) for a, f in fields])
 
 
 def to_physical(table: pa.Table, schema: StructType, mode: str) -> pa.Table:
-    """Rows under display names as rows of :func:`physical_schema`, without copying a value.
+    """Rename the columns of rows to those of :func:`physical_schema`, without copying a value.
 
-    ``table`` may have a part of the schema's columns, in any order; columns that the schema does not know, such as
-    ``_change_type``, stay as they are.  Raises ``InvalidArgumentError`` where a column's nested fields are not those of
-    the schema.
+    ``table`` may have some of the schema's columns, in any order; unknown columns, such as ``_change_type``, stay.
+    Raises ``InvalidArgumentError`` where a column's nested fields differ from the schema.
     """
     by_name: Mapping[str, StructField] = {f.name: f for f in schema.fields}
     fields = [_physical_field(a, by_name[a.name], mode) if a.name in by_name else a for a in table.schema]
@@ -311,12 +306,12 @@ def to_physical(table: pa.Table, schema: StructType, mode: str) -> pa.Table:
 
 
 def relabelled(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The same buffers under another schema of the same layout: other names, and other words on what may be null."""
+    """The same buffers under another schema with the same layout: other names and nullability."""
     return pa.Table.from_batches([pa.record_batch(_Relabelled(b, schema)) for b in table.to_batches()], schema)
 
 
 class _Relabelled:
-    """A record batch under another schema of the same layout: names are not a part of an array's buffers."""
+    """A record batch under another schema with the same layout."""
 
     def __init__(self, batch: pa.RecordBatch, schema: pa.Schema) -> None:
         self.batch, self.schema = batch, schema
@@ -326,7 +321,7 @@ class _Relabelled:
 
 
 def _physical_field(arrow: pa.Field, field: StructField, mode: str, absent: bool = False) -> pa.Field:
-    """The field in a file; ``absent`` says that a struct around it may be null, and it then has no value."""
+    """The field in a file; ``absent`` says that a struct around it may be null."""
     nullable = arrow.nullable or absent
     inside = _Inside(field, mode, {} if mode == "none" else nested_ids(field))
     kind = _physical_type(arrow.type, field.type, inside, field.physical_name, nullable)
@@ -338,7 +333,7 @@ def _physical_field(arrow: pa.Field, field: StructField, mode: str, absent: bool
 
 @dataclass(frozen=True)
 class _Inside:
-    """What types inside a column share: the column, how columns are mapped, and ids by the paths of parts."""
+    """The context of types inside a column: the column, the mapping mode, and ids by path."""
 
     column: StructField
     mode: str
@@ -351,7 +346,7 @@ class _Inside:
 
 
 def _physical_type(arrow: pa.DataType, t: DataType, inside: _Inside, path: str, nullable: bool) -> pa.DataType:
-    """The Arrow type with physical names; everything else about it, nullability included, stays."""
+    """The Arrow type with physical names; everything else stays."""
     if isinstance(t, StructType) and pa.types.is_struct(arrow):
         children = list(arrow)
         if [c.name for c in children] == t.names:

@@ -1,4 +1,4 @@
-"""Commit files parsed: from lines of JSON to tables of file actions and a list of the others.
+"""Parse commit files: from lines of JSON to tables of file actions and a list of the others.
 
 Protocol: *Delta Log Entries* and *Actions*.  A few lines are parsed one by one, many in one columnar pass.
 """
@@ -20,7 +20,7 @@ from trilake.delta.protocol.arrow_values import int64_array
 from trilake.errors import CorruptLogError
 from trilake.expr.terms.engine import Query, QueryError, query
 
-#: Below this many lines plain parsing beats the start-up cost of a columnar query (measured: 5 ms against 2.5 us a
+#: Below this many lines plain parsing beats the start-up cost of a columnar query (measured: 5 ms against 2.5 us per
 #: line).
 _FEW_LINES = 1500
 
@@ -28,8 +28,8 @@ _FEW_LINES = 1500
 def parse_commits(commits: Sequence[tuple[int, str, pa.Buffer]], query: Query = query) -> ActionBatch:
     """Parse commit files, oldest first, given as ``(version, file name, content)``.
 
-    Unknown actions and fields are passed over, as the protocol asks.  Raises ``CorruptLogError`` for a file that is
-    empty or holds a line that is not JSON object.
+    Unknown actions and fields are ignored, as the protocol asks.  Raises ``CorruptLogError`` for an empty file, and
+    for a line that is not a JSON object.
     """
     texts = _texts(commits)
     total = sum(t.count(b"\n") + 1 for t in texts)
@@ -38,7 +38,7 @@ def parse_commits(commits: Sequence[tuple[int, str, pa.Buffer]], query: Query = 
 
 
 def parse_rare(commits: Sequence[tuple[int, str, pa.Buffer]]) -> ActionBatch:
-    """As :func:`parse_commits`, without the file actions, whose making would cost more than all the rest."""
+    """Like :func:`parse_commits`, but without file actions, which cost more than everything else."""
     rare: list[tuple[int, str, Any]] = []
     for (version, name, _), text in zip(commits, _texts(commits), strict=True):
         for action in _objects(text, version, name):
@@ -75,7 +75,6 @@ def _corrupt(version: int, name: str, why: str) -> CorruptLogError:
 
 
 def _damaged_help(version: int) -> str:
-    """What to do about a commit file that cannot be read."""
     if version == 0:
         return "restore the file from a copy"
     return (
@@ -117,7 +116,7 @@ def _parse_few(names: list[tuple[int, str]], texts: list[bytes]) -> ActionBatch:
 
 
 def _objects(text: bytes, version: int, name: str) -> Iterator[dict[str, Any]]:
-    """The action objects of a commit file, a line each."""
+    """The action objects of a commit file, one per line."""
     for line in text.split(b"\n"):
         if not line or line.isspace():
             continue
@@ -177,9 +176,9 @@ def _object(value: Any, kind: str, version: int, name: str) -> Any:
 
 
 def _read_as_json(kind: str, rows: Sequence[Mapping[str, Any]]) -> list[pa.Array] | None:
-    """The columns as Arrow's reader of JSON makes them, which is stricter than ``pa.array``: None where it refuses.
+    """The columns parsed by Arrow's JSON reader, which is stricter than ``pa.array``; ``None`` where it refuses.
 
-    ``pa.array`` loads pandas, where it is installed, with the first value: longer than all else that opens a table.
+    ``pa.array`` loads pandas, where installed, with the first value, which takes longer than opening a table.
     """
     fields = list(FILE_ACTIONS[kind])
     text = b"\n".join(orjson.dumps(row) for row in rows)
@@ -201,7 +200,7 @@ def _read_as_json(kind: str, rows: Sequence[Mapping[str, Any]]) -> list[pa.Array
 
 
 def _as_json(type_: pa.DataType) -> pa.DataType:
-    """The type that stands for another in Arrow's reader of JSON, which knows no maps."""
+    """The type to use with Arrow's JSON reader, which lacks maps."""
     return pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())])) if pa.types.is_map(type_) else type_
 
 
@@ -209,7 +208,7 @@ _AS_JSON = {kind: pa.schema([(f.name, _as_json(f.type)) for f in type_]) for kin
 
 
 def _pairs(value: Any, field: pa.Field) -> Any:
-    """A value as ``pa.array`` takes it: the entries of a map as pairs."""
+    """A value for ``pa.array``: the entries of a map as pairs."""
     return [(e["key"], e["value"]) for e in value] if value is not None and pa.types.is_map(field.type) else value
 
 
@@ -218,7 +217,7 @@ def _field(value: Any, field: pa.Field) -> Any:
         texts = {k: v if v is None or isinstance(v, str) else orjson.dumps(v).decode() for k, v in value.items()}
         return [{"key": k, "value": v} for k, v in texts.items()]
     if field.name == "stats" and isinstance(value, dict):
-        return orjson.dumps(value).decode()  # some writers log statistics as an object, not as its text
+        return orjson.dumps(value).decode()  # some writers log statistics as an object, not as a string
     return value
 
 
@@ -233,7 +232,7 @@ def _structure(type_: pa.DataType) -> str:
     return f'"{names.get(type_, "VARCHAR")}"'
 
 
-#: How the line of an object begins: blanks may stand before the brace; what else may is left to the parser.
+#: How the line of an object starts: blanks may precede the brace; anything else is left to the parser.
 _OBJECT = r"^[ \t\r]*\{"
 _STRUCTURE = (
     "{"
@@ -242,10 +241,10 @@ _STRUCTURE = (
 
 
 def _suspects(parsed: pa.ChunkedArray, lines: pa.Array, vectors: bool) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Lines that the other parser must look at: what is not of its field's type came out as null.
+    """Lines for the other parser: a value of another type than its field came out as null.
 
-    ``vectors`` says whether the lines speak of deletion vectors at all.  A field that is lost must not pass for one
-    that was never there where rows would go or come back because of it.
+    ``vectors`` says whether the lines mention deletion vectors at all.  A lost field must not pass for an absent
+    one where it decides about rows.
     """
 
     def null(column: pa.ChunkedArray) -> np.ndarray[Any, np.dtype[np.bool_]]:
@@ -254,7 +253,7 @@ def _suspects(parsed: pa.ChunkedArray, lines: pa.Array, vectors: bool) -> np.nda
 
     nothing = np.ones(len(lines), dtype=bool)
     suspect = np.zeros(len(lines), dtype=bool)
-    named = pc.match_substring(lines, '"deletionVector"').to_numpy(zero_copy_only=False) if vectors else nothing
+    mentioned = pc.match_substring(lines, '"deletionVector"').to_numpy(zero_copy_only=False) if vectors else nothing
     for kind, type_ in FILE_ACTIONS.items():
         column = pc.struct_field(parsed, kind)
         there = ~null(column)
@@ -262,7 +261,7 @@ def _suspects(parsed: pa.ChunkedArray, lines: pa.Array, vectors: bool) -> np.nda
         for name in {"path", "size", "partitionValues"} if kind == "add" else {"path"}:
             suspect |= there & null(pc.struct_field(column, name))
         if vectors and type_.get_field_index("deletionVector") >= 0:
-            suspect |= there & named & null(pc.struct_field(column, [type_.get_field_index("deletionVector"), 0]))
+            suspect |= there & mentioned & null(pc.struct_field(column, [type_.get_field_index("deletionVector"), 0]))
     for name in RARE_ACTIONS:
         nothing &= null(pc.struct_field(parsed, name))
     return suspect | nothing
@@ -304,7 +303,7 @@ def _parse_many(names: list[tuple[int, str]], texts: list[bytes], query: Query =
 
 
 def _loaded(text: str, kind: str, version: int, name: str) -> Any:
-    """The object of an action's text, in which DuckDB lets an infinity pass, and JSON has none."""
+    """Parse the object of an action; DuckDB accepts infinities, JSON does not."""
     try:
         return _object(orjson.loads(text), kind, version, name)
     except orjson.JSONDecodeError as e:
@@ -312,11 +311,11 @@ def _loaded(text: str, kind: str, version: int, name: str) -> Any:
 
 
 def _transformed(lines: pa.Array, query: Query) -> pa.ChunkedArray | None:
-    """The lines as one struct each, or ``None`` where one of them is not JSON object."""
+    """The lines as one struct each, or ``None`` where one of them is not a JSON object."""
     if not pc.all(pc.match_substring_regex(lines, _OBJECT)).as_py():
         return None
     try:
-        # The parser is the check as well: to ask for valid lines first would be to parse them twice.
+        # The parser is the check as well: validating lines first would parse them twice.
         return query(f"select json_transform(line, '{_STRUCTURE}') as j from lines", lines=pa.table({"line": lines}))[
             "j"
         ]
@@ -327,7 +326,7 @@ def _transformed(lines: pa.Array, query: Query) -> pa.ChunkedArray | None:
 
 
 def _first_broken(lines: pa.Array, query: Query) -> Any:
-    """The place of the first line that is not JSON object; ``None`` where all are."""
+    """The index of the first line that is not a JSON object; ``None`` where all are."""
     objects = pc.match_substring_regex(lines, _OBJECT)
     valid = query("select coalesce(json_valid(line), false) as ok from lines", lines=pa.table({"line": lines}))
     sound = pc.and_(valid["ok"], pa.chunked_array([objects]))
@@ -345,7 +344,7 @@ def _split_lines(
     text_starts = np.cumsum([0] + [len(t) + 1 for t in texts[:-1]])
     owner = np.searchsorted(text_starts, starts, side="right") - 1
     offsets = np.concatenate([starts, [len(data) + 1]])
-    # The array views the blob; every value but the last carries its line break, which JSON does not mind.
+    # The array is a view of the blob; every value except the last includes its line break, which JSON allows.
     offsets[-1] = len(data)
     array = pa.LargeStringArray.from_buffers(len(starts), pa.py_buffer(offsets), pa.py_buffer(blob))
     try:

@@ -1,7 +1,7 @@
 """Deletion vectors: descriptors, their storage inline or in files, and the bitmap inside.
 
-Protocol: *Deletion Vectors* and *Deletion Vector Format*.  A vector that is not exactly what its descriptor says is an
-error: with a wrong one, rows would be lost or come back to life.
+Protocol: *Deletion Vectors* and *Deletion Vector Format*.  Any difference between a vector and its descriptor is an
+error: with a wrong vector, rows would be lost or come back.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _POWERS = 85 ** np.arange(4, -1, -1, dtype=np.uint64)
 def z85_decode(text: str) -> bytes:
     """Decode Z85: five characters for four bytes.  Raises ``ValueError`` for anything else.
 
-    Some writers do not fill the last group with zero bytes but mark it with one to three leading ``#``, which no valid
-    group starts with: so many bytes of the group are not a data.
+    Some writers do not pad the last group with zero bytes but mark it with one to three leading ``#``, which no
+    valid group starts with: so many bytes of the group are padding.
 
     >>> z85_decode("HelloWorld").hex(), z85_decode("##093").hex()
     ('864fd26fb559f75b', '0300')
@@ -75,7 +75,7 @@ class DeletionVectorDescriptor:
 
     @staticmethod
     def from_json(data: Mapping[str, Any] | None) -> DeletionVectorDescriptor | None:
-        """From the action's field; ``None`` where there is no vector."""
+        """Parse the action's field; ``None`` where there is no vector."""
         if data is None or data.get("storageType") is None:
             return None
         return DeletionVectorDescriptor(
@@ -88,7 +88,7 @@ class DeletionVectorDescriptor:
 
     @property
     def unique_id(self) -> str:
-        """What tells two vectors of one file apart."""
+        """The identity of a vector among those of one file."""
         suffix = "" if self.offset is None else f"@{self.offset}"
         return f"{self.storage_type}{self.path_or_inline_dv}{suffix}"
 
@@ -113,11 +113,11 @@ class DeletionVectorDescriptor:
         )
 
     def load(self, store: Store, rows: int | None = None) -> BitMap64:
-        """The row indexes it deletes.
+        """Load the row indexes it deletes.
 
-        ``store`` is the table's, ``rows`` the number of rows of the data file where that is known.  Raises
-        ``DeletionVectorError`` for a wrong magic, size, CRC or cardinality, or rows that the file does not have,
-        ``MissingFileError`` where the vector's file is not there.
+        ``store`` is the table's, ``rows`` the number of rows of the data file, if known.  Raises
+        ``DeletionVectorError`` for a wrong magic number, size, CRC or cardinality, or rows beyond the file,
+        ``MissingFileError`` where the vector's file is missing.
         """
         bitmap = self.stored(store)
         if len(bitmap) != self.cardinality:
@@ -135,14 +135,14 @@ class DeletionVectorDescriptor:
         return self.path_or_inline_dv if self.storage_type == "p" else None
 
     def check_fits(self, bitmap: BitMap64, rows: int, file: str | None = None) -> None:
-        """Raises ``DeletionVectorError`` where the bitmap deletes a row that a data file of ``rows`` rows has not."""
+        """Raise ``DeletionVectorError`` where the bitmap deletes a row beyond a data file of ``rows`` rows."""
         if len(bitmap) and bitmap.max() >= rows:
             raise self._error(
                 f"cardinality {len(bitmap)}, it deletes row {bitmap.max()} of a file with {rows} rows", file
             )
 
     def stored(self, store: Store) -> BitMap64:
-        """The bitmap as it is stored, however many rows it deletes; raises as :meth:`load` does."""
+        """The compressed bitmap, however many rows it deletes; raises what :meth:`load` raises."""
         if self.storage_type == "i":
             return self._load_inline()
         if self.storage_type == "u":
@@ -174,12 +174,12 @@ class DeletionVectorDescriptor:
         except InvalidArgumentError as e:
             raise self._error(e.message, where) from e
         start = self.offset or 0
-        # The head of the file says its version; a vector without an offset starts right behind it.
+        # The head of the file states its version; a vector without an offset starts right after it.
         start = max(start, 1)
         if not self.size_in_bytes >= 4:
             raise self._error(f"size {self.size_in_bytes} is too small for a vector", where)
         try:
-            # Version and vector by one request where they are near each other; what is cut off shows in the length.
+            # Read version and vector in one request where they are close; a truncated file shows in the length.
             parts = store.read_ranges(key, [(0, 1), (start, self.size_in_bytes + 8)])
             version, frame = (bytes(part) for part in parts)
             if len(frame) < self.size_in_bytes + 8:
@@ -200,7 +200,7 @@ class DeletionVectorDescriptor:
         data = _from_older(data)
         if len(data) < 12 or struct.unpack("<I", data[:4])[0] != MAGIC:
             raise self._error("wrong magic number", where)
-        # Every bucket holds at least one row and takes at least 12 bytes: a larger count is a lie.
+        # Every bucket holds at least one row and takes at least 12 bytes: a larger count is wrong.
         if struct.unpack("<Q", data[4:12])[0] > len(data) // 12:
             raise self._error("bucket count exceeds the data", where)
         try:
@@ -212,9 +212,10 @@ class DeletionVectorDescriptor:
 
 
 def _from_older(data: bytes) -> bytes:
-    """A vector of the format before, in which the specification's inline example is written, in today's format.
+    """Convert a vector of the previous format, used by the specification's inline example, to the current one.
 
-    It holds the bitmap of one bucket behind a big-endian magic number, count and size.  Anything else stays as it is.
+    It holds the bitmap of one bucket after a big-endian magic number, count and size.  Anything else stays
+    unchanged.
     """
     if len(data) < 12 or struct.unpack(">3I", data[:12]) != (MAGIC - 1, 1, len(data) - 12):
         return data
@@ -227,7 +228,7 @@ def serialize(bitmap: BitMap64) -> bytes:
 
 
 def file_bytes(bitmaps: list[bytes]) -> tuple[bytes, list[int]]:
-    """One deletion-vector file holding several serialized vectors, and the offset of each."""
+    """One deletion-vector file with several serialized vectors, and the offset of each."""
     out = bytearray([_FORMAT_VERSION])
     offsets = []
     for data in bitmaps:
@@ -236,12 +237,12 @@ def file_bytes(bitmaps: list[bytes]) -> tuple[bytes, list[int]]:
     return bytes(out), offsets
 
 
-#: Bytes of vectors in one file at most: offsets are 32-bit numbers.
+#: Most bytes of vectors in one file: offsets are 32-bit numbers.
 _FILE_LIMIT = 1 << 30
 
 
 def store_vectors(store: Store, bitmaps: Sequence[BitMap64], new_id: Callable[[], str]) -> list[dict[str, Any]]:
-    """Write vectors into as few files as can be; for each the ``deletionVector`` field of its ``add``."""
+    """Write vectors into as few files as possible; return the ``deletionVector`` field of each ``add``."""
     out: list[dict[str, Any]] = []
     waiting: list[tuple[bytes, int]] = []
 
@@ -278,9 +279,7 @@ def row_indexes(bitmap: BitMap64) -> np.ndarray[Any, np.dtype[np.int64]]:
 
 
 class RowSet:
-    """The rows of a bitmap, looked at a batch at a time: few bytes of runs may stand for billions of rows, which are
-    never all there at once.
-    """
+    """The rows of a bitmap, expanded a batch at a time: few bytes of runs may stand for billions of rows."""
 
     #: Rows that are expanded at once: 8 MB.
     _AT_ONCE = 1 << 20
@@ -295,7 +294,7 @@ class RowSet:
         return int(self.bitmap.max()) if len(self.bitmap) else -1
 
     def within(self, start: int, length: int) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """Those of ``length`` rows from ``start`` on, ascending."""
+        """The rows among ``length`` rows from ``start`` on, ascending."""
         if self._rows is not None:
             lo, hi = np.searchsorted(self._rows, [start, start + length])
             return self._rows[lo:hi]
@@ -307,7 +306,7 @@ class RowSet:
 
 
 def keep_mask(deleted: np.ndarray[Any, np.dtype[np.int64]], start: int, length: int) -> pa.BooleanArray | None:
-    """Which of ``length`` rows from ``start`` on survive; ``None`` where all do."""
+    """Which of ``length`` rows from ``start`` on are not deleted; ``None`` where all are."""
     lo, hi = np.searchsorted(deleted, [start, start + length])
     if lo == hi:
         return None

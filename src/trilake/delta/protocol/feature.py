@@ -1,8 +1,8 @@
-"""``Feature``: a table feature as one row: which protocols have it, what asks for it, its properties, how it goes.
+"""``Feature``: a table feature as data: which protocols have it, what requires it, its properties, how to drop it.
 
-Protocol: *Table Features*.  A row is exported by a file of :mod:`trilake.delta.protocol.table_features` and listed in
-:mod:`trilake.delta.protocol.features`; nothing else in the package names a feature to know whether a table may be read,
-written, given it or rid of it.
+Protocol: *Table Features*.  Each file of :mod:`trilake.delta.protocol.table_features` exports a feature, and
+:mod:`trilake.delta.protocol.features` lists them; nothing else in the package names a feature to decide whether a table
+can be read or written.
 """
 
 from __future__ import annotations
@@ -24,39 +24,39 @@ Numbers: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 
 
 class Inspection(Protocol):
-    """What the removal of a feature may ask of a table at one version."""
+    """What the removal of a feature may inspect in a table at one version."""
 
     @property
     def adds(self) -> pa.Table:
-        """One row a logical file, with the fields of the ``add`` action."""
+        """One row per logical file, with the fields of the ``add`` action."""
 
     @property
     def metadata(self) -> Metadata:
-        """The metaData action in force."""
+        """The current metaData action."""
 
     @property
     def domains(self) -> Mapping[str, Mapping[str, Any]]:
-        """The metadata domains, removed ones included."""
+        """The metadata domains, including removed ones."""
 
     def checkpoint_keys(self) -> Sequence[str]:
         """The files of all checkpoints in the log."""
 
     def oldest_version(self) -> int:
-        """The oldest version that the log can still make up."""
+        """The oldest version that the log can reconstruct."""
 
     def may_hold_dropped_columns(self) -> bool:
         """Whether columns were dropped that files may still have."""
 
     def files_of_other_types(self) -> Numbers:
-        """The files that hold other types than their columns have now, as their footers say."""
+        """The files whose footers have other types than their columns have now."""
 
 
 @dataclass(frozen=True)
 class Trace:
     """Something that still uses a feature, and what to do about it.
 
-    ``rewrite`` says that the removal can do it itself, by writing the row's ``rewritten`` files again; ``condition`` is
-    what delta-spark calls the refusal, which most often knows no way to drop the feature.
+    ``rewrite`` says that rewriting the ``rewritten`` files removes it; ``condition`` is delta-spark's name of the
+    refusal.
     """
 
     what: str
@@ -67,7 +67,7 @@ class Trace:
 
 @dataclass(frozen=True)
 class Past:
-    """What a state, or some commits, say that may use a feature: metadata, and files added or removed."""
+    """What a state, or some commits, contain that may use a feature: metadata, and files added or removed."""
 
     metadatas: tuple[Metadata, ...]
     files: tuple[pa.Table, ...]
@@ -79,13 +79,13 @@ def _no_trace(_: Inspection) -> Trace | None:
 
 @dataclass(frozen=True)
 class FeatureRemoval:
-    """How a feature leaves a table.
+    """How to drop a feature.
 
-    ``properties`` turn it off when they are gone; by default those of the feature.  ``metadata`` takes away what else
-    it left there, which the check for ``in_use`` has found to be harmless.  ``in_past`` says of older versions whether
-    they use the feature; ``None`` where they do not matter.  ``domains`` are removed with it, and files are added again
-    without ``fields``.  ``rewritten`` names the files that must be written again where the feature is in use; with
-    ``renames`` they are written for the metadata without it, which their commit sets.
+    ``properties`` enable it; by default those of the feature.  ``metadata`` removes what else it left there, after
+    ``in_use`` found that harmless.  ``in_past`` checks whether older versions use the feature; ``None`` where they
+    do not matter. ``domains`` are removed with it, and files are added again without ``fields``.  ``rewritten``
+    selects the files to rewrite where the feature is in use; with ``renames`` they are written for the metadata
+    without it, which their commit sets.
     """
 
     properties: tuple[str, ...] | None = None
@@ -99,33 +99,33 @@ class FeatureRemoval:
 
 
 def never(_: Metadata) -> bool:
-    """No metadata asks for the feature."""
+    """No metadata requires the feature."""
     return False
 
 
 @dataclass(frozen=True)
 class Feature:
-    """A row of the registry."""
+    """A table feature."""
 
     name: str
-    #: Reader version that implies it, ``3`` for a feature by name only, ``None`` where readers need not know it.
+    #: Reader version that implies it, ``3`` for a feature by name only, ``None`` for a writer feature.
     reader: int | None
     #: Writer version that implies it; ``7`` for a feature by name only.
     writer: int
-    #: Whether tables with it are read here, and written.
+    #: Whether trilake reads and writes tables with it.
     reads: bool = True
     writes: bool = True
-    #: Whether a table with this metadata uses the feature, and so must have it.
+    #: Whether a table with this metadata requires the feature.
     active: Callable[[Metadata], bool] = never
-    #: Features that it cannot do without.
+    #: Features that it depends on.
     needs: tuple[str, ...] = ()
-    #: An older name of the feature under which a table may have it as well.
+    #: An older name of the feature that tables may use.
     also: str | None = None
-    #: Table properties that come with it.
+    #: The feature's table properties.
     properties: tuple[Property, ...] = ()
-    #: How a table is rid of it; ``None`` where that cannot be.
+    #: How to drop it; ``None`` where that is impossible.
     removal: FeatureRemoval | None = FeatureRemoval()
-    #: What a table with the feature needs, where it is not read or not written here.
+    #: What a table with an unsupported feature needs.
     help: str = ""
 
     @property
@@ -135,44 +135,44 @@ class Feature:
 
     @property
     def of_readers(self) -> bool:
-        """Whether readers must know it."""
+        """Whether it is a reader feature."""
         return self.reader is not None
 
     def turned_off(self, metadata: Metadata) -> Metadata:
-        """The metadata without the properties that turn it on."""
-        named = None if self.removal is None else self.removal.properties
-        keys = tuple(p.name for p in self.properties) if named is None else named
-        left = {k: v for k, v in metadata.configuration.items() if k not in keys}
-        return metadata if left == metadata.configuration else replace(metadata, configuration=left)
+        """The metadata without the properties that enable it."""
+        properties = None if self.removal is None else self.removal.properties
+        keys = tuple(p.name for p in self.properties) if properties is None else properties
+        remaining = {k: v for k, v in metadata.configuration.items() if k not in keys}
+        return metadata if remaining == metadata.configuration else replace(metadata, configuration=remaining)
 
 
-# --- what rows are made of -------------------------------------------------------------------------------------------
+# --- building blocks -------------------------------------------------------------------------------------------------
 
 
 def property_is_on(key: str) -> Callable[[Metadata], bool]:
-    """Asks for a feature where a property is ``true``."""
+    """Require a feature where a property is ``true``."""
     return lambda m: is_on(m.configuration, key)
 
 
 def has_column_key(prefix: str) -> Callable[[Metadata], bool]:
-    """Asks for a feature where the metadata of a column has a key that begins so."""
+    """Require a feature where the metadata of a column has a key with this prefix."""
     return lambda m: any(k.startswith(prefix) for f in nested_fields(m.schema) for k in f.metadata)
 
 
 def has_type(name: str) -> Callable[[Metadata], bool]:
-    """Asks for a feature where a column is, or holds, a type."""
+    """Require a feature where a column is, or contains, a type."""
     return lambda m: contains_type(m.schema, name)
 
 
 def metadata_in_past(test: Callable[[Metadata], bool]) -> Callable[[Past], bool]:
-    """Looks for a feature in the metadata of older versions."""
+    """Look for a feature in the metadata of older versions."""
     return lambda past: any(test(m) for m in past.metadatas)
 
 
 def columns_in_use(
     test: Callable[[Mapping[str, Any]], bool], what: str, help: str, *, nullable: bool | None = None
 ) -> Callable[[Inspection], Trace | None]:
-    """Looks for columns whose metadata, or nullability, uses a feature."""
+    """Look for columns whose metadata, or nullability, uses a feature."""
 
     def check(table: Inspection) -> Trace | None:
         schema = table.metadata.schema
@@ -183,7 +183,7 @@ def columns_in_use(
 
 
 def type_in_use(name: str) -> Callable[[Inspection], Trace | None]:
-    """Looks for columns that are of, or hold, a type."""
+    """Look for columns that are, or contain, a type."""
 
     def check(table: Inspection) -> Trace | None:
         names = [f.name for f in table.metadata.schema.fields if contains_type(f.type, name)]

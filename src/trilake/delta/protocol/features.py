@@ -1,12 +1,11 @@
-"""Table features: one row each, and the checks by name.
+"""The registry of table features, and the checks by name.
 
-Protocol: *Table Features*, *Requirements for Readers*, *Requirements for Writers*.  A row says from which legacy
-version on a feature is implied, whether such tables are read and written here, what asks for it, its properties and how
-a table is rid of it: see :class:`~trilake.delta.protocol.feature.Feature`.
+Protocol: *Table Features*, *Requirements for Readers*, *Requirements for Writers*.  For each entry see
+:class:`~trilake.delta.protocol.feature.Feature`.
 
-Metadata asks for features (a property is on, a column is of a type or has a rule): :func:`required`.  A new table gets
-the lowest protocol that has them, :func:`protocol_for`; one that is there gets what it lacks, :func:`upgraded`.
-Versions without lists of names are kept wherever they can say it, since more readers know them.
+:func:`required` lists the features that metadata needs.  A new table gets the lowest protocol with them,
+:func:`protocol_for`; an existing one is :func:`upgraded`.  Legacy versions are kept where they suffice, since more
+readers support them.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ MAX_READER = 3
 MAX_WRITER = 7
 
 
-#: Every feature that is known here.  A new one is a file in ``table_features`` and a row here.
+#: Every known feature.  A new one needs a file in ``table_features`` and an entry here.
 REGISTRY: Mapping[str, Feature] = {
     f.name: f
     for f in (
@@ -100,7 +99,7 @@ def _check_version(kind: str, needed: int, highest: int, *, uri: str, version: i
 
 
 def check_readable(protocol: Protocol, *, uri: str, version: int) -> None:
-    """Refuse, by name, what a reader would need and this library lacks.  Raises ``UnsupportedProtocolError``."""
+    """Refuse, by name, reader features that trilake does not support.  Raises ``UnsupportedProtocolError``."""
     _check_version("reader", protocol.min_reader_version, MAX_READER, uri=uri, version=version)
     if protocol.min_reader_version < 3:
         return
@@ -116,17 +115,16 @@ def check_readable(protocol: Protocol, *, uri: str, version: int) -> None:
 
 
 def _needs(names: list[str], otherwise: str) -> str:
-    """What a table with features that are not supported needs."""
+    """What a table with unsupported features needs."""
     helps = (REGISTRY[name].help for name in names if name in REGISTRY)
     return "; ".join(dict.fromkeys(filter(None, helps))) or otherwise
 
 
 def check_mapping_listed(protocol: Protocol, metadata: Metadata, *, uri: str, version: int) -> None:
-    """Refuse a table that maps columns by its properties and not by its protocol, which lists features.
+    """Refuse a table with column mapping in its properties but not among its protocol's features.
 
-    Its files may know the columns by the one name or by the other: writers that go by the protocol do not map, and
-    others do.  Reader version 2 stands for column mapping itself; of protocols without lists, the property decides.
-    Raises ``UnsupportedProtocolError``.
+    Its files may use either name: some writers follow the protocol, others the property.  Reader version 2 implies
+    column mapping; for protocols without lists, the property decides.  Raises ``UnsupportedProtocolError``.
     """
     lists = protocol.min_reader_version >= 3 or protocol.min_writer_version >= 7
     if not lists or protocol.min_reader_version == 2 or not column_mapping.FEATURE.active(metadata):
@@ -144,21 +142,20 @@ def check_mapping_listed(protocol: Protocol, metadata: Metadata, *, uri: str, ve
 
 
 def writer_features(protocol: Protocol) -> list[str]:
-    """The features a writer must keep: those listed at writer 7, those implied by the version below."""
+    """The features a writer must support: those listed at writer 7, those implied by the version below."""
     if protocol.min_writer_version >= 7:
         return list(protocol.writer_features or ())
     return [f.name for f in REGISTRY.values() if f.writer <= protocol.min_writer_version]
 
 
 def check_writable(protocol: Protocol, metadata: Metadata, *, uri: str, version: int) -> None:
-    """Refuse, by name, what a writer would have to keep and this library does not.  Raises
-    ``UnsupportedProtocolError``."""
+    """Refuse, by name, writer features that trilake does not support.  Raises ``UnsupportedProtocolError``."""
     check_readable(protocol, uri=uri, version=version)
     _check_version("writer", protocol.min_writer_version, MAX_WRITER, uri=uri, version=version)
     lacking = []
     for name in writer_features(protocol):
-        known = REGISTRY.get(name)
-        if known is None or not known.writes:
+        entry = REGISTRY.get(name)
+        if entry is None or not entry.writes:
             lacking.append(name)
     if lacking:
         raise UnsupportedProtocolError(
@@ -170,13 +167,13 @@ def check_writable(protocol: Protocol, metadata: Metadata, *, uri: str, version:
         )
 
 
-# --- which features a protocol has, and which metadata asks for ------------------------------------------------------
+# --- features of a protocol and of metadata ----------------------------------------------------------------------
 
 
 def feature(name: str, *, condition: str = "DELTA_UNSUPPORTED_FEATURES_IN_CONFIG") -> Feature:
-    """A row of the registry by its name, without regard to case.
+    """Find a feature by name, ignoring case.
 
-    Raises ``UnsupportedProtocolError``, which states what delta-spark calls it: ``condition``.
+    Raises ``UnsupportedProtocolError`` with delta-spark's ``condition``.
     """
     row = REGISTRY.get(name) or next((f for f in REGISTRY.values() if f.name.lower() == name.lower()), None)
     if row is None:
@@ -189,7 +186,7 @@ def feature(name: str, *, condition: str = "DELTA_UNSUPPORTED_FEATURES_IN_CONFIG
 
 
 def features_of(protocol: Protocol) -> frozenset[str]:
-    """Every feature a protocol has: those listed, and those its versions imply.
+    """Every feature of a protocol: those listed, and those its versions imply.
 
     >>> sorted(features_of(Protocol(1, 2)))
     ['appendOnly', 'invariants']
@@ -201,20 +198,20 @@ def features_of(protocol: Protocol) -> frozenset[str]:
 
 
 def has_feature(protocol: Protocol, name: str) -> bool:
-    """Whether the protocol has the feature, under its name or its older one."""
+    """Whether the protocol has the feature, under its current or older name."""
     names = features_of(protocol)
     row = REGISTRY.get(name)
     return name in names or (row is not None and row.also in names)
 
 
 def required(metadata: Metadata) -> list[str]:
-    """The features that a table with this metadata must have, those they need included."""
-    named = [f.name for f in REGISTRY.values() if not f.name.endswith("-preview") and f.active(metadata)]
-    return with_needs(named)
+    """The features that a table with this metadata must have, including dependencies."""
+    active = [f.name for f in REGISTRY.values() if not f.name.endswith("-preview") and f.active(metadata)]
+    return with_needs(active)
 
 
 def with_needs(names: Iterable[str]) -> list[str]:
-    """The features, and every feature that these cannot do without, in the registry's order."""
+    """The features with their dependencies, in the registry's order."""
     todo, needed = list(names), set[str]()
     while todo:
         name = todo.pop()
@@ -225,15 +222,14 @@ def with_needs(names: Iterable[str]) -> list[str]:
 
 
 def protocol_for(metadata: Metadata, names: Iterable[str] = ()) -> Protocol:
-    """The lowest protocol that a new table with this metadata needs; ``names`` are features it shall have in
-    addition."""
+    """The lowest protocol for a new table with this metadata and the features ``names``."""
     listed = [feature(n).name for n in names]
     needed = (n for n in required(metadata) if REGISTRY[n].also not in listed)
     return with_features(Protocol(1, 2), with_needs([*needed, *listed]))
 
 
 def upgraded(protocol: Protocol, metadata: Metadata, names: Iterable[str] = ()) -> Protocol:
-    """The protocol with what ``metadata`` asks for and it lacks; the same object where that is nothing.
+    """The protocol with what ``metadata`` requires; the same object where nothing is missing.
 
     >>> upgraded(Protocol(1, 2), Metadata("t", '{"type":"struct","fields":[]}', configuration={
     ...     "delta.enableChangeDataFeed": "true"}))
@@ -246,14 +242,14 @@ def upgraded(protocol: Protocol, metadata: Metadata, names: Iterable[str] = ()) 
 
 
 def with_features(protocol: Protocol, names: Iterable[str]) -> Protocol:
-    """The protocol with more features, at the lowest versions that can say so."""
+    """The protocol with more features, at the lowest versions that can express them."""
     rows = [feature(n) for n in names]
     listed = from_features({*features_of(protocol), *(f.name for f in rows)}, reader=protocol.min_reader_version)
     if protocol.min_writer_version == 7 or not all(f.legacy for f in rows):
         return listed
     if features_of(listed) <= features_of(Protocol(1, 2)):
         return Protocol(1, 2)
-    # Versions alone would have other engines know features that the table does not use.
+    # Versions alone would require features that the table does not use.
     return normalized(listed)
 
 
@@ -269,7 +265,7 @@ def from_features(names: Iterable[str], *, reader: int = 1) -> Protocol:
 
 
 def normalized(protocol: Protocol) -> Protocol:
-    """The same features under versions alone, where there are versions that imply exactly these.
+    """The same features by versions alone, where versions imply exactly these.
 
     >>> normalized(Protocol(1, 7, None, ("appendOnly", "invariants")))
     Protocol(min_reader_version=1, min_writer_version=2, reader_features=None, writer_features=None)
@@ -281,13 +277,13 @@ def normalized(protocol: Protocol) -> Protocol:
     return protocol
 
 
-# --- changes that users ask for --------------------------------------------------------------------------------------
+# --- changes requested by users --------------------------------------------------------------------------------------
 
 
 def upgrade_protocol(protocol: Protocol, reader: int, writer: int) -> Protocol:
-    """The protocol at no less than these versions; lists of features appear where the versions have them.
+    """The protocol with at least these versions; lists of features appear where the versions have them.
 
-    Raises ``InvalidArgumentError`` for versions that do not exist or go together.
+    Raises ``InvalidArgumentError`` for unknown or incompatible versions.
 
     >>> upgrade_protocol(Protocol(1, 2), 1, 7).writer_features
     ('appendOnly', 'invariants')
@@ -315,7 +311,6 @@ def upgrade_protocol(protocol: Protocol, reader: int, writer: int) -> Protocol:
 
 
 def _sorted(protocol: Protocol) -> Protocol:
-    """The protocol with its lists in order."""
     reader, writer = protocol.reader_features, protocol.writer_features
     return Protocol(
         protocol.min_reader_version,
@@ -326,9 +321,9 @@ def _sorted(protocol: Protocol) -> Protocol:
 
 
 def add_feature(protocol: Protocol, name: str) -> Protocol:
-    """The protocol with one more feature, and those it needs; the same object where it has them.
+    """The protocol with one more feature and its dependencies; the same object where it has them.
 
-    Raises ``UnsupportedProtocolError`` for a name that is unknown or that this library could not write.
+    Raises ``UnsupportedProtocolError`` for an unknown or unsupported name.
     """
     row = feature(name)
     if not row.writes or not row.reads:
@@ -341,14 +336,14 @@ def add_feature(protocol: Protocol, name: str) -> Protocol:
 
 
 def dependents(protocol: Protocol, name: str) -> list[str]:
-    """Features of the protocol that cannot do without ``name``."""
+    """Features of the protocol that depend on ``name``."""
     return sorted(n for n in features_of(protocol) if n in REGISTRY and name in REGISTRY[n].needs)
 
 
 def without_feature(protocol: Protocol, name: str) -> Protocol:
     """The protocol without a feature, normalized.
 
-    Whether the table may lose it is for :mod:`trilake.delta.commands.alter.feature_removal` to say.
+    :mod:`trilake.delta.commands.alter.feature_removal` decides whether the table may lose it.
     """
-    left = features_of(protocol) - {name}
-    return normalized(from_features(left))
+    remaining = features_of(protocol) - {name}
+    return normalized(from_features(remaining))

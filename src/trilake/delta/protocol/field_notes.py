@@ -1,7 +1,7 @@
-"""What users note on a field, such as a comment: the metadata of an Arrow field, and of a field in the log.
+"""User metadata of fields, such as comments: in Arrow, and in the log.
 
-Protocol: *Schema Serialization Format*.  What the protocol, Spark or a file format keeps there is not for users to
-say: ids, generated and default values, invariants and limits of strings come by calls that check them, or not at all.
+Protocol: *Schema Serialization Format*.  Users cannot set what the protocol, Spark or a file format keep there: ids,
+generated and default values, invariants and length limits need calls that check them.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-#: How the names begin, in small letters, under which others keep what they need.
+#: Prefixes, in lower case, of reserved keys.
 _RESERVED = ("delta.", "__", "parquet", "arrow:", "spark.", "lance", "orc.", "iceberg.", "trilake.")
 _DEFAULTS = frozenset(("current_default", "exists_default", "generationexpression"))
 
 
 def is_users(name: str) -> bool:
-    """Whether a note of this name is the user's own affair.
+    """Whether a key belongs to the user.
 
     >>> [n for n in ("comment", "unit", "delta.identity.start", "PARQUET:field_id", "CURRENT_DEFAULT") if is_users(n)]
     ['comment', 'unit']
@@ -25,7 +25,7 @@ def is_users(name: str) -> bool:
 
 
 def notes_of(metadata: Mapping[bytes, bytes] | None) -> dict[str, str]:
-    """The user's notes on an Arrow field; what is not a string is left out."""
+    """The user metadata of an Arrow field; values that are not UTF-8 are left out."""
     notes = {}
     for name, value in (metadata or {}).items():
         try:
@@ -38,5 +38,5 @@ def notes_of(metadata: Mapping[bytes, bytes] | None) -> dict[str, str]:
 
 
 def arrow_notes(metadata: Mapping[str, Any]) -> dict[str, str] | None:
-    """The same of a field in the log, for its Arrow field; numbers and objects are left out, which Arrow has not."""
+    """The user metadata of a field in the log for its Arrow field, without numbers and objects, which Arrow lacks."""
     return {k: v for k, v in metadata.items() if isinstance(v, str) and is_users(k)} or None

@@ -1,6 +1,6 @@
-"""In-commit timestamps: the time of a commit as its writer states it, never decreasing from version to version.
+"""In-commit timestamps: the time of a commit as stated by its writer, never decreasing.
 
-Table feature ``inCommitTimestamp``.  Times of files change when a table is copied; these do not.
+Table feature ``inCommitTimestamp``.  Unlike file times, they survive copying a table.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ FIELD = "inCommitTimestamp"
 
 
 def enabled(metadata: Metadata) -> bool:
-    """Whether commits of the table must state their time."""
+    """Whether the feature is on."""
     return is_on(metadata.configuration, ENABLED)
 
 
 def next_time(now_ms: int, previous: Mapping[str, Any] | None) -> int:
-    """The time to state: now, or a millisecond after the commit before, whose ``commitInfo`` is ``previous``.
+    """The time to state: now, or a millisecond after the previous commit, whose ``commitInfo`` is ``previous``.
 
     >>> next_time(5, {"inCommitTimestamp": 9}), next_time(5, {"timestamp": 3}), next_time(5, None)
     (10, 5, 5)
@@ -34,13 +34,13 @@ def next_time(now_ms: int, previous: Mapping[str, Any] | None) -> int:
 
 
 def stamped(metadata: Metadata, before: Metadata, version: int, time_ms: int) -> Metadata:
-    """Metadata of an existing table whose commits state their times, with the version and time from which on they do.
+    """Metadata of an existing table with the version and time from which on commits state their times.
 
-    Those are the commit's own, ``version`` and ``time_ms``, where ``before`` has the feature off.  Otherwise they stay
-    what they were, whatever the metadata says: also a table that is replaced keeps its older commits.
+    Those are the commit's own, ``version`` and ``time_ms``, where ``before`` has the feature off.  Otherwise they
+    stay unchanged, also for a replaced table, which keeps its older commits.
     """
     marks = {SINCE_VERSION: str(version), SINCE_TIME: str(time_ms)}
     if enabled(before):
         marks = {k: before.configuration[k] for k in marks if k in before.configuration}
-    own = {k: v for k, v in metadata.configuration.items() if k not in (SINCE_VERSION, SINCE_TIME)}
-    return replace(metadata, configuration={**own, **marks})
+    configuration = {k: v for k, v in metadata.configuration.items() if k not in (SINCE_VERSION, SINCE_TIME)}
+    return replace(metadata, configuration={**configuration, **marks})

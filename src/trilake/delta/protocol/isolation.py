@@ -1,4 +1,4 @@
-"""Isolation levels: which order of transactions a table promises to its readers."""
+"""Isolation levels."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from typing import Literal
 
 from trilake.errors import InvalidArgumentError
 
-#: From strict to lenient.  ``Serializable``: the order of versions is an order in which the transactions could have
-#: run.  ``WriteSerializable``: blind appends may be thought of as having run later than they committed.
-#: ``SnapshotIsolation``: what others added does not matter, as for a transaction that changes no data.
+#: From strict to lenient.  ``Serializable``: the version order is a serial order of the transactions.
+#: ``WriteSerializable``: blind appends may be ordered later than they committed.  ``SnapshotIsolation``: additions of
+#: others do not matter, as for a transaction that changes no data.
 IsolationLevel = Literal["Serializable", "WriteSerializable", "SnapshotIsolation"]
 LEVELS: tuple[IsolationLevel, ...] = ("Serializable", "WriteSerializable", "SnapshotIsolation")
 DEFAULT_LEVEL: IsolationLevel = "WriteSerializable"
 
 
 def parse_level(text: str) -> IsolationLevel:
-    """An isolation level by its name, without regard to case.  Raises ``InvalidArgumentError``.
+    """Parse an isolation level, ignoring case.  Raises ``InvalidArgumentError``.
 
     >>> parse_level("serializable")
     'Serializable'

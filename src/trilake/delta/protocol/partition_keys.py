@@ -1,8 +1,8 @@
-"""One typed key of a partition: what partitions are compared, grouped and named by.
+"""Typed keys of partitions, for comparing, grouping and naming them.
 
 Protocol: *Partition Value Serialization*.  Writers spell one value in several ways (``1E-7`` and ``0.0000001``,
-``True`` and ``true``, a timestamp with and without its zone), so the log's strings do not say whether two files are of
-one partition.  As Spark groups rows, all nulls are one value, all NaN are one, and ``0.0`` and ``-0.0`` are one.
+``True`` and ``true``, a timestamp with and without its zone), so the log's strings do not identify a partition.  As in
+Spark's grouping, all nulls are equal, all NaN are equal, and ``0.0`` equals ``-0.0``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _Integers = np.ndarray[Any, np.dtype[np.int64]]
 
 @dataclass(frozen=True)
 class PartitionKeys:
-    """The partitions of some files: a row for each file, and a column of typed values for each of ``fields``.
+    """The partitions of some files: one row per file, and one column of typed values for each of ``fields``.
 
     >>> field = StructField("p", PrimitiveType("double"))
     >>> keys = PartitionKeys.of_actions([{"p": "1E-7"}, {"p": "0.0000001"}, {"p": ""}, {}], [field])
@@ -38,9 +38,9 @@ class PartitionKeys:
 
     @classmethod
     def of(cls, maps: pa.ChunkedArray, fields: Sequence[StructField]) -> PartitionKeys:
-        """The keys of files with these ``partitionValues``.  What a file does not state is null.
+        """The keys of files with these ``partitionValues``; missing values are null.
 
-        Raises ``CorruptLogError`` for a string that is not a value of its column's type.
+        Raises ``CorruptLogError`` for a string that its column's type cannot parse.
         """
         strings = partition_strings(maps, fields)
         return cls(tuple(fields), tuple(map(_key_column, strings, fields)), len(maps))
@@ -55,7 +55,7 @@ class PartitionKeys:
 
     @cached_property
     def codes(self) -> _Integers:
-        """A number for each file, the same for files of one partition: from 0 on, without gaps."""
+        """A number for each file, equal for files of the same partition: from 0 on, without gaps."""
         codes = np.zeros(self.rows, np.int64)
         for column in self.columns:
             encoded = pc.dictionary_encode(column, null_encoding="encode")
@@ -65,30 +65,28 @@ class PartitionKeys:
 
     @property
     def count(self) -> int:
-        """How many partitions there are."""
         return int(self.codes.max(initial=-1)) + 1
 
     @property
     def folders(self) -> list[str]:
-        """The folder of each partition under Hive's convention, by its number in ``codes``."""
+        """The Hive-style folder of each partition, by its number in ``codes``."""
         names = [f.name for f in self.fields]
         values = zip(*self.distinct().strings(), strict=True)
         return [hive_directory(dict(zip(names, row, strict=True))) for row in values]
 
     def strings(self) -> list[list[str | None]]:
-        """The values as trilake spells them in the log, a list for each column."""
+        """The values as trilake spells them in the log, one list per column."""
         return [format_values(c, _primitive(f)) for c, f in zip(self.columns, self.fields, strict=True)]
 
     def distinct(self) -> PartitionKeys:
-        """One row for each partition, in the order of ``codes``."""
+        """One row per partition, in the order of ``codes``."""
         return self.take(np.unique(self.codes, return_index=True)[1])
 
     def take(self, files: _Integers) -> PartitionKeys:
-        """The keys of some of the files."""
         return PartitionKeys(self.fields, tuple(c.take(pa.array(files)) for c in self.columns), len(files))
 
     def among(self, others: PartitionKeys) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """For each file whether its partition is one of ``others``, which are keys of the same fields."""
+        """Whether each file's partition is one of ``others``, which are keys of the same fields."""
         columns = tuple(map(pa.concat_arrays, zip(self.columns, others.columns, strict=True)))
         codes = PartitionKeys(self.fields, columns, self.rows + others.rows).codes
         return np.isin(codes[: self.rows], codes[self.rows :])

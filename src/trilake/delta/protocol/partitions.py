@@ -1,7 +1,7 @@
-"""Partition columns: which there can be; their values as strings of the log, and back.
+"""Partition columns: allowed ones; their values as strings in the log, and back.
 
 Protocol: *Partition Value Serialization*.  An empty string and null are both null, whatever the type; a timestamp
-without a zone is UTC, never the zone of a session.
+without a zone is UTC, not in the session time zone.
 """
 
 from __future__ import annotations
@@ -26,27 +26,28 @@ from trilake.delta.protocol.spatial_types import is_spatial
 from trilake.errors import CorruptLogError, InvalidArgumentError
 from trilake.expr.terms.literals import format_date, format_timestamp, parse_date, parse_timestamp
 
-#: Years before 0 and after 9999, which Arrow's parser does not take; such strings are few.
+#: Years before 0 and after 9999, which Arrow cannot parse; such strings are few.
 _FAR_YEAR = r"^(?:[+-]|\d{5,}-)"
 _ESCAPED_BYTES = re.compile(r"(?:\\u[0-9A-Fa-f]{4})+")
 
 
 def can_partition(t: DataType) -> TypeGuard[PrimitiveType]:
-    """Whether a column of this type has values that the name of a folder can say."""
+    """Whether values of this type can be spelled in a folder name."""
     if not isinstance(t, PrimitiveType) or isinstance(t, UserDefinedType):
         return False
     return t.name not in ("void", "variant") and not is_spatial(t.name)
 
 
 def typed_partitions(adds: pa.Table, fields: list[StructField]) -> dict[str, pa.ChunkedArray]:
-    """The partition columns of many files, typed, by display name.  Raises ``CorruptLogError`` for a string that is no
-    value of the column's type."""
+    """The typed partition columns of many files by display name.  Raises ``CorruptLogError`` for a string that the
+    column's type cannot parse.
+    """
     strings = partition_strings(adds["partitionValues"], fields)
     return {f.name: parse_values(s, f) for f, s in zip(fields, strings, strict=True)}
 
 
 def partition_strings(maps: pa.ChunkedArray, fields: Sequence[StructField]) -> list[pa.ChunkedArray]:
-    """``partitionValues`` as the log spells them, one array a column.
+    """``partitionValues`` as the log spells them, one array per column.
 
     To compare, group or name partitions, use :class:`~trilake.delta.protocol.partition_keys.PartitionKeys`.
     """
@@ -61,8 +62,8 @@ def partition_fields(schema: StructType, names: tuple[str, ...]) -> list[StructF
 def check_partition_columns(schema: StructType, columns: list[str] | tuple[str, ...]) -> tuple[str, ...]:
     """Partition columns in the schema's spelling.
 
-    Raises ``InvalidArgumentError`` where one is missing, twice there, of a type that no directory name can hold, or
-    where no column would be left for the files.
+    Raises ``InvalidArgumentError`` for one that is unknown, repeated, or of an unsupported type, and where no
+    column would be left for the files.
     """
     out: list[str] = []
     for name in columns:
@@ -101,7 +102,7 @@ def _lookup(values: pa.ChunkedArray, field: StructField) -> pa.ChunkedArray:
 
 
 def parse_values(texts: pa.ChunkedArray, field: StructField) -> pa.ChunkedArray:
-    """Strings of one partition column as values of its type, computed once for each distinct text."""
+    """Parse strings of one partition column, each distinct string once."""
     assert isinstance(field.type, PrimitiveType)
     encoded = texts.combine_chunks()
     if isinstance(encoded, pa.ChunkedArray):
@@ -145,7 +146,7 @@ def _parse(texts: pa.Array, type_: PrimitiveType) -> pa.Array:
 
 def _numbers(texts: pa.Array, target: pa.DataType) -> pa.Array:
     if pa.types.is_decimal(target):
-        # Zeros at the end may be more than the scale has room for.
+        # There may be more trailing zeros than the scale allows.
         plain = pc.replace_substring_regex(texts, r"(\.[0-9]*?)0+$", r"\1")
         return plain.cast(pa.decimal128(38, target.scale)).cast(target)
     lowered = pc.utf8_lower(texts)
@@ -154,11 +155,10 @@ def _numbers(texts: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def parse_timestamps(texts: pa.Array, tz: str | None) -> pa.Array:
-    """Strings as timestamps in every spelling that Spark casts.
+    """Parse timestamps in every spelling that Spark casts.
 
-    One without a zone is UTC; where ``tz`` is ``None``, zones do not count.
-
-    Raises ``pa.ArrowInvalid`` or ``ValueError`` for a string that is none.
+    One without a zone is UTC; where ``tz`` is ``None``, zones are ignored.  Raises ``pa.ArrowInvalid`` or
+    ``ValueError`` for an invalid string.
     """
     if not pc.any(pc.match_substring_regex(texts, _FAR_YEAR)).as_py():
         with suppress(pa.ArrowInvalid):
@@ -168,13 +168,13 @@ def parse_timestamps(texts: pa.Array, tz: str | None) -> pa.Array:
 
 
 def _plain_timestamps(texts: pa.Array, tz: str | None) -> pa.Array:
-    """The spellings of Arrow's parser."""
+    """The spellings that Arrow can parse."""
     zone = r"(?:[zZ]|[+-]\d{2}:?\d{2})$"
     if tz is None:
         return pc.replace_substring_regex(texts, zone, "").cast(pa.timestamp("us"))
     zoned = pc.match_substring_regex(texts, zone)
     plain = pc.if_else(zoned, None, texts).cast(pa.timestamp("us"))
-    # Zoned strings are instants; Arrow's parser wants all or none of them to have a zone.
+    # Zoned strings are instants; Arrow's parser requires that all or none have a zone.
     instants = pc.if_else(zoned, texts, None).cast(pa.timestamp("us", "UTC")).cast(pa.timestamp("us"))
     return pc.coalesce(plain, instants).cast(pa.timestamp("us", tz))
 
@@ -209,7 +209,7 @@ def _binary(text: str | None) -> bytes | None:
 
 
 def format_values(values: pa.Array | pa.ChunkedArray, type_: PrimitiveType) -> list[str | None]:
-    """Values of a partition column as the log writes them.
+    """Format values of a partition column for the log.
 
     >>> import pyarrow as pa
     >>> format_values(pa.array([True, None]), PrimitiveType("boolean"))
@@ -217,7 +217,7 @@ def format_values(values: pa.Array | pa.ChunkedArray, type_: PrimitiveType) -> l
     """
     if type_.name in ("timestamp", "timestamp_ntz"):
         local = values.cast(pa.timestamp("us", "UTC") if type_.name == "timestamp" else pa.timestamp("us"))
-        # Microseconds are written only where there are some, as the reference implementation does.
+        # Microseconds are only written if not zero, as in delta-spark.
         return [None if v is None else format_timestamp(v) for v in local.cast(pa.int64()).to_pylist()]
     if type_.name == "date":
         return [None if v is None else format_date(v) for v in values.cast(pa.int32()).to_pylist()]
@@ -235,7 +235,7 @@ def format_values(values: pa.Array | pa.ChunkedArray, type_: PrimitiveType) -> l
 
 
 def _float_string(v: np.floating[Any]) -> str:
-    """A number as Java writes it, and so Spark."""
+    """Format a number like Java and Spark."""
     if v != v:
         return "NaN"
     if np.isinf(v):
@@ -257,13 +257,13 @@ def _escape(v: bytes) -> str:
     return "".join(f"\\u{b:04x}" for b in v)
 
 
-#: What Hive escapes in directory names; everything else is written as it is.
+#: What Hive escapes in directory names; everything else is written unchanged.
 _HIVE_ESCAPES = {c: f"%{c:02X}" for c in (*range(0x20), *b"\"#%'*/:=?\\{[]^\x7f")}
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
 def hive_directory(values: Mapping[str, str | None]) -> str:
-    """The directory of a file under Hive's convention, not URI-encoded.
+    """The Hive-style directory of a file, not URI-encoded.
 
     >>> hive_directory({"month": "3", "city": "a/b"})
     'month=3/city=a%2Fb'

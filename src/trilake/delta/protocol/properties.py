@@ -1,9 +1,9 @@
-"""Table properties: every ``delta.`` key that tables know, with its default, its values and what setting it means.
+"""Table properties: every ``delta.`` key with its default, valid values and effects.
 
-Protocol: *Metadata* (``configuration``), and the properties its other chapters name.  A key of the ``delta.`` namespace
-that is not here is refused, since a typing error would otherwise be kept and do nothing; other keys are the users' own.
-Three kinds of keys are not properties of the table although they are set like ones: ``delta.feature.<name>`` adds a
-table feature, ``delta.minReaderVersion`` and ``delta.minWriterVersion`` raise the protocol.
+Protocol: *Metadata* (``configuration``), and the properties of other chapters.  Unknown ``delta.`` keys are refused,
+since typing errors would otherwise have no effect; other keys belong to users.  Three kinds of keys are not stored:
+``delta.feature.<name>`` adds a table feature, ``delta.minReaderVersion`` and ``delta.minWriterVersion`` upgrade the
+protocol.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ FEATURE = "delta.feature."
 MIN_READER = "delta.minReaderVersion"
 MIN_WRITER = "delta.minWriterVersion"
 
-#: Properties that belong to no table feature; those of features stand in their rows.
+#: Properties without a table feature; see the features for others.
 _ROWS = (
     Property("delta.autoOptimize", None, boolean),
     Property("delta.autoOptimize.autoCompact", None, choice("true", "false", "auto", "legacy")),
@@ -69,7 +69,7 @@ _ROWS = (
     Property("delta.universalFormat.enabledFormats", None, no_formats),
     Property(WRITE_PARTITIONS, None, boolean),
 )
-#: What delta-spark calls a value that one of these cannot have; other properties' have no name there.
+#: delta-spark's conditions for invalid values of these properties.
 _CONDITIONS = {
     MIN_READER: "DELTA_PROTOCOL_PROPERTY_NOT_INT",
     MIN_WRITER: "DELTA_PROTOCOL_PROPERTY_NOT_INT",
@@ -79,13 +79,13 @@ _VERSIONS = {p.name.lower(): p for p in (Property(MIN_READER, "1", integer(1)), 
 
 
 def known_properties() -> dict[str, Property]:
-    """Every property by its name: those without a feature, and those that the rows of features bring along."""
+    """Every property by name."""
     return {p.name: p for p in (*_ROWS, *(p for f in features.REGISTRY.values() for p in f.properties))}
 
 
 @lru_cache(maxsize=1)
 def _rows_by_name(names: tuple[str, ...]) -> dict[str, Property]:
-    """The known properties by their names in lower case, which are these of the features and those without one."""
+    """The known properties by lower-case name."""
     return {p.name.lower(): p for p in known_properties().values()}
 
 
@@ -95,7 +95,7 @@ def _row(name: str) -> Property | None:
 
 @dataclass(frozen=True)
 class ParsedProperties:
-    """What a set of properties asks for: values to keep, features to have, versions to reach."""
+    """The effects of some properties: values to store, features to add, versions to upgrade to."""
 
     values: Mapping[str, str] = field(default_factory=dict)
     features: tuple[str, ...] = ()
@@ -105,10 +105,10 @@ class ParsedProperties:
 
 @dataclass(frozen=True)
 class TableProperties:
-    """Typed reads of a table's properties: of each what is set, or the default of its row.
+    """Typed access to a table's properties, with their defaults.
 
-    Other engines may have set what this library would have refused.  Where a number, a duration, a size or a level is
-    asked for and the text is none, ``InvalidArgumentError`` names the property.
+    Other engines may have set invalid values.  Reading one as a number, duration, size or level raises
+    ``InvalidArgumentError``.
 
     >>> properties = TableProperties({"delta.checkpointInterval": "20", "delta.appendOnly": "TRUE"})
     >>> properties.number("delta.checkpointInterval"), properties.number("delta.dataSkippingNumIndexedCols")
@@ -120,11 +120,11 @@ class TableProperties:
     configuration: Mapping[str, str]
 
     def text(self, key: str) -> str | None:
-        """The text of a property; ``None`` where it is not set and nothing holds by default."""
+        """The string value of a property; ``None`` where it is not set and has no default."""
         return self.configuration[key] if key in self.configuration else property_default(key)
 
     def is_on(self, key: str) -> bool:
-        """Whether a property is ``true``, in any case; what is not true or false is not."""
+        """Whether a property is ``true``, in any case."""
         return (self.text(key) or "").lower() == "true"
 
     def is_off(self, key: str) -> bool:
@@ -132,11 +132,11 @@ class TableProperties:
         return (self.text(key) or "").lower() == "false"
 
     def number(self, key: str) -> int:
-        """A whole number, which has a default.  Raises ``InvalidArgumentError``."""
+        """A whole number with a default.  Raises ``InvalidArgumentError``."""
         return self._parsed(key, whole_number)
 
     def duration_ms(self, key: str) -> int:
-        """A duration in ms, which has a default.  Raises ``InvalidArgumentError``."""
+        """A duration in ms with a default.  Raises ``InvalidArgumentError``."""
         return self._parsed(key, duration_ms)
 
     def size_bytes(self, key: str) -> int | None:
@@ -144,15 +144,14 @@ class TableProperties:
         return None if self.text(key) is None else self._parsed(key, size_bytes)
 
     def indexed_columns(self) -> int:
-        """How many leading columns get statistics, negative for all; a string that is not a number counts as the
-        default."""
+        """How many leading columns get statistics, negative for all; an invalid value counts as the default."""
         try:
             return self.number("delta.dataSkippingNumIndexedCols")
         except InvalidArgumentError:
             return TableProperties({}).indexed_columns()
 
     def isolation_level(self) -> IsolationLevel:
-        """What the table promises to its readers.  Raises ``InvalidArgumentError``."""
+        """The isolation level.  Raises ``InvalidArgumentError``."""
         return self._parsed("delta.isolationLevel", parse_level)
 
     def _parsed(self, key: str, parse: Callable[[str], _V]) -> _V:
@@ -163,12 +162,12 @@ class TableProperties:
 
 
 def is_reserved(key: str) -> bool:
-    """Whether a key is of the ``delta.`` namespace."""
+    """Whether a key is in the ``delta.`` namespace."""
     return key.lower().startswith(PREFIX)
 
 
 def property_default(name: str) -> str | None:
-    """The value of a property that is not set.
+    """The default of a property.
 
     >>> property_default("delta.checkpointInterval")
     '10'
@@ -178,7 +177,7 @@ def property_default(name: str) -> str | None:
 
 
 def canonical(key: str) -> str:
-    """A key in its usual spelling.  Raises ``UnknownOptionError`` for a key of the ``delta.`` namespace that is none.
+    """A key in its usual spelling.  Raises ``UnknownOptionError`` for an unknown ``delta.`` key.
 
     >>> canonical("DELTA.appendonly"), canonical("Owner")
     ('delta.appendOnly', 'Owner')
@@ -206,7 +205,7 @@ def canonical(key: str) -> str:
 def check_value(name: str, value: object) -> str:
     """A value of a property in its usual spelling.
 
-    Raises ``InvalidArgumentError`` that names the property and what it may be.
+    Raises ``InvalidArgumentError``, which states the valid values.
 
     >>> check_value("delta.appendOnly", True)
     'true'
@@ -227,10 +226,10 @@ def check_value(name: str, value: object) -> str:
 
 
 def parse_properties(properties: Mapping[str, object]) -> ParsedProperties:
-    """Properties as users give them, each checked.
+    """Validate properties from users.
 
-    Raises ``UnknownOptionError`` for an unknown key of the ``delta.`` namespace and ``InvalidArgumentError`` for a
-    value that its property cannot have, or a property that users do not set.
+    Raises ``UnknownOptionError`` for an unknown ``delta.`` key, and ``InvalidArgumentError`` for an invalid value
+    or a property that users cannot set.
 
     >>> parse_properties({"delta.APPENDONLY": "TRUE", "delta.feature.clustering": "supported"})
     ParsedProperties(values={'delta.appendOnly': 'true'}, features=('clustering',), reader=None, writer=None)
@@ -284,9 +283,10 @@ def _feature(key: str, value: str) -> str:
 
 
 def parse_keys(keys: Iterable[str]) -> list[str]:
-    """Keys of properties that are to be removed, in their usual spelling.
+    """Keys of properties to remove, in their usual spelling.
 
-    Raises as :func:`parse_properties`, and ``InvalidArgumentError`` for keys that are not properties of the table.
+    Raises what :func:`parse_properties` raises, and ``InvalidArgumentError`` for keys that are not stored
+    properties.
     """
     out = []
     for name in keys:

@@ -1,4 +1,4 @@
-"""Values of table properties: what a property may be, and how its text is read."""
+"""Parse and validate values of table properties."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ _SIZE = re.compile(r"(\d+)\s*([kmgt]?)b?")
 
 
 class WrongValueError(Exception):
-    """A value that a property cannot have; the text says what it can."""
+    """An invalid value; the message states the valid ones."""
 
 
 @dataclass(frozen=True)
 class Property:
-    """A row of the registry.
+    """A table property.
 
-    ``check`` gives a value in its usual spelling, or raises with what would be one.  ``default`` is what holds where
-    the property is not set, ``None`` where that is nothing.  ``set_by`` says who sets a property that users cannot.
+    ``check`` normalises a value, or raises with a description of valid ones.  ``default`` applies where the
+    property is not set; it may be ``None``.  ``set_by`` says who sets a property that users cannot.
     """
 
     name: str
@@ -40,14 +40,14 @@ class Property:
 
 
 def boolean(text: str) -> str:
-    """A check: ``true`` or ``false``."""
+    """Check for ``true`` or ``false``."""
     if text.lower() not in ("true", "false"):
         raise WrongValueError("true or false")
     return text.lower()
 
 
 def integer(least: int) -> Callable[[str], str]:
-    """A check: a whole number of at least ``least``."""
+    """Check for a whole number of at least ``least``."""
 
     def check(text: str) -> str:
         if not re.fullmatch(r"[+-]?\d{1,18}", text) or int(text) < least:
@@ -58,7 +58,7 @@ def integer(least: int) -> Callable[[str], str]:
 
 
 def choice(*values: str) -> Callable[[str], str]:
-    """A check: one of these values, in any case."""
+    """Check for one of these values, ignoring case."""
 
     def check(text: str) -> str:
         for v in values:
@@ -70,14 +70,14 @@ def choice(*values: str) -> Callable[[str], str]:
 
 
 def whole_number(text: str) -> int:
-    """A whole number.  Raises ``InvalidArgumentError``."""
+    """Parse a whole number.  Raises ``InvalidArgumentError``."""
     if not re.fullmatch(r"\s*[+-]?\d{1,18}\s*", text):
         raise InvalidArgumentError(f"{text!r} is not a whole number", help="write one such as 10")
     return int(text)
 
 
 def duration_ms(text: str) -> int:
-    """A duration such as ``interval 30 days`` in ms.  Raises ``InvalidArgumentError``.
+    """Parse a duration such as ``interval 30 days``, in ms.  Raises ``InvalidArgumentError``.
 
     >>> duration_ms("interval 1 week"), duration_ms("2 days 1 hour")
     (604800000, 176400000)
@@ -89,7 +89,7 @@ def duration_ms(text: str) -> int:
 
 
 def duration(text: str) -> str:
-    """A check: a duration."""
+    """Check for a duration."""
     try:
         duration_ms(text)
     except InvalidArgumentError:
@@ -98,7 +98,7 @@ def duration(text: str) -> str:
 
 
 def size_bytes(text: str) -> int:
-    """A size such as ``128mb`` in bytes.  Raises ``InvalidArgumentError``.
+    """Parse a size such as ``128mb``, in bytes.  Raises ``InvalidArgumentError``.
 
     >>> size_bytes("128mb"), size_bytes("4096")
     (134217728, 4096)
@@ -110,7 +110,7 @@ def size_bytes(text: str) -> int:
 
 
 def size(text: str) -> str:
-    """A check: a number of bytes."""
+    """Check for a number of bytes."""
     try:
         size_bytes(text)
     except InvalidArgumentError:
@@ -119,19 +119,20 @@ def size(text: str) -> str:
 
 
 def text(text: str) -> str:
-    """A check: any text."""
+    """Accept any string."""
     return text
 
 
 def no_formats(text: str) -> str:
-    """A check: nothing, since no other format is written beside the table."""
+    """Only accept an empty value, since UniForm formats are not written."""
     if text.strip():
         raise WrongValueError("empty: metadata of other table formats is not written here")
     return ""
 
 
 def column_list(text: str) -> list[str]:
-    """The columns of ``delta.dataSkippingStatsColumns``: names with commas between, backticks around odd ones.
+    """Check for a list of columns, as in ``delta.dataSkippingStatsColumns``: names separated by commas, odd ones in
+    backticks.
 
     >>> column_list("a, b.c, `d,e`.f")
     ['a', 'b.c', '`d,e`.f']
@@ -141,7 +142,7 @@ def column_list(text: str) -> list[str]:
 
 
 def is_on(configuration: Mapping[str, str], key: str) -> bool:
-    """Whether a property is set to ``true``, in any case.
+    """Whether a property is set to ``true``, ignoring case.
 
     >>> is_on({"delta.appendOnly": "TRUE"}, "delta.appendOnly"), is_on({}, "delta.appendOnly")
     (True, False)

@@ -1,7 +1,7 @@
 """The table schema: the JSON of ``metaData.schemaString``, its types, and their Arrow forms.
 
 Protocol: *Schema Serialization Format* and *Column Mapping*.  A schema is a tree of frozen dataclasses; unknown keys of
-a field's metadata are kept, since other writers own them.
+a field's metadata are preserved, since other writers use them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from trilake.expr.views import without_views_type
 
 PHYSICAL_NAME = "delta.columnMapping.physicalName"
 COLUMN_ID = "delta.columnMapping.id"
-#: Of a column: the field ids of array elements, and of keys and values of maps, by their paths in files.
+#: Field metadata: the field ids of array elements, and of keys and values of maps, by their paths in files.
 NESTED_IDS = "delta.columnMapping.nested.ids"
 #: Key of an Arrow field's metadata: the Delta type, as JSON, of a column with variants, spatial or user-defined types.
 DELTA_TYPE = "trilake.deltaType"
@@ -55,7 +55,7 @@ _STRING_LIKE = re.compile(r"string collate \S+|(?:var)?char\(\d+\)", re.IGNORECA
 
 
 def arrow_field(name: str, type_: pa.DataType, nullable: bool, notes: Mapping[Any, Any] | None = None) -> pa.Field:
-    """An Arrow field; of type null it is nullable, though Spark's ``array()`` has elements of void that are not."""
+    """An Arrow field; one of type null is nullable, unlike the void elements of Spark's ``array()``."""
     return pa.field(name, type_, nullable or pa.types.is_null(type_), notes)
 
 
@@ -65,29 +65,28 @@ def arrow_list(element: pa.DataType, nullable: bool) -> pa.DataType:
 
 
 def arrow_map(key: pa.DataType, value: pa.DataType, nullable: bool) -> pa.DataType:
-    """The Arrow type of a map.  Arrow has no keys of type null; a map with such keys is empty, so any type serves."""
+    """The Arrow type of a map.  Arrow has no null keys; a map with void keys is empty, so any key type works."""
     key = pa.string() if pa.types.is_null(key) else key
     return pa.map_(pa.field("key", key, False), arrow_field("value", value, nullable))
 
 
 @dataclass(frozen=True)
 class PrimitiveType:
-    """A type without parts; ``name`` is the spec's type name, e.g. ``long`` or ``decimal(10,2)``."""
+    """A type without parts; ``name`` is the protocol's type name, e.g. ``long`` or ``decimal(10,2)``."""
 
     name: str
 
     @property
     def arrow(self) -> pa.DataType:
-        """The Arrow type that values of this type have in memory."""
-        known = _PRIMITIVES.get(self.name)
-        if known is not None:
-            return known
+        """The Arrow type."""
+        type_ = _PRIMITIVES.get(self.name)
+        if type_ is not None:
+            return type_
         if m := _DECIMAL.fullmatch(self.name):
             return pa.decimal128(int(m[1]), int(m[2]))
-        return pa.binary() if is_spatial(self.name) else pa.string()  # parse_type admits nothing else
+        return pa.binary() if is_spatial(self.name) else pa.string()  # parse_type accepts nothing else
 
     def to_json(self) -> Any:
-        """The JSON form, as plain Python data."""
         return self.name
 
     def __str__(self) -> str:
@@ -96,10 +95,10 @@ class PrimitiveType:
 
 @dataclass(frozen=True)
 class UserDefinedType(PrimitiveType):
-    """A type of Spark's that a class describes: a column of it holds values of ``sql_type``.
+    """A user-defined type of Spark: a column of it holds values of ``sql_type``.
 
-    ``name`` is ``udt:`` and the class: types of one class are the same.  ``definition`` is the type as JSON.  It may
-    hold a pickled class, which is kept and never loaded.
+    ``name`` is ``udt:`` and the class: types of the same class are equal.  ``definition`` is the type as JSON.  It
+    may contain a pickled class, which is preserved and never loaded.
     """
 
     sql_type: DataType = field(compare=False)
@@ -125,11 +124,10 @@ class ArrayType:
 
     @property
     def arrow(self) -> pa.DataType:
-        """The Arrow type that values of this type have in memory."""
+        """The Arrow type."""
         return arrow_list(self.element.arrow, self.contains_null)
 
     def to_json(self) -> Any:
-        """The JSON form, as plain Python data."""
         return {"type": "array", "elementType": self.element.to_json(), "containsNull": self.contains_null}
 
     def __str__(self) -> str:
@@ -146,11 +144,10 @@ class MapType:
 
     @property
     def arrow(self) -> pa.DataType:
-        """The Arrow type that values of this type have in memory."""
+        """The Arrow type."""
         return arrow_map(self.key.arrow, self.value.arrow, self.value_contains_null)
 
     def to_json(self) -> Any:
-        """The JSON form, as plain Python data."""
         return {
             "type": "map",
             "keyType": self.key.to_json(),
@@ -173,13 +170,13 @@ class StructField:
 
     @property
     def physical_name(self) -> str:
-        """The name in data files, statistics and partition values: the display name unless columns are each_type."""
+        """The name in data files, statistics and partition values: the display name unless the column is mapped."""
         name = self.metadata.get(PHYSICAL_NAME)
         return name if isinstance(name, str) else self.name
 
     @property
     def column_id(self) -> int | None:
-        """The Parquet field id of a each_type column."""
+        """The Parquet field id of a mapped column."""
         value = self.metadata.get(COLUMN_ID)
         try:
             return int(value) if value is not None else None
@@ -194,7 +191,6 @@ class StructField:
         return arrow_field(self.name, self.type.arrow, self.nullable)
 
     def to_json(self) -> Any:
-        """The JSON form, as plain Python data."""
         return {
             "name": self.name,
             "type": self.type.to_json(),
@@ -208,7 +204,7 @@ class StructType:
     """Named fields: the table itself, or a nested column."""
 
     fields: tuple[StructField, ...]
-    #: Whether :meth:`find` tells names apart that differ by case only, as a session may ask for.
+    #: Whether :meth:`find` is case-sensitive.
     case_sensitive: bool = field(default=False, compare=False, repr=False)
 
     @property
@@ -226,12 +222,11 @@ class StructType:
         return pa.schema([f.arrow for f in self.fields])
 
     def find(self, name: str) -> StructField | None:
-        """The field of that name; names are resolved without regard to case (an exact match first), unless they are
-        :meth:`exact`."""
+        """Find a field by name; an exact match first, then ignoring case, unless the names are :meth:`exact`."""
         return self._by_name.get(name) or (None if self.case_sensitive else self._by_lower_name.get(name.lower()))
 
     def exact(self) -> StructType:
-        """The same fields, found by their names as they are spelled alone, those of structs inside as well.
+        """The same fields with case-sensitive lookup, at every depth.
 
         >>> schema = StructType((StructField("s", StructType((StructField("a", PrimitiveType("long")),))),)).exact()
         >>> schema.along(["s", "A"]), schema.find("S")
@@ -242,23 +237,23 @@ class StructType:
 
     @cached_property
     def nullable(self) -> StructType:
-        """The same fields with every part nullable, as :func:`all_nullable` has them."""
+        """The same fields with every part nullable; see :func:`all_nullable`."""
         fields = tuple(map(_nullable_field, self.fields))
         return self if all(map(operator.is_, fields, self.fields)) else StructType(fields)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return StructType, (self.fields, self.case_sensitive)  # what was made of them stays here
+        return StructType, (self.fields, self.case_sensitive)  # cached results stay here
 
     @cached_property
     def _by_name(self) -> dict[str, StructField]:
-        return {f.name: f for f in reversed(self.fields)}  # of two of one name the first
+        return {f.name: f for f in reversed(self.fields)}  # the first of two with the same name
 
     @cached_property
     def _by_lower_name(self) -> dict[str, StructField]:
         return {f.name.lower(): f for f in reversed(self.fields)}
 
     def field(self, name: str) -> StructField:
-        """Like :meth:`find`, but a missing column is a ``SchemaMismatchError`` that lists those there are."""
+        """Like :meth:`find`, but a missing column raises a ``SchemaMismatchError`` that lists the existing ones."""
         f = self.find(name)
         if f is None:
             raise SchemaMismatchError(
@@ -267,7 +262,7 @@ class StructType:
         return f
 
     def along(self, path: Sequence[str]) -> tuple[StructField, ...]:
-        """The fields from a top-level column down to a nested one; none where the path leads nowhere.
+        """The fields from a top-level column down to a nested one; none for an unknown path.
 
         >>> schema = StructType((StructField("s", StructType((StructField("a", PrimitiveType("long")),))),))
         >>> [f.name for f in schema.along(["S", "a"])], schema.along(["s", "b"])
@@ -284,11 +279,10 @@ class StructType:
         return tuple(fields)
 
     def to_json(self) -> Any:
-        """The JSON form, as plain Python data."""
         return {"type": "struct", "fields": [f.to_json() for f in self.fields]}
 
     def json(self) -> str:
-        """The text of ``schemaString``."""
+        """The ``schemaString``."""
         return orjson.dumps(self.to_json()).decode()
 
     def leaves(self, prefix: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], StructField]]:
@@ -308,7 +302,7 @@ DataType = PrimitiveType | ArrayType | MapType | StructType
 
 
 def parts(t: DataType) -> tuple[tuple[str, DataType], ...]:
-    """The types directly inside of one, each with its name in paths: of a field, or ``element``, ``key``, ``value``.
+    """The types directly inside a type, each with its name in paths: of a field, or ``element``, ``key``, ``value``.
 
     >>> parts(MapType(PrimitiveType("string"), PrimitiveType("long")))
     (('key', PrimitiveType(name='string')), ('value', PrimitiveType(name='long')))
@@ -321,7 +315,7 @@ def parts(t: DataType) -> tuple[tuple[str, DataType], ...]:
 
 
 def with_parts(t: DataType, types: Sequence[DataType]) -> DataType:
-    """The type with others inside, in the order of :func:`parts`; ``t`` itself where they are the same objects."""
+    """The type with other parts, in the order of :func:`parts`; ``t`` itself where they are the same objects."""
     if all(a is b for (_, a), b in zip(parts(t), types, strict=True)):
         return t
     if isinstance(t, StructType):
@@ -332,7 +326,7 @@ def with_parts(t: DataType, types: Sequence[DataType]) -> DataType:
 
 
 def each_type(t: DataType, change: Callable[[DataType], DataType]) -> DataType:
-    """What a type becomes where all types inside of it and then itself are changed.
+    """Transform a type bottom-up: all types inside it, and then itself.
 
     >>> str(each_type(ArrayType(PrimitiveType("long")), lambda t: ArrayType(t)))
     'array<array<array<long>>>'
@@ -341,14 +335,14 @@ def each_type(t: DataType, change: Callable[[DataType], DataType]) -> DataType:
 
 
 def types_in(t: DataType, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], DataType]]:
-    """The type and all types inside of it, each with its path, parents first."""
+    """The type and all types inside it, each with its path, parents first."""
     yield path, t
     for name, inner in parts(t):
         yield from types_in(inner, (*path, name))
 
 
 def fields_in(t: DataType, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], StructField]]:
-    """The fields of all structs inside of a type, each with its path, parents first."""
+    """The fields of all structs inside a type, each with its path, parents first."""
     fields = t.fields if isinstance(t, StructType) else ()
     for i, (name, inner) in enumerate(parts(t)):
         if fields:
@@ -357,7 +351,7 @@ def fields_in(t: DataType, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[s
 
 
 def contains_type(t: DataType, name: str) -> bool:
-    """Whether the primitive type ``name`` is somewhere in a type.
+    """Whether the primitive type ``name`` occurs in a type.
 
     >>> contains_type(ArrayType(PrimitiveType("void")), "void"), contains_type(PrimitiveType("long"), "void")
     (True, False)
@@ -366,9 +360,9 @@ def contains_type(t: DataType, name: str) -> bool:
 
 
 def paired(a: DataType, b: DataType) -> tuple[tuple[str, DataType, DataType], ...] | None:
-    """What is inside of two arrays, or of two maps, in pairs with their names; ``None`` for other types.
+    """The parts of two arrays, or of two maps, in pairs with their names; ``None`` for other types.
 
-    Fields of structs are paired by whoever compares them: by name, by position, or with some missing.
+    Callers pair fields of structs themselves: by name, by position, or with some missing.
     """
     if (isinstance(a, ArrayType) and isinstance(b, ArrayType)) or (isinstance(a, MapType) and isinstance(b, MapType)):
         return tuple((name, x, y) for (name, x), (_, y) in zip(parts(a), parts(b), strict=True))
@@ -376,9 +370,9 @@ def paired(a: DataType, b: DataType) -> tuple[tuple[str, DataType, DataType], ..
 
 
 def parse_schema(text: str, *, version: int | None = None) -> StructType:
-    """Parse ``metaData.schemaString``; no text is a schema without columns.
+    """Parse ``metaData.schemaString``; an empty string is a schema without columns.
 
-    Raises ``CorruptLogError`` where the text is not a schema, ``UnsupportedProtocolError`` for a type it does not know.
+    Raises ``CorruptLogError`` for an invalid schema, ``UnsupportedProtocolError`` for an unknown type.
 
     >>> parse_schema('{"type":"struct","fields":[{"name":"a","type":"long","nullable":true,"metadata":{}}]}').names
     ['a']
@@ -398,7 +392,7 @@ def parse_schema(text: str, *, version: int | None = None) -> StructType:
     return parsed
 
 
-@lru_cache(maxsize=16)  # who opens a table opens it again, and thousands of columns take as long as all else
+@lru_cache(maxsize=16)  # cached: tables are opened repeatedly, and parsing thousands of columns dominates
 def _parsed(text: str) -> DataType:
     return _parse_type(orjson.loads(text), 0)
 
@@ -448,18 +442,18 @@ def _parse_type(node: Any, depth: int) -> DataType:
     return _parse_type(kind, depth + 1)
 
 
-#: By name, so that a table of thousands of columns has one object a type.
+#: By name, so that a table with thousands of columns has one object per type.
 _KNOWN = {name: PrimitiveType("void" if name == "null" else name) for name in _PRIMITIVES}
 
 
 def parse_primitive(name: str) -> PrimitiveType:
-    """The primitive type of that spec name.
+    """Parse the protocol's name of a primitive type.
 
-    Raises ``UnsupportedProtocolError`` for a name it does not know, and for an interval, which Delta does not have.
+    Raises ``UnsupportedProtocolError`` for an unknown name, and for an interval, which Delta lacks.
     """
-    known = _KNOWN.get(name)
-    if known is not None:
-        return known
+    type_ = _KNOWN.get(name)
+    if type_ is not None:
+        return type_
     if m := _DECIMAL.fullmatch(name):
         precision, scale = int(m[1]), int(m[2])
         if not (1 <= precision <= 38 and 0 <= scale <= precision):
@@ -491,7 +485,7 @@ def parse_primitive(name: str) -> PrimitiveType:
 
 
 def check_distinct(names: Sequence[str]) -> None:
-    """Raise ``SchemaMismatchError`` where two columns of rows have names that a Delta table does not tell apart."""
+    """Raise ``SchemaMismatchError`` where two columns of rows have names that a Delta table cannot tell apart."""
     seen: dict[str, str] = {}
     for name in names:
         other = seen.get(name.lower())
@@ -509,9 +503,9 @@ def check_distinct(names: Sequence[str]) -> None:
 def from_arrow(schema: pa.Schema) -> StructType:
     """The Delta schema for rows of an Arrow schema.
 
-    Integers without sign take the next wider signed type; times of day, durations and unions have no Delta type and
-    raise ``SchemaMismatchError`` naming the column.  What users note on fields comes along, and so do variants and
-    user-defined types, of which Arrow has the parts: their column is marked with :data:`DELTA_TYPE`.
+    Unsigned integers become the next wider signed type; times of day, durations and unions have no Delta type and
+    raise ``SchemaMismatchError``.  User metadata is kept, and so are variants and user-defined types, of which
+    Arrow has the parts: their columns are marked with :data:`DELTA_TYPE`.
 
     >>> str(from_arrow(pa.schema([("a", pa.int64()), ("t", pa.timestamp("ns", "UTC"))])))
     'struct<a:long,t:timestamp>'
@@ -558,35 +552,35 @@ def _from_arrow_type(t: pa.DataType, path: str) -> DataType:
 
 
 def _with_mark(field: StructField, f: pa.Field) -> StructField:
-    """The field with the types that a mark on its Arrow field names."""
+    """The field with the types in the mark of its Arrow field."""
     mark = (f.metadata or {}).get(DELTA_TYPE.encode())
     if mark is None:
         return field
     try:
-        named = parse_schema(mark.decode("utf-8", "replace"))
+        marked_type = parse_schema(mark.decode("utf-8", "replace"))
     except (CorruptLogError, UnsupportedProtocolError):
         return field
-    return replace(field, type=where_marked(field.type, named.fields[0].type)) if named.fields else field
+    return replace(field, type=where_marked(field.type, marked_type.fields[0].type)) if marked_type.fields else field
 
 
-def where_marked(type_: DataType, named: DataType) -> DataType:
-    """The type with what Arrow has no type for, where another type has such, see :func:`needs_mark`."""
-    if isinstance(named, UserDefinedType):
-        return named if all_nullable(type_) == all_nullable(named.sql_type) else type_
-    if isinstance(named, PrimitiveType) and is_spatial(named.name):
-        return named if str(type_) == "binary" else type_
-    if isinstance(named, PrimitiveType):
+def where_marked(type_: DataType, marked_type: DataType) -> DataType:
+    """The type with variants and user-defined types from another type, for which Arrow has no types."""
+    if isinstance(marked_type, UserDefinedType):
+        return marked_type if all_nullable(type_) == all_nullable(marked_type.sql_type) else type_
+    if isinstance(marked_type, PrimitiveType) and is_spatial(marked_type.name):
+        return marked_type if str(type_) == "binary" else type_
+    if isinstance(marked_type, PrimitiveType):
         binaries = {(name, str(inner)) for name, inner in parts(type_)}
-        return named if named.name == "variant" and binaries == _VARIANT_PARTS else type_
-    if isinstance(named, StructType) and isinstance(type_, StructType):
-        pairs = ((f.type, named.find(f.name)) for f in type_.fields)
+        return marked_type if marked_type.name == "variant" and binaries == _VARIANT_PARTS else type_
+    if isinstance(marked_type, StructType) and isinstance(type_, StructType):
+        pairs = ((f.type, marked_type.find(f.name)) for f in type_.fields)
         return with_parts(type_, [t if n is None else where_marked(t, n.type) for t, n in pairs])
-    pairs_inside = paired(type_, named)
+    pairs_inside = paired(type_, marked_type)
     return type_ if pairs_inside is None else with_parts(type_, [where_marked(a, b) for _, a, b in pairs_inside])
 
 
 def needs_mark(type_: DataType) -> bool:
-    """Whether something that Arrow has no type for is in a type: a variant, a spatial or a user-defined type."""
+    """Whether a type contains a variant or a user-defined type, for which Arrow has no type."""
     return any(isinstance(t, UserDefinedType) or _needs_mark(str(t)) for _, t in types_in(type_))
 
 
@@ -595,7 +589,7 @@ def _needs_mark(name: str) -> bool:
 
 
 def marked(field: pa.Field, type_: DataType) -> pa.Field:
-    """The Arrow field of a column of this type, which names its type, as JSON, where Arrow has none for it."""
+    """The Arrow field of a column of this type, marked with its type, as JSON, where Arrow lacks it."""
     if not needs_mark(type_):
         return field
     return field.with_metadata({**(field.metadata or {}), DELTA_TYPE: StructType((StructField("c", type_),)).json()})

@@ -1,7 +1,7 @@
 """Columns by path, and one step on a schema: add, drop, rename, move, replace.  Pure functions on the tree.
 
-A path is a string such as ``a.b``, with backticks around names that hold dots, or a sequence of names.  Inside an array
-``element`` leads on, inside a map ``key`` and ``value``.  Names are found without regard to case.
+A path is a string such as ``a.b``, with backticks around names that contain dots, or a sequence of names.  ``element``
+leads into an array, ``key`` and ``value`` into a map.  Names are found ignoring case.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _PLAIN = re.compile(r"[A-Za-z_]\w*")
 
 
 def parse_path(path: PathLike) -> Path:
-    """A path as names.  Raises ``InvalidArgumentError`` for a string that is none.
+    """Parse a path.  Raises ``InvalidArgumentError`` for an invalid string.
 
     >>> parse_path("a.`b.c`.element"), parse_path(["x.y"])
     (('a', 'b.c', 'element'), ('x.y',))
@@ -60,7 +60,7 @@ def parse_path(path: PathLike) -> Path:
 
 
 def split_names(text: str) -> list[tuple[str, ...]]:
-    """Column names of a list, each as a path; backquotes protect dots and commas, two of them stand for one.
+    """Parse a list of column names, each as a path; backquotes protect dots and commas, two of them stand for one.
 
     >>> split_names("a, b.c, `x,y`.z")
     [('a',), ('b', 'c'), ('x,y', 'z')]
@@ -69,7 +69,7 @@ def split_names(text: str) -> list[tuple[str, ...]]:
     """
     out: list[list[str]] = [[""]]
     quoted = False
-    doubled = "\0"  # no column is named so
+    doubled = "\0"  # not a possible name
     for c in text.replace("``", doubled):
         if c == "`":
             quoted = not quoted
@@ -84,9 +84,10 @@ def split_names(text: str) -> list[tuple[str, ...]]:
 
 
 def without_alias(path: Path, alias: str | None, *schemas: StructType) -> Path:
-    """A path of a column to assign, without the table's alias in front.
+    """A path of a column to assign, without the table's alias.
 
-    The first of ``schemas`` is the table's.  A column behind the alias comes before a field of a column called like it.
+    The first of ``schemas`` is the table's.  A qualified column takes precedence over a field of a column with the
+    alias's name.
 
     >>> from trilake.delta.protocol.schema import PrimitiveType as P
     >>> inner = StructType((StructField("v", P("long")), StructField("w", P("long"))))
@@ -96,17 +97,17 @@ def without_alias(path: Path, alias: str | None, *schemas: StructType) -> Path:
     """
     if alias is None or len(path) < 2 or path[0].lower() != alias.lower():
         return path
-    known = any(s.find(path[1]) is not None for s in schemas)
-    return path[1:] if known or schemas[0].find(path[0]) is None else path
+    is_column = any(s.find(path[1]) is not None for s in schemas)
+    return path[1:] if is_column or schemas[0].find(path[0]) is None else path
 
 
 def with_alias(path: Path, alias: str | None) -> Path:
-    """A path that :func:`without_alias` makes of this one: the same, except for a column called like the alias."""
+    """The inverse of :func:`without_alias`: the same path, except for a column with the alias's name."""
     return path if alias is None or path[0].lower() != alias.lower() else (alias, *path)
 
 
 def path_text(path: Path) -> str:
-    """A path as one text, in backticks where needed.
+    """A path as one string, in backticks where needed.
 
     >>> path_text(("a", "b c"))
     'a.`b c`'
@@ -116,7 +117,7 @@ def path_text(path: Path) -> str:
 
 @dataclass(frozen=True)
 class Position:
-    """Where a column goes among its siblings: ``after`` one of them, or first."""
+    """The position of a column among its siblings: ``after`` one of them, or first."""
 
     after: str | None = None
 
@@ -128,7 +129,7 @@ FIRST = Position()
 
 
 def _parts(t: DataType) -> dict[str, DataType]:
-    """The types that make up an array or map, by the name that leads there."""
+    """The types inside an array or map, by path name."""
     if isinstance(t, ArrayType):
         return {"element": t.element}
     if isinstance(t, MapType):
@@ -151,7 +152,7 @@ def _nothing_there(schema_path: Sequence[str], name: str, t: DataType) -> Schema
 def spelled(schema: StructType, path: PathLike) -> Path:
     """A path in the schema's spelling.
 
-    Raises ``SchemaMismatchError`` where it leads nowhere, saying what there is.
+    Raises ``SchemaMismatchError`` for an unknown path, with the existing columns.
     """
     out: list[str] = []
     t: DataType = schema
@@ -181,8 +182,8 @@ def type_at(schema: StructType, path: PathLike) -> DataType:
 def field_at(schema: StructType, path: PathLike) -> StructField:
     """The column at a path.
 
-    Raises ``SchemaMismatchError`` where there is none, ``InvalidArgumentError`` where the path leads to an element, key
-    or value, which is not a column.
+    Raises ``SchemaMismatchError`` for an unknown path, ``InvalidArgumentError`` for an element, key or value, which
+    is not a column.
     """
     names = spelled(schema, path)
     return _parent(schema, names).field(names[-1])
@@ -252,9 +253,9 @@ def _insert(fields: list[StructField], field: StructField, position: Position | 
 
 
 def add_field(schema: StructType, parent: Path, field: StructField, position: Position | None = None) -> StructType:
-    """The schema with one more column in the struct at ``parent``, at its end unless a position is given.
+    """The schema with one more column in the struct at ``parent``, by default at its end.
 
-    Raises ``InvalidArgumentError`` where a column of that name is there, or ``parent`` is not a struct.
+    Raises ``InvalidArgumentError`` for an existing name, or where ``parent`` is not a struct.
     """
     parent = spelled(schema, parent) if parent else ()
 
@@ -286,29 +287,29 @@ def name_taken(path: Path) -> InvalidArgumentError:
 def drop_field(schema: StructType, path: PathLike) -> StructType:
     """The schema without a column.
 
-    Raises ``SchemaMismatchError`` where there is none, ``InvalidArgumentError`` where no sibling would be left.
+    Raises ``SchemaMismatchError`` for an unknown column, ``InvalidArgumentError`` where no sibling would be left.
     """
     names = spelled(schema, path)
     _parent(schema, names)
 
     def drop(fields: list[StructField]) -> list[StructField]:
-        left = [f for f in fields if f.name != names[-1]]
-        if not left:
+        remaining = [f for f in fields if f.name != names[-1]]
+        if not remaining:
             raise InvalidArgumentError(
                 f"{path_text(names)} is the last column of its kind",
                 help="a table, like a struct, needs at least one column",
                 column=path_text(names),
                 condition="DELTA_DROP_COLUMN_ON_SINGLE_FIELD_SCHEMA",
             )
-        return left
+        return remaining
 
     return _edit_siblings(schema, names[:-1], drop)
 
 
 def replace_field(schema: StructType, path: PathLike, change: Callable[[StructField], StructField]) -> StructType:
-    """The schema with one column changed; a new name must be free.
+    """The schema with one column changed.
 
-    Raises ``SchemaMismatchError`` where there is no such column, ``InvalidArgumentError`` where the name is taken.
+    Raises ``SchemaMismatchError`` for an unknown column, ``InvalidArgumentError`` where a new name exists.
     """
     names = spelled(schema, path)
     _parent(schema, names)
@@ -323,7 +324,7 @@ def replace_field(schema: StructType, path: PathLike, change: Callable[[StructFi
 
 
 def move_field(schema: StructType, path: PathLike, position: Position) -> StructType:
-    """The schema with a column at another place among its siblings; after itself is where it is.
+    """The schema with a column moved among its siblings; after itself leaves it in place.
 
     Raises ``SchemaMismatchError``.
     """
@@ -333,8 +334,8 @@ def move_field(schema: StructType, path: PathLike, position: Position) -> Struct
     def move(fields: list[StructField]) -> list[StructField]:
         if position.after is not None and position.after.lower() == field.name.lower():
             return fields
-        left = [f for f in fields if f is not field]
-        _insert(left, field, position, names[:-1])
-        return left
+        others = [f for f in fields if f is not field]
+        _insert(others, field, position, names[:-1])
+        return others
 
     return _edit_siblings(schema, names[:-1], move)

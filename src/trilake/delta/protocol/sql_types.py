@@ -1,6 +1,6 @@
 """Types as Spark SQL spells them: ``array<struct<a: int, b: varchar(5)>>``.
 
-``char(n)`` and ``varchar(n)`` are strings whose limit is kept in the metadata of the top-level column, see
+Limits of ``char(n)`` and ``varchar(n)`` go into the metadata of the top-level column, see
 :mod:`trilake.delta.protocol.char_varchar`.
 """
 
@@ -40,12 +40,12 @@ _ALIASES = {
     "timestamp_ltz": "timestamp",
     "text": "string",
 }
-#: The collation by which strings are compared by their bytes: that of all strings of a table.
+#: The binary collation, which all strings of a table have.
 BY_BYTES = "UTF8_BINARY"
 
 
 def check_collation(name: str, column: str | None = None) -> None:
-    """Raise ``InvalidArgumentError`` where strings are to be compared by another collation than their bytes.
+    """Raise ``InvalidArgumentError`` for any other than the binary collation.
 
     >>> check_collation("utf8_binary")
     """
@@ -59,10 +59,10 @@ def check_collation(name: str, column: str | None = None) -> None:
 
 
 def parse_sql_type(text: str) -> tuple[DataType, dict[str, Any]]:
-    """A type by its SQL name, and the metadata that its column needs in addition.
+    """Parse a type by its SQL name; return it with the field metadata that it needs.
 
-    Names of the protocol (``long``, ``integer``) are types too.  Raises ``InvalidArgumentError`` for a string that is
-    no type.
+    Names of the protocol (``long``, ``integer``) are accepted, too.  Raises ``InvalidArgumentError`` for an invalid
+    type.
 
     >>> kind, metadata = parse_sql_type("map<string, array<varchar(3)>>")
     >>> str(kind), metadata
@@ -95,25 +95,25 @@ class _Parser:
             at = m.end()
         self.at = 0
 
-    def _wrong(self, wanted: str) -> InvalidArgumentError:
+    def _wrong(self, expected: str) -> InvalidArgumentError:
         token = repr(self.tokens[self.at]) if self.at < len(self.tokens) else "the end"
         return InvalidArgumentError(
-            f"{self.text!r} is not a data type: {wanted} is expected where {token} stands",
+            f"{self.text!r} is not a data type: {expected} is expected where {token} stands",
             help="valid types are bigint, string, decimal(10,2), array<int> or struct<a: int>",
         )
 
     def _peek(self) -> str:
         return self.tokens[self.at].lower() if self.at < len(self.tokens) else ""
 
-    def _take(self, wanted: str) -> None:
-        if self._peek() != wanted:
-            raise self._wrong(repr(wanted))
+    def _take(self, expected: str) -> None:
+        if self._peek() != expected:
+            raise self._wrong(repr(expected))
         self.at += 1
 
-    def _word(self, wanted: str) -> str:
+    def _word(self, expected: str) -> str:
         token = self._peek()
         if not re.fullmatch(r"\w+", token):
-            raise self._wrong(wanted)
+            raise self._wrong(expected)
         self.at += 1
         return token
 
@@ -223,13 +223,13 @@ class _Parser:
         return parse_primitive(_ALIASES.get(name, name))
 
 
-# --- limits of strings -----------------------------------------------------------------------------------------------
+# --- length limits of strings ----------------------------------------------------------------------------------------
 
 
 def with_limits(schema: StructType) -> StructType:
-    """The schema with limits of strings as types of their own, ``varchar(5)``, where they can be moved about.
+    """The schema with length limits as types, ``varchar(5)``, so that they move with their fields.
 
-    Raises ``CorruptLogError`` for a column whose metadata states limits that do not fit its type.
+    Raises ``CorruptLogError`` for limits that do not fit the column's type.
     """
     if not any(TYPE_STRING in f.metadata for f in schema.fields):
         return schema
@@ -237,7 +237,7 @@ def with_limits(schema: StructType) -> StructType:
 
 
 def without_limits(schema: StructType) -> StructType:
-    """The schema with limits of strings in the metadata of its columns, where they are kept."""
+    """The schema with length limits in the metadata of its columns, as they are stored."""
     return StructType(tuple(_extracted(f) for f in schema.fields))
 
 
@@ -272,7 +272,7 @@ _SPARK_NAMES = {"long": "bigint", "integer": "int", "short": "smallint", "byte":
 
 
 def spelled(t: DataType, field: Callable[[StructField, str], str], *, upper: bool = False) -> str:
-    """A type in Spark's SQL; ``field`` writes a field of a struct, given its type.
+    """Format a type in Spark's SQL; ``field`` formats a field of a struct, given its type.
 
     >>> spelled(ArrayType(PrimitiveType("long")), lambda f, inner: inner, upper=True)
     'ARRAY<BIGINT>'
@@ -290,5 +290,5 @@ def spelled(t: DataType, field: Callable[[StructField, str], str], *, upper: boo
 
 
 def type_text(t: DataType) -> str:
-    """A type as Spark spells it, such as ``bigint``; so it keeps one with a limit beside a column, too."""
+    """A type as Spark spells it, such as ``bigint``."""
     return spelled(t, lambda f, inner: f"{f.name}:{inner}")

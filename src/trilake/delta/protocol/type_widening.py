@@ -1,9 +1,9 @@
-"""Type widening: a column's type becomes a wider one without a file being rewritten.
+"""Type widening: widen a column's type without rewriting files.
 
-Protocol: *Type Widening*.  Older files keep the narrower type and readers widen its values.  What has changed is kept
-in the metadata of the nearest struct field under ``delta.typeChanges``: ``fromType``, ``toType``, and ``fieldPath``
-(``element``, ``key``, ``value`` or several of them) for a type inside an array or map.  The preview of the feature
-keeps the version of the change, ``tableVersion``, too.
+Protocol: *Type Widening*.  Older files keep the narrower type and readers widen its values.  The metadata of the
+nearest struct field records changes under ``delta.typeChanges``: ``fromType``, ``toType``, and ``fieldPath``
+(``element``, ``key``, ``value`` or several of them) for a type inside an array or map.  The preview of the feature also
+records the version, ``tableVersion``.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ FEATURE = "typeWidening"
 PREVIEW = "typeWidening-preview"
 
 _INTEGERS = ("byte", "short", "integer", "long")
-#: Digits that an integer type may need.
+#: Decimal digits of an integer type.
 _DIGITS = {"byte": 10, "short": 10, "integer": 10, "long": 20}
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 
 
 def enabled(metadata: Metadata) -> bool:
-    """Whether the table lets its columns' types be widened."""
+    """Whether the feature is on."""
     return is_on(metadata.configuration, ENABLED)
 
 
@@ -72,9 +72,9 @@ def can_widen(old: DataType, new: DataType) -> bool:
 
 
 def widens_by_itself(old: DataType, new: DataType) -> bool:
-    """Whether rows of type ``new`` widen a column of type ``old`` when schemas are merged.
+    """Whether rows of type ``new`` widen a column of type ``old`` in schema evolution.
 
-    Of what :func:`can_widen` allows, changes from integers to other kinds of numbers happen only when asked for.
+    Of what :func:`can_widen` allows, integers only become other kinds of numbers on request.
     """
     if not (isinstance(old, PrimitiveType) and isinstance(new, PrimitiveType)) or old == new:
         return False
@@ -87,7 +87,7 @@ def widens_by_itself(old: DataType, new: DataType) -> bool:
 
 
 def type_changes(field: StructField) -> list[dict[str, Any]]:
-    """What changed of a field's type so far, oldest first."""
+    """The recorded changes of a field's type, oldest first."""
     changes = field.metadata.get(TYPE_CHANGES)
     return [dict(c) for c in changes if isinstance(c, dict)] if isinstance(changes, list) else []
 
@@ -98,17 +98,16 @@ def has_type_changes(schema: StructType) -> bool:
 
 
 def without_type_changes(schema: StructType) -> StructType:
-    """The schema without its history of types."""
+    """The schema without recorded type changes."""
     bare = _recorded(schema, schema, None, forget=True)
     assert isinstance(bare, StructType)
     return bare
 
 
 def record_changes(old: StructType, new: StructType, *, version: int | None = None) -> StructType:
-    """``new`` with every widened type noted beside those that were noted before.
+    """``new`` with every widened type recorded after earlier records.
 
-    Columns are matched by name.  ``version`` is the version of the commit, which only the preview of the feature asks
-    for.
+    Columns match by name.  ``version`` is the version of the commit, which only the preview of the feature records.
     """
     recorded = _recorded(old, new, version)
     assert isinstance(recorded, StructType)
@@ -116,7 +115,7 @@ def record_changes(old: StructType, new: StructType, *, version: int | None = No
 
 
 def _recorded(old: DataType, new: DataType, version: int | None, *, forget: bool = False) -> DataType:
-    """The type with the fields below it brought up to date."""
+    """The type with records of the fields below it updated."""
     if isinstance(old, StructType) and isinstance(new, StructType):
         fields = []
         for f in new.fields:
@@ -134,7 +133,7 @@ def _recorded(old: DataType, new: DataType, version: int | None, *, forget: bool
 
 
 def _changes(old: DataType, new: DataType, path: tuple[str, ...], version: int | None) -> list[dict[str, Any]]:
-    """Changes of types within one field, as far down as the next struct."""
+    """Changes of types within one field, down to the next struct."""
     inside = paired(old, new)
     if inside is not None:
         return [change for name, a, b in inside for change in _changes(a, b, (*path, name), version)]

@@ -1,4 +1,4 @@
-"""The type ``void``, of columns that have no type yet: no file holds any.
+"""The type ``void``, of columns without a type yet, which files do not hold.
 
 A file that lacks a column has nulls there, whatever type the column gets later.
 """
@@ -22,12 +22,12 @@ def is_void(type_: DataType) -> bool:
 
 
 def has_void(type_: DataType) -> bool:
-    """Whether ``void`` is somewhere in a type."""
+    """Whether a type contains ``void``."""
     return contains_type(type_, "void")
 
 
 def stored_type(type_: DataType) -> DataType | None:
-    """The type as files hold it, without the parts that are void; ``None`` where nothing is left of it.
+    """The type as files hold it, without void parts; ``None`` where nothing is left of it.
 
     >>> from trilake.delta.protocol.schema import StructField
     >>> fields = StructField("a", PrimitiveType("long")), StructField("v", PrimitiveType("void"))
@@ -35,15 +35,15 @@ def stored_type(type_: DataType) -> DataType | None:
     'struct<a:long>'
     """
     stored = [stored_type(inner) for _, inner in parts(type_)]
-    left = [inner for inner in stored if inner is not None]
+    storable = [inner for inner in stored if inner is not None]
     if isinstance(type_, StructType):
         fields = tuple(f for f, inner in zip(type_.fields, stored, strict=True) if inner is not None)
-        return with_parts(StructType(fields), left) if fields or not type_.fields else None
-    return None if is_void(type_) or len(left) < len(stored) else with_parts(type_, left)
+        return with_parts(StructType(fields), storable) if fields or not type_.fields else None
+    return None if is_void(type_) or len(storable) < len(stored) else with_parts(type_, storable)
 
 
 def without_voids(schema: StructType) -> StructType:
-    """The columns that files hold of a table, and of these the parts that have a type."""
+    """The columns, and parts of columns, that files hold."""
     if not any(has_void(f.type) for f in schema.fields):
         return schema
     stored = stored_type(schema)
@@ -51,8 +51,8 @@ def without_voids(schema: StructType) -> StructType:
 
 
 def check_storable(schema: StructType, before: StructType | None = None) -> None:
-    """Raise ``SchemaMismatchError`` for a column whose values could not be stored: an array, map or struct of nothing
-    but void.  Columns that the table has ``before`` pass.
+    """Raise ``SchemaMismatchError`` for a column whose values cannot be stored: an array, map or struct of only void.
+    Columns that the table has ``before`` are accepted.
     """
     for f in schema.fields:
         old = None if before is None else before.find(f.name)
@@ -63,11 +63,11 @@ def check_storable(schema: StructType, before: StructType | None = None) -> None
 
 
 def _untyped(type_: DataType, path: str) -> tuple[str, DataType] | None:
-    """Path and type of the first part that can have values, and no place in a file."""
+    """Path and type of the first part that can have values but cannot be stored."""
     if not isinstance(type_, PrimitiveType) and stored_type(type_) is None:
         return path, type_
     inside = (_untyped(inner, f"{path}.{name}") for name, inner in parts(type_))
-    return next((found for found in inside if found is not None), None)
+    return next((untyped for untyped in inside if untyped is not None), None)
 
 
 def no_typed_column(schema: StructType) -> SchemaMismatchError:
@@ -80,7 +80,7 @@ def no_typed_column(schema: StructType) -> SchemaMismatchError:
 
 
 def no_type(path: str, type_: DataType) -> SchemaMismatchError:
-    """The error for values of an array, map or struct of nothing but void."""
+    """The error for values of an array, map or struct of only void."""
     return SchemaMismatchError(
         f"column {path} is {type_}: its elements have no type, and cannot be stored",
         help="give it one before writing, e.g. CAST(array() AS ARRAY<STRING>), or leave the column out",

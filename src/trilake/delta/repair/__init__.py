@@ -1,1 +1,1 @@
-"""What of a Delta table can be mended safely: a function a step, which says first what it would do."""
+"""Safe repairs of Delta tables: one function per step, which first says what it would do."""

@@ -1,4 +1,4 @@
-"""Steps that commit a new version: statistics computed again, references to files that are gone taken out (FSCK)."""
+"""Repair steps that commit a new version: recompute statistics, remove references to missing files (FSCK)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _paths(findings: Sequence[Finding]) -> tuple[str, ...]:
 
 
 def _gone(store: Store, paths: Sequence[str]) -> list[str]:
-    """Those of the files that the store says are not there; any other answer is an error, and nothing is taken out."""
+    """The files that do not exist by the store's answer; any other answer is an error."""
     out = []
     for path in paths:
         place, key = locate(store, path)
@@ -50,7 +50,7 @@ def _chosen(snapshot: Snapshot, paths: Sequence[str]) -> pa.Table:
 
 
 def _rows(files: pa.Table) -> int | None:
-    """The rows of files that are not deleted; ``None`` where statistics do not say."""
+    """The number of undeleted rows of files; ``None`` where statistics do not state it."""
     counts = record_counts(files)
     if counts.null_count:
         return None
@@ -59,19 +59,19 @@ def _rows(files: pa.Table) -> int | None:
 
 
 def all_missing(store: Store, engine: Engine) -> list[str]:
-    """Every file of the newest version that is not there: findings list only some."""
+    """Every missing file of the newest version: findings only list some."""
     snapshot = DeltaLog(store, engine).snapshot()
     return _gone(store, decoded_paths(snapshot.adds["path"]).to_pylist())
 
 
 def drop_missing(store: Store, engine: Engine, findings: Sequence[Finding]) -> list[PlannedStep]:
-    """Take files that are gone out of the table, as one commit: their rows are lost, and said to be."""
+    """Remove missing files from the table, as one commit, and report their lost rows."""
     paths = all_missing(store, engine)
     return [_drop(store, engine, findings, DROP_MISSING, paths, lambda: _gone(store, paths))]
 
 
 def drop_damaged(store: Store, engine: Engine, findings: Sequence[Finding]) -> list[PlannedStep]:
-    """Take files that cannot be read out of the table, as one commit; the files stay where they are until VACUUM."""
+    """Remove unreadable files from the table, as one commit; they stay in the store until VACUUM."""
     paths = _paths(findings)
     reads_rows = any(f.code == "delta.rows-unreadable" for f in findings)
 
@@ -93,7 +93,7 @@ def _drop(
     paths: Sequence[str],
     look: Callable[[], list[str]],
 ) -> PlannedStep:
-    """The step that takes the files of ``paths`` out of the table; ``look`` says right before which still must go."""
+    """The step that removes the files of ``paths``; ``look`` checks again right before."""
     log = DeltaLog(store, engine)
     snapshot = log.snapshot()
     lost = _rows(_chosen(snapshot, paths))
@@ -123,7 +123,7 @@ def _drop(
 
 
 def recompute_statistics(store: Store, engine: Engine, findings: Sequence[Finding]) -> list[PlannedStep]:
-    """Compute the statistics of files again from their rows, as one commit that changes no row."""
+    """Recompute statistics of files from their rows, as one commit that changes no row."""
     paths = _paths(findings)
     log = DeltaLog(store, engine)
 

@@ -1,8 +1,8 @@
-"""Steps that mend files of the log: checkpoints, compaction files and checksums, which the commits make up again, and
-torn commits.
+"""Repair steps for files of the log: checkpoints, compaction files and checksums, which can be rebuilt from the
+commits, and torn commits.
 
-What is removed or replaced is looked at once more, right before: only a file that is still false goes, whose commits
-are all there, and that is the table's own (:mod:`trilake.storage.ownership`).
+Each file is checked again right before: it must still be wrong, its commits must all exist, and it must belong to the
+table (:mod:`trilake.storage.ownership`).
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from trilake.storage.base import Store
 from trilake.storage.ownership import check_own, own_keys
 from trilake.table.findings import Finding, NotCheckedError, PlannedStep, RepairStep
 
-#: Where torn commits are kept: readers look at the files of the log, and at no other folder of it.
+#: Where torn commits are kept: readers ignore other folders.
 _TORN = f"{LOG}/_torn"
-#: Names of the files that steps remove.
+#: Descriptions of the files that steps remove.
 _REMOVED = rf"{LOG}/\d{{20}}(?:\.crc|\.\d{{20}}\.compacted\.json|\.checkpoint\.[0-9A-Za-z.-]+)"
 
 
@@ -37,21 +37,21 @@ def _fresh(store: Store, engine: Engine) -> DeltaContext:
 
 
 def _remove(store: Store, keys: Sequence[str], *, names: str = _REMOVED) -> None:
-    """Remove files of the log.  Raises ``StorageError`` for one that is not the table's own."""
-    own = own_keys(store, keys, names, what="repair")
-    if set(own) != set(keys):
+    """Remove files of the log.  Raises ``StorageError`` for one that does not belong to the table."""
+    deletable = own_keys(store, keys, names, what="repair")
+    if set(deletable) != set(keys):
         raise StorageError(
-            f"{len(set(keys) - set(own))} files do not belong to the table, or are behind a link: they are kept",
+            f"{len(set(keys) - set(deletable))} files do not belong to the table, or are behind a link: they are kept",
             help="put a folder in the place of the link",
             file=store.uri,
         )
-    store.delete(own)
+    store.delete(deletable)
 
 
 def drop_torn(store: Store, engine: Engine, findings: Sequence[Finding]) -> list[PlannedStep]:
-    """Drop newest versions whose commit files are torn; their bytes are kept beside the log.
+    """Drop the newest versions with torn commit files; their bytes are kept beside the log.
 
-    A commit that is still being written looks alike: only bytes that did not change since the plan are dropped.
+    A commit that is still being written looks the same: only bytes that did not change since the plan are dropped.
     """
     torn = torn_commits(_fresh(store, engine))
     if not torn:
@@ -67,20 +67,20 @@ def drop_torn(store: Store, engine: Engine, findings: Sequence[Finding]) -> list
         for key, data in zip(files, planned, strict=True):
             store.put_if_absent(f"{_TORN}/{key.rpartition('/')[2].removesuffix('.json')}.{run}.json", data)
         checksums = [now.listing.checksums[v].key for v in torn if v in now.listing.checksums]
-        for key in reversed((*files, *checksums)):  # the newest first: what is left is a log at any time
+        for key in reversed((*files, *checksums)):  # the newest first: at any time the rest is a valid log
             _remove(store, [key], names=rf"{LOG}/\d{{20}}\.(?:json|crc)")
 
     which = f"version {torn[0]}" if len(torn) == 1 else f"versions {torn[0]} to {torn[-1]}"
-    held = "; ".join(f"of version {v}, {_held(data)}" for v, data in zip(torn, planned, strict=True))
+    parts = "; ".join(f"of version {v}, {_readable(data)}" for v, data in zip(torn, planned, strict=True))
     message = (
-        f"drop {which}, so that version {torn[0] - 1} becomes the newest: {held}. The torn bytes are kept in {_TORN}"
+        f"drop {which}, so that version {torn[0] - 1} becomes the newest: {parts}. The torn bytes are kept in {_TORN}"
     )
     codes = tuple(dict.fromkeys(f.code for f in findings))
     return [PlannedStep(RepairStep(DROP_TORN, message, codes, files, None, needs="accept_loss"), apply)]
 
 
-def _held(data: bytes) -> str:
-    """What can still be read of a torn commit."""
+def _readable(data: bytes) -> str:
+    """The readable part of a torn commit."""
     actions: list[dict[str, Any]] = []
     lines = [line for line in data.split(b"\n") if line.strip(b" \r\t\0")]
     for line in lines:
@@ -108,7 +108,7 @@ def _files(findings: Iterable[Finding]) -> tuple[str, ...]:
 
 
 def drop_compactions(store: Store, engine: Engine, findings: Sequence[Finding]) -> list[PlannedStep]:
-    """Remove compaction files that are not what their commits give, which are all there."""
+    """Remove compaction files that differ from their commits, which all exist."""
     files = _files(findings)
 
     def apply() -> None:
@@ -120,7 +120,7 @@ def drop_compactions(store: Store, engine: Engine, findings: Sequence[Finding]) 
 
 
 def drop_checksums(store: Store, engine: Engine, findings: Sequence[Finding]) -> list[PlannedStep]:
-    """Remove version checksum files that are not true."""
+    """Remove wrong version checksum files."""
     files = _files(findings)
 
     def apply() -> None:
@@ -131,14 +131,14 @@ def drop_checksums(store: Store, engine: Engine, findings: Sequence[Finding]) ->
 
 
 def rewrite_checkpoints(store: Store, engine: Engine, findings: Sequence[Finding]) -> list[PlannedStep]:
-    """Write checkpoints again that cannot be read or are not what their commits give; each is a step."""
+    """Rewrite checkpoints that are unreadable or differ from their commits; each is a step."""
     context = _fresh(store, engine)
     versions = sorted({f.version for f in findings if f.version is not None and f.file != LAST_CHECKPOINT})
     known = dict(context.listing.checkpoints)
     out = []
     for version in versions:
         if version not in known or not context.has_commits(0, version):
-            continue  # nothing vouches for what it should be: it stays as it is, and its finding with it
+            continue  # its correct content is unknown: keep it, and its finding
         codes = tuple(dict.fromkeys(f.code for f in findings if f.version == version))
         files = tuple(m.key for m in known[version])
 
@@ -161,7 +161,7 @@ def rewrite_checkpoints(store: Store, engine: Engine, findings: Sequence[Finding
 
 
 def _rewrite(table: DeltaContext, version: int, old: Sequence[str]) -> None:
-    """Write the checkpoint of a version from the commits, then remove what the one before has in addition."""
+    """Write the checkpoint of a version from the commits, then remove extra files of the old one."""
     check_own(table.store, [checkpoint_key(version)], what="repair")
     for _, state in table.states([version]):
         segment = LogSegment(version, None, (), ())

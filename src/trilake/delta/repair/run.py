@@ -1,4 +1,4 @@
-"""The steps that mend a Delta table, a row each, in the order in which they are done."""
+"""The repair steps of a Delta table, in order."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trilake.table.findings import Finding, PlannedStep
 
 _Planner = Callable[[Store, Engine, Sequence[Finding]], list[PlannedStep]]
 
-#: Code of the step -> what plans it.  The log first: commits stand on it.
+#: Code of the step -> its planner.  The log first: commits depend on it.
 STEPS: dict[str, _Planner] = {
     verified_log.DROP_TORN: log_files.drop_torn,
     compactions.DROP: log_files.drop_compactions,
@@ -26,5 +26,5 @@ STEPS: dict[str, _Planner] = {
 
 
 def plan_delta(store: Store, engine: Engine, code: str, findings: Sequence[Finding]) -> list[PlannedStep]:
-    """The steps of one kind that answer some findings."""
+    """The steps of one kind for some findings."""
     return STEPS[code](store, engine, findings)

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from trilake.delta.protocol.partitions import partition_fields, typed_partitions
 from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType
 from trilake.delta.protocol.type_widening import type_changes
-from trilake.delta.scan.statistics_texts import Wanted, parsed
+from trilake.delta.scan.statistics_texts import Statistic, parsed
 from trilake.errors import CorruptLogError
 from trilake.expr import ColumnStats, FileStats
 
@@ -45,7 +45,7 @@ _WHOLE_MINUTES, _MINUTE = 63_676_800_000_000, 60_000_000
 _SAFE_DIGITS = 15
 
 
-_COUNT = Wanted("v", ("numRecords",), "BIGINT")
+_COUNT = Statistic("v", ("numRecords",), "BIGINT")
 
 
 def record_counts(adds: pa.Table) -> pa.ChunkedArray:
@@ -196,10 +196,10 @@ def _sql_type(type_: object) -> str | None:
     return "DOUBLE" if type_.name.startswith("decimal") else _SQL_TYPES.get(type_.name)
 
 
-def _columns(path: tuple[str, ...], sql: str | None, suffix: str) -> list[Wanted]:
+def _columns(path: tuple[str, ...], sql: str | None, suffix: str) -> list[Statistic]:
     """What to parse for one column: null count and, if any, bounds."""
     types = ("BIGINT",) if sql is None else ("BIGINT", sql, sql)
-    return [Wanted(n + suffix, (k, *path), t) for k, n, t in zip(_KINDS, _NAMES, types, strict=False)]
+    return [Statistic(n + suffix, (k, *path), t) for k, n, t in zip(_KINDS, _NAMES, types, strict=False)]
 
 
 def _typed(bound: pa.ChunkedArray, type_: PrimitiveType, *, up: bool) -> pa.ChunkedArray | None:

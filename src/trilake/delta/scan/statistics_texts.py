@@ -28,7 +28,7 @@ _EPOCH_DAY = dt.date(1970, 1, 1).toordinal()
 _EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - both sides are without a zone
 
 
-class Wanted(NamedTuple):
+class Statistic(NamedTuple):
     """One statistic: its result name, its place in the JSON, and its DuckDB type."""
 
     name: str
@@ -36,18 +36,18 @@ class Wanted(NamedTuple):
     type: str
 
 
-def parsed(stats: pa.ChunkedArray, requested: Sequence[Wanted]) -> pa.Table:
+def parsed(stats: pa.ChunkedArray, requested: Sequence[Statistic]) -> pa.Table:
     """One column per requested statistic, one row per string; null where it is missing or invalid.
 
     >>> stats = pa.chunked_array([['{"numRecords":3}', None]])
-    >>> parsed(stats, [Wanted("n", ("numRecords",), "BIGINT")])["n"].to_pylist()
+    >>> parsed(stats, [Statistic("n", ("numRecords",), "BIGINT")])["n"].to_pylist()
     [3, None]
     """
     plain = _few(stats, requested) if len(stats) <= _FEW else None
     return _many(stats, requested) if plain is None else plain
 
 
-def _many(stats: pa.ChunkedArray, requested: Sequence[Wanted]) -> pa.Table:
+def _many(stats: pa.ChunkedArray, requested: Sequence[Statistic]) -> pa.Table:
     places = ", ".join(f"'{_pointer(c.path)}'" for c in requested)
     select = ", ".join(f"try_cast(x[{i}] as {c.type}) as {c.name}" for i, c in enumerate(requested, 1))
 
@@ -74,7 +74,7 @@ class _NotPlain(Exception):
     """The value needs the query, which decides its meaning."""
 
 
-def _few(stats: pa.ChunkedArray, requested: Sequence[Wanted]) -> pa.Table | None:
+def _few(stats: pa.ChunkedArray, requested: Sequence[Statistic]) -> pa.Table | None:
     """The query's answer for values that need no conversion; ``None`` for any other."""
     try:
         rows = [None if text is None else orjson.loads(text) for text in stats.to_pylist()]

@@ -1,4 +1,4 @@
-"""What can end a stream that reads or writes a table, one class a cause."""
+"""Errors that end a stream, one class per cause."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from trilake.errors import TrilakeError, VersionNotFoundError
 
 
 class StreamError(TrilakeError):
-    """A stream cannot go on, or cannot begin where it was asked to."""
+    """A stream cannot continue, or cannot start where requested."""
 
     code = "STREAM"
 
 
 class StreamOffsetError(StreamError):
-    """A checkpoint holds an offset that is none of this table, or that cannot be understood."""
+    """A checkpoint holds an invalid offset, or one of another table."""
 
     code = "STREAM_OFFSET"
 
 
 class StreamSchemaChangedError(StreamError):
-    """The source's columns changed after the stream had begun; a restart goes on with the new ones."""
+    """The source's columns changed after the stream had started; restart it to use the new ones."""
 
     code = "STREAM_SCHEMA_CHANGED"
     default_help = (
@@ -28,20 +28,20 @@ class StreamSchemaChangedError(StreamError):
 
 
 class StreamSchemaIncompatibleError(StreamError):
-    """Files that are still to be read cannot be read with the source's present columns."""
+    """Remaining files cannot be read with the source's current columns."""
 
     code = "STREAM_SCHEMA_INCOMPATIBLE"
     default_help = "start a query from scratch, with a new checkpoint"
 
 
 class StreamRowsChangedError(StreamError):
-    """A commit of the source removed or replaced rows, which a stream of new rows cannot say."""
+    """A commit of the source removed or replaced rows, which a stream of new rows cannot express."""
 
     code = "STREAM_ROWS_CHANGED"
 
 
 class StreamDataLossError(StreamError, VersionNotFoundError):
-    """Commits or files that the stream has not read yet are gone: log cleanup or vacuum overtook it."""
+    """Commits or files that the stream has not read yet are gone, by log cleanup or vacuum."""
 
     code = "STREAM_DATA_LOSS"
     default_help = (

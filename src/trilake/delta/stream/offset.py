@@ -1,15 +1,14 @@
-"""Offsets of a stream that reads a Delta table, and how much of it one batch takes.
+"""Offsets of a stream from a Delta table, and limits of a batch.
 
-An offset is a place in a sequence that never changes: first the files of the snapshot that the stream began with, by
-time and path, then commit after commit, file by file.  Its JSON has the fields that Delta's own source writes into a
-checkpoint, so an offset reads the same whoever wrote it::
+An offset is a position in an immutable sequence: the files of the initial snapshot by time and path, then commit after
+commit, file by file.  Its JSON is compatible with Delta's own source::
 
     {"sourceVersion": 1, "reservoirId": "<id of the table>", "reservoirVersion": 7, "index": -1,
      "isStartingVersion": false, "startedAt": {"reservoirVersion": 3, "isStartingVersion": true}}
 
-Everything before the file ``index`` of ``reservoirVersion``, and that file itself, has been read; ``-1`` is the place
-before a version's first file.  ``startedAt`` is ours: Spark asks for the first offset again when a first batch has to
-be repeated, and by then the table may have newer versions.
+Everything up to and including the file ``index`` of ``reservoirVersion`` has been read; ``-1`` is the position before a
+version's first file.  ``startedAt`` is trilake's: when a first batch is repeated, Spark asks for the initial offset
+again, and by then the table may have newer versions.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ import numpy as np
 
 from trilake.delta.stream.errors import StreamOffsetError
 
-#: The place before the first file of a version.
+#: The position before the first file of a version.
 BASE_INDEX = -1
 _SOURCE_VERSION = 1
 _NEWEST_SOURCE = 3
-#: What newer sources write for the place before the first file, and for a schema change before it.
+#: Newer sources' markers for the position before the first file, and for a schema change before it.
 _OTHER_BASES = {-100, -20, -19}
 
 Integers = np.ndarray[Any, np.dtype[np.int64]]
@@ -34,7 +33,7 @@ Integers = np.ndarray[Any, np.dtype[np.int64]]
 
 @dataclass(frozen=True)
 class Start:
-    """Where a stream began: with the rows of a snapshot, or with a commit."""
+    """Where a stream started: with a snapshot, or with a commit."""
 
     version: int
     snapshot: bool
@@ -42,7 +41,7 @@ class Start:
 
 @dataclass(frozen=True)
 class StreamOffset:
-    """A place in the stream of a table; see the head of this module.
+    """A position in the stream of a table; see the head of this module.
 
     >>> o = StreamOffset("t", 3, -1, True)
     >>> StreamOffset.from_json(o.to_json()) == o
@@ -57,7 +56,7 @@ class StreamOffset:
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> StreamOffset:
-        """From the JSON of a checkpoint; raises ``StreamOffsetError`` for anything that is not an offset of a table."""
+        """Parse the JSON of a checkpoint.  Raises ``StreamOffsetError`` for anything but an offset of a table."""
         try:
             version, source = int(data["reservoirVersion"]), data.get("sourceVersion")
             source = None if source is None else int(source)
@@ -85,7 +84,7 @@ class StreamOffset:
         return offset
 
     def to_json(self) -> dict[str, Any]:
-        """The JSON object; equal offsets give equal texts."""
+        """The JSON object; equal offsets give equal strings."""
         out: dict[str, Any] = {
             "sourceVersion": _SOURCE_VERSION,
             "reservoirId": self.reservoir_id,
@@ -102,24 +101,24 @@ class StreamOffset:
 
     @staticmethod
     def beginning(reservoir_id: str, start: Start) -> StreamOffset:
-        """The place before everything."""
+        """The position before everything."""
         return StreamOffset(reservoir_id, start.version, BASE_INDEX, start.snapshot, start)
 
     def at(self, version: int, index: int = BASE_INDEX, *, snapshot: bool = False) -> StreamOffset:
-        """Another place of the same stream."""
+        """Another position of the same stream."""
         return replace(self, reservoir_version=version, index=index, is_starting_version=snapshot)
 
     @property
     def place(self) -> tuple[int, int, int]:
-        """What offsets of one stream are ordered by."""
+        """The sort key of offsets of one stream."""
         return self.reservoir_version, int(not self.is_starting_version), self.index
 
 
 @dataclass(frozen=True)
 class Limit:
-    """How much one batch may take: ``None`` is no limit.
+    """The limits of one batch: ``None`` is no limit.
 
-    ``files`` is a number of files.  ``size`` is one of bytes and soft: the file that passes it is the last one taken.
+    ``files`` is a number of files.  ``size`` is in bytes and soft: the file that exceeds it is the last one.
     """
 
     files: int | None = None
@@ -143,7 +142,7 @@ class Limit:
         return taken
 
     def less(self, counts: Integers, sizes: Integers) -> Limit:
-        """What is left after a batch took these units."""
+        """The rest of the limit after a batch took these units."""
         return Limit(
             None if self.files is None else max(0, self.files - int(counts.sum())),
             None if self.size is None else max(0, self.size - int(sizes.sum())),
@@ -151,5 +150,5 @@ class Limit:
 
     @property
     def spent(self) -> bool:
-        """Whether there is room for nothing more."""
+        """Whether the limit is exhausted."""
         return self.files == 0 or self.size == 0

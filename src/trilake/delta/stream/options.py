@@ -1,4 +1,4 @@
-"""What a stream that reads a table may be asked for: the options of Delta's streaming source, by their names."""
+"""Options of a stream from a table, by the names of Delta's streaming source."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ STREAM_READ_OPTIONS = (
     "failOnDataLoss",
     "withEventTimeOrder",
     "beyondNewest",
-    # What these are for needs no option here: a stream goes on past other columns when it is loaded again.
+    # Not needed here: a restarted stream accepts other columns anyway.
     "schemaTrackingLocation",
     "schemaLocation",
     "streamingSourceTrackingId",
@@ -43,19 +43,19 @@ class StreamOptions:
 
     Parameters
     ----------
-    starting_version: the first commit to read, or ``latest`` for what is committed from now on.
+    starting_version: the first commit to read, or ``latest`` for only new commits.
     starting_timestamp_ms: read commits from this time on.
-        With neither, the stream begins with all rows that the table has.
-    max_files, max_bytes: how much a batch takes.
-    ignore_deletes: pass over commits that only remove rows.
-    ignore_changes: also take commits that replace files; rows that did not change may come again.
-    skip_change_commits: pass over every commit that removes or replaces rows.
-    read_change_feed: rows of the change data feed.
-    exclude: leave out files whose path matches this regular expression.
-    fail_on_data_loss: whether commits or files that are gone end the stream.
-    whole_snapshot: read the rows that the table has at the beginning in one batch, whatever the limits: a watermark
-        moves between batches, and so none of them is late (``withEventTimeOrder``).
-    beyond_newest: whether the stream may begin after the newest commit: with the commits that are not there yet.
+        With neither, the stream starts with all rows of the table.
+    max_files, max_bytes: the limits of a batch.
+    ignore_deletes: skip commits that only remove rows.
+    ignore_changes: also take commits that replace files; unchanged rows may come again.
+    skip_change_commits: skip every commit that removes or replaces rows.
+    read_change_feed: read the change data feed.
+    exclude: skip files whose path matches this regular expression.
+    fail_on_data_loss: whether missing commits or files end the stream.
+    whole_snapshot: read the initial rows in one batch, whatever the limits: watermarks advance between batches, so none
+        of these rows is late (``withEventTimeOrder``).
+    beyond_newest: whether the stream may start after the newest commit.
     """
 
     starting_version: int | Literal["latest"] | None = None
@@ -73,13 +73,12 @@ class StreamOptions:
 
     @property
     def limit(self) -> Limit:
-        """How much a batch takes."""
         return Limit(self.max_files, self.max_bytes)
 
     @staticmethod
     @stating({None: "DELTA_ILLEGAL_OPTION"})
     def parse(texts: Mapping[str, str]) -> StreamOptions:
-        """From strings by name, of the names in :data:`STREAM_READ_OPTIONS`.  Raises ``InvalidArgumentError``.
+        """Parse strings by name, of the names in :data:`STREAM_READ_OPTIONS`.  Raises ``InvalidArgumentError``.
 
         >>> StreamOptions.parse({"startingVersion": "latest", "maxBytesPerTrigger": "10m"}).max_bytes
         10485760
@@ -96,7 +95,7 @@ class StreamOptions:
 
         timestamp, max_bytes = texts.get("startingTimestamp"), texts.get("maxBytesPerTrigger")
         files = positive("maxFilesPerTrigger", texts.get("maxFilesPerTrigger"))
-        # A limit of bytes alone is meant to be the only one.
+        # A limit of bytes alone replaces the default one.
         default = None if max_bytes is not None else MAX_FILES
         return StreamOptions(
             starting_version=starting_version(texts.get("startingVersion")),

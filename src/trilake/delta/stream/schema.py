@@ -1,7 +1,7 @@
-"""Whether a stream may go on past a change of its source's columns.
+"""Whether a stream may continue after a change of its source's columns.
 
-A stream declares its columns once.  Files of older schemas can be read with them as long as every column is still the
-same one, at most wider or new.  A newer schema must be the very same: a column more would be dropped silently.
+A stream declares its columns once.  Older files can be read as long as every column is unchanged, widened or new.  A
+newer schema must be equal: an extra column would be dropped silently.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from trilake.errors import TrilakeError
 
 @dataclass(frozen=True)
 class Reading:
-    """The columns a stream was declared with: the table's at ``version``, or those of them in ``columns``."""
+    """The declared columns of a stream: the table's at ``version``, or those of them in ``columns``."""
 
     metadata: Metadata
     version: int
     columns: tuple[str, ...] | None = None
 
     def fields(self) -> list[StructField]:
-        """The columns read."""
         schema = self.metadata.schema
         return list(schema.fields) if self.columns is None else [schema.field(c) for c in self.columns]
 
     def check(self, other: Metadata, version: int, *, uri: str) -> TrilakeError | None:
-        """Why the stream cannot read files written under ``other``, the metadata from ``version`` on; ``None`` where
-        it can."""
+        """Why the stream cannot read files written under ``other``, the metadata from ``version`` on; ``None``
+        where it can.
+        """
         if version > self.version:
             problem = self._differs(other)
             if problem is None:
@@ -91,7 +91,7 @@ def _physical(metadata: Metadata) -> set[str]:
 
 
 def _equal(a: DataType, b: DataType) -> bool:
-    """Whether two types are one, whatever their comments and nullability."""
+    """Whether two types are equal, ignoring comments and nullability."""
     if not all_nullable(a).arrow.equals(all_nullable(b).arrow):
         return False
     return _fits(a, b, widen=False) is None and _fits(b, a, widen=False) is None
@@ -101,11 +101,11 @@ def _fits_struct(old: Sequence[StructField], new: Sequence[StructField], *, wide
     by_name = {f.name.lower(): f for f in old}
     by_physical = {f.physical_name: f for f in old}
     for f in new:
-        named, same = by_name.get(f.name.lower()), by_physical.get(f.physical_name)
+        by_this_name, same = by_name.get(f.name.lower()), by_physical.get(f.physical_name)
         if same is None:
-            if named is not None:
+            if by_this_name is not None:
                 return f"column {f.name} is not the same one"
-            continue  # a column that the older files do not have: null
+            continue  # a column that the older files lack: null
         problem = _fits(same.type, f.type, widen=widen)
         if problem is not None:
             return f"column {f.name}: {problem}"

@@ -1,15 +1,15 @@
-"""A batch of a stream becomes one commit, once, whoever dies when.
+"""A streaming sink: each batch becomes exactly one commit.
 
-Spark repeats a batch until it has noted that the batch is done, so a batch may come again after its commit, from a new
-process.  The commit itself says which batch it is: a ``txn`` action with the query's id, which lives in the checkpoint,
-and the batch's number::
+Spark repeats a batch until it has recorded the batch as done, so a batch may come again after its commit, from a new
+process.  The commit identifies the batch: a ``txn`` action with the query's id, which lives in the checkpoint, and the
+batch's number::
 
     plan --> files --> txn there already? done, without a commit
-                   --> commit with txn --> Spark notes the batch
+                   --> commit with txn --> Spark records the batch
                            |
                        another process was faster: the conflict check refuses ours, and that is success
 
-Files of an attempt that died are named by no commit; vacuum removes them.
+Vacuum removes the files of attempts that died.
 """
 
 from __future__ import annotations
@@ -52,9 +52,10 @@ class BatchId:
 
 
 def query_id(checkpoint: Store) -> str:
-    """The stable id of the query whose checkpoint this is.
+    """Read the stable id of the query from its checkpoint.
 
-    Raises ``StreamError`` where the folder holds no checkpoint: without an id no batch could be known again.
+    Raises ``StreamError`` where the folder holds no checkpoint: without an id a repeated batch could not be
+    detected.
     """
     try:
         metadata = orjson.loads(bytes(checkpoint.read("metadata")))
@@ -68,7 +69,7 @@ def query_id(checkpoint: Store) -> str:
 
 
 def batch_request(request: WriteRequest, batch: BatchId) -> WriteRequest:
-    """The write of one batch."""
+    """The write request of one batch."""
     mode = "Complete" if request.replaces else "Append"
     return replace(
         request,
@@ -98,12 +99,12 @@ def commit_batch(
 ) -> WriteResult:
     """Commit the files of a batch, unless the table has the batch.
 
-    ``plan`` is the one that the files were written by.  A batch without rows makes no version where it appends.  Raises
-    as :func:`trilake.delta.commands.write.write.finish_write` does.
+    ``plan`` is the plan that the files were written by.  An empty batch is not committed where it appends.  Raises
+    what :func:`trilake.delta.commands.write.write.finish_write` raises.
     """
     parts = list(written)
     if committed(log, batch):
-        # Files that were written again stay for vacuum: if Spark asks twice with the same files, they are the table's.
+        # Rewritten files stay for vacuum: if Spark retries with the same files, they belong to the table.
         return WriteResult(log.head().version)
     plan = _of_batch(log, plan, batch_request(plan.request, batch))
     if _does_nothing(plan, parts):
@@ -122,7 +123,7 @@ def commit_batch(
 
 
 def _of_batch(log: DeltaLog, plan: WritePlan, request: WriteRequest) -> WritePlan:
-    """The plan under the batch's own number, on the newest version where it replaces all rows."""
+    """The plan with the batch's transaction, on the newest version where it replaces all rows."""
     plan = resume_write(log, replace(plan, request=request))
     if plan.base is None and log.exists():
         return on_new_table(log, plan)
@@ -130,7 +131,7 @@ def _of_batch(log: DeltaLog, plan: WritePlan, request: WriteRequest) -> WritePla
         return plan
     newest = log.snapshot()
     same = newest.metadata == plan.base.metadata and newest.protocol == plan.base.protocol
-    # All rows go, whoever added them while the batch was computed: that is what the output mode says.
+    # The output mode replaces all rows, including those added during the batch.
     return replace(plan, base=newest) if same else plan
 
 

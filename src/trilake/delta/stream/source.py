@@ -1,14 +1,14 @@
-"""``DeltaStream``: a Delta table as a sequence of files that can be continued from any place.
+"""``DeltaStream``: a Delta table as a sequence of files that can be continued from any position.
 
 The life of a micro-batch::
 
-    start --> files of the snapshot the stream began with, if it is still among them
+    start --> files of the initial snapshot, if it is still among them
           --> commits after it, as units (stream_tail)
           --> as many as the limit admits --> end      (latest)
     start, end --> the files between them --> tasks    (batch)
 
 ``batch`` finds the same files for the same two offsets in any process and at any later time, or raises; that is half of
-exactly once.  The other half is the sink's.
+exactly-once.  The other half is the sink's.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ from trilake.storage.base import ObjectMeta
 
 _log = logging.getLogger("trilake.delta")
 
-#: Commits parsed at a time: a reader that is far behind needs no more of the log in memory than a batch takes.
+#: Commits parsed at a time, to bound memory for a reader that is far behind.
 _CHUNK = 256
-#: Commits that are listed at once.
+#: Commits listed at once.
 _LISTED = 1000
-#: Commits without any rows for the stream move it on only when they are so many, or so old: each move is a batch.
+#: Commits without rows advance the stream only when they are this many, or this old: each advance is a batch.
 _IDLE_COMMITS = 10
 _IDLE_MS = 3_600_000
 
@@ -75,8 +75,8 @@ class DeltaStream:
     Parameters
     ----------
     log: the table's.
-    reading: the columns that the stream was declared with.
-    options: where it begins, how much a batch takes, and what it passes over.
+    reading: the declared columns.
+    options: start, limits, and what to skip.
     """
 
     def __init__(self, log: DeltaLog, reading: Reading, options: StreamOptions, runtime: Runtime | None = None) -> None:
@@ -86,7 +86,7 @@ class DeltaStream:
         self._until: int | None = None
         self._checked = False
         self._snapshot: tuple[int, Units] | None = None
-        #: The times of the versions of the last batch, where files tell them.
+        #: The times of the versions of the last batch, where file times are used.
         self._known_times: dict[int, int] = {}
         self._tail: Tail | None = None
         self._commits: list[tuple[int, ObjectMeta]] = []
@@ -99,10 +99,10 @@ class DeltaStream:
     # --- offsets -----------------------------------------------------------------------------------------------------
 
     def initial(self) -> StreamOffset:
-        """The place where a new stream begins.
+        """The position where a new stream starts.
 
-        Raises ``VersionNotFoundError`` for a start outside the log, ``StreamSchemaChangedError`` where the table has
-        other columns now, ``ChangeFeedError`` for changes that were not recorded there.
+        Raises ``VersionNotFoundError`` for a start outside the log, ``StreamSchemaChangedError`` where the
+        table has other columns now, ``ChangeFeedError`` for changes that were not recorded there.
         """
         if self._initial is None:
             head = self.log.head(self._until)
@@ -137,13 +137,13 @@ class DeltaStream:
                 version=version,
                 condition="DELTA_VERSION_NOT_FOUND",
             )
-        if self.options.read_change_feed:  # its own commit may say nothing of the feed
+        if self.options.read_change_feed:  # its own commit may not mention the feed
             then = head if version == head.version else self.log.head(version)
             self._check_feed(then)
         return Start(version, False)
 
     def _version_from(self, timestamp_ms: int, head: Head) -> int:
-        """The first version of a time or after it, which may be the one after the newest."""
+        """The first version at or after a time, which may be the one after the newest."""
         try:
             return self.log.version_from(timestamp_ms)
         except VersionNotFoundError:
@@ -165,22 +165,21 @@ class DeltaStream:
         return start
 
     def newest(self) -> StreamOffset:
-        """The place behind everything that is committed."""
+        """The position after everything that is committed."""
         return StreamOffset(self.table_id, self.newest_version() + 1)
 
     def newest_version(self) -> int:
-        """The newest version there is."""
         return self.log.segment().version
 
     def stop_at_newest(self) -> None:
-        """Leave what is committed from now on to a later run."""
+        """Leave later commits to another run."""
         self._until = self.newest_version()
 
     def latest(self, start: StreamOffset, limit: Limit | None = None) -> StreamOffset:
-        """The end of the batch that begins at ``start``; ``start`` itself where there is nothing to read.
+        """The end of the batch that starts at ``start``; ``start`` itself where there is nothing to read.
 
-        ``limit`` is how much it takes, everything by default.  Raises what ends the stream, once all before it was
-        delivered.
+        ``limit`` bounds the batch; by default it takes everything.  Raises the error that ends the stream, once
+        all rows before it were delivered.
         """
         limit = limit or Limit()
         self._check_resumable(start)
@@ -216,8 +215,9 @@ class DeltaStream:
         return start.at(last + 1) if self._idle(start.reservoir_version, last) else start
 
     def _idle(self, version: int, last: int) -> bool:
-        """Whether commits without rows are so many or so old that the stream must move on before they are cleaned
-        up."""
+        """Whether commits without rows are so many or so old that the stream must advance before they are cleaned
+        up.
+        """
         if last < version:
             return False
         if last - version + 1 >= _IDLE_COMMITS:
@@ -246,19 +246,19 @@ class DeltaStream:
             tasks += self._snapshot_tasks(units, start.reservoir_version)
             place = start.at(start.reservoir_version + 1)
             if not end.is_starting_version:
-                self._snapshot = None  # of a million files, and never asked for again
+                self._snapshot = None  # a million files that are not needed again
         if not end.is_starting_version and place.place < end.place:
             tasks += self._commit_tasks(place, end)
         return StreamBatch(tuple(tasks), self._plan(), self.options.read_change_feed)
 
     def _true_start(self, start: StreamOffset, end: StreamOffset) -> StreamOffset:
-        """Where the batch began that ended at ``end``.
+        """The original start of the batch that ended at ``end``.
 
-        A first batch that has to be repeated comes with a first offset of today.
+        A repeated first batch comes with a new initial offset.
         """
         if start.started_at is not None and end.started_at is not None and start.started_at != end.started_at:
             return StreamOffset.beginning(end.reservoir_id, end.started_at)
-        if end.started_at is None and start.place > end.place:  # an offset that another source wrote
+        if end.started_at is None and start.place > end.place:  # an offset of another source
             if not end.is_starting_version and end.reservoir_version == 0:
                 return end
             version = end.reservoir_version - (0 if end.is_starting_version else 1)
@@ -293,8 +293,8 @@ class DeltaStream:
     def _changes(self, versions: Sequence[int]) -> list[StreamTask]:
         if not versions:
             return []
-        known = dict(self.log.commits(versions[0], versions[-1]))
-        batch = self.log.parse([(v, known[v]) for v in versions])
+        files = dict(self.log.commits(versions[0], versions[-1]))
+        batch = self.log.parse([(v, files[v]) for v in versions])
         times = self._times(versions, dict(batch.of("commitInfo")))
         tasks: list[StreamTask] = [t for v in versions for t in version_tasks(self.log, batch, v, times[v])]
         if self.options.exclude is not None and tasks:
@@ -306,8 +306,8 @@ class DeltaStream:
     def _times(self, versions: Sequence[int], infos: Mapping[int, Mapping[str, Any]] | None = None) -> dict[int, int]:
         """The times of some versions, of which ``infos`` are known.
 
-        Commits before them are looked at where files tell the times: one in the future moves those after it on.  Of the
-        batch before it is known already how far.
+        With file times, earlier commits count: one in the future shifts those after it.  The previous batch's
+        shift is cached.
         """
         metadata, first = self.reading.metadata, versions[0]
         if not in_commit_timestamps.enabled(metadata) and any("inCommitTimestamp" in i for i in (infos or {}).values()):
@@ -324,7 +324,8 @@ class DeltaStream:
             self._known_times = found
         return found
 
-    # --- what is read of the log -------------------------------------------------------------------------------------
+    # --- reading the log
+    # -------------------------------------------------------------------------------------------------
 
     def _snapshot_of(self, version: int) -> Units:
         if self._snapshot is None or self._snapshot[0] != version:
@@ -344,8 +345,9 @@ class DeltaStream:
         return self._snapshot[1]
 
     def _tail_since(self, version: int, index: int, limit: Limit | None, until: int | None) -> Tail:
-        """The commits from ``version`` on: at least as many as the limit admits behind ``index``, and none after
-        ``until``, or more."""
+        """The commits from ``version`` on: at least as many as the limit admits after ``index``, and none after
+        ``until``, or more.
+        """
         tail = self._tail
         if tail is None or not tail.first <= version <= tail.last + 1:
             tail = Tail(version, version - 1, empty_units(self.options))
@@ -364,7 +366,7 @@ class DeltaStream:
             some, fresh = fresh[:_CHUNK], fresh[_CHUNK:]
             if not some:
                 break
-            if some[0][0] > tail.last + 1:  # lost, and no one minds
+            if some[0][0] > tail.last + 1:  # lost, which the stream tolerates
                 tail = Tail(some[0][0], some[0][0] - 1, tail.units)
             self._commits += some
             batch = self.log.parse(some)
@@ -385,7 +387,7 @@ class DeltaStream:
         return commits[: next(contiguous, len(commits))]
 
     def _lost(self, version: int, what: str) -> None:
-        """Some commits are gone.  Raises ``StreamDataLossError`` unless the stream may go on without them."""
+        """Some commits are gone.  Raises ``StreamDataLossError`` unless the stream may continue without them."""
         error = StreamDataLossError(
             f"the stream continues at version {version}, which the log no longer has: {what}",
             file=self.uri,
@@ -425,13 +427,13 @@ class DeltaStream:
             )
 
     def _check_resumable(self, start: StreamOffset) -> None:
-        """Once a process: that the table, and the columns it has at ``start``, are those of the stream."""
+        """Once per process: check that the table, and its columns at ``start``, are those of the stream."""
         if self._checked:
             return
         self._check_id(start)
         before = start.reservoir_version if start.is_starting_version else start.reservoir_version - 1
         if start == StreamOffset.beginning(start.reservoir_id, Start(start.reservoir_version, False)):
-            before = min(before, self.newest_version())  # nothing was read, and it may begin with what is to come
+            before = min(before, self.newest_version())  # nothing was read yet, and it may start with later commits
         metadata = self._metadata_at(before)
         if metadata is not None:
             problem = self.reading.check(metadata, before, uri=self.uri)
@@ -453,5 +455,5 @@ class DeltaStream:
             return head.metadata if version >= 0 else None
         try:
             return self.log.head(version).metadata
-        except VersionNotFoundError:  # no longer in the log; the commits that are will say what changed
+        except VersionNotFoundError:  # no longer in the log; the remaining commits show what changed
             return None

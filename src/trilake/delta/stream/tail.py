@@ -1,9 +1,8 @@
-"""What commits mean to a stream: which files each one brings, and which of them a stream must not pass.
+"""What commits mean to a stream: which files each one adds, and which commits end the stream.
 
-Files come as *units* in the order of the stream, one row each with ``version``, ``index``, ``count`` (of files) and
-``size`` (bytes).  A file of new rows is a unit, numbered within its commit among those that changed data; in a change
-feed a whole commit is one, because an update must not be torn apart.  Commits that only rearranged rows
-(``dataChange=false``, as OPTIMIZE says) have none.
+Files come as *units* in stream order, one row each with ``version``, ``index``, ``count`` (of files) and ``size``
+(bytes).  A file of new rows is a unit, numbered within its commit among those with ``dataChange``; in a change feed a
+whole commit is one, because an update must not be split.  Commits that only rearranged rows have none.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from trilake.delta.stream.options import StreamOptions
 from trilake.delta.stream.schema import Reading
 from trilake.errors import ChangeFeedError, InvalidArgumentError, TrilakeError, UnsupportedProtocolError
 
-#: The fields of a file that reading it needs.
+#: The fields of a file that a read needs.
 FILE_COLUMNS = ("path", "partitionValues", "size", "deletionVector")
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 _CHANGE_FEED = "delta.enableChangeDataFeed"
@@ -36,7 +35,7 @@ _CHANGE_FEED = "delta.enableChangeDataFeed"
 
 @dataclass(frozen=True)
 class Units:
-    """Units in the order of the stream; ``files`` holds the ``add`` of each, and is ``None`` in a change feed."""
+    """Units in stream order; ``files`` holds the ``add`` of each, and is ``None`` in a change feed."""
 
     version: Integers
     index: Integers
@@ -48,23 +47,22 @@ class Units:
         return len(self.version)
 
     def slice(self, start: int, stop: int) -> Units:
-        """Some of them."""
         files = None if self.files is None else self.files.slice(start, stop - start)
         part = slice(start, stop)
         return Units(self.version[part], self.index[part], self.count[part], self.size[part], files)
 
     def without(self, mask: Mask) -> Units:
-        """Those that ``mask`` does not name."""
+        """The units outside ``mask``."""
         keep = ~mask
         files = None if self.files is None else self.files.filter(pa.array(keep))
         return Units(self.version[keep], self.index[keep], self.count[keep], self.size[keep], files)
 
     def after(self, version: int, index: int) -> Units:
-        """Those behind a place."""
+        """The units after a position."""
         return self.slice(self._position(version, index), len(self))
 
     def until(self, version: int, index: int) -> Units:
-        """Those up to a place, itself included."""
+        """The units up to a position, inclusive."""
         return self.slice(0, self._position(version, index))
 
     def _position(self, version: int, index: int) -> int:
@@ -98,11 +96,11 @@ class Tail:
     stop: TrilakeError | None = None
 
     def then(self, other: Tail) -> Tail:
-        """This one, continued by the commits behind it."""
+        """This tail, continued by the commits after it."""
         return Tail(self.first, other.last, self.units + other.units, other.stop)
 
     def since(self, version: int) -> Tail:
-        """Without the commits before a version that it holds, or the one behind its last."""
+        """This tail without the commits before a version."""
         return replace(self, first=version, units=self.units.after(version, BASE_INDEX))
 
 
@@ -127,7 +125,7 @@ def tail_of(batch: ActionBatch, versions: Sequence[int], options: StreamOptions,
 
 
 def snapshot_units(adds: pa.Table, version: int, options: StreamOptions) -> Units:
-    """The files of a snapshot, by time and path: an order that every reader of that version finds again."""
+    """The files of a snapshot, by time and path: an order that every reader of that version reproduces."""
     order = pc.sort_indices(adds, sort_keys=[("modificationTime", "ascending"), ("path", "ascending")])
     files = adds.select(list(FILE_COLUMNS)).take(order)
     count = files.num_rows
@@ -141,7 +139,7 @@ def empty_units(options: StreamOptions) -> Units:
 
 
 def file_units(files: pa.Table, versions: Integers, indexes: Integers, *, exclude: str | None = None) -> Units:
-    """A unit a file.  Raises ``InvalidArgumentError`` for an ``exclude`` that is not a regular expression."""
+    """One unit per file.  Raises ``InvalidArgumentError`` for an ``exclude`` that is not a regular expression."""
     sizes = pc.fill_null(files["size"], 0).to_numpy()
     units = Units(versions, indexes, np.ones(len(sizes), np.int64), sizes, _files(files))
     if exclude is None:
@@ -150,7 +148,7 @@ def file_units(files: pa.Table, versions: Integers, indexes: Integers, *, exclud
 
 
 def excluded_paths(paths: pa.ChunkedArray, exclude: str) -> pa.ChunkedArray:
-    """Which decoded paths a regular expression finds something in.  Raises ``InvalidArgumentError``."""
+    """Which decoded paths match a regular expression.  Raises ``InvalidArgumentError``."""
     try:
         return pc.match_substring_regex(paths, exclude)
     except pa.ArrowInvalid as e:
@@ -186,14 +184,14 @@ def _numbered(versions: Integers) -> Integers:
 
 
 def _changed(actions: pa.Table) -> pa.Table:
-    """The file actions that changed data, in the order of the log."""
+    """The file actions with ``dataChange``, in log order."""
     return actions.filter(pc.fill_null(actions["dataChange"], True))
 
 
 def _unreadable(
     batch: ActionBatch, options: StreamOptions, reading: Reading, uri: str
 ) -> list[tuple[int, TrilakeError]]:
-    """Commits after which the stream's columns or this library cannot read files any more."""
+    """Commits from which on the stream's columns or trilake cannot read files."""
     stops: list[tuple[int, TrilakeError]] = []
     for version, data in batch.of("protocol"):
         try:
@@ -209,7 +207,7 @@ def _unreadable(
 
 
 def feed_problem(metadata: Metadata, version: int, options: StreamOptions, *, uri: str) -> TrilakeError | None:
-    """Why the changes from ``version`` on cannot be read, where they are asked for and were not recorded."""
+    """Why the changes from ``version`` on cannot be read, where they are requested and were not recorded."""
     if not options.read_change_feed or is_on(metadata.configuration, _CHANGE_FEED):
         return None
     return ChangeFeedError(
@@ -225,7 +223,7 @@ def feed_problem(metadata: Metadata, version: int, options: StreamOptions, *, ur
 def _rows_changed(
     adds: pa.Table, removes: pa.Table, options: StreamOptions, uri: str
 ) -> list[tuple[int, TrilakeError]]:
-    """The first commit that took rows away, where the options say nothing of it."""
+    """The first commit that removed rows, unless the options allow it."""
     if options.skip_change_commits or options.ignore_changes or not removes.num_rows:
         return []
     removed = np.unique(_numbers(removes, "version"))
@@ -257,7 +255,7 @@ def _rows_changed(
 
 
 def _change_units(cdc: pa.Table, adds: pa.Table, removes: pa.Table) -> Units:
-    """A unit a commit that changed rows; where it has change files, those are all that counts."""
+    """One unit per commit that changed rows; where it has change files, only those count."""
     recorded = _numbers(cdc, "version")
     parts = [cdc.select(["version", "size"])]
     for actions in (adds, removes):
@@ -271,7 +269,7 @@ def _change_units(cdc: pa.Table, adds: pa.Table, removes: pa.Table) -> Units:
 
 
 def file_tasks(units: Units) -> list[FileTask]:
-    """The files of one batch as tasks, each of which is to be opened."""
+    """The files of one batch as tasks."""
     assert units.files is not None
     columns = [units.files[name].to_pylist() for name in FILE_COLUMNS[1:]]
     return [

@@ -1,1 +1,1 @@
-"""Whether a Delta table keeps the protocol's promises: a file a kind of promise, a row a promise in ``run.py``."""
+"""Verification of Delta tables: one file per kind of promise, one row per promise in ``run.py``."""

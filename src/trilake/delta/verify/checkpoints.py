@@ -1,4 +1,4 @@
-"""Checks of checkpoints: each can be read, is complete and holds what the commits give; the hint is true."""
+"""Checks of checkpoints: readable, complete, equal to the commits; and of the hint."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trilake.errors import ObjectNotFoundError, TrilakeError
 from trilake.table.findings import Finding, unreadable
 
 _PART = re.compile(rf"{LOG}/(\d{{20}})\.checkpoint\.(\d{{10}})\.(\d{{10}})\.parquet")
-#: The step of repair that writes a checkpoint again.
+#: The repair step that rewrites a checkpoint.
 REWRITE = "delta.rewrite-checkpoint"
 
 
@@ -45,7 +45,7 @@ def same_as_commits(table: DeltaContext) -> Generator[Finding, None, int]:
         try:
             stated = table.checkpoint(version, files[version])
         except TrilakeError:
-            continue  # a finding of its own
+            continue  # reported by another check
         looked_at += 1
         wrong = differences(stated, true, whole=True)
         if wrong:
@@ -101,7 +101,7 @@ def hint(table: DeltaContext) -> Generator[Finding, None, int]:
                 names = [k.rpartition("/")[2] for k in sidecar_keys(table.store, segment)]
                 wrong += stated.differences(files, names, table.checkpoint(version, files).adds.num_rows)
             except TrilakeError:
-                return 1  # the checkpoint has a finding of its own
+                return 1  # another check reports the checkpoint
     if wrong:
         yield Finding(
             "delta.last-checkpoint-wrong",

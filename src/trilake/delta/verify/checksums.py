@@ -1,4 +1,4 @@
-"""Check of version checksum files (``N.crc``): each says what the log gives at its version."""
+"""Check that version checksum files (``N.crc``) match the log."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from trilake.delta.verify.states import action_keys
 from trilake.errors import CorruptLogError, ObjectNotFoundError
 from trilake.table.findings import Finding
 
-#: The step of repair that removes a checksum file.
+#: The repair step that removes a checksum file.
 DROP = "delta.drop-checksum"
 _HELP = "remove the file: no reader needs it (trilake.repair)"
 _TOTALS = ("numFiles", "tableSizeBytes", "numDeletionVectorsOpt", "numDeletedRecordsOpt")
@@ -29,10 +29,10 @@ def true(table: DeltaContext) -> Generator[Finding, None, int]:
     start, at = table.origin
     versions = sorted(v for v in table.listing.checksums if v >= at)
     totals = _totals(table, start, at) if versions else {}
-    state, done = start, at
+    state, reached = start, at
     for version in versions:
-        rare = tuple(r for r in table.batch.rare if done < r[0] <= version and r[1] != "commitInfo")
-        state, done = apply_rare(state, replace(EMPTY_BATCH, rare=rare)), version
+        rare = tuple(r for r in table.batch.rare if reached < r[0] <= version and r[1] != "commitInfo")
+        state, reached = apply_rare(state, replace(EMPTY_BATCH, rare=rare)), version
         wrong = _wrong(table, version, state, _at(totals, version))
         if wrong:
             yield Finding(
@@ -51,14 +51,14 @@ def _wrong(table: DeltaContext, version: int, state: State, totals: Mapping[str,
         data = bytes(table.store.read(table.listing.checksums[version].key))
         stated = VersionChecksum.from_json(data, version=version)
     except ObjectNotFoundError:
-        return []  # cleaned up in the meantime
+        return []  # cleaned up meanwhile
     except CorruptLogError as e:
         return [e.message]
     return differences_of(stated, state, totals)
 
 
 def _totals(table: DeltaContext, start: State, at: int) -> dict[str, npt.NDArray[np.int64]]:
-    """What the files of each version come to, in one pass over all actions: running sums of what each changes."""
+    """The file totals of each version, in one pass over all actions: running sums."""
     batch = table.batch
     parts = [_moves(start.adds, 1, at)] if start.adds.num_rows else []
     parts += [_moves(t, kind, None) for t, kind in ((batch.add, 1), (batch.remove, 0)) if t.num_rows]
@@ -66,7 +66,7 @@ def _totals(table: DeltaContext, start: State, at: int) -> dict[str, npt.NDArray
         return {}
     moves = pa.concat_tables(parts)
     moves = moves.filter(pc.or_(pc.greater(moves["v"], at), pc.equal(moves["o"], -1)))
-    # What an action changes is what it leaves of its file, less what the action before it left.
+    # The effect of an action is the new size of its file less that of the previous action.
     change = ", ".join(f"sum(k * {c} - coalesce(pk * p{c}, 0))::bigint as {c}" for c in ("n", "b", "d", "c"))
     before = ", ".join(f"lag({c}) over w as p{c}" for c in ("k", "n", "b", "d", "c"))
     changes = table.log.engine.query(

@@ -1,4 +1,4 @@
-"""Check of log compaction files: each says what the commits say that it stands for."""
+"""Check that log compaction files match their commits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trilake.delta.verify.states import differences
 from trilake.errors import TrilakeError
 from trilake.table.findings import Finding, unreadable
 
-#: The step of repair that removes a compaction file.
+#: The repair step that removes a compaction file.
 DROP = "delta.drop-compaction"
 _HELP = "remove the file: its commits say it all (trilake.repair)"
 

@@ -1,4 +1,4 @@
-"""``DeltaContext``: what the checks of one Delta table share, each part read once and when it is first asked for."""
+"""``DeltaContext``: data shared by the checks of one Delta table, each part read once on demand."""
 
 from __future__ import annotations
 
@@ -28,31 +28,30 @@ _AT_ONCE = 2000
 
 @dataclass
 class DeltaContext:
-    """A table while it is verified.
+    """A table during verification.
 
     Parameters
     ----------
     store, engine: where it is, and what reads its files.
-    wanted: the version that was asked for; the newest by default.
-    depth, sample: how deep, and of how many files the rows are read.
+    requested: the requested version; the newest by default.
+    depth, sample: how deep to check, and how many files' rows to read.
     """
 
     store: Store
     engine: Engine
-    wanted: int | None
+    requested: int | None
     depth: Depth
     sample: int | None = None
-    #: Problems that a part met while it was read, by the code of the check that reports them.
+    #: Problems met while reading, by the code of the check that reports them.
     bad_commits: dict[int, TrilakeError] = field(default_factory=dict)
     snapshot_error: TrilakeError | None = None
-    #: What several checks share, gathered by the first of them.
+    #: Shared results, computed by the first check that needs them.
     stored_files: Any = None
     vectors: Any = None
     facts: Any = None
 
     @cached_property
     def log(self) -> DeltaLog:
-        """The table's log."""
         return DeltaLog(self.store, self.engine)
 
     @cached_property
@@ -62,23 +61,23 @@ class DeltaContext:
 
     @cached_property
     def version(self) -> int:
-        """The version that is verified.  Raises ``TableNotFoundError`` or ``VersionNotFoundError``."""
+        """The version to verify.  Raises ``TableNotFoundError`` or ``VersionNotFoundError``."""
         listing = self.everything
         if listing.empty:
             raise TableNotFoundError(
                 "this is not a Delta table: no commit and no checkpoint in _delta_log", file=self.store.uri
             )
         newest = max([*listing.commits, *(v for v, _ in listing.checkpoints)])
-        if self.wanted is None:
+        if self.requested is None:
             return newest
-        if not 0 <= self.wanted <= newest:
+        if not 0 <= self.requested <= newest:
             raise VersionNotFoundError(
-                f"version {self.wanted} does not exist",
+                f"version {self.requested} does not exist",
                 help=f"the newest version is {newest}",
                 file=self.store.uri,
-                version=self.wanted,
+                version=self.requested,
             )
-        return self.wanted
+        return self.requested
 
     @cached_property
     def listing(self) -> LogListing:
@@ -95,7 +94,7 @@ class DeltaContext:
 
     @cached_property
     def batch(self) -> ActionBatch:
-        """The actions of all commits that can be read; those that cannot are in ``bad_commits``."""
+        """The actions of all readable commits; others are in ``bad_commits``."""
         commits = sorted(self.listing.commits.items())
         parts = [self._parse(commits[i : i + _AT_ONCE]) for i in range(0, len(commits), _AT_ONCE)]
         return _joined(parts)
@@ -125,16 +124,16 @@ class DeltaContext:
         return ActionBatch(within(batch.add), within(batch.remove), within(batch.cdc), rare)
 
     def has_commits(self, first: int, last: int) -> bool:
-        """Whether all commits between two versions are there and can be read."""
+        """Whether all commits between two versions exist and are readable."""
         _ = self.batch
         good = sum(1 for v in self.listing.commits if first <= v <= last and v not in self.bad_commits)
         return good == last - first + 1
 
     @cached_property
     def origin(self) -> tuple[State, int]:
-        """The oldest state from which all commits up to the version lead on, and its version; -1 for the beginning.
+        """The oldest state from which commits lead to the version, and its own version; -1 for the beginning.
 
-        Raises ``NotCheckedError`` where the commits lead to the version from nowhere.
+        Raises ``NotCheckedError`` where commits are missing.
         """
         if self.has_commits(0, self.version):
             return empty_state(), -1
@@ -147,21 +146,21 @@ class DeltaContext:
         raise NotCheckedError(f"version {self.version} cannot be made up from the log", file=self.store.uri)
 
     def states(self, versions: Sequence[int]) -> Iterator[tuple[int, State]]:
-        """The states of some versions by the commits alone, ascending; of those that the commits give."""
-        state, done, reached = empty_state(), -1, True
+        """The states of some versions by the commits alone, ascending, where possible."""
+        state, at, reached = empty_state(), -1, True
         for version in sorted(set(versions)):
-            reached = reached and self.has_commits(done + 1, version)
+            reached = reached and self.has_commits(at + 1, version)
             if not reached:
                 base = self._base(version)
                 if base is None:
                     continue
-                state, done = base
+                state, at = base
                 reached = True
-            state, done = apply(state, self.actions(done + 1, version)), version
+            state, at = apply(state, self.actions(at + 1, version)), version
             yield version, state
 
     def _base(self, version: int) -> tuple[State, int] | None:
-        """The newest checkpoint before a version from which commits lead to it, where one can be read."""
+        """The newest readable checkpoint before a version from which commits lead to it."""
         for at, files in reversed(self.listing.checkpoints):
             if at < version and self.has_commits(at + 1, version):
                 try:
@@ -171,7 +170,7 @@ class DeltaContext:
         return None
 
     def checkpoint(self, version: int, files: tuple[ObjectMeta, ...]) -> State:
-        """What a checkpoint holds, tombstones included.  Raises ``CorruptLogError``."""
+        """The content of a checkpoint, including tombstones.  Raises ``CorruptLogError``."""
         segment = LogSegment(version, version, files, ())
         state = read_checkpoint(self.store, segment, self.log.engine.query)
         return replace(state, removes=read_checkpoint_tombstones(self.store, segment))
@@ -180,7 +179,7 @@ class DeltaContext:
 
     @cached_property
     def snapshot(self) -> Snapshot:
-        """The version, by another way through the log where the usual one is barred.  Raises ``NotCheckedError``."""
+        """The version, read another way where the usual one fails.  Raises ``NotCheckedError``."""
         try:
             return self.log.snapshot(self.version)
         except UnsupportedProtocolError as e:
@@ -194,7 +193,7 @@ class DeltaContext:
         raise NotCheckedError(f"version {self.version} cannot be made up from the log", file=self.store.uri)
 
     def _commits_only(self) -> LogListing:
-        """The log as if it had no compaction files, and no checkpoints where the commits go back to the beginning."""
+        """The log without compaction files, and without checkpoints where the commits go back to the beginning."""
         whole = self.has_commits(0, self.version)
         return LogListing(self.listing.commits, (), () if whole else self.listing.checkpoints)
 

@@ -1,4 +1,4 @@
-"""Checks of data files from outside: each is there, has its size, a footer that can be read, and its number of rows."""
+"""Checks of data files: they exist, with the right size, a readable footer, and the stated number of rows."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from trilake.parquet.files import DAMAGE, checked_footer, open_parquet
 from trilake.storage.base import Store
 from trilake.table.findings import Finding, unreadable
 
-#: Files that are looked at at once.
+#: Files checked concurrently.
 THREADS = 16
-#: The steps of repair for files that are gone, for damaged ones, and for statistics that are wrong.
+#: The repair steps for missing files, damaged files, and wrong statistics.
 DROP_MISSING, DROP_DAMAGED = "delta.drop-missing-files", "delta.drop-damaged-files"
 RECOMPUTE = "delta.recompute-statistics"
-#: What to do about a damaged file.
+#: Help for a damaged file.
 DAMAGED_HELP = (
     "restore the file from a copy; or take the reference out of the table, which gives its rows up"
     " (trilake.repair with accept_loss)"
@@ -33,7 +33,7 @@ DAMAGED_HELP = (
 
 @dataclass(frozen=True)
 class StoredFile:
-    """What a store has of one file: ``size`` and, where the footer was read, ``rows``; or what is wrong."""
+    """A file in the store: ``size`` and, where the footer was read, ``rows``; or the error."""
 
     size: int | None = None
     rows: int | None = None
@@ -41,13 +41,13 @@ class StoredFile:
 
     @property
     def damaged(self) -> bool:
-        """Whether the file is there and its bytes are not a Parquet file's; a store that fails is another matter."""
+        """Whether the file exists but is not Parquet; a failing store is another matter."""
         lacking = isinstance(self.error, pa.ArrowNotImplementedError)
         return self.error is not None and not lacking and self.size is not None and self.size >= 0
 
 
 def stored_files(table: DeltaContext) -> list[StoredFile]:
-    """What the store has of each file of the version, in their order; looked at once."""
+    """The stored files of the version, in order; read once."""
     if table.stored_files is None:
         files: list[str] = table.adds["file"].to_pylist()
         parquet = table.snapshot.metadata.provider.lower() == "parquet"
@@ -69,7 +69,7 @@ def _stored_file(store: Store, file: str, parquet: bool) -> StoredFile:
                 checked_footer(source, opened)
                 return StoredFile(size, opened.metadata.num_rows)
             except (*DAMAGE, OSError, CorruptFileError) as e:
-                # Arrow raises OSError for bytes that it cannot decode; the system's own have a number.
+                # Arrow raises OSError for undecodable bytes; errors of the system have a number.
                 return StoredFile(size if getattr(e, "errno", None) is None else -1, error=e)
     except ObjectNotFoundError:
         return StoredFile()

@@ -1,4 +1,4 @@
-"""Checks of the log's own files: no gap, every commit readable, the version can be made up."""
+"""Checks of the log's files: no gap, readable commits, a readable version."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trilake.delta.verify.context import DeltaContext
 from trilake.errors import CorruptLogError, TrilakeError
 from trilake.table.findings import Finding, NotCheckedError, unreadable
 
-#: The step of repair that drops newest versions whose commit files are torn.
+#: The repair step that drops the newest versions with torn commit files.
 DROP_TORN = "delta.drop-torn-commits"
 
 

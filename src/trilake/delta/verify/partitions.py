@@ -1,4 +1,4 @@
-"""Checks of partition values: each file has one of every column, of the column's type, and its folder agrees."""
+"""Checks of partition values: complete, valid, and consistent with folder names."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _wrong(table: DeltaContext, message: str, path: str, column: str | None) -> 
 
 
 def paths(table: DeltaContext) -> Generator[Finding, None, int]:
-    """Where a file lies in a folder that names a partition value, it is the value that the log gives the file.
+    """A partition value in a folder name equals the value in the log.
 
     The protocol gives folders no meaning: readers go by the log, and this is a warning that one of the two is wrong.
     """
@@ -77,13 +77,13 @@ def paths(table: DeltaContext) -> Generator[Finding, None, int]:
             _filled(pc.struct_field(folder_values, "w")),
             pa.scalar("", pa.string()),
         )
-        named = pc.is_valid(folder_values)
-        looked_at += int(pc.sum(named).as_py() or 0)
-        if not pc.any(named).as_py():
+        in_folder = pc.is_valid(folder_values)
+        looked_at += int(pc.sum(in_folder).as_py() or 0)
+        if not pc.any(in_folder).as_py():
             continue
         stated = pc.map_lookup(adds["partitionValues"], pa.scalar(f.physical_name, pa.string()), "first")
-        pairs = pa.table({"folder": texts.filter(named), "value": stated.filter(named)})
-        files = adds["file"].filter(named)
+        pairs = pa.table({"folder": texts.filter(in_folder), "value": stated.filter(in_folder)})
+        files = adds["file"].filter(in_folder)
         distinct = pairs.group_by(["folder", "value"]).aggregate([]).to_pylist()
         for pair in [p for p in distinct if not _same(p["folder"], p["value"], f)]:
             hit = pc.equal(pairs["folder"], pair["folder"])

@@ -1,4 +1,4 @@
-"""Checks of protocol and metadata: what is used is listed, columns are told apart, times of commits move on."""
+"""Checks of protocol and metadata: listed features, column mapping, commit times, duplicate files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks of row tracking and identity columns: ids are there, are unique, and the marks are ahead of them."""
+"""Checks of row tracking and identity columns: ids exist and are unique, and the marks are ahead of them."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def present(table: DeltaContext) -> Generator[Finding, None, int]:
 def unique(table: DeltaContext) -> Generator[Finding, None, int]:
     """No two files share a row id."""
     adds = table.adds
-    known = adds.filter(pc.is_valid(adds["baseRowId"]))
-    if not known.num_rows:
+    with_ids = adds.filter(pc.is_valid(adds["baseRowId"]))
+    if not with_ids.num_rows:
         return 0
-    order = pc.sort_indices(known, [("baseRowId", "ascending")])
-    known = known.take(order)
-    first = known["baseRowId"].to_numpy()
-    last = first + pc.fill_null(record_counts(known), 0).to_numpy()
-    # The furthest end of all files before each: a long range may reach over several short ones.
+    order = pc.sort_indices(with_ids, [("baseRowId", "ascending")])
+    with_ids = with_ids.take(order)
+    first = with_ids["baseRowId"].to_numpy()
+    last = first + pc.fill_null(record_counts(with_ids), 0).to_numpy()
+    # The furthest end of all files before each: a long range may overlap several short ones.
     reached = np.maximum.accumulate(last)[:-1]
     at = np.flatnonzero(first[1:] < reached) + 1
     for number in at.tolist():
@@ -56,18 +56,18 @@ def unique(table: DeltaContext) -> Generator[Finding, None, int]:
             "row-ids-overlap",
             f"the file's row ids from {int(first[number])} on belong to another file already",
             "write its rows again (OPTIMIZE)",
-            known["file"][number].as_py(),
+            with_ids["file"][number].as_py(),
         )
-    return int(known.num_rows)
+    return int(with_ids.num_rows)
 
 
 def mark_ahead(table: DeltaContext) -> Generator[Finding, None, int]:
     """The high-water mark of row ids is not behind the ids of any file."""
     adds, snapshot = table.adds, table.snapshot
-    known = adds.filter(pc.is_valid(adds["baseRowId"]))
-    if not known.num_rows:
+    with_ids = adds.filter(pc.is_valid(adds["baseRowId"]))
+    if not with_ids.num_rows:
         return 0
-    last = pc.add(known["baseRowId"], pc.subtract(pc.fill_null(record_counts(known), 0), 1))
+    last = pc.add(with_ids["baseRowId"], pc.subtract(pc.fill_null(record_counts(with_ids), 0), 1))
     top = int(pc.max(last).as_py())
     try:
         mark = high_water_mark(snapshot.state)
@@ -106,7 +106,7 @@ def _behind(
     if reached is None or (mark is not None and (mark >= reached if step > 0 else mark <= reached)):
         return
     if mark is None and explicit:
-        return  # nothing was ever made up: all values were given
+        return  # nothing was ever generated: all values were given
     yield Finding(
         "delta.identity-mark-behind",
         f"the high-water mark of identity column {name!r} is {mark}, a row has {reached}",

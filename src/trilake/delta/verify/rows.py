@@ -1,4 +1,4 @@
-"""What the rows of the files say, gathered in one pass: bounds, nulls, broken rules, what cannot be read."""
+"""Read rows once for all checks of rows: bounds, nulls, rules, damage."""
 
 from __future__ import annotations
 
@@ -25,39 +25,39 @@ from trilake.storage.base import Store
 from trilake.table.findings import Finding, NotCheckedError, unreadable
 
 Path = tuple[str, ...]
-#: Files whose rows are read at once.
+#: Files whose rows are read concurrently.
 _THREADS = 4
 _NOW = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 @dataclass(frozen=True)
 class Rules:
-    """What every row must satisfy, as far as this process can evaluate it; ``left`` names what only Spark can."""
+    """Rules for every row that this process can evaluate; ``unchecked`` names those that only Spark can."""
 
     schema: StructType
     checks: tuple[Check, ...]
     generated: tuple[GeneratedColumn, ...]
-    left: tuple[str, ...]
+    unchecked: tuple[str, ...]
 
     @classmethod
     def of(cls, table: DeltaContext) -> Rules:
-        """The rules of a table.  Raises ``TrilakeError`` for one that cannot be understood."""
+        """The rules of a table.  Raises ``TrilakeError`` for an invalid one."""
         metadata = table.snapshot.metadata
         checks = table_checks(metadata.configuration, metadata.schema, _NOW)
         generated = generated_columns(metadata.schema, _NOW)
-        left = [f"{c.kind} {c.name}" for c in checks if c.condition is None]
-        left += [f"generated column {g.name}" for g in generated if g.expression is None]
+        unchecked = [f"{c.kind} {c.name}" for c in checks if c.condition is None]
+        unchecked += [f"generated column {g.name}" for g in generated if g.expression is None]
         return cls(
             metadata.schema,
             tuple(c for c in checks if c.condition is not None),
             tuple(g for g in generated if g.expression is not None),
-            tuple(left),
+            tuple(unchecked),
         )
 
 
 @dataclass
 class FileFacts:
-    """What the rows of one file say."""
+    """Facts about the rows of one file."""
 
     bounds: dict[Path, tuple[pa.Scalar, pa.Scalar]] = field(default_factory=dict)
     nulls: dict[Path, int] = field(default_factory=dict)
@@ -68,9 +68,9 @@ class FileFacts:
 
 @dataclass(frozen=True)
 class RowFacts:
-    """What the rows of the files say that were read; ``files`` are their numbers in the version, in their order.
+    """Facts about the files that were read; ``files`` are their numbers in the version, in order.
 
-    ``bounds`` (least and greatest) and ``nulls`` have one value a file, by column.
+    ``bounds`` (least and greatest) and ``nulls`` have one value per file, by column.
     """
 
     files: Sequence[int]
@@ -79,11 +79,11 @@ class RowFacts:
     broken: Sequence[tuple[int, str]]
     errors: Sequence[tuple[int, Exception]]
     rules_error: TrilakeError | None
-    left: tuple[str, ...]
+    unchecked: tuple[str, ...]
 
 
 def row_facts(table: DeltaContext) -> RowFacts:
-    """The facts of the files that are to be read, gathered once."""
+    """The facts of the files to read, computed once."""
     if table.facts is None:
         table.facts = _gather(table)
     facts: RowFacts = table.facts
@@ -130,7 +130,7 @@ def _gather(table: DeltaContext) -> RowFacts:
         [(n, b) for n, f in zip(chosen, facts, strict=True) for b in f.broken],
         [(n, f.error) for n, f in zip(chosen, facts, strict=True) if f.error is not None],
         rules_error,
-        () if rules is None else rules.left,
+        () if rules is None else rules.unchecked,
     )
 
 
@@ -182,7 +182,7 @@ def _note(facts: FileFacts, path: Path, batch: pa.RecordBatch) -> None:
 
 
 def _key(scalar: pa.Scalar) -> Any:
-    """What orders two values of one column as Arrow does, also those that Python cannot hold."""
+    """A sort key in Arrow's order, also for values outside Python's range."""
     if pa.types.is_temporal(scalar.type):
         return scalar.value
     value = scalar.as_py()
@@ -190,7 +190,7 @@ def _key(scalar: pa.Scalar) -> Any:
 
 
 def _broken(rules: Rules, batch: pa.RecordBatch) -> Generator[tuple[str, str], None, None]:
-    """The rules that a batch breaks: a key for each, and what its first row that breaks it is."""
+    """The rules that a batch violates: a key for each, and a description of its first violation."""
     try:
         verify_not_null(batch, rules.schema)
     except TrilakeError as e:
@@ -214,7 +214,7 @@ def readable(table: DeltaContext) -> Generator[Finding, None, int]:
     facts = row_facts(table)
     for number, error in facts.errors:
         if isinstance(error, MissingFileError) and stored_files(table)[number].size is None:
-            continue  # a finding of its own
+            continue  # reported by another check
         failure = unreadable("delta.rows-unreadable", error)
         damaged = isinstance(error, CorruptFileError) and not isinstance(error, DeletionVectorError)
         yield Finding(
@@ -245,6 +245,6 @@ def rules_hold(table: DeltaContext) -> Generator[Finding, None, int]:
         if isinstance(facts.rules_error, ExpressionError):
             raise NotCheckedError(facts.rules_error.message)
         yield unreadable("delta.constraint-violated", facts.rules_error)
-    if facts.left:
-        raise NotCheckedError(f"only Spark can evaluate {', '.join(facts.left)}")
+    if facts.unchecked:
+        raise NotCheckedError(f"only Spark can evaluate {', '.join(facts.unchecked)}")
     return len(facts.files)

@@ -1,4 +1,4 @@
-"""The promises of a Delta table, a row each, and the function that looks at all of them."""
+"""The checks of a Delta table, and the function that runs them."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ CHECKS = (*_LOG, *_FILES, *_ROWS)
 def verify_delta(
     store: Store, engine: Engine, version: int | None, depth: Depth, sample: int | None, limit: int = MAX_LISTED
 ) -> Findings:
-    """All checks of a Delta table up to a depth; see :func:`trilake.verify`.
+    """Run all checks of a Delta table up to a depth; see :func:`trilake.verify`.
 
     Raises ``TableNotFoundError`` or ``VersionNotFoundError``.
     """

@@ -1,4 +1,4 @@
-"""Two states of a table compared: what a checkpoint or a compaction file says, and what the commits give."""
+"""Compare two states of a table: that of a checkpoint or compaction file, and that of the commits."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from trilake.delta.protocol.partitions import partition_fields
 from trilake.delta.scan.statistics import record_counts
 from trilake.errors import CorruptLogError
 
-#: Fields of a file action that no copy of it changes.
+#: Fields of a file action that never change.
 _FIELDS = ("size", "modificationTime", "baseRowId", "defaultRowCommitVersion")
 _SHOWN = 3
 
 
 def action_keys(files: pa.Table) -> pa.ChunkedArray:
-    """What tells the logical files of any two tables apart: the decoded path and the id of the deletion vector."""
+    """Keys of logical files, comparable between any two tables: decoded path and deletion vector id."""
     return pc.binary_join_element_wise(
         decoded_paths(files["path"]), pc.fill_null(vector_ids(files["deletionVector"]), ""), "\x00"
     )
 
 
 def differences(stated: State, true: State, *, whole: bool) -> list[str]:
-    """What ``stated`` says otherwise than ``true``; empty where they agree.
+    """What ``stated`` says differently from ``true``; empty where they agree.
 
-    ``whole``: it stands for the whole history, as a checkpoint does, which may leave out tombstones and transactions
-    that have expired; otherwise for a run of commits, of which nothing may be left out.
+    ``whole``: it stands for the whole history, as a checkpoint does, which may leave out expired tombstones and
+    transactions; otherwise for a run of commits, of which nothing may be left out.
     """
     out = _files(stated.adds, true.adds, "files", true.metadata)
     if whole:
@@ -120,6 +120,6 @@ def _other_partitions(stated: pa.Table, true: pa.Table, metadata: Metadata) -> l
     try:
         codes = PartitionKeys.of(maps, partition_fields(metadata.schema, metadata.partition_columns)).codes
     except CorruptLogError:
-        return []  # a check of its own says so
+        return []  # another check reports that
     wrong = int((codes[: stated.num_rows] != codes[stated.num_rows :]).sum())
     return [f"another partitionValues of {wrong:,} files"] if wrong else []

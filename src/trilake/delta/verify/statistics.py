@@ -1,4 +1,4 @@
-"""Checks of statistics: their text can be read, and what they say of rows is true."""
+"""Checks of statistics: readable, and true of the rows."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def well_formed(table: DeltaContext) -> Generator[Finding, None, int]:
 
 
 def leaves(schema: StructType, partition: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], PrimitiveType]]:
-    """The display paths of the columns that statistics may be of, and their types."""
+    """The display paths and types of the columns that may have statistics."""
     for f in schema.fields:
         if f.name not in partition:
             yield from _leaves(f.type, (f.name,))
@@ -106,7 +106,7 @@ def nulls(table: DeltaContext) -> Generator[Finding, None, int]:
     """The statistics state how many values are null."""
     facts = row_facts(table)
     adds = table.adds.take(pa.array(facts.files, pa.int64()))
-    # Of files with deleted rows the number may count those as well.
+    # In files with deleted rows the count may include those.
     exact = pc.is_null(pc.struct_field(adds["deletionVector"], "storageType"))
     for path, stats in _columns(table, adds):
         seen = facts.nulls.get(path)

@@ -1,4 +1,4 @@
-"""Checks of deletion vectors: each can be read, deletes as many rows as is stated, and only rows that the file has."""
+"""Checks of deletion vectors: readable, with the stated number of rows, all inside the file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _HELP = "restore the vector's file, or a version of the table without it: readin
 
 @dataclass(frozen=True)
 class Loaded:
-    """One vector: how many rows it deletes and the last of them, or what is wrong."""
+    """One vector: the number of deleted rows and the last of them, or the error."""
 
     file: str
     stated: int

@@ -73,7 +73,7 @@ def session_compaction(metadata: Metadata) -> AutoCompaction:
         return AutoCompaction()
     text = (setting(spark, "autoCompact.enabled") or "").lower()
     chosen = AutoCompaction(None if not text else text in ("true", "auto"), run=SparkRunner(spark, width=1))
-    if not chosen.wanted(metadata):
+    if not chosen.applies_to(metadata):
         return chosen
     size = integer(spark, "autoCompact.maxFileSize", chosen.max_size)
     return AutoCompaction(

@@ -114,7 +114,7 @@ def _statistics_columns(snapshot: Snapshot) -> dict[tuple[str, ...], bool]:
     """The leaf columns of data files, and whether the table's properties ask for their statistics."""
     metadata, columns = snapshot.metadata, _own_columns(snapshot)
     which = StatisticsPlan.of(metadata.configuration, snapshot.schema)
-    indexed = set(which.wanted(physical_schema(columns, metadata.column_mapping_mode)))
+    indexed = set(which.indexed(physical_schema(columns, metadata.column_mapping_mode)))
     mapped = metadata.column_mapping_mode != "none"
     return {path: inside in indexed for path, inside in _leaves(columns, (), (), mapped=mapped)}
 

@@ -63,7 +63,7 @@ class MergeBuilder(PublicNames):
     source: Any
     request: MergeRequest
     #: A version of the table that was read already.
-    known: Snapshot | None = None
+    cached: Snapshot | None = None
 
     def when_matched_update(self, updates: Mapping[str, str], predicate: str | None = None) -> MergeBuilder:
         """Update matched rows of the table.
@@ -137,7 +137,7 @@ class MergeBuilder(PublicNames):
         """
         values = [v for clause in self.request.clauses for v in (clause.values or {}).values()]
         with strings_are_sql(values):
-            return merge(self.log, self.source, replace(self.request, user_metadata=user_metadata), cached=self.known)
+            return merge(self.log, self.source, replace(self.request, user_metadata=user_metadata), cached=self.cached)
 
     def _with(
         self,

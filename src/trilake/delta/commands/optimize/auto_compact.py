@@ -55,7 +55,7 @@ class AutoCompaction:
         """Files below this many bytes are small."""
         return self.max_size // 2 if self.min_size is None else self.min_size
 
-    def wanted(self, metadata: Metadata) -> bool:
+    def applies_to(self, metadata: Metadata) -> bool:
         """Whether a table with this metadata is compacted after a commit."""
         if self.enabled is not None:
             return self.enabled
@@ -87,7 +87,7 @@ class AutoCompact:
         log = event.log
         try:
             chosen = self.settings(event.metadata)
-            if chosen.wanted(event.metadata):
+            if chosen.applies_to(event.metadata):
                 added = [a["add"] for a in event.plan.file_actions if "add" in a]
                 # Only partitions that got new rows.
                 values = [a.get("partitionValues") for a in added if a.get("dataChange", True)]

@@ -403,5 +403,5 @@ def _indexed(snapshot: Snapshot) -> set[tuple[str, ...]]:
     names = {snapshot.schema.field(c).name for c in metadata.partition_columns}
     inside = StructType(tuple(f for f in snapshot.schema.fields if f.name not in names))
     files: pa.Schema = physical_schema(inside, metadata.column_mapping_mode)
-    paths = StatisticsPlan.of(metadata.configuration, snapshot.schema).wanted(files)
+    paths = StatisticsPlan.of(metadata.configuration, snapshot.schema).indexed(files)
     return {path for path in paths if path is not None}

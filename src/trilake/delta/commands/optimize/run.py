@@ -178,7 +178,7 @@ def _as_tasks(snapshot: Snapshot, work: RewriteRequest, files_plan: FilePlan) ->
 def _floats(files: FilePlan) -> list[tuple[str, ...]]:
     """The floating-point columns that new files get bounds of, as physical paths."""
     schema = files.stated_schema
-    indexed = (path for path in files.statistics.wanted(schema) if path is not None)
+    indexed = (path for path in files.statistics.indexed(schema) if path is not None)
     return [path for path in indexed if pa.types.is_floating(type_at(schema, path))]
 
 

@@ -1,4 +1,4 @@
-"""Table feature ``appendOnly``: rows are added, and never changed or removed."""
+"""Table feature ``appendOnly``: rows are never changed or removed."""
 
 from __future__ import annotations
 

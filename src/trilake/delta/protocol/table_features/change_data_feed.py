@@ -1,4 +1,4 @@
-"""Table feature ``changeDataFeed``: every commit says which rows it changed."""
+"""Table feature ``changeDataFeed``: every commit records which rows it changed."""
 
 from __future__ import annotations
 

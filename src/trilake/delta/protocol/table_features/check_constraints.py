@@ -1,4 +1,4 @@
-"""Table feature ``checkConstraints``: conditions that every row meets."""
+"""Table feature ``checkConstraints``: conditions that every row satisfies."""
 
 from __future__ import annotations
 

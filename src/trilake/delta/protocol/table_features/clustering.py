@@ -1,4 +1,4 @@
-"""Table feature ``clustering``: columns by which files are kept together."""
+"""Table feature ``clustering``: clustering columns."""
 
 from __future__ import annotations
 

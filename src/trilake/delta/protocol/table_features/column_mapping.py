@@ -1,4 +1,4 @@
-"""Table feature ``columnMapping``: columns have ids, and other names in files than in the table."""
+"""Table feature ``columnMapping``: columns have ids and physical names."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _is_mapped(metadata: Metadata) -> bool:
 
 
 def _in_use(table: Inspection) -> Trace | None:
-    """Whether files know columns by other names than the table, or hold columns that the table dropped."""
+    """Whether physical names differ from display names, or files hold dropped columns."""
     if not table.adds.num_rows:
         return None
     fields = nested_fields(table.metadata.schema)
@@ -30,7 +30,7 @@ def _in_use(table: Inspection) -> Trace | None:
         return None
     what = f"files know these columns by other names: {', '.join(other)}" if other else "files may hold dropped columns"
     if is_on(table.metadata.configuration, "delta.enableChangeDataFeed"):
-        # Changes of older versions would be looked for under names that only these versions know.
+        # Readers would look for changes of older versions under names that only these versions know.
         return Trace(what, "turn the change data feed off first (delta.enableChangeDataFeed=false)")
     return Trace(what, rewrite=True)
 
@@ -40,8 +40,8 @@ def _all_files(table: Inspection) -> Numbers:
 
 
 def _without_mapping(metadata: Metadata) -> Metadata:
-    left = {k: v for k, v in metadata.configuration.items() if k not in (MODE, MAX_COLUMN_ID)}
-    return replace(metadata, schema_string=strip(metadata.schema).json(), configuration=left)
+    remaining = {k: v for k, v in metadata.configuration.items() if k not in (MODE, MAX_COLUMN_ID)}
+    return replace(metadata, schema_string=strip(metadata.schema).json(), configuration=remaining)
 
 
 FEATURE = Feature(
@@ -54,7 +54,7 @@ FEATURE = Feature(
         Property(MAX_COLUMN_ID, "0", integer(0), set_by="column mapping itself"),
     ),
     removal=FeatureRemoval(
-        properties=(),  # they go with the commit of the files that are written again
+        properties=(),  # removed by the commit of the rewritten files
         in_use=_in_use,
         metadata=_without_mapping,
         in_past=metadata_in_past(_is_mapped),

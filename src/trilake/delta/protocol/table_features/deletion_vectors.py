@@ -1,4 +1,4 @@
-"""Table feature ``deletionVectors``: rows are removed by marking them."""
+"""Table feature ``deletionVectors``: rows are deleted by marking them."""
 
 from __future__ import annotations
 

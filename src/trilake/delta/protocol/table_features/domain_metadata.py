@@ -1,4 +1,4 @@
-"""Table feature ``domainMetadata``: configuration under the names of those who keep it."""
+"""Table feature ``domainMetadata``: named configurations of other features and of users."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Table feature ``identityColumns``: columns whose values the table counts."""
+"""Table feature ``identityColumns``: columns with generated unique numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Table feature ``inCommitTimestamp``: commits say when they happened."""
+"""Table feature ``inCommitTimestamp``: commits state their time."""
 
 from __future__ import annotations
 

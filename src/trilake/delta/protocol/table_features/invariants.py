@@ -1,4 +1,4 @@
-"""Table feature ``invariants``: columns that must not be null, and rules of columns."""
+"""Table feature ``invariants``: NOT NULL columns and column invariants."""
 
 from __future__ import annotations
 

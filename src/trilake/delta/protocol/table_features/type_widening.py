@@ -1,4 +1,4 @@
-"""Table feature ``typeWidening`` and its preview: columns whose type became wider."""
+"""Table feature ``typeWidening`` and its preview: columns with a widened type."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from trilake.delta.protocol.type_widening import ENABLED, has_type_changes, with
 
 
 def _narrow_files(table: Inspection) -> Numbers:
-    """Files written before a column's type was widened, as their footers say."""
+    """Files written before a column's type was widened, as their footers show."""
     widened = has_type_changes(table.metadata.schema) and table.metadata.provider.lower() == "parquet"
     return table.files_of_other_types() if widened else np.array([], dtype=np.int64)
 

@@ -1,4 +1,4 @@
-"""Table features whose tables are not read or not written here, and what such a table needs."""
+"""Unsupported table features, and what such a table needs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from trilake.delta.protocol.feature import Feature
 
 
 def _catalog_managed(name: str) -> Feature:
-    """Commits of such a table live in a catalogue first: the file system alone may miss the newest ones."""
+    """A catalogue holds the newest commits of such a table: the file system alone may miss them."""
     return Feature(
         name,
         3,
@@ -21,7 +21,7 @@ def _catalog_managed(name: str) -> Feature:
 
 
 def _redirect(name: str, reader: int | None) -> Feature:
-    """The table has moved, and says where in a property of the feature's name."""
+    """The table has moved; a property of the feature's name says where."""
     return Feature(
         name,
         reader,

@@ -1,4 +1,4 @@
-"""Table feature ``v2Checkpoint``: checkpoints with a name of their own and sidecars."""
+"""Table feature ``v2Checkpoint``: checkpoints with unique names and sidecars."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _wants_v2(metadata: Metadata) -> bool:
 
 
 def _in_use(table: Inspection) -> Trace | None:
-    """Checkpoints of version 2 have names that readers without the feature do not know."""
+    """Readers without the feature do not know the names of v2 checkpoints."""
     names = [key for key in table.checkpoint_keys() if _NAME.search(key)]
     help = "let log cleanup remove them: drop the feature again later, with truncate_history"
     return Trace(f"{len(names)} checkpoints of version 2 are in the log", help) if names else None

@@ -1,4 +1,4 @@
-"""Table feature ``vacuumProtocolCheck``: who vacuums must know the whole protocol."""
+"""Table feature ``vacuumProtocolCheck``: VACUUM must support the whole protocol."""
 
 from __future__ import annotations
 
