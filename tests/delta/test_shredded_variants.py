@@ -9,6 +9,7 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql.variant_utils import VariantUtils
@@ -46,9 +47,12 @@ def uri(tmp_path: Path) -> str:
     return str(tmp_path)
 
 
+def python(variant: dict[str, bytes] | None) -> Any:
+    return variant and VariantUtils.to_python(variant["value"], variant["metadata"])
+
+
 def rows(uri: str, **options: Any) -> dict[int, Any]:
-    found = trilake.open(uri).to_arrow(**options).to_pylist()
-    return {r["n"]: r["v"] and VariantUtils.to_python(r["v"]["value"], r["v"]["metadata"]) for r in found}
+    return {r["n"]: python(r["v"]) for r in trilake.open(uri).to_arrow(**options).to_pylist()}
 
 
 def shredded_files(uri: str) -> int:
@@ -96,8 +100,25 @@ def test_changes_copy_rows(
     trilake.alter(uri).set_properties(properties)
     change(uri)
     assert rows(uri) == expected
-    if not vectors:
+    if not vectors and not enabled:
         assert shredded_files(uri) == 0
+
+
+@pytest.mark.parametrize("enabled", [False, True])
+def test_variants_are_written_in_parts_where_the_property_asks(enabled: bool, uri: str) -> None:
+    trilake.alter(uri).set_properties({ENABLED: str(enabled).lower(), "delta.dataSkippingNumIndexedCols": "4"})
+    objects = trilake.open(uri).to_arrow(filter="n = 1")
+    more = pa.concat_tables([objects] * 9 + [trilake.open(uri).to_arrow(filter="n = 3")])
+    trilake.write(more.append_column("late", pa.array(range(10))), uri, mode="append", schema_mode="merge")
+    newest = trilake.open(uri).snapshot.adds.filter(pc.field("path") != "x.parquet").to_pylist()[0]
+    assert shredded_files(uri) == 1 + enabled
+    assert json.loads(newest["stats"])["maxValues"] == {"n": 3, "late": 9}, "parts of variants do not count"
+    late = trilake.open(uri).to_arrow(filter="late IS NOT NULL").sort_by("late")["v"].to_pylist()
+    assert [python(v) for v in late] == [VALUES[1]] * 9 + ["hello"]
+    if enabled:
+        parts = pq.read_table(Path(uri, newest["path"]))["v"].to_pylist()
+        assert [v["typed_value"] and v["typed_value"]["b"]["typed_value"] for v in parts] == ["x"] * 9 + [None]
+    assert trilake.verify(uri).ok
 
 
 def test_optimize_and_appends_write_variants_that_are_whole(tmp_path: Path) -> None:
@@ -106,6 +127,7 @@ def test_optimize_and_appends_write_variants_that_are_whole(tmp_path: Path) -> N
         write_shredded(tmp_path / "t" / f"{name}.parquet")
     uri = str(tmp_path / "t")
     trilake.convert_to_delta(uri)
+    trilake.alter(uri).set_properties({ENABLED: "false"})
     trilake.write(trilake.open(uri).to_arrow().slice(0, 5), uri, mode="append")
     assert shredded_files(uri) == 2
     trilake.open(uri).optimize()

@@ -17,6 +17,7 @@ from trilake.delta.log.log import DeltaLog
 from trilake.delta.protocol.schema import parse_primitive
 from trilake.delta.protocol.spatial_types import spatial_name
 from trilake.delta.protocol.sql_types import parse_sql_type
+from trilake.delta.rules.store_assignment import assign_array
 from trilake.delta.standard import standard_engine
 from trilake.errors import FeatureInUseError, InvalidArgumentError, SchemaMismatchError, TrilakeError
 from trilake.storage import open_store
@@ -126,6 +127,15 @@ def test_changes_keep_spatial_columns(uri: str) -> None:
     trilake.write(trilake.open(uri).to_arrow(), copy)
     assert trilake.open(copy).metadata.schema == trilake.open(uri).metadata.schema
     assert rows(copy) == rows(uri)
+
+
+@pytest.mark.parametrize(
+    "type_", [pa.binary(), pa.large_binary(), pa.binary_view(), pa.struct([("srid", pa.int32()), ("wkb", pa.binary())])]
+)
+def test_forms_in_which_values_come(type_: pa.DataType) -> None:
+    value = {"srid": 4326, "wkb": point(1, 2)} if pa.types.is_struct(type_) else point(1, 2)
+    found = assign_array(pa.array([value, None], type_), parse_primitive("geometry"), "g")
+    assert found.equals(pa.array([point(1, 2), None], pa.binary()))
 
 
 @pytest.mark.parametrize(

@@ -62,14 +62,14 @@ def test_what_duckdb_shreds_is_put_together(schema: str, tmp_path: Any) -> None:
 
 
 _NAMES = st.sampled_from(["a", "b", "zz", "é"])
-_TREES = st.recursive(
+TREES = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**40), 2**40) | st.text("xy", max_size=70),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_NAMES, inner, max_size=3),
     max_leaves=8,
 )
 
 
-def _encoded(value: Any, names: list[str]) -> bytes:
+def encoded(value: Any, names: list[str]) -> bytes:
     """A value as the specification has it, with sizes of four bytes."""
     if value is None or isinstance(value, bool):
         return bytes([{None: 0, True: 4, False: 8}[value]])
@@ -78,7 +78,7 @@ def _encoded(value: Any, names: list[str]) -> bytes:
     if isinstance(value, str):
         return b"\x40" + len(value.encode()).to_bytes(4, "little") + value.encode()
     items = sorted(value.items()) if isinstance(value, dict) else [("", v) for v in value]
-    parts = [_encoded(v, names) for _, v in items]
+    parts = [encoded(v, names) for _, v in items]
     ids = [names.index(n) for n, _ in items] if isinstance(value, dict) else []
     # Values lie in the reverse of the order of their names.
     stops = [sum(map(len, parts[i + 1 :])) for i in range(len(parts))] + [sum(map(len, parts))]
@@ -101,13 +101,13 @@ def _shred(value: Any, kind: Any, names: list[str]) -> dict[str, Any]:
     if isinstance(kind, dict) and isinstance(value, dict):
         rest = {k: v for k, v in value.items() if k not in kind}
         group["typed_value"] = {n: _shred(value.get(n, _ABSENT), k, names) for n, k in kind.items()}
-        group["value"] = _encoded(rest, names) if rest else None
+        group["value"] = encoded(rest, names) if rest else None
     elif isinstance(kind, list) and isinstance(value, list):
         group["typed_value"] = [_shred(v, kind[0], names) for v in value]
     elif isinstance(kind, type) and type(value) is kind:
         group["typed_value"] = value
     else:
-        group["value"] = _encoded(value, names)
+        group["value"] = encoded(value, names)
     return group
 
 
@@ -121,7 +121,7 @@ def _arrow(kind: Any) -> pa.DataType:
 
 @settings(max_examples=60, deadline=None)
 @given(
-    st.lists(_TREES | st.just(_ABSENT), min_size=1, max_size=6),
+    st.lists(TREES | st.just(_ABSENT), min_size=1, max_size=6),
     st.sampled_from([int, str, [int], {"a": int}, {"zz": {"b": [str], "a": int}, "b": [{"a": str}]}, [{"é": int}]]),
     st.booleans(),
 )

@@ -20,7 +20,7 @@ from trilake.errors import CorruptFileError
 from trilake.parquet.files import TAIL
 from trilake.parquet.thrift import Struct, parse_struct, parse_structs, to_bytes, to_int
 
-_Numbers: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
+Numbers: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 _Bytes: TypeAlias = np.ndarray[Any, np.dtype[np.uint8]]
 
 #: Fields of the footer, of an element of its schema, and of a logical type.
@@ -93,7 +93,7 @@ def unshredded(array: pa.StructArray, column: str) -> pa.StructArray:
     numbers = np.asarray(keys.indices.fill_null(-1), np.int64)
     if ((numbers < 0) & np.asarray(array.is_valid())).any():
         raise _corrupt("a variant has no metadata", column)
-    values = _node(array, _Names.of(keys.dictionary, column), np.maximum(numbers, 0), column, 0)
+    values = _node(array, Names.of(keys.dictionary, column), np.maximum(numbers, 0), column, 0)
     values = pc.if_else(array.is_valid(), values.fill_null(NULL_VALUE), b"")
     mask = array.is_null() if array.null_count else None
     return pa.StructArray.from_arrays([values, metadata.fill_null(b"")], fields=_PARTS, mask=mask)
@@ -104,20 +104,20 @@ def _corrupt(what: str, column: str) -> CorruptFileError:
 
 
 @dataclass(frozen=True)
-class _Names:
+class Names:
     """The names in the different metadata of a batch, one after the other."""
 
     #: Of each metadata the index of its first name, and one more.
-    first: _Numbers
+    first: Numbers
     #: Of each name the metadata it is in, and its place among all names in order.
-    owner: _Numbers
-    rank: _Numbers
+    owner: Numbers
+    rank: Numbers
     #: The names that differ, in the order of ``rank``.
     ordered: pa.Array
 
     @classmethod
-    def of(cls, metadata: pa.Array, column: str) -> _Names:
-        data, starts, ends = _parts(metadata)
+    def of(cls, metadata: pa.Array, column: str) -> Names:
+        data, starts, ends = bytes_of(metadata)
         if (starts == ends).any() or ((data[starts] & 15) != 1).any():
             raise _corrupt("the metadata of a variant is not of version 1", column)
         width = (data[starts] >> 6).astype(np.int64) + 1
@@ -130,7 +130,7 @@ class _Names:
         at = offsets[owner] + index * width[owner]
         low = base[owner] + _unsigned(data, at, width[owner], ends[owner], column)
         high = base[owner] + _unsigned(data, at + width[owner], width[owner], ends[owner], column)
-        names = _slices(metadata, low, high, ends[owner], column)
+        names = binary_slices(metadata, low, high, ends[owner], column)
         if not len(names):
             return cls(np.zeros(len(counts) + 1, np.int64), owner, owner, names)
         encoded = names.dictionary_encode()
@@ -140,7 +140,7 @@ class _Names:
         first = np.concatenate([[0], np.cumsum(counts)])
         return cls(first, owner, rank[np.asarray(encoded.indices)], encoded.dictionary.take(order))
 
-    def ids_of(self, name: str) -> tuple[int, _Numbers]:
+    def ids_of(self, name: str) -> tuple[int, Numbers]:
         """The rank of a name, and its id in each metadata; -1 where it has none."""
         ids = np.full(len(self.first) - 1, -1)
         rank = pc.index(self.ordered, pa.scalar(name.encode(), pa.binary())).as_py()
@@ -152,7 +152,7 @@ class _Names:
 # --- nodes -----------------------------------------------------------------------------------------------------------
 
 
-def _node(group: pa.StructArray, names: _Names, keys: _Numbers, column: str, depth: int) -> pa.Array:
+def _node(group: pa.StructArray, names: Names, keys: Numbers, column: str, depth: int) -> pa.Array:
     """The values of a group of ``value`` and ``typed_value``; ``keys`` are the metadata of the rows."""
     if depth > _MAX_DEPTH:
         raise _corrupt(f"a variant is nested deeper than {_MAX_DEPTH}", column)
@@ -180,18 +180,16 @@ def _is_group(t: pa.DataType) -> bool:
     return bool(pa.types.is_struct(t))
 
 
-def _array(lists: pa.Array, names: _Names, keys: _Numbers, column: str, depth: int) -> pa.Array:
+def _array(lists: pa.Array, names: Names, keys: Numbers, column: str, depth: int) -> pa.Array:
     counts = np.asarray(pc.list_value_length(lists).fill_null(0), np.int64)
     elements = _node(lists.flatten(), names, np.repeat(keys, counts), f"{column}.element", depth + 1)
-    body = _Body(counts, elements.fill_null(NULL_VALUE))
+    body = Body(counts, elements.fill_null(NULL_VALUE))
     return pc.if_else(lists.is_valid(), body.encoded(None), None)
 
 
-def _object(
-    value: pa.Array, fields: pa.StructArray, names: _Names, keys: _Numbers, column: str, depth: int
-) -> pa.Array:
+def _object(value: pa.Array, fields: pa.StructArray, names: Names, keys: Numbers, column: str, depth: int) -> pa.Array:
     present = np.asarray(fields.is_valid())
-    rest = _fields_of(value, np.flatnonzero(present & np.asarray(value.is_valid())), names, keys, column)
+    rest = fields_of(value, np.flatnonzero(present & np.asarray(value.is_valid())), names, keys, column)
     rows, ids, ranks, values = [rest.rows], [rest.ids], [rest.ranks], [rest.values]
     for f, part in zip(fields.type, fields.flatten(), strict=True):
         encoded = _node(part, names, keys, f"{column}.{f.name}", depth + 1)
@@ -208,23 +206,23 @@ def _object(
     row, by_name = row[order], by_name[order]
     if ((row[1:] == row[:-1]) & (by_name[1:] == by_name[:-1])).any():
         raise _corrupt("a field of a variant is both in its value and in a column of its own", column)
-    body = _Body(np.bincount(row, minlength=len(value)), pa.concat_arrays(values).take(pa.array(order)))
+    body = Body(np.bincount(row, minlength=len(value)), pa.concat_arrays(values).take(pa.array(order)))
     return pc.if_else(fields.is_valid(), body.encoded(np.concatenate(ids)[order]), value)
 
 
 @dataclass(frozen=True)
-class _Fields:
+class Fields:
     """Fields of encoded objects: the rows they are of, their ids, the ranks of their names, and their values."""
 
-    rows: _Numbers
-    ids: _Numbers
-    ranks: _Numbers
+    rows: Numbers
+    ids: Numbers
+    ranks: Numbers
     values: pa.Array
 
 
-def _fields_of(value: pa.Array, rows: _Numbers, names: _Names, keys: _Numbers, column: str) -> _Fields:
+def fields_of(value: pa.Array, rows: Numbers, names: Names, keys: Numbers, column: str) -> Fields:
     """The fields of the encoded objects at ``rows``."""
-    data, starts, ends = _parts(value)
+    data, starts, ends = bytes_of(value)
     starts, ends = starts[rows], ends[rows]
     if (starts == ends).any() or ((data[starts] & 3) != _OBJECT).any():
         raise _corrupt("a variant has fields in columns of their own, and its value is not an object", column)
@@ -251,25 +249,25 @@ def _fields_of(value: pa.Array, rows: _Numbers, names: _Names, keys: _Numbers, c
     is_last = np.append(owner[order][1:] != owner[order][:-1], True)[: len(order)]
     stops = np.empty_like(offsets)
     stops[order] = np.where(is_last, size[owner][order], following[: len(order)])
-    values = _slices(value, base[owner] + offsets, base[owner] + stops, last, column)
-    return _Fields(rows[owner], ids, names.rank[names.first[key] + ids], values)
+    values = binary_slices(value, base[owner] + offsets, base[owner] + stops, last, column)
+    return Fields(rows[owner], ids, names.rank[names.first[key] + ids], values)
 
 
 @dataclass(frozen=True)
-class _Body:
+class Body:
     """The values of arrays or objects, one row after the other."""
 
-    counts: _Numbers
+    counts: Numbers
     values: pa.Array
 
-    def encoded(self, ids: _Numbers | None) -> pa.Array:
+    def encoded(self, ids: Numbers | None) -> pa.Array:
         """One array a row; an object with the ids of its fields."""
         ends = np.cumsum(self.counts)
         lists = pa.ListArray.from_arrays(pa.array(np.append(0, ends), pa.int32()), self.values)
         head = self._head(ids, np.asarray(pc.binary_length(self.values), np.int64), ends - self.counts)
         return pc.binary_join_element_wise(head, pc.binary_join(lists, b""), b"")
 
-    def _head(self, ids: _Numbers | None, lengths: _Numbers, firsts: _Numbers) -> pa.Array:
+    def _head(self, ids: Numbers | None, lengths: Numbers, firsts: Numbers) -> pa.Array:
         counts, rows = self.counts, len(self.counts)
         owner, index = _expanded(counts)
         ends = np.cumsum(np.append(0, lengths))
@@ -348,7 +346,7 @@ def _strings(array: pa.Array, *, is_string: bool) -> pa.Array:
     return pc.binary_join_element_wise(head, array, b"")
 
 
-def _packed(array: pa.Array, first: _Numbers | int, rest: _Bytes, sizes: _Numbers | int | None = None) -> pa.Array:
+def _packed(array: pa.Array, first: Numbers | int, rest: _Bytes, sizes: Numbers | int | None = None) -> pa.Array:
     """Values of a first byte and the first ``sizes`` bytes of ``rest``, null where ``array`` is."""
     count, width = rest.shape
     whole = np.empty((count, 1 + width), np.uint8)
@@ -368,7 +366,7 @@ def _as_bytes(numbers: np.ndarray[Any, Any]) -> _Bytes:
     return little.view(np.uint8).reshape(len(numbers), width)
 
 
-def _binaries(offsets: _Numbers, data: _Bytes, nulls_of: pa.Array | None = None) -> pa.Array:
+def _binaries(offsets: Numbers, data: _Bytes, nulls_of: pa.Array | None = None) -> pa.Array:
     valid = None
     if nulls_of is not None and nulls_of.null_count:
         valid = pa.py_buffer(np.packbits(np.asarray(nulls_of.is_valid()), bitorder="little"))
@@ -376,7 +374,7 @@ def _binaries(offsets: _Numbers, data: _Bytes, nulls_of: pa.Array | None = None)
     return pa.Array.from_buffers(pa.binary(), len(offsets) - 1, buffers)
 
 
-def _parts(array: pa.Array) -> tuple[_Bytes, _Numbers, _Numbers]:
+def bytes_of(array: pa.Array) -> tuple[_Bytes, Numbers, Numbers]:
     """The bytes of binaries, and where each begins and ends."""
     _, offsets, data = array.buffers()
     ends = np.frombuffer(offsets, np.int32)[array.offset : array.offset + len(array) + 1] if offsets else np.zeros(1)
@@ -384,7 +382,7 @@ def _parts(array: pa.Array) -> tuple[_Bytes, _Numbers, _Numbers]:
     return np.frombuffer(data if data is not None else b"", np.uint8), bounds[:-1], bounds[1:]
 
 
-def _slices(array: pa.Array, starts: _Numbers, stops: _Numbers, ends: _Numbers, column: str) -> pa.Array:
+def binary_slices(array: pa.Array, starts: Numbers, stops: Numbers, ends: Numbers, column: str) -> pa.Array:
     """Parts of the bytes of binaries, none of them twice, in their order."""
     order = np.lexsort((stops, starts))
     low, high = starts[order], stops[order]
@@ -400,7 +398,7 @@ def _slices(array: pa.Array, starts: _Numbers, stops: _Numbers, ends: _Numbers, 
     return tiles.take(pa.array(places))
 
 
-def _unsigned(data: _Bytes, at: _Numbers, sizes: _Numbers, ends: _Numbers, column: str) -> _Numbers:
+def _unsigned(data: _Bytes, at: Numbers, sizes: Numbers, ends: Numbers, column: str) -> Numbers:
     """The unsigned numbers of one to four bytes at some places of the data."""
     if (at + sizes > ends).any():
         raise _corrupt("a variant ends within a number", column)
@@ -411,18 +409,18 @@ def _unsigned(data: _Bytes, at: _Numbers, sizes: _Numbers, ends: _Numbers, colum
     return out
 
 
-def _put(out: _Bytes, at: _Numbers, numbers: _Numbers, sizes: _Numbers) -> None:
+def _put(out: _Bytes, at: Numbers, numbers: Numbers, sizes: Numbers) -> None:
     for byte in range(4):
         wide = sizes > byte
         out[at[wide] + byte] = numbers[wide] >> 8 * byte & 0xFF
 
 
-def _width(numbers: _Numbers) -> _Numbers:
+def _width(numbers: Numbers) -> Numbers:
     """How many bytes each number takes, at least one."""
     return np.searchsorted(np.array([1 << 8, 1 << 16, 1 << 24]), numbers, side="right") + 1
 
 
-def _expanded(counts: _Numbers) -> tuple[_Numbers, _Numbers]:
+def _expanded(counts: Numbers) -> tuple[Numbers, Numbers]:
     """Of rows that have so many items: of each item its row, and its place in it."""
     owner = np.repeat(np.arange(len(counts)), counts)
     return owner, np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)

@@ -13,10 +13,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from trilake.delta.files.file_plan import FilePlan, encode_path
-from trilake.delta.files.file_statistics import leaf_paths, stated_columns, statistics_text, type_at
+from trilake.delta.files.file_statistics import StatedColumn, leaf_paths, stated_columns, statistics_text, type_at
 from trilake.delta.files.row_statistics import RowStatistics
+from trilake.delta.protocol.property_values import is_on
+from trilake.delta.protocol.table_features import variant_shredding
 from trilake.errors import SchemaMismatchError
 from trilake.parquet.files import PAGE_CHECKSUMS
+from trilake.parquet.shredding import Shape, shredded
 from trilake.storage.base import Store
 from trilake.storage.writer import AtomicWriter
 
@@ -53,6 +56,9 @@ class ParquetLayout:
         self.plan, self.schema = plan, plan.file_schema
         self.floats = float_paths(self.schema)
         self.stated = stated_columns(plan.stated_schema, plan.statistics)
+        stored = zip(plan.stated_schema.names, plan.stored.fields, strict=False)
+        shreds = plan.action == "add" and is_on(plan.configuration, variant_shredding.ENABLED)
+        self.variants = [name for name, f in stored if shreds and str(f.type) == "variant"]
         self._known: tuple[pa.Schema, dict[str, pa.DataType], pa.Schema] | None = None
 
     def of(self, rows: pa.Table) -> tuple[dict[str, pa.DataType], pa.Schema]:
@@ -63,6 +69,17 @@ class ParquetLayout:
             with_them = pa.schema([f.with_type(dictionaries.get(f.name, f.type)) for f in self.schema])
             self._known = schema, dictionaries, with_them
         return self._known[1:]
+
+    def shapes_of(self, rows: pa.Table) -> dict[str, Shape]:
+        """The columns of variants that a file which begins with these rows has in parts."""
+        samples = ((n, rows[n].slice(0, _SAMPLE).combine_chunks()) for n in self.variants)
+        shapes = ((n, Shape.of(sample, n)) for n, sample in samples)
+        return {n: shape for n, shape in shapes if shape is not None}
+
+    def stated_in(self, schema: pa.Schema) -> list[StatedColumn]:
+        """The columns with statistics, by their places in a file of this schema."""
+        places = {path: i for i, path in enumerate(leaf_paths(schema))}
+        return [(places[path], path, *rest) for _, path, *rest in self.stated]
 
 
 class ParquetFile:
@@ -90,13 +107,17 @@ class ParquetFile:
         self.with_nan = frozenset(p for p in layout.floats if p in plan.unbounded or has_nan(first, p))
         self.atomic = sink if isinstance(sink, AtomicWriter) and not whole else None
         self.dictionaries, file_schema = layout.of(first)
+        self.shapes = layout.shapes_of(first)
+        if self.shapes:
+            file_schema = pa.schema([f.with_type(self._type(f)) for f in file_schema])
+        self.stated = layout.stated_in(file_schema) if self.shapes else layout.stated
         self.native: pa.NativeFile | None = None
         self.writer: pq.ParquetWriter | None = None
         try:
             if self.atomic is not None and first.nbytes > _LARGE_ROW * first.num_rows:
                 self.native = self.atomic.native()
             self.counter = pa.BufferOutputStream() if whole else self.native or pa.PythonFile(sink, mode="w")
-            dictionaries = whole or dictionary_columns(first)
+            dictionaries = whole or bool(self.shapes) or dictionary_columns(first)
             self.writer = parquet_writer(self.counter, file_schema, plan, dictionaries, self.with_nan, self.footer)
         except OSError as e:
             self._fail(e)
@@ -109,6 +130,10 @@ class ParquetFile:
         """Bytes written so far."""
         return int(self.counter.tell())
 
+    def _type(self, field: pa.Field) -> pa.DataType:
+        shape = self.shapes.get(field.name)
+        return field.type if shape is None else shape.type
+
     def accepts(self, table: pa.Table) -> bool:
         """Whether the rows can go into this file: not where they hold the first NaN of a column with bounds."""
         return self.layout.of(table)[0] == self.dictionaries and not any(
@@ -117,6 +142,11 @@ class ParquetFile:
 
     def write(self, table: pa.Table) -> None:
         assert self.writer is not None
+        for name, shape in self.shapes.items():
+            place = table.schema.get_field_index(name)
+            parts = [shredded(chunk, shape, name) for chunk in table.column(place).chunks]
+            column = pa.chunked_array(parts, shape.type)
+            table = table.set_column(place, table.schema.field(place).with_type(shape.type), column)
         much = self.atomic if table.nbytes >= _MUCH else None
         try:
             with nullcontext() if much is None else much.taking_much():
@@ -155,7 +185,7 @@ class ParquetFile:
             self.partition,
             size,
             now_ms,
-            lambda: statistics_text(self.footer[0], self.layout.stated, self.with_nan),
+            lambda: statistics_text(self.footer[0], self.stated, self.with_nan),
         )
 
     def discard(self) -> None:

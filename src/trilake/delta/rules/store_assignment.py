@@ -222,7 +222,7 @@ def assign_array(array: pa.Array, target: DataType, path: str) -> pa.Array:
         return assign_array(array, all_nullable(target.sql_type), path)
     type_ = target.arrow
     if is_spatial(str(target)):
-        _check_wkb(array, target, path)
+        return _wkb(array, target, path)
     if str(target) == "variant" and pa.types.is_struct(array.type) and array.null_count:
         array = _without_hidden_nulls(plain_array(array))
     if array.type == type_ and (isinstance(target, PrimitiveType) or not needs_mark(target)):
@@ -254,8 +254,14 @@ def assign_array(array: pa.Array, target: DataType, path: str) -> pa.Array:
         ) from e
 
 
-def _check_wkb(array: pa.Array, target: DataType, path: str) -> None:
-    """Raise ``SchemaMismatchError`` unless the values are WKB, as far as their first bytes say: the order of bytes."""
+def _wkb(array: pa.Array, target: DataType, path: str) -> pa.Array:
+    """Geometries as WKB; those of Spark are structs of their reference system's number and ``wkb``.
+
+    Raises ``SchemaMismatchError`` for values whose first byte, the order of bytes, is not that of WKB.
+    """
+    if pa.types.is_struct(array.type) and array.type.get_field_index("wkb") >= 0:
+        array = array.flatten()[array.type.get_field_index("wkb")]
+    array = plain_array(array)
     binary = pa.types.is_binary(array.type) or pa.types.is_large_binary(array.type)
     first = pc.binary_slice(array, 0, 1) if binary else array
     if array.null_count < len(array) and not (binary and set(pc.unique(first).to_pylist()) <= {b"\0", b"\1", None}):
@@ -264,6 +270,7 @@ def _check_wkb(array: pa.Array, target: DataType, path: str) -> None:
             help="give each value as well-known binary (WKB), e.g. with shapely.to_wkb or DuckDB's ST_AsWKB",
             column=path,
         )
+    return array.cast(target.arrow)
 
 
 def _without_hidden_nulls(array: pa.StructArray) -> pa.Array:
