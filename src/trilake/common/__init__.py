@@ -1,1 +1,1 @@
-"""What every layer uses: progress, runtime (clock, ids, waiting), optional imports, argument checks, text layout."""
+"""Helpers for every layer: progress, runtime (clock, ids, waiting), optional imports, argument checks, formatting."""

@@ -1,7 +1,7 @@
-"""Arguments of public calls, compared with the types of their signatures before anything is done with them.
+"""Check arguments of public calls against their type hints.
 
-A name that is not a string, or a list in place of a mapping, would otherwise end deep inside as an ``AttributeError``,
-or be written into a log that no engine can read any more.  What a value means, its own place checks.
+Otherwise a wrong type would fail deep inside with an ``AttributeError``, or be written into a log that no engine can
+read. What a value means is checked where it is used.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ R = TypeVar("R")
 C = TypeVar("C", bound=type)
 _Check = Callable[[str, Any], Any]
 
-#: What other libraries, and other calls of this one, call a condition on rows.
+#: Other names of a row condition, in other libraries and in other calls of trilake.
 _CONDITIONS = ("filter", "where", "on", "predicate", "condition")
 
 
@@ -35,7 +35,7 @@ def _text(name: str, value: Any) -> Any:
 
 
 def flag(name: str, value: Any) -> bool:
-    """A truth value that is one: every string is true, ``"false"`` too.  Raises ``InvalidArgumentError``."""
+    """Check for a boolean: every string is true, even ``"false"``.  Raises ``InvalidArgumentError``."""
     if isinstance(value, bool | np.bool_):
         return bool(value)
     raise InvalidArgumentError(f"{name} must be True or False, got {_shown(value)}")
@@ -44,7 +44,9 @@ def flag(name: str, value: Any) -> bool:
 def count(
     name: str, value: Any, *, least: int = 0, other_type: type[InvalidArgumentError] = InvalidArgumentError
 ) -> int:
-    """A whole number of ``least`` or more.  Raises ``InvalidArgumentError``, and ``other_type`` for what is none."""
+    """Check for a whole number of at least ``least``.  Raises ``InvalidArgumentError``, and ``other_type`` for another
+    type.
+    """
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
         raise other_type(f"{name} is {_shown(value)}", help=f"it must be a number of {least} or more")
     if value < least:
@@ -82,7 +84,7 @@ def _shown(value: object) -> str:
 
 
 def _check_of(hint: Any) -> _Check | None:
-    """What looks at a value of a type, ``None`` where the code knows best what the value means."""
+    """The check of a type, ``None`` where the called code checks better."""
     members = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     kinds = [m for m in members if m is not NoneType]
     check: _Check | None = None
@@ -106,7 +108,7 @@ _STRINGS = collections.abc.Sequence[str]
 def _checks(function: FunctionType) -> dict[str, _Check]:
     """The checks of a function's parameters, by name."""
     unknown: dict[str, Any] = {}  # names that only a type checker imports
-    found: dict[str, _Check] = {}
+    checks: dict[str, _Check] = {}
     for name, annotation in function.__annotations__.items():
         if name == "return":
             continue
@@ -116,18 +118,18 @@ def _checks(function: FunctionType) -> dict[str, _Check]:
                 hint = eval(hint, function.__globals__, unknown)
             except NameError as e:
                 unknown[str(e.name)] = getattr(builtins, str(e.name), Any)
-            except (TypeError, AttributeError):  # what a type checker alone understands
+            except (TypeError, AttributeError):  # only meaningful to type checkers
                 hint = Any
         check = _check_of(hint)
         if check is not None:
-            found[name] = check
-    return found
+            checks[name] = check
+    return checks
 
 
 def checked(function: Callable[P, R]) -> Callable[P, R]:
-    """The function, which refuses strings, flags, lists of strings and mappings that are none, by the types it states.
+    """Decorate a function to check its strings, flags, lists of strings and mappings by their type hints.
 
-    A library that is missing is said in one frame, and an argument that has another name here is named.
+    Also shortens the traceback for a missing library, and suggests the right name for an unknown argument.
 
     >>> from collections.abc import Sequence
     >>> @checked
@@ -144,34 +146,34 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
     """
     assert isinstance(function, FunctionType)
     unchecked: Callable[..., R] = function
-    checks = cache(lambda: _checks(function))  # when it is called first: an import evaluates no types
+    checks = cache(lambda: _checks(function))  # on the first call: importing must not evaluate type hints
     code = function.__code__
     in_order = code.co_varnames[: code.co_argcount]
     names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-    # What ``*names`` takes stands behind the parameters that go by name only.
+    # ``*names`` takes arguments after the parameters that are keyword-only.
     many = code.co_varnames[len(names)] if code.co_flags & CO_VARARGS else ""
     open_ended = bool(code.co_flags & CO_VARKEYWORDS)
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        known = checks()
+        parameter_checks = checks()
 
         def value_of(name: str, value: Any) -> Any:
-            return known[name](name, value) if name in known else value
+            return parameter_checks[name](name, value) if name in parameter_checks else value
 
-        named = [value_of(n, a) for n, a in zip(in_order, args, strict=False)]
-        rest = [value_of(many, a) for a in args[len(named) :]]
+        by_name = [value_of(n, a) for n, a in zip(in_order, args, strict=False)]
+        rest = [value_of(many, a) for a in args[len(by_name) :]]
         _check_names(function, names, [n for n in kwargs if not open_ended or n in _CONDITIONS])
         try:
-            return unchecked(*named, *rest, **{n: value_of(n, a) for n, a in kwargs.items()})
+            return unchecked(*by_name, *rest, **{n: value_of(n, a) for n, a in kwargs.items()})
         except MissingDependencyError as e:
-            raise e.with_traceback(None) from None  # where it was needed is of no help
+            raise e.with_traceback(None) from None  # where it was needed is irrelevant
 
     return call
 
 
 def _check_names(function: FunctionType, names: tuple[str, ...], given: Iterable[str]) -> None:
-    """Raise ``TypeError``, with the name that is meant, for an argument that the function does not have."""
+    """Raise ``TypeError`` for an unknown argument, with the name that was probably meant."""
     for name in given:
         if name in names:
             continue
@@ -185,7 +187,7 @@ def _check_names(function: FunctionType, names: tuple[str, ...], given: Iterable
 
 
 def also_called(**aliases: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """The function, whose arguments may go by the names that another library has for them.
+    """Decorate a function to accept its arguments under other libraries' names, too.
 
     >>> @also_called(predicate="where")
     ... def delete(where: str | None = None) -> object:
@@ -212,7 +214,7 @@ def also_called(**aliases: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
 
 def checked_methods(cls: C) -> C:
-    """The class, whose public methods are :func:`checked`; ``dir`` of its objects shows what users may call."""
+    """Apply :func:`checked` to the public methods of a class; ``dir`` of its objects lists only public names."""
     for name, member in list(vars(cls).items()):
         if isinstance(member, FunctionType) and not name.startswith("_"):
             aliases = getattr(member, "aliases", None)
@@ -222,7 +224,7 @@ def checked_methods(cls: C) -> C:
 
 
 def _shown_names(thing: object) -> list[str]:
-    """Methods and properties, and where the thing is; not what it is made of."""
+    """Public methods and properties, without constructor fields."""
     fields = getattr(thing, "__dataclass_fields__", ())
-    shown = {n for n in dir(type(thing)) if n not in fields and not n.startswith("_")}
-    return sorted(shown | {"uri"} & vars(thing).keys())
+    names = {n for n in dir(type(thing)) if n not in fields and not n.startswith("_")}
+    return sorted(names | {"uri"} & vars(thing).keys())

@@ -1,4 +1,4 @@
-"""The types inside of Arrow's types: walks over them are built on these, so that a nested type is added once."""
+"""Traverse nested Arrow types; every walk over types uses these functions, so a new nested type is added once."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import pyarrow as pa
 
 _T = pa.types
 _OF = pa.int8()
-#: Lists of all layouts, by Arrow's numbers of types.
+#: All list types, by Arrow's type ids.
 _LISTS = frozenset(
     t.id for t in (pa.list_(_OF), pa.large_list(_OF), pa.list_(_OF, 1), pa.list_view(_OF), pa.large_list_view(_OF))
 )
 
 
 def is_list(t: pa.DataType) -> bool:
-    """Whether a type is a list of any layout, large, of fixed size and views included; a map is not.
+    """Whether a type is any kind of list: large, fixed-size and views, but not maps.
 
     >>> is_list(pa.list_(pa.int8(), 2)), is_list(pa.map_(pa.string(), pa.int8()))
     (True, False)
@@ -30,7 +30,7 @@ def is_list(t: pa.DataType) -> bool:
 
 
 def parts(t: pa.DataType) -> list[pa.Field]:
-    """The fields directly inside of a struct, list or map; none of other types.
+    """The fields directly inside a struct, list or map; none for other types.
 
     >>> [f.name for f in parts(pa.map_(pa.string(), pa.int8()))], parts(pa.int8())
     (['key', 'value'], [])
@@ -43,7 +43,7 @@ def parts(t: pa.DataType) -> list[pa.Field]:
 
 
 def with_parts(t: pa.DataType, fields: Sequence[pa.Field]) -> pa.DataType:
-    """The type with other fields inside, in the order of :func:`parts`; ``t`` itself where they are the same."""
+    """The type with other fields, in the order of :func:`parts`; ``t`` itself where they are the same."""
     if all(a is b or a.equals(b, check_metadata=True) for a, b in zip(parts(t), fields, strict=True)):
         return t
     if _T.is_struct(t):
@@ -60,7 +60,7 @@ def with_parts(t: pa.DataType, fields: Sequence[pa.Field]) -> pa.DataType:
 
 
 def mapped(t: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
-    """What a type becomes where it and all types inside of it are changed, from outside in.
+    """Transform a type and all types inside it, outermost first.
 
     >>> mapped(pa.list_(pa.int8()), lambda t: pa.int16() if t == pa.int8() else t)
     ListType(list<item: int16>)
@@ -71,12 +71,12 @@ def mapped(t: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) -> pa.D
 
 
 def types_in(t: pa.DataType) -> Iterator[pa.DataType]:
-    """The type and all types inside of it, parents first."""
+    """The type and all types inside it, parents first."""
     yield t
     for f in parts(t):
         yield from types_in(f.type)
 
 
 def leaf_count(t: pa.DataType) -> int:
-    """How many columns of a Parquet file hold the values of a type."""
+    """The number of Parquet columns for a type."""
     return sum(not parts(inner) for inner in types_in(t))

@@ -1,7 +1,7 @@
-"""How a notebook shows what this library returns: small tables of HTML, in which no value is ever markup.
+"""HTML for notebooks: small tables in which every value is escaped.
 
-Nothing here reads a file or runs a job: what is shown is what an object already holds.  With ``%load_ext trilake``
-Arrow's own tables (histories, lists of files, rows) are shown so too, until ``%unload_ext trilake``.
+Nothing here reads a file or runs a job.  ``%load_ext trilake`` also shows Arrow tables (histories, lists of files,
+rows) this way, until ``%unload_ext trilake``.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Any
 
 from trilake.common.text import plain, plural, size_text
 
-#: Rows and columns of a table that are shown, and characters of a value.
+#: Most rows and columns of a table, and characters of a value.
 _ROWS, _COLUMNS, _TEXT = 20, 30, 120
 
 
 def text_of(value: object) -> str:
-    """A value as a cell of a table: escaped, cut, with nothing in it that hides.
+    """Format a value as a table cell: escaped, cut, without hidden characters.
 
     >>> text_of("<b>"), text_of(None), text_of(1234567)
     ('&lt;b&gt;', '', '1,234,567')
@@ -32,7 +32,7 @@ def text_of(value: object) -> str:
 
 
 def table_of(head: Sequence[str], rows: Iterable[Sequence[object]], more: int = 0) -> str:
-    """A table with a head; ``more`` rows are said to be left out.
+    """A table with a header; ``more`` is the number of rows left out.
 
     >>> table_of(["n"], [[1]])
     '<table><thead><tr><th scope="col">n</th></tr></thead><tbody><tr><td>1</td></tr></tbody></table>'
@@ -46,14 +46,14 @@ def table_of(head: Sequence[str], rows: Iterable[Sequence[object]], more: int = 
 
 
 def arrow_of(table: Any) -> str:
-    """The first rows and columns of an Arrow table, and how large it is."""
-    shown = table.select(table.column_names[:_COLUMNS]) if _unique(table.column_names) else table
-    rows = shown.slice(0, _ROWS)
+    """The first rows and columns of an Arrow table, and its size."""
+    view = table.select(table.column_names[:_COLUMNS]) if _unique(table.column_names) else table
+    rows = view.slice(0, _ROWS)
     columns = [column.to_pylist() for column in rows.columns[:_COLUMNS]]
-    head = [f"{name} ({kind})" for name, kind in zip(shown.column_names, shown.schema.types, strict=True)][:_COLUMNS]
-    left = table.num_columns - len(head)
+    head = [f"{name} ({kind})" for name, kind in zip(view.column_names, view.schema.types, strict=True)][:_COLUMNS]
+    hidden_columns = table.num_columns - len(head)
     about = f"{plural(table.num_rows, 'row')}, {plural(table.num_columns, 'column')}"
-    about += f", of which {left:,} are not shown" if left > 0 else ""
+    about += f", of which {hidden_columns:,} are not shown" if hidden_columns > 0 else ""
     lines = zip(*columns, strict=True) if columns else ()
     return f"<div>{table_of(head, lines, table.num_rows - rows.num_rows)}<p>{about}</p></div>"
 
@@ -63,7 +63,7 @@ def _unique(names: Sequence[str]) -> bool:
 
 
 def card(title: str, facts: Iterable[tuple[str, object]]) -> str:
-    """A title, and what there is to say under it, as a table of two columns.
+    """A title, and labelled values as a table with two columns.
 
     >>> card("WRITE", [("rows added", 2)])
     '<div><b>WRITE</b><table><tbody><tr><th scope="row">rows added</th><td>2</td></tr></tbody></table></div>'
@@ -80,9 +80,9 @@ def _cell(name: str, value: object) -> str:
     if isinstance(value, Mapping):
         return table_of(("", ""), list(value.items())[:_ROWS], len(value) - _ROWS)
     if isinstance(value, tuple | list | set | frozenset):
-        shown = [plain(v, _TEXT) for v in list(value)[:_ROWS]]
-        more = len(value) - len(shown)
-        return html.escape(", ".join(shown)) + (f", and {more:,} more" if more else "") if value else "none"
+        items = [plain(v, _TEXT) for v in list(value)[:_ROWS]]
+        more = len(value) - len(items)
+        return html.escape(", ".join(items)) + (f", and {more:,} more" if more else "") if value else "none"
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int) and re.search(r"\b(?:size|bytes)\b", name):
@@ -92,11 +92,11 @@ def _cell(name: str, value: object) -> str:
 
 def _fields(value: Any) -> list[tuple[str, object]]:
     values = [(words(f.name), getattr(value, f.name)) for f in dataclasses.fields(value) if f.repr]
-    return [(name, shown) for name, shown in values if shown is not None]
+    return [(name, text) for name, text in values if text is not None]
 
 
 def words(name: str) -> str:
-    """A name of code as words.
+    """Split an identifier into words.
 
     >>> words("num_copied_files"), words("numTargetRowsInserted")
     ('copied files', 'target rows inserted')
@@ -106,13 +106,13 @@ def words(name: str) -> str:
 
 
 class Displayed:
-    """A dataclass that a notebook shows as a table of its fields."""
+    """A dataclass that notebooks show as a table of its fields."""
 
     def _repr_html_(self) -> str:
         return card(self._title(), self._facts())
 
     def _title(self) -> str:
-        """What stands above the fields: the name of the class, as words."""
+        """The heading: the class name as words."""
         return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(self).__name__).removesuffix(" Result")
 
     def _facts(self) -> list[tuple[str, object]]:
@@ -121,27 +121,27 @@ class Displayed:
 
 # --- the extension ----------------------------------------------------------------------------------------------------
 
-#: Classes that are shown, by the module and name that a notebook looks them up by: none of them is imported here.
+#: Classes by the module and name under which notebooks look them up, so that none is imported here.
 _CLASSES = (("pyarrow.lib", "Table"), ("pyarrow.lib", "RecordBatch"))
 _HTML = "text/html"
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """Show Arrow tables as tables in the notebook of ``shell``; IPython calls it for ``%load_ext trilake``."""
+    """Show Arrow tables as HTML in the notebook of ``shell``, for ``%load_ext trilake``."""
     formatter = shell.display_formatter.formatters[_HTML]
     for module, name in _CLASSES:
         formatter.for_type_by_name(module, name, arrow_of)
 
 
 def unload_ipython_extension(shell: Any) -> None:
-    """Show Arrow tables as before; IPython calls it for ``%unload_ext trilake``."""
+    """Undo :func:`load_ipython_extension`, for ``%unload_ext trilake``."""
     formatter = shell.display_formatter.formatters[_HTML]
     for module, name in _CLASSES:
         formatter.pop(f"{module}.{name}", None)
 
 
 class PublicNames:
-    """A builder of which ``dir()``, and so the completion of a shell, shows what is for users: its methods."""
+    """A builder whose ``dir()``, and so tab completion, lists only public methods."""
 
     def __dir__(self) -> list[str]:
         fields = getattr(type(self), "__dataclass_fields__", {})

@@ -1,4 +1,4 @@
-"""Libraries that only some calls need: imported when they are needed, named by a typed error where they are missing."""
+"""Optional libraries: imported on demand, with a typed error if they are missing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from trilake.errors import MissingDependencyError
 
-#: Package to import -> the name that ``pip`` knows, and the extra of trilake that brings it (``None``: no extra does).
+#: Package to import -> its name for ``pip``, and the extra of trilake that installs it (or ``None``).
 _PACKAGES: dict[str, tuple[str, str | None]] = {
     "altair": ("altair", "report"),
     "fastavro": ("fastavro", "trevni"),
@@ -26,13 +26,13 @@ _PACKAGES: dict[str, tuple[str, str | None]] = {
 
 
 def missing(module: str, what: str, extra: str | None = None) -> MissingDependencyError:
-    """The error for a library that is not installed: what needs it, and what to type.
+    """The error for a library that is not installed: what needs it, and how to install it.
 
     Parameters
     ----------
     module: the module that could not be imported.
     what: what needs it, in the plural.
-    extra: the extra that brings it, where that depends on ``what``.
+    extra: the extra that installs it, where that depends on ``what``.
 
     Example
     -------
@@ -50,7 +50,7 @@ def missing(module: str, what: str, extra: str | None = None) -> MissingDependen
 
 
 def load(module: str, what: str, extra: str | None = None) -> Any:
-    """A module of a library that is not a requirement of trilake, imported now.
+    """Import a module of an optional library.
 
     Raises ``MissingDependencyError`` where it is not installed.  Parameters are those of :func:`missing`.
     """
@@ -61,13 +61,13 @@ def load(module: str, what: str, extra: str | None = None) -> Any:
 
 
 def need(package: str, what: str) -> None:
-    """See to it that a package is installed, without importing it.
+    """Check that a package is installed, without importing it.
 
     Raises ``MissingDependencyError`` where it is not.  Parameters are those of :func:`missing`.
     """
     try:
         if find_spec(package) is not None:
             return
-    except (ImportError, ValueError):  # a finder refused it, or what stands in sys.modules is not a module
+    except (ImportError, ValueError):  # an import hook refused it, or sys.modules holds something else
         pass
     raise missing(package, what)

@@ -1,7 +1,7 @@
-"""Functions that are attributes of a package under the name of a subpackage: ``trilake.sql`` is one.
+"""Functions with the name of a subpackage, such as ``trilake.sql``.
 
-An import sets a subpackage as an attribute of its package, in the place of the function.  Here the function stays, and
-the subpackage is imported as ever: ``from trilake.sql.duckdb import run``.
+An import normally replaces such a function by the subpackage.  Here the function stays, and imports of the subpackage
+work as usual: ``from trilake.sql.duckdb import run``.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Any
 
 
 def keep_functions(package: str, **homes: str) -> None:
-    """Let names of a package be functions, found in the modules ``homes``, though subpackages have these names."""
-    found: dict[str, Any] = {
+    """Keep names of a package as functions, found in the modules ``homes``, though subpackages have these names."""
+    functions: dict[str, Any] = {
         name: property(_getter(package, name, home), *_changers(name)) for name, home in homes.items()
     }
     module = sys.modules[package]
-    # Functions of users that name the package travel to other processes: it is pickled by its name, as any module.
-    found["__reduce__"] = lambda module: (import_module, (module.__name__,))
-    module.__class__ = type(module.__class__.__name__, (module.__class__,), found)
+    # Pickled by name, like any module, for user functions that refer to the package.
+    functions["__reduce__"] = lambda module: (import_module, (module.__name__,))
+    module.__class__ = type(module.__class__.__name__, (module.__class__,), functions)
 
 
 def _getter(package: str, name: str, home: str) -> Callable[[ModuleType], Any]:
@@ -30,7 +30,7 @@ def _getter(package: str, name: str, home: str) -> Callable[[ModuleType], Any]:
         if replaced is not None:
             return replaced
         function = getattr(import_module(home), name)
-        # `import trilake.sql.duckdb as d` looks for the rest of the name here.
+        # `import trilake.sql.duckdb as d` looks up the rest of the name here.
         prefix = f"{package}.{name}."
         for key, value in vars(sys.modules.get(f"{package}.{name}", module)).copy().items():
             if isinstance(value, ModuleType) and value.__name__ == prefix + key:

@@ -1,6 +1,6 @@
 """Compile loops with numba, which caches the result on disk.  Importing this module loads numba, which takes a second.
 
-With ``TRILAKE_NUMBA=0``, or where numba cannot be loaded, the same functions run interpreted.
+With ``TRILAKE_NUMBA=0``, or without numba, the same functions run interpreted.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if os.environ.get("TRILAKE_NUMBA", "1") != "0":
 
 
 def compiled(function: F, **options: Any) -> F | None:
-    """A function that needs no Python object, compiled to run without the interpreter lock; ``None`` without numba.
+    """Compile a function without Python objects to run without the GIL; ``None`` without numba.
 
     Parameters
     ----------
@@ -35,12 +35,12 @@ def compiled(function: F, **options: Any) -> F | None:
         return None
     try:
         return cast(F, numba.njit(cache=True, nogil=True, **options)(function))
-    except RuntimeError:  # no folder to cache in: neither the package's nor the user's can be written
+    except RuntimeError:  # no writable folder to cache in: neither the package's nor the user's
         return cast(F, numba.njit(nogil=True, **options)(function))
 
 
 def jit(function: F) -> F:
-    """As a decorator: :func:`compiled`, or the function itself, whose integers then wrap around as compiled ones do.
+    """Decorator: :func:`compiled`, or the function itself, with integers that overflow as compiled ones do.
 
     >>> @jit
     ... def total(values):

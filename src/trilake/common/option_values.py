@@ -1,4 +1,4 @@
-"""Values of options, which users write as strings: understood in one way for all formats."""
+"""Parse string values of options, the same way for all formats."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Literal
 
 from trilake.errors import InvalidArgumentError
 
-#: Files of a stream's batch where no one says another number: Delta's own default.
+#: Default number of files per batch of a stream, as in Delta.
 MAX_FILES = 1000
-#: So many digits that every machine word and every store holds the number.
+#: Most digits of a number that fits every integer type and store.
 _WHOLE = re.compile(r"\s*[0-9]{1,18}\s*")
 _SIGNED = re.compile(r"\s*[+-]?[0-9]{1,18}\s*")
 
 
 def flag(name: str, text: str | None, *, default: bool = False) -> bool:
-    """What an option says that is true or false.  Raises ``InvalidArgumentError``.
+    """Parse a boolean option.  Raises ``InvalidArgumentError``.
 
     >>> flag("ignoreDeletes", "TRUE"), flag("failOnDataLoss", None, default=True)
     (True, True)
@@ -28,7 +28,7 @@ def flag(name: str, text: str | None, *, default: bool = False) -> bool:
 
 
 def positive(name: str, text: str | None) -> int | None:
-    """The whole number from 1 on that an option says; ``None`` where it is not given.
+    """Parse a whole number of at least 1; ``None`` where the option is not given.
 
     Raises ``InvalidArgumentError``.
 
@@ -43,7 +43,7 @@ def positive(name: str, text: str | None) -> int | None:
 
 
 def whole_number(text: str) -> int | None:
-    """The number that a string says by its digits, ``None`` where it says none.
+    """Parse a number of plain digits; ``None`` for any other string.
 
     >>> whole_number(" -3"), whole_number("1_0")  # which Python's own int() takes for 10
     (-3, None)
@@ -52,7 +52,7 @@ def whole_number(text: str) -> int | None:
 
 
 def stated_version(value: object) -> int:
-    """The version that a statement names by a whole number or its digits.  Raises ``InvalidArgumentError``.
+    """Parse the version in a statement.  Raises ``InvalidArgumentError``.
 
     >>> stated_version("3"), stated_version(0)
     (3, 0)
@@ -69,7 +69,7 @@ def stated_version(value: object) -> int:
 
 
 def starting_version(text: str | None) -> int | Literal["latest"] | None:
-    """Where a stream begins by its option ``startingVersion``.  Raises ``InvalidArgumentError``.
+    """Parse the option ``startingVersion``.  Raises ``InvalidArgumentError``.
 
     >>> starting_version("3"), starting_version("Latest")
     (3, 'latest')

@@ -1,8 +1,7 @@
-"""Progress bars of long work: in a terminal and in a notebook, and nothing anywhere else.
+"""Progress bars for terminals and notebooks.
 
-A bar appears once the work has taken half a second, so that short work prints nothing.  In a notebook it is a widget,
-or a line of text where ipywidgets is not installed.  ``TRILAKE_PROGRESS=0`` switches
-bars off, ``TRILAKE_PROGRESS=1`` on where output goes to a file.
+A bar appears after half a second of work.  Notebooks get a widget, or a line of text without ipywidgets.
+``TRILAKE_PROGRESS=0`` disables bars, ``TRILAKE_PROGRESS=1`` enables them for redirected output.
 """
 
 from __future__ import annotations
@@ -21,24 +20,24 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Seconds of work before a bar is worth its lines.
+#: Seconds of work before a bar appears.
 _DELAY = 0.5
 #: Seconds between two lines of text.
 _EVERY = 0.25
 
 
 class Bar:
-    """How far a piece of work is; :func:`progress` makes it."""
+    """The progress of some work; created by :func:`progress`."""
 
-    def __init__(self, label: str, total: int | None, unit: str, shown: bool, file: TextIO | None) -> None:
-        self.label, self.total, self.unit, self.shown, self.file = label, total, unit, shown, file
+    def __init__(self, label: str, total: int | None, unit: str, visible: bool, file: TextIO | None) -> None:
+        self.label, self.total, self.unit, self.shown, self.file = label, total, unit, visible, file
         self.done = 0
         self._started = time.monotonic()
         self._bars: Progress | None = None
         self._lines: _Lines | None = None
 
     def advance(self, count: int = 1) -> None:
-        """``count`` more units are done."""
+        """Add ``count`` finished units."""
         self.done += count
         if self.shown:
             self._draw()
@@ -60,7 +59,7 @@ class Bar:
         self._bars.update(self._bars.task_ids[0], completed=self.done)
 
     def close(self) -> None:
-        """Take the bar off the screen."""
+        """Remove the bar from the screen."""
         if self._bars is not None:
             self._bars.stop()
             self._bars = None
@@ -70,14 +69,14 @@ class Bar:
 
 
 class _Lines:
-    """Progress as one line of text, written over and over: what a notebook without widgets can show."""
+    """Progress as one line of text, for notebooks without widgets."""
 
     def __init__(self, label: str, unit: str) -> None:
         self._label, self._unit = label, unit
         self._shown_at = -math.inf
 
     def say(self, done: int, total: int | None) -> None:
-        """How far the work is; at most a few times in a second."""
+        """Show the progress, at most a few times per second."""
         now = time.monotonic()
         if now - self._shown_at >= _EVERY:
             self._shown_at = now
@@ -109,14 +108,14 @@ def _bars(unit: str, file: TextIO | None) -> Progress:
         TextColumn(unit),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
-        # Whoever names a file, or asks for bars, wants them there even if it is not a terminal.
+        # An explicit file, or TRILAKE_PROGRESS=1, enables bars without a terminal.
         console=Console(file=file, stderr=file is None, force_terminal=None if _in_notebook() else True),
         transient=True,
     )
 
 
 def is_shown() -> bool:
-    """Whether someone is there to see a bar: a terminal or a notebook."""
+    """Whether output goes to a terminal or a notebook."""
     wish = os.environ.get("TRILAKE_PROGRESS")
     if wish is not None:
         return wish.strip().lower() not in ("0", "false", "off", "no", "")
@@ -127,7 +126,7 @@ def _has_widgets() -> bool:
     """Whether rich can draw in a notebook: without ipywidgets it warns and draws nothing."""
     try:
         return find_spec("ipywidgets") is not None
-    except ValueError:  # what stands in sys.modules is not a module
+    except ValueError:  # sys.modules holds something that is not a module
         return False
 
 
@@ -139,12 +138,12 @@ def _in_notebook() -> bool:
 
 @contextmanager
 def progress(label: str, total: int | None = None, *, unit: str = "files", file: TextIO | None = None) -> Iterator[Bar]:
-    """A bar around a piece of work.
+    """Show a bar around some work.
 
     Parameters
     ----------
-    label: what is being done, such as ``optimize``.
-    total: how many units there are; ``None`` where no one knows yet.
+    label: the kind of work, such as ``optimize``.
+    total: the number of units; ``None`` where unknown.
     unit: what is counted.
     file: where to draw; standard error by default.
 
@@ -161,7 +160,7 @@ def progress(label: str, total: int | None = None, *, unit: str = "files", file:
 
 
 def track(items: Iterable[T], label: str, total: int | None = None, *, unit: str = "files") -> Iterator[T]:
-    """The items, with a bar that moves as they are taken.
+    """Iterate over items with a progress bar.
 
     >>> list(track([1, 2], "vacuum"))
     [1, 2]

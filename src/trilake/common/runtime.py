@@ -1,4 +1,4 @@
-"""``Runtime``: what protocol logic takes from the world apart from storage: time, randomness and waiting.
+"""``Runtime``: the environment of protocol logic apart from storage: time, randomness and waiting.
 
 It is passed in and carried by logs, snapshots and plans, so that tests can replay any interleaving from a seed.
 """
@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-#: Guards the commit of a version: called with its number, it gives a context manager.
+#: Guards the commit of a version: called with its number, returns a context manager.
 CommitLock = Callable[[int], AbstractContextManager[Any]]
 
 
@@ -29,10 +29,10 @@ def no_lock(version: int) -> AbstractContextManager[None]:
 
 @dataclass(frozen=True)
 class Runtime:
-    """Clock, randomness and waiting of a process; it can be pickled.
+    """Clock, randomness and waiting of a process; picklable.
 
-    ``clock_ns`` gives ns since the epoch, ``new_id`` a fresh UUID text, ``sleep`` waits for seconds.  ``lock`` is held
-    around the commit of each Lance version, for users who want that.
+    ``clock_ns`` returns ns since the epoch, ``new_id`` a fresh UUID string, ``sleep`` waits for seconds.  ``lock``
+    guards the commit of each Lance version.
     """
 
     clock_ns: Callable[[], int]
@@ -49,19 +49,19 @@ class Runtime:
         return dt.datetime.fromtimestamp(self.clock_ms() / 1000, dt.UTC)
 
     def new_number(self) -> int:
-        """A fresh number of 64 bits, for the names of deletion files."""
+        """A fresh 64-bit number, for the names of deletion files."""
         parsed = uuid.UUID(self.new_id()).int
         return (parsed >> 64 ^ parsed) & 0xFFFFFFFFFFFFFFFF
 
     def new_hex_id(self) -> str:
-        """A fresh UUID as 32 hexadecimal digits, for names where a hyphen would end a part."""
+        """A fresh UUID as 32 hexadecimal digits, without hyphens."""
         return uuid.UUID(self.new_id()).hex
 
     def new_attempt(self) -> str:
-        """Eight fresh hexadecimal digits, which tell the attempts of a task apart: both may be alive."""
+        """Eight fresh hexadecimal digits that identify an attempt of a task: several attempts may run at once."""
         number = self.new_number()
         return f"{(number >> 32 ^ number) & 0xFFFFFFFF:08x}"
 
 
-#: This machine's.  Only where an engine is built, or a table opened without one, is it taken; a test lists the places.
+#: This machine's.  Only used where an engine is built, or a table opened without one; a test lists the places.
 SYSTEM_RUNTIME = Runtime(time.time_ns, _new_id, time.sleep)

@@ -1,7 +1,7 @@
-"""Options of Spark's own readers and writers (CSV, JSON, XML, text, Parquet, ORC, Avro) that say nothing here.
+"""Options of Spark's own readers and writers (CSV, JSON, XML, text, Parquet, ORC, Avro) that have no effect here.
 
-Spark ignores options that a source does not know, so that boilerplate such as ``header`` stands before every format.
-Options that choose files, such as ``pathGlobFilter``, are not among them: to ignore one would give other rows.
+Spark ignores options that a source does not know, so options such as ``header`` are often passed to every format.
+Options that choose files, such as ``pathGlobFilter``, are not listed: ignoring one would return other rows.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ _OF_SPARK = frozenset(
     )
     for name in names.split()
 )
-#: Options of Hadoop's writers, which Spark hands on.
+#: Options of Hadoop's writers, which Spark passes on.
 _PREFIXES = ("parquet.", "orc.")
-#: Options that say something to our writers, and nothing where rows are read.
+#: Options of trilake's writers without effect on reads.
 _OF_WRITERS = frozenset(("mergeschema", "compression"))
 _PARSE_MODES = frozenset(("permissive", "dropmalformed", "failfast"))
 
 
 def says_nothing(name: str, value: str, *, reading: bool = False) -> bool:
-    """Whether an option is one of Spark's own readers and writers, and means nothing to our formats.
+    """Whether an option belongs to Spark's own readers and writers, and has no effect here.
 
     >>> says_nothing("inferSchema", "true"), says_nothing("mode", "PERMISSIVE"), says_nothing("mode", "append")
     (True, True, False)
@@ -51,7 +51,7 @@ def says_nothing(name: str, value: str, *, reading: bool = False) -> bool:
 
 
 def warn_ignored(names: Iterable[str]) -> None:
-    """Warn of options that are ignored, in one warning."""
+    """Warn about all ignored options at once."""
     listed = ", ".join(sorted(names))
     if listed:
         warnings.warn(f"these options say nothing to this format and are ignored: {listed}", stacklevel=3)

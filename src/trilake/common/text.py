@@ -1,4 +1,4 @@
-"""Numbers and names for people: bytes, counts, shares, times, and a table's text with nothing in it that hides."""
+"""Format numbers, names and strings for people and for SQL."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import datetime as dt
 import unicodedata
 from collections.abc import Iterable
 
-#: Joiners that scripts and emoji need.
+#: Zero-width joiners, which scripts and emoji need.
 _JOINERS = "\u200c\u200d"
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB", "EB")
 
 
 def size_text(size: float | None) -> str:
-    """Bytes, in the unit that fits; a size that no one knows is a question mark.
+    """Format bytes with a suitable unit; an unknown size is a question mark.
 
     >>> size_text(999), size_text(1_234_567), size_text(0), size_text(None)
     ('999 B', '1.23 MB', '0 B', '?')
@@ -26,7 +26,7 @@ def size_text(size: float | None) -> str:
 
 
 def count_text(count: float) -> str:
-    """A count with separators; fractions with one digit where they matter.
+    """Format a count with separators; fractions with one digit where they matter.
 
     >>> count_text(1234567), count_text(1.25), count_text(12.5)
     ('1,234,567', '1.2', '12')
@@ -37,7 +37,7 @@ def count_text(count: float) -> str:
 
 
 def short_count(count: int) -> str:
-    """A count, in words of a unit where it has many digits.
+    """Format a count, in millions or billions where it has many digits.
 
     >>> short_count(99_999_999), short_count(1_234_567_890)
     ('99,999,999', '1.23 billion')
@@ -49,7 +49,7 @@ def short_count(count: int) -> str:
 
 
 def share_text(share: float) -> str:
-    """A share as percents; one that is not quite none or all does not look like it.
+    """Format a share as percent; only exact 0 and 1 look like it.
 
     >>> share_text(0.5), share_text(0.0001), share_text(0.99999)
     ('50 %', '<1 %', '>99 %')
@@ -63,7 +63,7 @@ def share_text(share: float) -> str:
 
 
 def time_text(ms: int | None) -> str:
-    """A time in ms since the epoch, to the second, in UTC; times that no calendar has are said in ms.
+    """Format ms since the epoch in UTC, to the second; in ms where it is outside the calendar.
 
     >>> time_text(0), time_text(None)
     ('1970-01-01 00:00:00', '')
@@ -77,24 +77,22 @@ def time_text(ms: int | None) -> str:
 
 
 def plain(text: object, limit: int = 120) -> str:
-    r"""A string of a table as it is shown: what cannot be seen or turns the line around is spelt out, and the middle
-    of a long text is left out.
+    r"""Escape invisible and direction-changing characters, and cut the middle of a long string.
 
     >>> plain("a\u202eb\n")
     'a\\u202eb\\n'
     >>> plain("abcdefghij", 7)
     'abc…hij'
     """
-    shown = str(text)
-    if len(shown) > limit:
+    escaped = str(text)
+    if len(escaped) > limit:
         head = (limit - 1) // 2
-        shown = f"{shown[:head]}…{shown[len(shown) - (limit - 1 - head) :]}"
-    return printable(shown)
+        escaped = f"{escaped[:head]}…{escaped[len(escaped) - (limit - 1 - head) :]}"
+    return printable(escaped)
 
 
 def printable(text: str) -> str:
-    r"""A string of one line that hides nothing and that no terminal obeys: what cannot be seen, ends a line or turns it
-    around is spelt out.
+    r"""Escape invisible characters, line ends and terminal control sequences.
 
     >>> printable("a\x1b[31mb\nc\u202e")
     'a\\x1b[31mb\\nc\\u202e'
@@ -103,12 +101,12 @@ def printable(text: str) -> str:
 
 
 def hides(c: str) -> bool:
-    """Whether a character is not to be seen as it is: controls, marks of direction, tags, halves of surrogates."""
+    """Whether a character is invisible or changes the text direction: controls, direction marks, tags, surrogates."""
     return (unicodedata.category(c)[0] == "C" and c not in _JOINERS) or c in "\u2028\u2029"
 
 
 def quote_name(name: str) -> str:
-    """A name, or a part of one, as Spark SQL writes it in any case.
+    """Quote a name, or a part of one, for Spark SQL.
 
     >>> print(quote_name("a`b"))
     `a``b`
@@ -117,7 +115,7 @@ def quote_name(name: str) -> str:
 
 
 def quote_parts(parts: Iterable[str]) -> str:
-    """The parts of a name as Spark SQL writes them in any case, with dots between.
+    """Quote the parts of a name for Spark SQL.
 
     >>> print(quote_parts(("db", "a`b")))
     `db`.`a``b`
@@ -126,7 +124,7 @@ def quote_parts(parts: Iterable[str]) -> str:
 
 
 def double_quoted(name: str) -> str:
-    """A name as DuckDB's SQL writes it in any case.
+    """Quote a name for DuckDB.
 
     >>> print(double_quoted('a"b'))
     "a""b"
@@ -135,7 +133,7 @@ def double_quoted(name: str) -> str:
 
 
 def single_quoted(text: str) -> str:
-    """A string as a string of DuckDB's SQL.
+    """Quote a string for DuckDB.
 
     >>> print(single_quoted("it's"))
     'it''s'
@@ -144,7 +142,7 @@ def single_quoted(text: str) -> str:
 
 
 def string_literal(text: str) -> str:
-    r"""A string as a string of SQL.
+    r"""Quote a string for Spark SQL.
 
     >>> print(string_literal("it's"))
     'it\'s'
@@ -153,7 +151,7 @@ def string_literal(text: str) -> str:
 
 
 def plural(count: int, one: str, many: str | None = None) -> str:
-    """A count and its noun.
+    """Format a count with its noun.
 
     >>> plural(1, "file"), plural(2, "file"), plural(0, "index", "indices")
     ('1 file', '2 files', '0 indices')

@@ -1,4 +1,4 @@
-"""Points in time as users write them, read in one way for every format."""
+"""Parse timestamps from users, the same way for every format."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ from decimal import Decimal
 
 from trilake.errors import InvalidArgumentError
 
-#: A point in time: ISO text (UTC unless it names a zone), a datetime, or seconds since the epoch.
+#: A point in time: an ISO string (UTC unless it has a zone), a datetime, or seconds since the epoch.
 TimestampLike = str | dt.datetime | int | float
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-#: What a string has behind its microseconds, which a datetime of Python leaves out.
+#: Digits after the microseconds, which Python's datetime drops.
 _NANOSECONDS = re.compile(r"[.,][0-9]{6}([0-9]{1,3})")
-#: A day, and behind a letter or blank of their own the rest: Python takes any character for that, as the 2 in
-#: ``20231114221320``.
+#: A day, then a separator and the rest: Python accepts any character as separator, such as the 2 in ``20231114221320``.
 _DAY_FIRST = re.compile(r"(?:[0-9]{4}-[0-9]{2}-[0-9]{2}|[0-9]{8}|[0-9]{4}-?W[0-9]{2}(?:-?[0-9])?)(?:[Tt ].*)?")
 _FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
 
@@ -22,7 +21,7 @@ _FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
 def timestamp_ms(value: TimestampLike) -> int:
     """A point in time in ms since the epoch; a string or datetime without a zone is UTC.
 
-    Raises ``InvalidArgumentError`` for what is not a timestamp.
+    Raises ``InvalidArgumentError`` for an invalid timestamp.
 
     >>> timestamp_ms("1970-01-01T00:00:01Z")
     1000
@@ -31,7 +30,7 @@ def timestamp_ms(value: TimestampLike) -> int:
 
 
 def timestamp_ns(value: TimestampLike) -> int:
-    """A point in time in ns since the epoch, read as :func:`timestamp_ms` does; a float means the digits it shows.
+    """Like :func:`timestamp_ms` in ns; a float means the digits of its ``repr``.
 
     >>> timestamp_ns(1700000000.123)
     1700000000123000000
@@ -42,7 +41,7 @@ def timestamp_ns(value: TimestampLike) -> int:
 
 
 def iso(ms: int) -> str:
-    """A point in time as a string with its zone.
+    """Format a point in time as an ISO string with its zone.
 
     >>> iso(1000)
     '1970-01-01T00:00:01+00:00'
@@ -51,10 +50,10 @@ def iso(ms: int) -> str:
 
 
 def _since_epoch(value: TimestampLike, parts: int) -> int:
-    """A point in time in ``parts`` of a second: numbers are rounded, strings and datetimes cut off."""
+    """A point in time in ``parts`` of a second: numbers are rounded, strings and datetimes truncated."""
     nanoseconds = 0
     if isinstance(value, int | float) and not isinstance(value, bool):
-        if not _FIRST_MS <= value * 1000 <= _LAST_MS:  # NaN is not in it either
+        if not _FIRST_MS <= value * 1000 <= _LAST_MS:  # excludes NaN, too
             raise InvalidArgumentError(
                 f"{value!r} seconds since the epoch are outside of the years 1 to 9999", help="pass seconds, not ms"
             )
@@ -78,7 +77,7 @@ def _since_epoch(value: TimestampLike, parts: int) -> int:
         )
     if value.tzinfo is None:
         value = value.replace(tzinfo=dt.UTC)
-    # In whole numbers: as a float, one commit's very time would round to the time of the commit before it.
+    # In integers: as a float, the exact time of a commit would round to that of the previous one.
     micros = (value - _EPOCH) // dt.timedelta(microseconds=1)
     nanoseconds = getattr(value, "nanosecond", nanoseconds)  # pandas has them, too
     return int(micros * 1000 + nanoseconds) * parts // 1_000_000_000

@@ -1,4 +1,4 @@
-"""Whether the bytes of a column of strings are UTF-8, as Arrow arrays of strings must be."""
+"""Check that the bytes of a string column are UTF-8, as Arrow requires."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow.types as pt
 
 
 def is_utf8(offsets: npt.NDArray[Any], data: npt.NDArray[np.uint8]) -> bool:
-    """Whether each of the strings between ``offsets`` is UTF-8; offsets rise and lie within ``data``.
+    """Whether each of the strings between ``offsets`` is UTF-8; offsets ascend and lie within ``data``.
 
     >>> data = np.frombuffer("aé".encode(), np.uint8)
     >>> is_utf8(np.array([0, 1, 3]), data), is_utf8(np.array([0, 2, 3]), data)
@@ -21,7 +21,7 @@ def is_utf8(offsets: npt.NDArray[Any], data: npt.NDArray[np.uint8]) -> bool:
     data, starts = data[first:last], offsets[:-1] - offsets[0]
     if not len(data) or data.max() < 128:
         return True
-    # One value of all the bytes first: that is fast, and enough unless a character is cut in two.
+    # Check all bytes as one string first: fast, and enough unless an offset splits a character.
     ends = pa.py_buffer(np.array([0, len(data)], np.int64))
     try:
         pa.Array.from_buffers(pa.large_string(), 1, [None, ends, pa.py_buffer(data)]).validate(full=True)
@@ -31,9 +31,9 @@ def is_utf8(offsets: npt.NDArray[Any], data: npt.NDArray[np.uint8]) -> bool:
 
 
 def strings_are_utf8(array: pa.Array) -> bool:
-    """Whether the strings of an array are UTF-8, those in a dictionary and in the fields of structs, too.
+    """Whether the strings of an array are UTF-8, including those in dictionaries and structs.
 
-    Values of other types are; what lies under nulls does not matter.
+    True for other types; values under nulls are ignored.
 
     >>> strings_are_utf8(pa.array(["a", None]))
     True

@@ -1,9 +1,9 @@
-"""Parquet files whose bytes no one vouches for: opened with page checksums verified, footers read without a crash.
+"""Open untrusted Parquet files: verify page checksums, and check footers before Arrow reads them.
 
-Arrow's accessors of a column chunk (``row_group(g).column(i)``, ``.statistics``) end the whole process where a footer
-contradicts itself: the exception of the library below passes through code that may not throw (pyarrow 26; seen in
-``tests/parquet/test_files.py``).  So a footer is walked here first, as the bytes that it is, and only one that is
-consistent in all that those accessors look at is handed to them.
+Arrow's accessors of a column chunk (``row_group(g).column(i)``, ``.statistics``) crash the process for an inconsistent
+footer, since an exception passes through code that must not throw (pyarrow 26; seen in
+``tests/parquet/test_files.py``).  So a footer is parsed here first, and only a consistent one is passed to these
+accessors.
 """
 
 from __future__ import annotations
@@ -21,42 +21,42 @@ if TYPE_CHECKING:
 from trilake.errors import CorruptFileError, TrilakeError, UnsupportedFileError
 from trilake.storage.reader import ObjectFile, expect
 
-#: What Arrow raises for a file that is not what it should be: names that are not UTF-8, counts that are not numbers.
+#: What Arrow raises for a malformed file: names that are not UTF-8, invalid numbers.
 DAMAGE = (pa.ArrowException, ValueError, KeyError, IndexError, OverflowError)
 
-#: What helps where a data file is damaged.
+#: Help for a damaged data file.
 UNREADABLE_HELP = "restore the file, or read a version of the table without it"
 
-#: What every writer of Parquet passes to Arrow: a checksum in the head of every page.
+#: The option of every Parquet writer: a checksum in the header of every page.
 PAGE_CHECKSUMS: Mapping[str, Any] = {"write_page_checksum": True}
 
 #: Bytes at the end of a file: the length of the footer, and the magic.
 TAIL = 8
 _MAGIC = b"PAR1"
-#: Where Arrow notes the types of its columns.
+#: The key of Arrow's schema in the footer.
 _ARROW_SCHEMA = b"ARROW:schema"
-#: A footer is larger only by damage or intent: 100,000 column chunks with statistics are about 20 MB.
+#: A larger footer is damaged or malicious: 100,000 column chunks with statistics are about 20 MB.
 _MAX_FOOTER = 1 << 28
-#: A footer up to here is kept with what it says.
+#: Largest footer whose parsed form is cached.
 SMALL_FOOTER = 1 << 18
 _MAX_DEPTH = 32
-#: Bytes that are fetched ahead of a file.
+#: Bytes of a file to prefetch.
 _AHEAD = 64 << 20
 TYPES = ("BOOLEAN", "INT32", "INT64", "INT96", "FLOAT", "DOUBLE", "BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY")
-#: The encodings DELTA_LENGTH_BYTE_ARRAY and DELTA_BYTE_ARRAY, which Arrow makes no dictionary of.
+#: The encodings DELTA_LENGTH_BYTE_ARRAY and DELTA_BYTE_ARRAY, which Arrow cannot read as dictionaries.
 _DELTAS = frozenset((6, 7))
-#: Bytes of a bound by physical type; strings have any, those of fixed length that of their column.
+#: Bytes of a bound by physical type; strings have any, fixed-length ones that of their column.
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}
 
 
 def open_parquet(source: pa.NativeFile, *, as_noted: bool = False, **options: Any) -> pq.ParquetFile:
-    """A Parquet file whose pages are checked against their checksums, where the file has any, as they are read.
+    """Open a Parquet file that verifies page checksums, where the file has any.
 
-    Times of the old INT96 come in microseconds; extension types come as what they are stored as.  Columns that the
-    writer noted as dictionaries come as plain ones, unless ``as_noted``: Arrow makes dictionaries of some encodings
-    only (pyarrow 26; seen in ``tests/delta/scan/test_noted_dictionaries.py``).  ``options`` are those of
-    ``pyarrow.parquet.ParquetFile``.  A page that is not what it was when it was written raises an ``OSError`` as any
-    other damage does.  Who looks at column chunks of the footer calls :func:`checked_footer` first.
+    INT96 timestamps are read in microseconds; extension types are read as their storage types.  Columns that the
+    writer stored as dictionaries are read as plain ones, unless ``as_noted``: Arrow can only read some encodings as
+    dictionaries (pyarrow 26; seen in ``tests/delta/scan/test_noted_dictionaries.py``).  ``options`` are those of
+    ``pyarrow.parquet.ParquetFile``.  A damaged page raises an ``OSError``.  Call :func:`checked_footer` before
+    accessing column chunks of the footer.
     """
     import pyarrow.parquet as pq
 
@@ -80,7 +80,7 @@ def _has_dictionary(type_: pa.DataType) -> bool:
 
 
 def _without_arrow_schema(source: pa.NativeFile) -> pq.FileMetaData | None:
-    """What the footer says without the Arrow types of its columns; ``None`` where it cannot be told."""
+    """The footer without Arrow's schema; ``None`` where it cannot be parsed."""
     import pyarrow.parquet as pq
 
     size = source.size()
@@ -98,7 +98,7 @@ def _without_arrow_schema(source: pa.NativeFile) -> pq.FileMetaData | None:
 
 
 def unreadable(error: BaseException, what: str = "Parquet", *, help: str | None = None, **where: Any) -> TrilakeError:
-    """The error for a data file that Arrow does not read: it is damaged, or sound and has what its reader lacks."""
+    """The error for a data file that Arrow cannot read: it is damaged, or uses something that its reader lacks."""
     if isinstance(error, pa.ArrowNotImplementedError):
         reader = "Parquet" if what == "parquet" else what
         return UnsupportedFileError(
@@ -110,18 +110,18 @@ def unreadable(error: BaseException, what: str = "Parquet", *, help: str | None 
 
 
 class ColumnChunk(NamedTuple):
-    """One column of one row group as the footer states it; ``null_count`` is ``None`` where it states none."""
+    """One column of one row group by the footer; ``null_count`` is ``None`` where missing."""
 
-    #: Its path in the schema, and whether a row may have many values of it.
+    #: Its path in the schema, and whether it is repeated.
     path: str
     repeated: bool
     physical_type: str
     num_values: int
     null_count: int | None
     uncompressed_size: int
-    #: Whether values are numbers of a dictionary, and nothing else that no dictionary is made of.
+    #: Whether values are dictionary indexes only.
     has_dictionary_page: bool
-    #: The file's bytes that it takes; the place is as the footer states it, and may be anything.
+    #: Its byte range as stated by the footer, which may be wrong.
     start: int
     stored_size: int
 
@@ -131,18 +131,18 @@ Footer = Sequence[Sequence[ColumnChunk]]
 
 
 def checked_footer(source: pa.NativeFile, file: pq.ParquetFile) -> Footer:
-    """The column chunks of each row group, after which Arrow's accessors of them are safe to call.
+    """The column chunks of each row group; afterwards Arrow's accessors are safe to call.
 
-    A small footer is walked once in a process, however often it is read: a checkpoint is, for each kind of action.
+    A small footer is parsed once per process: a checkpoint is read for each kind of action.
 
     Parameters
     ----------
     source: the file's bytes.
-    file: the same file as Arrow opened it.
+    file: the same file as opened by Arrow.
 
-    Raises ``pyarrow.ArrowInvalid`` where row groups and columns contradict each other or the size of the file: another
-    number of columns than the schema has, a chunk of another type, bounds of a wrong width, encrypted columns, counts
-    or places that cannot be.
+    Raises ``pyarrow.ArrowInvalid`` where row groups and columns contradict each other or the size of the file:
+    another number of columns than the schema has, a chunk of another type, bounds of a wrong width, encrypted
+    columns, impossible counts or positions.
     """
     size = source.size()
     source.seek(max(0, size - TAIL))
@@ -154,22 +154,23 @@ def checked_footer(source: pa.NativeFile, file: pq.ParquetFile) -> Footer:
 
 
 def footer_length(tail: bytes, size: int) -> int | None:
-    """Bytes of the footer of a file of ``size`` bytes that ends with ``tail``; ``None`` where it is not a plain
-    footer."""
+    """The bytes of the footer of a file of ``size`` bytes that ends with ``tail``; ``None`` where it is not a plain
+    footer.
+    """
     length = int.from_bytes(tail[-TAIL:-4], "little")
     plain = len(tail) >= TAIL and tail[-4:] == _MAGIC and 0 < length <= min(size - TAIL, _MAX_FOOTER)
     return length if plain else None
 
 
 def checked_bytes(footer: bytes, size: int, metadata: pq.FileMetaData) -> Footer:
-    """What :func:`checked_footer` does, of the bytes of a footer and of what Arrow made of them."""
+    """Like :func:`checked_footer`, for the bytes of a footer and Arrow's reading of it."""
     data = _Bytes(footer, size, metadata)
     return _checked_once(data) if len(footer) <= SMALL_FOOTER else _checked(data)
 
 
 def end_of_schema(footer: bytes) -> int | None:
-    """The place behind the schema in a footer that has the fields of the format in their order, else ``None``."""
-    walk = Walk(footer)
+    """The position after the schema in a footer with its fields in order, otherwise ``None``."""
+    walk = ThriftReader(footer)
     try:
         if footer[0] != 0x15 or footer[(at := walk.skip(1, 5, 0))] != 0x19:  # version, schema
             return None
@@ -179,11 +180,11 @@ def end_of_schema(footer: bytes) -> int | None:
 
 
 def notes_behind_groups(rest: bytes) -> tuple[bytes, int]:
-    """Of what a footer says behind its row groups: the writer, and how many columns have the order of their type.
+    """The writer, and the number of columns with type-defined order, from the fields after the row groups.
 
-    Raises ``IndexError`` or ``ValueError`` where that is damaged.
+    Raises ``IndexError`` or ``ValueError`` for a damaged footer.
     """
-    fields = Walk(rest).behind_groups()
+    fields = ThriftReader(rest).behind_groups()
     orders = fields.get(7, [])
     return fields.get(6, b""), sum(isinstance(order, dict) and 1 in order for order in orders)
 
@@ -191,16 +192,16 @@ def notes_behind_groups(rest: bytes) -> tuple[bytes, int]:
 def fetched_together(
     source: pa.NativeFile, file: pq.ParquetFile, groups: Sequence[int], columns: Sequence[str]
 ) -> Iterator[list[int]]:
-    """The row groups in runs to read one after another; the columns of a run are fetched at once from an object store.
+    """Split row groups into runs to read in turn; an object store fetches the columns of a run at once.
 
     Parameters
     ----------
-    source: the file's bytes, not from a local disk where anything is to be fetched ahead.
-    file: the same file as Arrow opened it.
+    source: the file's bytes, not from a local disk where anything is to be prefetched.
+    file: the same file as opened by Arrow.
     groups: the row groups that will be read, ascending.
     columns: the top-level columns that will be read, or leaves by their path.
 
-    A local file is one run for each stretch of neighbours.  Raises as :func:`checked_footer` does.
+    A local file has one run per stretch of adjacent groups.  Raises what :func:`checked_footer` raises.
     """
     if not isinstance(source, ObjectFile):
         yield from _neighbours(groups)
@@ -224,7 +225,7 @@ def fetched_together(
 
 def _expected(source: pa.NativeFile, footer: Footer, run: list[int], leaves: Sequence[int]) -> list[int]:
     chunks = [footer[group][i] for group in run for i in leaves]
-    # What is larger is read a column at a time: to fetch it ahead would be to have it in memory twice.
+    # Larger groups are read a column at a time: prefetching would keep them in memory twice.
     fits = sum(c.stored_size for c in chunks) <= _AHEAD
     expect(source, [(c.start, c.stored_size) for c in chunks] if fits else [])
     return run
@@ -242,7 +243,7 @@ def _neighbours(groups: Sequence[int]) -> list[list[int]]:
 
 @dataclass(frozen=True)
 class _Bytes:
-    """A footer in a file of ``size`` bytes, and ``metadata``, which Arrow made of it and of nothing else."""
+    """A footer in a file of ``size`` bytes, and ``metadata``, Arrow's reading of it alone."""
 
     data: bytes
     size: int
@@ -250,14 +251,14 @@ class _Bytes:
 
 
 def leaves_of(schema: pq.ParquetSchema) -> list[Leaf]:
-    """What a schema says of each of its columns."""
+    """The leaf columns of a schema."""
     return [Leaf.of(schema.column(i)) for i in range(len(schema))]
 
 
 def _checked(footer: _Bytes) -> Footer:
     schema = footer.metadata.schema
     try:
-        groups = Walk(footer.data).file()
+        groups = ThriftReader(footer.data).file()
         leaves = leaves_of(schema)
     except (IndexError, ValueError, OverflowError) as e:  # a name that is not UTF-8 is a ValueError
         raise pa.ArrowInvalid(f"the footer is damaged ({e})") from e
@@ -270,14 +271,14 @@ _checked_once = lru_cache(maxsize=32)(_checked)
 
 
 class Leaf(NamedTuple):
-    """What the schema says of one column."""
+    """A leaf column of the schema."""
 
     path: str
     physical_type: str
     repeated: bool
-    #: Bytes of a bound, where all have as many.
+    #: Bytes of a bound, where all have the same length.
     width: int | None
-    #: Greatest repetition and definition level.
+    #: Maximum repetition and definition level.
     levels: tuple[int, int]
 
     @classmethod
@@ -325,14 +326,14 @@ def _checked_chunk(chunk: Any, leaf: Leaf, rows: int, size: int) -> ColumnChunk:
     if isinstance(statistics, dict):
         for key in (1, 2, 5, 6):
             bound = statistics.get(key)
-            # A bound of no bytes is none.
+            # A bound of zero bytes is missing.
             if bound and not (isinstance(bound, bytes) and leaf.width in (None, len(bound))):
                 raise pa.ArrowInvalid(f"column {path} has the bound {bound!r:.80}, {kind} takes {leaf.width} bytes")
         nulls = statistics.get(3)
         if nulls is not None and not (isinstance(nulls, int) and 0 <= nulls <= values):
             raise pa.ArrowInvalid(f"column {path} states {nulls} nulls among {values} values")
     pages, dictionary = meta.get(9), meta.get(11)
-    # A dictionary comes before the pages; some writers state 0 where there is none.
+    # A dictionary comes before the pages; some writers state 0 without one.
     places = [p for p in (pages, dictionary) if isinstance(p, int) and p > 0]
     has_dictionary = isinstance(dictionary, int) and _DELTAS.isdisjoint(meta.get(2) or ())
     start = min(places, default=-1)
@@ -340,7 +341,7 @@ def _checked_chunk(chunk: Any, leaf: Leaf, rows: int, size: int) -> ColumnChunk:
 
 
 def _check_sizes(sizes: Any, leaf: Leaf) -> None:
-    """Refuse histograms of levels that the column does not have."""
+    """Refuse level histograms that do not fit the column."""
     if not isinstance(sizes, dict):
         return
     for key, level in zip((2, 3), leaf.levels, strict=True):
@@ -351,10 +352,10 @@ def _check_sizes(sizes: Any, leaf: Leaf) -> None:
         raise pa.ArrowInvalid(f"column {leaf.path} has an impossible size of its strings")
 
 
-class Walk:
-    """Reads the compact protocol of Thrift: structs as ``{field id: value}``, of those fields that are asked for."""
+class ThriftReader:
+    """Reads Thrift's compact protocol: structs as ``{field id: value}``, with the requested fields."""
 
-    def __init__(self, data: Any) -> None:  # bytes, or a view of bytes
+    def __init__(self, data: Any) -> None:  # bytes, or a memoryview
         self.data = data
 
     def file(self) -> list[dict[int, Any]]:
@@ -362,14 +363,14 @@ class Walk:
         return list(self.struct(0, _FILE, 0)[1].get(4, ()))
 
     def behind_groups(self) -> dict[int, Any]:
-        """Those of the fields behind the row groups that say how bounds are to be taken."""
+        """Those fields after the row groups that say how to interpret bounds."""
         at, fields = self.struct(0, _BEHIND_GROUPS, 0, last=4)
         if at != len(self.data):
             raise ValueError("there are unexpected bytes after the footer")
         return fields
 
     def varint(self, at: int) -> tuple[int, int]:
-        """The place behind a number, and the number."""
+        """The position after a number, and the number."""
         data = self.data
         value = data[at]
         at += 1
@@ -388,23 +389,23 @@ class Walk:
         return at, value
 
     def _count(self, at: int) -> tuple[int, int]:
-        """The place behind the number of bytes or elements that follow, and that number."""
+        """The position after the number of bytes or elements that follow, and that number."""
         at, count = self.varint(at)
-        if count > len(self.data) - at:  # every element takes a byte at least
+        if count > len(self.data) - at:  # every element takes at least a byte
             raise ValueError("a string or list extends past the footer")
         return at, count
 
     def list_head(self, at: int) -> tuple[int, int, int]:
-        """The place behind the head of a list, the type of its elements, and how many there are."""
+        """The position after the header of a list, its element type, and its length."""
         head = self.data[at]
         if head < 0xF0:
             return at + 1, head & 0x0F, head >> 4
         at, count = self._count(at + 1)
         return at, head & 0x0F, count
 
-    def struct(self, at: int, wanted: Mapping[int, Any], depth: int, *, last: int = 0) -> tuple[int, dict[int, Any]]:
-        """The place behind a struct, and those of its fields that are ``wanted``: an id, and what of the struct there
-        is wanted in turn; ``at`` is behind the field ``last``.
+    def struct(self, at: int, requested: Mapping[int, Any], depth: int, *, last: int = 0) -> tuple[int, dict[int, Any]]:
+        """The position after a struct, and its ``requested`` fields: an id, and what of a nested struct is
+        requested in turn; ``at`` is after the field ``last``.
         """
         if depth > _MAX_DEPTH:
             raise ValueError("nested too deeply")
@@ -422,10 +423,10 @@ class Walk:
             else:
                 at, last = self.varint(at)
                 last = (last >> 1) ^ -(last & 1)
-            if kind <= 2:  # a truth value is in the head
+            if kind <= 2:  # a boolean is in the header
                 continue
-            inside = wanted.get(last)
-            if kind in _INTEGERS:  # most fields: told apart here, as a call for each takes longer than the reading
+            inside = requested.get(last)
+            if kind in _INTEGERS:  # most fields: handled inline, as a call for each takes longer than the reading
                 if inside is None:
                     while data[at] >= 0x80:
                         at += 1
@@ -453,7 +454,7 @@ class Walk:
             else:
                 at, out[last] = self._value(at, kind, inside, depth)
 
-    def _value(self, at: int, kind: int, wanted: Mapping[int, Any], depth: int) -> tuple[int, Any]:
+    def _value(self, at: int, kind: int, requested: Mapping[int, Any], depth: int) -> tuple[int, Any]:
         if kind in _INTEGERS:
             at, value = self.varint(at)
             return at, (value >> 1) ^ -(value & 1)
@@ -461,20 +462,20 @@ class Walk:
             at, count = self._count(at)
             return at + count, self.data[at : at + count]
         if kind == _STRUCT:
-            return self.struct(at, wanted, depth + 1)
+            return self.struct(at, requested, depth + 1)
         if kind == _LIST:
             at, kind, count = self.list_head(at)
             if kind == _TEXT:
                 return self._texts(at, count)
             out = []
             for _ in range(count):
-                at, value = self._value(at, kind, wanted, depth + 1)
+                at, value = self._value(at, kind, requested, depth + 1)
                 out.append(value)
             return at, out
         return self.skip(at, kind, depth), None
 
     def _texts(self, at: int, count: int) -> tuple[int, list[bytes]]:
-        """The place behind the strings of a list, which every chunk has for its path, and they themselves."""
+        """The position after a list of strings, such as a chunk's path, and the strings."""
         data = self.data
         out = []
         for _ in range(count):
@@ -488,7 +489,7 @@ class Walk:
         return at, out
 
     def skip(self, at: int, kind: int, depth: int) -> int:
-        """The place behind a value that no one asked for."""
+        """The position after a value that was not requested."""
         data = self.data
         if kind in _INTEGERS:
             while data[at] >= 0x80:
@@ -521,7 +522,7 @@ class Walk:
             for _ in range(count):
                 at = self.skip(at, inner, depth + 1)
             return at
-        if kind <= 3:  # a truth value in a list, or a byte
+        if kind <= 3:  # a boolean in a list, or a byte
             return at + 1
         if kind == _DOUBLE:
             return at + 8
@@ -540,7 +541,7 @@ class Walk:
 _INTEGERS = frozenset((4, 5, 6))
 _DOUBLE, _TEXT, _LIST, _SET, _MAP, _STRUCT = 7, 8, 9, 10, 11, 12
 _NOTHING: Mapping[int, Any] = {}
-#: Fields of ``FileMetaData`` that are walked: row groups -> columns -> meta_data -> statistics.
+#: The fields of ``FileMetaData`` to parse: row groups -> columns -> meta_data -> statistics.
 _STATISTICS = dict.fromkeys((1, 2, 3, 5, 6), _NOTHING)
 _SIZES = {1: _NOTHING, 2: _NOTHING, 3: _NOTHING}
 _COLUMN = {**dict.fromkeys((1, 2, 3, 5, 6, 7, 9, 11), _NOTHING), 12: _STATISTICS, 16: _SIZES}

@@ -1,12 +1,12 @@
-"""Walks the footers of many Parquet files of one schema at once, a field of all of them in a step of numpy.
+"""Parse the footers of many Parquet files with one schema at once, a field of all of them per numpy step.
 
-The footers of a folder differ in numbers and bounds, hardly in layout.  So the place in each footer is an element of an
-array, and where all of them have the same field next, one step takes it in all.  Where they part, each branch goes its
-way to the end of the struct, and a branch that few take is given up: those footers are for
-:func:`trilake.parquet.files.checked_footer`, which takes one at a time and says what is wrong with it.
+The footers of a folder differ in numbers and bounds, rarely in layout.  An array holds the position in each footer, and
+where all have the same field next, one step reads it in all.  Where they differ, each branch continues to the end of
+the struct; rare branches are given up: :func:`trilake.parquet.files.checked_footer` reads those footers one by one and
+reports their errors.
 
-What is taken here has passed the same checks, and those of Arrow's reader of footers, which has not seen it: fields
-have their types, none is missing that must be there.  Fields that are rare are left to Arrow.
+Accepted footers have passed the same checks as those of Arrow's reader, which is not called: fields have their types,
+and required ones are present.  Rare fields are left to Arrow.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from trilake.parquet.files import TYPES, Leaf
 Places = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
-#: A step costs about as much as ten fields read one by one: a branch of fewer footers is given up.
+#: A step costs about as much as ten fields read one by one: smaller branches are given up.
 FEWEST = 12
-#: What a number is where a footer states none; stated ones have 62 bits at most.
+#: Stands for a missing number; stated ones have at most 62 bits.
 ABSENT = -(1 << 63)
-#: Elements of a list in a footer that is taken here, which has no more than 10,000 columns.
+#: Most elements of a list in a footer: at most 10,000 columns.
 _MOST = 10_000
 _BYTE, _INTEGERS, _DOUBLE, _TEXT, _LIST, _STRUCT = 3, (4, 5, 6), 7, 8, 9, 12
 
 
 class Bounds(NamedTuple):
-    """Where in the data the bytes of a bound are, of each footer; ``ABSENT`` where it has none."""
+    """The byte range of a bound in each footer; ``ABSENT`` where it has none."""
 
     start: Places
     length: Places
@@ -41,14 +41,14 @@ class Bounds(NamedTuple):
 
 @dataclass(frozen=True)
 class Chunks:
-    """One column of one row group, of each footer."""
+    """One column of one row group in each footer."""
 
     codec: Places
     values: Places
-    #: Bytes before compression and behind it.
+    #: Bytes before and after compression.
     plain_size: Places
     stored_size: Places
-    #: Where the first page of values is, and that of the dictionary; the latter may be ``ABSENT`` or anything.
+    #: Positions of the first data page and of the dictionary; the latter may be ``ABSENT`` or anything.
     pages: Places
     dictionary: Places
     #: Whether there are statistics.
@@ -67,64 +67,68 @@ class Groups:
 
 
 @dataclass(frozen=True)
-class Walked:
-    """What some footers say; only those that are ``sound`` say it."""
+class FooterTable:
+    """The content of some footers; only valid for those that are ``sound``."""
 
     data: bytes
     sound: Flags
     rows: Places
     group_counts: Places
     groups: Sequence[Groups]
-    #: The bytes behind the row groups: notes, the writer's name, the order of columns.
+    #: The bytes after the row groups: key-value metadata, the writer's name, column orders.
     rests: Sequence[bytes]
 
 
-def walk_alike(footers: Sequence[bytes], sizes: Sequence[int], start: int, leaves: Sequence[Leaf]) -> Walked:
-    """What the footers of files of one schema say of their row groups.
+def walk_alike(footers: Sequence[bytes], sizes: Sequence[int], start: int, leaves: Sequence[Leaf]) -> FooterTable:
+    """Parse the row groups in the footers of files with one schema.
 
     Parameters
     ----------
     footers: the bytes of each.
-    sizes: bytes of the file of each.
-    start: where the field behind the schema begins; before it, all footers have the same bytes.
+    sizes: the size of each file.
+    start: where the field after the schema starts; before it, all footers are identical.
     leaves: the columns of that schema.
     """
-    lanes = _Lanes(footers, start)
+    cursor = _FooterCursor(footers, start)
     fields = _Fields(len(footers))
-    lanes.struct(np.arange(len(footers)), _FILE, fields, last=2, until=4)
+    cursor.struct(np.arange(len(footers)), _FILE, fields, last=2, until=4)
     counts, elements = fields.list(4)
-    lanes.sound &= (fields.number(3) >= 0) & (counts >= 0) & (lanes.at <= lanes.end)
+    cursor.sound &= (fields.number(3) >= 0) & (counts >= 0) & (cursor.at <= cursor.end)
     stored = np.asarray(sizes, np.int64)
-    groups = [_checked_group(lanes, counts > g, group, leaves, stored) for g, group in enumerate(elements)]
-    data = lanes.buffer.tobytes()
-    rests = [data[a:b] for a, b in zip(lanes.at.tolist(), lanes.end.tolist(), strict=True)]
-    return Walked(data, lanes.sound, fields.number(3), counts, groups, rests)
+    groups = [_checked_group(cursor, counts > g, group, leaves, stored) for g, group in enumerate(elements)]
+    data = cursor.buffer.tobytes()
+    rests = [data[a:b] for a, b in zip(cursor.at.tolist(), cursor.end.tolist(), strict=True)]
+    return FooterTable(data, cursor.sound, fields.number(3), counts, groups, rests)
 
 
 # --- checks ----------------------------------------------------------------------------------------------------------
 
 
-def _checked_group(lanes: _Lanes, there: Flags, group: _Fields, leaves: Sequence[Leaf], sizes: Places) -> Groups:
+def _checked_group(
+    cursor: _FooterCursor, there: Flags, group: _Fields, leaves: Sequence[Leaf], sizes: Places
+) -> Groups:
     counts, chunks = group.list(1)
     rows = group.number(3)
-    lanes.sound &= ~there | ((counts == len(leaves)) & (rows >= 0) & (group.number(2) != ABSENT))
-    if len(chunks) < len(leaves):  # in none of the footers are there as many
+    cursor.sound &= ~there | ((counts == len(leaves)) & (rows >= 0) & (group.number(2) != ABSENT))
+    if len(chunks) < len(leaves):  # none of the footers has as many
         return Groups(rows, ())
     columns = []
     for leaf, chunk in zip(leaves, chunks, strict=False):
-        sound, column = _checked_chunk(lanes, chunk, leaf, rows, sizes)
-        lanes.sound &= ~there | sound
+        sound, column = _checked_chunk(cursor, chunk, leaf, rows, sizes)
+        cursor.sound &= ~there | sound
         columns.append(column)
     return Groups(rows, columns)
 
 
-def _checked_chunk(lanes: _Lanes, chunk: _Fields, leaf: Leaf, rows: Places, sizes: Places) -> tuple[Flags, Chunks]:
+def _checked_chunk(
+    cursor: _FooterCursor, chunk: _Fields, leaf: Leaf, rows: Places, sizes: Places
+) -> tuple[Flags, Chunks]:
     described, meta = chunk.struct(3)
     values, plain, stored = meta.number(5), meta.number(6), meta.number(7)
     sound = described & (chunk.number(2) != ABSENT) & (chunk.bytes(9).start < 0)
     for needed in (2, 4, 9):
         sound &= meta.number(needed) != ABSENT
-    sound &= (meta.number(1) == TYPES.index(leaf.physical_type)) & lanes.same(meta.bytes(3), names_of(leaf.path))
+    sound &= (meta.number(1) == TYPES.index(leaf.physical_type)) & cursor.same(meta.bytes(3), names_of(leaf.path))
     sound &= (plain >= 0) & (values >= 0) & (stored >= 0) & (stored <= sizes)
     if not leaf.repeated:
         sound &= values == rows
@@ -151,7 +155,7 @@ def _checked_chunk(lanes: _Lanes, chunk: _Fields, leaf: Leaf, rows: Places, size
 
 
 def names_of(path: str) -> bytes | None:
-    """A column's path as a footer has it; ``None`` where that cannot be told from the path, or is long."""
+    """A column's path as spelled in a footer; ``None`` where that is ambiguous, or long."""
     names = [name.encode() for name in path.split(".")]
     if len(names) > 14 or any(len(name) > 127 for name in names):
         return None
@@ -161,8 +165,8 @@ def names_of(path: str) -> bytes | None:
 # --- the walk --------------------------------------------------------------------------------------------------------
 
 _I32, _I64, _BYTES, _NAMES, _I32S, _I64S = "i32", "i64", "bytes", "names", "i32 list", "i64 list"
-#: Fields of ``FileMetaData`` as the format has them: those that Arrow needs or looks at; a list of what its elements
-#: have.  Other fields are passed over where they are single values; a footer with others is given up.
+#: Fields of ``FileMetaData`` that Arrow needs or reads; for a list, those of its elements.  Other single values are
+#: skipped; a footer with other fields is given up.
 _STATISTICS = {**dict.fromkeys((1, 2, 5, 6), _BYTES), 3: _I64}
 _PAGES = {1: _I32, 2: _I32, 3: _I32}
 _SIZES = {1: _I64, 2: _I64S, 3: _I64S}
@@ -182,7 +186,7 @@ _TYPES_OF = {
 
 
 class _Fields:
-    """The fields of a struct, of each footer."""
+    """The fields of a struct in each footer."""
 
     def __init__(self, count: int) -> None:
         self._count = count
@@ -215,21 +219,21 @@ class _Fields:
         return struct
 
     def list(self, field: int) -> tuple[Places, list[_Fields]]:
-        """How many elements there are, and the fields of each."""
+        """The number of elements, and the fields of each."""
         if field not in self._values:
             self._values[field] = (np.full(self._count, ABSENT), [])
         elements: tuple[Places, list[_Fields]] = self._values[field]
         return elements
 
 
-class _Lanes:
-    """A place in each of some footers; those that are given up are no longer ``sound``."""
+class _FooterCursor:
+    """A position in each of some footers; those that are given up are no longer ``sound``."""
 
     def __init__(self, footers: Sequence[bytes], start: int) -> None:
         lengths = np.fromiter(map(len, footers), np.int64, len(footers))
         self.end = np.cumsum(lengths)
         self.at = self.end - lengths + start
-        # Zeros end a struct and are not numbers: who runs past the last footer comes to a halt.
+        # Zeros end a struct and are not numbers: reading past the last footer stops.
         self.bytes = b"".join((*footers, bytes(16)))
         self.buffer = np.frombuffer(self.bytes, np.uint8)
         self._windows = np.lib.stride_tricks.sliding_window_view(self.buffer, 8)
@@ -245,7 +249,9 @@ class _Lanes:
         same: Flags = there & equal.all(axis=1)
         return same
 
-    def struct(self, which: Places, wanted: Mapping[int, Any], out: _Fields, *, last: int = 0, until: int = 0) -> None:
+    def struct(
+        self, which: Places, requested: Mapping[int, Any], out: _Fields, *, last: int = 0, until: int = 0
+    ) -> None:
         while len(which := which[self.sound[which]]):
             heads = self.buffer.take(self.at[which], mode="clip")
             head = int(heads[0])
@@ -254,27 +260,27 @@ class _Lanes:
                     some = which[heads == branch]
                     if len(some) < FEWEST:
                         self.sound[some] = False
-                    elif (field := self._field(some, branch, wanted, out, last)) and field != until:
-                        self.struct(some, wanted, out, last=field, until=until)
+                    elif (field := self._field(some, branch, requested, out, last)) and field != until:
+                        self.struct(some, requested, out, last=field, until=until)
                 return
-            last = self._field(which, head, wanted, out, last)
+            last = self._field(which, head, requested, out, last)
             if last in (0, until):
                 return
 
-    def _field(self, which: Places, head: int, wanted: Mapping[int, Any], out: _Fields, last: int) -> int:
-        """Walk one field; its number, or 0 at the end of the struct."""
+    def _field(self, which: Places, head: int, requested: Mapping[int, Any], out: _Fields, last: int) -> int:
+        """Read one field; return its number, or 0 at the end of the struct."""
         self.at[which] += 1
         if head == 0:
             return 0
         kind, last = head & 0x0F, last + (head >> 4)
-        if head < 0x10 or kind == 0:  # a field that is not behind the one before it, or of no type
+        if head < 0x10 or kind == 0:  # an id out of order, or without a type
             self.sound[which] = False
             return 0
-        if kind <= 2:  # a truth value is in the head
-            if last in wanted:
+        if kind <= 2:  # a boolean is in the header
+            if last in requested:
                 self.sound[which] = False
             return last
-        inside = wanted.get(last)
+        inside = requested.get(last)
         if inside is None:
             self._skip(which, kind)
         elif isinstance(inside, str):
@@ -289,14 +295,14 @@ class _Lanes:
             self.sound[which] = False
         return last
 
-    def _leaf(self, which: Places, kind: int, field: int, wanted: str, out: _Fields) -> None:
-        expected, inner = _TYPES_OF[wanted]
+    def _leaf(self, which: Places, kind: int, field: int, requested: str, out: _Fields) -> None:
+        expected, inner = _TYPES_OF[requested]
         if kind != expected:
             self.sound[which] = False
-        elif wanted in (_I32, _I64):
+        elif requested in (_I32, _I64):
             number = self._varint(which)
             out.put(field, which, (number >> 1) ^ -(number & 1))
-        elif wanted == _BYTES:
+        elif requested == _BYTES:
             length = self._varint(which)
             out.put_bytes(field, which, self.at[which], length)
             self._advance(which, length)
@@ -311,13 +317,15 @@ class _Lanes:
                     self.sound[more] = False
                     break
                 self._skip(more, inner)
-            if wanted == _NAMES:
+            if requested == _NAMES:
                 out.put_bytes(field, which, start, self.at[which] - start)
             else:
                 out.put(field, which, counts)
 
-    def _elements(self, which: Places, kind: int, wanted: Mapping[int, Any], out: tuple[Places, list[_Fields]]) -> None:
-        """Walk a list of structs."""
+    def _elements(
+        self, which: Places, kind: int, requested: Mapping[int, Any], out: tuple[Places, list[_Fields]]
+    ) -> None:
+        """Read a list of structs."""
         kinds, counts = self._list(which) if kind == _LIST else (np.zeros_like(which), np.zeros_like(which))
         refused = (kinds != _STRUCT) | (counts > _MOST)
         self.sound[which[refused]] = False
@@ -331,10 +339,10 @@ class _Lanes:
                 return
             if len(out[1]) <= number:
                 out[1].append(_Fields(len(self.at)))
-            self.struct(some, wanted, out[1][number])
+            self.struct(some, requested, out[1][number])
 
     def _skip(self, which: Places, kind: int) -> None:
-        """Walk a single value that no one asked for."""
+        """Skip a single value."""
         if kind in _INTEGERS:
             self._varint(which)
         elif kind == _TEXT:
@@ -345,7 +353,7 @@ class _Lanes:
             self.sound[which] = False
 
     def _list(self, which: Places) -> tuple[Places, Places]:
-        """The type of a list's elements, and how many there are."""
+        """The element type and length of a list."""
         heads = self.buffer.take(self.at[which], mode="clip").astype(np.int64)
         self.at[which] += 1
         counts = heads >> 4
@@ -359,18 +367,18 @@ class _Lanes:
         return heads & 0x0F, counts
 
     def _varint(self, which: Places) -> Places:
-        """A number of up to 56 bits; a footer with a longer one is given up."""
+        """Read a number of up to 56 bits; a footer with a longer one is given up."""
         words = self._windows[np.minimum(self.at[which], self._last)].view(np.uint64)[:, 0]
         ends = ~words & _HIGH
         lowest = ends & -ends
         if not lowest.all():
             self.sound[which[lowest == 0]] = False
-        # The bits below the highest of its last byte, in groups of seven; then pairs of groups are moved together.
+        # The bits below the highest of its last byte, in groups of seven; then pairs of groups are shifted together.
         bits = words & (lowest - np.uint64(1)) & ~_HIGH
         bits = (bits & _SEVENS) | (bits & ~_SEVENS) >> np.uint64(1)
         bits = (bits & _FOURTEENS) | (bits & ~_FOURTEENS) >> np.uint64(2)
         bits = (bits & _TWENTY_EIGHT) | (bits & ~_TWENTY_EIGHT) >> np.uint64(4)
-        # A power of two is one half times two to the exponent, which here is eight for each byte.
+        # A power of two is one half times two to the exponent, which here is eight per byte.
         self.at[which] += np.frexp(lowest.astype(np.float64))[1] // 8
         numbers: Places = bits.astype(np.int64)
         return numbers

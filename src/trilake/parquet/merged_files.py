@@ -1,13 +1,13 @@
-"""Many small Parquet files as one: Arrow opens one file, and decodes the rows of all of them in one call.
+"""Read many small Parquet files as one: Arrow opens one file, and decodes all rows in one call.
 
-To open a file of ten rows takes longer than to read them, and mostly under Python's lock.  So files of one schema are
-put behind one another in memory, with a footer that has the row group of each::
+Opening a file with ten rows takes longer than reading it, mostly with the GIL held.  So files of one schema are
+concatenated in memory, with a footer that has the row group of each::
 
-    file 1 | file 2 | ... | file n | schema, n row groups, what file 1 says behind its own | its length, "PAR1"
+    file 1 | file 2 | ... | file n | schema, n row groups, the rest of file 1's footer | its length, "PAR1"
 
-The numbers in it come from the files' own footers, which are walked together and pass the checks of
-:func:`trilake.parquet.files.checked_footer`; bounds and indexes are left out.  Pages keep their checksums.  A file that
-is not like its neighbours, or not sound, stays one to be read alone, which also says what is wrong with it.
+Its numbers come from the files' own footers, which pass the checks of :func:`trilake.parquet.files.checked_footer`;
+bounds and indexes are left out.  Pages keep their checksums.  Files that differ from their neighbours, or are damaged,
+are read alone, which reports the error.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ from trilake.parquet.files import (
     leaves_of,
     open_parquet,
 )
-from trilake.parquet.footer_walk import Flags, Groups, Places, Walked, names_of, walk_alike
+from trilake.parquet.footer_walk import Flags, FooterTable, Groups, Places, names_of, walk_alike
 
-#: To walk the footers of so many files takes about as long as to read them one by one.
+#: Below this number, parsing footers together takes as long as reading the files one by one.
 FEWEST = 64
-#: Neighbours that are merged, once their footers have been walked.
+#: Least number of adjacent files to merge, once their footers have been parsed.
 _SHORTEST = 8
-#: Schemas whose files are taken together; the files of others stay alone.
+#: Most schemas whose files are processed together; others are read alone.
 _SCHEMAS = 16
-#: Bytes of a number in the footer that is made, seven bits each: as many in every row group.
+#: Bytes of a number in the new footer, seven bits each: the same in every row group.
 _DIGITS = 5
 _LARGEST = (1 << 7 * _DIGITS - 1) - 1
 _CODECS = 8
 
 
 class Run(NamedTuple):
-    """Files ``start`` to ``stop``, which ``merged`` has the rows of; ``None`` for files to be read one by one."""
+    """Files ``start`` to ``stop`` with their rows in ``merged``; ``None`` for files to read one by one."""
 
     start: int
     stop: int
@@ -59,7 +59,7 @@ class Run(NamedTuple):
 
 
 def merge_files(files: Sequence[pa.Buffer]) -> Iterator[Run]:
-    """All files in their order, neighbours that are alike merged into one."""
+    """Merge adjacent files that are alike, keeping the order."""
     shapes: list[_Shape | None] = [None] * len(files)
     places = np.zeros(len(files), np.int64)
     for start, numbers, footers in _by_schema([_footer_of(f) for f in files]):
@@ -97,18 +97,18 @@ def _footer_of(file: pa.Buffer) -> bytes:
 
 
 def _by_schema(footers: Sequence[bytes]) -> Iterator[tuple[int, list[int], list[bytes]]]:
-    """Where the schema ends, which files begin with it, and their footers, for each schema that many have."""
+    """The end of the schema, the indexes of its files, and their footers, for each frequent schema."""
     by_schema: dict[bytes, list[int]] = {}
     latest = b""
     for number, footer in enumerate(footers):
         if not (latest and footer.startswith(latest)):
-            known = next((schema for schema in by_schema if footer.startswith(schema)), None)
-            if known is None:
+            prefix = next((schema for schema in by_schema if footer.startswith(schema)), None)
+            if prefix is None:
                 if len(by_schema) >= _SCHEMAS or not footer or (place := end_of_schema(footer)) is None:
                     continue
-                known = footer[:place]
-                by_schema[known] = []
-            latest = known
+                prefix = footer[:place]
+                by_schema[prefix] = []
+            latest = prefix
         by_schema[latest].append(number)
     for schema, numbers in by_schema.items():
         if len(numbers) >= FEWEST:
@@ -116,17 +116,17 @@ def _by_schema(footers: Sequence[bytes]) -> Iterator[tuple[int, list[int], list[
 
 
 def _leaves(file: pa.Buffer) -> Sequence[Leaf] | None:
-    """The columns of a file; ``None`` where there are none, or they cannot be told."""
+    """The columns of a file; ``None`` where there are none, or they are not supported."""
     try:
         leaves = leaves_of(open_parquet(pa.BufferReader(file)).metadata.schema)
     except (*DAMAGE, OSError):
         return None
-    known = all(leaf.physical_type in TYPES and names_of(leaf.path) for leaf in leaves)
-    return leaves if leaves and known else None
+    supported = all(leaf.physical_type in TYPES and names_of(leaf.path) for leaf in leaves)
+    return leaves if leaves and supported else None
 
 
 def _inside(rows: Places, group: Groups, ends: Places) -> Flags:
-    """Whether a row group has the rows of the file, and all that it states lies in the file before its footer."""
+    """Whether a row group has the rows of the file, and lies completely before its footer."""
     sound: Flags = rows == group.rows
     for column in group.columns:
         first = _first(column.pages, column.dictionary)
@@ -138,15 +138,15 @@ def _inside(rows: Places, group: Groups, ends: Places) -> Flags:
 
 
 def _first(pages: Places, dictionary: Places) -> Places:
-    """Where the bytes of a column begin: with a dictionary that is before its pages, as Arrow has it."""
+    """Where the bytes of a column start: with a dictionary that precedes its pages, like in Arrow."""
     first: Places = np.where((dictionary > 0) & (dictionary < pages), dictionary, pages)
     return first
 
 
 class _Shape:
-    """Files whose footers differ in their row group alone."""
+    """Files whose footers differ only in their row group."""
 
-    def __init__(self, schema: bytes, rest: bytes, leaves: Sequence[Leaf], walked: Walked) -> None:
+    def __init__(self, schema: bytes, rest: bytes, leaves: Sequence[Leaf], walked: FooterTable) -> None:
         self.schema, self.rest, self.walked = schema, rest, walked
         self.template = _Template(leaves)
 
@@ -158,7 +158,7 @@ class _Shape:
         footer = b"".join(
             (
                 self.schema,
-                b"\x16" + _varint(2 * rows),  # num_rows, the field behind the schema
+                b"\x16" + _varint(2 * rows),  # num_rows, the field after the schema
                 b"\x19\xfc" + _varint(len(files)),  # row_groups: a long list of structs
                 groups,
                 self.rest,
@@ -170,18 +170,18 @@ class _Shape:
 
 
 class _Template:
-    """The bytes of a row group with room for its numbers, which have the same place and length in all of them."""
+    """The bytes of a row group with room for its numbers, which have the same position and length in all of them."""
 
     def __init__(self, leaves: Sequence[Leaf]) -> None:
         self._bytes = bytearray()
-        #: Of each column where the codec is, and the numbers of values, sizes and places.
+        #: For each column the position of the codec, and those of the numbers of values, sizes and positions.
         self._columns: list[tuple[int, list[int]]] = []
         count = len(leaves)
         self._bytes += b"\x19" + (bytes([count << 4 | 12]) if count < 15 else b"\xfc" + _varint(count))
         for leaf in leaves:
             names = names_of(leaf.path)
             assert names is not None
-            # file_offset, which no one reads; the head of meta_data; type; encodings, of which pages have their own
+            # file_offset, which nothing reads; the header of meta_data; type; encodings, which pages state themselves
             self._bytes += b"\x26\x00\x1c\x15" + _varint(2 * TYPES.index(leaf.physical_type)) + b"\x19\x15\x00"
             self._bytes += b"\x19" + names + b"\x15\x00"
             codec = len(self._bytes) - 1
@@ -197,7 +197,7 @@ class _Template:
         return len(self._bytes) - _DIGITS
 
     def filled(self, group: Groups, which: Places, bases: Places) -> bytes:
-        """The row groups of some files, whose bytes begin at ``bases``."""
+        """The row groups of some files, whose bytes start at ``bases``."""
         out = np.tile(np.frombuffer(bytes(self._bytes), np.uint8), (len(which), 1))
         total = np.zeros(len(which), np.int64)
         for (codec, numbers), column in zip(self._columns, group.columns, strict=True):
@@ -224,8 +224,7 @@ _MORE = np.array([0x80] * (_DIGITS - 1) + [0], np.int64)
 
 
 def _put(out: npt.NDArray[np.uint8], place: int, values: Places) -> None:
-    """Write a number of each row group, with as many digits as there is room for: the first ones of a small number say
-    that more follow, and those are 0."""
+    """Write a number of each row group, padded to a fixed number of varint bytes."""
     out[:, place : place + _DIGITS] = (values[:, None] * 2 >> _SHIFTS & 0x7F) | _MORE
 
 

@@ -1,4 +1,4 @@
-"""A column chunk looked at page by page before it is copied: damage must not be copied without a word."""
+"""Check a column chunk page by page before it is copied, so that damage is not copied silently."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 from zlib import crc32
 
-from trilake.parquet.files import Walk
+from trilake.parquet.files import ThriftReader
 
 _NOTHING: Mapping[int, Any] = {}
 #: Fields of a ``PageHeader``: type, sizes before and after compression, checksum, and the number of values.
@@ -15,12 +15,12 @@ _DATA, _DICTIONARY, _DATA_2 = 0, 2, 3
 
 
 def check_pages(chunk: memoryview, values: int) -> None:
-    """See that pages follow one another up to the end of a column chunk, that they have ``values`` values together, and
-    that each has the checksum that its head states, if it states one.
+    """Check that pages are contiguous up to the end of a column chunk, have ``values`` values in total, and match
+    their checksums.
 
     Raises ``ValueError`` or ``IndexError`` where they do not.
     """
-    walk = Walk(chunk)
+    walk = ThriftReader(chunk)
     at, seen, size = 0, 0, len(chunk)
     while at < size:
         start = at

@@ -1,10 +1,10 @@
-"""A Parquet file with the column chunks of an older one, byte by byte, except for some columns that are encoded again.
+"""Write a Parquet file that copies column chunks of an older one byte by byte, with some columns re-encoded.
 
-Both have the same row groups.  The footer is the older file's: its schema, its notes and its writer, on which depends
-how readers take the values.  What points to places outside of the column chunks (page indexes, Bloom filters) and what
-speaks of the order of rows is left out.  Nothing is decoded, so what such a file costs is what its new columns cost.
+Both have the same row groups.  The footer keeps the older file's schema, metadata and writer, on which the
+interpretation of values depends.  References outside the column chunks (page indexes, Bloom filters) and sort orders
+are dropped.  Nothing is decoded, so the cost depends on the new columns only.
 
-Whatever is not as expected raises :class:`NotSpliceable`: then the rows have to be decoded and encoded.
+Anything unexpected raises :class:`NotSpliceable`: then rows have to be decoded and encoded.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ from trilake.parquet.thrift import (
 from trilake.storage.reader import expect
 
 _MAGIC = b"PAR1"
-#: Bytes of the columns of a row group that are fetched at once, and most of a column that is copied.
+#: Bytes of a row group's columns to fetch at once, and most of a column that is copied.
 _AHEAD, _LARGEST = 64 << 20, 256 << 20
-#: The fields that are known, of a footer, a row group, a column chunk and its description: another may be a place.
+#: The known fields of a footer, a row group, a column chunk and its metadata: an unknown one may be a position.
 _FILE, _GROUP, _CHUNK, _META = frozenset(range(1, 8)), frozenset(range(1, 8)), frozenset(range(2, 8)), range(1, 18)
 _KEPT_OF_GROUP, _KEPT_OF_META = (3, 7), (1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 13, 16, 17)
-#: Fields of an element of the schema that say how values are stored, and those that say what they mean.
+#: Fields of a schema element that say how values are stored, and those that say what they mean.
 _STORED, _CONVERTED, _LOGICAL = (1, 2, 3, 7, 8, 9), 6, 10
-#: Converted types that mean one thing, whether the newer logical type stands beside them or not.
+#: Converted types with one meaning, with or without the newer logical type.
 _CLEAR = frozenset(number(n, I32) for n in (0, 5, 6, 15, 16))
 #: INT32 as INT_32, and INT64 as INT_64.
 _INTEGERS = {(number(1, I32), number(17, I32)), (number(2, I32), number(18, I32))}
 
 
 class NotSpliceable(Exception):
-    """A file cannot be made of parts of another one: no error, but a reason to write its rows again."""
+    """A file cannot be spliced: not an error, but a reason to rewrite its rows."""
 
 
 class Column(NamedTuple):
-    """A top-level column: its element of the schema, and the number of its leaf; ``None`` for a nested one."""
+    """A top-level column: its schema element, and its leaf number; ``None`` for a nested one."""
 
     element: Struct
     leaf: int | None
@@ -58,12 +58,12 @@ class Column(NamedTuple):
 
 @dataclass(frozen=True)
 class _Chunk:
-    """A column chunk and its place in the file."""
+    """A column chunk and its position in the file."""
 
     meta: Struct
     start: int
     size: int
-    #: Bytes before compression, and values with those that are null.
+    #: Bytes before compression, and the number of values, including nulls.
     plain_size: int
     values: int
 
@@ -74,12 +74,12 @@ class _Chunk:
         meta = parse_struct(chunk[3].data)
         if not all(key in _META for key in meta):
             raise NotSpliceable("a column is said to be something unknown")
-        # Some writers state 0 where there is no dictionary.
+        # Some writers state 0 without a dictionary.
         start = min(place for key in (9, 11) if key in meta and (place := to_int(meta[key])) > 0)
         return cls(meta, start, to_int(meta.get(7)), to_int(meta.get(6)), to_int(meta.get(5)))
 
     def at(self, start: int) -> Struct:
-        """The column chunk as a footer states it that has it at another place."""
+        """The footer entry of the column chunk at another position."""
         meta = {key: value for key, value in self.meta.items() if key in _KEPT_OF_META}
         for key in (9, 11):
             if key in meta and (place := to_int(meta[key])) > 0:
@@ -88,13 +88,13 @@ class _Chunk:
 
 
 class Parts:
-    """The column chunks of a file, and what its footer says of them.
+    """The column chunks of a file, and its footer.
 
     Parameters
     ----------
     source: the file's bytes.
 
-    Raises :class:`NotSpliceable` where the footer is damaged, or has what is not known here.
+    Raises :class:`NotSpliceable` where the footer is damaged, or has unknown fields.
     """
 
     def __init__(self, source: pa.NativeFile) -> None:
@@ -120,11 +120,11 @@ class Parts:
             return [_Chunk.of(c) for c in parse_structs(self.groups[group][1])]
 
     def stored(self, chunks: Sequence[_Chunk]) -> Iterator[pa.Buffer]:
-        """The bytes of some column chunks, whose pages have been looked at."""
-        wanted = [(c.start, c.size) for c in chunks]
-        if any(start < len(_MAGIC) or not 0 <= size <= min(self.size - start, _LARGEST) for start, size in wanted):
+        """The bytes of some column chunks, with checked pages."""
+        ranges = [(c.start, c.size) for c in chunks]
+        if any(start < len(_MAGIC) or not 0 <= size <= min(self.size - start, _LARGEST) for start, size in ranges):
             raise NotSpliceable("a column is not where the file is, or very large")
-        expect(self.source, wanted if sum(size for _, size in wanted) <= _AHEAD else [])
+        expect(self.source, ranges if sum(size for _, size in ranges) <= _AHEAD else [])
         for chunk in chunks:
             self.source.seek(chunk.start)
             data = self.source.read_buffer(chunk.size)
@@ -136,7 +136,7 @@ class Parts:
 
 
 class damage:
-    """A block in which what is damaged raises :class:`NotSpliceable`: whoever decodes the file says what is wrong."""
+    """A block in which damage raises :class:`NotSpliceable`; decoding the file then reports what is wrong."""
 
     def __enter__(self) -> None: ...
 
@@ -146,8 +146,8 @@ class damage:
 
 
 def _columns(elements: Sequence[Struct]) -> Iterator[tuple[bytes, Column]]:
-    """The top-level columns by name, those of a name that comes twice left out."""
-    found: dict[bytes, Column | None] = {}
+    """The top-level columns by name, without duplicate names."""
+    columns: dict[bytes, Column | None] = {}
     at, leaf = 1, 0
     for _ in range(to_int(elements[0].get(5))):
         first, start, open_ = at, leaf, 1
@@ -157,17 +157,17 @@ def _columns(elements: Sequence[Struct]) -> Iterator[tuple[bytes, Column]]:
             open_ += children - 1
             at += 1
         name = to_bytes(elements[first].get(4))
-        found[name] = None if name in found else Column(elements[first], start if at == first + 1 else None)
+        columns[name] = None if name in columns else Column(elements[first], start if at == first + 1 else None)
     if at != len(elements):
         raise ValueError("the schema has elements that belong to nothing")
-    for name, column in found.items():
+    for name, column in columns.items():
         if column is None:
             raise NotSpliceable(f"the file has two columns of the name {name!r}")
         yield name, column
 
 
 def same_values(old: Struct, new: Struct) -> bool:
-    """Whether two elements of a schema say that values are stored alike and mean the same."""
+    """Whether two schema elements store values alike, with the same meaning."""
     if any(_plain(old, key) != _plain(new, key) for key in _STORED):
         return False
     (converted, logical), (other_converted, other_logical) = _meaning(old), _meaning(new)
@@ -177,7 +177,7 @@ def same_values(old: Struct, new: Struct) -> bool:
 
 
 def _meaning(element: Struct) -> tuple[Value | None, Value | None]:
-    """The converted and the logical type; none for integers that are said to be what they are anyway."""
+    """The converted and the logical type; none for the default integer types."""
     converted = element.get(_CONVERTED)
     if converted is not None and (element.get(1), converted) in _INTEGERS:
         return None, None
@@ -196,7 +196,7 @@ class SpliceWriter:
     Parameters
     ----------
     sink: where the bytes go.
-    old: the file that the other columns are taken from.
+    old: the file that the other columns are copied from.
     """
 
     def __init__(self, sink: IO[bytes], old: Parts) -> None:
@@ -212,10 +212,11 @@ class SpliceWriter:
         return at
 
     def write_group(self, new: pa.Buffer) -> None:
-        """Write the next row group, with the columns of ``new``, a Parquet file of one row group, in place of the old.
+        """Write the next row group, with the columns of ``new``, a Parquet file of one row group, replacing the
+        old ones.
 
-        Raises :class:`NotSpliceable` where that has another number of rows, or holds values otherwise than the schema
-        of the old file says.
+        Raises :class:`NotSpliceable` where that has another number of rows, or stores values differently from
+        the schema of the old file.
         """
         group = len(self._groups)
         parts = Parts(pa.BufferReader(new))
@@ -249,7 +250,9 @@ class SpliceWriter:
         self._groups.append(dict(sorted(out.items())))
 
     def close(self) -> int:
-        """Write the footer; the size of the file.  Raises :class:`NotSpliceable` where row groups are missing."""
+        """Write the footer; return the size of the file.  Raises :class:`NotSpliceable` where row groups are
+        missing.
+        """
         if len(self._groups) != len(self._old.groups):
             raise NotSpliceable("row groups are missing")
         footer = struct_bytes({**self._old.footer, 4: struct_list(self._groups)})

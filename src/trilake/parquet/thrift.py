@@ -1,7 +1,6 @@
-"""Structs in Thrift's compact protocol, taken apart and put together one level at a time.
+"""Parse and write structs in Thrift's compact protocol, one level at a time.
 
-A field that no one looks into stays the bytes that it is, so that a footer comes out as it came in, except for what is
-changed on purpose.
+Fields that are not parsed stay bytes, so a footer is preserved except for intended changes.
 """
 
 from __future__ import annotations
@@ -9,32 +8,32 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from trilake.parquet.files import Walk
+from trilake.parquet.files import ThriftReader
 
 TRUE, FALSE, I32, I64, TEXT, LIST, STRUCT = 1, 2, 5, 6, 8, 9, 12
 _INTEGERS = (4, I32, I64)
 
 
 class Value(NamedTuple):
-    """The value of a field: its type in the protocol, and its bytes, of which a truth value has none."""
+    """The value of a field: its type in the protocol, and its bytes; a boolean has none."""
 
     kind: int
     data: bytes
 
 
-#: Fields by their ids, in the order in which they were written.
+#: Fields by id, in the order in which they were written.
 Struct = dict[int, Value]
 
 
 def parse_struct(data: bytes) -> Struct:
-    """The fields of a struct that ``data`` holds, and nothing else.
+    """Parse the fields of a struct that is all of ``data``.
 
-    Raises ``IndexError`` or ``ValueError`` for bytes that are none.
+    Raises ``IndexError`` or ``ValueError`` for invalid bytes.
 
     >>> {key: to_int(value) for key, value in parse_struct(bytes([0x15, 0x0E, 0x00])).items()}
     {1: 7}
     """
-    walk, at, last, out = Walk(data), 0, 0, Struct()
+    walk, at, last, out = ThriftReader(data), 0, 0, Struct()
     while True:
         head = data[at]
         at += 1
@@ -46,7 +45,7 @@ def parse_struct(data: bytes) -> Struct:
         else:
             at, coded = walk.varint(at)
             last = _unfold(coded)
-        if kind in _INTEGERS:  # most fields: told apart here, as a call for each takes longer than the reading
+        if kind in _INTEGERS:  # most fields: handled inline, as a call for each takes longer than the reading
             end = at
             while data[end] >= 0x80:
                 end += 1
@@ -85,11 +84,11 @@ def struct_bytes(struct: Struct) -> bytes:
 
 
 def parse_list(value: Value) -> Iterator[Value]:
-    """The elements of a list.  Raises ``IndexError`` or ``ValueError`` for a value that is none."""
+    """Parse the elements of a list.  Raises ``IndexError`` or ``ValueError`` for an invalid value."""
     if value.kind != LIST:
         raise ValueError("a list was expected")
     data = value.data
-    walk = Walk(data)
+    walk = ThriftReader(data)
     at, kind, count = walk.list_head(0)
     for _ in range(count):
         end = walk.skip(at, kind, 0)
@@ -108,7 +107,7 @@ def struct_list(structs: Iterable[Struct]) -> Value:
 
 
 def parse_structs(value: Value) -> list[Struct]:
-    """The structs of a list.  Raises ``IndexError`` or ``ValueError`` for a value that is none."""
+    """Parse the structs of a list.  Raises ``IndexError`` or ``ValueError`` for an invalid value."""
     out = []
     for element in parse_list(value):
         if element.kind != STRUCT:
@@ -130,14 +129,14 @@ def to_int(value: Value | None) -> int:
     """The integer of a field.  Raises ``ValueError`` where the field is missing, or of another type."""
     if value is None or value.kind not in _INTEGERS:
         raise ValueError("a number was expected")
-    return _unfold(Walk(value.data).varint(0)[1])
+    return _unfold(ThriftReader(value.data).varint(0)[1])
 
 
 def to_bytes(value: Value | None) -> bytes:
-    """The bytes of a text.  Raises ``ValueError`` where the field is missing, or of another type."""
+    """The bytes of a string.  Raises ``ValueError`` where the field is missing, or of another type."""
     if value is None or value.kind != TEXT:
         raise ValueError("expected a string")
-    at, _ = Walk(value.data).varint(0)
+    at, _ = ThriftReader(value.data).varint(0)
     return value.data[at:]
 
 

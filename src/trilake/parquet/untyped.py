@@ -1,6 +1,6 @@
-"""Parquet files with columns of no type (logical type ``UNKNOWN``): they hold nulls alone, as integers.
+"""Parquet columns without a type (logical type ``UNKNOWN``), which contain only nulls, stored as integers.
 
-Arrow writes such a column for an array of type null.  Spark reads it as integers, and refuses to where the table has
+Arrow writes such a column for an array of type null.  Spark reads it as integers, and refuses it where the table has
 another type.
 """
 
@@ -17,7 +17,7 @@ from trilake.parquet.thrift import parse_struct, parse_structs
 
 #: Bytes at the end of a file that are read at once: most footers are smaller.
 _END = 1 << 16
-#: Fields of the footer, of an element of its schema, and of a logical type.
+#: Fields of the footer, of a schema element, and of a logical type.
 _SCHEMA, _LOGICAL, _UNKNOWN = 2, 10, 11
 #: The logical type ``UNKNOWN`` as every writer of the compact protocol spells it: field 11, an empty struct, the end.
 _SPELLED = bytes([_UNKNOWN << 4 | 12, 0, 0])
@@ -37,7 +37,7 @@ def _is_untyped(type_: pa.DataType) -> bool:
 
 
 def states_untyped(footer: bytes) -> bool:
-    """Whether a footer states a column of no type; a damaged one states none."""
+    """Whether a footer has a column without a type; false for a damaged one."""
     if _SPELLED not in footer:
         return False
     try:
@@ -48,9 +48,9 @@ def states_untyped(footer: bytes) -> bool:
 
 
 def first_untyped(paths: Iterable[str]) -> str | None:
-    """The first of some local files that has a column of no type.
+    """The first of some local files with a column without a type.
 
-    A file that is missing or damaged has none.  What a file says is remembered.
+    Missing or damaged files are ignored.  Results are cached per file.
     """
     return next((path for path in paths if _untyped(path)), None)
 
@@ -59,7 +59,7 @@ def _untyped(path: str) -> bool:
     try:
         stat = os.stat(path)
         return _of_file(path, stat.st_size, stat.st_mtime_ns)
-    except (OSError, ValueError):  # a path may hold a null byte
+    except (OSError, ValueError):  # a path may contain a null byte
         return False
 
 

@@ -1,7 +1,7 @@
-"""Profiles of the AWS tools: credentials in ``~/.aws/credentials``, settings in ``~/.aws/config``.
+"""AWS profiles: credentials in ``~/.aws/credentials``, settings in ``~/.aws/config``.
 
-The profile is the option ``aws_profile``, the environment's ``AWS_PROFILE``, or ``default``.  Its keys count where
-neither options nor the environment say who asks; its region and endpoint where no one gave others.
+The profile is the option ``aws_profile``, the environment's ``AWS_PROFILE``, or ``default``.  Its keys apply where
+neither options nor the environment have credentials; its region and endpoint where these are not given.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from trilake.errors import InvalidArgumentError
 
-#: What the environment may say about who asks.
+#: Environment variables with credentials.
 _ENVIRONMENT = (
     "AWS_ACCESS_KEY_ID",
     "AWS_WEB_IDENTITY_TOKEN_FILE",
@@ -27,23 +27,23 @@ _KEYS = {
     "aws_session_token": "aws_session_token",
 }
 _SETTINGS = {"region": "aws_region", "endpoint_url": "aws_endpoint"}
-#: Profiles that only the AWS tools can turn into keys.
+#: Profile settings that only the AWS tools can resolve.
 _ELSEWHERE = ("sso_session", "sso_start_url", "credential_process", "role_arn")
 
 
 def profile_options(
     profile: str | None, environment: Mapping[str, str], *, credentials: bool, home: Path | None = None
 ) -> dict[str, str]:
-    """What a profile says, as options of a store.
+    """The options of a store in a profile.
 
     Parameters
     ----------
     profile: its name; ``None`` for that of the environment, or ``default``.
     environment: the process's variables.
-    credentials: whether options say already who asks.
+    credentials: whether options have credentials already.
     home: the folder of the user.
 
-    Raises ``InvalidArgumentError`` for a profile that was named and is not there, or that has no keys of its own.
+    Raises ``InvalidArgumentError`` for a named profile that does not exist, or that has no keys of its own.
     """
     name = profile or environment.get("AWS_PROFILE") or environment.get("AWS_DEFAULT_PROFILE")
     settings = _read(name or "default", environment, home or Path(os.path.expanduser("~")))
@@ -72,7 +72,7 @@ def profile_options(
 
 
 def _read(name: str, environment: Mapping[str, str], home: Path) -> dict[str, str] | None:
-    """All that both files say of a profile; ``None`` where neither knows it."""
+    """All settings of a profile in both files; ``None`` where neither has it."""
     in_config = name if name == "default" else f"profile {name}"
     files = (
         (environment.get("AWS_CONFIG_FILE") or home / ".aws" / "config", in_config),

@@ -1,9 +1,9 @@
-"""The ``Store`` interface: everything trilake asks of a file system or object store.
+"""The ``Store`` interface: everything trilake needs from a file system or object store.
 
 A store is rooted at a URI; keys are ``/``-separated paths below that root, not URI-encoded.  Each implementation keeps
 these promises, and ``tests/storage/test_contract.py`` cites them by number:
 
-1. **Whole or not at all.**  A reader sees an object entirely or does not see it, whoever writes it and however it dies.
+1. **Whole or not at all.**  A reader sees an object entirely or not at all, however its writer dies.
 2. **One winner.**  Of all ``put_if_absent`` calls on one key, ever, at most one succeeds; the others raise
    ``ObjectExistsError`` and leave the winner's bytes untouched.
 3. **Durable.**  When ``put``, ``put_if_absent`` or a writer's ``close`` returns, the object survives a power failure;
@@ -30,7 +30,7 @@ from trilake.errors import InvalidArgumentError, masked
 
 @dataclass(frozen=True, slots=True)
 class ObjectMeta:
-    """What a store knows about one object.
+    """Metadata of one object.
 
     ``size`` in bytes; ``modified_ms`` the time of the last write in milliseconds since the Unix epoch.
     """
@@ -43,13 +43,13 @@ class ObjectMeta:
 def check_key(key: str) -> str:
     """Return ``key`` if it names an object below a store's root.
 
-    Raises ``InvalidArgumentError`` for an empty key, for one that starts or ends with a slash, and for one with an
-    empty part, ``.``, ``..`` or NUL: those are not the same object for every store, or lie outside of it.
+    Raises ``InvalidArgumentError`` for an empty key, a leading or trailing slash, and an empty part, ``.``, ``..``
+    or NUL, which stores treat differently or resolve outside the root.
 
     >>> check_key("_delta_log/00000000000000000000.json")
     '_delta_log/00000000000000000000.json'
     """
-    # Three substring searches spare nearly every key the expression below, which costs as much as opening a file.
+    # Three substring searches avoid the regular expression for nearly every key; it costs as much as opening a file.
     if "/." not in key and "//" not in key and "\0" not in key and key and key[0] not in "./" and key[-1] != "/":
         return key
     if _BAD_KEY(key) is None:
@@ -74,19 +74,19 @@ def check_prefix(prefix: str) -> str:
 
 
 def check_range(key: str, start: int, length: int) -> None:
-    """Raise ``InvalidArgumentError`` unless both numbers are 0 or more: damaged offsets must not read from the end."""
+    """Raise ``InvalidArgumentError`` for a negative number: damaged offsets must not read from the end."""
     if start < 0 or length < 0:
         raise InvalidArgumentError("a byte range must not be negative", file=key, start=start, length=length)
 
 
 class WriteGroup:
-    """Files that are written together, and of which none is of use without the others.
+    """Files that are written together and are only useful together.
 
-    Each may appear when it is closed, at the latest when the group is finished; they are durable from then on.  Here
-    each is forced to disk when it is closed; a store that can do it together at less cost has a group of its own.
+    Each may appear when it is closed, at the latest when the group is finished; it is durable from then on.  Here
+    each is synced when it is closed; stores can override that with something cheaper.
     """
 
-    #: How many of its files it pays to close at the same time, since most of that is waiting.
+    #: How many of its files to close concurrently, since closing mostly waits.
     writes_at_once: int
 
     def __init__(self, store: Store) -> None:
@@ -94,37 +94,39 @@ class WriteGroup:
         self.writes_at_once = store.writes_at_once
 
     def open_output(self, key: str) -> IO[bytes]:
-        """A writable file, as that of :meth:`Store.open_output`; the name must be one that no one else uses."""
+        """Open a writable file, like :meth:`Store.open_output`; the name must be unique."""
         return self.store.open_output(key)
 
     def finish(self) -> None:
-        """Make all files that were closed visible and durable.  Raises what the end of each may raise."""
+        """Make all closed files visible and durable.  Raises the errors of closing files."""
 
     def abandon(self) -> None:
-        """Wait for what is under way: no file appears any more.  Those that have appeared stay."""
+        """Wait for running work: no further file appears.  Those that have appeared stay."""
 
 
 class Store(ABC):
-    """A place for objects, rooted at :attr:`uri`.  See the head of this module for its promises."""
+    """A place for objects, rooted at :attr:`uri`.  See the head of this module for its guarantees."""
 
-    #: Root of the store as a URI without a final slash, e.g. ``file:///data/t`` or ``s3://bucket/t``.
+    #: Root of the store as a URI without a trailing slash, e.g. ``file:///data/t`` or ``s3://bucket/t``.
     uri: str
-    #: The options it was opened with, enough to open it again in another process.
+    #: The options it was opened with, enough to reopen it in another process.
     options: Mapping[str, str]
-    #: How many writers it pays to close at the same time, since most of that is waiting.
+    #: How many writers to close concurrently, since closing mostly waits.
     writes_at_once: int = 1
 
     @abstractmethod
     def read(self, key: str) -> pa.Buffer:
-        """The whole object.  Raises ``ObjectNotFoundError``."""
+        """Read the whole object.  Raises ``ObjectNotFoundError``."""
 
     @abstractmethod
     def read_range(self, key: str, start: int, length: int) -> pa.Buffer:
-        """``length`` bytes from ``start``; fewer only where the object ends.  Raises ``ObjectNotFoundError``."""
+        """Read ``length`` bytes from ``start``; fewer only at the end of the object.  Raises
+        ``ObjectNotFoundError``.
+        """
 
     def read_sized(self, key: str, length: int, *, end: bool = False) -> tuple[int, pa.Buffer]:
-        """The object's size and its first ``length`` bytes, or with ``end`` its last ones: one request where that is
-        possible.
+        """Return the object's size and its first ``length`` bytes, or with ``end`` its last ones, if possible by
+        one request.
 
         Raises ``ObjectNotFoundError``.
         """
@@ -132,29 +134,30 @@ class Store(ABC):
         return size, self.read_range(key, max(size - length, 0) if end else 0, min(length, size))
 
     def read_ranges(self, key: str, ranges: Sequence[tuple[int, int]]) -> list[pa.Buffer]:
-        """Several ``(start, length)`` ranges of one object; object stores coalesce and parallelise them."""
+        """Read several ``(start, length)`` ranges of one object; object stores coalesce and parallelise them."""
         return [self.read_range(key, start, length) for start, length in ranges]
 
     def read_many(self, keys: Sequence[str]) -> list[pa.Buffer]:
-        """Several whole objects, in the order of ``keys``, fetched in parallel where that pays."""
+        """Read several whole objects, in the order of ``keys``, in parallel where that is faster."""
         return [self.read(key) for key in keys]
 
     def at_once(self, calls: Sequence[Callable[[], Any]]) -> list[Any]:
-        """What calls return that ask this store and do not need each other; one after another where nothing is gained.
+        """Run independent calls that use this store, in parallel where that is faster.
 
-        Where some of them fail, the error is that of the first one in order; those after it may have run.
+        If several fail, the error is that of the first one in order; those after it may have run.
         """
         return [call() for call in calls]
 
     @abstractmethod
     def head(self, key: str) -> ObjectMeta:
-        """Size and time of an object.  Raises ``ObjectNotFoundError``."""
+        """The size and time of an object.  Raises ``ObjectNotFoundError``."""
 
     @abstractmethod
     def list(self, prefix: str = "", start_after: str | None = None) -> Iterator[ObjectMeta]:
-        """All objects below the folder ``prefix`` (recursively), in key order, from after ``start_after`` on.
+        """List all objects below the folder ``prefix`` (recursively), in key order, after ``start_after``.
 
-        A folder that does not exist is an empty listing.  ``prefix`` names a folder: ``"a"`` does not match ``ab/x``.
+        A folder that does not exist is an empty listing.  ``prefix`` names a folder: ``"a"`` does not match
+        ``ab/x``.
         """
 
     @abstractmethod
@@ -167,20 +170,20 @@ class Store(ABC):
 
     @abstractmethod
     def delete(self, keys: Iterable[str]) -> None:
-        """Remove objects; those that are not there are passed over."""
+        """Delete objects; missing ones are ignored."""
 
     @abstractmethod
     def open_input(self, key: str) -> pa.NativeFile:
-        """The object as a random-access Arrow file.  Raises ``ObjectNotFoundError``.
+        """Open the object as a random-access Arrow file.  Raises ``ObjectNotFoundError``.
 
-        Who knows what will be read of it says so with :func:`trilake.storage.reader.expect`.
+        Announce what will be read with :func:`trilake.storage.reader.expect`.
         """
 
     @abstractmethod
     def open_output(self, key: str) -> IO[bytes]:
-        """A writable file; the object appears when it is closed without an error, and never in part.
+        """Open a writable file; the object appears when it is closed without an error, and never in part.
 
-        Used as a context manager, an exception in the block discards what was written.
+        As a context manager, it discards everything if the block raises.
         """
 
     def write_group(self) -> WriteGroup:
@@ -188,15 +191,16 @@ class Store(ABC):
         return WriteGroup(self)
 
     def unfinished(self, prefix: str = "") -> Iterator[ObjectMeta]:
-        """What writers that died left below ``prefix``: not shown by :meth:`list`, removed by :meth:`delete`.
+        """Temporary files below ``prefix`` of writers that died: not shown by :meth:`list`, removed by
+        :meth:`delete`.
 
-        A writer that is still at work looks the same: remove only what is old enough.  Object stores keep unfinished
-        uploads out of sight, so there it is empty.
+        Those of active writers look the same: remove only old ones.  Object stores hide unfinished uploads, so
+        there it is empty.
         """
         return iter(())
 
     def local_path(self, key: str) -> str | None:
-        """The absolute file path of a key, where the store is the local file system; else ``None``."""
+        """The absolute file path of a key on the local file system; otherwise ``None``."""
         return None
 
     def passes_link(self, key: str) -> bool:
@@ -204,7 +208,7 @@ class Store(ABC):
         return False
 
     def like(self, other: Store) -> Store:
-        """``other`` with what this store adds to the one that it stands before, such as faults; itself by default."""
+        """``other`` wrapped like this store, for example with faults; by default ``other`` itself."""
         return other
 
     def __repr__(self) -> str:
@@ -212,4 +216,4 @@ class Store(ABC):
 
     @abstractmethod
     def __reduce__(self) -> tuple[Any, ...]:
-        """How another process opens the same store."""
+        """Pickle as a call that reopens the same store."""

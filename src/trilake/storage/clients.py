@@ -1,10 +1,9 @@
-"""Clients of object stores that are kept: the next store of the same bucket, options and environment has the same.
+"""Cache of object store clients, by bucket, options and environment.
 
-A client takes some 4 ms to be made, and it holds the connections: a new one has to greet the server again, which is
-two or three round trips with TLS.  Tables are often opened by their path, one call after the other.
+Creating a client takes some 4 ms, and a new one has to connect again, which takes two or three round trips with TLS.
 
-Only a client whose credentials are stated, among its options or in the environment, is kept.  Others come from files
-and servers, where they may be exchanged, and whoever opens a store again may expect the new ones.
+Only clients with explicit credentials, in options or the environment, are cached.  Other credentials come from files
+and servers and may change.
 """
 
 from __future__ import annotations
@@ -16,22 +15,22 @@ from typing import Any
 
 from trilake.storage.options import PREFIXES, StoreConfig, setting
 
-#: Clients kept at most, of which the one that was asked for longest ago goes first.
+#: Most cached clients; the least recently used one is dropped first.
 _KEPT = 32
-#: Settings of which one says who asks, by itself, in its value.
+#: Settings that each contain credentials by themselves.
 _STATED = frozenset({"secret_access_key", "skip_signature", "account_key", "sas_token", "service_account_key"})
-#: Variables of the environment, beside those of the store, that an HTTP client heeds.
+#: Environment variables that an HTTP client reads, in addition to those of the store.
 _OF_ANY_CLIENT = ("_proxy", "ssl_cert_file", "ssl_cert_dir")
 
 
 class Clients:
     """The clients of one process.
 
-    >>> clients, made = Clients(), []
+    >>> clients, calls = Clients(), []
     >>> config = StoreConfig({"aws_secret_access_key": "s"})
     >>> for _ in range(2):
-    ...     _ = clients.get("s3", "s3://bucket", config, {}, lambda: made.append("made") or "client")
-    >>> made
+    ...     _ = clients.get("s3", "s3://bucket", config, {}, lambda: calls.append("made") or "client")
+    >>> calls
     ['made']
     """
 
@@ -42,7 +41,7 @@ class Clients:
     def get(
         self, scheme: str, url: str, config: StoreConfig, environment: Mapping[str, str], make: Callable[[], Any]
     ) -> Any:
-        """The client that is kept for all of these, else what ``make`` returns."""
+        """The cached client for all of these, or the result of ``make``."""
         heeded = {n: v for n, v in environment.items() if _is_heeded(n.lower(), scheme)}
         if not _STATED & {setting(name) for name in (*config.config, *heeded)}:
             return make()
@@ -51,7 +50,7 @@ class Clients:
             if key in self._kept:
                 self._kept.move_to_end(key)
                 return self._kept[key]
-        client = make()  # without the lock: two may be made, and one is kept
+        client = make()  # without the lock: two may be created, and one is kept
         with self._lock:
             self._kept[key] = client
             if len(self._kept) > _KEPT:

@@ -1,6 +1,6 @@
-"""The steps that must reach the disk: content of files, names in folders, new folders.
+"""Sync to disk: file content, names in folders, new folders.
 
-Several of them share the disk's own steps where they are forced at the same time.
+Concurrent syncs share the disk's work.
 """
 
 from __future__ import annotations
@@ -17,39 +17,41 @@ from functools import cache
 
 
 def sync(fd: int) -> None:
-    """Force a file's content and size to disk."""
+    """Sync a file's content and size to disk."""
     if sys.platform == "darwin":
         import fcntl
 
-        with suppress(OSError):  # fsync stops at the drive's cache there; not every file system knows the full one
+        with suppress(
+            OSError
+        ):  # fsync only reaches the drive's cache there; not every file system supports the full one
             fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
             return
     os.fsync(fd)
 
 
 def sync_folder(path: str) -> None:
-    """Force the names in a folder to disk."""
+    """Sync the names in a folder to disk."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
     except OSError as e:
-        # Some network and FUSE file systems have no way to sync a folder, and need none.
+        # Some network and FUSE file systems cannot sync a folder, and need not.
         if e.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP):
             raise
     finally:
         os.close(fd)
 
 
-#: Folders whose names this process has forced to disk, with device and inode: a folder of the same name may be new.
+#: Folders whose names this process has synced, with device and inode: a folder of the same name may be new.
 _DURABLE: dict[str, tuple[int, int]] = {}
 _DURABLE_MOST = 1 << 14
 
 
 def make_folder(path: str) -> None:
-    """Create a folder and those above it, durably.
+    """Create a folder and its parents, durably.
 
-    A folder that exists may have been made just now by a process that has not forced it to disk, and may not live to
-    do it: the first time that this process meets a folder, it does so itself.
+    An existing folder may have just been created by a process that dies before syncing it, so each process syncs a
+    folder the first time it meets it.
     """
     try:
         status = os.stat(path)
@@ -61,13 +63,13 @@ def make_folder(path: str) -> None:
     if parent != path:
         make_folder(parent)
         if status is None:
-            # made by another writer in the meantime; if it is a file, the next step says so
+            # created by another writer meanwhile; if it is a file, the next step fails
             with suppress(FileExistsError):
                 os.mkdir(path)
         try:
             sync_folder(parent)
         except PermissionError:
-            # A folder that may not be read cannot be forced to disk; whoever made it ours had more rights.
+            # An unreadable folder cannot be synced; its creator had more rights.
             if status is None:
                 raise
         status = os.stat(path)
@@ -81,20 +83,20 @@ def _remember(path: str, identity: tuple[int, int]) -> None:
     _DURABLE[path] = identity
 
 
-#: File systems of which one call forces all to disk, names too, and says what failed since the file was opened.
+#: File systems on which one call syncs everything, names too, and reports errors since the file was opened.
 _IN_MEMORY = 0x01021994  # tmpfs
 _WHOLE = frozenset({0xEF53, 0x58465342, 0x9123683E, _IN_MEMORY})  # ext4, XFS, Btrfs
-#: The first kernel whose ``syncfs`` reports data that could not be written.
+#: The first kernel whose ``syncfs`` reports write errors.
 _REPORTS_SINCE = (5, 8)
-#: Bytes of other writers that the call may have to wait for, by files that need not be forced one by one.
+#: Most bytes of other writers to wait for, per file that need not be synced separately.
 _ELSEWHERE = 256 << 10
 _UNWRITTEN = re.compile(rb"^(?:Dirty|Writeback): +(\d+) kB$", re.MULTILINE)
 
 
 class FileSystem:
-    """A file system that is forced to disk as a whole, which for many small files costs little more than one of them.
+    """A file system that is synced as a whole, which for many small files costs little more than syncing one.
 
-    It tells what could not be written since it was opened: open it before the first file is written.
+    It reports errors since it was opened: open it before the first file is written.
     """
 
     def __init__(self, fd: int, device: int, kind: int) -> None:
@@ -102,10 +104,8 @@ class FileSystem:
 
     @classmethod
     def of(cls, folder: str) -> FileSystem | None:
-        """That of a folder; ``None`` where files must be forced one by one.
-
-        That is where the system has no such call or one that keeps errors for itself, and where it is not known to do
-        all that is needed.
+        """The file system of a folder; ``None`` where files must be synced one by one: the system lacks such a
+        call, does not report errors, or is not known to sync everything.
         """
         if not _syncs_file_systems():
             return None
@@ -121,45 +121,46 @@ class FileSystem:
         return None
 
     def is_quick(self, files: int) -> bool:
-        """Whether so many files would take longer one by one than all that others have written and is not on disk."""
+        """Whether syncing so many files one by one would take longer than syncing everything that others have
+        written.
+        """
         return self._kind == _IN_MEMORY or _unwritten() <= files * _ELSEWHERE
 
     def force(self) -> None:
-        """Force everything that was written to it, content and names, to disk."""
+        """Sync everything that was written to it, content and names."""
         sync_file_system(self._fd)
 
     def close(self) -> None:
-        """Needed no more."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
 
 
 def sync_file_system(fd: int) -> None:
-    """Force the file system of an open file to disk.  Raises ``OSError``."""
+    """Sync the file system of an open file.  Raises ``OSError``."""
     if _library().syncfs(fd) != 0:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))
 
 
-#: Seconds between two looks at a file that is written, and the flag of ``sync_file_range`` that only begins the work.
+#: Seconds between flushes of a file being written, and the flag of ``sync_file_range`` that only starts the work.
 _LOOK, _BEGIN = 0.008, 2
 
 
 @contextmanager
 def writing_early(fd: int) -> Iterator[None]:
-    """Let the disk begin with a file that is written in the block, so that forcing it there has less to wait for.
+    """Start flushing a file while it is written in the block, so that the final sync has less to wait for.
 
-    It promises nothing: the file is forced afterwards as ever, and that reports errors of this, too.
+    Not a guarantee: the final sync is still needed, and reports its errors, too.
     """
     if sys.platform != "linux" or not hasattr(_library(), "sync_file_range"):
         yield
         return
-    done = threading.Event()
+    stop = threading.Event()
 
     def begin() -> None:
         everything = ctypes.c_int64(0)
-        while not done.wait(_LOOK):
+        while not stop.wait(_LOOK):
             _library().sync_file_range(fd, everything, everything, _BEGIN)
 
     thread = threading.Thread(target=begin, name="trilake-early", daemon=True)
@@ -167,7 +168,7 @@ def writing_early(fd: int) -> Iterator[None]:
     try:
         yield
     finally:
-        done.set()
+        stop.set()
         thread.join()
 
 
@@ -185,13 +186,13 @@ def _syncs_file_systems() -> bool:
 
 
 def _kind(fd: int) -> int:
-    """The number of a file system's type, which is the first field of what ``fstatfs`` tells; 0 where it does not."""
-    told = (ctypes.c_ulong * 64)()
-    return int(told[0]) & 0xFFFFFFFF if _library().fstatfs(fd, told) == 0 else 0
+    """The number of a file system's type, the first field of ``fstatfs``; 0 where unknown."""
+    buffer = (ctypes.c_ulong * 64)()
+    return int(buffer[0]) & 0xFFFFFFFF if _library().fstatfs(fd, buffer) == 0 else 0
 
 
 def _unwritten() -> int:
-    """Bytes of all file systems that are not on disk yet."""
+    """The dirty bytes of all file systems."""
     try:
         fd = os.open("/proc/meminfo", os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -203,47 +204,47 @@ def _unwritten() -> int:
 
 
 class FolderGroup:
-    """Folders that are made one by one and forced to disk together: each that holds some of them once."""
+    """Folders that are created one by one and synced together, each parent once."""
 
     def __init__(self) -> None:
         self._new: dict[str, tuple[int, int]] = {}
-        #: The folders that hold them, and whether one in it was made here.
+        #: The parent folders, and whether a folder was created in them here.
         self._above: dict[str, bool] = {}
 
     def make(self, path: str, *, again: bool = False) -> None:
-        """Create a folder and those above it, where they are not there; ``again`` where one of them has gone since."""
+        """Create a folder and its parents where missing; ``again`` where one of them was deleted since."""
         if path in self._new and not again:
             return
         parent = os.path.dirname(path)
-        made = False
-        if parent in self._new and not again:  # then this one is new, too, as a rule
+        created = False
+        if parent in self._new and not again:  # then this one is usually new, too
             with suppress(FileExistsError):
                 os.mkdir(path)
-                made = True
+                created = True
             status = os.stat(path)
         else:
             try:
                 status = os.stat(path)
             except FileNotFoundError:
-                made = True
+                created = True
             else:
                 if (status.st_dev, status.st_ino) in (_DURABLE.get(path), self._new.get(path)):
                     return
             if parent != path:
                 self.make(parent, again=again)
-                if made:
+                if created:
                     with suppress(FileExistsError):  # as above
                         os.mkdir(path)
                     status = os.stat(path)
         if parent != path:
-            self._above[parent] = self._above.get(parent, False) or made
+            self._above[parent] = self._above.get(parent, False) or created
         self._new[path] = (status.st_dev, status.st_ino)
 
     def device(self, path: str) -> int:
-        """The number of a folder's file system; -1 where it cannot be told."""
-        known = self._new.get(path) or _DURABLE.get(path)
+        """The device number of a folder; -1 where unknown."""
+        identity = self._new.get(path) or _DURABLE.get(path)
         try:
-            return known[0] if known else os.stat(path).st_dev
+            return identity[0] if identity else os.stat(path).st_dev
         except OSError:
             return -1
 
@@ -253,9 +254,10 @@ class FolderGroup:
         each: Callable[[Callable[[str], None], list[str]], None],
         system: FileSystem | None = None,
     ) -> None:
-        """Force the names of these folders to disk, and those in ``more`` folders.
+        """Sync the names of these folders, and those in ``more`` folders.
 
-        ``each`` calls a function for each item of a list, in any order.  Folders on ``system`` are forced with it.
+        ``each`` calls a function for each item of a list, in any order.  Folders on ``system`` are synced with
+        it.
         """
         folders = set(more).union(self._above)
         if system is not None:

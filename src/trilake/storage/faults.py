@@ -1,6 +1,6 @@
-"""``FaultStore``: a store that fails on purpose, for tests.
+"""``FaultStore``: a store with injected failures, for tests.
 
-It wraps another store, keeps a log of every call, and fails where its plan says so::
+It wraps another store, records every call, and fails where its plan says so::
 
     call --> log --> before(op, key) --> fault "before" --> the wrapped store --> fault "after" --> return
 
@@ -31,17 +31,17 @@ from trilake.storage.writer import AtomicWriter
 
 T = TypeVar("T")
 
-#: Names of the calls that change something; ``close`` is that of a file from ``open_output``.
+#: Operations that change something; ``close`` is that of a file from ``open_output``.
 WRITES = frozenset({"put", "put_if_absent", "delete", "close"})
 
 
 class SimulatedCrash(BaseException):
-    """The process has died, as far as the test is concerned.  Not an ``Exception``: no code may survive it."""
+    """The simulated death of the process.  Not an ``Exception``, so that no code survives it."""
 
 
 @dataclass(frozen=True)
 class Call:
-    """One call of a store: ``op`` is the method's name, ``keys`` what it named (for ``list``, the prefix)."""
+    """One call of a store: ``op`` is the method's name, ``keys`` its keys (for ``list``, the prefix)."""
 
     op: str
     keys: tuple[str, ...]
@@ -49,7 +49,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Fault:
-    """What goes wrong at the ``nth`` call (from 1) of ``op`` on a key that matches ``key``.
+    """A failure at the ``nth`` call (from 1) of ``op`` on a key that matches ``key``.
 
     ``op`` and ``key`` are shell patterns; ``times`` is how many calls from there on are hit.  ``error`` replaces the
     error of a ``fail``; ``seconds`` is the length of a ``delay``.
@@ -81,7 +81,7 @@ def random_faults(
     ops: Sequence[str] = ("put", "put_if_absent", "delete", "close", "read", "list"),
     kinds: Sequence[Literal["fail", "crash", "delay"]] = ("fail",),
 ) -> list[Fault]:
-    """``count`` faults, each at one of the first ``within`` calls of its operation; the same for the same seed."""
+    """``count`` faults, each at one of the first ``within`` calls of its operation; deterministic for a seed."""
     rng = random.Random(seed)
     whens: tuple[Literal["before", "after"], ...] = ("before", "after")
     return [
@@ -92,7 +92,7 @@ def random_faults(
 
 @dataclass
 class _State:
-    """Shared by a store and its siblings: one process, one plan."""
+    """State shared by a store and its siblings: one process, one plan."""
 
     faults: tuple[Fault, ...]
     calls: list[Call] = field(default_factory=list)
@@ -102,12 +102,12 @@ class _State:
 
 
 class FaultStore(Store):
-    """``inner``, with faults.
+    """``inner`` with faults.
 
     Parameters
     ----------
-    inner: the store that does the work.
-    faults: the plan; where several match one call, the first in the plan counts.
+    inner: the wrapped store.
+    faults: the plan; where several match one call, the first in the plan applies.
     before: called as ``before(op, key)`` before each call, once per key; it may use ``inner`` (not this store).
     sleep: waits that many seconds.
     """
@@ -131,19 +131,19 @@ class FaultStore(Store):
 
     @property
     def calls(self) -> list[Call]:
-        """Every call so far, in order, those of siblings too."""
+        """Every call so far, in order, including those of siblings."""
         return self._state.calls
 
     def count(self, op: str = "*", key: str = "*") -> int:
-        """Number of calls whose name and one of whose keys match the patterns."""
+        """The number of calls whose name and one of whose keys match the patterns."""
         return sum(_matches(call.op, call.keys, op, key) for call in list(self._state.calls))
 
     def counts(self) -> dict[str, int]:
-        """Number of calls by name."""
+        """The number of calls by name."""
         return dict(Counter(call.op for call in self._state.calls))
 
     def forget(self) -> None:
-        """Empty the log; the plan goes on."""
+        """Clear the log; the plan continues."""
         self._state.calls.clear()
 
     @property
@@ -206,7 +206,7 @@ class FaultStore(Store):
         return faulty
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Another process gets the store without the faults: plans, logs and hooks belong to this one.
+        # Another process gets the store without faults: plans, logs and hooks belong to this one.
         return self.inner.__reduce__()
 
     def _do(self, op: str, keys: tuple[str, ...], call: Callable[[], T]) -> T:
@@ -251,7 +251,7 @@ class FaultStore(Store):
 
 
 class _FaultWriter(AtomicWriter):
-    """The file of the wrapped store; ``close`` is a call of its own."""
+    """A file of the wrapped store; ``close`` is a call of its own."""
 
     def __init__(
         self, key: str, file: IO[bytes], do: Callable[[str, tuple[str, ...], Callable[[], None]], None]
@@ -267,7 +267,7 @@ class _FaultWriter(AtomicWriter):
         try:
             self._do("close", (self.name,), self._file.close)
         except BaseException:
-            self._discard()  # has no effect where the file was closed
+            self._discard()  # no effect if the file was closed
             raise
 
     def _discard(self) -> None:

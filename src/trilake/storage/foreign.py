@@ -1,11 +1,10 @@
-"""Whether a new table may be made in a folder: not where files lie that its readers would no longer see.
+"""Whether a new table may be created in a folder: not where other files lie.
 
-Whoever opens the folder afterwards sees the new table's rows only, and the clean-up of a table takes files that nothing
-names for garbage.  What may lie there:
+Readers of the new table would no longer see these files, and its clean-up would delete them.  Allowed are:
 
-* hidden files, whose names or folders begin with ``.`` or ``_`` (``_SUCCESS``, ``.crc`` files, ``_temporary``): no
-  format reads them, and none deletes those of others;
-* files of a trilake write that is at work or has died lately: a creation that failed may be repeated;
+* hidden files, whose names or folders start with ``.`` or ``_`` (``_SUCCESS``, ``.crc`` files, ``_temporary``):
+  all formats ignore them;
+* files of a trilake write that is active or failed recently, so that a failed creation can be repeated;
 * other tables in folders of their own.
 """
 
@@ -20,11 +19,11 @@ from trilake.storage.base import Store
 from trilake.storage.options import ALLOW_FOREIGN_FILES, allowed
 from trilake.storage.ownership import Territory
 
-#: How long a file with a trilake name is taken for one of a creation that goes on or is repeated, in ms.
+#: How long, in ms, a file with a trilake name may belong to an active or repeated creation.
 AT_WORK_MS = 3600 * 1000
-#: A part of a path that readers pass over.  Folders of partition columns may begin so, and change files are read.
+#: A path part that readers ignore.  Folders of partition columns may start this way, and change files are read.
 _HIDDEN = re.compile(r"(?:^|/)(?:\.|_(?![^/]*=[^/]*/))(?!change_data/)")
-#: What is left of a log whose commits are gone: the table was damaged, and its rows may be here.
+#: The rest of a log without commits: the table was damaged, and its rows may be here.
 _REMAINS = re.compile(
     r"_delta_log/(?:_last_checkpoint|\d{20}\.(?:crc|checkpoint\..*|\d{20}\.compacted\.json)|_sidecars/.+\.parquet)"
 )
@@ -32,21 +31,21 @@ _SHOWN = 3
 
 
 def check_no_foreign_files(
-    store: Store, *, own: re.Pattern[str], named: Container[str] = (), now_ms: int | None = None
+    store: Store, *, own: re.Pattern[str], referenced: Container[str] = (), now_ms: int | None = None
 ) -> None:
-    """See whether a new table may be made at the root of ``store``.
+    """Check that a new table may be created at the root of ``store``.
 
     Parameters
     ----------
-    own: matches whole keys as writers of the format give them.
-    named: keys that the new table itself names.
-    now_ms: by what time a trilake file is too old to be of a write at work; ``None`` for whatever its age.
+    own: matches whole keys as writers of the format name them.
+    referenced: keys that the new table references.
+    now_ms: the time to tell old trilake files from those of an active write; ``None`` to ignore their age.
 
     The storage option ``allow_foreign_files`` allows all.  Raises ``ForeignFilesError``.
     """
     if allowed(store.options, ALLOW_FOREIGN_FILES):
         return
-    foreign = list(islice(_foreign(store, own, named, now_ms), _SHOWN + 1))
+    foreign = list(islice(_foreign(store, own, referenced, now_ms), _SHOWN + 1))
     if not foreign:
         return
     names = ", ".join(foreign[:_SHOWN]) + (", ..." if len(foreign) > _SHOWN else "")
@@ -63,15 +62,15 @@ def check_no_foreign_files(
     )
 
 
-def _foreign(store: Store, own: re.Pattern[str], named: Container[str], now_ms: int | None) -> Iterator[str]:
+def _foreign(store: Store, own: re.Pattern[str], referenced: Container[str], now_ms: int | None) -> Iterator[str]:
     territory = Territory(store)
     for meta in store.list():
         key = meta.key
-        if key in named or (_HIDDEN.search(key) and not _REMAINS.fullmatch(key)):
+        if key in referenced or (_HIDDEN.search(key) and not _REMAINS.fullmatch(key)):
             continue
         if own.fullmatch(key) and (now_ms is None or now_ms - meta.modified_ms <= AT_WORK_MS):
             continue
-        # Another table inside of this folder is read as before, and left alone by clean-ups.
+        # Another table inside this folder stays readable, and clean-ups ignore it.
         if not _REMAINS.fullmatch(key) and not store.passes_link(key) and territory.foreign([key.rpartition("/")[0]]):
             continue
         yield key

@@ -1,15 +1,15 @@
-"""``LandingGroup``: files whose end is mostly waiting, for the disk or the network, and that end together.
+"""``LandingGroup``: finish files together, since finishing mostly waits for the disk or the network.
 
-A file that is closed waits with its content written, until there are enough of them or the group is finished; then
-many are ended at the same time, which on a disk costs little more than one, while the caller writes the next ones::
+A closed file waits until there are enough of them or the group is finished; then many are synced concurrently, which on
+a disk costs little more than one, while the caller writes the next ones::
 
-    open -> written -> waiting --(many, or finish)--> landed           finish(): each folder is forced to disk, once
+    open -> written -> waiting --(many, or finish)--> landed           finish(): sync each folder once
 
-To land is to be forced to disk and renamed, or to be put.  Nothing may name a file before ``finish`` returned.
+To land is to be synced and renamed, or uploaded.  Nothing may reference a file before ``finish`` returned.
 
-Many small files on a local disk (:class:`LocalGroup`) need neither a thread nor a call each::
+Many small files on a local disk (:class:`LocalGroup`) need neither a thread nor a system call each::
 
-    in memory --(many, or finish)--> written -> their file system is forced -> renamed     finish(): it is forced again
+    in memory --(many, or finish)--> written -> their file system is synced -> renamed     finish(): it is synced again
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ from trilake.storage.writer import AtomicWriter
 
 #: Bytes that wait before they are landed.
 _BYTES = 8 << 20
-#: Folders that are forced one after another: a thread costs as much.
+#: Folders that are synced sequentially: a thread costs as much.
 _ALONE = 2
-#: Small files from which on forcing their whole file system pays, and how many of them wait for that at most.
+#: Number of small files above which syncing their whole file system is faster, and how many of them wait for that at
+#: most.
 _TOGETHER, _TOGETHER_MOST = 12, 2048
 
 T = TypeVar("T")
@@ -37,13 +38,13 @@ T = TypeVar("T")
 class Landing(Protocol):
     """A file whose content is written."""
 
-    #: Where its name must be forced to disk; empty where there is no such thing.
+    #: The folder that must be synced for its name; empty where there is none.
     folder: str
 
     def tell(self) -> int: ...
 
     def land(self) -> None:
-        """Force it to disk and give it its name; where that fails, nothing is there."""
+        """Sync it and give it its name; on failure nothing is left."""
 
     def give_up(self) -> None:
         """Remove what was written."""
@@ -57,26 +58,26 @@ class LocalFile(Landing, Protocol):
         """Whether its content is in memory."""
 
     def write_out(self) -> None:
-        """Write the content to a temporary file, which is not forced to disk."""
+        """Write the content to a temporary file, without syncing."""
 
     def give_name(self) -> None:
-        """Give it its name, where its content is on disk."""
+        """Rename it once its content is on disk."""
 
     def fail(self, error: OSError) -> NoReturn:
-        """Give it up for an error, and raise what the caller sees."""
+        """Give it up after an error, and raise the caller's error."""
 
 
 class LandingGroup(WriteGroup):
     """``start`` opens the file of a key, which calls :meth:`add` when it is closed.
 
-    ``files`` wait before they are landed by so many ``threads``.
+    Up to ``files`` files wait before ``threads`` land them.
     """
 
     def __init__(
         self, store: Store, start: Callable[[str, LandingGroup], IO[bytes]], *, files: int, threads: int
     ) -> None:
         super().__init__(store)
-        self.writes_at_once = 1  # a file that is closed only waits
+        self.writes_at_once = 1  # a closed file only waits
         self.folders = FolderGroup()
         self._start, self._files, self._most = start, files, threads
         self._waiting: list[Landing] = []
@@ -89,7 +90,7 @@ class LandingGroup(WriteGroup):
         return self._start(key, self)
 
     def add(self, file: Landing) -> None:
-        """Take a file that was closed."""
+        """Take a closed file."""
         self._waiting.append(file)
         if file.folder:
             self._filled.add(file.folder)
@@ -100,7 +101,7 @@ class LandingGroup(WriteGroup):
             self._land(self._files)
 
     def _land(self, count: int) -> None:
-        """Land the first of those that wait."""
+        """Land the first waiting files."""
         while len(self._running) >= self._most:
             self._settle()
         first, self._waiting = self._waiting[:count], self._waiting[count:]
@@ -164,7 +165,7 @@ class LandingGroup(WriteGroup):
 
 
 class LocalGroup(LandingGroup):
-    """A group on local disks.  Small files wait in memory; many of them are forced to disk with their file system."""
+    """A group on local disks.  Small files wait in memory; many of them are synced with their file system."""
 
     def __init__(
         self, store: Store, start: Callable[[str, LocalGroup], IO[bytes]], *, files: int, threads: int
@@ -172,13 +173,13 @@ class LocalGroup(LandingGroup):
         super().__init__(store, lambda key, _: start(key, self), files=files, threads=threads)
         self._small: list[LocalFile] = []
         self._small_bytes = 0
-        #: Folders that were prepared, and whether there is a link on the way to them.
+        #: Prepared folders, and whether there is a link on the way to them.
         self._prepared: dict[str, bool] = {}
         self._system: FileSystem | None = None
         self._one_by_one = False
 
     def prepare(self, folder: str, passes_link: Callable[[], bool]) -> bool:
-        """Create the folder of a file; whether ``passes_link`` found a link on the way to it.  Raises ``OSError``."""
+        """Create the folder of a file; return whether there is a link on the way to it.  Raises ``OSError``."""
         linked = self._prepared.get(folder)
         if linked is None:
             self.folders.make(folder)
@@ -186,7 +187,7 @@ class LocalGroup(LandingGroup):
         return linked
 
     def add_local(self, file: LocalFile) -> None:
-        """Take a file that was closed."""
+        """Take a closed file."""
         if self._one_by_one or not file.small:
             self.add(file)
             return
@@ -205,13 +206,13 @@ class LocalGroup(LandingGroup):
                 self._running.append((self._threads().submit(self._land_together, files), files))
 
     def _add_small(self) -> None:
-        """Take the small files as large ones."""
+        """Treat the small files as large ones."""
         files, self._small, self._small_bytes = self._small, [], 0
         for file in files:
             self.add(file)
 
     def _together(self) -> list[LocalFile]:
-        """Those of the small files that can be forced together, which wait no more; the others are taken as large."""
+        """Take the small files that can be synced together; treat the others as large."""
         if not self._small or self._system is None or not self._system.is_quick(2 * len(self._small)):
             self._add_small()
             return []
@@ -268,7 +269,7 @@ class LocalGroup(LandingGroup):
 
 
 class HeldWriter(AtomicWriter):
-    """A file of a group, which closes the file behind it when the group lands it."""
+    """A file of a group, which closes the inner file when the group lands it."""
 
     folder = ""
 
@@ -286,11 +287,9 @@ class HeldWriter(AtomicWriter):
         self._file.discard()
 
     def land(self) -> None:
-        """Put the object."""
         self._file.close()
 
     def give_up(self) -> None:
-        """Put nothing."""
         self._file.discard()
 
 

@@ -1,19 +1,19 @@
 """``LocalStore``: the local file system, durable.
 
-Every write goes to a temporary file in the folder of its key first, is forced to disk, and gets its name in one atomic
-step; then the folder is forced to disk.  A process that dies in between leaves a temporary file at most::
+Every write goes to a temporary file in the folder of its key, is synced, and gets its name in one atomic step; then the
+folder is synced.  A process that dies in between leaves at most a temporary file::
 
     create .trilake-*.tmp -> write -> fsync -> link (put_if_absent) or rename (put, open_output) -> fsync folder
 
-The files of a group go the same way, many at a time, and each folder is forced once; many small ones are forced with
-their file system as a whole: :mod:`trilake.storage.landing`.
+The files of a group go the same way, many at a time, and each folder is synced once; see
+:mod:`trilake.storage.landing`.
 
-The step before the last is where ``put_if_absent`` has its one winner: ``link`` fails where the name exists, whoever
-made it.  Creating the name first and writing through it would show readers half an object, and looking before a rename
-lets two writers both win.  Names that start with ``.`` are passed over by Delta, Lance, Hive and Spark readers.
+``link`` gives ``put_if_absent`` its one winner: it fails where the name exists.  Creating the name first would show
+readers half an object, and checking before a rename lets two writers both win.  Delta, Lance, Hive and Spark readers
+ignore names that start with ``.``.
 
-Links to folders are followed by whoever reads and by whoever makes a new file.  Nothing is deleted or replaced behind
-one: what lies there may be anyone's.
+Reads and new files follow links to folders.  Nothing is deleted or replaced behind a link, since it may belong to
+someone else.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ from trilake.storage.local_writer import (
 
 _TEMP_NAME = re.compile(r"\.trilake-[0-9a-f]{24}\.tmp")
 
-#: Objects of at least this many bytes are mapped, smaller ones are read.
+#: Objects of at least this many bytes are memory-mapped, smaller ones are read.
 MAP_FROM = 1 << 20
-_SMALL = 1 << 16  # what one read call takes: most commits fit
-_FEW = 8  # names that are looked at by their whole paths
+_SMALL = 1 << 16  # bytes per read call: most commits fit
+_FEW = 8  # names that are looked up by their whole paths
 
-#: Files of a group that are forced to disk together, and threads that do it.
+#: Files of a group that are synced together, and threads that do it.
 _GROUP_FILES, _GROUP_THREADS = 64, 16
 
-_READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe must not make us wait for its other end
-#: A folder that is only walked through needs no right to list it.
+_READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # do not block on a pipe
+#: Traversing a folder does not require the right to list it.
 _WALK = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
 
 
@@ -61,10 +61,10 @@ class LocalStore(Store):
     """The folder ``root``, an absolute path; it is created with the first write.
 
     Links to files and folders are followed, in listings too, but nothing is deleted or replaced behind a link to a
-    folder.  Deleting removes files; empty folders stay.
+    folder. Deleting removes files; empty folders stay.
     """
 
-    #: Files that are forced to disk together share the disk's own steps.
+    #: Files that are synced together share the disk's work.
     writes_at_once = 8
 
     def __init__(self, uri: str, root: str, options: Mapping[str, str] | None = None) -> None:
@@ -101,7 +101,7 @@ class LocalStore(Store):
             return file.read_buffer()
 
     def read_many(self, keys: Sequence[str]) -> list[pa.Buffer]:
-        # One thread: from the page cache, threads cost more than they give.
+        # One thread: from the page cache, threads cost more than they gain.
         return [self.read(key) for key in keys]
 
     def read_range(self, key: str, start: int, length: int) -> pa.Buffer:
@@ -115,7 +115,7 @@ class LocalStore(Store):
             fd = os.open(path, _READ)
             try:
                 size = _size(fd, path)
-                # The object's end bounds the memory, whatever a damaged footer asks for.
+                # The object's end limits the memory, whatever a damaged footer asks for.
                 return [pa.py_buffer(_read_at(fd, min(s, size), min(n, max(size - s, 0)))) for s, n in ranges]
             finally:
                 os.close(fd)
@@ -161,13 +161,14 @@ class LocalStore(Store):
     def _walk(
         self, folder: str, after: str, *, temporary: bool, inside: tuple[tuple[int, int], ...]
     ) -> Iterator[ObjectMeta]:
-        """Depth first.  A folder sorts as its name with a slash, which makes the order that of the whole keys.
+        """Walk depth first.  A folder sorts as its name with a slash, so the order is that of whole keys.
 
-        ``folder`` is empty or ends with a slash.  ``inside`` holds the identities of the linked folders on the way.
+        ``folder`` is empty or ends with a slash.  ``inside`` holds the identities of the linked folders on the
+        way.
         """
         path = self._root + folder
-        staged = any(_is_temporary(name) for name in folder.split("/"))  # all that lies in such a folder is unfinished
-        # Of a folder of 100,000 names, of which the last are wanted, the others need not be sorted.
+        staged = any(_is_temporary(name) for name in folder.split("/"))  # everything in such a folder is unfinished
+        # With 100,000 names of which only the last are needed, the others need not be sorted.
         bound = after[len(folder) :] if after.isascii() and after.startswith(folder) else ""
         names, links, fd = [], set(), -1
         try:
@@ -182,7 +183,7 @@ class LocalStore(Store):
                     names.append(name + "/" if is_folder else name)
                     if is_folder and entry.is_symlink():
                         links.add(names[-1])
-            if len(names) > _FEW:  # by the open folder: the kernel does not walk the whole path again for each name
+            if len(names) > _FEW:  # by the open folder: the kernel does not resolve the whole path again for each name
                 fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except MISSING:
             return
@@ -198,7 +199,7 @@ class LocalStore(Store):
                     continue
                 try:
                     status = os.stat(path + name) if fd < 0 else os.stat(name, dir_fd=fd)
-                except FileNotFoundError:  # removed since, or a link to nowhere
+                except FileNotFoundError:  # removed since, or a dangling link
                     continue
                 except OSError as e:
                     self._fail(e, "look at", path + name)
@@ -206,7 +207,7 @@ class LocalStore(Store):
                     yield ObjectMeta(key, status.st_size, status.st_mtime_ns // 1_000_000)
                 elif name in links:
                     identity = (status.st_dev, status.st_ino)
-                    if identity not in inside:  # else a circle of links
+                    if identity not in inside:  # otherwise a cycle of links
                         yield from self._walk(key, after, temporary=temporary, inside=(*inside, identity))
         finally:
             if fd >= 0:
@@ -220,7 +221,7 @@ class LocalStore(Store):
 
     def put_if_absent(self, key: str, data: bytes | pa.Buffer) -> None:
         path = self._root + check_key(key)
-        # Only spares the loser a write: who wins is decided by the link.
+        # Only saves the loser a write: the link decides who wins.
         if os.path.lexists(path):
             raise ObjectExistsError("an object with this key exists already", file=path)
         with LocalWriter(self._root, key, absent=True) as writer:
@@ -236,7 +237,7 @@ class LocalStore(Store):
         return LocalGroup(self, start, files=_GROUP_FILES, threads=_GROUP_THREADS)
 
     def delete(self, keys: Iterable[str]) -> None:
-        at, fd = None, -1  # keys of one folder mostly come together
+        at, fd = None, -1  # adjacent keys are mostly in the same folder
         try:
             for key in keys:
                 folder, _, name = check_key(key).rpartition("/")
@@ -257,7 +258,7 @@ class LocalStore(Store):
                 os.close(fd)
 
     def _open_folder(self, folder: str) -> int:
-        """A folder below the root, opened step by step: a link, even one that is put there now, is never followed."""
+        """Open a folder below the root step by step, never following a link, even one created meanwhile."""
         fd = os.open(self._root, _WALK)
         try:
             for part in folder.split("/") if folder else ():
@@ -287,17 +288,17 @@ def _is_temporary(name: str) -> bool:
 
 
 def _first_after(names: Sequence[str], folder: str, after: str) -> int:
-    """Index of the first of the sorted ``names`` in ``folder`` that is, or holds, a key greater than ``after``."""
+    """The index of the first of the sorted ``names`` in ``folder`` with a key greater than ``after``."""
     if not after.startswith(folder):
         return 0 if os.fsencode(folder) > os.fsencode(after) else len(names)
     rest = after[len(folder) :]
     first = bisect_right(names, os.fsencode(rest), key=os.fsencode)
-    # The folder that ``after`` lies in sorts just before it.
+    # The folder that contains ``after`` sorts just before it.
     return first - 1 if first and names[first - 1].endswith("/") and rest.startswith(names[first - 1]) else first
 
 
 def _size(fd: int, path: str) -> int:
-    """Size of an open file in bytes; pipes and devices are not objects."""
+    """The size of an open file in bytes; pipes and devices are not objects."""
     status = os.fstat(fd)
     if not stat.S_ISREG(status.st_mode):
         raise ObjectNotFoundError("this is a folder or a special file, not an object", file=path)
@@ -308,7 +309,7 @@ def _read_at(fd: int, start: int, length: int) -> bytes:
     data = os.pread(fd, length, start)
     if len(data) == length or not data:
         return data
-    # One call takes 2 GiB at most and may be cut short.
+    # One call takes at most 2 GiB and may be cut short.
     parts = [data]
     have = len(data)
     while have < length and (data := os.pread(fd, length - have, start + have)):

@@ -1,10 +1,10 @@
-"""Files of the local store while they are written: temporary ones, which get their names in one atomic step.
+"""Files of the local store while they are written: temporary files, which get their names in one atomic step.
 
 ::
 
     create .trilake-*.tmp -> write -> fsync -> link (put_if_absent) or rename (put, open_output)
 
-What follows, forcing the folder to disk, is of the writer itself, or of the group that the file belongs to.
+The writer, or the group that the file belongs to, then syncs the folder.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from trilake.storage.writer import AtomicWriter
 
 TEMP_PREFIX, TEMP_SUFFIX = ".trilake-", ".tmp"
 
-_BUFFER = 1 << 18  # how much a writer collects before it calls the kernel
+_BUFFER = 1 << 18  # how much a writer buffers before it calls the kernel
 _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EXDEV})
 MISSING = (FileNotFoundError, NotADirectoryError)
 _AT_FDCWD = -100
@@ -33,7 +33,7 @@ _RENAME_NOREPLACE = 1
 
 
 def temporary_name() -> str:
-    """A name that no one else has, for a file or folder that listings do not show."""
+    """A unique name for a file or folder that listings hide."""
     return f"{TEMP_PREFIX}{os.urandom(12).hex()}{TEMP_SUFFIX}"
 
 
@@ -81,7 +81,7 @@ class LocalWriter(AtomicWriter):
             ) from e
 
     def land(self) -> None:
-        """Force the content to disk, and give the file its name, which is not forced to disk yet."""
+        """Sync the content, and give the file its name, which is not synced yet."""
         try:
             self._buffer.flush()
             sync(self._file.fileno())
@@ -97,13 +97,13 @@ class LocalWriter(AtomicWriter):
     def _give_name(self) -> None:
         if self._absent or self._linked:
             _link(self._temp, self._path)
-            with suppress(OSError):  # the object is there; at worst a temporary file is left
+            with suppress(OSError):  # the object exists; at worst a temporary file is left
                 os.unlink(self._temp)
         else:
             os.rename(self._temp, self._path)
 
     def fail(self, error: OSError) -> NoReturn:
-        """Give the file up for an error of a step of its end."""
+        """Give the file up after an error while finishing it."""
         self._discard()
         if self._absent and isinstance(error, FileExistsError):
             raise ObjectExistsError("an object with this key exists already", file=self._path) from None
@@ -118,7 +118,7 @@ class LocalWriter(AtomicWriter):
         make_folder(self.folder)
 
     def _discard(self) -> None:
-        # The buffer is thrown away, so it must not flush into a file that is gone: close the file below it.
+        # The buffer is discarded, so it must not be flushed: close the raw file.
         with suppress(OSError):
             self._file.close()
         with suppress(OSError):
@@ -126,9 +126,9 @@ class LocalWriter(AtomicWriter):
 
 
 class GroupWriter(LocalWriter):
-    """A file of a group, which gives it its name and forces it and its folder to disk.
+    """A file of a group, which renames it and syncs it and its folder.
 
-    A small one stays in memory until then: a temporary file that is opened early is no safer, and costs more.
+    A small one stays in memory until then: an early temporary file is not safer, and costs more.
     """
 
     def __init__(self, root: str, key: str, group: LocalGroup) -> None:
@@ -156,7 +156,7 @@ class GroupWriter(LocalWriter):
         super()._append(data)
 
     def _spill(self) -> None:
-        """Write what is in memory to a temporary file."""
+        """Write the buffered content to a temporary file."""
         content, self._content = self._content or [], None
         self._begin()
         for part in content:
@@ -211,19 +211,19 @@ class GroupWriter(LocalWriter):
         super().land()
 
     def write_out(self) -> None:
-        """Write the content to a temporary file, which is not forced to disk."""
+        """Write the content to a temporary file, without syncing."""
         data, self._content = b"".join(self._content or ()), []
         self._temp = f"{self.folder}/{temporary_name()}"
         try:
             with self._create() as self._file:
-                done = self._file.write(data)
-                while done < len(data):  # a disk that is full takes a part, and says so at the next call
-                    done += self._file.write(memoryview(data)[done:])
+                written = self._file.write(data)
+                while written < len(data):  # a full disk takes a part, and fails at the next call
+                    written += self._file.write(memoryview(data)[written:])
         except OSError as e:
             self.fail(e)
 
     def give_name(self) -> None:
-        """Give a file that was forced to disk its name."""
+        """Give a synced file its name."""
         try:
             self._give_name()
         except OSError as e:
@@ -247,7 +247,6 @@ class GroupWriter(LocalWriter):
             super()._discard()
 
     def give_up(self) -> None:
-        """Remove what was written."""
         self._discard()
 
 
@@ -265,7 +264,7 @@ def passes_link(root: str, key: str) -> bool:
 
 
 def behind_link(action: str, path: str) -> StorageError:
-    """The error for what must not be done behind a link."""
+    """The error for an operation that is not allowed behind a link."""
     return StorageError(
         f"nothing is {action} behind a link to a folder, which may belong to another table",
         help="put a folder in the place of the link, or do it by hand",
@@ -274,7 +273,7 @@ def behind_link(action: str, path: str) -> StorageError:
 
 
 def _link(temp: str, path: str) -> None:
-    """Give the temporary file its name, unless that exists: then ``FileExistsError``."""
+    """Give the temporary file its name; raises ``FileExistsError`` where that exists."""
     try:
         os.link(temp, path)
     except FileExistsError:
@@ -290,7 +289,7 @@ def _link(temp: str, path: str) -> None:
 def rename_noreplace(source: str, target: str) -> None:
     """Rename a file in one step unless ``target`` exists.
 
-    Raises ``FileExistsError`` where it does, ``StorageError`` where neither the system nor the file system can promise
+    Raises ``FileExistsError`` where it does, ``StorageError`` where neither the system nor the file system supports
     that, and ``OSError`` otherwise.  On an error nothing has changed.
     """
     call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
@@ -309,7 +308,7 @@ def rename_noreplace(source: str, target: str) -> None:
 
 
 def storage_error(error: OSError, action: str, path: str, *, writing: bool = False) -> StorageError:
-    """The typed error for what the operating system said about ``path``."""
+    """The typed error for an operating system error about ``path``."""
     code = error.errno
     if isinstance(error, MISSING) and not writing:
         return ObjectNotFoundError("no such file", file=path)

@@ -1,7 +1,7 @@
-"""``MemoryStore``: objects in this process, for tests and small things.
+"""``MemoryStore``: objects in this process, for tests and small data.
 
 Stores opened with the same ``memory://name`` share their objects within the process.  "Durable" means as long as the
-process lives; the other promises of :mod:`trilake.storage.base` are kept under one lock.
+process lives; one lock keeps the other guarantees of :mod:`trilake.storage.base`.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ def _now_ms() -> int:
 
 @dataclass
 class _Space:
-    """What one ``memory://name`` holds: full key -> (content, time)."""
+    """The content of one ``memory://name``: full key -> (content, time)."""
 
     objects: dict[str, tuple[pa.Buffer, int]] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
 _SPACES: dict[str, _Space] = {}
-#: Spaces of stores without a name: each goes with the last store that has it.
+#: Spaces of unnamed stores: each is deleted with its last store.
 _PRIVATE: WeakValueDictionary[str, _Space] = WeakValueDictionary()
 _SPACES_LOCK = threading.Lock()
 
@@ -46,10 +46,10 @@ def _reopened(uri: str, options: Mapping[str, str]) -> MemoryStore:
 
 
 class MemoryStore(Store):
-    """A store in memory; ``clock`` gives the time of writes in milliseconds since the Unix epoch.
+    """A store in memory; ``clock`` returns the time of writes in milliseconds since the Unix epoch.
 
-    Without a name it is private to this object (and to those made from it by
-    :func:`~trilake.storage.opening.open_sibling` with its own URI), and its objects go with the last of these.
+    Without a name it is private to this object and its siblings (:func:`~trilake.storage.opening.open_sibling`), and
+    its objects are deleted with the last of these.
 
     >>> store = MemoryStore(clock=lambda: 42)
     >>> store.put("a/b", b"xyz")

@@ -1,13 +1,13 @@
-"""``ObjectStore``: S3, Google Cloud Storage and Azure over obstore.
+"""``ObjectStore``: S3, Google Cloud Storage and Azure through obstore.
 
-How the promises of :mod:`trilake.storage.base` are kept:
+How the guarantees of :mod:`trilake.storage.base` are kept:
 
-* An object store shows whole objects only; large ones go up in parts and are completed when the writer closes.
-* ``put_if_absent`` is one conditional request (``If-None-Match: *`` and its relatives).  The client below it must not
-  repeat it: a first attempt may have landed although its reply was an error, and the second would then report
-  "exists" for our own object.  So only refusals that are certain are tried again here (no connection, 429, "slow down",
-  a conflicting request), and everything in doubt becomes ``UnknownOutcomeError``.
-* Other requests may be repeated without harm; obstore does that with exponential backoff.
+* An object store shows whole objects only; large ones are uploaded in parts and completed when the writer closes.
+* ``put_if_absent`` is one conditional request (``If-None-Match: *`` and its relatives).  The client must not retry it:
+  a first attempt may have landed although its reply was an error, and the retry would then report "exists" for our own
+  object.  So only certain refusals are retried here (no connection, 429, "slow down", a conflicting request), and
+  everything in doubt becomes ``UnknownOutcomeError``.
+* Other requests can safely be retried; obstore does that with exponential backoff.
 """
 
 from __future__ import annotations
@@ -56,20 +56,20 @@ from trilake.storage.uri import parse_location
 
 T = TypeVar("T")
 
-#: Requests in flight at most, for :meth:`Store.read_many` and single deletes.
+#: Most concurrent requests, for :meth:`Store.read_many` and single deletes.
 PARALLEL = 32
-#: Ranges at most this many bytes apart are fetched as one: a request costs more than they do.
+#: Ranges at most this many bytes apart are fetched as one: a request costs more.
 GAP = 1 << 20
-#: Where many small gaps would make it so many times the bytes wanted, gaps that are passed over must be smaller.
+#: Where small gaps would multiply the requested bytes by this factor, only smaller gaps are included.
 _WASTE = 8
-#: Attempts of a conditional put while the store refuses for certain.
+#: Attempts of a conditional put while the store certainly refuses.
 ATTEMPTS = 6
 
 _EMPTY = pa.py_buffer(b"")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 _CLIENT_ERRORS = (BaseError, OSError, ValueError)
-_FAR = 1 << 62  # no object is that long, and larger numbers do not fit the client's integers
+_FAR = 1 << 62  # more than any object, and larger numbers do not fit the client's integers
 
 _STATUS = re.compile(r"status code: (\d{3})")
 _NEVER_SENT = re.compile(r"kind: Connect\b|BadScheme|URL scheme is not allowed")
@@ -80,7 +80,7 @@ _NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|specified bucket does n
 
 
 class _Process:
-    """obstore runs its requests on threads, which a forked child does not have: it would wait for them forever."""
+    """obstore runs requests on threads, which a forked child does not have: it would wait for them forever."""
 
     used = False
     forked = False
@@ -104,7 +104,7 @@ os.register_at_fork(after_in_child=_Process.after_fork)
 
 
 def open_object_store(scheme: str, authority: str, path: str, uri: str, options: Mapping[str, str]) -> ObjectStore:
-    """The store for the parts of a location; see :func:`trilake.storage.open_store`."""
+    """Open the store for the parts of a location; see :func:`trilake.storage.open_store`."""
     if scheme == "s3":
         options = _with_profile(options)
     options = _with_environment(scheme, options)
@@ -138,7 +138,7 @@ def open_object_store(scheme: str, authority: str, path: str, uri: str, options:
 
 
 class _Later:
-    """A client that is made when it first puts something: most stores are opened to be read."""
+    """A client that is created on the first write: most stores are only read."""
 
     def __init__(self, make: Callable[[], Any]) -> None:
         self._make = make
@@ -157,11 +157,11 @@ def _reopened(uri: str, options: Mapping[str, str]) -> ObjectStore:
 
 
 def _with_profile(options: Mapping[str, str]) -> dict[str, str]:
-    """The options, and behind them what an AWS profile says."""
+    """The options completed from an AWS profile."""
     by_lower_name = {name.lower(): str(value) for name, value in options.items()}
-    named = by_lower_name.get("aws_profile")
+    profile_name = by_lower_name.get("aws_profile")
     profile = profile_options(
-        named, os.environ, credentials=any(is_credential(n) for n in by_lower_name if n != "aws_profile")
+        profile_name, os.environ, credentials=any(is_credential(n) for n in by_lower_name if n != "aws_profile")
     )
     from_profile = without_stated(profile, from_hadoop(by_lower_name))
     plain = {name: value for name, value in options.items() if name.lower() != "aws_profile"}
@@ -171,7 +171,7 @@ def _with_profile(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def _with_environment(scheme: str, options: Mapping[str, str]) -> Mapping[str, str]:
-    """The options, and behind them whether the environment allows HTTP: obstore reads the store's variables alone."""
+    """The options, with HTTP allowed if the environment says so: obstore only reads the store's own variables."""
     if any(setting(name) == "allow_http" for name in from_hadoop(options)):
         return options
     names = (n.upper() for n, means in ALIASES.items() if means == "allow_http" and n.startswith(PREFIXES[scheme]))
@@ -180,7 +180,7 @@ def _with_environment(scheme: str, options: Mapping[str, str]) -> Mapping[str, s
 
 
 def _static_keys(config: Mapping[str, str]) -> Callable[[], Any] | None:
-    """Keys that came without a session token, where the environment has one that belongs to others."""
+    """Keys without a session token where the environment has one that belongs to other keys."""
     plain = {name.removeprefix("aws_"): value for name, value in config.items()}
     key, secret = plain.get("access_key_id"), plain.get("secret_access_key")
     if key is None or secret is None or "session_token" in plain or "token" in plain:
@@ -195,11 +195,11 @@ class ObjectStore(Store):
 
     Parameters
     ----------
-    client: obstore's store of the bucket, which repeats failed requests.
-    once: the same without repetition, for conditional puts.
+    client: obstore's store of the bucket, which retries failed requests.
+    once: the same without retries, for conditional puts.
     path: the folder in the bucket.
     uri, options: as in :class:`Store`.
-    ordered: the service promises to list whole keys in byte order; else listings are sorted here, which needs memory.
+    ordered: the service lists keys in byte order; otherwise listings are sorted here, which needs memory.
     sleep: waits that many seconds between attempts of a conditional put.
     """
 
@@ -235,7 +235,7 @@ class ObjectStore(Store):
 
     def read_range(self, key: str, start: int, length: int) -> pa.Buffer:
         check_range(key, start, length)
-        # A store refuses ranges that are empty or begin after the end.
+        # A store refuses empty ranges and ranges that start after the end.
         if length == 0 or start >= _FAR:
             self.head(key)
             return _EMPTY
@@ -277,16 +277,16 @@ class ObjectStore(Store):
 
     def read_sized(self, key: str, length: int, *, end: bool = False) -> tuple[int, pa.Buffer]:
         check_range(key, 0, length)
-        # Not every store knows ranges from the end.
+        # Not every store supports suffix ranges.
         if length and (not end or self._scheme in ("s3", "gs")):
-            wanted: dict[str, int] | tuple[int, int] = {"suffix": length} if end else (0, min(length, _FAR))
+            range_: dict[str, int] | tuple[int, int] = {"suffix": length} if end else (0, min(length, _FAR))
             try:
-                got = self._ask(lambda path: self._client.get(path, options={"range": wanted}), "read the object", key)
+                got = self._ask(lambda path: self._client.get(path, options={"range": range_}), "read the object", key)
                 return got.meta["size"], pa.py_buffer(got.bytes())
             except ObjectNotFoundError:
                 raise
             except (StorageError, BaseError):
-                pass  # an empty object has no such bytes, and not every S3 has suffix ranges: ask for the size instead
+                pass  # an empty object has no such bytes, and not every S3 supports suffix ranges: get the size instead
         return super().read_sized(key, length, end=end)
 
     def open_input(self, key: str) -> pa.NativeFile:
@@ -325,7 +325,7 @@ class ObjectStore(Store):
     def _in_order(self, listed: Iterable[ObjectMeta]) -> Iterator[ObjectMeta]:
         last = ""
         for meta in listed:
-            # Code points sort as their UTF-8 does.
+            # Code points sort like their UTF-8.
             if meta.key <= last:
                 if meta.size == 0:  # a folder marker, listed without the slash that it is sorted by
                     continue
@@ -348,7 +348,7 @@ class ObjectStore(Store):
         for attempt in range(ATTEMPTS):
             _Process.check(self._shown(key))
             try:
-                # In one part: the condition holds for single requests only.
+                # In one part: the condition only works for single requests.
                 self._once.put(path, _view(data), mode="create", use_multipart=False)
                 return
             except _CLIENT_ERRORS as e:
@@ -366,7 +366,7 @@ class ObjectStore(Store):
         self._ask(lambda path: self._client.put(path, data, **options), "write the object", key, write=True)
 
     def write_group(self) -> WriteGroup:
-        # The last file waits: it can be put beside what the caller asks in the end.
+        # The last file waits, to be uploaded together with the caller's final requests.
         def start(key: str, group: LandingGroup) -> IO[bytes]:
             return HeldWriter(key, self._writer(key), group).as_io()
 
@@ -380,7 +380,7 @@ class ObjectStore(Store):
         try:
             self._try(lambda: self._client.delete(paths), "delete the object", names[0])
         except ObjectNotFoundError:
-            # Some stores complain about what is not there, and may then have left out others.
+            # Some stores complain about missing objects, and may then have skipped others.
             self.at_once([partial(self._delete_one, name) for name in names])
 
     def _delete_one(self, key: str) -> None:
@@ -406,7 +406,7 @@ class ObjectStore(Store):
             raise self._error(e, action, key, write=write) from _cause(e)
 
     def _error(self, error: Exception, action: str, key: str, *, write: bool) -> TrilakeError:
-        """The typed error for what the client reports about ``key``."""
+        """The typed error for the client's error about ``key``."""
         file, text, reply = self._shown(key), str(error), _first_line(error)
         match = _STATUS.search(text)
         status = int(match[1]) if match else None
@@ -433,28 +433,28 @@ class ObjectStore(Store):
 
 
 def _requests(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The ranges to ask for: few, and not much more than what is wanted."""
-    wanted = sum(length for _, length in coalesce(ranges, 0))
+    """The ranges to request: few, and not much more than what is needed."""
+    needed = sum(length for _, length in coalesce(ranges, 0))
     for gap in (GAP, GAP >> 3, GAP >> 6):
         merged = coalesce(ranges, gap)
-        if sum(length for _, length in merged) <= _WASTE * wanted + GAP:
+        if sum(length for _, length in merged) <= _WASTE * needed + GAP:
             return merged
     return coalesce(ranges, 0)
 
 
 def _may_pass(error: Exception) -> bool:
-    """Whether the store refused a request for certain, or never got it, for a reason that may pass."""
+    """Whether the store certainly refused a request, or never got it, for a transient reason."""
     text = str(error)
     return "status code: 429" in text or any(reason.search(text) for reason in (_REFUSED, _NEVER_SENT))
 
 
 def _cause(error: Exception) -> Exception | None:
-    """The client's error, to be shown as the cause; not one whose text holds a secret."""
+    """The client's error as the cause, unless its message contains a secret."""
     return error if masked(str(error)) == str(error) else None
 
 
 def _view(data: bytes | pa.Buffer) -> memoryview:
-    # Arrow buffers call their bytes signed, and the client takes those for a sequence of numbers.
+    # Arrow buffers have signed bytes, which the client takes for a sequence of numbers.
     return memoryview(data).cast("B")
 
 
@@ -463,7 +463,7 @@ def _milliseconds(time: datetime) -> int:
 
 
 def _first_line(error: Exception) -> str:
-    """What the client says and why, without the rest of its debug print and without an answer of any length."""
+    """The client's message and reason, without debug output and long replies."""
     reply, _, debug = str(error).partition("\n\nDebug source")
     reply = reply.strip()
     cause = _CAUSE.search(debug)

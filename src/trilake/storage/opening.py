@@ -1,4 +1,4 @@
-"""``open_store``: the store that a string names."""
+"""``open_store``: open a store by URI or path."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trilake.storage.uri import check_same_kind, parse_location
 
 
 def open_store(uri_or_path: str | os.PathLike[str], options: Mapping[str, str] | None = None) -> Store:
-    """The store whose root is ``uri_or_path``; nothing needs to exist there yet.
+    """Open the store with the root ``uri_or_path``, which need not exist.
 
     Parameters
     ----------
@@ -20,11 +20,9 @@ def open_store(uri_or_path: str | os.PathLike[str], options: Mapping[str, str] |
         within the process), ``s3://``, ``s3a://``, ``gs://``, ``az://container/…`` or
         ``abfss://container@account.dfs.core.windows.net/…``.
     options: credentials, region, endpoint and so on for object stores, see :mod:`trilake.storage.options`; environment
-        variables stand in for options that are not given.  Local and memory stores need none and pass them on to
-        :func:`open_sibling`.
+        variables are the defaults.  Local and memory stores only pass them on to :func:`open_sibling`.
 
-    Raises ``InvalidArgumentError`` for a location it cannot understand and ``UnknownOptionError`` for an option it does
-    not know.
+    Raises ``InvalidArgumentError`` for an invalid location and ``UnknownOptionError`` for an unknown option.
     """
     location = parse_location(uri_or_path)
     opts = dict(options or {})
@@ -32,17 +30,17 @@ def open_store(uri_or_path: str | os.PathLike[str], options: Mapping[str, str] |
         return LocalStore(location.uri, "/" + location.path, opts)
     if location.scheme == "memory":
         return MemoryStore(location.authority, location.path, uri=location.uri, options=opts)
-    # Loading obstore takes longer than opening a local table, which never needs it.
+    # Loading obstore takes longer than opening a local table, which does not need it.
     from trilake.storage.object import open_object_store
 
     return open_object_store(location.scheme, location.authority, location.path, location.uri, opts)
 
 
 def open_sibling(store: Store, uri: str) -> Store:
-    """A store with the same options at another root, for absolute paths in a log.
+    """Open a store with the same options at another root, for absolute paths in a log.
 
-    Raises ``OtherStoreError`` for a root of another kind, unless the option ``allow_other_stores`` is ``"true"``: a
-    table in a bucket must not make its readers open files of their own disk.
+    Raises ``OtherStoreError`` for another kind of store, unless the option ``allow_other_stores`` is ``"true"``: a
+    table in a bucket must not make its readers open local files.
     """
     check_same_kind(store.uri, uri, store.options)
     return store.like(open_store(uri, store.options))

@@ -10,14 +10,13 @@ all        ``allow_http``, ``timeout``, ``connect_timeout``, ``proxy_url``, ``ma
            ``backoff_config.init_backoff``, ``backoff_config.max_backoff``, ``backoff_config.base``
 ========== =========================================================================================================
 
-Hadoop's names (``fs.s3a.access.key``, ``fs.azure.account.key.<account>...``) are understood as well.  The prefix may be
-left out (``region``, ``endpoint_url``).  An environment variable with the long name stands in for an
-option that is not given (``AWS_ENDPOINT_URL``, ``AWS_ALLOW_HTTP``).
-Durations are written ``"30s"``, ``"500ms"``, ``"3 minutes"``.
+Hadoop's names (``fs.s3a.access.key``, ``fs.azure.account.key.<account>...``) are accepted as well.  The prefix may be
+left out (``region``, ``endpoint_url``).  An environment variable with the long name is the default of an option
+(``AWS_ENDPOINT_URL``, ``AWS_ALLOW_HTTP``).  Durations are written ``"30s"``, ``"500ms"``, ``"3 minutes"``.
 
-Two options are of any store, local ones too, and are read by this library itself; both are ``"false"`` by default.
-``allow_foreign_files``: a new table may be made in a folder that holds files which are not of a table.
-``allow_other_stores``: a log may name files on a store of another kind, such as ``file:///x`` in a table on S3.
+Two options apply to any store, including local ones; both are ``"false"`` by default.
+``allow_foreign_files``: a new table may be created in a folder with unrelated files.
+``allow_other_stores``: a log may reference files on another kind of store, such as ``file:///x`` in a table on S3.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from datetime import timedelta
 
 from trilake.errors import InvalidArgumentError, UnknownOptionError
 
-#: Scheme of a store -> what its own options start with.
+#: Scheme of a store -> prefix of its options.
 PREFIXES: Mapping[str, tuple[str, ...]] = {
     "s3": ("aws_",),
     "gs": ("google_",),
@@ -38,7 +37,7 @@ PREFIXES: Mapping[str, tuple[str, ...]] = {
 }
 _ANY_PREFIX = tuple({p for prefixes in PREFIXES.values() for p in prefixes})
 
-#: Names that other libraries use for an option that obstore calls otherwise.
+#: Other libraries' names of obstore options.
 ALIASES: Mapping[str, str] = {
     "aws_storage_allow_http": "allow_http",
     "aws_allow_http": "allow_http",
@@ -48,7 +47,7 @@ ALIASES: Mapping[str, str] = {
     "aws_s3_endpoint": "aws_endpoint",
 }
 
-#: Spellings of one setting, without their prefix -> the one that counts.
+#: Synonyms of a setting, without prefix -> its main name.
 _SPELLINGS: Mapping[str, str] = {
     "endpoint_url": "endpoint",
     "token": "session_token",
@@ -60,8 +59,8 @@ _SPELLINGS: Mapping[str, str] = {
     "sas_key": "sas_token",
 }
 
-#: Hadoop's names of what a store here can be told, as code written for Spark's file systems has them.  Any other option
-#: that starts with ``fs.`` is about Hadoop's own classes, and passed over.
+#: Hadoop's names of options of the stores here.  Other options that start with ``fs.`` configure Hadoop's own classes
+#: and are ignored.
 HADOOP: Mapping[str, str] = {
     "fs.s3a.access.key": "aws_access_key_id",
     "fs.s3a.secret.key": "aws_secret_access_key",
@@ -75,14 +74,14 @@ HADOOP: Mapping[str, str] = {
     "fs.azure.account.oauth2.client.secret": "azure_client_secret",
 }
 _HADOOP_PREFIX = "fs."
-#: Hadoop's names that are more than another spelling.
+#: Hadoop's names that need a conversion.
 _PATH_STYLE, _SSL = "fs.s3a.path.style.access", "fs.s3a.connection.ssl.enabled"
 _PROVIDER, _TENANT = "fs.s3a.aws.credentials.provider", "fs.azure.account.oauth2.client.endpoint"
 #: ``fs.azure.account.key.<account>.dfs.core.windows.net``, the same for a fixed SAS token, and so on.
 _AZURE = re.compile(r"fs\.azure\.(account\.key|sas\.fixed\.token)(?:\.([^.]+)\..*)?")
 _AZURE_NAMES = {"account.key": "azure_storage_account_key", "sas.fixed.token": "azure_storage_sas_token"}
 
-#: What says who asks, without the prefix: these belong together.
+#: Credentials, without prefix: these belong together.
 _CREDENTIALS = frozenset(
     """
     access_key_id secret_access_key session_token token skip_signature role_arn web_identity_token_file profile
@@ -92,16 +91,16 @@ _CREDENTIALS = frozenset(
     """.split()  # noqa: SIM905 - a table of names is easier to read and to change as text
 )
 
-#: Names that are of no use here: nothing is ever renamed in an object store.
+#: Irrelevant options: nothing is ever renamed in an object store.
 _IGNORED = frozenset({"aws_s3_allow_unsafe_rename", "allow_unsafe_rename", "aws_ec2_metadata_disabled"})
-#: Options that this library reads itself, see the head of this module.
+#: Options that trilake reads itself, see the head of this module.
 ALLOW_FOREIGN_FILES, ALLOW_OTHER_STORES = "allow_foreign_files", "allow_other_stores"
 _PERMISSIONS = frozenset({ALLOW_FOREIGN_FILES, ALLOW_OTHER_STORES})
 
 _RETRY = ("max_retries", "retry_timeout")
 _BACKOFF = ("backoff_config.init_backoff", "backoff_config.max_backoff", "backoff_config.base")
 
-#: Options without a prefix, of any store.
+#: Options without a prefix, for any store.
 _BARE = frozenset(
     """
     access_key_id bucket checksum_algorithm conditional_put container_authorization_token_file
@@ -133,7 +132,9 @@ _SWITCHES = frozenset({"allow_http", "allow_invalid_certificates", "http1_only",
 
 @dataclass(frozen=True)
 class StoreConfig:
-    """Options by who reads them: ``config`` obstore's store, ``client`` its HTTP client, ``retry`` its retrying."""
+    """Options by their reader: ``config`` for obstore's store, ``client`` for its HTTP client, ``retry`` for its
+    retries.
+    """
 
     config: Mapping[str, str] = field(default_factory=dict, repr=False)
     client: Mapping[str, object] = field(default_factory=dict, repr=False)
@@ -141,7 +142,7 @@ class StoreConfig:
 
 
 def is_storage_option(name: str) -> bool:
-    """Whether an option is meant for the store and not for the table: what is left over is the format's to judge.
+    """Whether an option is for the store, not for the table.
 
     >>> [is_storage_option(n) for n in ("AWS_REGION", "allow_http", "versionAsOf")]
     [True, True, False]
@@ -153,12 +154,12 @@ def is_storage_option(name: str) -> bool:
 
 
 def allowing_foreign(options: Mapping[str, str] | None, foreign_files: bool) -> dict[str, str]:
-    """Options of a store, with the permission to make a table among files of others where it is given."""
+    """Options of a store, with the permission to create a table among foreign files, if granted."""
     return {**(options or {}), **({ALLOW_FOREIGN_FILES: "true"} if foreign_files else {})}
 
 
 def allowed(options: Mapping[str, str], permission: str) -> bool:
-    """Whether the options give a permission.  Raises ``InvalidArgumentError`` for a value that is not truth value.
+    """Whether the options grant a permission.  Raises ``InvalidArgumentError`` for a value that is not a boolean.
 
     >>> allowed({"Allow_Other_Stores": "true"}, ALLOW_OTHER_STORES), allowed({}, ALLOW_OTHER_STORES)
     (True, False)
@@ -167,7 +168,7 @@ def allowed(options: Mapping[str, str], permission: str) -> bool:
 
 
 def setting(name: str) -> str:
-    """What an option sets, by the one name that all its spellings share.
+    """The main name of an option's setting.
 
     >>> [setting(n) for n in ("AWS_ENDPOINT_URL", "endpoint", "aws_endpoint", "AWS_ALLOW_HTTP")]
     ['endpoint', 'endpoint', 'endpoint', 'allow_http']
@@ -177,7 +178,7 @@ def setting(name: str) -> str:
 
 
 def without_stated(options: Mapping[str, str], stated: Iterable[str]) -> dict[str, str]:
-    """The options that set something which none of the names ``stated`` sets, however it is spelt.
+    """The options for settings that none of the names ``stated`` sets, in any spelling.
 
     >>> without_stated({"aws_endpoint": "a", "aws_region": "r"}, ["AWS_ENDPOINT_URL", "azure_region"])
     {'aws_region': 'r'}
@@ -196,7 +197,7 @@ def _split_prefix(key: str) -> tuple[str, str]:
 
 
 def is_credential(name: str) -> bool:
-    """Whether an option says who asks: where one such is given, those of another source must not be mixed in.
+    """Whether an option is a credential: credentials from different sources must not be mixed.
 
     >>> [is_credential(n) for n in ("AWS_SESSION_TOKEN", "account_key", "aws_region")]
     [True, True, False]
@@ -205,7 +206,7 @@ def is_credential(name: str) -> bool:
 
 
 def hadoop_names(scheme: str, authority: str) -> list[str]:
-    """Hadoop's names of what matters for a store of ``scheme``, for those who must ask for each name.
+    """The relevant Hadoop option names for a store of ``scheme``, for callers that must look up each name.
 
     ``authority`` is the bucket, or ``container@account.dfs.core.windows.net``.
     """
@@ -221,9 +222,9 @@ def hadoop_names(scheme: str, authority: str) -> list[str]:
 
 
 def from_hadoop(options: Mapping[str, str], *, bucket: str = "") -> dict[str, str]:
-    """The options with Hadoop's names replaced by those of the stores here; Hadoop's other options are left out.
+    """Translate options with Hadoop's names; irrelevant Hadoop options are dropped.
 
-    Settings of ``bucket`` alone (``fs.s3a.bucket.<bucket>.access.key``) win over those of all buckets.
+    Settings of one ``bucket`` (``fs.s3a.bucket.<bucket>.access.key``) override those of all buckets.
 
     >>> from_hadoop({"fs.s3a.access.key": "k", "fs.s3a.impl": "x", "AWS_REGION": "r"})
     {'aws_access_key_id': 'k', 'AWS_REGION': 'r'}
@@ -232,8 +233,14 @@ def from_hadoop(options: Mapping[str, str], *, bucket: str = "") -> dict[str, st
     """
     ours = {name: value for name, value in options.items() if not _is_hadoop(name.lower())}
     hadoop = {name.lower(): str(value) for name, value in options.items() if _is_hadoop(name.lower())}
-    own = f"fs.s3a.bucket.{bucket.lower()}."
-    hadoop.update({f"fs.s3a.{n.removeprefix(own)}": v for n, v in hadoop.items() if bucket and n.startswith(own)})
+    bucket_prefix = f"fs.s3a.bucket.{bucket.lower()}."
+    hadoop.update(
+        {
+            f"fs.s3a.{n.removeprefix(bucket_prefix)}": v
+            for n, v in hadoop.items()
+            if bucket and n.startswith(bucket_prefix)
+        }
+    )
     translated: dict[str, str] = {}
     for key, value in hadoop.items():
         azure = _AZURE.fullmatch(key)
@@ -275,10 +282,10 @@ def _opposite(value: object) -> str:
 def store_config(scheme: str, options: Mapping[str, str], bucket: str = "") -> StoreConfig:
     """Sort ``options`` for a store of ``scheme``.
 
-    Options of other providers are passed over, so that one set serves tables in several clouds.
+    Options of other providers are ignored, so that one set serves tables in several clouds.
 
-    Raises ``UnknownOptionError`` for a name that no store knows, ``InvalidArgumentError`` for a value that cannot be
-    read and for a locking provider.
+    Raises ``UnknownOptionError`` for an unknown name, ``InvalidArgumentError`` for an invalid value and for a
+    locking provider.
     """
     config: dict[str, str] = {}
     client: dict[str, object] = {}
@@ -287,7 +294,7 @@ def store_config(scheme: str, options: Mapping[str, str], bucket: str = "") -> S
     for name, value in from_hadoop(options, bucket=bucket).items():
         key = name.lower()
         key = ALIASES.get(key, key)
-        # Options of a Spark reader or a caller without type checks may be booleans and numbers.
+        # Spark readers and untyped callers may pass booleans and numbers.
         text = str(value)
         text = text.lower() if text in ("True", "False") else text
         if key == "aws_s3_locking_provider":

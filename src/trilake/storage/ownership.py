@@ -1,14 +1,13 @@
-"""What a table may delete and replace: one rule for all formats and all operations.
+"""What a table may delete and replace: one rule for all formats and operations.
 
-A file goes, or is written over, only if
+A file is deleted or overwritten only if
 
-1. its name is one that the format gives, in the folder where the format puts such files (the caller's expression);
-2. no folder on the way to it, below the table's own, is a link;
-3. it lies in no other table that lies inside of this one;
-4. by the store's own clock, and not only by this machine's, it is old enough (:func:`store_time`).
+1. its name is one that the format uses, in the right folder (the caller's regular expression); 2. no folder on the way
+to it, below the table's own, is a link; 3. it is not in another table inside this one; 4. by the store's clock, and not
+only by this machine's, it is old enough (:func:`store_time`).
 
-Stores on local disks also refuse to delete and to replace behind links, whoever asks (:mod:`trilake.storage.local`).
-What is in doubt stays.
+Stores on local disks also refuse to delete and to replace behind links (:mod:`trilake.storage.local`).  In doubt files
+stay.
 """
 
 from __future__ import annotations
@@ -26,22 +25,22 @@ from trilake.storage.local_writer import temporary_name
 
 _log = logging.getLogger("trilake.storage")
 
-#: Folders in the folder of a table that make it one: of Delta, Lance, Trevni jobs and Hudi; Iceberg's name says less.
+#: Subfolders that identify a table: of Delta, Lance, Trevni jobs and Hudi; Iceberg's name is less specific.
 _MARKS = ("_delta_log", "_versions", "_staged", ".hoodie", "metadata")
 _ICEBERG = re.compile(r"(?:^|/)metadata/[^/]*\.metadata\.json\Z")
-#: A key that says of a folder, which the expression captures, that it is a table.
+#: A key that identifies a folder, which the expression captures, as a table.
 TABLE_OF = r"^(?P<folder>.+?)/(?:(?:_delta_log|_versions|_staged|\.hoodie)/.*|metadata/[^/]*\.metadata\.json)$"
 _TABLE_OF = re.compile(TABLE_OF).match
-#: Folders that are asked about at the same time, and at most: then one listing of all is quicker.
+#: Folders that are checked concurrently, and at most; beyond that one listing of all is quicker.
 _ASKED, _ASKED_MOST = 16, 100
-#: How far this machine's clock may be ahead of the store's, in ms: nothing beside retentions of days.
+#: How far this machine's clock may be ahead of the store's, in ms: negligible for retentions of days.
 CLOCK_TOLERANCE_MS = 5 * 60 * 1000
-#: A temporary file or folder of trilake, and what lies in it.
+#: A temporary file or folder of trilake, and its content.
 TEMPORARY = r"\.trilake-[0-9a-f]{24}\.tmp(?:/.+)?"
 
 
 def tables_of(keys: Iterable[str]) -> frozenset[str]:
-    """The folders that are tables, by the keys that lie in them.
+    """The folders that are tables, given keys of their files.
 
     >>> sorted(tables_of(["x", "a/_delta_log/0.json", "a/b/metadata/v1.metadata.json", "a/metadata/x"]))
     ['a', 'a/b']
@@ -51,9 +50,9 @@ def tables_of(keys: Iterable[str]) -> frozenset[str]:
 
 @dataclass
 class Territory:
-    """Which folders below the root of ``store`` are the table's own: behind no link, in no other table.
+    """Which folders below the root of ``store`` belong to the table: not behind a link, not in another table.
 
-    ``tables`` are the folders that are tables, where a listing has told them; else each folder is looked into.
+    ``tables`` are the folders that are tables, if known from a listing; otherwise each folder is checked.
     """
 
     store: Store
@@ -61,9 +60,9 @@ class Territory:
     _own: dict[str, bool] = field(default_factory=dict)
 
     def foreign(self, folders: Iterable[str]) -> list[str]:
-        """Those of some folders, given as keys (the root is empty), that are not the table's own."""
-        wanted = [f for f in dict.fromkeys(folders) if f]
-        above = dict.fromkeys(part for f in wanted for part in accumulate(f.split("/"), "{}/{}".format))
+        """Those of some folders, given as keys (the root is empty), that do not belong to the table."""
+        to_check = [f for f in dict.fromkeys(folders) if f]
+        above = dict.fromkeys(part for f in to_check for part in accumulate(f.split("/"), "{}/{}".format))
         unknown = [f for f in above if f not in self._own]
         if self.tables is None and len(unknown) > _ASKED_MOST and self.store.local_path("x") is None:
             self.tables = tables_of(m.key for m in self.store.list())
@@ -72,7 +71,7 @@ class Territory:
                 self._own.update(zip(unknown, pool.map(self._is_own, unknown), strict=True))
         else:
             self._own.update((f, self._is_own(f)) for f in unknown)
-        return [f for f in wanted if not all(self._own[p] for p in accumulate(f.split("/"), "{}/{}".format))]
+        return [f for f in to_check if not all(self._own[p] for p in accumulate(f.split("/"), "{}/{}".format))]
 
     def _is_own(self, folder: str) -> bool:
         if self.store.passes_link(f"{folder}/x"):
@@ -88,32 +87,32 @@ class Territory:
 
 
 def own_keys(store: Store, keys: Iterable[str], names: str | re.Pattern[str], *, what: str) -> list[str]:
-    """Those of ``keys`` that the table may delete or replace; the others are named in the log of the process.
+    """Those of ``keys`` that the table may delete or replace; the others are logged.
 
     Parameters
     ----------
-    names: matches the whole of a key that the format gives.
+    names: matches whole keys that the format uses.
     what: the operation, for the log.
     """
     all_keys = list(keys)
     expression = re.compile(names)
-    named = [k for k in all_keys if expression.fullmatch(k)]
-    foreign = set(Territory(store).foreign(k.rpartition("/")[0] for k in named))
-    own = [k for k in named if k.rpartition("/")[0] not in foreign]
+    matching = [k for k in all_keys if expression.fullmatch(k)]
+    foreign = set(Territory(store).foreign(k.rpartition("/")[0] for k in matching))
+    own = [k for k in matching if k.rpartition("/")[0] not in foreign]
     if len(own) < len(all_keys):
-        left = sorted(set(all_keys) - set(own))
+        rest = sorted(set(all_keys) - set(own))
         _log.warning(
             "%s of %r leaves %d files that do not belong to it: with other names, behind links or in other tables: %s",
             what,
             store,
-            len(left),
-            ", ".join(left[:5]),
+            len(rest),
+            ", ".join(rest[:5]),
         )
     return own
 
 
 def check_own(store: Store, keys: Sequence[str], *, what: str) -> None:
-    """Raise ``StorageError`` where a file that must be deleted or replaced is not the table's own."""
+    """Raise ``StorageError`` where a file to delete or replace does not belong to the table."""
     foreign = Territory(store).foreign(k.rpartition("/")[0] for k in keys)
     if foreign:
         raise StorageError(
@@ -124,7 +123,7 @@ def check_own(store: Store, keys: Sequence[str], *, what: str) -> None:
 
 
 def discard(store: Store, keys: Iterable[str]) -> None:
-    """Remove what a failed write made.  An error is logged and not raised: why the write failed is the one to show."""
+    """Remove the files of a failed write.  Errors are logged and not raised, so that the original error is reported."""
     names = list(keys)
     try:
         store.delete(names)
@@ -136,7 +135,7 @@ def discard(store: Store, keys: Iterable[str]) -> None:
 
 
 def store_time(store: Store) -> int:
-    """The time of the store's own clock, in ms since the epoch: that of a file which is written for it and removed.
+    """The time of the store's clock, in ms since the epoch: that of a file which is written for it and removed.
 
     Raises ``StorageError`` where nothing can be written.
     """
@@ -149,12 +148,12 @@ def store_time(store: Store) -> int:
 
 
 def agreed_time(store: Store, now_ms: int) -> int:
-    """``now_ms``, the time by this machine's clock from which ages are counted, if the store's is not behind it.
+    """Return ``now_ms``, this machine's time, if the store's clock is not behind it.
 
-    Files bear times of the store's clock.  By a clock that is days ahead, files of writers that are at work look old
-    enough to go.  A clock that is behind makes files look younger, which is safe.
+    File times come from the store's clock.  If this machine's clock is days ahead, files of active writers look old
+    enough to delete.  If it is behind, files look younger, which is safe.
 
-    Raises ``ClockError``, and ``StorageError`` where the store cannot be asked.
+    Raises ``ClockError``, and ``StorageError`` where the store's time is unavailable.
     """
     time_of_store = store_time(store)
     if now_ms - time_of_store > CLOCK_TOLERANCE_MS:
@@ -170,17 +169,17 @@ def agreed_time(store: Store, now_ms: int) -> int:
 
 
 def old_temporaries(store: Store, prefix: str, before_ms: int) -> list[ObjectMeta]:
-    """Temporary files below a folder that writers left which died before a time; behind no link, in no other table."""
+    """Temporary files below a folder of writers that died before a time; not behind a link or in another table."""
     expression = re.compile(rf"(?:.*/)?{TEMPORARY}")
     seen = {m.key: m for m in store.unfinished(prefix)}
-    if store.local_path("x") is None:  # elsewhere such names are listed with all others
+    if store.local_path("x") is None:  # elsewhere such names are in the normal listing
         seen |= {m.key: m for m in store.list(prefix) if expression.fullmatch(m.key)}
     newest: dict[str, int] = {}
     for m in seen.values():
         top = _top(m.key)
         newest[top] = max(newest.get(top, 0), m.modified_ms)
     old = [k for k in seen if newest[_top(k)] < before_ms]
-    # A temporary folder is ours whatever it holds, except for links in it: the folder that it lies in decides.
+    # A temporary folder belongs to trilake whatever it contains, except for links: its parent folder decides.
     folders = Territory(store)
     foreign = set(folders.foreign(_top(k).rpartition("/")[0] for k in old))
     return [seen[k] for k in old if _top(k).rpartition("/")[0] not in foreign and not store.passes_link(k)]

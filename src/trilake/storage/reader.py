@@ -1,12 +1,12 @@
-"""Reading ranges of an object: fewer and larger requests.
+"""Read ranges of an object with fewer and larger requests.
 
-``WindowReader`` is a seekable file over an object of which only ranges can be fetched.  One window of bytes is kept.
-It begins as the end of the object, where Parquet, Lance and Arrow files have their footers.  A read outside of it
-fetches a new one: small reads get a window around them, and the window doubles while reads follow one another.  Reads
-larger than the window go past it.
+``WindowReader`` is a seekable file over an object of which only ranges can be fetched.  It keeps one window of bytes,
+at first the end of the object, where Parquet, Lance and Arrow files have their footers.  A read outside it fetches a
+new one: small reads get a window around them, and the window doubles for sequential reads.  Reads larger than the
+window bypass it.
 
-A footer says where all columns are.  Who has read it tells the file by :func:`expect` what comes next, and gets that in
-as few requests as there are gaps, all at once, and no byte of other columns.
+A footer says where all columns are.  After reading it, announce the next reads with :func:`expect`: they are fetched at
+once in as few requests as possible, without other columns.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 
-#: Bytes fetched at least, and at most, where a reader asks for less.
+#: Least and most bytes of a window.
 MIN_WINDOW, MAX_WINDOW = 256 << 10, 16 << 20
 
 
@@ -68,14 +68,17 @@ class WindowReader(io.RawIOBase):
         self._grain = MIN_WINDOW
 
     def expect(self, ranges: Sequence[tuple[int, int]]) -> None:
-        """Fetch ranges that will be read; those of an earlier call are forgotten.  What is not in the object is left
-        out: a damaged footer may say anything, and whoever reads there gets the error."""
+        """Fetch ranges that will be read; those of an earlier call are dropped.
+
+        Ranges outside the object are ignored: a damaged footer may say anything, and reading there raises the
+        error.
+        """
         inside = [(start, n) for start, n in ranges if start >= 0 and 0 < n <= self._size - start]
         stop = self._start + len(self._window)
-        wanted = coalesce([(a, n) for a, n in inside if not (self._start <= a and a + n <= stop)], 0)
+        missing = coalesce([(a, n) for a, n in inside if not (self._start <= a and a + n <= stop)], 0)
         self._expected = []  # before the new ones are in memory, too
-        if wanted:
-            self._expected = [(a, memoryview(data)) for (a, _), data in zip(wanted, self._fetch_all(wanted))]
+        if missing:
+            self._expected = [(a, memoryview(data)) for (a, _), data in zip(missing, self._fetch_all(missing))]
 
     def _fetch(self, start: int, length: int) -> pa.Buffer:
         return self._fetch_all([(start, length)])[0]
@@ -87,7 +90,6 @@ class WindowReader(io.RawIOBase):
         return True
 
     def size(self) -> int:
-        """Size of the object in bytes."""
         return self._size
 
     def tell(self) -> int:
@@ -100,8 +102,8 @@ class WindowReader(io.RawIOBase):
 
     def read(self, size: int | None = -1, /) -> bytes:
         """Up to ``size`` bytes, fewer only at the end of the object."""
-        left = max(self._size - self._position, 0)
-        length = left if size is None or size < 0 else min(size, left)
+        available = max(self._size - self._position, 0)
+        length = available if size is None or size < 0 else min(size, available)
         if length == 0:
             return b""
         data = bytes(self._view(self._position, length))
@@ -126,7 +128,7 @@ class WindowReader(io.RawIOBase):
             first, data = self._expected[i]
             if end <= first + len(data):
                 return data[start - first : end - first]
-        # Reading on from where the last window ended: the next may be larger.
+        # A sequential read: the next window may be larger.
         self._grain = min(self._grain * 2, MAX_WINDOW) if start <= stop < end else MIN_WINDOW
         if length >= self._grain:
             return memoryview(self._fetch(start, length))
@@ -139,14 +141,15 @@ class ObjectFile(pa.PythonFile):  # type: ignore[misc]
     """A :class:`WindowReader` as an Arrow file."""
 
     def __init__(self, reader: WindowReader, mode: str = "r") -> None:
-        self.reader = reader  # Arrow's part of the file has taken both arguments already
+        self.reader = reader  # Arrow's base class has taken both arguments already
 
 
 def expect(source: pa.NativeFile, ranges: Sequence[tuple[int, int]]) -> bool:
-    """Tell a file of :meth:`trilake.storage.Store.open_input` which ``(start, length)`` ranges are read next.
+    """Announce the next ``(start, length)`` ranges that will be read from a file of
+    :meth:`trilake.storage.Store.open_input`.
 
-    What an object store has comes in then, at once and in parallel; local files have no use for it.  Returns whether
-    the file took notice.
+    An object store fetches them at once and in parallel; local files ignore the call.  Returns whether it had an
+    effect.
     """
     if not isinstance(source, ObjectFile):
         return False

@@ -1,4 +1,4 @@
-"""Temporary files for what memory cannot hold: a full or read-only temporary folder gives a typed error."""
+"""Temporary files for data that exceed memory; a full or read-only temporary folder raises a typed error."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from trilake.storage.local_writer import storage_error
 
 @contextmanager
 def spilling() -> Iterator[None]:
-    """A block in which only temporary files are made, written and read.
+    """A block that only works with temporary files.
 
-    Raises ``StorageError`` for what the operating system says about them.
+    Raises ``StorageError`` for operating system errors.
     """
     try:
         yield
@@ -27,7 +27,7 @@ def spilling() -> Iterator[None]:
 
 @contextmanager
 def temporary_folder(prefix: str) -> Iterator[Path]:
-    """A temporary folder, which is gone with all in it when the block ends; ``StorageError`` where none can be made."""
+    """A temporary folder that is deleted when the block ends; ``StorageError`` where it cannot be created."""
     with spilling():
         folder = tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True)
     with folder as path:

@@ -1,7 +1,7 @@
-"""``Staging``: a folder on the store's own disk into which a program that knows nothing of the store writes files.
+"""``Staging``: a folder on the store's own disk for files of a program that does not know the store.
 
-Spark writes Parquet to folders, under names of its own choice.  A staging folder is as unlisted as temporary files, and
-a writer that died leaves it to :meth:`Store.unfinished`.  What is published is durable before its name appears::
+Spark writes Parquet to folders, under names of its own choice.  Listings hide a staging folder like temporary files;
+:meth:`Store.unfinished` finds those of writers that died.  Published files are durable before their names appear::
 
     .trilake-*.tmp/files/part-0 -> fsync -> rename to its key -> fsync folder
 """
@@ -20,14 +20,14 @@ from trilake.storage.base import Store, check_key
 from trilake.storage.durable import make_folder, sync, sync_folder
 from trilake.storage.local_writer import storage_error, temporary_name
 
-#: Files that are forced to disk at the same time.
+#: Files that are synced concurrently.
 _SYNCS = 8
 
 
 class Staging:
-    """A staging folder, which is gone when its block ends.
+    """A staging folder, which is deleted when its block ends.
 
-    ``path`` is the absolute path of a folder that does not exist yet: whoever writes makes it.
+    ``path`` is the absolute path of a folder that does not exist yet; the program creates it.
     """
 
     def __init__(self, root: str) -> None:
@@ -46,26 +46,26 @@ class Staging:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        shutil.rmtree(self._top, ignore_errors=True)  # at worst it is left for those who clean up
+        shutil.rmtree(self._top, ignore_errors=True)  # at worst it is left for a clean-up
 
     def names(self) -> list[str]:
-        """What was written: names of files in the folder."""
+        """The names of the files in the folder."""
         try:
             return sorted(os.listdir(self.path))
         except OSError as e:
             raise storage_error(e, "list", self.path) from e
 
     def size(self, name: str) -> int:
-        """Bytes of one of the files."""
+        """The bytes of a file."""
         try:
             return os.stat(f"{self.path}/{name}").st_size
         except OSError as e:
             raise storage_error(e, "look at", f"{self.path}/{name}") from e
 
     def publish(self, keys: Mapping[str, str]) -> None:
-        """Give files their place in the store: ``keys`` by the name of the file in the folder.
+        """Move files to their keys: ``keys`` by file name.
 
-        The keys must be names that no one else uses.  Raises ``StorageError``; then none of the files has its place.
+        The keys must be unique.  Raises ``StorageError``; then no file was published.
         """
         moves = [(f"{self.path}/{name}", self._root + check_key(key)) for name, key in keys.items()]
         with ThreadPoolExecutor(_SYNCS) as pool:
@@ -80,7 +80,7 @@ class Staging:
                 sync_folder(folder)
         except OSError as e:
             for target in moved:
-                with suppress(OSError):  # no commit names it: at worst vacuum removes it
+                with suppress(OSError):  # no commit references it: at worst vacuum removes it
                     os.unlink(target)
             raise storage_error(e, "publish files in", self._root, writing=True) from e
 
@@ -102,14 +102,14 @@ def staging(store: Store) -> Staging | None:
     return None if place is None else Staging(place[:-1])
 
 
-#: Bytes of one request when an object is copied.
+#: Bytes per request when an object is copied.
 _PART = 16 << 20
 
 
 def move(store: Store, source: str, target: str) -> None:
-    """Gives a file of the store another key; where files are objects, it is copied and ``source`` stays.
+    """Move a file to another key; in object stores it is copied and ``source`` stays.
 
-    The content of ``source`` must have been forced to disk; :func:`sync_names` forces the new name there.  Raises
+    The content of ``source`` must have been synced; :func:`sync_names` syncs the new name.  Raises
     ``StorageError``, also where a file behind a link would be replaced.
     """
     from_path, to_path = store.local_path(source), store.local_path(target)
@@ -133,22 +133,22 @@ def move(store: Store, source: str, target: str) -> None:
 
 
 def sync_names(store: Store, keys: Iterable[str]) -> None:
-    """Force to disk which names there are in the folders of some keys, where the store is the local file system."""
+    """Sync the names in the folders of some keys, on the local file system."""
     for folder in {os.path.dirname(path) for path in map(store.local_path, keys) if path is not None}:
         with suppress(FileNotFoundError):
             sync_folder(folder)
 
 
 def remove_folder(store: Store, folder: str) -> None:
-    """Removes a folder of staged files with all in it, where there are folders; no link, and nothing behind one."""
+    """Remove a folder of staged files with its content, on file systems; never a link or anything behind one."""
     path = store.local_path(folder)
     if path is not None and not store.passes_link(f"{folder}/x"):
         shutil.rmtree(path, ignore_errors=True)
 
 
 def remove_empty_folder(store: Store, folder: str) -> None:
-    """Removes a folder if nothing is in it, where there are folders; no link, and nothing behind one."""
+    """Remove a folder if it is empty, on file systems; never a link or anything behind one."""
     path = store.local_path(folder)
     if path is not None and not store.passes_link(f"{folder}/x"):
-        with suppress(OSError):  # something is in it, or it is gone
+        with suppress(OSError):  # not empty, or already deleted
             os.rmdir(path)

@@ -1,8 +1,8 @@
 """``UploadWriter``: the writer behind :meth:`ObjectStore.open_output`.
 
-What fits into one part is sent as one request at close.  More is sent in parts while it is written, by a thread that
-takes them from a short queue; closing completes the upload, discarding makes the thread's source fail, on which obstore
-aborts the upload.
+Content that fits into one part is sent as one request at close.  More is sent in parts while it is written, by a thread
+with a short queue; closing completes the upload, discarding makes the thread's source fail, on which obstore aborts the
+upload.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from threading import Thread
 from trilake.errors import StorageError
 from trilake.storage.writer import AtomicWriter
 
-#: Bytes in a part: 10,000 of them, the limit of S3, make 80 GiB.
+#: Bytes per part: 10,000 of them, the limit of S3, make 80 GiB.
 PART = 8 << 20
 _QUEUED, _PARALLEL = 2, 4
 
 
 class _Discarded(Exception):
-    """Thrown into the upload to make it abort."""
+    """Thrown into the upload to abort it."""
 
 
 class UploadWriter(AtomicWriter):
-    """``send(data, **how)`` sends bytes, or an iterator of parts, as obstore's ``put`` does; its errors are typed."""
+    """``send(data, **how)`` sends bytes, or an iterator of parts, like obstore's ``put``; its errors are typed."""
 
     def __init__(self, key: str, send: Callable[..., None]) -> None:
         self._send = send
@@ -65,17 +65,17 @@ class UploadWriter(AtomicWriter):
 
 
 class _Upload:
-    """The thread.  It does not know the writer: one that no one holds any more must be collected, which discards it."""
+    """The thread.  It holds no reference to the writer, so that an abandoned writer is collected, which discards it."""
 
     def __init__(self, key: str, send: Callable[..., None]) -> None:
         self.outcome: Future[None] = Future()
         self._parts: queue.Queue[bytes | _Discarded | None] = queue.Queue(_QUEUED)
         self._send = send
-        # A daemon: an interpreter that ends with an open writer must not wait for it.
+        # A daemon: an interpreter that exits with an open writer must not wait for it.
         Thread(target=self._run, name=f"trilake-upload {key}", daemon=True).start()
 
     def pass_on(self, part: bytes | _Discarded | None) -> None:
-        """Queue the next part, the end (``None``), or the order to give up."""
+        """Queue the next part, the end (``None``), or the order to abort."""
         while True:
             try:
                 return self._parts.put(part, timeout=0.1)

@@ -1,9 +1,7 @@
-"""URIs and paths: which store a string names, and where in it.
+"""Parse URIs and paths into a store and a path in it.
 
-Two rules decide everything:
-
-* a string **without** a scheme is a path of the local file system and is taken literally;
-* a string **with** a scheme is a URI and its path is percent-decoded exactly once.  Characters that a strict URI would
+* A string **without** a scheme is a local path and is taken literally.
+* A string **with** a scheme is a URI and its path is percent-decoded exactly once.  Characters that a strict URI does
   not allow (a space, ``#``, ``?``) stand for themselves, and ``+`` is always a plus.
 
 References inside a table's log are URIs even without a scheme: :func:`split_absolute` decodes ``/x`` too.
@@ -43,10 +41,10 @@ _SAFE = "/!$&'()*+,;=:@~"  # RFC 3986 pchar, and the slash
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A URI taken apart.
+    """A parsed URI.
 
-    ``scheme`` is a value of :data:`SCHEMES`, ``authority`` the bucket, container or name of a memory store (empty for
-    files), ``path`` the rest, decoded, without a slash at either end.
+    ``scheme`` is a value of :data:`SCHEMES`, ``authority`` the bucket, container or name of a memory store (empty
+    for files), ``path`` the rest, decoded, without leading or trailing slash.
     """
 
     scheme: str
@@ -55,12 +53,12 @@ class Location:
 
     @property
     def root(self) -> str:
-        """URI of the whole file system, bucket or container: ``file:///``, ``s3://bucket``."""
+        """The URI of the whole file system, bucket or container: ``file:///``, ``s3://bucket``."""
         return f"{self.scheme}://{self.authority}" + ("/" if self.scheme == "file" else "")
 
     @property
     def uri(self) -> str:
-        """The canonical URI, percent-encoded, without a final slash (except for ``file:///``)."""
+        """The canonical URI, percent-encoded, without a trailing slash (except for ``file:///``)."""
         if not self.path:
             return self.root
         return f"{self.scheme}://{self.authority}/{quote_from_bytes(os.fsencode(self.path), _SAFE)}"
@@ -71,7 +69,7 @@ class Location:
 
 
 def is_absolute(reference: str) -> bool:
-    """Whether a reference stands for itself: it starts with a slash, or with a scheme, a colon and a slash.
+    """Whether a reference is absolute: it starts with a slash, or with a scheme, a colon and a slash.
 
     >>> [is_absolute(r) for r in ("s3://b/k", "file:/x", "/x", "month=3/part-0.parquet", "at=12:30/x", "a:b")]
     [True, True, True, False, False, False]
@@ -80,7 +78,7 @@ def is_absolute(reference: str) -> bool:
 
 
 def location_text(uri_or_path: str | os.PathLike[str]) -> str:
-    """A location as a string.  Raises ``InvalidArgumentError`` for what is none, such as a table that is open."""
+    """A location as a string.  Raises ``InvalidArgumentError`` for another type, such as an open table."""
     text = uri_or_path if isinstance(uri_or_path, str) else getattr(uri_or_path, "__fspath__", lambda: None)()
     if isinstance(text, str):
         return text
@@ -91,10 +89,9 @@ def location_text(uri_or_path: str | os.PathLike[str]) -> str:
 
 
 def parse_location(uri_or_path: str | os.PathLike[str]) -> Location:
-    """What a URI or local path names.  A relative path is taken from the working directory, ``~`` is the home folder.
+    """Parse a URI or local path.  Relative paths start at the working directory, ``~`` is the home folder.
 
-    Raises ``InvalidArgumentError`` for what is not a string, an empty one, an unknown scheme and a ``file`` URI with a
-    host.
+    Raises ``InvalidArgumentError`` for another type, an empty string, an unknown scheme and a ``file`` URI with a host.
 
     >>> parse_location("s3a://bucket/a%20table/").uri
     's3://bucket/a%20table'
@@ -111,7 +108,7 @@ def parse_location(uri_or_path: str | os.PathLike[str]) -> Location:
 
 
 def split_absolute(reference: str, *, decoded: bool = False) -> tuple[str, str]:
-    """Split an absolute reference, as table logs hold them, into the URI of a store's root and a key in it.
+    """Split an absolute reference in a table's log into the URI of a store's root and a key in it.
 
     The root is the whole file system or bucket, so references to many folders share one store.  ``file:/x``,
     ``file:///x`` and ``/x`` come out the same, and so do ``s3a:`` and ``s3:``.
@@ -137,7 +134,8 @@ def split_absolute(reference: str, *, decoded: bool = False) -> tuple[str, str]:
 
 
 def check_same_kind(table_uri: str, other_uri: str, options: Mapping[str, str]) -> None:
-    """See whether a table may name files below another root: one of its own kind of store, unless options allow more.
+    """Check that a table may reference files below another root: one of the same kind of store, unless options allow
+    more.
 
     Raises ``OtherStoreError``.
     """
@@ -167,7 +165,7 @@ def _parse_uri(text: str, match: re.Match[str], *, decoded: bool) -> Location:
             uri=text,
         )
     if scheme != "file" and masked(text) != text:
-        # Where no one refuses it, a secret in a URI comes to light in logs and in the commits of clones.
+        # A secret in a URI would end up in logs and in the commits of clones.
         raise InvalidArgumentError(
             "the URI contains a secret, such as a password, a key or a signature",
             help="give it as a storage option (aws_secret_access_key, azure_storage_sas_token, ...), not in the URI",
@@ -199,7 +197,7 @@ def _checked_path(path: str) -> str:
 
 
 def _file_location(path: str) -> Location:
-    # POSIX keeps exactly two leading slashes apart; no file system that we can meet does.
+    # POSIX keeps exactly two leading slashes distinct; no relevant file system does.
     return Location("file", "", normpath(_checked_path(path)).strip("/"))
 
 

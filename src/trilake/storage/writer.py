@@ -26,13 +26,13 @@ from trilake.errors import StorageError
 class AtomicWriter(io.RawIOBase):
     """A write-only binary file whose content appears at once, when it is closed.
 
-    A subclass says where bytes go (:meth:`_append`), how they become an object (:meth:`_publish`) and how they are
-    given up (:meth:`_discard`); all three raise errors of :mod:`trilake.errors` only.
+    A subclass writes bytes (:meth:`_append`), turns them into an object (:meth:`_publish`) and discards them
+    (:meth:`_discard`); all three only raise errors of :mod:`trilake.errors`.
     """
 
     def __init__(self, key: str) -> None:
         super().__init__()
-        #: Key of the object to be.
+        #: Key of the future object.
         self.name = key
         self._position = 0
         self._failed = False
@@ -53,37 +53,37 @@ class AtomicWriter(io.RawIOBase):
         return self._position
 
     def write(self, data: Any, /) -> int:
-        """Append the whole of a bytes-like object and return its size in bytes."""
+        """Append a bytes-like object and return its size in bytes."""
         self._checkClosed()
         view = memoryview(data).cast("B")
         try:
             self._append(view)
         except BaseException:
-            # What is missing now would be missing in the object: it must not be published any more.
+            # Missing bytes would be missing in the object: it must not be published any more.
             self._failed = True
             raise
         self._position += len(view)
         return len(view)
 
     def native(self) -> pa.NativeFile | None:
-        """A file of Arrow's that takes the content in place of :meth:`write`, without a copy in between.
+        """A native Arrow file for the content, instead of :meth:`write`, without copies.
 
-        ``None`` where there is no such way, or something was written already.  Errors of it are the system's, and
-        :meth:`failed_natively` says what they mean.
+        ``None`` where there is none, or something was written already.  Its errors are the system's;
+        :meth:`failed_natively` translates them.
         """
         return None
 
     def failed_natively(self, error: OSError) -> StorageError:
-        """What an error of the file of :meth:`native` is; the object cannot be published any more."""
+        """Translate an error of the file of :meth:`native`; the object cannot be published any more."""
         self._failed = True
         return StorageError(f"cannot write the file: {error.strerror or error}", file=self.name)
 
     def taking_much(self) -> AbstractContextManager[None]:
-        """A block in which many megabytes are written, which the disk may begin with."""
+        """A block that writes many megabytes, which may be flushed early."""
         return nullcontext()
 
     def close(self) -> None:
-        """Publish the object; where a write failed before, discard it instead."""
+        """Publish the object; after a failed write, discard it instead."""
         if self.closed:
             return
         super().close()
@@ -93,7 +93,7 @@ class AtomicWriter(io.RawIOBase):
             self._publish()
 
     def discard(self) -> None:
-        """Give up what was written; the object does not appear."""
+        """Discard what was written; the object does not appear."""
         if not self.closed:
             super().close()
             self._discard()
@@ -105,10 +105,10 @@ class AtomicWriter(io.RawIOBase):
             self.discard()
 
     def __del__(self) -> None:
-        # io.IOBase closes what no one closed, and that would publish half an object.
+        # io.IOBase closes unreferenced files, and that would publish half an object.
         if hasattr(self, "_failed"):
             self.discard()
 
     def as_io(self) -> IO[bytes]:
-        """Itself, under the name that type checkers know for binary files."""
+        """Itself, typed as a binary file."""
         return cast("IO[bytes]", self)

@@ -1,2 +1,3 @@
-"""Parquet files whose days and instants are counted by the calendar that Spark had before release 3: Julian up to
-1582-10-04, Gregorian from 1582-10-15."""
+"""Parquet files with dates and timestamps in the hybrid calendar of Spark before release 3: Julian up to 1582-10-04,
+Gregorian from 1582-10-15.
+"""

@@ -1,7 +1,7 @@
-"""Rows of a file of the old calendar as rows of today's.
+"""Rebase rows of files with the old calendar.
 
-Spark notes in the footer of each file which release wrote it and whether days and instants are those of the old
-calendar; releases before 3.0 (3.1 for INT96) had no other.  A file without a release is taken as it is.
+Spark records its release and the calendar in the footer of each file; releases before 3.0 (3.1 for INT96) always used
+the old one.  A file without a release is not rebased.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _VERSION, _ZONE = b"org.apache.spark.version", b"org.apache.spark.timeZone"
 _LEGACY, _LEGACY_INT96 = b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96"
-#: The first releases that write today's calendar; as strings, which is how Spark compares them.
+#: The first releases with the current calendar; as strings, as Spark compares them.
 _FIRST, _FIRST_INT96 = b"3.0.0", b"3.1.0"
 _PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000}
 
@@ -34,7 +34,7 @@ def _same(array: pa.Array) -> pa.Array:
 
 
 def old_values(notes: Mapping[bytes, bytes] | None) -> tuple[bool, bool]:
-    """Whether days and instants of a file are of the old calendar, and whether those of INT96 are, by its notes.
+    """Whether dates and timestamps of a file use the old calendar, and whether its INT96 values do.
 
     >>> old_values({b"org.apache.spark.version": b"2.4.8"}), old_values({b"org.apache.spark.version": b"3.0.1"})
     ((True, True), (False, True))
@@ -46,9 +46,9 @@ def old_values(notes: Mapping[bytes, bytes] | None) -> tuple[bool, bool]:
 
 
 def rebasing_of(file: pq.ParquetFile) -> Rebasing | None:
-    """What turns the rows of a file into those of today's calendar; ``None`` where they are.
+    """How to rebase the rows of a file; ``None`` where they need no change.
 
-    Raises ``ValueError`` where the time zone of the old values is not known.
+    Raises ``ValueError`` for an unknown time zone.
     """
     notes = file.metadata.metadata
     old, old_int96 = old_values(notes)
@@ -56,37 +56,37 @@ def rebasing_of(file: pq.ParquetFile) -> Rebasing | None:
         return None
     schema = file.metadata.schema
     leaves = iter([schema.column(i).physical_type for i in range(file.metadata.num_columns)])
-    found = _Leaves(old, old_int96, notes.get(_ZONE, b"UTC").decode(), iter(enumerate(leaves)), {})
-    changes = {f.name: change for f in file.schema_arrow if (change := found.change(f.type)) is not None}
-    return Rebasing(changes, found.switches) if changes else None
+    walk = _Leaves(old, old_int96, notes.get(_ZONE, b"UTC").decode(), iter(enumerate(leaves)), {})
+    changes = {f.name: change for f in file.schema_arrow if (change := walk.change(f.type)) is not None}
+    return Rebasing(changes, walk.switches) if changes else None
 
 
 def rebasing_of_orc(schema: pa.Schema) -> Rebasing | None:
-    """The same of an ORC file with this schema and its notes: the days that Spark writes there are old to this day."""
+    """The same for an ORC file with this schema and metadata, in which Spark still uses the old calendar for dates."""
     if _VERSION not in (schema.metadata or {}):
         return None
-    found = _Leaves(True, False, "UTC", ((i, "") for i in count()), {})
-    changes = {f.name: change for f in schema if (change := found.change(f.type)) is not None}
-    return Rebasing(changes, found.switches) if changes else None
+    walk = _Leaves(True, False, "UTC", ((i, "") for i in count()), {})
+    changes = {f.name: change for f in schema if (change := walk.change(f.type)) is not None}
+    return Rebasing(changes, walk.switches) if changes else None
 
 
 @dataclass(frozen=True)
 class Rebasing:
-    """How the columns of one file change; ``leaves`` are those of its footer with their last switch, if it is known."""
+    """How the columns of one file change; ``leaves`` are the footer's columns with their last switch, if known."""
 
     changes: Mapping[str, _Change]
     leaves: Mapping[int, int | None]
 
     def rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows of some columns of the file, in today's calendar."""
+        """The rows of some columns of the file, in the current calendar."""
         if self.changes.keys().isdisjoint(batch.schema.names):
             return batch
-        named = zip(batch.schema.names, batch.columns, strict=True)
-        columns = [self.changes[name](column) if name in self.changes else column for name, column in named]
+        pairs = zip(batch.schema.names, batch.columns, strict=True)
+        columns = [self.changes[name](column) if name in self.changes else column for name, column in pairs]
         return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 
     def doubtful(self, metadata: pq.FileMetaData) -> list[int]:
-        """The columns of the footer whose bounds may be of old values: they are not those of the rows.
+        """The columns of the footer whose bounds may be in the old calendar.
 
         The footer has passed :func:`~trilake.parquet.files.checked_footer`.
         """
@@ -104,7 +104,7 @@ def _before(metadata: pq.FileMetaData, group: int, leaf: int, last: int | None) 
 
 @dataclass(frozen=True)
 class _Leaves:
-    """Walks the types of a file's columns, and with them the columns of its footer, each a number and what it is."""
+    """Walks the types of a file's columns together with the numbered leaf columns of its footer."""
 
     old: bool
     old_int96: bool
@@ -132,7 +132,7 @@ class _Leaves:
             self.switches[leaf] = DAYS.last
             return lambda array: _rebased(array, DAYS, 1, np.dtype(np.int32))
         is_int96 = physical == "INT96"
-        # Times of no zone came after the old calendar.
+        # Timestamps without a zone are newer than the old calendar.
         if not pa.types.is_timestamp(t) or not (self.old_int96 if is_int96 else self.old and t.tz is not None):
             return None
         per_second = _PER_SECOND.get(t.unit)
@@ -144,7 +144,7 @@ class _Leaves:
 
 
 def _rebased(array: pa.Array, switches: Switches, per_unit: int, stored: np.dtype[np.signedinteger]) -> pa.Array:
-    """Days or instants of today's calendar.  What a null has for a value does not matter."""
+    """Dates or timestamps in the current calendar; values under nulls do not matter."""
     least = pc.min(array.view(pa.from_numpy_dtype(stored))).as_py()
     if least is None or least >= switches.last * per_unit:
         return array
@@ -169,6 +169,6 @@ def _map(array: pa.MapArray, key: _Change | None, value: _Change | None) -> pa.A
 
 
 def _with_children(array: pa.Array, children: list[pa.Array]) -> pa.Array:
-    """The same lists or maps of other values, which are those that the whole buffer of places is about."""
-    own = array.buffers()[: array.type.num_buffers]
-    return pa.Array.from_buffers(array.type, len(array), own, array.null_count, array.offset, children)
+    """The same lists or maps with other values; offsets refer to the whole buffer."""
+    buffers = array.buffers()[: array.type.num_buffers]
+    return pa.Array.from_buffers(array.type, len(array), buffers, array.null_count, array.offset, children)

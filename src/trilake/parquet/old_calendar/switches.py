@@ -1,8 +1,9 @@
-"""Between two calendars: what to add to a day, or to an instant of a time zone, so that its local date and time stay.
+"""Differences between the two calendars: what to add to a date, or to an instant of a time zone, to keep its local date
+and time.
 
-The old calendar is the hybrid of Java's ``GregorianCalendar``; its time zones have one offset for all that lies before
-1900, which is the standard time of today.  The new one is proleptic Gregorian, and its zones go by local mean time
-before they had a standard time.  The sums are those that Spark makes.
+The old calendar is Java's ``GregorianCalendar``; its time zones use today's standard offset for everything before 1900.
+The new one is proleptic Gregorian, with local mean time before standard time was introduced.  The results equal
+Spark's.
 """
 
 from __future__ import annotations
@@ -20,19 +21,19 @@ import numpy.typing as npt
 Numbers = npt.NDArray[np.int64]
 
 _DAY = 86_400
-#: The days from which on another number of days lies between the calendars; days before the first are as the first.
+#: The dates at which the difference in days changes; earlier dates use the first one.
 _DAYS = (
     *(-719164, -682945, -646420, -609895, -536845, -500320, -463795),
     *(-390745, -354220, -317695, -244645, -208120, -171595, -141427),
 )
 _DAYS_BETWEEN = (*range(2, -11, -1), 0)
-#: 1900-01-01T00:00Z: from here on the old zones knew what the new ones know.
+#: 1900-01-01T00:00Z: from here on old and new zones agree.
 _KNOWN_OFFSETS = -2_208_988_800
 _FIXED = re.compile(r"(?:UTC|GMT|UT)?(?:([+-])(\d{1,2})(?::?(\d{2}))?(?::?(\d{2}))?)?|Z")
 
 
 class Switches(NamedTuple):
-    """From each of ``at`` on ``add`` is to be added, and before the first as much as from it on; in days or seconds."""
+    """From each of ``at`` on, add ``add``; before the first, its value; in days or seconds."""
 
     at: Numbers
     add: Numbers
@@ -43,21 +44,23 @@ class Switches(NamedTuple):
         return int(self.at[-1])
 
     def rebased(self, values: npt.NDArray[np.signedinteger], per_unit: int = 1) -> npt.NDArray[np.signedinteger]:
-        """The same local dates and times in today's calendar; ``per_unit`` is what a day or second is in ``values``."""
+        """The same local dates and times in the current calendar; ``per_unit`` is what a day or second is in
+        ``values``.
+        """
         places = np.maximum(np.searchsorted(self.at * per_unit, values, side="right") - 1, 0)
         return (values + (self.add * per_unit)[places]).astype(values.dtype)
 
 
-#: What is between two dates.
+#: The difference between two dates.
 DAYS = Switches(np.array(_DAYS, np.int64), np.array(_DAYS_BETWEEN, np.int64))
 
 
 @cache
 def of_zone(name: str) -> Switches:
-    """What is between two instants of a time zone.  Raises ``ValueError`` for a zone that no one knows."""
-    known = _zones().get(name)
-    if known is not None:
-        standard, mean, later = known
+    """The differences of a time zone.  Raises ``ValueError`` for an unknown zone."""
+    switches = _zones().get(name)
+    if switches is not None:
+        standard, mean, later = switches
     elif (fixed := _FIXED.fullmatch(name)) is not None:
         sign, *parts = fixed.groups(default="0")
         standard = sum(int(p) * unit for p, unit in zip(parts, (3600, 60, 1), strict=True)) * (-1 if sign == "-" else 1)
@@ -69,7 +72,7 @@ def of_zone(name: str) -> Switches:
     return Switches(np.array(at, np.int64), np.array(add, np.int64))
 
 
-#: Standard time and local mean time as seconds east of Greenwich, then what is to be added from later moments on.
+#: Standard time and local mean time as seconds east of Greenwich, then what to add from later moments on.
 _Zone = tuple[int, int, tuple[tuple[int, int], ...]]
 
 
@@ -85,7 +88,7 @@ def _zones() -> dict[str, _Zone]:
 
 
 def _of_system(name: str) -> _Zone:
-    """A zone that came later than our list, as the system has it."""
+    """A zone that is newer than trilake's list, from the system."""
     try:
         zone = zoneinfo.ZoneInfo(name)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError) as e:

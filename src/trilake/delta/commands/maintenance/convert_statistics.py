@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 
 from trilake.delta.files.file_statistics import StatisticsPlan, put_at, stated_columns
 from trilake.parquet.files import notes_behind_groups
-from trilake.parquet.footer_walk import ABSENT, Flags, Places, Walked
+from trilake.parquet.footer_walk import ABSENT, Flags, FooterTable, Places
 
 #: Writers with wrong bounds of strings and INT96; Arrow knows which, so their later versions are read the slow way,
 #: too.
@@ -85,7 +85,7 @@ class BulkStatistics:
             columns.append(_Column(index, path, decode, convert, path not in with_nan))
         return cls(columns)
 
-    def texts(self, walked: Walked, numbers: Sequence[int]) -> Iterator[str | None]:
+    def texts(self, walked: FooterTable, numbers: Sequence[int]) -> Iterator[str | None]:
         """The statistics JSON of sound footers; ``None`` for those that Arrow must read."""
         which = np.asarray(numbers)
         refused: set[int] = set()
@@ -128,7 +128,7 @@ def _tree(paths: Sequence[tuple[str, ...]], values: Sequence[Any]) -> dict[str, 
     return tree
 
 
-def _stated(walked: Walked, which: Places, column: _Column, refused: set[int]) -> _Said:
+def _stated(walked: FooterTable, which: Places, column: _Column, refused: set[int]) -> _Said:
     """What some footers say about a column; those with a bound for Arrow are ``refused``, by their index."""
     none: list[Any] = [None] * len(which)
     counts = walked.group_counts[which]
