@@ -1,6 +1,6 @@
 """Filters and expressions: Spark SQL evaluated over Arrow data; filters are also used to skip files.
 
-A name is loaded when it is first used: tables are opened by code that needs no more of this room than its literals.
+Names are imported lazily: opening a table only needs literals.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""pyarrow expressions: evaluated by Arrow, and decoded into predicate trees for data skipping.
+"""pyarrow expressions: evaluate them with Arrow, and decode them into predicate trees for data skipping.
 
-Arrow has no interface to look into an expression, but it writes one down when it is pickled.  That form is read here,
-the expression is built again from what was read, and only if Arrow finds the two equal is the reading believed: a form
-that was misread, or that changes in another release, costs data skipping and nothing else.
+Arrow has no interface to inspect an expression, but serializes it for pickling.  That form is parsed here and the
+expression rebuilt; the result only counts if Arrow finds both equal.  So a misread form, or one that changes in another
+release, only costs data skipping.
 
-Arrow compares by IEEE rules, where Spark has NaN equal to itself and greater than all else; the leaves say so.
+Arrow compares by IEEE rules, while in Spark NaN equals itself and is greater than everything else; the leaves say so.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from trilake.expr.terms.predicate import (
 
 
 def evaluate(expression: pc.Expression, table: pa.Table) -> pa.ChunkedArray:
-    """The value of ``expression`` for each row, in the order of the rows.
+    """Evaluate ``expression`` for each row, in the order of the rows.
 
     Raises :class:`FilterError` where Arrow cannot compute it, or where it is not a condition.
     """
@@ -73,7 +73,7 @@ def evaluate(expression: pc.Expression, table: pa.Table) -> pa.ChunkedArray:
 def decode(expression: pc.Expression, schema: pa.Schema) -> tuple[Conjunct, ...]:
     """The conjuncts of an expression over ``schema``.
 
-    Raises :class:`FilterError` for unknown columns, for columns by number and for what is not a condition.
+    Raises :class:`FilterError` for unknown columns, for columns by number and for anything but a condition.
     """
     text = str(expression)
     if "FieldPath(" in text:
@@ -82,14 +82,14 @@ def decode(expression: pc.Expression, schema: pa.Schema) -> tuple[Conjunct, ...]
     root = _read(expression)
     if root is None:
         return (Conjunct(text, Undecoded(text, _columns_of(expression, schema))),)
-    decoder = _Decoder(without_chars(schema))  # Arrow compares what is stored, by its own rules
+    decoder = _Decoder(without_chars(schema))  # Arrow compares storage values, by its own rules
     return tuple(Conjunct(str(part.expression), decoder.predicate(part)) for part in _conjuncts(root))
 
 
 def _columns_of(expression: pc.Expression, schema: pa.Schema) -> tuple[Path, ...]:
-    """The columns without which Arrow cannot evaluate an expression that was not decoded."""
-    named = [f.name for f in schema if f.name in str(expression)]
-    needed = pa.schema([schema.field(name) for name in dict.fromkeys(named)])
+    """The columns that Arrow needs to evaluate an expression that was not decoded."""
+    mentioned = [f.name for f in schema if f.name in str(expression)]
+    needed = pa.schema([schema.field(name) for name in dict.fromkeys(mentioned)])
     try:
         evaluate(expression, needed.empty_table())
     except FilterError:
@@ -97,12 +97,13 @@ def _columns_of(expression: pc.Expression, schema: pa.Schema) -> tuple[Path, ...
     return tuple((name,) for name in needed.names)
 
 
-# --- reading what Arrow wrote ----------------------------------------------------------------------------------------
+# --- parsing Arrow's serialized form
+# -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class _Node:
-    """A part of an expression: a call with arguments, a field or a literal; and the same, built again."""
+    """A part of an expression: a call with arguments, a field or a literal; and the same part rebuilt."""
 
     expression: pc.Expression
     call: str | None = None
@@ -116,12 +117,12 @@ _LINE = re.compile(r"(call|end|field_ref|nested_field_ref|literal|options): '(.*
 
 
 def _read(expression: pc.Expression) -> _Node | None:
-    """The tree of an expression; ``None`` where it cannot be read for certain."""
+    """The tree of an expression; ``None`` where it cannot be parsed reliably."""
     try:
         _, (buffer,) = expression.__reduce__()
         with pa.ipc.open_file(buffer) as file:
             batch = file.get_batch(0)
-        # Schema.metadata is a dictionary, and the keys are many times the same.
+        # Schema.metadata is a dictionary, but keys repeat.
         dump = file.schema.to_string(truncate_metadata=False, show_field_metadata=False)
         lines = [_LINE.fullmatch(line) for line in dump.split("-- schema metadata --\n")[-1].splitlines()]
         steps = [(m[1], m[2]) for m in lines if m is not None]
@@ -130,7 +131,7 @@ def _read(expression: pc.Expression) -> _Node | None:
         root, rest = _node(steps, 0, batch)
         return root if rest == len(steps) and root.expression.equals(expression) else None
     except (pa.ArrowException, AttributeError, ValueError, TypeError, LookupError, RecursionError):
-        # Not the form that is known here, or a function or an option that is not.
+        # An unknown form, function or option.
         return None
 
 
@@ -166,7 +167,7 @@ def _node(steps: list[tuple[str, str]], i: int, batch: pa.RecordBatch) -> tuple[
     return _Node(built, call=value, args=tuple(args), options=options), i + 1
 
 
-_NULL_MATCHING = {0: False, 1: True}  # MATCH, SKIP: the two that Python can ask for
+_NULL_MATCHING = {0: False, 1: True}  # MATCH, SKIP: the only two that Python can create
 
 
 def _build(name: str, args: list[pc.Expression], options: dict[str, Any] | None) -> pc.Expression:
@@ -209,7 +210,7 @@ _COMPARISONS = {
 
 
 class _Decoder:
-    """Makes predicates of nodes; what has no counterpart stays undecoded."""
+    """Converts nodes to predicates; nodes without a counterpart stay undecoded."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self.schema = schema
@@ -260,7 +261,7 @@ class _Decoder:
         field: Any = self.schema
         for name in column.path:
             field = field.field(name) if isinstance(field, pa.Schema) else field.type.field(name)
-        # Nanoseconds are rounded to microseconds in normal form, but Arrow compares all of them.
+        # Nanoseconds are rounded to microseconds in normal form, but Arrow compares them exactly.
         nanos = pa.types.is_timestamp(field.type) and field.type.unit == "ns"
         return None if rest or nanos else column
 
@@ -281,24 +282,24 @@ class _Decoder:
         literals = [_literal(v) for v in values if v.is_valid]
         comparable = [v for v in literals if v is not None and _same_kind(column.type, v)]
         if len(comparable) != len(literals) or types.is_float(column.type):
-            return None  # Arrow tells -0.0 from 0.0 here, though not where it compares
+            return None  # Arrow distinguishes -0.0 from 0.0 here, unlike in comparisons
         valid = Not(IsNull(column.path))
         member = bind.is_in(column, comparable)
         if not isinstance(member, In | Known):
             member = Constant(False) if not comparable else member
-        # Null is never the result: a null row matches a null among the values, and nothing else.
+        # The result is never null: a null row only matches a null among the values.
         matches_null = not options["null_matching_behavior"].as_py() and values.null_count > 0
         inside = all_of([valid, member])
         return any_of([IsNull(column.path), inside]) if matches_null else inside
 
 
 def _paths(node: _Node) -> list[Path]:
-    own = [node.path] if node.path else []
-    return list(dict.fromkeys(own + [path for arg in node.args for path in _paths(arg)]))
+    paths = [node.path] if node.path else []
+    return list(dict.fromkeys(paths + [path for arg in node.args for path in _paths(arg)]))
 
 
 def _literal(scalar: pa.Scalar) -> Literal | None:
-    """The literal of an Arrow scalar; ``None`` for types that have none."""
+    """The literal of an Arrow scalar; ``None`` for unsupported types."""
     t = types.normal_type(scalar.type)
     try:
         if pa.types.is_timestamp(t):
@@ -314,7 +315,7 @@ def _literal(scalar: pa.Scalar) -> Literal | None:
 
 
 def _same_kind(t: pa.DataType, literal: Literal) -> bool:
-    """Whether Arrow compares a column with a literal exactly, as the leaves do."""
+    """Whether Arrow compares a column with a literal exactly, like the leaves."""
     if literal.kind is Kind.INTEGER and types.is_float(t):
         assert isinstance(literal.value, int)
         return abs(literal.value) <= (1 << (24 if pa.types.is_float32(t) else 53))

@@ -1,4 +1,4 @@
-"""Filters from pieces, for callers that have no text: adapters of other systems' filter objects.
+"""Build filters from parts, for adapters of other systems' filter objects.
 
 >>> import pyarrow as pa
 >>> f = to_filter(and_(compare("n", ">", 1), not_(is_null("s"))), pa.schema({"n": pa.int64(), "s": pa.string()}))
@@ -26,7 +26,7 @@ OPERATORS = ("=", "!=", "<", "<=", ">", ">=", "<=>")
 
 @dataclass(frozen=True)
 class Term:
-    """A condition that is not bound to a schema yet: made by the functions of this module only."""
+    """A condition that is not bound to a schema yet; created by the functions of this module only."""
 
     kind: str
     path: Path = ()
@@ -38,7 +38,7 @@ class Term:
 def compare(column: ColumnName, op: str, value: object) -> Term:
     """``column op value`` for ``= != < <= > >= <=>``.
 
-    ``column`` is the name of a top-level column (taken as it is: dots are part of it), or the path of a nested field.
+    ``column`` is the literal name of a top-level column (dots included), or the path of a nested field.
     """
     if op not in OPERATORS:
         raise FilterError(f"there is no operator {op!r}", help=f"use one of {' '.join(OPERATORS)}")
@@ -46,7 +46,7 @@ def compare(column: ColumnName, op: str, value: object) -> Term:
 
 
 def in_(column: ColumnName, values: Iterable[object]) -> Term:
-    """``column IN (values)``; false where there are none."""
+    """``column IN (values)``; false without values."""
     literals = tuple(Literal.of(v) for v in values)
     return Term("in", _path(column), literals=literals) if literals else constant(False)
 
@@ -62,12 +62,12 @@ def starts_with(column: ColumnName, prefix: str | bytes) -> Term:
 
 
 def and_(*terms: Term) -> Term:
-    """All of ``terms``; true where there are none."""
+    """All of ``terms``; true without terms."""
     return Term("and", terms=terms)
 
 
 def or_(*terms: Term) -> Term:
-    """Any of ``terms``; false where there are none."""
+    """Any of ``terms``; false without terms."""
     return Term("or", terms=terms)
 
 

@@ -1,4 +1,4 @@
-"""The form of an expression (:mod:`trilake.expr.forms`), read from its syntax tree."""
+"""Determine the form of an expression (:mod:`trilake.expr.forms`) from its syntax tree."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PATTERN = ("yyyy", "MM", "dd", "HH", "mm", "ss")
 
 
 def derive(expression: Expression, schema: pa.Schema, *, case_sensitive: bool = False) -> Derived | None:
-    """The form of an expression over ``schema``; ``None`` where nothing can be concluded from its column.
+    """The form of an expression over ``schema``; ``None`` where nothing follows from its column.
 
     >>> from trilake.expr import parse_expression
     >>> schema = pa.schema([("t", pa.timestamp("us", "UTC"))])
@@ -59,7 +59,7 @@ class _Reader:
         length = self._prefix(name, args, column)
         if length is not None:
             return derived(Form.PREFIX, length=length)
-        # A float has two zeros, which are equal and need not give equal values; a time may depend on the zone.
+        # A float has two equal zeros that need not give equal values; a timestamp may depend on the zone.
         text = expression.sql.text.lower()
         zoned = pa.types.is_timestamp(column.type) or any(word in text for word in ("timestamp", "epoch"))
         return None if types.is_float(column.type) or zoned else derived(Form.OTHER)
@@ -73,7 +73,7 @@ class _Reader:
         return None if rest else column
 
     def _is_step(self, node: exp.Expression) -> bool:
-        """Whether a node is a date or timestamp column, or something that never decreases when it grows."""
+        """Whether a node is a date or timestamp column, or a non-decreasing function of one."""
         node = plain(node)
         column = self._column(node)
         if column is not None:
@@ -118,7 +118,7 @@ def _text(node: exp.Expression) -> str | None:
 
 
 def _is_ordered(pattern: str) -> bool:
-    """Whether strings of a date pattern order as the dates do, as long as years have four digits."""
+    """Whether strings of a date pattern sort like the dates, as long as years have four digits."""
     rest = pattern
     for i, letters in enumerate(_PATTERN):
         if not rest.startswith(letters):

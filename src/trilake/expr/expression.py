@@ -1,4 +1,4 @@
-"""``Expression``: a SQL expression of any type over the rows of one schema, bound to its columns and ready to run.
+"""``Expression``: a SQL expression of any type, bound to the columns of one schema.
 
 >>> import pyarrow as pa
 >>> rows = pa.table({"day": pa.array([0, 31, None], pa.date32()), "n": [1, 2, 3]})
@@ -25,13 +25,13 @@ from trilake.expr.terms.evaluate import Rows, duckdb_table
 
 @dataclass(frozen=True)
 class Expression:
-    """A scalar expression of Spark SQL, as the embedded engine evaluates it; made by :func:`parse_expression`.
+    """A scalar expression of Spark SQL that DuckDB evaluates; created by :func:`parse_expression`.
 
-    ``text`` is what the user wrote, ``type`` the Arrow type of the values and ``paths`` the columns that are read, with
+    ``text`` is the user's SQL, ``type`` the Arrow type of the values and ``paths`` the columns that are read, with
     the paths of nested fields, in the schema's spelling.  ``constant`` is the value where no column is read.
 
-    Timestamps are taken in UTC.  A result of type ``timestamp`` has the zone UTC; one made of ``timestamp_ntz`` columns
-    alone has none.
+    Timestamps are in UTC.  A result of type ``timestamp`` has the zone UTC; one made only of ``timestamp_ntz``
+    columns has none.
     """
 
     text: str
@@ -39,7 +39,7 @@ class Expression:
     paths: tuple[Path, ...]
     sql: Sql = field(repr=False)
     constant: pa.Scalar | None = None
-    #: Set where the expression is a column and nothing more.
+    #: Set where the expression is just a column.
     column: Path | None = field(default=None, repr=False)
 
     @property
@@ -48,16 +48,18 @@ class Expression:
         return frozenset(path[0] for path in self.paths)
 
     def evaluate(self, rows: pa.RecordBatch | pa.Table) -> pa.ChunkedArray:
-        """The value for each row, in the order of the rows, which need no more than :attr:`columns`.
+        """Evaluate each row, in order; the rows only need :attr:`columns`.
 
-        Raises :class:`~trilake.errors.ExpressionError` where a value cannot be computed, such as a division by zero.
+        Raises :class:`~trilake.errors.ExpressionError` where a value cannot be computed, such as a division by
+        zero.
         """
         return evaluate_all([self], rows)[0]
 
     def of_values(self, values: pa.Array) -> pa.Array:
-        """What an expression of one column is for ``values`` of that column.
+        """Evaluate an expression of one column for ``values`` of that column.
 
-        Raises :class:`~trilake.errors.ExpressionError` as :meth:`evaluate` does, and for one of more columns.
+        Raises what :meth:`evaluate` raises, and :class:`~trilake.errors.ExpressionError` for an expression with
+        more columns.
         """
         if len(self.paths) != 1:
             raise ExpressionError(f"{self.text} reads {len(self.paths)} columns, not one")
@@ -68,25 +70,26 @@ class Expression:
         return result.combine_chunks()
 
     def cast(self, target: pa.DataType) -> Expression:
-        """The expression with its values as a column of type ``target`` stores them, by Spark's ANSI rules.
+        """The expression with its values cast for a column of type ``target``, by Spark's ANSI rules of store
+        assignment.
 
-        Numbers go into every type of number (fractions are cut off, decimals rounded half up), dates and timestamps
-        into each other, everything that has a string into strings; a value out of range is an error when it is met.
-        Raises :class:`~trilake.errors.ExpressionError` for other pairs of types, and
+        Numbers can be stored as every type of number (fractions are cut off, decimals rounded half up), dates
+        and timestamps as each other, everything with a string form as strings; a value out of range is an error
+        when it is evaluated.  Raises :class:`~trilake.errors.ExpressionError` for other pairs of types, and
         :class:`~trilake.errors.UnsupportedExpressionError` where only Spark knows how.
         """
         if self.type == target:
             return self
-        source, wanted = self.sql, _type_name(target, self.text)
-        if source.type == wanted:
+        source, target_name = self.sql, _type_name(target, self.text)
+        if source.type == target_name:
             return _make(self.text, source, self.paths, target, self.column)
-        if not _storable(source.family, Sql("", wanted).family):
+        if not _storable(source.family, Sql("", target_name).family):
             raise ExpressionError(
                 f"{self.text} is of type {source.spark_type} and cannot be stored as {types.spark_name(target)}",
                 help=f"write CAST({self.text} AS {types.spark_name(target).upper()})",
             )
         try:
-            return _make(self.text, casts.cast(source, wanted), self.paths, target)
+            return _make(self.text, casts.cast(source, target_name), self.paths, target)
         except FilterError as error:
             raise UnsupportedExpressionError(
                 f"only Spark can store {self.text}, of type {source.spark_type}, as {types.spark_name(target)}"
@@ -124,29 +127,29 @@ def parse_expression(
 
     Parameters
     ----------
-    text: an expression over one row: no aggregate, window, subquery or function that is not deterministic.
-    schema: the columns it may name.
-    case_sensitive: whether names must be spelled as the schema spells them.
-    now: the time that ``current_timestamp()`` means; the clock's, by default.
-    written: what the user wrote, where something was put around it; the text itself, by default.
+    text: an expression over one row: no aggregate, window, subquery or non-deterministic function.
+    schema: the available columns.
+    case_sensitive: whether names must be spelled as in the schema.
+    now: the value of ``current_timestamp()``; the clock's, by default.
+    written: the user's SQL, if ``text`` wraps it; by default ``text``.
 
-    Raises :class:`~trilake.errors.ExpressionError` for what is wrong for every engine (an unknown column, an
-    aggregate), and :class:`~trilake.errors.UnsupportedExpressionError` for what is not known to mean the same here as
-    in Spark: then Spark must be asked.
+    Raises :class:`~trilake.errors.ExpressionError` for an invalid expression (an unknown column, an aggregate), and
+    :class:`~trilake.errors.UnsupportedExpressionError` for one whose meaning in Spark is not known here: then use
+    Spark.
     """
-    # sqlglot takes a third of a second to import, which tables without expressions need not pay.
+    # sqlglot takes a third of a second to import; tables without expressions do not need it.
     from trilake.expr.sql.scalar import translate_scalar
 
     when = now if now is not None else dt.datetime.now(dt.UTC)
     translation = translate_scalar(text, schema, case_sensitive=case_sensitive, now=when)
-    shown = text if written is None else written
+    source = text if written is None else written
     if translation.column is not None:
         return _make(
-            shown, translation.sql, translation.paths, _column_type(translation.column, schema), translation.column
+            source, translation.sql, translation.paths, _column_type(translation.column, schema), translation.column
         )
-    kind = _bind_type(translation.sql, translation.paths, schema, shown)
+    kind = _bind_type(translation.sql, translation.paths, schema, source)
     return _make(
-        shown, translation.sql, translation.paths, types.TIMESTAMP if translation.instants and _is_time(kind) else kind
+        source, translation.sql, translation.paths, types.TIMESTAMP if translation.instants and _is_time(kind) else kind
     )
 
 
@@ -163,9 +166,9 @@ def _make(text: str, sql: Sql, paths: tuple[Path, ...], target: pa.DataType, col
 
 
 def _bind_type(sql: Sql, paths: tuple[Path, ...], schema: pa.Schema, text: str) -> pa.DataType:
-    """The Arrow type of a translated expression, asked of DuckDB by running it over no rows."""
+    """The Arrow type of a translated expression, found by running it in DuckDB over no rows."""
     columns = tuple((path, _column_type(path, schema)) for path in paths)
-    # Nested types are equal whatever is noted on their fields.
+    # Nested types are equal whatever the metadata of their fields.
     plain = not any(pa.types.is_nested(kind) for _, kind in columns)
     try:
         bound = (_bound_once if plain else _bound)(sql.text, columns)
@@ -185,7 +188,7 @@ def _bound(text: str, columns: tuple[tuple[Path, pa.DataType], ...]) -> pa.DataT
     return engine.query(f"SELECT {text} AS v FROM t", t=duckdb_table(none, tuple(kinds))).schema.field("v").type
 
 
-#: A statement that is given again and again, as a merge of a stream is, asks DuckDB once: that takes milliseconds.
+#: Cached: a repeated statement, like the merge of a stream, asks DuckDB once, which takes milliseconds.
 _bound_once = lru_cache(maxsize=256)(_bound)
 
 
@@ -199,9 +202,9 @@ def _column_type(path: Path, schema: pa.Schema) -> pa.DataType:
 
 
 def evaluate_all(expressions: Sequence[Expression], rows: pa.RecordBatch | pa.Table) -> list[pa.ChunkedArray]:
-    """The values of several expressions for each row, computed in one pass over the rows.
+    """Evaluate several expressions for each row, in one pass over the rows.
 
-    Raises :class:`~trilake.errors.ExpressionError` as :meth:`Expression.evaluate` does.
+    Raises what :meth:`Expression.evaluate` raises.
     """
     table = pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows
     view = Rows.of(table)
@@ -231,7 +234,7 @@ def _query(expressions: Sequence[Expression], rows: Rows) -> list[pa.ChunkedArra
         return list(engine.query(f"SELECT {select} FROM t", t=duckdb_table(rows, paths)).columns)
     except engine.QueryError as error:
         if len(expressions) > 1:
-            # DuckDB does not say which of them it was.
+            # DuckDB does not say which one failed.
             return [values for e in expressions for values in _query([e], rows)]
         raise ExpressionError(
             f"{expressions[0].text} fails on a row: {error.message}",

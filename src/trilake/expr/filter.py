@@ -1,4 +1,4 @@
-"""``Filter``: a condition over the rows of one schema, bound to its columns and ready to run.
+"""``Filter``: a condition, bound to the columns of one schema.
 
 >>> import pyarrow as pa
 >>> rows = pa.table({"n": [1, 2, None, 4], "s": ["a", "b", "c", "d"]})
@@ -25,10 +25,10 @@ from trilake.expr.terms.predicate import Conjunct, Predicate, all_of
 
 @dataclass(frozen=True, eq=False)
 class Filter:
-    """A condition; rows are kept for which it is true, not those for which it is false or null.
+    """A condition; rows match if it is true, not if it is false or null.
 
-    ``text`` is what the user wrote, ``schema`` what its columns were resolved against and ``conjuncts`` the conditions
-    that it joins by AND.  ``expression`` is set for a pyarrow expression, which Arrow evaluates by its own rules.
+    ``text`` is the user's SQL, ``schema`` the schema it is bound to and ``conjuncts`` the conditions joined by AND.
+    ``expression`` is set for a pyarrow expression, which Arrow evaluates by its own rules.
     """
 
     text: str
@@ -52,9 +52,9 @@ class Filter:
         return frozenset(path[0] for path in self.paths)
 
     def evaluate(self, rows: pa.RecordBatch | pa.Table) -> pa.ChunkedArray:
-        """True, false or null for each row, in the order of the rows.
+        """True, false or null for each row, in order.
 
-        ``rows`` need no more than :attr:`columns`.  Raises :class:`FilterError` where a value cannot be computed.
+        ``rows`` only need :attr:`columns`.  Raises :class:`FilterError` where a value cannot be computed.
         """
         columns = self.columns
         needed = rows.select([i for i, name in enumerate(rows.schema.names) if name in columns])
@@ -66,9 +66,9 @@ class Filter:
         return evaluate(self.predicate, Rows.of(table))
 
     def mask(self, rows: pa.RecordBatch | pa.Table) -> pa.BooleanArray | pa.ChunkedArray:
-        """For each row whether the condition is true: never null, in the order of the rows.
+        """For each row whether the condition is true: never null, in order.
 
-        A record batch gives an array, a table a chunked one.
+        An array for a record batch, a chunked array for a table.
         """
         mask = self.evaluate(rows)
         if mask.null_count:
@@ -76,7 +76,7 @@ class Filter:
         return mask.combine_chunks() if isinstance(rows, pa.RecordBatch) else mask
 
     def apply(self, rows: pa.RecordBatch | pa.Table) -> pa.RecordBatch | pa.Table:
-        """The rows for which the condition is true, in their order."""
+        """The matching rows, in order."""
         return rows.filter(self.mask(rows))
 
     def arrow_superset(
@@ -87,10 +87,10 @@ class Filter:
         Parameters
         ----------
         rename: the file's names of columns, by the table's: ``{"a": "col-1", ("b", "x"): ("col-2", "col-3")}``.
-            Columns that are not in it keep their names; ``None`` stands for a column that the file does not have.
+            Other columns keep their names; ``None`` stands for a column that the file lacks.
         schema: the file's schema; conditions on columns of another type there are left out.
 
-        ``None`` where nothing can be said.
+        ``None`` where nothing can be pruned.
         """
         return pushdown.superset(self.predicate, rename or {}, schema)
 
@@ -111,10 +111,10 @@ def parse_filter(
     ----------
     filter: a Spark SQL condition, or a pyarrow expression (whose column names are always case-sensitive).
     schema: the table's schema.
-    case_sensitive: whether names in SQL must be spelled as the schema spells them.
-    now: the time that ``current_timestamp()`` means; the clock's, by default.
+    case_sensitive: whether names in SQL must be spelled as in the schema.
+    now: the value of ``current_timestamp()``; the clock's, by default.
 
-    Raises :class:`FilterError` for a string that is not a condition, unknown columns and types that cannot be compared.
+    Raises :class:`FilterError` for an invalid condition, unknown columns and types that cannot be compared.
     """
     if filter is None:
         return None
@@ -127,7 +127,7 @@ def parse_filter(
             f"a filter must be a string or a pyarrow expression, got {type(filter).__name__}",
             help="for a Spark column, pass its SQL",
         )
-    # sqlglot takes a third of a second to import, which tables that are read whole need not pay.
+    # sqlglot takes a third of a second to import; tables that are read whole do not need it.
     from trilake.expr.sql.parse import parse_sql
 
     when = now if now is not None else dt.datetime.now(dt.UTC)

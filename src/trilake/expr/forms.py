@@ -1,7 +1,7 @@
-"""What conditions on a column say about an expression of that column.
+"""What conditions on a column imply for an expression of that column.
 
-A table may be partitioned by ``CAST(t AS DATE)`` and asked for a range of ``t``.  Here an expression is recognised as
-one of the forms whose values follow the values of its column: only of those something can be concluded.
+A table may be partitioned by ``CAST(t AS DATE)`` and filtered by a range of ``t``.  Only some forms of expressions
+allow conclusions; they are defined here.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from trilake.expr.terms.datatypes import Path
 
 
 class Form(Enum):
-    """How an expression follows its column.  In all but ``OTHER`` it is null exactly where the column is."""
+    """How an expression depends on its column.  Except for ``OTHER``, it is null exactly where the column is."""
 
-    #: It is the column.
+    #: The column itself.
     SAME = "same"
-    #: It never decreases when the column grows.
+    #: A non-decreasing function.
     STEPS = "steps"
-    #: It is the year; together with ``PART`` of the same column it orders as the column does.
+    #: The year; together with ``PART`` of the same column it sorts like the column.
     YEAR = "year"
-    #: It is the month, the day of the month or the hour.
+    #: The month, day of the month or hour.
     PART = "part"
-    #: It is the first characters of a text.
+    #: The first characters of a string.
     PREFIX = "prefix"
     #: Only equal values are known to give equal values.
     OTHER = "other"
@@ -34,7 +34,7 @@ class Form(Enum):
 
 @dataclass(frozen=True)
 class Derived:
-    """An expression of one column: ``path`` and ``type`` of the column, and how the expression follows it.
+    """An expression of one column: ``path`` and ``type`` of the column, and the form.
 
     ``level`` orders year, month, day and hour (0 to 3); ``length`` is that of a prefix in characters.
     """

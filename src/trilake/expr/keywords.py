@@ -1,8 +1,7 @@
-"""Columns whose names are words of SQL: ``comment = 'x' AND values > 1`` needs no backticks in Spark, and none here.
+"""Columns named like SQL keywords: ``comment = 'x' AND values > 1`` needs no backticks in Spark, nor here.
 
-In Spark's default mode hardly a word is reserved; what a word means follows from where it stands.  The parser that is
-used here reserves many, so such names are put into backticks before it sees them: a word that names a column, where
-an operand is expected and has its end behind it.
+Spark's default mode reserves hardly any word; the position decides the meaning.  sqlglot reserves many, so such names
+are put into backticks before parsing: a word that names a column, where an operand is expected and ends.
 """
 
 from __future__ import annotations
@@ -14,9 +13,9 @@ from typing import Any
 import pyarrow as pa
 
 _WORD = re.compile(r"[A-Za-z_]\w*", re.ASCII)
-#: Words that are always values.
+#: Keywords that are always values.
 _VALUES = frozenset(("null", "true", "false"))
-#: Words with an operand behind them, where they are not names themselves.
+#: Keywords that precede an operand, unless they are names.
 _OPEN = frozenset(
     (
         *("and", "or", "not", "in", "like", "ilike", "rlike", "regexp", "between", "is", "when", "then"),
@@ -24,14 +23,14 @@ _OPEN = frozenset(
         *("leading", "trailing", "where"),
     )
 )
-#: Words that may follow an operand.
+#: Keywords that may follow an operand.
 _AFTER = frozenset(
     (
         *("and", "or", "not", "in", "like", "ilike", "rlike", "regexp", "between", "is", "when", "then"),
         *("else", "end", "div", "escape", "from", "for", "as", "xor"),
     )
 )
-#: Marks that may follow an operand; an opening parenthesis would make the word a function.
+#: Tokens that may follow an operand; an opening parenthesis would make the word a function.
 _MARKS = frozenset(
     (
         *(")", "]", "[", ",", ".", "=", "==", "<=>", "<>", "!=", "<", "<="),
@@ -39,19 +38,19 @@ _MARKS = frozenset(
         *("^", "::", ":"),
     )
 )
-#: Marks that end an operand.
+#: Tokens that end an operand.
 _ENDS = frozenset((")", "]"))
-#: Marks that begin what NOT negates.
+#: Tokens that start what NOT negates.
 _UNARY = frozenset(("+", "-", "~", "["))
 
 
 def column_names(schema: pa.Schema) -> frozenset[str]:
-    """The names of the top-level columns, without regard to case."""
+    """The names of the top-level columns, in lower case."""
     return frozenset(name.lower() for name in schema.names)
 
 
 def with_quoted_names(text: str, tokens: Sequence[Any], names: Iterable[str]) -> str:
-    """The text with backticks around words of SQL that stand for columns.
+    """Put backticks around keywords that are columns.
 
     ``names`` are those of the columns, in lower case.
 
@@ -63,7 +62,7 @@ def with_quoted_names(text: str, tokens: Sequence[Any], names: Iterable[str]) ->
     names = frozenset(names)
     quoted: list[Any] = []
     operand = True  # whether an operand is expected
-    last = ""  # the word or mark before
+    last = ""  # the previous keyword or symbol
     for i, token in enumerate(tokens):
         word = _word(token, text)
         after = tokens[i + 1] if i + 1 < len(tokens) else None
@@ -82,12 +81,12 @@ def with_quoted_names(text: str, tokens: Sequence[Any], names: Iterable[str]) ->
     return "".join([*out, text[at:]])
 
 
-#: Kinds of tokens that are values or names in backticks.
+#: Token types of values and quoted names.
 _VALUE_TOKENS = frozenset(("STRING", "NUMBER", "IDENTIFIER", "HEX_STRING", "RAW_STRING"))
 
 
 def _word(token: Any, text: str) -> str | None:
-    """The word that a token is, in lower case; ``None`` for marks, values and names in backticks."""
+    """The keyword of a token, in lower case; ``None`` for symbols, values and quoted names."""
     if token.token_type.name in _VALUE_TOKENS:
         return None
     word = text[token.start : token.end + 1]
@@ -95,7 +94,7 @@ def _word(token: Any, text: str) -> str | None:
 
 
 def _is_name(word: str, last: str, after: Any, text: str) -> bool:
-    """Whether a word, which stands where an operand is expected and is the name of a column, stands for it."""
+    """Whether a word in operand position that is also a column name is the column."""
     if word in _VALUES or (word == "when" and last == "case"):
         return False
     if after is None:

@@ -1,7 +1,7 @@
-"""Times in nanoseconds, as pandas has them, brought to the microseconds that Spark's types have.
+"""Convert nanosecond times, as in pandas, to the microseconds of Spark's types.
 
-A time between two microseconds becomes the one before it, as in PySpark, and as readers make it of nanoseconds in a
-file; deltalake cuts towards 1970.  Where the caller does not want that, it is refused.
+A time between two microseconds is rounded down, as in PySpark and by readers of nanoseconds in files; deltalake rounds
+towards 1970.  On request it is refused instead.
 """
 
 from __future__ import annotations
@@ -52,10 +52,9 @@ def microseconds_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def in_microseconds(rows: pa.RecordBatch, *, round_down: bool = False) -> pa.RecordBatch:
-    """The rows with microseconds for nanoseconds; ``rows`` itself where there are none.
+    """Convert rows to microseconds; ``rows`` itself where there are no nanoseconds.
 
-    ``round_down`` takes the microsecond before a time that is between two of them.  Raises ``SchemaMismatchError`` for
-    such a time otherwise.
+    ``round_down`` rounds a time between two microseconds down.  Otherwise it raises ``SchemaMismatchError``.
 
     >>> rows = pa.record_batch({"t": pa.array([1_999, -1], pa.timestamp("ns"))})
     >>> in_microseconds(rows, round_down=True).column("t").cast("int64").to_pylist()
@@ -73,7 +72,7 @@ def in_microseconds(rows: pa.RecordBatch, *, round_down: bool = False) -> pa.Rec
 def in_microseconds_all(
     schema: pa.Schema, batches: Iterable[pa.RecordBatch], *, round_down: bool
 ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    """Schema and batches as :func:`in_microseconds` has them; the same ones where there are no nanoseconds."""
+    """Schema and batches converted by :func:`in_microseconds`; the same ones where there are no nanoseconds."""
     if microseconds_schema(schema) is schema:
         return schema, iter(batches)
     schema, plain = stream_without_views(schema, batches)

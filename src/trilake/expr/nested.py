@@ -1,7 +1,7 @@
-"""The fields of structs at any depth of Arrow types: whether the values of one type are all those of another.
+"""Compare the struct fields of Arrow types at any depth.
 
-Arrow's own cast of a struct (as of pyarrow 26) matches fields by their exact names, drops those that the target has
-not, and fills with nulls those that it does not find.
+Arrow's cast of a struct (as of pyarrow 26) matches fields by their exact names, drops extra fields, and fills missing
+ones with nulls.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from trilake.expr.views import without_views_type
 def field_problem(
     source: pa.DataType, target: pa.DataType, path: str, *, ignore_case: bool = False, fill: bool = False
 ) -> str | None:
-    """What keeps structs of ``source`` from being stored as those of ``target``; ``None`` where nothing does.
+    """Why structs of ``source`` cannot be stored as those of ``target``; ``None`` where they can.
 
-    That is a field which the other type does not have, or has twice.  With ``fill``, ``source`` may lack fields.  Types
-    of values that are not structs are not looked at.
+    The reason is an unknown or duplicate field.  With ``fill``, ``source`` may lack fields.  Other types are not
+    compared.
 
     >>> field_problem(pa.struct({"a": pa.int8(), "z": pa.int8()}), pa.struct({"a": pa.int8()}), "s")
     'the struct for column s has a field z, which the column has not'
@@ -56,13 +56,13 @@ def _struct_problem(
 def fields_problem(
     source: Sequence[str], target: Sequence[str], path: str, *, ignore_case: bool = False, fill: bool = False
 ) -> str | None:
-    """What :func:`field_problem` says of the names of two structs' fields alone.
+    """Like :func:`field_problem`, for the names of two structs' fields only.
 
     >>> fields_problem(["a"], ["a", "b"], "s")
     'the struct for column s has no field b, which the column has'
     """
-    theirs, own = {_key(n, ignore_case) for n in source}, {_key(n, ignore_case) for n in target}
-    extra = [n for n in source if _key(n, ignore_case) not in own]
+    theirs, target_names = {_key(n, ignore_case) for n in source}, {_key(n, ignore_case) for n in target}
+    extra = [n for n in source if _key(n, ignore_case) not in target_names]
     if extra:
         return f"the struct for column {path} has a field {extra[0]}, which the column has not"
     if len(theirs) < len(source):

@@ -1,8 +1,8 @@
-"""An Arrow expression implied by a predicate, for readers that prune by it.
+"""Arrow expressions implied by a predicate, for readers that prune by them.
 
-The reader may drop a row only if the predicate is not true of it, so every rule errs on the side of keeping.  Floating
-point columns are the trap: Spark has NaN greater than all numbers, while a row group's maximum ignores it; therefore
-``>``, ``>=`` and ``!=`` on them are never pushed.
+A reader may only drop rows for which the predicate is not true, so in doubt every rule keeps.  Floating point columns
+are the trap: in Spark NaN is greater than all numbers, while a row group's maximum ignores it; therefore ``>``, ``>=``
+and ``!=`` on them are never pushed down.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from trilake.expr.terms.predicate import (
 
 Rename = Mapping[str | Path, str | Path | None]
 
-#: Microseconds that nanoseconds in 64 bits can hold: what Arrow casts a literal to for a file with INT96 timestamps.
+#: Microseconds that fit 64-bit nanoseconds, to which Arrow casts a literal for a file with INT96 timestamps.
 _NANOS_LIMIT = (1 << 63) // 1000 - 1
 
 
@@ -45,21 +45,21 @@ class _Pushdown:
         self.rename = rename
         self.schema = schema
 
-    def implied(self, predicate: Predicate, wanted: bool) -> pc.Expression | None:
+    def implied(self, predicate: Predicate, expected: bool) -> pc.Expression | None:
         match predicate:
             case Not(part):
-                return self.implied(part, not wanted)
+                return self.implied(part, not expected)
             case And(parts) | Or(parts):
-                expressions = [self.implied(part, wanted) for part in parts]
-                if isinstance(predicate, And) == wanted:
+                expressions = [self.implied(part, expected) for part in parts]
+                if isinstance(predicate, And) == expected:
                     return _join([e for e in expressions if e is not None], all=True)
-                known = [e for e in expressions if e is not None]
-                return _join(known, all=False) if len(known) == len(expressions) else None
+                implied_parts = [e for e in expressions if e is not None]
+                return _join(implied_parts, all=False) if len(implied_parts) == len(expressions) else None
             case Constant(value):
-                return None if value is wanted else pc.scalar(False)
-        return self._leaf(predicate, wanted)
+                return None if value is expected else pc.scalar(False)
+        return self._leaf(predicate, expected)
 
-    def _leaf(self, leaf: Predicate, wanted: bool) -> pc.Expression | None:
+    def _leaf(self, leaf: Predicate, expected: bool) -> pc.Expression | None:
         if not isinstance(leaf, Known | Compare | In | IsNull | StartsWith):
             return None
         field = self._field(leaf)
@@ -67,18 +67,18 @@ class _Pushdown:
             return None
         match leaf:
             case Known(_, value):
-                return field.is_valid() if value is wanted else pc.scalar(False)
+                return field.is_valid() if value is expected else pc.scalar(False)
             case IsNull():
-                return field.is_null() if wanted else field.is_valid()
+                return field.is_null() if expected else field.is_valid()
             case Compare() if not leaf.widened:
-                return _compare(field, leaf.op if wanted else NEGATED[leaf.op], leaf.literal)
-            case In() if wanted and not leaf.widened and len(leaf.values) <= 1000:
+                return _compare(field, leaf.op if expected else NEGATED[leaf.op], leaf.literal)
+            case In() if expected and not leaf.widened and len(leaf.values) <= 1000:
                 if types.is_float(leaf.values.type) or pa.types.is_timestamp(leaf.values.type):
                     parts = [_compare(field, "=", v) for v in leaf.values]
                     expressions = [e for e in parts if e is not None]
                     return _join(expressions, all=False) if len(expressions) == len(parts) else None
                 return field.isin(leaf.values)
-            case StartsWith() if wanted:
+            case StartsWith() if expected:
                 return _prefix(field, leaf.prefix)
         return None
 
@@ -120,7 +120,7 @@ class _Pushdown:
 def _join(parts: list[pc.Expression], *, all: bool) -> pc.Expression | None:
     if not parts:
         return None
-    # A balanced tree: Arrow descends recursively into what it gets.
+    # A balanced tree: Arrow recurses into it.
     while len(parts) > 1:
         pairs = zip(parts[::2], parts[1::2], strict=False)
         rest = parts[-1:] if len(parts) % 2 else []
@@ -170,9 +170,9 @@ def _compare_time(field: pc.Expression, op: str, literal: pa.Scalar) -> pc.Expre
 
 
 def successor(prefix: str) -> str | None:
-    r"""The least text that is greater than all that start with ``prefix``; ``None`` where there is none.
+    r"""The least string that is greater than all that start with ``prefix``; ``None`` without one.
 
-    The order of code points is the order of UTF-8 bytes; surrogates are not characters.
+    Code points sort like UTF-8 bytes; surrogates are not characters.
 
     >>> successor("ab"), successor("a\U0010ffff"), successor("\ud7ff")
     ('ac', 'b', '\ue000')

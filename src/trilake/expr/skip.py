@@ -1,8 +1,8 @@
-"""Which files can hold a row for which a filter is true: data skipping by statistics and partition values.
+"""Data skipping: which files can hold a row for which a filter is true, by statistics and partition values.
 
 For each node of the predicate tree and each file the analysis keeps three bits: can the node be true, can it be false,
-can it be null for some row of the file.  What is unknown can be anything, so a file is skipped only if its statistics
-prove that no row matches.
+can it be null for some row of the file.  The unknown can be anything, so a file is skipped only if its statistics prove
+that no row matches.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from trilake.expr.terms.predicate import (
 
 @dataclass(frozen=True)
 class SkipResult:
-    """What :func:`can_match` found, one entry a file.
+    """The result of :func:`can_match`, one entry per file.
 
     ``keep`` is false where no row can match; ``every_row`` is true where the filter is proven true for all rows.
     ``reason`` is the index in ``reasons`` of what skipped the file, -1 for files that are kept.
@@ -60,12 +60,12 @@ class SkipResult:
 def can_match(filter: Filter | None, stats: FileStats) -> SkipResult:
     """Which files can hold a row for which ``filter`` is true.
 
-    A file is never skipped on doubt: missing, inconsistent or unsuitable statistics keep it.
+    In doubt a file is kept: missing, inconsistent or unsuitable statistics prove nothing.
 
     >>> from trilake.expr import parse_filter
     >>> stats = FileStats.of(2, {("n",): ColumnStats(min=pa.array([1, 10]), max=pa.array([5, 20]))})
-    >>> found = can_match(parse_filter("n > 7", pa.schema({"n": pa.int64()})), stats)
-    >>> found.keep.tolist(), found.reason_texts().to_pylist()
+    >>> result = can_match(parse_filter("n > 7", pa.schema({"n": pa.int64()})), stats)
+    >>> result.keep.tolist(), result.reason_texts().to_pylist()
     ([False, True], ['n > 7: max is below', None])
     """
     n = stats.num_files
@@ -104,7 +104,7 @@ class _Outcomes:
 
 
 class _Analysis:
-    """Statistics of the files, asked for one column at a time."""
+    """Statistics of the files, fetched one column at a time."""
 
     def __init__(self, stats: FileStats) -> None:
         self.stats = stats
@@ -114,7 +114,7 @@ class _Analysis:
 
     @cached_property
     def records(self) -> pa.Array | None:
-        """Records of each file, or ``None``."""
+        """The number of records in each file, or ``None``."""
         return flat(self.stats.num_records(), self.n)
 
     @cached_property
@@ -122,7 +122,7 @@ class _Analysis:
         return np.zeros(self.n, bool) if self.records is None else to_bits(pc.equal(self.records, 0), False)
 
     def raw(self, path: Path) -> ColumnStats | None:
-        """What the provider says of a column."""
+        """The provider's statistics of a column."""
         if path not in self._raw:
             self._raw[path] = self.stats.column(path)
         return self._raw[path]
@@ -167,23 +167,23 @@ class _Analysis:
 
     @cached_property
     def unknown(self) -> _Outcomes:
-        """Everything can be."""
+        """All three bits set."""
         return _Outcomes(*(np.ones(self.n, bool) for _ in range(3)))
 
     def exact(self, predicate: Predicate, paths: list[Path]) -> _Outcomes | None:
-        """The value of a predicate over partition columns, computed once for each distinct combination of values."""
+        """Evaluate a predicate over partition columns, once for each distinct combination of values."""
         codes, distinct = _distinct([self._value(path) for path in paths])
         try:
             columns = dict(zip(paths, distinct))
             rows = Rows(len(distinct[0]), lambda path: pa.chunked_array([columns[path]]))
             values = evaluate(predicate, rows).combine_chunks()
         except FilterError:
-            # A row would fail in the same way; the scan says so better than the planning.
+            # A row would fail the same way; the scan reports that better than the planning.
             return None
         return self._spread(values, codes)
 
     def exact_expression(self, filter: Filter) -> _Outcomes | None:
-        """The value of a pyarrow expression over nothing but partition columns."""
+        """Evaluate a pyarrow expression over only partition columns."""
         names = sorted(filter.columns)
         if filter.expression is None or not names or not all(self.is_partition((name,)) for name in names):
             return None
@@ -231,7 +231,7 @@ class _Analysis:
     def compare(self, column: CheckedColumn, leaf: Compare) -> tuple[Bits, Bits]:
         """Whether a comparison can be true and false for values that are not null."""
         op, literal = leaf.op, leaf.literal
-        # A value may be NaN, which no bound tells of.
+        # A value may be NaN, which bounds do not show.
         nan = types.is_float(literal.type) and not leaf.widened
         if types.is_float(literal.type) and literal.as_py() != literal.as_py():
             return self.unknown.true, self.unknown.true
@@ -283,7 +283,7 @@ class _Analysis:
         return true, false, none
 
     def starts_with(self, column: CheckedColumn, leaf: StartsWith) -> tuple[Bits, Bits]:
-        """Whether a prefix can and can fail to be there, for values that are not null."""
+        """Whether values that are not null can and can fail to have a prefix."""
         prefix = leaf.prefix.as_py()
         low, high = self._bounds(column, leaf.prefix.type)
         after = successor(prefix) if isinstance(prefix, str) else _bytes_successor(prefix)

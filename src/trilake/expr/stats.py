@@ -34,12 +34,12 @@ Bits = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class ColumnStats:
-    """Statistics of one column in each file: arrays of one entry a file, in which null means unknown.
+    """Statistics of one column in each file: arrays with one entry per file, in which null means unknown.
 
     Either ``value`` (a partition column: the one value of all rows, null if they are null) or the others.  ``min``,
-    ``max`` and ``value`` are of the column's type.  ``exact`` promises that bounds are values of the file, which lets
-    ``min = max`` prove that all rows are equal also for strings, binaries and timestamps.  ``max_counts_nan`` is true
-    for files in which a ``max`` means that the column holds no NaN.
+    ``max`` and ``value`` are of the column's type.  ``exact`` promises that bounds are values of the file, which
+    lets ``min = max`` prove that all rows are equal also for strings, binaries and timestamps.  ``max_counts_nan``
+    is true for files in which a ``max`` means that the column holds no NaN.
     """
 
     min: pa.Array | pa.ChunkedArray | None = None
@@ -56,11 +56,11 @@ def _nothing() -> None:
 
 @dataclass(frozen=True)
 class FileStats:
-    """What is known about the content of ``num_files`` files, fetched only for the columns that a filter reads.
+    """Statistics of ``num_files`` files, fetched only for the columns that a filter reads.
 
-    ``column`` returns the statistics of a column by its path (names as in the table's schema), or ``None`` where there
-    are none.  ``num_records`` returns the number of rows a file holds, deleted ones included; null means unknown.
-    Each callable is asked at most once a path and filter.
+    ``column`` returns the statistics of a column by its path (names as in the table's schema), or ``None``.
+    ``num_records`` returns the number of rows of each file, including deleted ones; null means unknown.  Each
+    callable is called at most once per path and filter.
     """
 
     num_files: int
@@ -83,7 +83,7 @@ def _same(array: pa.Array | None) -> pa.Array | None:
 
 
 class CheckedColumn:
-    """The statistics of a column, checked, and as conclusions."""
+    """The checked statistics of a column."""
 
     def __init__(self, stats: ColumnStats, num_files: int, records: pa.Array | None) -> None:
         self.min, self.max = flat(stats.min, num_files), flat(stats.max, num_files)
@@ -124,7 +124,7 @@ class CheckedColumn:
 
 
 def flat(array: pa.Array | pa.ChunkedArray | None, num_files: int) -> pa.Array | None:
-    """Statistics as one normal array.  Raises :class:`InvalidArgumentError` if they are not of ``num_files`` files."""
+    """Statistics as one array.  Raises :class:`InvalidArgumentError` if they are not of ``num_files`` files."""
     if array is None:
         return None
     if len(array) != num_files:
@@ -153,12 +153,12 @@ def _blank(array: pa.Array, mask: pa.Array) -> pa.Array:
 
 
 def is_widened(t: pa.DataType) -> bool:
-    """Whether bounds of a type are often not values of the file: cut off, or rounded."""
+    """Whether bounds of a type are often not values of the file: truncated, or rounded."""
     return types.is_text(t) or types.is_bytes(t) or pa.types.is_timestamp(t)
 
 
 def bound_as(bound: pa.Array | None, t: pa.DataType, direction: int) -> pa.Array | None:
-    """A lower (``direction=-1``) or upper bound in the type that it is compared in; ``None`` where that is unsafe."""
+    """A lower (``direction=-1``) or upper bound cast for comparison; ``None`` where that is unsafe."""
     if bound is None or bound.type == t:
         return bound
     source = bound.type
@@ -166,7 +166,7 @@ def bound_as(bound: pa.Array | None, t: pa.DataType, direction: int) -> pa.Array
     try:
         if types.is_float(t) and (numbers or types.is_float(source)):
             values = cast_for(bound, t).to_numpy(zero_copy_only=False)
-            # The cast rounds, each implementation in its own way by the last digit: one step outwards is safe.
+            # Casts round the last digit differently: one step outwards is safe.
             outwards = np.nextafter(values, np.array(direction * np.inf, values.dtype))
             return pa.array(outwards, t, mask=to_bits(pc.is_null(bound), True))
         same = (types.is_text, types.is_bytes, pa.types.is_timestamp)
@@ -175,5 +175,5 @@ def bound_as(bound: pa.Array | None, t: pa.DataType, direction: int) -> pa.Array
         ):
             return bound.cast(t)
     except (pa.ArrowException, FilterError):
-        pass  # a value that does not fit: nothing is known of this bound
+        pass  # a value that does not fit: this bound is unknown
     return None

@@ -1,8 +1,8 @@
-"""Arrow columns without view layouts and runs: the same values as plain strings, binaries and lists.
+"""Convert Arrow views and run-end encoded columns to plain strings, binaries and lists.
 
-Writers such as polars say in a Parquet file that its strings are views.  Arrow reads them so, but many of its kernels
-do not take views yet (``array_take`` of release 26 for one), and its cast from list views gives an array that is not
-valid where a list is null.  So views end where rows come in; columns of runs, which fewer kernels take, do too.
+Writers such as polars store in a Parquet file that its strings are views.  Arrow reads them as such, but many of its
+kernels lack views (``array_take`` of release 26, for example), and its cast from list views returns an invalid array
+where a list is null.  So views are converted on input, and so are run-end encoded columns.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from trilake.common.arrow_types import mapped
 from trilake.expr.terms.datatypes import remembered
 
 _T = pa.types
-#: Types that hold no other one and are not views, by Arrow's numbers.
+#: Leaf types that are not views, by Arrow's type ids.
 _PLAIN = frozenset(
     t.id
     for t in (
@@ -55,7 +55,7 @@ def _plain_layout(t: pa.DataType) -> pa.DataType:
 
 
 def retyped(schema: pa.Schema, of_type: Callable[[pa.DataType], pa.DataType]) -> pa.Schema:
-    """The schema with what ``of_type`` makes of its columns' types; ``schema`` itself where that is the same."""
+    """The schema with ``of_type`` applied to its columns' types; ``schema`` itself where nothing changes."""
     types = schema.types
     new = list(map(of_type, types))
     if all(map(operator.eq, types, new)):
@@ -86,13 +86,13 @@ def without_views(rows: pa.RecordBatch) -> pa.RecordBatch:
 def numbered_without_views(batches: Iterable[tuple[int, pa.RecordBatch]]) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Batches of one file, each with the index of its first row, with plain layouts for views.
 
-    Types are looked at once: of 5,000 columns that takes as long as a third of their values.
+    Types are checked once: for 5,000 columns that takes as long as a third of their values.
     """
-    known: pa.Schema | None = None
+    checked_schema: pa.Schema | None = None
     for start, batch in batches:
-        if known is None or not batch.schema.equals(known):
+        if checked_schema is None or not batch.schema.equals(checked_schema):
             batch = without_views(batch)
-            known = batch.schema
+            checked_schema = batch.schema
         yield start, batch
 
 
@@ -122,7 +122,7 @@ def plain_array(array: pa.Array, target: pa.DataType | None = None) -> pa.Array:
 
 
 def rebuilt(array: pa.Array, target: pa.DataType, convert: Callable[[pa.Array, pa.DataType], pa.Array]) -> pa.Array:
-    """A struct, map or list of type ``target``, unlike the array's below it: ``convert`` makes the parts."""
+    """Rebuild a struct, map or list as type ``target``: ``convert`` converts the parts."""
     t = array.type
     if _T.is_struct(t):
         parts = [convert(array.field(i), target.field(i).type) for i in range(t.num_fields)]
@@ -133,13 +133,13 @@ def rebuilt(array: pa.Array, target: pa.DataType, convert: Callable[[pa.Array, p
         child = pa.StructArray.from_arrays(parts, fields=[target.key_field, target.item_field])
     else:
         child = convert(array.values, target.value_type)
-    # The children are whole and the offsets as they were, so a slice stays one.
+    # The children are whole and the offsets unchanged, so a slice stays one.
     buffers = array.buffers()[: 1 if _T.is_fixed_size_list(t) else 2]
     return pa.Array.from_buffers(target, len(array), buffers, array.null_count, array.offset, [child])
 
 
 def list_of_view(array: pa.Array) -> pa.Array:
-    """An array of another list layout (views, lists of one size) as plain lists of the same values."""
+    """An array of another list layout (views, fixed size) as plain lists."""
     lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
     large = _T.is_large_list_view(array.type)
     offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int64() if large else pa.int32())

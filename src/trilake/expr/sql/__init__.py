@@ -1,1 +1,1 @@
-"""Spark SQL, read and translated."""
+"""Parse and translate Spark SQL."""

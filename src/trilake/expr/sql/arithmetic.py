@@ -1,6 +1,6 @@
-"""Spark's arithmetic in DuckDB: what the operands are widened to, and what fails.
+"""Spark's arithmetic in DuckDB: type widening and errors.
 
-In ANSI mode an overflow and a division by zero are errors.  DuckDB fails on overflow too, though it may simplify an
+In ANSI mode an overflow and a division by zero are errors.  DuckDB fails on overflow, too, though it may simplify an
 expression until nothing overflows.
 """
 
@@ -15,7 +15,7 @@ from trilake.expr.terms import literals
 from trilake.expr.terms.casts import cast
 from trilake.expr.terms.duckdb_sql import Sql, fail
 
-#: Gives an expression the type that DuckDB finds for it.
+#: Returns an expression with the type that DuckDB finds for it.
 Typed = Callable[[str], Sql]
 
 OPERATORS: dict[type[exp.Expression], str] = {
@@ -66,12 +66,13 @@ def arithmetic(typed: Typed, operator: type[exp.Expression], left: Sql, right: S
             text = f"(CASE WHEN {right.text} = 0 THEN {missing} ELSE {text} END)"
         return f"TRY({text})" if safe else text
 
-    # The type follows from the operands' types: asked of the whole text it would take long sums time by their square.
+    # The type follows from the operands' types: asking for the whole expression would take quadratic time for long
+    # sums.
     return Sql(written(left, right), typed(written(example(left), example(right))).type)
 
 
 def example(value: Sql) -> Sql:
-    """A value of the same type, in few characters."""
+    """A short value of the same type."""
     return value if value.family == "void" else Sql(f"CAST(NULL AS {value.type})", value.type, value.digits)
 
 
@@ -99,7 +100,7 @@ def positive_modulo(typed: Typed, left: Sql, right: Sql) -> Sql:
 
 
 def shift(value: Sql, interval: exp.Interval, *, negative: bool) -> Sql:
-    """A date or timestamp moved by an interval; a date stays one if it is moved by whole days."""
+    """A date or timestamp plus an interval; a date stays one for whole days."""
     unit = interval.text("unit").lower().rstrip("s")
     amount = literals.parse_integer(interval.this.name) if isinstance(interval.this, exp.Literal) else None
     if unit not in _INTERVALS or amount is None or value.family not in ("date", "timestamp"):
@@ -114,7 +115,7 @@ def shift(value: Sql, interval: exp.Interval, *, negative: bool) -> Sql:
 
 
 def _widened(value: Sql) -> Sql:
-    """A decimal with room for the result: DuckDB computes in 64 bits where both operands have up to 18 digits."""
+    """A decimal wide enough for the result: DuckDB computes in 64 bits where both operands have up to 18 digits."""
     if value.family == "void":
         return value
     precision, scale = value.as_decimal

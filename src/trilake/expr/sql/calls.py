@@ -1,4 +1,4 @@
-"""``Call``: one call of a function in an expression, as those see it who translate functions."""
+"""``Call``: one function call, as seen by the translations of functions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trilake.expr.terms.literals import Kind, Literal
 
 
 class Translating(Protocol):
-    """What a function's translation may ask of the translator that is at work."""
+    """What a function's translation may use of the translator."""
 
     instants: bool
 
@@ -22,15 +22,15 @@ class Translating(Protocol):
         """The value of a constant node."""
 
     def typed(self, text: str) -> Sql:
-        """DuckDB's text with the type that it has."""
+        """DuckDB's SQL with its type."""
 
     def comparison(self, operator: str, left: Sql, right: Sql) -> Sql:
-        """A comparison as Spark does it."""
+        """A comparison with Spark's semantics."""
 
 
 @dataclass(frozen=True)
 class Call:
-    """One call of a function: its name as written, its arguments, and who translates them."""
+    """One function call: its name as written, its arguments, and the translator."""
 
     name: str
     nodes: tuple[exp.Expression, ...]
@@ -38,7 +38,7 @@ class Call:
     translator: Translating
 
     def family(self, index: int, *families: str) -> str:
-        """The text of an argument that must be of one of ``families``.  Raises :class:`FilterError` if it is not."""
+        """The SQL of an argument that must be of one of ``families``.  Raises :class:`FilterError` if it is not."""
         arg = self.args[index]
         if arg.family not in (*families, "void"):
             raise FilterError(
@@ -48,30 +48,30 @@ class Call:
         return arg.text
 
     def string(self, index: int) -> str:
-        """The text of a string argument."""
+        """The SQL of a string argument."""
         return self.family(index, "string")
 
     def integer(self, index: int) -> str:
-        """The text of an integer argument."""
+        """The SQL of an integer argument."""
         return self.family(index, "integer")
 
     def number(self, index: int) -> str:
-        """The text of a numeric argument, as a double."""
+        """The SQL of a numeric argument, as a double."""
         self.family(index, "integer", "decimal", "float", "double")
         return cast(self.args[index], "DOUBLE").text
 
     def date(self, index: int) -> str:
-        """The text of an argument that is a date, or that Spark casts to one."""
+        """The SQL of a date argument, or one that Spark casts to date."""
         self.family(index, "date", "timestamp", "string")
         return cast(self.args[index], "DATE").text
 
     def timestamp(self, index: int) -> str:
-        """The text of an argument that is a timestamp, or that Spark casts to one."""
+        """The SQL of a timestamp argument, or one that Spark casts to timestamp."""
         self.family(index, "date", "timestamp", "string")
         return self.instant(cast(self.args[index], "TIMESTAMP").text)
 
     def instant(self, text: str) -> str:
-        """The text of an instant, of which it is noted that there is one."""
+        """The SQL of an instant; records that the expression has one."""
         self.translator.instants = True
         return text
 

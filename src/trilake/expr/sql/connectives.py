@@ -1,4 +1,4 @@
-"""``AND`` and ``OR`` of many conditions in DuckDB's SQL, each evaluated only where those before it do not decide."""
+"""``AND`` and ``OR`` of many conditions in DuckDB's SQL, each evaluated only where earlier ones do not decide."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from itertools import groupby
 
 from sqlglot import exp
 
-#: A condition, and what is asked where it does not decide.
+#: A condition, and what to evaluate where it does not decide.
 _FORMS = {
     "AND": "(CASE WHEN NOT {0} THEN FALSE ELSE ({0} AND {1}) END)",
     "OR": "(CASE WHEN {0} THEN TRUE ELSE ({0} OR {1}) END)",
 }
-#: Of how many conditions one is made at a time: each is there twice for each time, DuckDB's parser has a greatest
-#: depth, and its planner takes time by the depth's square.
+#: How many conditions are combined at a time: each is repeated once per level, DuckDB's parser has a maximum depth, and
+#: its planner takes quadratic time by depth.
 _CHAIN = 32
-#: Expressions that have a value for every row, where no value has to be cast.
+#: Expressions that have a value for every row, without casts.
 _CANNOT_FAIL = (
     exp.And, exp.Or, exp.Not, exp.Paren, exp.Is, exp.In, exp.Between, exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE,
     exp.NullSafeEQ, exp.NullSafeNEQ, exp.Null, exp.Column, exp.Identifier, exp.Literal, exp.Boolean,
 )  # fmt: skip
 
 _DECIMAL = r"DECIMAL\(\d+,\d+\)"
-#: A number of the text, and one as a wider type.
+#: A numeric literal, and one as a wider type.
 _NUMBER = rf"(?:\(-?\d+\)::\w+|CAST\('-?[\d.]+' AS {_DECIMAL}\))"
 _WIDENED = re.compile(rf"CAST\({_NUMBER} AS (?:BIGINT|DOUBLE|{_DECIMAL})\)|{_NUMBER}")
 
 
 def connected(word: str, conditions: Sequence[tuple[exp.Expression, str]]) -> str:
-    """The conditions as one.
+    """Combine conditions into one.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Values that stand in the text of an expression: literals, literals with their type, and the time of the statement."""
+"""Constants in an expression: literals, typed literals, and the time of the statement."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _NOW = ("current_date", "curdate", "current_timestamp", "now", "localtimestamp")
 
 
 def simple_constant(node: exp.Expression, now: Callable[[], dt.datetime]) -> Literal | None:
-    """The value of a node that is one without being computed; ``None`` for any other.
+    """The value of a node that is a constant without computation; ``None`` for any other.
 
-    ``now`` says what ``current_timestamp()`` means, and is asked by what needs it alone.  Raises ``FilterError`` for a
-    literal that is not a value.
+    ``now`` returns the value of ``current_timestamp()``, and is only called if needed.  Raises ``FilterError`` for
+    an invalid literal.
     """
     match node:
         case exp.Null():

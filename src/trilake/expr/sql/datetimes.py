@@ -1,4 +1,4 @@
-"""Functions of dates and times: parts of them, and strings by a pattern."""
+"""Date and time functions: fields, and strings by a pattern."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ _UNITS = {
     "millisecond": "milliseconds",
     "microsecond": "microseconds",
 }
-#: Letters of a pattern in Spark, with those of DuckDB's ``strftime``.
+#: Letters of Spark's patterns, and DuckDB's in ``strftime``.
 _LETTERS = {
     **dict(zip(("yyyy", "yy", "MM", "M", "MMM", "MMMM"), ("%Y", "%y", "%m", "%-m", "%b", "%B"), strict=True)),
     **dict(zip(("dd", "d", "DDD", "E", "EE", "EEE", "EEEE"), ("%d", "%-d", "%j", "%a", "%a", "%a", "%A"), strict=True)),
     **dict(zip(("HH", "H", "hh", "h", "a"), ("%H", "%-H", "%I", "%-I", "%p"), strict=True)),
     **dict(zip(("mm", "m", "ss", "s", "SSS", "SSSSSS"), ("%M", "%-M", "%S", "%-S", "%g", "%f"), strict=True)),
 }
-#: Those that are read as well: each once, with exactly as many digits.
+#: Those that can also be parsed: each once, with exactly as many digits.
 _DIGITS = {"yyyy": 4, "MM": 2, "dd": 2, "HH": 2, "mm": 2, "ss": 2}
 
 
@@ -59,7 +59,7 @@ def extract(field: str, call: Call, index: int) -> Sql:
 
 
 def truncate(call: Call, unit: int, value: int, target: str) -> Sql:
-    """``trunc`` and ``date_trunc``: the start of the unit that argument ``unit`` names."""
+    """``trunc`` and ``date_trunc``: the start of the unit in argument ``unit``."""
     name = str(call.constant(unit)).lower()
     days = ("year", "quarter", "month", "week")
     if name not in _UNITS or (target == "DATE" and _UNITS[name] not in days):
@@ -84,8 +84,7 @@ def _parts(pattern: str, known: dict[str, str] | dict[str, int]) -> Iterator[tup
 
 
 def format_pattern(time: str, pattern: str) -> Sql:
-    """A timestamp as a string by a pattern of Spark.  Raises :class:`FilterError` for letters that have no
-    counterpart."""
+    """Format a timestamp by a pattern of Spark.  Raises :class:`FilterError` for letters without a counterpart."""
     parts = (_LETTERS[text] if known else text.replace("%", "%%") for text, known in _parts(pattern, _LETTERS))
     formatted = f"strftime({time}, {single_quoted(''.join(parts))})"
     # Beyond these years Spark writes eras and signs.
@@ -100,7 +99,7 @@ def date_format(call: Call) -> Sql:
 
 
 def parse_by_pattern(call: Call, target: str) -> Sql:
-    """``to_date(text, pattern)`` and ``to_timestamp(text, pattern)``: an error for a string that is not of it."""
+    """``to_date(text, pattern)`` and ``to_timestamp(text, pattern)``: an error for a string that does not match."""
     source, pattern = call.string(0), str(call.constant(1))
     regex, groups = "", []
     for text, known in _parts(pattern, _DIGITS):

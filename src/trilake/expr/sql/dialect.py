@@ -1,7 +1,7 @@
-"""The dialect in which filters are parsed: Spark SQL, with functions left as they are written.
+"""The sqlglot dialect for filters: Spark SQL, with functions left as written.
 
-sqlglot turns functions into nodes of its own, a little differently in each release.  Here each call stays the name and
-the arguments that the user wrote, so that :mod:`trilake.expr.sql.functions` alone says what it means.
+sqlglot turns functions into nodes of its own, differently in each release.  Here each call keeps its name and
+arguments, so that only :mod:`trilake.expr.sql.functions` decides what it means.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from sqlglot.errors import SqlglotError
 from trilake.errors import FilterError
 from trilake.expr.keywords import with_quoted_names
 
-#: Levels of an expression: DuckDB ends at 1,000, and Python's stack at some 5,000 calls.
+#: Maximum depth of an expression: DuckDB's limit is 1,000, and Python's stack overflows at some 5,000 calls.
 MAX_DEPTH = 300
-#: How often a part may be computed for the sake of the operators that it lies in.
+#: How often a part may be computed because of the operators around it.
 MAX_COPIES = 1_000
-#: Calls of ``struct`` in one another: the parser takes each for a type first, and so twice as long with each level.
+#: Maximum nesting of ``struct`` calls: the parser tries each as a type first, and so takes twice as long per level.
 MAX_STRUCTS = 12
 _CHAINS = (exp.And, exp.Or, exp.DPipe)
 
-#: Functions whose arguments have a syntax of their own.
+#: Functions whose arguments have a special syntax.
 _KEPT = ("CAST", "TRY_CAST", "EXTRACT", "POSITION", "SUBSTRING", "TRIM")
-#: What stands before the names of all others while sqlglot parses, so that it knows none of them.
+#: Prefix of all other functions while sqlglot parses, so that it recognises none of them.
 _MARK = "\ue000"
 _NO_PAREN = frozenset(Databricks.Parser.NO_PAREN_FUNCTION_PARSERS)
 _MARKED = frozenset((*Databricks.Parser.FUNCTIONS, *Databricks.Parser.FUNCTION_PARSERS)) - _NO_PAREN - {*_KEPT}
@@ -42,12 +42,12 @@ class SparkFilter(Databricks):
         """Since Spark 4 a doubled quote is a quote: ``'it''s'``."""
 
         STRING_ESCAPES: ClassVar[list[str]] = ["\\", "'", '"']
-        #: Words such as SHOW, after which a statement would be taken as it is.
+        #: Words such as SHOW, after which sqlglot would not parse the statement.
         COMMANDS: ClassVar[set[Any]] = set()
 
 
-#: The arguments of nodes that the translation reads, where they are not the operands of an operator.  A node with any
-#: other argument says something that would be overlooked.
+#: The node arguments that the translation reads, except operands.  A node with any other argument is refused, since
+#: that would be ignored.
 _OPERANDS = frozenset(("this", "expression", "expressions"))
 _ARGUMENTS: dict[type[exp.Expression], frozenset[str]] = {
     exp.Column: frozenset(("this", "table", "db", "catalog")),
@@ -71,7 +71,7 @@ _ARGUMENTS: dict[type[exp.Expression], frozenset[str]] = {
 
 @cache
 def _is_keyword(name: str) -> bool:
-    """Whether a name is a word that the parser takes for more than a name."""
+    """Whether the parser treats a name as a keyword."""
     try:
         tokens = SparkFilter().tokenize(name)
     except SqlglotError:
@@ -80,14 +80,13 @@ def _is_keyword(name: str) -> bool:
 
 
 def statements(text: str) -> list[exp.Expr | None]:
-    """The trees of a string's statements, in which calls have the names and the arguments that the user wrote.
+    """Parse the statements of a string, with the names and arguments of calls as written.
 
-    A parser of our own would be a class of
-    sqlglot's with fewer functions, which there cannot be where it is compiled (``sqlglot[c]``): the names are changed
-    instead, and changed back in the trees.  Raises sqlglot's ``SqlglotError``.
+    A parser class with fewer functions is impossible where sqlglot is compiled (``sqlglot[c]``): names are changed
+    before parsing instead, and changed back in the trees.  Raises sqlglot's ``SqlglotError``.
     """
     dialect = SparkFilter()
-    tokens = [t for t in dialect.tokenize(text) if t.token_type is not TokenType.HINT]  # advice to Spark's planner
+    tokens = [t for t in dialect.tokenize(text) if t.token_type is not TokenType.HINT]  # hints for Spark's planner
     mark = _MARK
     while mark in text:
         mark += _MARK
@@ -106,10 +105,10 @@ def statements(text: str) -> list[exp.Expr | None]:
 
 
 def parse(text: str, names: frozenset[str] = frozenset()) -> exp.Expression:
-    """The one expression that ``text`` is; ``names`` are those of columns, in lower case.
+    """Parse one expression; ``names`` are those of columns, in lower case.
 
-    Raises sqlglot's ``SqlglotError`` for what does not parse, and :class:`FilterError` for several statements and for a
-    construct with parts that the translation does not know.
+    Raises sqlglot's ``SqlglotError`` for a syntax error, and :class:`FilterError` for several statements and for
+    constructs with unsupported parts.
     """
     words = frozenset(filter(_is_keyword, names))
     if words:
@@ -131,7 +130,7 @@ def parse(text: str, names: frozenset[str] = frozenset()) -> exp.Expression:
 
 
 def _check_structs(text: str) -> None:
-    """Refuse calls of ``struct`` in one another before they are parsed."""
+    """Refuse deeply nested calls of ``struct`` before parsing."""
     stack: list[bool] = []
     before = None
     for token in SparkFilter().tokenize(text):
@@ -150,7 +149,7 @@ def _check_structs(text: str) -> None:
 
 
 def _check_depth(root: exp.Expression, text: str) -> None:
-    """Refuse what is nested more deeply than the engine can evaluate, before anything descends into it.
+    """Refuse expressions that are nested more deeply than the engine can evaluate.
 
     A chain of AND, OR or || is one level, however long it is.
     """
@@ -178,10 +177,10 @@ def _check_depth(root: exp.Expression, text: str) -> None:
 
 
 def _copies(node: exp.Expression) -> int:
-    """How often the engine computes what an operator is about.
+    """How often the engine computes an operator's operand.
 
-    DuckDB 2.0 makes of ``x IN (a, b)`` a comparison for each value, and copies ``x`` into each: a dozen of such
-    conditions in one another took minutes and gigabytes.
+    DuckDB 2.0 turns ``x IN (a, b)`` into a comparison for each value, and copies ``x`` into each: a dozen such
+    nested conditions took minutes and gigabytes.
     """
     if isinstance(node, exp.In):
         return min(max(len(node.expressions), 1), 8)
@@ -202,12 +201,12 @@ def refusal(node: exp.Expression) -> FilterError:
     return FilterError(f"{text} cannot be used in a filter", help="compute it in Spark, and filter there")
 
 
-#: What helps whoever quotes names as other dialects do.
+#: Help for users who quote names as in other dialects.
 IN_BACKQUOTES = "names are quoted with backquotes, as `a b`; double quotes delimit strings"
 
 
 def text_as_name(root: exp.Expression) -> str | None:
-    """The first text that stands where a name has to, as in ``t."a"``, which other dialects take for one."""
+    """The first string where a name is required, as in ``t."a"``, which other dialects take for a name."""
     for node in cast(Iterator[exp.Column | exp.Dot], root.find_all(exp.Column, exp.Dot)):
         for part in (node.this, node.args.get("expression")):
             if isinstance(part, exp.Literal) and part.is_string:
@@ -215,7 +214,7 @@ def text_as_name(root: exp.Expression) -> str | None:
     return None
 
 
-#: What compares something with something.
+#: Comparison operators.
 _COMPARING = (
     *(exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ, exp.NullSafeNEQ),
     *(exp.In, exp.Between, exp.Like, exp.ILike, exp.RegexpLike, exp.Is),
@@ -225,7 +224,8 @@ _COMPARING = (
 def text_for_column(root: exp.Expression, text: str, names: frozenset[str]) -> exp.Expression | None:
     """The first comparison of constants, one of which is in double quotes and the name of a column.
 
-    Other dialects mean the column; here it is the same for every row: ``"Color" <> 'red'``.  ``names`` are lower case.
+    Other dialects mean the column; here it is the same for every row: ``"Color" <> 'red'``.  ``names`` are lower
+    case.
     """
     if '"' not in text:
         return None
@@ -237,25 +237,25 @@ def text_for_column(root: exp.Expression, text: str, names: frozenset[str]) -> e
 
 
 def mistaken_text(node: exp.Expression) -> str:
-    """The message for what :func:`text_for_column` finds."""
+    """The message for a result of :func:`text_for_column`."""
     return f"{spark_text(node)} compares a string, not the column of that name"
 
 
-#: Items of a list that are shown of it, and characters of an expression.
+#: Most items of a list, and characters of an expression, in a message.
 _SHOWN_ITEMS, _SHOWN = 20, 200
 _LATE_NOT = re.compile(r"\bNOT ([\w.`]+) (LIKE|ILIKE|IN|BETWEEN)\b")
 _LATE_NULL = re.compile(r"\bNOT ([\w.`]+) IS NULL\b")
 
 
 def spark_text(node: exp.Expression) -> str:
-    """A part of a filter as Spark SQL, for people: shortened, and with NOT where one would write it."""
+    """Format a part of a filter as Spark SQL, for messages: shortened, with NOT in its usual place."""
     text = _head(node).sql(dialect="databricks", comments=False, normalize_functions=False)
     text = _LATE_NULL.sub(r"\1 IS NOT NULL", _LATE_NOT.sub(r"\1 NOT \2", text))
     return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
 
 
 def _head(node: exp.Expression) -> exp.Expression:
-    """Of a long list or chain only the first parts: no more than them would be shown."""
+    """Only the first parts of a long list or chain."""
     if isinstance(node, exp.In) and len(node.expressions) > _SHOWN_ITEMS:
         return exp.In(this=node.this.copy(), expressions=[e.copy() for e in node.expressions[: _SHOWN * 2]])
     if isinstance(node, _CHAINS):
@@ -267,7 +267,7 @@ def _head(node: exp.Expression) -> exp.Expression:
 
 
 def positive(root: Any) -> Any:
-    """``NOT LIKE`` as ``NOT`` of ``LIKE``: releases of sqlglot differ in where they keep the negation."""
+    """``NOT LIKE`` as ``NOT`` of ``LIKE``: sqlglot releases represent the negation differently."""
 
     def rewrite(node: exp.Expression) -> exp.Expression:
         inner = node.this if isinstance(node, exp.Escape) else node
@@ -276,5 +276,5 @@ def positive(root: Any) -> Any:
         inner.set("negate", None)
         return exp.Not(this=node)
 
-    # A node that was rewritten is visited once more, below its NOT.
+    # A rewritten node is visited again, below its NOT.
     return root.transform(rewrite, copy=False)

@@ -1,7 +1,7 @@
-"""The functions of Spark that filters may call, each as DuckDB SQL of the same meaning.
+"""Spark functions that filters may call, each as equivalent DuckDB SQL.
 
-A function is here only if its results are known to be Spark's for every value, nulls, NaN and odd arguments included;
-others are refused by name.  ``tests/expr/test_spark_semantics.py`` compares each with what Spark 4 computed.
+A function is only listed if its results are known to equal Spark's for every value, including nulls, NaN and odd
+arguments; others are refused by name.  ``tests/expr/test_spark_semantics.py`` compares each with results of Spark 4.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from trilake.expr.sql.texts import concat, lower, rlike, substring, upper
 from trilake.expr.terms.casts import TYPES, cast
 from trilake.expr.terms.duckdb_sql import INTEGERS, Sql, at_least, common_type, counted, decimal_parameters, fail
 
-#: Longest text that a filter may produce from nothing: repeat, lpad, rpad.
+#: Longest string that a filter may create: repeat, lpad, rpad.
 _MAX_LENGTH = 10_000
 
 Handler = Callable[[Call], Sql]
@@ -59,8 +59,8 @@ def _round(call: Call) -> Sql:
             f"round({number.text}, {digits})" if digits < decimal_parameters(number.type)[1] else number.text
         )
     if digits == 0:
-        return Sql(f"(round({number.text}) + 0)", number.type)  # Spark's round gives no -0.0
-    # By the shortest decimal text of the number, as Spark does; beyond 1e15 there are no such digits.
+        return Sql(f"(round({number.text}) + 0)", number.type)  # Spark's round returns no -0.0
+    # By the shortest decimal form of the number, as in Spark; beyond 1e15 there are no such digits.
     exact = f"CAST(CAST(CAST({number.text} AS VARCHAR) AS DECIMAL(38,{digits})) AS {number.type})"
     return Sql(f"(CASE WHEN abs({number.text}) < 1e15 THEN {exact} ELSE {number.text} END)", number.type)
 
@@ -73,7 +73,7 @@ def _floor(name: str) -> Handler:
             return cast(x, "BIGINT")
         if x.family == "decimal":
             return call.translator.typed(f"{name}({x.text})")
-        # Spark gives a bigint, in which NaN is 0.
+        # Spark returns a bigint, in which NaN is 0.
         whole = f"CAST({name}({cast(x, 'DOUBLE').text}) AS BIGINT)"
         return Sql(f"(CASE WHEN isnan({x.text}) THEN 0 ELSE {whole} END)", "BIGINT")
 
@@ -81,7 +81,7 @@ def _floor(name: str) -> Handler:
 
 
 def _positive_only(name: str) -> Handler:
-    """Logarithms: null where there is none."""
+    """Logarithms: null where undefined."""
     return lambda c: Sql(f"(CASE WHEN {c.number(0)} > 0 THEN {name}({c.number(0)}) END)", "DOUBLE")
 
 
@@ -119,12 +119,12 @@ def _sign(call: Call) -> Sql:
 
 
 def _end(name: str) -> Handler:
-    """``left`` and ``right``, which give no text for a negative length."""
+    """``left`` and ``right``, which return an empty string for a negative length."""
     return lambda c: Sql(f"{name}({c.string(0)}, {at_least(c.integer(1), 0)})", "VARCHAR")
 
 
 def _limited(call: Call) -> str:
-    """The second argument, a length: an error where it would fill the memory."""
+    """The second argument, a length: an error where it would exhaust memory."""
     n = call.integer(1)
     refuse = fail(f"{call.name} is limited to {_MAX_LENGTH}")
     return f"(CASE WHEN {n} > {_MAX_LENGTH} THEN {refuse} ELSE {at_least(n, 0)} END)"
@@ -156,14 +156,14 @@ def _contains(a: str, v: str) -> str:
     )
 
 
-#: The beginning of what :func:`_contains` makes of a column and a string or an integer.
+#: Prefix of the result of :func:`_contains` for a column and a string or an integer.
 _CONTAINS_LITERAL = re.compile(
     r"\(CASE WHEN (c_\w+) IS NULL OR ('((?:[^']|'')*)'|(?:CAST\()?\((-?\d+)\)::\w+(?: AS \w+\))?) IS NULL THEN"
 )
 
 
 def contained_literal(sql: str) -> str | int | None:
-    """The string or integer that a predicate looks for in a column of lists; ``None`` for any other predicate.
+    """The string or integer that a predicate searches for in a column of lists; ``None`` for any other predicate.
 
     >>> contained_literal(_contains("c_6c", "'it''s'")), contained_literal(_contains("c_6c", "(5)::INTEGER"))
     ("it's", 5)
@@ -174,12 +174,12 @@ def contained_literal(sql: str) -> str | int | None:
     return int(match[4]) if match[4] is not None else match[3].replace("''", "'")
 
 
-#: Numbers, each of which Spark brings to the wider one where it looks for a value among others.
+#: Numeric types in the order in which Spark widens them to search for a value.
 _WIDENING = (*INTEGERS, "FLOAT", "DOUBLE")
 
 
 def _alike(call: Call) -> tuple[str, str]:
-    """An array and the value that is looked for in it, of one type: that of both to which Spark brings them."""
+    """An array and the value to search for, cast to their common type."""
     array, value = call.family(0, "array"), call.args[1]
     element = Sql("", call.args[0].type.rsplit("[", 1)[0])
     if value.family == "void":
@@ -228,7 +228,7 @@ def _arithmetic(operator: type[exp.Expression], *, safe: bool = False) -> Handle
 
 
 def _simple(template: str, result: str, *kinds: str) -> Handler:
-    """A function whose arguments are of fixed kinds, each the name of a method of :class:`Call`."""
+    """A function whose arguments have fixed kinds, each the name of a method of :class:`Call`."""
 
     def handle(call: Call) -> Sql:
         text = template.format(*(getattr(call, kind)(i) for i, kind in enumerate(kinds)))
@@ -250,7 +250,7 @@ def _cast_function(target: str) -> Handler:
 
 
 def _concat_ws(call: Call) -> Sql:
-    """Parts that are null are left out."""
+    """Null parts are left out."""
     call.string(0)
     if any(a.family in ("array", "map", "struct", "binary") for a in call.args):
         raise FilterError(f"{call.name} supports only strings here")
@@ -445,7 +445,7 @@ FUNCTIONS: dict[str, tuple[int, int, Handler]] = {
     },
 }
 
-#: Known to see more than one row, so that the message can say so.
+#: Functions over several rows, for the message.
 AGGREGATES = frozenset(
     (
         *("any", "any_value", "approx_count_distinct", "array_agg", "avg", "bool_and", "bool_or", "collect_list"),
@@ -455,7 +455,7 @@ AGGREGATES = frozenset(
         *("stddev_pop", "stddev_samp", "string_agg", "sum", "var_pop", "var_samp", "variance"),
     )
 )
-#: Known to give other results each time.
+#: Non-deterministic functions.
 NON_DETERMINISTIC = frozenset(
     (
         *("input_file_name", "monotonically_increasing_id", "rand", "randn", "random", "randstr", "shuffle"),

@@ -1,6 +1,6 @@
-"""Spark SQL to a predicate tree.
+"""Parse Spark SQL into a predicate tree.
 
-The text is parsed by sqlglot.  What compares a column with a constant becomes a leaf of the tree; the rest becomes an
+sqlglot parses the string.  Comparisons of a column with a constant become leaves of the tree; the rest becomes an
 opaque DuckDB expression (:mod:`trilake.expr.sql.translate`).
 """
 
@@ -42,31 +42,31 @@ from trilake.expr.terms.predicate import (
     joined_equalities,
 )
 
-#: A filter is read by people; a string longer than this is a mistake or an attack.
+#: Longest filter; a longer one is a mistake or an attack.
 MAX_TEXT = 1_000_000
-#: Conditions that DuckDB computes: it looks at each of them for milliseconds before anything runs.
+#: Most conditions for DuckDB, which plans each of them for milliseconds.
 MAX_OPAQUE = 2_000
-#: Conditions that are known, and the characters of one.
+#: Most cached conditions, and characters of one.
 _MOST_KNOWN, _LONGEST_KNOWN = 256, 1_000
-#: Calls and bytes of stack for filters that are nested more deeply than usual.
+#: Recursion limit and stack bytes for deeply nested filters.
 _DEEP_CALLS, _DEEP_STACK = 5_000, 1 << 26
 
 Built = TypeVar("Built")
 
-#: The conditions that were parsed last, by text and whether case matters, with the schema of which each holds: a scan
-#: of few rows takes no longer than the parsing.  None of them asks for the time.
+#: Recently parsed conditions, by SQL and case sensitivity, with their schemas: a scan of few rows takes no longer than
+#: parsing. Conditions that depend on the time are not cached.
 _known: dict[tuple[str, bool], tuple[pa.Schema, Sequence[Conjunct]]] = {}
 
 
 def parse_sql(text: str, schema: pa.Schema, *, case_sensitive: bool, now: dt.datetime) -> Sequence[Conjunct]:
     """The conjuncts of a Spark SQL condition over the columns of ``schema``.
 
-    ``now`` is what ``current_timestamp()`` and ``current_date()`` mean.  Raises :class:`FilterError`.
+    ``now`` is the value of ``current_timestamp()`` and ``current_date()``.  Raises :class:`FilterError`.
     """
     key = (text, case_sensitive)
-    known = _known.get(key)
-    if known is not None and known[0].equals(schema, check_metadata=True):
-        return known[1]
+    cached = _known.get(key)
+    if cached is not None and cached[0].equals(schema, check_metadata=True):
+        return cached[1]
     parsed, timed = _parsed(text, schema, case_sensitive=case_sensitive, now=now)
     if not timed and len(text) <= _LONGEST_KNOWN:
         if len(_known) >= _MOST_KNOWN:
@@ -115,7 +115,7 @@ _room_lock = threading.Lock()
 
 
 def with_room(build: Callable[[], Built]) -> Built:
-    """What ``build`` gives, run where it can descend deeper if it must: sqlglot needs some twenty calls for each level.
+    """Call ``build`` with a deeper stack if needed: sqlglot needs some twenty calls per level.
 
     Raises ``RecursionError`` if that is not deep enough.
     """
@@ -134,7 +134,7 @@ def with_room(build: Callable[[], Built]) -> Built:
 
 
 def too_deep(text: str) -> FilterError:
-    """The error for a filter that is nested more deeply than :func:`with_room` can descend."""
+    """The error for a filter that is nested more deeply than :func:`with_room` allows."""
     return FilterError(
         f"the filter is nested too deeply: parentheses and calls end at some {_DEEP_CALLS // 25} levels",
         help="write long chains of OR as IN, and compute parts as columns first",
@@ -142,14 +142,15 @@ def too_deep(text: str) -> FilterError:
     )
 
 
-#: What sqlglot says of an operator or function without all that it needs.
+#: sqlglot's message for an operator or function without all of its operands.
 _OF_SQLGLOT = re.compile(r"Required keyword: '\w+' missing for <class '[^']*'>")
 
 
 def parse_text(text: str, names: frozenset[str] = frozenset()) -> exp.Expression:
-    """The tree that sqlglot makes of a string; ``names`` are those of columns, in lower case.
+    """Parse a string with sqlglot; ``names`` are those of columns, in lower case.
 
-    Raises :class:`FilterError` where it makes none."""
+    Raises :class:`FilterError` for a syntax error.
+    """
     if not text.strip():
         raise FilterError("the filter is empty", help="pass None to keep all rows")
     try:
@@ -173,7 +174,7 @@ def shorten(text: str) -> str:
 
 
 def conjuncts(node: exp.Expression) -> list[exp.Expression]:
-    """The parts that AND joins, at all depths."""
+    """The parts joined by AND, at all depths."""
     node = plain(node)
     if isinstance(node, exp.And):
         return [leaf for part in operands(node) for leaf in conjuncts(part)]
@@ -188,7 +189,7 @@ class _Builder:
         self.opaque = 0
 
     def conjunct(self, node: exp.Expression) -> Conjunct:
-        """One of the conditions that AND joins."""
+        """One of the conditions joined by AND."""
         self.translator.instants = False
         predicate = self.predicate(node)
         return Conjunct(spark_text(node), predicate, self.translator.instants)
@@ -236,11 +237,11 @@ class _Builder:
         return self.translator.column(node)
 
     def literal(self, node: exp.Expression) -> Literal | None:
-        """The constant that ``node`` is, if it reads no column."""
+        """The constant value of ``node``, if it reads no column."""
         return self.translator.constant(node)
 
     def _sides(self, left: exp.Expression, right: exp.Expression) -> tuple[Column, Literal, bool] | None:
-        """A column and a constant, and whether they are the other way round."""
+        """A column and a constant, and whether they are swapped."""
         for a, b, swapped in ((left, right, False), (right, left, True)):
             column = self.column(a)
             literal = None if column is None else self.literal(b)
@@ -266,7 +267,7 @@ class _Builder:
         return None
 
     def _compare_cast(self, call: exp.Expression, op: str, constant: exp.Expression) -> Predicate | None:
-        """``CAST(c AS T) op constant`` as ``c op constant``, for casts that lose nothing and keep the order."""
+        """``CAST(c AS T) op constant`` as ``c op constant``, for lossless casts that keep the order."""
         call = plain(call)
         if not isinstance(call, exp.Cast) or isinstance(call, exp.TryCast):
             return None
@@ -285,14 +286,14 @@ class _Builder:
         return None
 
     def _compare_steps(self, call: exp.Expression, op: str, constant: exp.Expression) -> Predicate | None:
-        """``year(t) = 2020`` and ``CAST(t AS DATE) = '2020-01-01'`` as ranges of ``t``, which statistics can answer."""
+        """``year(t) = 2020`` and ``CAST(t AS DATE) = '2020-01-01'`` as ranges of ``t``, for data skipping."""
         step = self._step_function(plain(call))
         literal = None if step is None else self.literal(constant)
         if step is None or literal is None:
             return None
         column, function = step
         if function == "year" and isinstance(literal.value, int) and literal.kind is Kind.INTEGER:
-            # Years beyond what dates can hold are left to DuckDB.
+            # Years beyond the range of dates are left to DuckDB.
             starts = (
                 [days_from_civil(literal.value + i, 1, 1) for i in (0, 1)] if abs(literal.value) < 200_000 else [None]
             )
@@ -349,7 +350,7 @@ class _Builder:
             if value is None or not _simple(column, value):
                 return None
             values.append(value)
-        # Spark brings all operands to one type, which for strings and numbers is not that of each pair.
+        # Spark casts all operands to one type, which for strings and numbers is not that of each pair.
         if len({v.kind for v in values} - {Kind.NULL}) > 1 and not _all_numbers(column, values):
             return None
         return bind.is_in(column, values)
@@ -421,12 +422,12 @@ def _is_lossless(source: pa.DataType, target: str) -> bool:
 
 
 def _simple(column: Column, literal: Literal) -> bool:
-    """Whether a leaf can say it; types that have no order are left to DuckDB."""
+    """Whether a leaf can express it; types without an order are left to DuckDB."""
     return types.is_ordered(column.type) or pa.types.is_null(column.type) or literal is NULL
 
 
 def like_prefix(pattern: str, escape: str) -> tuple[str, bool] | None:
-    r"""The text that a LIKE pattern starts with, if it is that text and nothing else, or followed by one final ``%``.
+    r"""The prefix of a LIKE pattern that is a plain string, optionally followed by one final ``%``.
 
     The second value says that it is the whole.  ``None`` for any other pattern.
 
@@ -439,7 +440,7 @@ def like_prefix(pattern: str, escape: str) -> tuple[str, bool] | None:
         char = pattern[i]
         if char == escape:
             if i + 1 >= len(pattern) or pattern[i + 1] not in ("_", "%", escape):
-                return None  # the translation says what is wrong
+                return None  # the translation reports what is wrong
             text.append(pattern[i + 1])
             i += 2
             continue

@@ -1,31 +1,30 @@
-"""Java's regular expressions, in which Spark matches, as those of RE2, in which DuckDB does.
+"""Convert Java's regular expressions, which Spark uses, to RE2's, which DuckDB uses.
 
-The two agree on most of the syntax.  What they read differently is rewritten, and what RE2 lacks or would read as
-something else is refused.
+Most of the syntax is the same.  Differences are rewritten, and what RE2 lacks is refused.
 """
 
 from __future__ import annotations
 
 from trilake.errors import FilterError
 
-#: What ends a line in Java, where RE2 knows only ``\n``.
+#: Line terminators in Java, where RE2 knows only ``\n``.
 _LINE_ENDS = r"\n\r\x{85}\x{2028}\x{2029}"
 _DOLLAR = rf"(?:(?:\r\n|[{_LINE_ENDS}])?\z)"
 _DOT = f"[^{_LINE_ENDS}]"
-#: Space of ``\s`` in Java, which includes the vertical tab.
+#: Java's ``\s``, which includes the vertical tab.
 _SPACE = r"\t\n\x0B\f\r "
 _SAME_ESCAPES = frozenset("dDwWbBAztnrfae")
 _GROUPS = ("(?:", "(?i)", "(?i:", "(?s)", "(?s:", "(?is)", "(?si)")
 
 
 def to_re2(pattern: str) -> str:
-    r"""The RE2 pattern that matches where the Java ``pattern`` does.
+    r"""The RE2 pattern that matches the same strings as the Java ``pattern``.
 
     >>> to_re2(r"^\w+\s$")
     '^\\w+[\\t\\n\\x0B\\f\\r ](?:(?:\\r\\n|[\\n\\r\\x{85}\\x{2028}\\x{2029}])?\\z)'
 
-    Raises :class:`FilterError` for what has no counterpart: look-around, back references, possessive quantifiers,
-    operations on character classes.
+    Raises :class:`FilterError` for look-around, back references, possessive quantifiers and operations on character
+    classes.
     """
     out: list[str] = []
     dot_all = False

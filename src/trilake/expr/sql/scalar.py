@@ -1,4 +1,4 @@
-"""Spark SQL to one translated expression, and the difference between what is wrong and what is not known here."""
+"""Translate one Spark SQL expression, and tell invalid expressions from unsupported ones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from trilake.expr.terms import bind
 from trilake.expr.terms.datatypes import Path
 from trilake.expr.terms.duckdb_sql import Sql
 
-#: How the translator's errors, which speak to authors of filters, are said of any expression.
+#: Replacements that turn the translator's errors about filters into errors about any expression.
 _WORDS = [
     (re.compile(pattern), words)
     for pattern, words in (
@@ -33,7 +33,7 @@ _WORDS = [
 _ONE_ROW = "an expression sees one row at a time"
 
 
-#: Functions whose values are instants, whatever their arguments are.
+#: Functions that always return instants.
 _INSTANTS = frozenset(
     ("date_trunc", "to_timestamp", "timestamp", "timestamp_micros", "timestamp_millis", "timestamp_seconds", "now")
 )
@@ -41,8 +41,9 @@ _INSTANTS = frozenset(
 
 @dataclass(frozen=True)
 class Scalar:
-    """A translated expression: the columns it reads, the one that it is if it is nothing more, and whether instants are
-    made in it."""
+    """A translated expression: the columns it reads, the column it is if it is just one, and whether it creates
+    instants.
+    """
 
     sql: Sql
     paths: tuple[Path, ...]
@@ -51,7 +52,7 @@ class Scalar:
 
 
 def of_any_expression(message: str) -> str:
-    """What the translator says of a filter, said of any expression."""
+    """Reword the translator's error about a filter for any expression."""
     for pattern, word in _WORDS:
         message = pattern.sub(word, message)
     return message
@@ -64,9 +65,9 @@ def _makes_instant(node: exp.Expression) -> bool:
 
 
 def translate_scalar(text: str, schema: pa.Schema, *, case_sensitive: bool, now: dt.datetime) -> Scalar:
-    """The translation of an expression.
+    """Translate an expression.
 
-    Raises as :func:`trilake.expr.parse_expression` does.
+    Raises what :func:`trilake.expr.parse_expression` raises.
     """
     if not text.strip() or len(text) > MAX_TEXT or not is_unicode(text):
         raise ExpressionError(

@@ -1,4 +1,4 @@
-"""Spark's functions of strings that DuckDB has in another form."""
+"""Spark's string functions that differ from DuckDB's."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from trilake.expr.sql.regex import to_re2
 from trilake.expr.terms.casts import cast
 from trilake.expr.terms.duckdb_sql import Sql
 
-#: An integer of the text.
+#: An integer literal.
 _CONSTANT = re.compile(r"\((-?\d+)\)::INTEGER")
 _UPPER_SPECIAL = [(c, c.upper()) for c in map(chr, range(0x80, 0x10000)) if len(c.upper()) > 1]
 
 
 def upper(x: str) -> str:
-    """Upper case by the full mapping of Unicode (``ß`` is ``SS``); DuckDB maps single characters only."""
+    """Upper case by the full Unicode mapping (``ß`` becomes ``SS``); DuckDB maps single characters only."""
     special = x
     for char, mapped in _UPPER_SPECIAL:
         special = f"replace({special},{single_quoted(char)},{single_quoted(mapped)})"
@@ -24,7 +24,7 @@ def upper(x: str) -> str:
 
 
 def lower(x: str) -> str:
-    """Lower case by the full mapping of Unicode: a dotted ``İ`` keeps its dot, a sigma that ends a word is ``ς``."""
+    """Lower case by the full Unicode mapping: a dotted ``İ`` keeps its dot, a final sigma is ``ς``."""
     special = f"regexp_replace(replace({x}, 'İ', 'i̇'), '(\\p{{L}})Σ($|\\P{{L}})', '\\1ς\\2', 'g')"
     return f"(CASE WHEN strlen({x}) = length({x}) THEN lower({x}) ELSE lower({special}) END)"
 
@@ -61,7 +61,7 @@ def like(text: str, pattern: str, escape: str) -> str:
         else:
             out.append("\\\\" if char == "\\" else char)
         i += 1
-    escaped = " ESCAPE '\\'" if any("\\" in part for part in out) else ""  # without it DuckDB looks quickly
+    escaped = " ESCAPE '\\'" if any("\\" in part for part in out) else ""  # DuckDB is faster without it
     return f"({text} LIKE {single_quoted(''.join(out))}{escaped})"
 
 
@@ -71,7 +71,7 @@ def rlike(x: str, pattern: str) -> str:
 
 
 def concat(parts: list[Sql]) -> Sql:
-    """``||`` and ``concat``: null if any part is, other types than strings as their text."""
+    """``||`` and ``concat``: null if any part is, other types than strings as strings."""
     if any(p.family == "binary" for p in parts) and all(p.family in ("binary", "void") for p in parts):
         return Sql(f"({' || '.join(p.text for p in parts)})", "BLOB")
     if any(p.family in ("array", "map", "struct") for p in parts):

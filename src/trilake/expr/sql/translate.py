@@ -1,7 +1,7 @@
-"""Spark SQL expressions to DuckDB expressions of the same meaning.
+"""Translate Spark SQL expressions to equivalent DuckDB expressions.
 
-Only what is known to mean the same is let through: an unknown function or operator is an error, not a guess.  Types are
-asked of DuckDB where they do not follow from the operator, so that Spark's coercions can be spelled out as casts.
+Only what is known to be equivalent is translated: an unknown function or operator is an error.  DuckDB determines types
+that do not follow from the operator, so that Spark's coercions can be written as casts.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ _BITS: dict[type[exp.Expression], str] = {
     exp.BitwiseXor: "xor({}, {})",
 }
 _INTEGER_LIMITS = {"TINYINT": 1 << 7, "SMALLINT": 1 << 15, "INT": 1 << 31, "BIGINT": 1 << 63}
-#: Characters that an expression may become, and how many more for each of its parts.  What an operator needs in several
-#: places is there as often, so that a few levels of such operators could become gigabytes.
+#: Most characters of an expression, and how many more per part.  Operands that an operator needs several times are
+#: repeated, so a few levels of such operators could become gigabytes.
 MAX_SQL, SQL_OF_A_PART = 40_000, 500
 _TEXT = re.compile(r"'(?:[^']|'')*'")
 
@@ -77,8 +77,8 @@ def operands(node: exp.Expression) -> list[exp.Expression]:
 class Translator:
     """Translates the expressions of one filter over one schema.
 
-    ``now`` is what ``current_timestamp()`` means, and ``timed`` says whether anything asked for it.  ``instants`` says
-    whether anything made or read an instant, and can be set back.
+    ``now`` is the value of ``current_timestamp()``, and ``timed`` says whether anything used it.  ``instants`` says
+    whether anything created or read an instant, and can be reset.
     """
 
     def __init__(self, schema: pa.Schema, *, case_sensitive: bool, now: dt.datetime) -> None:
@@ -156,7 +156,7 @@ class Translator:
         return sql, tuple(self._read)
 
     def typed(self, text: str) -> Sql:
-        """An expression with the type that DuckDB gives it."""
+        """An expression with the type that DuckDB finds for it."""
         return Sql(text, self.bound_type(text))
 
     def bound_type(self, text: str) -> str:
@@ -184,7 +184,7 @@ class Translator:
         return sql
 
     def render(self, node: exp.Expression) -> Sql:
-        """The translation of any expression.  Raises :class:`FilterError` for what cannot be used in a filter."""
+        """Translate any expression.  Raises :class:`FilterError` for what cannot be used in a filter."""
         node = plain(node)
         sql = self._render(node)
         self.instants |= sql.family == "timestamp"
@@ -288,7 +288,7 @@ class Translator:
         return Sql(f"({x} {'<>' if operator == '!=' else operator} {y})", "BOOLEAN")
 
     def comparable(self, parts: list[Sql], what: str) -> list[Sql]:
-        """Values in the one type in which Spark compares them.  Raises :class:`FilterError` where there is none."""
+        """Values in the one type in which Spark compares them.  Raises :class:`FilterError` without one."""
         parts = self.padded(parts)
         target = Sql("", common_type(parts, what))
         if not target.has_order:
@@ -296,21 +296,21 @@ class Translator:
         return [self.coerced(p, target.type) for p in parts]
 
     def coerced(self, value: Sql, target: str) -> Sql:
-        """``value`` in a type that it is coerced to; a null stays one of no type."""
+        """``value`` in a type that it is coerced to; an untyped null stays untyped."""
         return value if value.family == "void" else casts.cast(value, target)
 
     def padded(self, parts: list[Sql]) -> list[Sql]:
-        """Operands of a comparison, or of IN, with those of type ``char(n)`` as Spark compares them."""
+        """Operands of a comparison, or of IN, with ``char(n)`` padded as Spark compares them."""
         if all(p.char is None for p in parts):
             return parts
         return padded_sides(parts, [self.text_of(p) for p in parts]) or parts
 
     def text_of(self, value: Sql) -> str | None:
-        """The text that a literal is; ``None`` for anything else."""
+        """The value of a string literal; ``None`` for anything else."""
         return value.text[1:-1].replace("''", "'") if _TEXT.fullmatch(value.text) else None
 
     def _connect(self, node: exp.Expression) -> Sql:
-        """``AND`` and ``OR`` evaluate what is on their right only where the left does not decide, as in Spark."""
+        """``AND`` and ``OR`` evaluate their right side only where the left does not decide, as in Spark."""
         parts = [(part, self.boolean(part).text) for part in operands(node)]
         return Sql(connected("AND" if isinstance(node, exp.And) else "OR", parts), "BOOLEAN")
 
@@ -425,7 +425,7 @@ def too_long(node: exp.Expression, sql: Sql) -> FilterError:
 
 
 def is_name(node: exp.Expression) -> bool:
-    """Whether a node is a name with dots in it."""
+    """Whether a node is a dotted name."""
     if isinstance(node, exp.Dot):
         return is_name(node.this) and isinstance(node.expression, exp.Identifier)
     return isinstance(node, exp.Column) and all(isinstance(p, exp.Identifier) for p in node.parts)

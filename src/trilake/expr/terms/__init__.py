@@ -1,1 +1,1 @@
-"""What expressions are made of: types, literals, predicates, columns bound to a schema, DuckDB's SQL, evaluation."""
+"""The parts of expressions: types, literals, predicates, bound columns, DuckDB's SQL, evaluation."""

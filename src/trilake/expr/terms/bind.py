@@ -1,8 +1,8 @@
-"""From a column and a literal to leaves of the predicate tree, by Spark's rules of comparing unlike types.
+"""From a column and a literal to leaves of the predicate tree, by Spark's rules for comparing different types.
 
-Spark casts one side to the other's type, or both to a wider one.  Here the literal is moved instead: ``int_col > 1.5``
-becomes ``int_col > 1``, so that the column itself need not be cast, its statistics apply as they are, and nothing
-overflows.  Where only a cast of the column will do, the result is a comparison as ``double`` or an opaque one.
+Spark casts one side to the other's type, or both to a wider one.  Here the literal is changed instead: ``int_col >
+1.5`` becomes ``int_col > 1``, so that the column need not be cast, its statistics apply, and nothing overflows.  Where
+only a cast of the column works, the result is a comparison as ``double`` or an opaque one.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _RESERVED = frozenset(
 
 
 def path_text(path: Path) -> str:
-    """A column's path as Spark SQL spells it, each name in backticks where it needs them.
+    """A column's path in Spark SQL, each name in backticks where it needs them.
 
     >>> path_text(("a",)), path_text(("in", "b.c")), path_text(("a`b",))
     ('a', '`in`.`b.c`', '`a``b`')
@@ -79,16 +79,16 @@ class Column:
 
     @property
     def sql(self) -> str:
-        """The column as Spark SQL spells it."""
+        """The column in Spark SQL."""
         return path_text(self.path)
 
 
 def resolve(
     parts: tuple[str, ...], schema: pa.Schema, *, case_sensitive: bool = False, **where: Any
 ) -> tuple[Column, tuple[str, ...]]:
-    """The column that ``parts`` name, and the parts that are left below it (keys of a map, for one).
+    """The column that ``parts`` name, and the parts that remain below it (such as keys of a map).
 
-    Raises :class:`FilterError` for a name that no column, or more than one, answers to.
+    Raises :class:`FilterError` for unknown and ambiguous names.
     """
     fields: Iterable[pa.Field] = schema
     path: list[str] = []
@@ -127,11 +127,11 @@ def _field(name: str, fields: list[pa.Field], case_sensitive: bool, *, parent: s
         )
     names = [f.name for f in fields]
     close = difflib.get_close_matches(name, names[:1000], n=1)
-    shown = ", ".join(names[:50]) + (f" and {len(names) - 50} more" if len(names) > 50 else "")
+    columns = ", ".join(names[:50]) + (f" and {len(names) - 50} more" if len(names) > 50 else "")
     hint = f"did you mean {close[0]!r}? " if close else ""
     raise FilterError(
         f"{owner} no column {name!r}",
-        help=f"{hint}The columns are {shown}",
+        help=f"{hint}The columns are {columns}",
         column=name,
         **where,
         condition="UNRESOLVED_COLUMN.WITH_SUGGESTION",
@@ -179,7 +179,7 @@ def compare(column: Column, op: str, literal: Literal, **where: Any) -> Predicat
 
 
 def compare_unpadded(column: Column, op: str, literal: Literal) -> Predicate:
-    """``column op literal`` where Spark does not fill up the literal: in BETWEEN and LIKE."""
+    """``column op literal`` where Spark does not pad the literal: in BETWEEN and LIKE."""
     if column.char is None or literal.kind is not Kind.STRING:
         return compare(column, op, literal)
     return compare_value(column.path, op, str(literal.value), column.type, column.char)
@@ -272,7 +272,7 @@ def _compare_text(column: Column, op: str, literal: Literal) -> Predicate:
 
 
 def compare_steps(column: Column, op: str, low: Literal, high: Literal) -> Predicate:
-    """``f(column) op v`` for a function that never decreases and is ``v`` exactly from ``low`` to before ``high``."""
+    """``f(column) op v`` for a non-decreasing function that is ``v`` exactly from ``low`` to before ``high``."""
     match op:
         case "<":
             return compare(column, "<", low)
@@ -291,7 +291,7 @@ def _as_double(t: pa.DataType, literal: Literal, column: Column, **where: Any) -
         return _double(literal, column, **where)
     if pa.types.is_integer(t) and literal.kind is Kind.DOUBLE:
         assert isinstance(literal.value, float)
-        # Up to 2^53 doubles hold every integer, so that the literal can be moved; NaN cannot.
+        # Up to 2^53 doubles represent every integer, so that the literal can be changed; NaN cannot.
         if math.isnan(literal.value) or (pa.types.is_int64(t) and abs(literal.value) >= 2**53):
             return literal.value
     return None
@@ -337,7 +337,7 @@ def _double(literal: Literal, column: Column, **where: Any) -> float:
         return math.inf if literal.value > 0 else -math.inf
 
 
-#: Whole digits beyond which a number lies outside of every column of integers and decimals.
+#: Whole digits of a number beyond the range of every integer and decimal column.
 _MOST_DIGITS = 80
 
 
@@ -362,7 +362,7 @@ def _fit_integer(t: pa.DataType, value: int | float | Decimal) -> _Fit:
 
 
 def _fit_decimal(t: pa.DataType, value: int | float | Decimal) -> _Fit:
-    # In units of the last digit, so that Python's integers do the rounding whatever the context's precision is.
+    # In units of the last digit, so that Python's integers round exactly, whatever the decimal context.
     sign, digits, exponent = Decimal(value).as_tuple()
     assert isinstance(exponent, int)
     unscaled = int("".join(map(str, digits))) * (-1 if sign else 1)

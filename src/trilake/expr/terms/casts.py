@@ -1,7 +1,6 @@
-"""Spark's casts in ANSI mode, as DuckDB SQL: a value that has no counterpart in the target type is an error.
+"""Spark's ANSI casts as DuckDB SQL: a value without a counterpart in the target type is an error.
 
-DuckDB's own casts differ in what they accept and in how they round, so each pair of types is spelled out; a pair that
-is not here is refused.
+DuckDB's casts differ in what they accept and how they round, so each pair of types is listed; others are refused.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _OFFSET = "([+-])([0-9]{1,2}):?([0-9]{2})?"
 if TYPE_CHECKING:
     from sqlglot import exp
 
-#: Spark's names of types, as sqlglot renders them for DuckDB or as functions of that name, by DuckDB's names.
+#: Spark's type names, as sqlglot renders them for DuckDB or as functions of that name, by DuckDB's names.
 TYPES = {
     "BOOLEAN": "BOOLEAN",
     "TINYINT": "TINYINT",
@@ -50,7 +49,7 @@ TYPES = {
 
 
 def target_type(node: exp.DataType) -> str:
-    """DuckDB's name of the type that a cast names.  Raises :class:`FilterError` for those that filters cannot use."""
+    """DuckDB's name of a cast's target type.  Raises :class:`FilterError` for unsupported ones."""
     name = node.this.value
     if name == "DECIMAL":
         if not all(p.name.isascii() and p.name.isdigit() and len(p.name) < 5 for p in node.expressions):
@@ -67,10 +66,10 @@ def target_type(node: exp.DataType) -> str:
 
 
 def cast(value: Sql, target: str, *, safe: bool = False) -> Sql:
-    """``value`` cast to a DuckDB type by Spark's rules.
+    """Cast ``value`` to a DuckDB type by Spark's rules.
 
     ``safe`` makes it a ``try_cast``: what cannot be cast becomes null instead of an error.  Raises
-    :class:`FilterError` for a pair of types that has no cast here.
+    :class:`FilterError` for an unsupported pair of types.
     """
     source = value.family
     family = Sql("", target).family
@@ -87,21 +86,21 @@ def cast(value: Sql, target: str, *, safe: bool = False) -> Sql:
         case (("float" | "double" | "decimal"), "integer"):
             plain = f"CAST(trunc({text}) AS {target})"
         case (("float" | "double"), "decimal"):
-            # Spark rounds the shortest decimal text of the number, half up.
+            # Spark rounds the shortest decimal form of the number, half up.
             plain = f"CAST(CAST({text} AS VARCHAR) AS {target})"
         case "decimal", ("float" | "double"):
-            # Through the text, which gives the nearest number: DuckDB's own cast of 19 digits and more is one off.
+            # Through the string, which gives the nearest number: DuckDB's own cast of 19 digits and more is one off.
             plain = f"CAST(CAST({text} AS VARCHAR) AS {target})"
         case "timestamp", "double":
             plain = f"(epoch_us({text}) / 1000000.0::DOUBLE)"
         case "decimal", "string" if len(set(decimal_parameters(value.type))) == 1:
-            # Of digits behind the point alone: DuckDB 2.0 writes no 0 in front of it.
+            # With fraction digits only: DuckDB 2.0 writes no leading 0.
             plain = rf"regexp_replace({plain}, '^(-?)\.', '\10.')"
         case (("integer" | "decimal"), ("integer" | "decimal" | "float" | "double" | "boolean" | "string")):
             pass
         case (("float" | "double"), ("float" | "double" | "boolean")):
             if target == "FLOAT":
-                # Beyond its range DuckDB fails where Spark has infinity.
+                # Out of range DuckDB fails where Spark returns infinity.
                 plain = (
                     f"(CASE WHEN abs({text}) <= 3.4028234663852886e38::DOUBLE OR isnan({text}) OR isinf({text}) "
                     f"THEN {plain} WHEN {text} > 0 THEN 'inf'::FLOAT WHEN {text} < 0 THEN '-inf'::FLOAT END)"
@@ -128,11 +127,11 @@ def cast(value: Sql, target: str, *, safe: bool = False) -> Sql:
 
 
 def number_text(x: str) -> str:
-    """A double as a string, as Java writes it: ``1.0E10``, ``1.5``, ``NaN``.
+    """Format a double like Java: ``1.0E10``, ``1.5``, ``NaN``.
 
-    Before 19 Java has a digit too many for a few numbers; nearest to zero, it has digits of its own: an error.
+    Before 19, Java has a digit too many for a few numbers; nearest to zero, it has other digits: an error.
     """
-    shown = f"CAST(abs({x}) AS VARCHAR)"  # DuckDB has the same digits, and a point or an exponent elsewhere
+    shown = f"CAST(abs({x}) AS VARCHAR)"  # DuckDB has the same digits, with point or exponent elsewhere
     digits = f"rtrim(ltrim(replace(split_part({shown}, 'e', 1), '.', ''), '0'), '0')"
     behind = f"coalesce(nullif(substring({digits}, 2), ''), '0')"
     power = (
@@ -158,7 +157,7 @@ def _spark(target: str) -> str:
 
 
 def _from_text(text: str, target: str, failed: str) -> str:
-    """A cast of a string; ``failed`` is what to evaluate for one that is no such value."""
+    """A cast of a string; ``failed`` is evaluated for an invalid one."""
     matches = f"CASE WHEN {text} IS NULL THEN NULL WHEN regexp_full_match({text},"
     if target in INTEGERS:
         digits = f"regexp_extract({text}, '[+-]?[0-9]+')"

@@ -1,8 +1,8 @@
-"""``char(n)`` in comparisons, by Spark's rules: the column is read filled up with spaces to ``n``, and where it is
-compared with a string, or with another ``char``, the shorter side is filled up to the longer one.
+"""``char(n)`` in comparisons, by Spark's rules: the column is padded with spaces to ``n``, and when compared with a
+string, or another ``char``, the shorter side is padded to the longer one.
 
-What a file holds may be filled up or not.  So a comparison becomes conditions on the text as it is stored: a stored
-text that is no beginning of the literal compares as it does when it is filled up; those that are one are named.
+Stored values may be padded or not.  So a comparison becomes conditions on the stored string: one that is not a prefix
+of the literal compares the same as when padded; the prefixes are listed.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from trilake.expr.terms.predicate import (
     duckdb_name,
 )
 
-#: Metadata of an Arrow field that is ``char(n)``, with ``n`` as its value.
+#: Arrow field metadata for ``char(n)``, with ``n`` as its value.
 CHAR = b"trilake.char"
-#: Strings beyond this length are compared by DuckDB: there would be too many beginnings of them.
+#: Longer strings are compared by DuckDB: they would have too many prefixes.
 _MOST = 1_000
 
 
 def char_field(field: pa.Field, length: int) -> pa.Field:
-    """The field as one of type ``char(length)``."""
+    """Mark a field as ``char(length)``."""
     return field.with_metadata({**(field.metadata or {}), CHAR: str(length).encode()})
 
 
 def char_length(field: pa.Field) -> int | None:
-    """``n`` of a field that is ``char(n)``.
+    """``n`` of a ``char(n)`` field.
 
     >>> char_length(char_field(pa.field("c", pa.string()), 3)), char_length(pa.field("c", pa.string()))
     (3, None)
@@ -58,13 +58,13 @@ def without_chars(schema: pa.Schema) -> pa.Schema:
 
 
 def compare_padded(path: Path, op: str, text: str, kind: pa.DataType, length: int) -> Predicate:
-    """``column op text`` for a column ``char(length)`` and a literal, the shorter one filled up."""
+    """``column op text`` for a column ``char(length)`` and a literal, with the shorter one padded."""
     longest = max(length, len(text))
     return compare_value(path, op, text.ljust(longest), kind, longest)
 
 
 def compare_value(path: Path, op: str, text: str, kind: pa.DataType, length: int) -> Predicate:
-    """``rpad(column, length) op text``, with the text as it is."""
+    """``rpad(column, length) op text``, without padding ``text``."""
     if max(length, len(text)) > _MOST:
         return Opaque(
             f"(rpad({duckdb_name(path)}, {length}, ' ') {'<>' if op == '!=' else op} {single_quoted(text)})", (path,)
@@ -121,10 +121,10 @@ def _is_in(path: Path, texts: Sequence[str], kind: pa.DataType) -> Predicate:
 
 
 def padded_sides(parts: Sequence[Sql], texts: Sequence[str | None]) -> list[Sql] | None:
-    """The operands of a comparison, or of IN, filled up; ``None`` where Spark fills up none of them.
+    """The padded operands of a comparison, or of IN; ``None`` where Spark pads none of them.
 
-    ``texts`` are the operands that are constant.  Spark fills up where the first is a ``char``, and the others are all
-    constants or all ``char`` columns; of two operands it does not matter which is the first.
+    ``texts`` are the constant operands.  Spark pads where the first is a ``char``, and the others are all constants
+    or all ``char`` columns; for two operands the order does not matter.
     """
     if len(parts) == 2 and parts[0].char is None:
         turned = padded_sides(parts[::-1], texts[::-1])
@@ -145,6 +145,6 @@ def padded_sides(parts: Sequence[Sql], texts: Sequence[str | None]) -> list[Sql]
 
 
 def filled_up(value: Sql, length: int) -> Sql:
-    """A string filled up with spaces; one of just this length stays as it is written."""
+    """A string padded with spaces; one of just this length stays as written."""
     tail = f", {length}, ' ')"
     return Sql(value.text if value.text.endswith(tail) else f"rpad({value.text}{tail}", value.type)

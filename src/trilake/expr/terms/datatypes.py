@@ -1,7 +1,7 @@
-"""The Spark types of Arrow columns, and Arrow columns in the one form in which filters compare them.
+"""Map Arrow types to Spark types, and Arrow columns to the normal form in which filters compare them.
 
 Many Arrow types stand for one Spark type (dictionaries, views, other time units, unsigned integers).  Statistics, rows
-and literals are compared only in the *normal* form of :func:`normal_type`, so that all three always agree.
+and literals are only compared in the *normal* form of :func:`normal_type`, so that all three agree.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from trilake.common.arrow_types import mapped
 
-#: A column: the name of a top-level column, followed by the names of struct fields below it.
+#: A column: the name of a top-level column, followed by the names of nested fields.
 Path = tuple[str, ...]
 
 TIMESTAMP = pa.timestamp("us", "UTC")
@@ -22,16 +22,16 @@ TIMESTAMP_NTZ = pa.timestamp("us")
 
 
 def remembered(of_type: Callable[[pa.DataType], pa.DataType]) -> Callable[[pa.DataType], pa.DataType]:
-    """``of_type``, asked once for each type without parts.
+    """Cache ``of_type`` for types without parts.
 
-    Nested types are asked again, because types are equal whatever is noted on their fields; and so are extension types
-    made in Python, which have no hash.
+    Nested types are not cached, because they are equal whatever the metadata of their fields; nor are extension
+    types made in Python, which are not hashable.
     """
-    known = cache(of_type)
+    cached = cache(of_type)
 
     @wraps(of_type)
     def answer(t: pa.DataType) -> pa.DataType:
-        return of_type(t) if isinstance(t, pa.BaseExtensionType) or pa.types.is_nested(t) else known(t)
+        return of_type(t) if isinstance(t, pa.BaseExtensionType) or pa.types.is_nested(t) else cached(t)
 
     return answer
 
@@ -72,7 +72,7 @@ _SIMPLE = {
 
 
 def naive_type(t: pa.DataType) -> pa.DataType:
-    """The type of a column as DuckDB gets it: normal at every depth, timestamps without their zone (which is UTC).
+    """The type of a column in DuckDB: normal at every depth, timestamps without their zone (which is UTC).
 
     >>> naive_type(pa.list_(pa.struct([("t", pa.timestamp("ns", "Asia/Tokyo"))])))
     ListType(list<item: struct<t: timestamp[us]>>)
@@ -88,7 +88,7 @@ def naive_type(t: pa.DataType) -> pa.DataType:
 def normalise(values: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray | pa.Array:
     """``values`` in their :func:`normal_type`.
 
-    Times finer than a microsecond are rounded down, as Spark does when it reads them.
+    Times finer than a microsecond are rounded down, as in Spark.
     """
     source, target = values.type, normal_type(values.type)
     if source == target:
@@ -108,7 +108,7 @@ def normalise(values: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray | pa.Array:
 
 
 def is_ordered(t: pa.DataType) -> bool:
-    """Whether values of the normal type ``t`` have the order that Spark gives them, so that they can be compared."""
+    """Whether values of the normal type ``t`` can be compared in Spark's order."""
     return (
         pa.types.is_boolean(t)
         or pa.types.is_signed_integer(t)
@@ -133,12 +133,12 @@ def is_bytes(t: pa.DataType) -> bool:
 
 
 def is_float(t: pa.DataType) -> bool:
-    """Whether ``t`` is a normal floating point type, and may therefore hold NaN."""
+    """Whether ``t`` is a normal floating point type, which may hold NaN."""
     return bool(pa.types.is_float32(t) or pa.types.is_float64(t))
 
 
 def spark_name(t: pa.DataType) -> str:
-    """The name of a type as Spark SQL spells it, for messages.
+    """The name of a type in Spark SQL, for messages.
 
     >>> spark_name(pa.int64()), spark_name(pa.decimal128(10, 2)), spark_name(pa.list_(pa.string()))
     ('bigint', 'decimal(10,2)', 'array<string>')

@@ -1,4 +1,4 @@
-"""Typed pieces of DuckDB SQL, and the coercions by which Spark brings two of them to one type.
+"""Typed pieces of DuckDB SQL, and Spark's coercions to a common type.
 
 All timestamps are naive UTC in DuckDB: columns are registered without their zone, so that no session setting matters.
 """
@@ -16,7 +16,7 @@ from trilake.errors import FilterError
 from trilake.expr.terms.datatypes import normal_type
 from trilake.expr.terms.literals import Kind, Literal
 
-#: Longest expression handed to DuckDB; some translations name their operand more than once.
+#: Longest expression for DuckDB; some translations repeat their operand.
 MAX_SQL = 1_000_000
 
 INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT")
@@ -24,10 +24,10 @@ INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT")
 
 @dataclass(frozen=True)
 class Sql:
-    """An expression: DuckDB text that is safe to put anywhere, and DuckDB's name of its type.
+    """An expression: DuckDB SQL that can be nested anywhere, and DuckDB's name of its type.
 
-    ``digits`` is set for integer literals, which are as decimals just as wide as they need to be; ``char`` is the
-    length of a column of type ``char(n)``, which Spark compares in its own way.
+    ``digits`` is set for integer literals, which as decimals are just as wide as needed; ``char`` is the length of
+    a column of type ``char(n)``, which Spark compares differently.
     """
 
     text: str
@@ -50,12 +50,12 @@ class Sql:
 
     @property
     def as_text(self) -> Sql:
-        """The same, compared as any other text is."""
+        """The same, compared as a plain string."""
         return self if self.char is None else replace(self, char=None)
 
     @property
     def as_decimal(self) -> tuple[int, int]:
-        """Precision and scale of the decimal that Spark makes of it in arithmetic with decimals."""
+        """Precision and scale of the decimal that Spark uses for it in decimal arithmetic."""
         return (self.digits, 0) if self.digits is not None else decimal_parameters(self.type)
 
     @property
@@ -70,7 +70,7 @@ class Sql:
 
     @property
     def spark_type(self) -> str:
-        """The type as Spark names it, for messages."""
+        """Spark's name of the type, for messages."""
         return _SPARK_NAMES.get(self.type, self.type.lower())
 
 
@@ -114,7 +114,7 @@ def type_name(t: pa.DataType) -> str:
     >>> type_name(pa.list_(pa.struct([("a", pa.int8())])))
     'STRUCT("a" TINYINT)[]'
 
-    Raises :class:`FilterError` for types that DuckDB does not have.
+    Raises :class:`FilterError` for types that DuckDB lacks.
     """
     t = normal_type(t)
     if pa.types.is_decimal128(t):
@@ -174,24 +174,24 @@ def literal(value: Literal) -> Sql:
 
 
 def counted(text: str) -> Sql:
-    """What DuckDB counts in bigint and Spark in int."""
+    """A count that DuckDB returns as bigint and Spark as int."""
     return Sql(f"CAST({text} AS INTEGER)", "INTEGER")
 
 
 def at_least(number: str, least: int) -> str:
-    """A number, or ``least`` where it is smaller; a null stays one, which DuckDB's ``greatest`` would leave out."""
+    """A number, or ``least`` where it is smaller; a null stays null, unlike in DuckDB's ``greatest``."""
     return f"(CASE WHEN {number} < {least} THEN {least} ELSE {number} END)"
 
 
-def fail(message: str, shown: str | None = None) -> str:
-    """An expression that raises; ``shown`` is a string expression whose value is put after the message."""
-    return f"error({single_quoted(message)})" if shown is None else f"error({single_quoted(message + ' ')} || {shown})"
+def fail(message: str, value: str | None = None) -> str:
+    """An expression that raises an error; ``value`` is a string expression that is appended to the message."""
+    return f"error({single_quoted(message)})" if value is None else f"error({single_quoted(message + ' ')} || {value})"
 
 
 def common_type(parts: Sequence[Sql], what: str) -> str:
     """The type to which Spark coerces operands of a comparison, or the branches of a CASE.
 
-    Raises :class:`FilterError` where it has none.
+    Raises :class:`FilterError` without one.
     """
     families = {p.family for p in parts} - {"void"}
     types = list(dict.fromkeys(p.type for p in parts if p.family != "void"))

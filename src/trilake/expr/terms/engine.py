@@ -1,7 +1,7 @@
-"""DuckDB over Arrow data: one database a process, one connection a running query.
+"""DuckDB over Arrow data: one database per process, one connection per running query.
 
-Formats hand in Arrow tables and get Arrow tables back.  The database reads no files and loads no extensions: I/O is the
-business of a :class:`~trilake.storage.Store`, and text of a user never reaches it as SQL.
+Arrow tables go in and come out.  The database reads no files and loads no extensions: :class:`~trilake.storage.Store`
+does I/O, and user input never reaches it as SQL.
 
 >>> import pyarrow as pa
 >>> query("SELECT n + 1 AS m FROM t WHERE n > 1", t=pa.table({"n": [1, 2, 3]}))["m"].to_pylist()
@@ -26,32 +26,32 @@ from trilake.errors import InvalidArgumentError, TrilakeError
 if TYPE_CHECKING:
     import duckdb
 
-#: Threads of one process's DuckDB.  Spark runs several Python workers on a machine, so this stays small.
+#: Threads of one process's DuckDB.  Spark runs several Python workers per machine, so this stays small.
 MAX_THREADS = 4
 
 
 class Query(Protocol):
-    """Runs one ``SELECT`` of DuckDB's SQL over Arrow tables, which it names as the keywords do: :func:`query`."""
+    """Runs one ``SELECT`` of DuckDB's SQL over Arrow tables, named by the keywords: :func:`query`."""
 
     def __call__(self, sql: str, **tables: pa.Table) -> pa.Table:
-        """The rows.  Raises :class:`QueryError`."""
+        """Return the rows.  Raises :class:`QueryError`."""
 
 
 class QueryError(TrilakeError):
-    """DuckDB refused a query, or failed on the values it met.  The cause is the exception of DuckDB."""
+    """DuckDB refused a query, or failed on a value.  The cause is DuckDB's exception."""
 
     code = "QUERY"
 
 
 def children_of(nested: str) -> tuple[tuple[str, str], ...]:
-    """The names and types of the parts of a nested type, as DuckDB has them."""
+    """DuckDB's names and types of the parts of a nested type."""
     import duckdb
 
     return tuple((name, str(kind)) for name, kind in duckdb.sqltype(nested).children)
 
 
 def open_database(threads: int, files: Sequence[str] = ()) -> duckdb.DuckDBPyConnection:
-    """A new database in memory that opens no files but those named, loads no extensions and works in UTC."""
+    """Open a new in-memory database in UTC that only opens the given files and loads no extensions."""
     import duckdb  # on first use: a fifth of a second
 
     connection = duckdb.connect(
@@ -67,8 +67,8 @@ def open_database(threads: int, files: Sequence[str] = ()) -> duckdb.DuckDBPyCon
     )
     connection.execute("SET GLOBAL allowed_paths = ?", [list(files)])
     connection.execute("SET GLOBAL enable_external_access = false")
-    connection.execute("SET GLOBAL parquet_metadata_cache = true")  # footers are looked at before files are read
-    # The zone is a setting of ICU, which exists only once the database is open.
+    connection.execute("SET GLOBAL parquet_metadata_cache = true")  # footers are checked before files are read
+    # The zone is a setting of ICU, which only exists once the database is open.
     connection.execute("SET GLOBAL TimeZone = 'UTC'")
     return connection
 
@@ -102,7 +102,7 @@ _engine_lock = threading.Lock()
 def never_destroyed(database: object) -> None:
     """Keep a parent's database alive in a forked child, beyond the interpreter's shutdown.
 
-    DuckDB's worker threads do not exist in the child: its destructor would wait for them for ever.
+    DuckDB's worker threads do not exist in the child: its destructor would wait for them forever.
     """
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(database))
 
@@ -127,15 +127,15 @@ def _get_engine() -> _Engine:
 
 
 def first_line(error: Exception) -> str:
-    """What DuckDB says of an error, without the category: ``Conversion Error: ...``."""
+    """DuckDB's error message without the category: ``Conversion Error: ...``."""
     return re.sub(r"^[A-Z][A-Za-z ]* Error: ", "", str(error).split("\n", 1)[0])
 
 
 @contextmanager
 def idle_connection() -> Iterator[duckdb.DuckDBPyConnection]:
-    """A connection of the process's database, which may open no file, for the time of the block and no one else.
+    """An exclusive connection of the process's database for the block; it cannot open files.
 
-    What is registered on it must be taken away again.
+    Unregister everything that was registered on it.
     """
     engine = _get_engine()
     cursor = engine.acquire()
@@ -147,7 +147,7 @@ def idle_connection() -> Iterator[duckdb.DuckDBPyConnection]:
 
 @contextmanager
 def _session(tables: dict[str, pa.Table | pa.RecordBatch]) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A connection on which ``tables`` are registered, for the time of the block."""
+    """A connection with registered ``tables``, for the block."""
     import duckdb
 
     with idle_connection() as cursor:
@@ -171,12 +171,12 @@ def query(sql: str, *, params: Sequence[Any] | dict[str, Any] | None = None, **t
 
     Parameters
     ----------
-    sql: DuckDB SQL; it may name the keywords of this call as tables.
+    sql: DuckDB SQL; the keywords of this call are its tables.
     params: values for ``?`` or ``$name`` in ``sql``.
     tables: the Arrow tables (or record batches), by name.
 
-    Returns an Arrow table; rows keep the order that DuckDB's ``preserve_insertion_order`` promises: a projection or
-    filter of one table keeps the table's order.  Raises :class:`QueryError` with DuckDB's first line.
+    Returns an Arrow table; row order follows DuckDB's ``preserve_insertion_order``: a projection or filter of one
+    table keeps the table's order.  Raises :class:`QueryError` with DuckDB's first line.
     """
     with _session(tables) as cursor:
         parsed = cursor.extract_statements(sql)
@@ -189,7 +189,7 @@ def query(sql: str, *, params: Sequence[Any] | dict[str, Any] | None = None, **t
 
 
 def result_types(sql: str, **tables: pa.Table) -> list[str]:
-    """DuckDB's names of the column types that ``sql`` would return, without running it.
+    """DuckDB's names of the column types of ``sql``, without running it.
 
     >>> result_types("SELECT 1 AS a, 'x' AS b")
     ['INTEGER', 'VARCHAR']

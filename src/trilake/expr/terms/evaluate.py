@@ -1,7 +1,7 @@
-"""Evaluating a predicate tree over Arrow data, three-valued.
+"""Evaluate a predicate tree over Arrow data, with three-valued logic.
 
 Leaves are Arrow kernels; opaque ones are DuckDB expressions.  ``AND`` and ``OR`` evaluate their opaque parts last, and
-only for the rows that the cheap parts left undecided: ``n <> 0 AND 100 / n > 5`` raises no division by zero.
+only for undecided rows: ``n <> 0 AND 100 / n > 5`` raises no division by zero.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from trilake.expr.terms.predicate import (
 
 
 class Rows:
-    """Rows to evaluate over: their number, and their columns in normal form, each made once and only when asked for."""
+    """Rows to evaluate: their number, and their columns in normal form, each computed once on demand."""
 
     def __init__(self, length: int, source: Callable[[Path], pa.ChunkedArray]) -> None:
         self._length = length
@@ -42,7 +42,6 @@ class Rows:
 
     @classmethod
     def of(cls, table: pa.Table) -> Rows:
-        """The rows of a table."""
         return cls(table.num_rows, partial(_column, table))
 
     def __len__(self) -> int:
@@ -155,9 +154,9 @@ def cast_for(values: pa.ChunkedArray | pa.Array, target: pa.DataType) -> pa.Chun
     if values.type == target:
         return values
     if pa.types.is_decimal(values.type) and pa.types.is_floating(target):
-        # Through the text, which gives the nearest double; Arrow's own cast multiplies by an inexact 0.01.
+        # Through the string, which gives the nearest double; Arrow's cast multiplies by an inexact 0.01.
         values = values.cast(pa.string())
-    # Large integers lose digits as doubles; that is Spark's comparison too.
+    # Large integers lose digits as doubles; that is Spark's comparison, too.
     try:
         return values.cast(target, safe=not pa.types.is_floating(target))
     except pa.ArrowException as error:
@@ -192,7 +191,7 @@ def _compare(leaf: Compare, values: pa.ChunkedArray) -> pa.ChunkedArray:
 def _is_in(leaf: In, values: pa.ChunkedArray) -> pa.ChunkedArray:
     values, choices = cast_for(values, leaf.values.type), leaf.values
     if types.is_float(choices.type):
-        # Hashing tells -0.0 from 0.0, comparing does not; adding 0.0 makes them one.
+        # Hashing distinguishes -0.0 from 0.0, comparing does not; adding 0.0 makes them equal.
         zero = pa.scalar(0.0, choices.type)
         values, choices = pc.add(values, zero), pc.add(choices, zero)
     member = pc.is_in(values, value_set=choices)
@@ -215,7 +214,7 @@ def duckdb_table(rows: Rows, columns: tuple[Path, ...]) -> pa.Table:
     arrays, names = [], []
     for path in columns:
         values = rows.column(path)
-        # Nanoseconds within lists and maps are cut off here; the zones of timestamps go.
+        # Nanoseconds within lists and maps are truncated here; zones of timestamps are dropped.
         target = types.naive_type(values.type)
         arrays.append(values if values.type == target else values.cast(target, safe=False))
         names.append(duckdb_name(path))

@@ -1,4 +1,4 @@
-"""Literals of a filter: their Spark types, and the strings that Spark reads as dates, times, numbers and booleans.
+"""Literals of a filter: their Spark types, and strings that Spark reads as dates, times, numbers and booleans.
 
 Dates are days and times are microseconds since 1970-01-01 (UTC), as integers: Python's ``datetime`` ends at year 9999,
 Spark does not.
@@ -53,7 +53,7 @@ class Literal:
         >>> Literal.of(dt.date(1970, 1, 2))
         Literal(value=1, kind=<Kind.DATE: 'date'>)
 
-        Raises :class:`FilterError` for values that are of no Spark type.
+        Raises :class:`FilterError` for values without a Spark type.
         """
         match value:
             case Literal():
@@ -89,7 +89,7 @@ class Literal:
 
     @property
     def negated(self) -> Literal | None:
-        """The number with the other sign, to its last digit; ``None`` for what is not a number.
+        """The number with the other sign, exactly; ``None`` for other literals.
 
         >>> Literal.of(Decimal("12345678901234567890123456789.1")).negated
         Literal(value=Decimal('-12345678901234567890123456789.1'), kind=<Kind.DECIMAL: 'decimal'>)
@@ -103,7 +103,7 @@ class Literal:
 
     @property
     def sql(self) -> str:
-        r"""The literal as Spark SQL spells it.
+        r"""The literal in Spark SQL.
 
         >>> Literal.of(dt.datetime(2020, 1, 1, tzinfo=dt.UTC)).sql, Literal.of("it's").sql
         ("TIMESTAMP '2020-01-01 00:00:00Z'", "'it\\'s'")
@@ -153,7 +153,7 @@ def _micros(value: dt.datetime) -> int:
 
 
 def days_from_civil(year: int, month: int, day: int) -> int | None:
-    """Days since 1970-01-01 of a date of the proleptic Gregorian calendar; ``None`` where there is no such date.
+    """Days since 1970-01-01 of a date of the proleptic Gregorian calendar; ``None`` for an invalid date.
 
     >>> days_from_civil(1970, 1, 2), days_from_civil(2023, 2, 29), days_from_civil(10000, 1, 1)
     (1, None, 2932897)

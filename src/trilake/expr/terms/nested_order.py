@@ -1,4 +1,4 @@
-"""DuckDB's nested types, and the order that Spark has their values in."""
+"""DuckDB's nested types, and Spark's order of their values."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def parts_of(container: str) -> tuple[str, ...]:
 
 
 def order_key(value: Sql) -> str:
-    """What DuckDB orders as Spark orders ``value``: the value itself, unless it is an array or a struct.
+    """A key that DuckDB orders as Spark orders ``value``: the value itself, unless it is an array or a struct.
 
-    In Spark a null inside of an array or a struct comes before everything else, in DuckDB 2.0 behind it.  In the key
-    each part has the mark in front of it whether it is there.  Raises ``FilterError`` for values that have no order.
+    In Spark a null inside an array or struct sorts first, in DuckDB 2.0 last.  The key has a marker before each
+    part for whether it is null.  Raises ``FilterError`` for values without an order.
 
     >>> order_key(Sql("a", "INTEGER"))
     'a'
@@ -43,7 +43,7 @@ def order_key(value: Sql) -> str:
         return value.text
     if value.family == "array" or value.text.startswith('"'):
         return _key(value.text, value.type, 0)
-    bound = '"k#0"'  # the text is there once, however many fields there are
+    bound = '"k#0"'  # the operand appears once, however many fields there are
     return f"list_transform([{value.text}], lambda {bound}: {_key(bound, value.type, 1)})[1]"
 
 

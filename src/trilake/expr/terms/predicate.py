@@ -1,8 +1,8 @@
-"""The predicate tree: what a filter means, apart from the text it came from.
+"""The predicate tree: the meaning of a filter, independent of its source.
 
-Predicates are three-valued: true, false or null for each row.  Leaves compare one column with literals that are already
-of the column's type, so that evaluation, push-down and data skipping all read the same thing; what cannot be said that
-way is an :class:`Opaque` leaf, which only DuckDB can evaluate, or an :class:`Undecoded` one, of which nothing is known.
+Predicates are three-valued: true, false or null for each row.  Leaves compare one column with literals of the column's
+type, so that evaluation, pushdown and data skipping share them; anything else is an :class:`Opaque` leaf, which only
+DuckDB can evaluate, or an :class:`Undecoded` one, of which nothing is known.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ import pyarrow as pa
 
 from trilake.expr.terms.datatypes import Path
 
-#: Comparison operators, each with the one that holds for the same operands when this one does not.
+#: Comparison operators, each with its negation.
 NEGATED = {"=": "!=", "!=": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 #: Comparison operators with the operands swapped.
 MIRRORED = {"=": "=", "!=": "!=", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
 
 
-#: Comparisons of one column in a disjunction that stay as they are.
+#: Number of comparisons of one column in a disjunction that are not merged.
 _FEW = 16
 
 
 @dataclass(frozen=True)
 class Predicate:
-    """A node of the tree.  Nodes are compared by identity of their content and never change."""
+    """A node of the tree.  Nodes are immutable and compared by content."""
 
     def children(self) -> tuple[Predicate, ...]:
         """The nodes below this one."""
@@ -66,7 +66,7 @@ class _Leaf(Predicate):
 
 @dataclass(frozen=True)
 class Known(_Leaf):
-    """``value`` where the column is not null, else null: a comparison with a literal beyond the column's range."""
+    """``value`` where the column is not null, otherwise null: a comparison with a literal beyond the column's range."""
 
     value: bool
 
@@ -75,10 +75,10 @@ class Known(_Leaf):
 class Compare(_Leaf):
     """Column ``op`` literal.
 
-    ``literal`` is of the column's normal type, or of a type that the column is cast to first (``double`` for integers
-    and decimals that are compared with floating point numbers).  NaN equals NaN and is greater than all else, unless
-    ``ieee``: then every comparison with NaN is false but ``!=`` (the rule of pyarrow expressions).  ``widened`` says
-    that the column is cast, and is of a type without NaN.
+    ``literal`` is of the column's normal type, or of a type that the column is cast to first (``double`` for
+    integers and decimals that are compared with floating point numbers).  NaN equals NaN and is greater than
+    everything else, unless ``ieee``: then every comparison with NaN except ``!=`` is false (the rule of pyarrow
+    expressions).  ``widened`` says that the column is cast, and has a type without NaN.
     """
 
     op: str
@@ -154,7 +154,7 @@ class Opaque(Predicate):
 
 @dataclass(frozen=True)
 class Undecoded(Predicate):
-    """A part of a pyarrow expression that has no counterpart here."""
+    """A part of a pyarrow expression without a counterpart here."""
 
     text: str
     columns: tuple[Path, ...]
@@ -165,9 +165,9 @@ class Undecoded(Predicate):
 
 @dataclass(frozen=True)
 class Conjunct:
-    """One of the conditions that a filter joins by AND, with the text of it.
+    """One of the conditions that a filter joins by AND, with its SQL.
 
-    ``instants`` says whether it makes or reads instants in any way: then a session's zone may decide what it means.
+    ``instants`` says whether it creates or reads instants: then the session time zone may matter.
     """
 
     text: str
@@ -188,9 +188,9 @@ def any_of(parts: list[Predicate] | tuple[Predicate, ...]) -> Predicate:
 
 
 def renamed(predicate: Predicate, names: Mapping[str, str]) -> Predicate:
-    """The tree over columns of other names: ``names`` has the new one by the old one, others stay.
+    """The tree over renamed columns: ``names`` maps old names to new ones, others stay.
 
-    Of what cannot be renamed, nothing is known any more.
+    What cannot be renamed becomes unknown.
     """
     if isinstance(predicate, And | Or):
         return replace(predicate, parts=tuple(renamed(p, names) for p in predicate.parts))
@@ -207,13 +207,13 @@ def renamed(predicate: Predicate, names: Mapping[str, str]) -> Predicate:
 def joined_equalities(parts: list[Predicate]) -> list[Predicate]:
     """Parts of a disjunction with one ``In`` for many ``column = literal``: one pass over the rows for all of them.
 
-    >>> found = joined_equalities([Compare(("n",), "=", pa.scalar(i)) for i in range(100)])
-    >>> [len(part.values) for part in found]
+    >>> parts = joined_equalities([Compare(("n",), "=", pa.scalar(i)) for i in range(100)])
+    >>> [len(part.values) for part in parts]
     [100]
     """
     groups: dict[tuple[Path, pa.DataType, bool], list[Compare]] = {}
     for part in parts:
-        # Floating point numbers have values that are equal to others, or not to themselves.
+        # Floating point numbers have distinct equal values, and values that do not equal themselves.
         if isinstance(part, Compare) and part.op == "=" and not pa.types.is_floating(part.literal.type):
             groups.setdefault((part.path, part.literal.type, part.widened), []).append(part)
     joined: dict[int, Predicate] = {}
@@ -226,7 +226,7 @@ def joined_equalities(parts: list[Predicate]) -> list[Predicate]:
 
 
 def duckdb_name(path: Path) -> str:
-    """An identifier for a column in DuckDB, whose own names know no case: one for each path, and SQL-safe.
+    """A DuckDB identifier for a column: unique per path although DuckDB ignores case, and safe in SQL.
 
     >>> duckdb_name(("a", "B"))
     'c_61_42'
