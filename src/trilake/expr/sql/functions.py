@@ -18,6 +18,7 @@ from trilake.expr.sql.calls import Call
 from trilake.expr.sql.datetimes import date_format, extract, format_pattern, parse_by_pattern, truncate
 from trilake.expr.sql.regex import to_re2
 from trilake.expr.sql.texts import concat, lower, rlike, substring, upper
+from trilake.expr.sql.variants import variant_get
 from trilake.expr.terms.casts import TYPES, cast
 from trilake.expr.terms.duckdb_sql import INTEGERS, Sql, at_least, common_type, counted, decimal_parameters, fail
 
@@ -326,6 +327,9 @@ FUNCTIONS: dict[str, tuple[int, int, Handler]] = {
     "nvl2": (3, 3, _nvl2),
     "greatest": (2, 255, _greatest("greatest")),
     "least": (2, 255, _greatest("least")),
+    # variants
+    "variant_get": (3, 3, variant_get(safe=False)),
+    "try_variant_get": (3, 3, variant_get(safe=True)),
     # numbers
     "abs": (1, 1, _abs),
     "sign": (1, 1, _sign),

@@ -54,5 +54,5 @@ def _merge(spark: SparkSession, table: ArrowDeltaTable, request: SparkMerge) -> 
             done = way(job)
             if done is not None:
                 return done
-        with persisted(job.source):
+        with persisted(job.source) as job.source:
             return job.run()

@@ -15,10 +15,12 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from trilake.delta.commands.merge.pruning import MOST_KEYS, KeyValues, key_values
+from trilake.delta.protocol.spatial_types import is_spatial
 from trilake.spark.delta.merge.source_keys import KeyColumn
 from trilake.spark.delta.merge.tasks import SOURCE
 from trilake.spark.session.compat import to_arrow
 from trilake.spark.session.internals import items_of, query_execution
+from trilake.spark.session.type_tree import types_in
 
 #: Bytes of a source, as Spark estimates it, whose rows are looked at on the driver.
 FEW_BYTES = 16 << 20
@@ -38,11 +40,17 @@ Inserts = Callable[[DataFrame, Sequence[Column]], DataFrame]
 
 
 @contextmanager
-def persisted(frame: DataFrame) -> Iterator[None]:
-    """Keeps the rows of a frame once they are computed, for the time of the block."""
+def persisted(frame: DataFrame) -> Iterator[DataFrame]:
+    """The frame, whose rows are kept once they are computed, for the time of the block.
+
+    Spark (4.3) has no place for geometries and geographies in what it persists.
+    """
+    if any(is_spatial(kind.simpleString()) for _, kind in types_in(frame.schema)):
+        yield frame.localCheckpoint(eager=False)
+        return
     frame.persist()
     try:
-        yield
+        yield frame
     finally:
         with suppress(PySparkException):  # the session may be gone now, and its cache with it
             frame.unpersist()
