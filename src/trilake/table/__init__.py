@@ -1,1 +1,1 @@
-"""What every format offers: tables, explanations, findings, checksums, comparison, and Arrow in and out."""
+"""Shared by all formats: tables, explanations, findings, checksums, comparison, Arrow in and out."""

@@ -1,8 +1,8 @@
-"""Conversions: rows from a table of one format into another, in pieces that tasks read and write one by one.
+"""Conversions: copy rows from a table of one format into another, in pieces for tasks.
 
-A :class:`Source` gives pieces, which can be pickled and open their files themselves.  A target has two halves:
-:class:`Rows` travels to tasks, writes rows into files that no reader sees, and reads those back; :class:`Target` stays
-where the conversion was called and makes the files of all tasks a version, or gives them up.
+A :class:`Source` yields picklable pieces that open their files themselves.  A target has two halves: :class:`Rows` is
+sent to tasks, writes rows into invisible files, and reads them back; :class:`Target` stays with the caller and commits
+or discards the files of all tasks.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from trilake.common.runtime import Runtime
 from trilake.errors import InvalidArgumentError, SchemaMismatchError, TrilakeError
 from trilake.expr.views import plain_array
 
-#: Bytes of files that a task in Spark reads.
+#: Bytes of files per Spark task.
 _TASK_SIZE = 128 << 20
 _T = pa.types
 
@@ -36,11 +36,11 @@ class Piece(Protocol):
 
 @dataclass(frozen=True)
 class Source:
-    """Rows to be converted.
+    """Rows to convert.
 
-    ``schema`` has the columns that are wanted, ``partition_by`` those of them that the source is partitioned by,
-    ``rows`` their number where that is known without reading; ``whole`` are all rows for one task, ``tasks`` the same
-    rows for as many as there are to be, which ``cut`` finds by the sizes of files.
+    ``schema`` has the selected columns, ``partition_by`` the source's partition columns among them, ``rows`` their
+    number if known without reading; ``whole`` are all rows for one task, ``tasks`` the same rows for several tasks,
+    which ``cut`` plans by file sizes.
     """
 
     uri: str
@@ -55,7 +55,7 @@ class Source:
 
 
 def packed(sized: Sequence[tuple[Any, int]]) -> list[list[Any]]:
-    """Items in runs of about the size of a task."""
+    """Group items into runs of about the size of a task."""
     runs: list[list[Any]] = []
     size = 0
     for item, item_size in sized:
@@ -68,10 +68,10 @@ def packed(sized: Sequence[tuple[Any, int]]) -> list[list[Any]]:
 
 
 class Rows(Protocol):
-    """The half of a target that tasks have."""
+    """The half of a target that is sent to tasks."""
 
     def write(self, task: int, batches: Iterable[pa.RecordBatch]) -> Any:
-        """Write rows into files that no one sees yet; what names them can be pickled."""
+        """Write rows into invisible files; the references to them are picklable."""
 
     def read_back(self, written: Any) -> Iterator[pa.RecordBatch]:
         """The rows of such files, in the source's columns."""
@@ -79,7 +79,7 @@ class Rows(Protocol):
 
 @dataclass(frozen=True)
 class Done:
-    """What there is after the commit."""
+    """The result of the commit."""
 
     version: int | None
     files: int
@@ -87,39 +87,39 @@ class Done:
 
 
 class Target(Protocol):
-    """The half of a target that stays."""
+    """The half of a target that stays with the caller."""
 
     @property
     def rows(self) -> Rows:
-        """The half that travels."""
+        """The half for tasks."""
 
     @property
     def exact(self) -> bool:
-        """Whether the rows that were read must be those that are read back."""
+        """Whether rows that are read back must equal those that were read."""
 
     def commit(self, written: Sequence[Any]) -> Done:
         """Make the files of all tasks visible."""
 
     def discard(self, written: Sequence[Any]) -> None:
-        """Remove the files of tasks, which no one has seen."""
+        """Remove the invisible files of tasks."""
 
 
 @dataclass(frozen=True)
 class TargetRequest:
-    """What is asked of a target."""
+    """What the caller requests of a target."""
 
     format: str
     mode: str
     partition_by: tuple[str, ...] | None
     options: Mapping[str, str]
     data_format: str | None
-    #: Whether tasks write that cannot tell each other anything.
+    #: Whether tasks run without communication.
     distributed: bool
     runtime: Runtime
 
 
 def kept_partitions(source: Source, request: TargetRequest, exists: bool) -> tuple[str, ...] | None:
-    """Columns for folders whose names are all that is left of them: those that are read as they were."""
+    """Partition columns whose values survive as folder names, that is, parse back as they were."""
     if request.partition_by is not None:
         return request.partition_by
     if exists and request.mode == "append":
@@ -133,18 +133,18 @@ def kept_partitions(source: Source, request: TargetRequest, exists: bool) -> tup
 
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:
-    """The schema without what belongs to the format that it was read from."""
+    """The schema without metadata of the format that it was read from."""
     metadata = {k: v for k, v in (schema.metadata or {}).items() if k not in (b"pandas", b"ARROW:schema")}
     metadata = {k: v for k, v in metadata.items() if not k.startswith((b"org.apache.spark", b"trilake:"))}
     fields = []
     for one in schema:
-        own = {k: v for k, v in (one.metadata or {}).items() if not k.startswith((b"PARQUET:", b"trilake:"))}
-        fields.append(one.with_type(mapped(one.type, _named_maps)).with_metadata(own or None))
+        user_metadata = {k: v for k, v in (one.metadata or {}).items() if not k.startswith((b"PARQUET:", b"trilake:"))}
+        fields.append(one.with_type(mapped(one.type, _named_maps)).with_metadata(user_metadata or None))
     return pa.schema(fields, metadata or None)
 
 
 def _named_maps(kind: pa.DataType) -> pa.DataType:
-    """A map with the usual names for its parts: Parquet files may have any."""
+    """A map with the usual names of its parts; Parquet files may have others."""
     if not _T.is_map(kind):
         return kind
     key = pa.field("key", kind.key_type, False)
@@ -179,7 +179,7 @@ def refused(name: str, column: str, why: str) -> SchemaMismatchError:
 
 
 def plain(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The rows with columns of run-ends and views of lists as the schema has them; others are left to the writer."""
+    """The rows with run-end encoded and list view columns as the schema has them; others are left to the writer."""
     arrays = []
     for one, array in zip(batch.schema, batch.columns, strict=True):
         kind = array.type
@@ -192,8 +192,7 @@ def plain(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The rows under exactly this schema, columns by name.  Raises ``SchemaMismatchError`` for values that do not
-    fit."""
+    """The rows under exactly this schema, columns by name.  Raises ``SchemaMismatchError``."""
     if batch.schema.equals(schema, check_metadata=True):
         return batch
     arrays = []
@@ -227,7 +226,7 @@ def _cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def check_columns(columns: list[str] | None, schema: pa.Schema, uri: str) -> list[str]:
-    """Names of columns as the schema spells them.  Raises ``InvalidArgumentError`` for one that is not there."""
+    """Column names in the schema's spelling.  Raises ``InvalidArgumentError`` for an unknown one."""
     if columns is None:
         return list(schema.names)
     by_name = {name.lower(): name for name in schema.names}

@@ -1,7 +1,4 @@
-"""``FileFormat``: data files of one format inside tables of another, as ``metaData.format.provider`` of Delta allows.
-
-The table hands in what it needs to know of itself: which columns to read, and how to compress.
-"""
+"""``FileFormat``: data files of one format inside tables of another, as Delta's ``metaData.format.provider`` allows."""
 
 from __future__ import annotations
 
@@ -20,27 +17,27 @@ NeededColumns = Callable[[pa.Schema], list[int]]
 
 
 class RowFile(Protocol):
-    """One data file while it is written."""
+    """A data file that is being written."""
 
     @property
     def size(self) -> int:
-        """About how many bytes have been written."""
+        """The approximate number of bytes written."""
 
     def write(self, batch: pa.Table) -> None:
         """Add rows."""
 
     def close(self) -> None:
-        """Finish the file: it appears whole."""
+        """Finish the file, which then appears whole."""
 
     def discard(self) -> None:
-        """Give it up: nothing appears."""
+        """Discard the file."""
 
 
 @dataclass(frozen=True)
 class FileFormat:
     """How data files of one format are read and written.
 
-    All are functions of modules, so that a plan can travel to the tasks of a cluster.
+    All fields are module-level functions, so that plans can be pickled.
 
     Parameters
     ----------
@@ -59,5 +56,5 @@ class FileFormat:
 
 
 def no_columns(rows: int) -> pa.RecordBatch:
-    """``rows`` rows of no column at all: what a count needs."""
+    """``rows`` rows without columns, for counting."""
     return pa.RecordBatch.from_struct_array(pa.StructArray.from_buffers(pa.struct([]), rows, [None]))

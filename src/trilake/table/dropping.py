@@ -1,4 +1,4 @@
-"""Dropping a table: which files are its own, and removing them in an order that lets a drop be repeated."""
+"""Drop a table: which files belong to it, and delete them in an order that allows a repeated drop."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ from trilake.common.progress import progress
 from trilake.common.text import size_text
 from trilake.storage.base import ObjectMeta, Store
 
-#: Columns of files that a drop deletes or leaves.
+#: Columns of files that a drop deletes or keeps.
 DROPPED = pa.schema([("path", pa.string()), ("size", pa.int64())])
-#: Files of one call to the store.
+#: Files per delete request.
 _CHUNK = 1000
 
 
 @dataclass(frozen=True)
 class TableFiles:
-    """The files in a table's folder: ``own`` in the order in which a drop deletes them, and ``foreign`` ones.
+    """The files in a table's folder: ``own`` in the order of deletion, and ``foreign`` ones.
 
-    What makes the folder a table comes last in ``own``.  ``keep_root`` says that the folder is not the table's.
+    What identifies the folder as a table comes last in ``own``.  ``keep_root`` says that the folder does not belong
+    to the table.
     """
 
     store: Store
@@ -36,10 +37,10 @@ class TableFiles:
 
 @dataclass(frozen=True)
 class DropResult(Displayed):
-    """What a drop deleted, or, as a dry run, would delete.
+    """The files that a drop deleted, or would delete in a dry run.
 
     ``files`` has the columns ``path`` (below the table) and ``size`` in bytes.  ``foreign``, with the same columns, are
-    files in the table's folder that are not its own, and stay.
+    files in the table's folder that do not belong to it, and stay.
 
     >>> import trilake
     >>> _ = trilake.write({"n": [1]}, "memory://doc-drop-result")
@@ -59,13 +60,13 @@ class DropResult(Displayed):
 
     @property
     def size(self) -> int:
-        """Bytes of the files."""
+        """The total bytes of the files."""
         return int(pc.sum(self.files["size"]).as_py() or 0)
 
     def __repr__(self) -> str:
         what = "would be deleted" if self.dry_run else "deleted"
-        left = f", {self.foreign.num_rows:,} foreign files left" if self.foreign.num_rows else ""
-        return f"<DROP: {self.files.num_rows:,} files, {size_text(self.size)} {what}{left}>"
+        foreign = f", {self.foreign.num_rows:,} foreign files left" if self.foreign.num_rows else ""
+        return f"<DROP: {self.files.num_rows:,} files, {size_text(self.size)} {what}{foreign}>"
 
 
 def as_files(objects: Iterable[ObjectMeta]) -> pa.Table:
@@ -75,7 +76,7 @@ def as_files(objects: Iterable[ObjectMeta]) -> pa.Table:
 
 
 def drop_files(files: TableFiles) -> None:
-    """Delete a table's own files, then the folders that hold nothing any more."""
+    """Delete a table's files, then empty folders."""
     paths = files.own["path"]
     with progress("drop", len(paths)) as bar:
         for start in range(0, len(paths), _CHUNK):
@@ -90,8 +91,8 @@ def drop_files(files: TableFiles) -> None:
 def _remove_empty_folders(root: str, paths: pa.ChunkedArray, *, keep_root: bool) -> None:
     tops = pc.unique(pc.replace_substring_regex(paths, r"/.*$|^[^/]*$", "")).to_pylist()
     for top in filter(None, tops):
-        for folder, _, _ in os.walk(f"{root}/{top}", topdown=False):  # which follows no links
-            with suppress(OSError):  # it holds something, or is a link
+        for folder, _, _ in os.walk(f"{root}/{top}", topdown=False):  # does not follow links
+            with suppress(OSError):  # not empty, or a link
                 os.rmdir(folder)
     if not keep_root:
         with suppress(OSError):

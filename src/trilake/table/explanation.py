@@ -9,15 +9,15 @@ import pyarrow.compute as pc
 
 from trilake.common.display import text_of
 
-#: Files that a notebook shows of an explanation.
+#: Files of an explanation that a notebook shows.
 _SHOWN = 20
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """Which files a filter keeps and which it skips, and why: the result of :meth:`trilake.table.table.Table.explain`.
+    """The result of :meth:`trilake.table.table.Table.explain`: which files a filter keeps, which it skips, and why.
 
-    ``files`` has one row a file: ``path`` (string), ``kept`` (bool) and ``reason`` (string).  ``notes`` says how the
+    ``files`` has one row per file: ``path`` (string), ``kept`` (bool) and ``reason`` (string).  ``notes`` says how the
     table would be read.
 
     >>> import trilake

@@ -1,7 +1,7 @@
-"""``Findings``: what ``verify`` found of a table, and ``Repairs``: what ``repair`` did or would do about it.
+"""``Findings``: the result of ``verify``, and ``Repairs``: that of ``repair``.
 
-Pure values without a format's knowledge.  A format brings a table of :class:`Check` rows; :func:`run_checks` runs them
-all and never stops at the first finding: what cannot be read is a finding itself.
+Plain values without knowledge of formats.  A format has a list of :class:`Check`; :func:`run_checks` runs them all and
+never stops at a finding: what cannot be read is a finding itself.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ import pyarrow as pa
 from trilake.common.text import plural
 from trilake.errors import InvalidArgumentError, TrilakeError, masked
 
-#: How deep ``verify`` looks: at the metadata alone; at each file that it names, without its rows; at the rows.
+#: Depth of ``verify``: metadata only; every file that they name, without rows; rows.
 Depth: TypeAlias = Literal["log", "files", "rows"]
-#: ``error``: a promise is broken.  ``warning``: nothing is lost, but a reader is misled or slowed.
+#: ``error``: a promise is broken.  ``warning``: nothing is lost, but readers are misled or slowed down.
 Severity: TypeAlias = Literal["error", "warning"]
-#: What became of a check.  ``skipped``: it could not be made, and ``reason`` says why.
+#: Result of a check.  ``skipped``: it could not run; see ``reason``.
 Outcome: TypeAlias = Literal["passed", "failed", "skipped"]
 
 DEPTHS: tuple[Depth, ...] = ("log", "files", "rows")
-#: Findings that one check lists; how many there were is in :attr:`CheckRun.found`.
+#: Most findings that one check lists; the total is in :attr:`CheckRun.found`.
 MAX_LISTED = 100
 
 
 def as_depth(depth: str) -> Depth:
-    """A depth that a caller passed.  Raises ``InvalidArgumentError``.
+    """Check a depth from a caller.  Raises ``InvalidArgumentError``.
 
     >>> as_depth("files")
     'files'
@@ -42,7 +42,7 @@ def as_depth(depth: str) -> Depth:
 
 @dataclass(frozen=True)
 class Finding:
-    """One broken promise.
+    """A broken promise of the format.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ class Finding:
     details: Mapping[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """The finding as plain values, all keys always there."""
+        """The finding as plain values, with all keys."""
         return {
             "code": self.code,
             "severity": self.severity,
@@ -97,9 +97,9 @@ class Finding:
 
 @dataclass(frozen=True)
 class CheckRun:
-    """What became of one check: ``found`` counts all findings, of which some may not be listed.
+    """The result of one check: ``found`` counts all findings, of which some may not be listed.
 
-    ``examined`` is how many things (files, columns, blocks, versions) were looked at; 0 where the table has none.
+    ``examined`` is how many things (files, columns, blocks, versions) were checked; 0 where the table has none.
     """
 
     code: str
@@ -110,7 +110,7 @@ class CheckRun:
     reason: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """The run as plain values."""
+        """The result as plain values."""
         return asdict(self)
 
 
@@ -130,10 +130,10 @@ _FINDINGS = pa.schema(
 
 @dataclass(frozen=True)
 class Findings:
-    """What ``verify`` found: the findings, and each check that was made or could not be.
+    """The result of ``verify``: the findings, and each check.
 
-    It iterates over the findings; ``bool(findings)`` says whether there are any, ``ok`` whether no promise is broken
-    and every check could be made.
+    Iterates over the findings; ``bool(findings)`` says whether there are any, ``ok`` whether no promise is broken
+    and every check could run.
 
     >>> import trilake
     >>> _ = trilake.write({"n": [1, 2]}, "memory://doc-findings")
@@ -153,7 +153,7 @@ class Findings:
 
     @property
     def ok(self) -> bool:
-        """Whether there is no error and no check that could not be made; warnings are allowed."""
+        """Whether there is no error and no skipped check; warnings are allowed."""
         return not self.errors and not self.skipped
 
     @property
@@ -168,7 +168,7 @@ class Findings:
 
     @property
     def skipped(self) -> tuple[CheckRun, ...]:
-        """The checks that could not be made."""
+        """The checks that could not run."""
         return tuple(c for c in self.checks if c.outcome == "skipped")
 
     @property
@@ -199,7 +199,7 @@ class Findings:
         return json.dumps(self.to_dict(), default=str, ensure_ascii=False)
 
     def to_arrow(self) -> pa.Table:
-        """One row a finding."""
+        """One row per finding."""
         return pa.Table.from_pylist([f.to_dict() for f in self.findings], schema=_FINDINGS)
 
     def _head(self) -> str:
@@ -215,7 +215,7 @@ class Findings:
         return f"{self.format} table {masked(self.uri)}{at}: {state} ({len(self.checks)} checks, depth {self.depth})"
 
     def _not_made(self) -> list[str]:
-        """A line for each reason why checks could not be made."""
+        """A line for each reason why checks could not run."""
         by_reason: dict[str | None, list[str]] = {}
         for check in self.skipped:
             by_reason.setdefault(check.reason, []).append(check.code)
@@ -244,7 +244,7 @@ class Findings:
 
 
 class NotCheckedError(TrilakeError):
-    """A check cannot be made, because something that it needs is broken; what is broken has a finding of its own."""
+    """A check cannot run because something that it needs is broken, which has a finding of its own."""
 
     code = "NOT_CHECKED"
 
@@ -254,10 +254,10 @@ _C = TypeVar("_C")
 
 @dataclass(frozen=True)
 class Check(Generic[_C]):
-    """One promise of a format, and the function that looks whether it is kept.
+    """One promise of a format, and the function that checks it.
 
-    ``run`` gets the format's context and gives the findings; it may return the number of things that it looked at
-    as the value of its generator.  It raises :class:`NotCheckedError` where it cannot be made.
+    ``run`` takes the format's context and yields findings; its generator may return the number of things that it
+    checked.  It raises :class:`NotCheckedError` where it cannot run.
     """
 
     code: str
@@ -269,7 +269,7 @@ class Check(Generic[_C]):
 def run_checks(
     checks: Sequence[Check[_C]], context: _C, depth: Depth, limit: int = MAX_LISTED
 ) -> tuple[tuple[Finding, ...], tuple[CheckRun, ...]]:
-    """The findings of all checks up to a depth, ``limit`` of each, and what became of each check."""
+    """Run all checks up to a depth; list at most ``limit`` findings of each."""
     findings: list[Finding] = []
     runs: list[CheckRun] = []
     for check in checks:
@@ -317,8 +317,8 @@ def unreadable(code: str, error: Exception, **where: Any) -> Finding:
             column=None if column is None else str(column),
             details={"error": error.code},
         )
-    known = isinstance(error, OSError | ValueError)  # what libraries raise for damaged files
-    what = f"it cannot be read: {error}" if known else f"it cannot be checked: {type(error).__name__}: {error}"
+    is_damage = isinstance(error, OSError | ValueError)  # what libraries raise for damaged files
+    what = f"it cannot be read: {error}" if is_damage else f"it cannot be checked: {type(error).__name__}: {error}"
     message = masked(what[:500])
     return Finding(
         code, message, "restore the damaged files from a backup", details={"error": type(error).__name__}, **where
@@ -330,7 +330,7 @@ def unreadable(code: str, error: Exception, **where: Any) -> Finding:
 
 @dataclass(frozen=True)
 class RepairStep:
-    """One thing that ``repair`` does, or would do.
+    """One step of ``repair``, done or planned.
 
     Parameters
     ----------
@@ -362,9 +362,9 @@ class RepairStep:
 
 @dataclass(frozen=True)
 class Repairs:
-    """What ``repair`` did, or would do where ``dry_run`` is true.
+    """The result of ``repair``.
 
-    ``left`` are the findings that are there afterwards; of a dry run, those that no step answers.
+    ``left`` are the remaining findings; in a dry run, those that no step repairs.
 
     >>> import trilake
     >>> _ = trilake.write({"n": [1, 2]}, "memory://doc-repairs")
@@ -382,12 +382,12 @@ class Repairs:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong with the table: no findings left, and of a dry run no step to do."""
+        """Whether no findings remain, and in a dry run no step is planned."""
         return not self.left and (not self.dry_run or not self.steps) and all(s.error is None for s in self.steps)
 
     @property
     def rows_lost(self) -> int | None:
-        """Rows that the steps which were done lost, or that all steps of a dry run would lose; ``None`` if unknown."""
+        """The rows that done steps lost, or in a dry run all steps would lose; ``None`` if unknown."""
         lost = [s.rows_lost for s in self.steps if s.done or self.dry_run]
         return None if any(n is None for n in lost) else sum(n or 0 for n in lost)
 
@@ -416,11 +416,11 @@ class Repairs:
         return f"needs {step.needs}" if step.needs else "planned"
 
     def __str__(self) -> str:
-        done = sum(s.done for s in self.steps)
+        num_done = sum(s.done for s in self.steps)
         what = (
             f"{plural(len(self.steps), 'step')} planned, {plural(len(self.left), 'finding')} without a step"
             if self.dry_run
-            else f"{done} of {plural(len(self.steps), 'step')} done, {plural(len(self.left), 'finding')} left"
+            else f"{num_done} of {plural(len(self.steps), 'step')} done, {plural(len(self.left), 'finding')} left"
         )
         lines = [f"{self.format} table {masked(self.uri)}: {what}"]
         for step in self.steps:
@@ -442,23 +442,23 @@ class Repairs:
             f"<td>{len(s.files):,}</td><td>{'unknown' if s.rows_lost is None else s.rows_lost}</td></tr>"
             for s in self.steps
         )
-        left = "".join(f"<p>left: {html.escape(str(f))}</p>" for f in self.left)
+        remaining = "".join(f"<p>left: {html.escape(str(f))}</p>" for f in self.left)
         names = "".join(f"<th>{n}</th>" for n in ("", "step", "what it does", "files", "rows lost"))
-        return f"<div><table><thead><tr>{names}</tr></thead><tbody>{rows}</tbody></table>{left}</div>"
+        return f"<div><table><thead><tr>{names}</tr></thead><tbody>{rows}</tbody></table>{remaining}</div>"
 
 
 @dataclass(frozen=True)
 class PlannedStep:
-    """A step of ``repair`` and what does it: ``apply`` gives the version that it commits, where it commits one."""
+    """A step of ``repair`` and its action: ``apply`` returns the version that it commits, if any."""
 
     step: RepairStep
     apply: Callable[[], int | None]
 
 
 def run_steps(planned: Sequence[PlannedStep], *, dry_run: bool, allowed: frozenset[str]) -> tuple[RepairStep, ...]:
-    """The steps, done unless it is a dry run: each that needs nothing more than what is ``allowed``.
+    """Run the steps, unless it is a dry run: each that only needs what is ``allowed``.
 
-    A step that fails says why, and the next ones are done.
+    A failed step records its error, and the next ones run.
     """
     out = []
     for one in planned:

@@ -1,4 +1,4 @@
-"""Folders of data files without a log: ``key=value`` folders are partition columns, as Hive and Spark write them."""
+"""Folders of data files without a log: ``key=value`` folders are partition columns, as in Hive and Spark."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trilake.errors import SchemaMismatchError
 from trilake.storage.base import ObjectMeta
 
 _NULL = "__HIVE_DEFAULT_PARTITION__"
-#: What values of partition folders look like, and the types that they may have, the narrowest first.
+#: Patterns of partition values, and their possible types, the narrowest first.
 _FORMS = (
     (r"^[+-]?[0-9]{1,38}$", (pa.int32(), pa.int64(), pa.decimal128(38, 0))),
     (
@@ -26,7 +26,7 @@ _FORMS = (
 
 @dataclass(frozen=True)
 class DataFile:
-    """One file: its key in the store, its size in bytes and the values of its partition folders (text, or null)."""
+    """One file: its key in the store, its size in bytes and its partition values (strings, or null)."""
 
     key: str
     size: int
@@ -34,7 +34,7 @@ class DataFile:
 
 
 def data_file(meta: ObjectMeta) -> DataFile:
-    """A file below a root, with the partition folders that its key names."""
+    """A file below a root, with the partition folders in its key."""
     partition = []
     for part in meta.key.split("/")[:-1]:
         name, equals, value = part.partition("=")
@@ -44,10 +44,10 @@ def data_file(meta: ObjectMeta) -> DataFile:
 
 
 def partition_fields(files: Sequence[DataFile]) -> list[pa.Field]:
-    """The partition columns of files, with the narrowest type that all their values have.
+    """The partition columns of files, with the narrowest type for all their values.
 
-    Types are int, bigint, decimal for whole numbers beyond it, double, date or string, as Spark infers them; times stay
-    text, which does not say of what zone they are.
+    Types are int, bigint, decimal for larger whole numbers, double, date or string, as Spark infers them; times
+    stay strings, since their zone is unknown.
     """
     if not files:
         return []
@@ -75,20 +75,19 @@ def _narrowed(type_: pa.DataType, values: pa.Array) -> pa.DataType:
     if pa.types.is_decimal(type_):
         digits = pc.utf8_length(pc.utf8_ltrim(values, characters="+-0"))
         return pa.decimal128(int(pc.max(digits).as_py()), 0)
-    # What is not a number is one among others only: a string may be called so.
+    # NaN and infinity only count as numbers among other numbers: a string may look like that.
     if pa.types.is_floating(type_) and not pc.any(pc.match_substring_regex(values, r"[0-9]")).as_py():
         return pa.string()
     return type_
 
 
 def _cast(texts: pa.Array, type_: pa.DataType) -> pa.Array:
-    # Arrow does not know a leading plus.
+    # Arrow does not accept a leading plus.
     return pc.replace_substring_regex(texts, r"^\+", "").cast(type_) if not pa.types.is_string(type_) else texts
 
 
 def partition_value(text: str | None, one: pa.Field, file: str) -> pa.Scalar:
-    """What a folder says of a column.  Raises ``SchemaMismatchError`` where that is not a value of the column's
-    type."""
+    """Parse the value of a partition folder.  Raises ``SchemaMismatchError`` where it does not fit the type."""
     try:
         return _cast(pa.array([text], pa.string()), one.type)[0]
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:
@@ -108,7 +107,7 @@ def partition_values(files: Sequence[DataFile], fields: Sequence[pa.Field]) -> d
         try:
             values[one.name] = _cast(pa.array(texts, pa.string()), one.type)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-            # One by one, to say which.
-            found = [partition_value(text, one, file.key) for text, file in zip(texts, files, strict=True)]
-            values[one.name] = pa.array([value.as_py() for value in found], one.type)
+            # One by one, to find the wrong one.
+            parsed = [partition_value(text, one, file.key) for text, file in zip(texts, files, strict=True)]
+            values[one.name] = pa.array([value.as_py() for value in parsed], one.type)
     return values

@@ -1,4 +1,4 @@
-"""``Format``: what generic code may ask of a format, without Spark; a subclass for each format, in its own room."""
+"""``Format``: the interface of a format, without Spark; each format's room has a subclass."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _MODES: dict[str, Mode] = {
 
 
 def parse_mode(mode: str) -> Mode:
-    """A save mode by its name in trilake or Spark.  Raises ``InvalidArgumentError``."""
+    """Parse a save mode of trilake or Spark.  Raises ``InvalidArgumentError``."""
     parsed = _MODES.get(mode.lower())
     if parsed is None:
         raise InvalidArgumentError(
@@ -52,7 +52,7 @@ class TableWrite:
     mode: Mode
     partition_by: tuple[str, ...] | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
-    #: Arguments of :func:`trilake.write` that only a table with a log has, where they are given.
+    #: Arguments of :func:`trilake.write` that need a table with a log, where given.
     log_only: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -60,9 +60,9 @@ class Format(ABC):
     """One format of tables."""
 
     name: ClassVar[str]
-    #: Whether opening raises ``TableNotFoundError`` where there is no table, at the cost of looking for one.
+    #: Whether opening raises ``TableNotFoundError`` where there is no table, at the cost of a check.
     tells_by_opening: ClassVar[bool] = True
-    #: Whether rows that are written may leave columns out, which are then filled with nulls or defaults.
+    #: Whether rows may leave out columns, which are then filled with nulls or defaults.
     fills_columns: ClassVar[bool] = False
 
     @abstractmethod
@@ -83,19 +83,19 @@ class Format(ABC):
 
     @abstractmethod
     def verify(self, store: Store, version: int | None, depth: Depth, sample: int | None, limit: int) -> Findings:
-        """What of a table's promises is broken, see :func:`trilake.verify`."""
+        """Verify a table, see :func:`trilake.verify`."""
 
     def repair_steps(self) -> tuple[str, ...]:
-        """The codes of the steps that mend a table, in the order in which they are done."""
+        """The codes of the repair steps, in order."""
         return ()
 
     def plan_repair(self, store: Store, code: str, findings: Sequence[Finding]) -> list[PlannedStep]:
-        """The steps of one kind that answer some findings."""
+        """The steps of one kind for some findings."""
         raise InvalidArgumentError(f"{self.name} tables have no step {code}", file=store.uri)
 
     @abstractmethod
     def report_facts(self, table: Table) -> Facts:
-        """What a report says of an open table."""
+        """The facts of an open table for a report."""
 
     @abstractmethod
     def source(self, table: Table, columns: list[str] | None, filter: FilterLike | None) -> Source:
@@ -103,18 +103,18 @@ class Format(ABC):
 
     @abstractmethod
     def target(self, store: Store, source: Source, request: TargetRequest, exists: bool) -> Target:
-        """What takes the rows of a conversion, at a place where a table is or is not."""
+        """The target of a conversion, at a location with or without a table."""
 
     @abstractmethod
     def upkeep(self) -> Upkeep:
-        """What the command line asks of tables of the format."""
+        """The maintenance interface for the command line."""
 
     @abstractmethod
     def table_files(self, store: Store) -> TableFiles:
-        """The files that a drop of the table at the store's root deletes, see :func:`trilake.drop`."""
+        """The files that dropping the table at the store's root deletes, see :func:`trilake.drop`."""
 
     def data_files(self) -> FileFormat | None:
-        """The format as one of data files inside tables of other formats; ``None`` where it is no such."""
+        """The format of data files inside tables of other formats, or ``None``."""
         return None
 
     def refuse_log_only(self, write: TableWrite) -> None:

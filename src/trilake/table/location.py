@@ -1,4 +1,4 @@
-"""What a location without a table is: a folder below a Delta table, or Parquet files that could become one."""
+"""Explain a location without a table: a folder below a Delta table, or Parquet files that could be converted."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trilake.storage.opening import open_sibling
 from trilake.storage.options import ALLOW_FOREIGN_FILES, allowed
 from trilake.table.registry import row_named
 
-#: Folders above a location that are looked at, and files of a folder that are looked at for Parquet ones.
+#: Most parent folders that are checked, and files of a folder that are checked for Parquet.
 _LEVELS, _FILES = 16, 100
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
@@ -34,7 +34,7 @@ class Below:
 
     @property
     def filter(self) -> str | None:
-        """The filter that gives the rows of the folder; ``None`` where it is not that of a partition."""
+        """The filter that selects the rows of the folder; ``None`` where it is not a partition folder."""
         pairs = [f.partition("=") for f in self.folders]
         if not all(name and equals for name, equals, _ in pairs):
             return None
@@ -58,10 +58,10 @@ def _term(name: str, value: str, type_: pa.DataType) -> str:
 
 
 def below_table(store: Store, *, thorough: bool = True) -> Below | None:
-    """The Delta table that a store's root is below of, if there is one.
+    """The Delta table above a store's root, if any.
 
-    Hidden folders, such as a table's ``_checkpoints``, are below no table.  Unless ``thorough``, an object store is
-    asked only where the last folder looks like one of a partition.
+    Hidden folders, such as a table's ``_checkpoints``, do not count.  Unless ``thorough``, object stores are only
+    asked where the last folder looks like a partition folder.
     """
     scheme, _, path = store.uri.partition("://")
     parts = path.rstrip("/").split("/")
@@ -84,7 +84,7 @@ def below_table(store: Store, *, thorough: bool = True) -> Below | None:
 def check_not_below(store: Store) -> None:
     """Raise ``ForeignFilesError`` where a new table would be in a partition folder, unless foreign files are allowed.
 
-    A folder below a Delta table that is not called like a partition may be a table of its own.
+    Other folders below a Delta table may hold tables of their own.
     """
     if allowed(store.options, ALLOW_FOREIGN_FILES):
         return
@@ -103,11 +103,11 @@ def check_not_below(store: Store) -> None:
 
 
 def explained(error: TableNotFoundError, store: Store, *, thorough: bool = True) -> TableNotFoundError:
-    """The error for a location without a table, which says what is there; ``error`` itself where nothing is known."""
+    """The error for a location without a table, extended by what is there; ``error`` itself where nothing is known."""
     with suppress(TrilakeError, OSError):
-        found = _explanation(store, thorough)
-        if found is not None:
-            message, help = found
+        explanation = _explanation(store, thorough)
+        if explanation is not None:
+            message, help = explanation
             return type(error)(message, help=help, **error.context)
     return error
 

@@ -1,6 +1,6 @@
-"""The registry of formats: a row for each, which names its adapters.
+"""The registry of formats and their adapters.
 
-Another package adds a format by an entry point of the group ``trilake.formats`` that leads to a :class:`FormatRow`.
+Another package adds a format by an entry point of the group ``trilake.formats`` that refers to a :class:`FormatRow`.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FormatRow:
-    """A format: its name, and its adapters as ``module:attribute``, which are loaded when they are used.
+    """A format: its name, and its adapters as ``module:attribute``, which are loaded on demand.
 
     Parameters
     ----------
-    name: as users write it.
+    name: the format's name.
     adapter: a :class:`~trilake.table.format.Format`.
-    spark: the same for sessions of Spark.
-    data_suffix: how names of its data files end, where tables of another format may have such.
+    spark: the same for Spark sessions.
+    data_suffix: suffix of its data files, where tables of another format may have such.
     """
 
     name: str
@@ -53,7 +53,7 @@ BUILT_IN = (
     FormatRow("lance", "trilake.lance.format:LANCE", "trilake.spark.lance.format:LANCE", ".lance"),
     FormatRow("trevni", "trilake.trevni.format:TREVNI", "trilake.spark.trevni.format:TREVNI", ".trv"),
 )
-#: The format of tables that are created without naming one.
+#: The default format of new tables.
 DEFAULT = "delta"
 GROUP = "trilake.formats"
 
@@ -72,7 +72,7 @@ def _others() -> tuple[FormatRow, ...]:
 
 
 def rows() -> Iterator[FormatRow]:
-    """All formats, in the order in which a location is examined; those of other packages come last."""
+    """All formats, in the order in which a location is checked; those of other packages come last."""
     yield from BUILT_IN
     yield from _others()
 
@@ -87,7 +87,7 @@ def names() -> list[str]:
 
 
 def format_of_provider(provider: str | None) -> str | None:
-    """The format that a name in SQL stands for, with or without ``trilake-``; ``None`` for any other name.
+    """The format of a name in SQL, with or without ``trilake-``; ``None`` for any other name.
 
     >>> format_of_provider("Trilake-Delta"), format_of_provider("parquet")
     ('delta', None)
@@ -97,7 +97,7 @@ def format_of_provider(provider: str | None) -> str | None:
 
 
 def row_named(name: str) -> FormatRow:
-    """The row of a format.  Raises ``InvalidArgumentError``."""
+    """The registry entry of a format.  Raises ``InvalidArgumentError``."""
     row = next((row for row in rows() if row.name == name.lower()), None)
     if row is None:
         raise InvalidArgumentError(f"format {name!r} is unknown", help=f"formats are {', '.join(names())}")
@@ -110,17 +110,17 @@ def format_named(name: str) -> Format:
 
 
 def data_file_rows() -> tuple[FormatRow, ...]:
-    """The formats of which data files inside tables of another format may be."""
+    """The formats of which data files may be inside tables of another format."""
     return tuple(row for row in BUILT_IN if row.data_suffix)
 
 
 def open_table(
     store: Store, format: str | None, version: int | None = None, timestamp: TimestampLike | None = None
 ) -> Table:
-    """The table at the store's root, of the named format or of the one that is there.
+    """Open the table at the store's root, in the given format or the one found there.
 
-    Opening finds out which it is: to look first would list the same folder twice.  Raises ``TableNotFoundError`` where
-    there is none, and what opening raises.
+    Formats are tried by opening, as checking first would list the same folder twice.  Raises ``TableNotFoundError``
+    where there is no table, and what opening raises.
     """
     if format is not None:
         return format_named(format).open(store, version, timestamp)
@@ -131,7 +131,7 @@ def open_table(
                 return candidate.open(store, version, timestamp)
             except TableNotFoundError:
                 continue
-            except MissingDependencyError:  # which matters for tables of this format only
+            except MissingDependencyError:  # only relevant to tables of this format
                 if candidate.detect(store):
                     raise
         elif candidate.detect(store):
@@ -140,7 +140,7 @@ def open_table(
 
 
 def find_format(store: Store, format: str | None) -> Format:
-    """The named format, or that of the table in a store.  Raises ``TableNotFoundError`` where there is no table."""
+    """The given format, or that of the table in a store.  Raises ``TableNotFoundError`` where there is no table."""
     if format is not None:
         return format_named(format)
     for row in rows():

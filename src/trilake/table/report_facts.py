@@ -1,7 +1,7 @@
-"""``Facts``: what a report says of a table, as plain values and Arrow columns, whatever the table's format.
+"""``Facts``: the data of a report, as plain values and Arrow columns, whatever the format.
 
-A format gathers them (``report.py`` in its room); charts, advice and the page are functions of them.  What a format
-does not have is ``None``, and the page leaves it out.
+Each format collects them (``report.py`` in its room); charts, advice and the page are functions of them.  Facts that a
+format lacks are ``None``, and left out of the page.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-#: Columns of :attr:`Facts.files`; ``deleted`` are rows that a deletion vector takes away.
+#: Columns of :attr:`Facts.files`; ``deleted`` are rows deleted by a deletion vector.
 FILES = pa.schema([("path", pa.string()), ("size", pa.int64()), ("rows", pa.int64()), ("deleted", pa.int64())])
 #: Columns of :attr:`Facts.commits`, newest first.
 COMMITS = pa.schema(
@@ -34,7 +34,7 @@ TRANSACTIONS = pa.schema(
 
 @dataclass(frozen=True)
 class Commits:
-    """The versions, newest first (:data:`COMMITS`), and how many older ones were left unread."""
+    """The versions, newest first (:data:`COMMITS`), and how many older ones were not read."""
 
     table: pa.Table
     unread: int = 0
@@ -52,9 +52,9 @@ class PartitionColumn:
 
 @dataclass(frozen=True)
 class Tombstones:
-    """Files that were removed from the table and may still be in its folder; sizes in bytes.
+    """Removed files that may still be in the table's folder; sizes in bytes.
 
-    ``expired`` are those that were removed before the retention: VACUUM may delete them.
+    ``expired`` are those removed before the retention: VACUUM may delete them.
     """
 
     files: int = 0
@@ -62,17 +62,16 @@ class Tombstones:
     expired_files: int = 0
     expired_size: int = 0
     retention: str = ""
-    #: Tombstones that do not say how large their file is.
+    #: Tombstones without a file size.
     unsized: int = 0
 
 
 @dataclass(frozen=True)
 class ColumnBounds:
-    """The least and the greatest value of a column in each of some files, as ranks.
+    """The bounds of a column in each of some files, as ranks.
 
-    ``low`` and ``high`` are ranks of the values among all bounds of the column: whatever the type is, a rank is smaller
-    where the value is.  ``unknown`` counts files without bounds that may hold any value; files that hold nulls alone
-    are in none of them.
+    ``low`` and ``high`` are ranks among all bounds of the column, in value order.  ``unknown`` counts files without
+    bounds that may hold any value; files with only nulls are left out.
     """
 
     name: str
@@ -81,13 +80,13 @@ class ColumnBounds:
     unknown: int = 0
     least: str | None = None
     greatest: str | None = None
-    #: What commands call the column: with quotes where the name needs them.
+    #: The column in commands: quoted where needed.
     reference: str = ""
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """Bounds of some columns in ``sampled`` of the ``files`` of a table; ``left_out`` columns were not looked at."""
+    """Bounds of some columns in ``sampled`` of the ``files`` of a table; ``left_out`` columns were not read."""
 
     columns: tuple[ColumnBounds, ...]
     files: int
@@ -109,7 +108,7 @@ class Storage:
 
 @dataclass(frozen=True)
 class SchemaChange:
-    """What one version did to the columns; ``time`` is ISO text."""
+    """The column changes of one version; ``time`` is an ISO string."""
 
     version: int
     time: str
@@ -123,17 +122,17 @@ class Compaction:
     files: int
     into: int
     size: int
-    #: What a file must be smaller than to be taken, as a string.
+    #: The size below which files are compacted, as a string.
     limit: str
 
 
 @dataclass(frozen=True)
 class Verified:
-    """What ``verify`` found: rows of severity, code, message, place and remedy, and how many checks were made."""
+    """The result of ``verify``: rows of severity, code, message, place and remedy, and the number of checks."""
 
     rows: tuple[tuple[str, str, str, str, str], ...]
     checks: int
-    #: Checks that could not be made, with the reason.
+    #: Checks that could not run, with the reason.
     skipped: tuple[tuple[str, str], ...] = ()
     #: Findings that are not listed.
     more: int = 0
@@ -141,7 +140,7 @@ class Verified:
 
 @dataclass(frozen=True)
 class Facts:
-    """All of a report; see the module."""
+    """All facts of a report; see the module."""
 
     format: str
     uri: str
@@ -166,10 +165,10 @@ class Facts:
     indices: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     findings: Verified | None = None
-    #: What data files are called, one of them.
+    #: What data files are called, in the singular.
     unit: str = "file"
-    #: Python that does something about the table, by what it does: ``compact``, ``purge``, ``vacuum``, ``clean``,
-    #: ``order``.  ``{uri!r}`` and ``{column!r}`` stand for the table and a column.
+    #: Python code by purpose: ``compact``, ``purge``, ``vacuum``, ``clean``, ``order``.  ``{uri!r}`` and ``{column!r}``
+    #: stand for the table and a column.
     commands: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -180,20 +179,20 @@ def ranked(
 
     Parameters
     ----------
-    low, high: of each file, null where they are not known.
-    nulls_only: for each file whether it is known to hold no value at all.
-    reference: what commands call the column, where that is not its name.
+    low, high: of each file, null where unknown.
+    nulls_only: whether each file is known to hold only nulls.
+    reference: the column in commands, where that is not its name.
     """
-    known = pc.and_(pc.is_valid(low), pc.is_valid(high))
-    unknown = pc.sum(pc.and_not(pc.invert(known), pc.fill_null(nulls_only, False))).as_py() or 0
-    low, high = low.filter(known), high.filter(known)
+    has_bounds = pc.and_(pc.is_valid(low), pc.is_valid(high))
+    unknown = pc.sum(pc.and_not(pc.invert(has_bounds), pc.fill_null(nulls_only, False))).as_py() or 0
+    low, high = low.filter(has_bounds), high.filter(has_bounds)
     if not len(low):
         return None
     ends = pc.min_max(low)["min"].as_py(), pc.min_max(high)["max"].as_py()
     both = pa.concat_arrays([c for a in (low, high) for c in a.chunks])
     ranks = pc.rank(both, tiebreaker="dense").to_numpy().astype(np.int64)
     first, last = ranks[: len(low)], ranks[len(low) :]
-    # Bounds that contradict each other say nothing.
+    # Contradictory bounds are ignored.
     sound = first <= last
     unknown += int((~sound).sum())
     if not sound.any():

@@ -1,4 +1,4 @@
-"""``Report``: a page about a table that was made, and the advice on it; :mod:`trilake.tools.report` makes it."""
+"""``Report``: a page about a table, and advice; :mod:`trilake.tools.report` creates it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 
 from trilake.errors import InvalidArgumentError
 
-#: ``do``: it costs little and helps everyone.  ``consider``: it helps some queries, or costs a rewrite.
+#: ``do``: cheap, and helps everyone.  ``consider``: helps some queries, or needs a rewrite.
 Weight: TypeAlias = Literal["do", "consider"]
 
 
@@ -36,9 +36,9 @@ _HEIGHT = 720
 
 @dataclass(frozen=True)
 class Report:
-    """A report that was made: the page, and the advice on it.
+    """A report: the page, and the advice on it.
 
-    A notebook shows the page, in a frame that runs no script.
+    Notebooks show the page in a frame without scripts.
 
     >>> import trilake
     >>> _ = trilake.write({"n": [1, 2]}, "memory://doc-report-class")
@@ -52,7 +52,7 @@ class Report:
     advice: tuple[Advice, ...] = ()
 
     def save(self, path: str | PathLike[str]) -> Path:
-        """Write the page to the local file ``path``, in the place of any that is there; its path.
+        """Write the page to the local file ``path``, replacing an existing one; return its path.
 
         Raises ``InvalidArgumentError`` where it cannot be written.
 

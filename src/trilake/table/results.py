@@ -1,4 +1,4 @@
-"""What writes return, in every format."""
+"""Results of writes, in every format."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trilake.common.display import Displayed
 class WriteResult(Displayed):
     """What a write did.
 
-    ``version`` is the one it committed, or the one it left as it was; ``None`` for formats without versions.
+    ``version`` is the committed one, or the unchanged one; ``None`` for formats without versions.
 
     >>> import trilake
     >>> trilake.write({"n": [1]}, "memory://doc-write-result").rows_added

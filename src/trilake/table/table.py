@@ -1,7 +1,7 @@
-"""``Table``: what every format offers once it is opened, without Spark.
+"""``Table``: what every open table offers, without Spark.
 
-A format is one folder that subclasses :class:`Table` and one row in :mod:`trilake.table.registry`; everything here is
-columnar and lazy, so that a table of a million files costs a listing and not a million objects.
+Each format has a subclass of :class:`Table` and an entry in :mod:`trilake.table.registry`; everything is columnar and
+lazy, so that a table of a million files costs a listing and not a million objects.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ if TYPE_CHECKING:
 FilterLike: TypeAlias = str | pc.Expression
 
 
-#: The room that makes reports of tables.  It is right of this one, which knows it by name alone.
+#: The room that creates reports, imported by name because it depends on this one.
 _REPORTING = "trilake.tools.report"
 
 
 def table_gone(uri: str) -> TableNotFoundError:
-    """The error for a table that was there when a query that writes into it began.
+    """The error for a table that disappeared after a query that writes into it had started.
 
     >>> table_gone("/lake/t").code
     'TABLE_NOT_FOUND'
@@ -58,7 +58,7 @@ def table_gone(uri: str) -> TableNotFoundError:
 def as_version(version: object) -> int | None:
     """A version that a caller passed, as a number; ``None`` for the newest.
 
-    Raises ``InvalidArgumentError`` for what is not a whole number: a string, a fraction, a truth value.
+    Raises ``InvalidArgumentError`` for anything but a whole number, such as a string, a fraction or a boolean.
 
     >>> as_version(3), as_version(None)
     (3, None)
@@ -75,7 +75,7 @@ def as_version(version: object) -> int | None:
 
 @checked_methods
 class Table(ABC):
-    """An open table at one version.  Instances do not change: open the location again to see newer versions.
+    """An open table at one version.  Instances are immutable: open the location again to see newer versions.
 
     >>> import pyarrow as pa, trilake
     >>> _ = trilake.write(pa.table({"id": [1, 2, 3], "s": ["a", "b", "c"]}), "memory://doc-table", mode="overwrite")
@@ -96,7 +96,7 @@ class Table(ABC):
     @property
     @abstractmethod
     def version(self) -> int | None:
-        """The version this object shows; ``None`` for formats without versions."""
+        """The version of this object; ``None`` for formats without versions."""
 
     @property
     @abstractmethod
@@ -110,8 +110,8 @@ class Table(ABC):
 
     @abstractmethod
     def files(self, filter: FilterLike | None = None) -> pa.Table:
-        """One row a data file: ``path`` (decoded), ``partition_values``, ``size`` in bytes, ``num_records``, ``stats``
-        (JSON text) and ``deletion_vector``.
+        """One row per data file: ``path`` (decoded), ``partition_values``, ``size`` in bytes, ``num_records``,
+        ``stats`` (JSON) and ``deletion_vector``.
 
         Parameters
         ----------
@@ -134,15 +134,15 @@ class Table(ABC):
         columns: Sequence[str] | None = None,
         filter: FilterLike | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """The rows as a stream of batches, read in parallel with bounded memory; the order of rows is not defined.
+        """Read the rows as a stream of batches, in parallel with bounded memory; the order of rows is undefined.
 
         Parameters
         ----------
-        columns: the columns to read, without regard to case; all by default.
+        columns: the columns to read, ignoring case; all by default.
         filter: Spark SQL or a pyarrow expression: only rows for which it is true.
 
-        Raises ``InvalidArgumentError`` for a column that is not there, ``FilterError`` for a filter that does not fit
-        the table or fails on a row; while rows come, ``MissingFileError`` and ``CorruptFileError``.
+        Raises ``InvalidArgumentError`` for an unknown column, ``FilterError`` for a filter that does not fit the table
+        or fails on a row; during iteration, ``MissingFileError`` and ``CorruptFileError``.
 
         >>> import trilake
         >>> _ = trilake.write({"n": [1, 2, 3]}, "memory://doc-to-batches")
@@ -152,14 +152,14 @@ class Table(ABC):
         """
 
     def to_arrow(self, columns: Sequence[str] | None = None, filter: FilterLike | None = None) -> pa.Table:
-        """The rows as one Arrow table.
+        """Read the rows as one Arrow table.
 
         Parameters
         ----------
-        columns: the columns to read, without regard to case; all by default.
+        columns: the columns to read, ignoring case; all by default.
         filter: Spark SQL or a pyarrow expression: only rows for which it is true.
 
-        Raises as :meth:`to_batches`.
+        Raises what :meth:`to_batches` raises.
 
         >>> import trilake
         >>> _ = trilake.write({"id": [1, 2, 3], "s": ["a", "b", "c"]}, "memory://doc-to-arrow")
@@ -170,9 +170,9 @@ class Table(ABC):
         return pa.Table.from_batches(self.to_batches(columns, filter), schema=schema)
 
     def to_reader(self, columns: Sequence[str] | None = None, filter: FilterLike | None = None) -> pa.RecordBatchReader:
-        """The rows as an Arrow reader, which duckdb, polars and pandas take as it is.
+        """The rows as an Arrow reader, which duckdb, polars and pandas accept.
 
-        Parameters are those of :meth:`to_batches`, and it raises as that does.
+        Parameters and errors are those of :meth:`to_batches`.
 
         >>> import trilake
         >>> _ = trilake.write({"n": [1, 2, 3]}, "memory://doc-to-reader")
@@ -187,14 +187,14 @@ class Table(ABC):
         return self.to_reader().__arrow_c_stream__(requested_schema)
 
     def limit(self, rows: int, columns: Sequence[str] | None = None, filter: FilterLike | None = None) -> pa.Table:
-        """At most so many rows, which ones is not defined; no more files are read than that takes.
+        """Read at most so many rows, in undefined order; no more files are read than needed.
 
         Parameters
         ----------
         rows: how many at most.
         columns, filter: those of :meth:`to_batches`.
 
-        Raises ``InvalidArgumentError`` for a negative number, and otherwise as :meth:`to_batches`.
+        Raises ``InvalidArgumentError`` for a negative number, and what :meth:`to_batches` raises.
 
         >>> import trilake
         >>> _ = trilake.write({"n": [1, 2, 3]}, "memory://doc-limit")
@@ -215,7 +215,7 @@ class Table(ABC):
         return pa.Table.from_batches(taken, schema=schema)
 
     def head(self, rows: int = 5, columns: Sequence[str] | None = None) -> pa.Table:
-        """A few rows to look at: ``rows`` of them, with all ``columns`` or some.  Raises as :meth:`limit`.
+        """Read a few ``rows``, with all ``columns`` or some.  Raises what :meth:`limit` raises.
 
         >>> import trilake
         >>> _ = trilake.write({"n": [1, 2, 3]}, "memory://doc-head")
@@ -237,9 +237,9 @@ class Table(ABC):
         return TableDataset(self)
 
     def plain_files(self) -> list[str] | None:
-        """The paths of local Parquet files whose rows, all of them and as they are, are the table's.
+        """The paths of local Parquet files whose rows are exactly the table's.
 
-        ``None`` where there are none: the rows are then those of :meth:`to_batches` alone.
+        ``None`` where there are none: then use :meth:`to_batches`.
 
         >>> import tempfile, trilake
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -257,7 +257,7 @@ class Table(ABC):
 
         Parameters are those of :meth:`to_arrow`; ``how`` those of ``pyarrow.Table.to_pandas``, such as
         ``types_mapper``.  Raises ``MissingDependencyError`` where pandas is not installed, ``SchemaMismatchError`` for
-        a column that pandas cannot hold, and otherwise as :meth:`to_batches`.
+        a column that pandas cannot hold, and what :meth:`to_batches` raises.
 
         >>> import trilake
         >>> _ = trilake.write({"n": [1, 2, 3]}, "memory://doc-to-pandas")
@@ -274,7 +274,7 @@ class Table(ABC):
 
         Parameters are those of :meth:`to_arrow`.  ``polars.scan_pyarrow_dataset(table.to_pyarrow_dataset())`` is the
         lazy way.  Raises ``MissingDependencyError`` where polars is not installed, ``SchemaMismatchError`` for a column
-        that polars cannot hold, and otherwise as :meth:`to_batches`.
+        that polars cannot hold, and what :meth:`to_batches` raises.
 
         >>> import trilake
         >>> _ = trilake.write({"n": [1, 2, 3]}, "memory://doc-to-polars")
@@ -292,7 +292,7 @@ class Table(ABC):
 
         Parameters
         ----------
-        connection: where the relation is to live; duckdb's default connection otherwise.
+        connection: the relation's connection; by default duckdb's default connection.
         filter: leave out rows.
 
         Raises ``FilterError`` for a filter that does not fit the table.
@@ -326,20 +326,20 @@ class Table(ABC):
         rows: bool = True,
         limit: int = 20,
     ) -> TableDiff:
-        """What differs between this table and ``other``, which is taken to be the newer one.
+        """Compare this table with ``other``, the newer one.
 
-        Rows are compared by what they hold, with bounded memory, whatever the two formats are.
+        Rows are compared by value, with bounded memory, whatever the two formats are.
 
         Parameters
         ----------
         other: any open table: another version of this one, or another table.
-        key: columns that no two rows of a side have in common: with it, a row whose other columns differ is *changed*.
-        columns: what is compared of the rows; by default, all columns that both tables have.
+        key: columns that identify a row on each side: with it, a row whose other columns differ is *changed*.
+        columns: the columns to compare; by default, all that both tables have.
         filter: compare only the rows for which it is true.
         rows: whether rows are compared; schema, properties and files always are.
-        limit: how many rows of each kind are shown.
+        limit: how many rows of each kind to return.
 
-        Raises ``InvalidArgumentError`` for columns that not both tables have, and for a key that is none.
+        Raises ``InvalidArgumentError`` for columns that one table lacks, and for a key that is not unique.
 
         >>> import pyarrow as pa, trilake
         >>> _ = trilake.write(pa.table({"id": [1, 2], "n": [1, 2]}), "memory://doc-diff", mode="overwrite")
@@ -354,14 +354,14 @@ class Table(ABC):
         return compare(self, other, key=key, columns=columns, filter=filter, rows=rows, limit=limit)
 
     def report(self, path: str | PathLike[str] | None = None, *, verify: bool | None = None) -> Report:
-        """A report of this version on one page of HTML: what the table is, how it does and what to do about it.
+        """Create a report of this version on one HTML page: description, health and advice.
 
         Parameters
         ----------
-        path: a local file that gets the page.
-        verify: whether the metadata are verified; by default where the table has at most 20,000 files.
+        path: a local file to write the page to.
+        verify: whether to verify the metadata; by default for tables of at most 20,000 files.
 
-        Nothing is changed and no job is run.  Raises as :func:`trilake.report`.
+        Changes nothing and runs no job.  Raises what :func:`trilake.report` raises.
 
         >>> import trilake
         >>> _ = trilake.write({"n": [1, 2, 3]}, "memory://doc-table-report")
@@ -385,9 +385,9 @@ class Table(ABC):
         )
 
     def projected_schema(self, columns: Sequence[str]) -> pa.Schema:
-        """The schema of ``columns``; names are resolved without regard to case and keep the table's spelling.
+        """The schema of ``columns``; names are resolved ignoring case and keep the table's spelling.
 
-        Raises ``InvalidArgumentError`` for a column that is not there.
+        Raises ``InvalidArgumentError`` for an unknown column.
 
         >>> import trilake
         >>> _ = trilake.write({"Id": [1], "s": ["a"]}, "memory://doc-projected")
@@ -407,7 +407,7 @@ class Table(ABC):
 
     @abstractmethod
     def count(self, filter: FilterLike | None = None) -> int:
-        """Number of rows for which ``filter`` is true; from the metadata alone where that is exact.
+        """The number of rows for which ``filter`` is true; from the metadata alone where that is exact.
 
         Raises ``FilterError`` for a filter that does not fit the table.
 
@@ -419,7 +419,7 @@ class Table(ABC):
 
     @abstractmethod
     def history(self, limit: int | None = None) -> pa.Table:
-        """One row a version, newest first, at most ``limit``; empty for formats without versions.
+        """One row per version, newest first, at most ``limit``; empty for formats without versions.
 
         >>> import trilake
         >>> for n in range(2):
@@ -444,7 +444,7 @@ class Table(ABC):
 
 
 def _frame(library: str, rows: pa.Table, make: Callable[[pa.Table], Any]) -> Any:
-    """What ``make`` makes of rows; ``SchemaMismatchError`` names the column that the library cannot hold."""
+    """Call ``make`` on rows; ``SchemaMismatchError`` names the column that the library cannot hold."""
     problem = _problem(make, rows)
     if not isinstance(problem, BaseException):
         return problem
@@ -459,7 +459,7 @@ def _frame(library: str, rows: pa.Table, make: Callable[[pa.Table], Any]) -> Any
 
 
 def _problem(make: Callable[[pa.Table], Any], rows: pa.Table) -> Any:
-    """What is made of the rows, or the error where values or types are to blame."""
+    """The result, or the error where values or types are the cause."""
     try:
         return make(rows)
     except (MemoryError, TypeError):
@@ -467,6 +467,6 @@ def _problem(make: Callable[[pa.Table], Any], rows: pa.Table) -> Any:
     except Exception as e:  # noqa: BLE001 - each library has errors of its own
         return e
     except BaseException as e:
-        if type(e).__name__ != "PanicException":  # of polars, for types of Arrow that it does not know
+        if type(e).__name__ != "PanicException":  # of polars, for Arrow types that it does not support
             raise
         return e

@@ -1,4 +1,4 @@
-"""``Upkeep``: what the command line asks of a format: facts, columns, log, OPTIMIZE, VACUUM and RESTORE."""
+"""``Upkeep``: what the command line needs of a format: facts, columns, log, OPTIMIZE, VACUUM and RESTORE."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from trilake.errors import InvalidArgumentError
 if TYPE_CHECKING:
     from trilake.table.table import Table
 
-#: Starts Spark, and returns what runs a command's work in Spark's tasks.
+#: Starts Spark, and returns a function that runs a command's work in Spark tasks.
 OnSpark = Callable[[], Any]
 
 
 @dataclass(frozen=True)
 class OptimizeOptions:
-    """The options of ``trilake optimize``; each has its default where it was not given."""
+    """The options of ``trilake optimize``, with their defaults."""
 
     where: str | None = None
     zorder_by: tuple[str, ...] = ()
@@ -46,8 +46,8 @@ class VacuumOptions:
 class Unneeded:
     """The files that a vacuum lists, or has deleted.
 
-    ``files`` has the columns ``path``, below the table, and ``size`` in bytes.  ``foreign`` are the paths of files that
-    are not the table's own and stay.  ``version`` is that of the commit, where the format logs one.
+    ``files`` has the columns ``path``, below the table, and ``size`` in bytes.  ``foreign`` are the paths of files
+    that do not belong to the table and stay.  ``version`` is that of the commit, if any.
     """
 
     files: pa.Table
@@ -61,11 +61,11 @@ class Unneeded:
 
 
 class Upkeep(ABC):
-    """What a format does for the commands of the command line; the table is one of its own."""
+    """A format's implementation of command line commands, for its own tables."""
 
     @abstractmethod
     def facts(self, table: Table) -> dict[str, Any]:
-        """What a table is, beyond :func:`common_facts`, which come first; times are Arrow scalars."""
+        """Facts in addition to :func:`common_facts`, which come first; times are Arrow scalars."""
 
     def columns(self, table: Table) -> Iterator[dict[str, Any]]:
         """The columns: ``name``, ``type`` as the format calls it, ``nullable``, ``role``, ``comment``, ``metadata``."""
@@ -94,7 +94,7 @@ class Upkeep(ABC):
         raise not_for(table, "change data feed", "trilake diff compares two versions")
 
     def optimize(self, table: Table, options: OptimizeOptions) -> dict[str, Any]:
-        """Put rows into fewer, larger or better ordered files; returns what was done."""
+        """Rewrite rows into fewer, larger or clustered files; return what was done."""
         raise not_for(table, "files to optimize", "write the rows again: trilake convert")
 
     def unneeded(self, table: Table, options: VacuumOptions) -> Unneeded:
@@ -102,18 +102,18 @@ class Upkeep(ABC):
         raise not_for(table, "versions, and so nothing to vacuum", "a write removes what earlier ones left unfinished")
 
     def vacuum(self, table: Table, options: VacuumOptions) -> Unneeded:
-        """Delete these files; returns what was deleted."""
+        """Delete these files; return what was deleted."""
         return self.unneeded(table, options)
 
     def restore(
         self, table: Table, version: int | None, timestamp: str | None, *, ignore_missing: bool
     ) -> dict[str, Any]:
-        """Bring an older version back, as a new one; returns what was done."""
+        """Restore an older version, as a new one; return what was done."""
         raise not_for(table, "versions", "nothing can be restored")
 
 
 def common_facts(table: Table, timestamp: Any, rows: int | None, files: pa.Table) -> dict[str, Any]:
-    """The facts that a table of every format has; ``rows`` is ``None`` where no metadata says it."""
+    """The facts of a table of any format; ``rows`` is ``None`` where the metadata do not state it."""
     return {
         "uri": table.uri,
         "format": table.format,
@@ -128,12 +128,12 @@ def common_facts(table: Table, timestamp: Any, rows: int | None, files: pa.Table
 
 
 def not_for(table: Table, what: str, help: str) -> InvalidArgumentError:
-    """The error for a command that the table's format has no place for."""
+    """The error for a command that the format does not support."""
     return InvalidArgumentError(f"{table.format.title()} tables have no {what}", help=help, file=table.uri)
 
 
 def refuse(table: Table, options: dict[str, Any]) -> None:
-    """Refuse options, by their names on the command line, that were given and mean nothing for the format."""
+    """Refuse given options, by their command line names, without a meaning for the format."""
     for name, value in options.items():
         if value:
             raise not_for(table, name, "leave it out")

@@ -1,1 +1,1 @@
-"""Jobs on whole tables: convert, verify, repair, diff, report."""
+"""Commands on whole tables: convert, verify, repair, diff, report."""

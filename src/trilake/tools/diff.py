@@ -1,4 +1,4 @@
-"""``diff``: two tables, or two versions of one, opened and compared."""
+"""``diff``: compare two tables, or two versions of one."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def diff(
     format: str | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> TableDiff:
-    """What differs between two tables, or two versions of one: schema, properties, files and rows.
+    """Compare two tables, or two versions of one: schema, properties, files and rows.
 
     Parameters
     ----------

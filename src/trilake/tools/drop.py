@@ -1,4 +1,4 @@
-"""``drop``: a table of any format goes, with its files and no others."""
+"""``drop``: delete a table of any format, and no other files."""
 
 from __future__ import annotations
 
@@ -45,15 +45,15 @@ def drop(
     """
     store = open_store(uri, dict(storage_options or {}))
     try:
-        found = find_format(store, format)
-        if not found.tells_by_opening and below_table(store) is not None:
+        adapter = find_format(store, format)
+        if not adapter.tells_by_opening and below_table(store) is not None:
             raise TableNotFoundError("this is not a table of its own", file=store.uri)
-        files = found.table_files(store)
+        files = adapter.table_files(store)
     except TableNotFoundError as e:
         raise explained(e, store) from None
     if not dry_run:
         drop_files(files)
-        if found.tells_by_opening and found.detect(store):
+        if adapter.tells_by_opening and adapter.detect(store):
             raise ConflictError(
                 "another process wrote into the table while it was dropped: its files are left, those before are gone",
                 help="stop the writer, then remove the folder by hand",

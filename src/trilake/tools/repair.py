@@ -1,4 +1,4 @@
-"""``repair``: what is provably safe to mend of a table, said first and done when asked."""
+"""``repair``: what can safely be repaired; a dry run by default."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trilake.table.findings import Finding, Findings, Repairs, RepairStep, run_s
 from trilake.table.registry import find_format
 from trilake.tools.verify import verify
 
-#: A step answers all findings, not only those that a reader would look at.
+#: A step handles all findings, not only those that affect readers.
 _ALL = 1 << 62
 
 
@@ -48,12 +48,12 @@ def repair(
     """
     store = open_store(uri, dict(storage_options or {}))
     table = find_format(store, format)
-    known = table.repair_steps()
-    unknown = sorted(set(only or ()) - set(known))
+    all_steps = table.repair_steps()
+    unknown = sorted(set(only or ()) - set(all_steps))
     if unknown:
         raise InvalidArgumentError(
             f"there is no step {', '.join(unknown)} for {table.name} tables",
-            help=f"steps are {', '.join(known) or 'none'}",
+            help=f"steps are {', '.join(all_steps) or 'none'}",
             file=store.uri,
         )
 
@@ -61,23 +61,23 @@ def repair(
         return verify(uri, depth=depth, limit=_ALL, format=table.name, storage_options=storage_options)
 
     verified = look()
-    chosen = [code for code in known if only is None or code in only]
+    chosen = [code for code in all_steps if only is None or code in only]
     allowed = frozenset({"accept_loss"} if accept_loss else ())
     steps: list[RepairStep] = []
     for code in chosen:
         mine = [f for f in verified.findings if f.repair == code]
         if mine:
             try:
-                # Each is planned when those before it are done: the log first, on which commits stand.
+                # Each is planned when those before it are done: the log first, on which commits depend.
                 steps += run_steps(table.plan_repair(store, code, mine), dry_run=dry_run, allowed=allowed)
             except (TrilakeError, OSError) as e:
                 steps.append(RepairStep(code, "it cannot be planned yet", _names(mine), error=masked(str(e))))
     answered = {(code, step) for s in steps if s.error is None for code in s.findings for step in (s.code,)}
     if not dry_run:
-        left = look().findings if any(s.done for s in steps) else verified.findings
+        remaining = look().findings if any(s.done for s in steps) else verified.findings
     else:
-        left = tuple(f for f in verified.findings if (f.code, f.repair) not in answered)
-    return Repairs(verified.uri, verified.format, verified.version, dry_run, tuple(steps), left)
+        remaining = tuple(f for f in verified.findings if (f.code, f.repair) not in answered)
+    return Repairs(verified.uri, verified.format, verified.version, dry_run, tuple(steps), remaining)
 
 
 def _names(findings: Sequence[Finding]) -> tuple[str, ...]:

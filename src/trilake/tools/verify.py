@@ -1,4 +1,4 @@
-"""``verify``: every promise that a table's format makes, looked at."""
+"""``verify``: check every promise of a table's format."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def verify(
                 "version, format and storage_options are those of the open table", help="leave them out"
             )
         table = uri_or_table
-        known = format_named(table.format)
-        return known.verify(known.store_of(table), table.version, deep, sample, limit)
+        adapter = format_named(table.format)
+        return adapter.verify(adapter.store_of(table), table.version, deep, sample, limit)
     store = open_store(uri_or_table, dict(storage_options or {}))
     return find_format(store, format).verify(store, as_version(version), deep, sample, limit)

@@ -1,7 +1,4 @@
-"""Hashes of 64 bits: numbers mixed, salted and summed, bytes hashed; by numba where it is there, else by numpy.
-
-Both ways compute the same.
-"""
+"""64-bit hash kernels, with numba where installed, otherwise with numpy; both give the same results."""
 
 from __future__ import annotations
 
@@ -15,12 +12,12 @@ from trilake.common.jit import COMPILED, jit
 
 Hashes = npt.NDArray[np.uint64]
 
-#: Odd numbers without a pattern.
+#: Odd constants without a pattern.
 _K1, _K2, _K3 = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 
 
 def mixed(x: Hashes) -> Hashes:
-    """Spread each number over 64 bits; in place."""
+    """Mix the bits of each number; in place."""
     if COMPILED and len(x) and x.flags.c_contiguous:
         _mix_loop(x)
         return x
@@ -34,7 +31,7 @@ def mixed(x: Hashes) -> Hashes:
 
 @lru_cache(maxsize=4096)
 def salt(text: str) -> int:
-    """A number for a name or a kind of value."""
+    """A salt for a name or a kind of value."""
     data = np.frombuffer(text.encode(), np.uint8)
     return int(bytes_hashes(data, np.array([0, len(data)], np.int64))[0])
 
@@ -58,7 +55,7 @@ def _mix_loop(x: Any) -> None:
 
 @jit
 def _bytes_loop(data: Any, offsets: Any, out: Any) -> None:
-    """A hash of each stretch of bytes, by words of 8 bytes, the last one filled up with zeros."""
+    """Hash each byte string, by words of 8 bytes, the last one padded with zeros."""
     for i in range(len(out)):
         at, end = offsets[i], offsets[i + 1]
         h = np.uint64(end - at) * np.uint64(0x9E3779B97F4A7C15)
@@ -77,7 +74,7 @@ def _bytes_loop(data: Any, offsets: Any, out: Any) -> None:
 
 @jit
 def _list_loop(hashes: Any, bounds: Any, out: Any) -> None:
-    """The sum of the hashes of each list's elements, each mixed with its place."""
+    """Sum the hashes of each list's elements, each mixed with its index."""
     for i in range(len(out)):
         total = np.uint64(0)
         for at in range(bounds[i], bounds[i + 1]):
@@ -102,24 +99,24 @@ def _salt_loop(words: Any, salt: Any) -> None:
 
 
 def _bytes_steps(data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64], out: Hashes) -> None:
-    """The same with numpy: word by word, for the stretches that are long enough to have it."""
+    """The same with numpy: word by word, for the byte strings that are long enough."""
     padded = np.concatenate([data, np.zeros(8, np.uint8)])
-    at, left = offsets[:-1].copy(), np.diff(offsets)
-    out[:] = left.astype(np.uint64) * np.uint64(_K1)
-    rows = np.flatnonzero(left > 0)
+    at, remaining = offsets[:-1].copy(), np.diff(offsets)
+    out[:] = remaining.astype(np.uint64) * np.uint64(_K1)
+    rows = np.flatnonzero(remaining > 0)
     while len(rows):
         words = padded[at[rows, None] + np.arange(8)].view("<u8").ravel().astype(np.uint64)
-        missing = np.uint64(8) * (8 - np.minimum(left[rows], 8)).astype(np.uint64)
+        missing = np.uint64(8) * (8 - np.minimum(remaining[rows], 8)).astype(np.uint64)
         words = (words << missing) >> missing
         h = (out[rows] ^ words) * np.uint64(_K2)
         out[rows] = h ^ (h >> np.uint64(29))
         at[rows] += 8
-        left[rows] -= 8
-        rows = rows[left[rows] > 0]
+        remaining[rows] -= 8
+        rows = rows[remaining[rows] > 0]
 
 
 def bytes_hashes(data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64]) -> Hashes:
-    """A hash of each stretch of bytes between two offsets."""
+    """Hash each byte string between two offsets."""
     out = np.empty(len(offsets) - 1, np.uint64)
     if COMPILED:
         _bytes_loop(data, offsets, out)
@@ -129,7 +126,7 @@ def bytes_hashes(data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64]) ->
 
 
 def salted(words: Hashes, kind: str) -> Hashes:
-    """Numbers mixed with what kind of value they stand for; in place."""
+    """Mix numbers with the kind of value they stand for; in place."""
     if COMPILED and words.flags.c_contiguous:
         _salt_loop(words, np.uint64(salt(kind)))
         return words
@@ -138,13 +135,13 @@ def salted(words: Hashes, kind: str) -> Hashes:
 
 
 def sums(hashes: Hashes, bounds: npt.NDArray[np.int64]) -> Hashes:
-    """The sum of the hashes of each list."""
+    """Sum the hashes of each list."""
     running = np.concatenate([np.zeros(1, np.uint64), np.cumsum(hashes, dtype=np.uint64)])
     return cast(Hashes, running[bounds[1:]] - running[bounds[:-1]])
 
 
 def sums_in_order(hashes: Hashes, bounds: npt.NDArray[np.int64]) -> Hashes:
-    """The sum of the hashes of each list, each mixed with its place in it; ``hashes`` may be changed."""
+    """Sum the hashes of each list, each mixed with its index; ``hashes`` may be changed."""
     if COMPILED:
         sums_of_lists = np.empty(len(bounds) - 1, np.uint64)
         _list_loop(hashes, bounds, sums_of_lists)

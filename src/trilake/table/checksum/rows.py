@@ -1,4 +1,4 @@
-"""Hashes of rows by value, and their sums; :mod:`trilake.table.checksum` says what is hashed."""
+"""Row hashes by value, and their sums; :mod:`trilake.table.checksum` defines what is hashed."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ ty = pa.types
 _MASK = (1 << 64) - 1
 #: Bytes of rows that are hashed at once.
 _PART = 1 << 20
-#: Odd numbers without a pattern, for rows and for order.
+#: Odd constants without a pattern, for rows and for order.
 _ROW, _ORDER = 0xD1B54A32D192ED03, 0xA0761D6478BD642F
 
 
 @dataclass(frozen=True)
 class Checksum:
-    """Number of rows, and two sums of their hashes.
+    """The number of rows, and two sums of their hashes.
 
     >>> a, b = pa.table({"n": [1, 2]}), pa.table({"n": pa.array([2, 1], pa.int8())})
     >>> checksum(a) == checksum(b)
@@ -47,7 +47,7 @@ class Checksum:
 
 
 def checksum(data: pa.Table | pa.RecordBatch | Iterable[pa.RecordBatch]) -> Checksum:
-    """The checksum of rows.  Raises ``InvalidArgumentError`` for a type that it does not know."""
+    """Compute the checksum of rows.  Raises ``InvalidArgumentError`` for an unsupported type."""
     if isinstance(data, pa.RecordBatch):
         data = [data]
     elif isinstance(data, pa.Table):
@@ -61,7 +61,7 @@ def checksum(data: pa.Table | pa.RecordBatch | Iterable[pa.RecordBatch]) -> Chec
 
 
 def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """A batch in pieces that stay in the processor's cache while they are hashed."""
+    """Split a batch into pieces that fit the CPU cache."""
     rows = batch.num_rows
     step = max(1, int(rows * _PART / max(batch.nbytes, 1)))
     if step >= rows:
@@ -89,9 +89,9 @@ def row_hashes(batch: pa.RecordBatch) -> Hashes:
 
 
 def value_hashes(array: pa.Array, path: str = "") -> Hashes:
-    """A hash of each value of an array, of which the caller may do what it wants.
+    """A hash of each value of an array; the caller owns the result.
 
-    ``path`` is the column that an error names.
+    ``path`` is the column, for errors.
     """
     hashes = _hashes(array, path)
     if array.null_count and not ty.is_null(array.type):
@@ -132,7 +132,7 @@ def _is_bytes(kind: pa.DataType) -> bool:
 
 
 def _filled(array: pa.Array, storage: pa.DataType) -> npt.NDArray[Any]:
-    """The numbers of an array of fixed width, as another type of that width; of nulls, whatever is there."""
+    """The numbers of a fixed-width array, as another type of that width; arbitrary for nulls."""
     data = array.buffers()[1]
     if data is None or not len(array):
         return np.zeros(len(array), storage.to_pandas_dtype())
@@ -152,7 +152,7 @@ def _of_fixed(array: pa.Array, path: str) -> Hashes:
         return _wide([raw.copy(), np.zeros(len(raw), np.uint64)])
     if ty.is_floating(kind):
         values = _filled(array, kind).astype(np.float64)
-        values += 0.0  # which makes 0.0 of -0.0
+        values += 0.0  # turns -0.0 into 0.0
         nan = values != values
         if nan.any():
             values[nan] = np.nan
@@ -203,14 +203,14 @@ def _of_decimal(array: pa.Array) -> Hashes:
 
 
 def _wide(words: list[Hashes]) -> Hashes:
-    """Numbers of several words: those that fit into one as any integer that does."""
+    """Numbers of several words; those that fit into one hash like integers."""
     sign = (words[0].view(np.int64) >> 63).view(np.uint64)
     hashes = salted(words[0].copy(), "number")
     above = np.zeros(len(hashes), bool)
     for word in words[1:]:
         above |= word != sign
     if above.any():
-        # Sign-extended to the widest decimal: the number of words must not show.
+        # Sign-extended to the widest decimal, so that the number of words does not matter.
         top = (words[-1].view(np.int64) >> 63).view(np.uint64)
         more = [*words[1:], *[top] * (4 - len(words))]
         long = hashes[above]
@@ -270,7 +270,7 @@ def _of_struct(array: pa.StructArray, path: str) -> Hashes:
 
 
 def _elements(array: pa.Array) -> tuple[pa.Array, npt.NDArray[np.int64]]:
-    """The elements of lists or the entries of maps, and where those of each list begin and end."""
+    """The elements of lists or the entries of maps, and the offsets of each list."""
     kind = array.type
     if ty.is_fixed_size_list(kind):
         size = kind.list_size
@@ -304,7 +304,7 @@ def _of_map(array: pa.MapArray, path: str) -> Hashes:
 
 def _of_union(array: pa.UnionArray, path: str) -> Hashes:
     kind = array.type
-    if array.offset:  # of which pyarrow's parts of a union know nothing
+    if array.offset:  # pyarrow's children of a union ignore it
         array = array.take(pa.array(np.arange(len(array))))
     hashes_of_unions = np.zeros(len(array), np.uint64)
     codes = np.asarray(array.type_codes)

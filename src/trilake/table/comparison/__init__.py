@@ -1,5 +1,5 @@
-"""What differs between two tables, or two versions of one: schema, properties, files and rows.
+"""Compare two tables, or two versions of one: schema, properties, files and rows.
 
-``result`` has the values that come out; ``rows`` compares rows with bounded memory; ``compare`` puts it together.  It
-stands left of every format and knows them by what :class:`~trilake.table.comparison.compare.Comparable` says.
+``result`` has the result types; ``rows`` compares rows with bounded memory; ``compare`` combines them.  Formats are
+only known through :class:`~trilake.table.comparison.compare.Comparable`.
 """

@@ -1,4 +1,4 @@
-"""Two open tables compared: the one function behind ``Table.diff`` and ``trilake.diff``."""
+"""Compare two open tables, for ``Table.diff`` and ``trilake.diff``."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def compare(
     rows: bool = True,
     limit: int = 20,
 ) -> TableDiff:
-    """What differs between two tables; see :meth:`trilake.table.table.Table.diff`."""
+    """Compare two tables; see :meth:`trilake.table.table.Table.diff`."""
     if type(limit) is not int or limit < 0:
         raise InvalidArgumentError(f"limit={limit!r} is not a number of rows", help="pass a whole number from 0 on")
     if columns is not None and not tuple(columns):
@@ -104,7 +104,7 @@ def _property_changes(before: Mapping[str, str], after: Mapping[str, str]) -> tu
 
 
 def _identified(files: pa.Table) -> pa.Table:
-    """Files with the strings that tell their deleted rows apart."""
+    """Files with strings that identify their deleted rows."""
     vectors = files["deletion_vector"]
     if pa.types.is_struct(vectors.type):
         names = [f.name for f in vectors.type]

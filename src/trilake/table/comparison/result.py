@@ -1,4 +1,4 @@
-"""``TableDiff``: what differs between two tables, as frozen values that become JSON, Arrow and notebook displays."""
+"""``TableDiff``: the differences between two tables, as frozen values with JSON, Arrow and notebook forms."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import pyarrow as pa
 
 from trilake.errors import masked
 
-#: What happened to a column.
+#: Kinds of column changes.
 ColumnChangeKind: TypeAlias = Literal["added", "removed", "type", "nullability", "metadata", "position"]
 
 
 @dataclass(frozen=True)
 class Side:
-    """One of the two tables: where it is, and which version of it."""
+    """One of the two tables: location and version."""
 
     uri: str
     format: str
@@ -34,7 +34,7 @@ class Side:
 
 @dataclass(frozen=True)
 class ColumnChange:
-    """One difference of a column; ``before`` and ``after`` are strings, ``None`` where the column is not there."""
+    """One difference of a column; ``before`` and ``after`` are strings, ``None`` where the column does not exist."""
 
     column: str
     kind: ColumnChangeKind
@@ -61,10 +61,10 @@ class PropertyChange:
 
 @dataclass(frozen=True)
 class FilesDiff:
-    """Data files that only one side has; ``same`` are those of both, with the same deleted rows.
+    """Data files on one side only; ``same`` are those of both, with the same deleted rows.
 
-    ``added`` and ``removed`` have ``path``, ``size``, ``num_records`` and ``deletion_vector`` (a string that tells
-    vectors apart).
+    ``added`` and ``removed`` have ``path``, ``size``, ``num_records`` and ``deletion_vector`` (a string that
+    identifies it).
     """
 
     added: pa.Table
@@ -82,7 +82,7 @@ class RowsDiff:
 
     Parameters
     ----------
-    key: the columns by which rows were brought together; empty where whole rows were compared.
+    key: the columns by which rows were matched; empty where whole rows were compared.
     added, removed: rows that only the newer or the older side has.
     changed: rows of one key whose other columns differ; 0 without a key.
     same: rows that both sides have.
@@ -126,7 +126,7 @@ class RowsDiff:
 
 @dataclass(frozen=True)
 class TableDiff:
-    """What differs between two tables; ``rows`` is ``None`` where rows were not compared.
+    """The differences between two tables; ``rows`` is ``None`` where rows were not compared.
 
     >>> import trilake
     >>> _ = trilake.write({"n": [1, 2]}, "memory://doc-diff-one")

@@ -1,4 +1,4 @@
-"""Rows of two tables compared by their hashes, with bounded memory: DuckDB holds a few numbers a row and spills them.
+"""Compare rows of two tables by their hashes, with bounded memory: DuckDB keeps a few numbers per row and spills them.
 
 A row's hash is that of :mod:`trilake.table.checksum`: the same in every format and column order.  Two different rows
 have the same hash by accident once in 2^64.
@@ -22,7 +22,7 @@ from trilake.table.comparison.result import RowsDiff
 if TYPE_CHECKING:
     import duckdb
 
-#: Gives the rows of one side again, each time it is called.
+#: Returns the rows of one side, each time it is called.
 Rows: TypeAlias = Callable[[], Iterable[pa.RecordBatch]]
 _Hashes: TypeAlias = npt.NDArray[np.uint64]
 _SIDES = ("before", "after")
@@ -31,15 +31,15 @@ _SIDES = ("before", "after")
 def compare_rows(
     before: Rows, after: Rows, columns: Sequence[str], key: Sequence[str], limit: int, common_rows: int = 0
 ) -> RowsDiff:
-    """What rows differ.
+    """Compare rows.
 
     Parameters
     ----------
-    before, after: the rows of the two sides, of at least ``columns``.
-    columns: what is compared.
-    key: which of these bring rows together; none: whole rows are compared.
-    limit: how many rows of each kind are shown.
-    common_rows: rows known to be the same, which neither side gives.
+    before, after: the rows of the two sides, with at least ``columns``.
+    columns: what to compare.
+    key: which of these match rows; none: whole rows are compared.
+    limit: how many rows of each kind to return.
+    common_rows: rows known to be the same, which neither side returns.
 
     Raises ``InvalidArgumentError`` where rows of one side have the same key.
     """
@@ -111,12 +111,12 @@ def _whole(
     removed = _number(db, "select sum(greatest(b - a, 0)) from counts")
     added = _number(db, "select sum(greatest(a - b, 0)) from counts")
     same = _number(db, "select sum(least(a, b)) from counts") + common_rows
-    shown = []
+    parts = []
     for rows, more, less in ((before, "b", "a"), (after, "a", "b")):
-        wanted = db.sql(f"select k, ({more} - {less})::bigint as n from counts where {more} > {less} limit {limit}")
-        shown.append(_some(rows, columns, columns, wanted.to_arrow_table(), limit))
-    nothing = shown[0].slice(0, 0)
-    return RowsDiff((), added, removed, 0, same, shown[1], shown[0], nothing, {}, tuple(columns))
+        samples = db.sql(f"select k, ({more} - {less})::bigint as n from counts where {more} > {less} limit {limit}")
+        parts.append(_some(rows, columns, columns, samples.to_arrow_table(), limit))
+    nothing = parts[0].slice(0, 0)
+    return RowsDiff((), added, removed, 0, same, parts[1], parts[0], nothing, {}, tuple(columns))
 
 
 def _by_key(
@@ -138,8 +138,8 @@ def _by_key(
     both, changed, *by_column = (int(n or 0) for n in totals)
 
     def some(rows: Rows, sql: str) -> pa.Table:
-        wanted = db.sql(f"select k, 1::bigint as n from {sql} limit {limit}").to_arrow_table()
-        return _some(rows, columns, key, wanted, limit)
+        samples = db.sql(f"select k, 1::bigint as n from {sql} limit {limit}").to_arrow_table()
+        return _some(rows, columns, key, samples, limit)
 
     changed_from = f"(select k from before join after using (k) where {changed_sql} order by k)"
     pairs = [_with_side(some(rows, changed_from), side) for side, rows in zip(_SIDES, (before, after), strict=True)]
@@ -161,27 +161,27 @@ def _with_side(rows: pa.Table, side: str) -> pa.Table:
     return rows.append_column("_side", pa.array([side] * rows.num_rows, pa.string()))
 
 
-def _some(rows: Rows, columns: Sequence[str], hashed: Sequence[str], wanted: pa.Table, limit: int) -> pa.Table:
-    left = dict(zip(wanted["k"].to_pylist(), wanted["n"].to_pylist(), strict=True))
+def _some(rows: Rows, columns: Sequence[str], hashed: Sequence[str], samples: pa.Table, limit: int) -> pa.Table:
+    remaining = dict(zip(samples["k"].to_pylist(), samples["n"].to_pylist(), strict=True))
     taken: list[pa.RecordBatch] = []
     count = 0
     schema: pa.Schema | None = None
     for batch in rows():
         batch = batch.select(list(columns))
         schema = schema or batch.schema
-        if not left or count >= limit:
+        if not remaining or count >= limit:
             break
         hashes = row_hashes(batch.select(list(hashed)))
-        hits = np.flatnonzero(np.isin(hashes, np.fromiter(left, np.uint64, len(left))))
+        hits = np.flatnonzero(np.isin(hashes, np.fromiter(remaining, np.uint64, len(remaining))))
         chosen: list[int] = []
-        for at in hits[: 8 * limit + len(left)].tolist():  # few: what is shown is bounded
+        for at in hits[: 8 * limit + len(remaining)].tolist():  # few: the result is limited
             name = int(hashes[at])
-            if left.get(name, 0) and count < limit:
-                left[name] -= 1
+            if remaining.get(name, 0) and count < limit:
+                remaining[name] -= 1
                 count += 1
                 chosen.append(at)
-                if not left[name]:
-                    del left[name]
+                if not remaining[name]:
+                    del remaining[name]
         if chosen:
             taken.append(batch.take(pa.array(chosen, pa.int64())))
     if schema is None:

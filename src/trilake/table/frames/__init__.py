@@ -1,4 +1,4 @@
-"""What holds rows, frames of other libraries and values of Python among it, as Arrow batches."""
+"""Convert row containers, including other libraries' frames and Python values, to Arrow batches."""
 
 from trilake.table.frames.arrow_rows import arrow_batches, is_dataframe
 

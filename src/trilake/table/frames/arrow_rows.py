@@ -1,4 +1,4 @@
-"""Whatever holds rows, as Arrow batches: what :func:`trilake.write` takes apart from a Spark DataFrame."""
+"""Convert any row container to Arrow batches: the inputs of :func:`trilake.write` except Spark DataFrames."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _OF_DUCKDB_ALONE = {
 
 
 def is_dataframe(data: object) -> bool:
-    """Whether ``data`` is a Spark DataFrame, classic or Connect, without importing Spark to find out."""
+    """Whether ``data`` is a Spark DataFrame, classic or Connect, without importing Spark."""
     return _is(data, "pyspark.sql", "DataFrame")
 
 
 def _is(data: object, module: str, name: str) -> bool:
-    """Whether an object is of a class of a library, without importing the library to find out."""
+    """Whether an object is an instance of a library's class, without importing the library."""
     return any(
         c.__module__.split(".")[: module.count(".") + 1] == module.split(".") and c.__name__ == name
         for c in type(data).__mro__
@@ -44,10 +44,9 @@ def _is(data: object, module: str, name: str) -> bool:
 
 
 def arrow_batches(data: Any, refusal: str = _REFUSAL) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    """Schema and batches of whatever holds rows.  ``refusal`` is how the error of anything else begins.
+    """Schema and batches of any row container.  ``refusal`` is how the error for anything else starts.
 
-    Raises ``InvalidArgumentError`` for what holds none, ``SchemaMismatchError`` for rows that are not columns of one
-    type each.
+    Raises ``InvalidArgumentError`` for an unsupported container, ``SchemaMismatchError`` for columns of mixed types.
 
     >>> schema, batches = arrow_batches([{"n": 1, "s": "a"}, {"n": 2, "s": None}])
     >>> schema.names, sum(b.num_rows for b in batches)
@@ -81,7 +80,7 @@ def arrow_batches(data: Any, refusal: str = _REFUSAL) -> tuple[pa.Schema, Iterat
 
 
 def _of_array(data: Any, refusal: str) -> pa.RecordBatch:
-    """One batch of rows, of Arrow or of another library that hands it over as Arrow's struct of columns."""
+    """One batch of rows from an Arrow struct, also of other libraries."""
     if isinstance(data, pa.RecordBatch):
         return data
     try:
@@ -103,7 +102,7 @@ def _of_items(data: Iterable[Any], refusal: str) -> tuple[pa.Schema, Iterator[pa
         wrong = next((r for r in rows if not isinstance(r, Mapping)), None)
         if wrong is not None:
             raise InvalidArgumentError(f"a {type(wrong).__name__} is among the rows", help="pass dicts only")
-        # A column that only later rows have is one too.
+        # Columns that only later rows have count, too.
         names = dict.fromkeys(k for row in rows for k in row)
         return arrow_batches(columns_table({n: [row.get(n) for row in rows] for n in names}))
     if first is None and isinstance(data, list | tuple):
@@ -116,10 +115,9 @@ def _of_items(data: Iterable[Any], refusal: str) -> tuple[pa.Schema, Iterator[pa
 
 
 def _of_pandas(frame: Any) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    """The columns of a frame of pandas and its named row labels, without the unnamed ones that it has once it was
-    filtered or sorted.
+    """The columns of a pandas frame and its named index, without the unnamed one left by filtering or sorting.
 
-    Raises ``SchemaMismatchError`` for labels that have the name of a column and other values.
+    Raises ``SchemaMismatchError`` for an index that has the name of a column and other values.
     """
     labels = {
         str(name): frame.index.get_level_values(i).to_series(range(len(frame)))
@@ -134,7 +132,7 @@ def _of_pandas(frame: Any) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
                 column=name,
             )
     table = checked(
-        # Arrow takes labels that are counted, which are not a column of its own, for no column here either.
+        # A range index is not a column in Arrow, so it is not one here either.
         lambda: pa.Table.from_pandas(frame, preserve_index=True if labels else None),
         lambda: ((str(name), frame.iloc[:, i]) for i, name in enumerate(frame.columns)),
         from_pandas=True,
@@ -144,7 +142,7 @@ def _of_pandas(frame: Any) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
 
 
 def _of_stream(data: Any, refusal: str) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    """What a library hands over as a stream of Arrow."""
+    """Rows from an Arrow stream."""
     if _is(data, "polars", "DataFrame"):
         _check_polars(data)
     from_duckdb = _is(data, "duckdb", "DuckDBPyRelation") or _is(data, "_duckdb", "DuckDBPyRelation")
@@ -157,14 +155,15 @@ def _of_stream(data: Any, refusal: str) -> tuple[pa.Schema, Iterator[pa.RecordBa
             raise SchemaMismatchError(
                 f"{refusal} {type(data).__name__}: Arrow does not take its columns: {e}", help=_CAST
             ) from e
-        # One column alone, such as a Series of polars.
+        # A single column, such as a polars Series.
         raise InvalidArgumentError(f"{refusal} {type(data).__name__}: it has no columns by name", help=_HELP) from e
     return stream.schema, map(_within_precision, stream) if from_duckdb else iter(stream)
 
 
 def _check_duckdb(relation: Any) -> None:
-    """Raise ``SchemaMismatchError`` for columns that DuckDB hands over as other than their values: of a time of day it
-    drops the zone, of bits it gives its own bytes, and of the largest integers negative ones."""
+    """Raise ``SchemaMismatchError`` for columns that DuckDB exports with changed values: time of day without its zone,
+    bits as its own bytes, and the largest integers as negative ones.
+    """
     for name, kind in zip(relation.columns, relation.types, strict=True):
         for word, remedy in _OF_DUCKDB_ALONE.items():
             if re.search(rf"\b{word}\b", re.sub("'.*?'|\".*?\"", "", str(kind))):
@@ -172,7 +171,7 @@ def _check_duckdb(relation: Any) -> None:
 
 
 def _within_precision(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch, whose HUGEINTs, which DuckDB hands over as decimals of 38 digits, have no more of them."""
+    """The batch, checked for HUGEINTs that exceed the 38 digits in which DuckDB exports them."""
     for field, column in zip(batch.schema, batch.columns, strict=True):
         if field.type == pa.decimal128(38, 0):
             try:
@@ -183,8 +182,9 @@ def _within_precision(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _check_polars(frame: Any) -> None:
-    """Raise ``SchemaMismatchError`` for columns that polars hands over as other than their values: of objects it gives
-    addresses in memory, and of integers of 128 bits what Arrow does not know."""
+    """Raise ``SchemaMismatchError`` for columns that polars exports with changed values: objects as memory addresses,
+    and 128-bit integers in a type unknown to Arrow.
+    """
     for name, kind in frame.schema.items():
         if any(word in _OF_POLARS_ALONE for word in re.findall(r"\w+", re.sub("'.*?'", "", str(kind)))):
             raise SchemaMismatchError(f"Arrow has no type for {kind} of polars", help=_CAST, column=name)
@@ -193,7 +193,7 @@ def _check_polars(frame: Any) -> None:
 def _alike(first: pa.RecordBatch, rest: Iterator[Any]) -> Iterator[pa.RecordBatch]:
     yield first
     for batch in rest:
-        # Columns are matched by name later on: one that the first batch lacks would be dropped silently.
+        # Columns are matched by name later: one that the first batch lacks would be dropped silently.
         if not isinstance(batch, pa.RecordBatch) or not batch.schema.equals(first.schema):
             shown = batch.schema.to_string(show_field_metadata=False) if hasattr(batch, "schema") else type(batch)
             raise SchemaMismatchError(

@@ -1,8 +1,8 @@
-"""Columns of Python's own values, as Arrow has them, and what Arrow would change in them without a word.
+"""Convert columns of Python values to Arrow, and refuse those that Arrow would change silently.
 
-Arrow takes the type of a column from its values.  Where they are of several kinds, it drops the time of day of a
-time among dates, and takes UTC for the zone of a time that has none among such as have one; of a time of pandas it
-drops the nanoseconds, of a time of day the zone, of an array of numpy the mask.  A string among bytes becomes bytes.
+Arrow infers a column's type from its values.  For mixed values it drops the time of day of a datetime among dates, and
+assumes UTC for naive times among aware ones; it drops the nanoseconds of pandas timestamps, the zone of a time of day,
+and the mask of a numpy array.  A string among bytes becomes bytes.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ import pyarrow as pa
 from trilake.errors import SchemaMismatchError
 
 _HELP = "give all values of a column one type, and all columns the same length"
-#: What pyarrow raises for values that it cannot take, between versions and kinds of values.
+#: What pyarrow raises for values that it cannot convert, in different versions.
 _REFUSALS = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
 
 def columns_table(columns: Mapping[Any, Any]) -> pa.Table:
-    """A table of columns by name; a name that is not a string becomes one, as in a frame of pandas.
+    """A table of columns by name; other names become strings, as in pandas.
 
-    Raises ``SchemaMismatchError`` where the values are not columns of one type each, or would be changed.
+    Raises ``SchemaMismatchError`` for columns of mixed types, and for values that Arrow would change.
 
     >>> columns_table({"n": [1, None]}).to_pydict()
     {'n': [1, None]}
@@ -32,22 +32,22 @@ def columns_table(columns: Mapping[Any, Any]) -> pa.Table:
     Traceback (most recent call last):
     trilake.errors.SchemaMismatchError: [SCHEMA_MISMATCH] column d has dates and times of day (column: d). Help: ...
     """
-    named = {str(name): values for name, values in columns.items()}
-    if len(named) < len(columns):
-        twice = [name for name in named if sum(str(c) == name for c in columns) > 1]
+    by_name = {str(name): values for name, values in columns.items()}
+    if len(by_name) < len(columns):
+        twice = [name for name in by_name if sum(str(c) == name for c in columns) > 1]
         raise SchemaMismatchError(f"two columns are named {twice[0]!r}", help="rename one of them", column=twice[0])
-    return checked(lambda: pa.table(named), lambda: iter(named.items()))
+    return checked(lambda: pa.table(by_name), lambda: iter(by_name.items()))
 
 
 def checked(
     make: Callable[[], Any], columns: Callable[[], Iterator[tuple[str, Any]]], *, from_pandas: bool = False
 ) -> Any:
-    """What ``make`` makes of ``columns``: anything with a ``schema`` that has them in this order.
+    """Call ``make``, whose result has a ``schema``, to convert ``columns`` in this order.
 
-    Raises ``SchemaMismatchError``, which names the column where one is to blame, as :func:`columns_table` does.
+    Raises ``SchemaMismatchError`` for the wrong column, as :func:`columns_table` does.
     """
     try:
-        made = make()
+        result = make()
     except _REFUSALS as e:
         for name, values in columns():
             try:
@@ -55,24 +55,24 @@ def checked(
             except _REFUSALS:
                 raise _refused(e, name) from e
         raise _refused(e) from e
-    for field, (name, values) in zip(made.schema, columns(), strict=False):
+    for field, (name, values) in zip(result.schema, columns(), strict=False):
         if _is_python(values):
             _check(name, values, field.type)
-    return made
+    return result
 
 
 def _refused(cause: Exception, column: str | None = None) -> SchemaMismatchError:
-    what = cause.args[0] if len(cause.args) == 2 else cause  # of a frame the second is the column's name
+    what = cause.args[0] if len(cause.args) == 2 else cause  # for a frame the second is the column's name
     return SchemaMismatchError(f"the values are not columns: {what}", help=_HELP, column=column)
 
 
 def _is_python(values: Any) -> bool:
-    """Whether values are objects, of which Arrow finds the type itself."""
+    """Whether values are objects, whose type Arrow infers."""
     return isinstance(values, list | tuple) or str(getattr(values, "dtype", "")) == "object"
 
 
 def _check(column: str, values: Collection[Any], kind: pa.DataType) -> None:
-    """Raise ``SchemaMismatchError`` where values of an inferred type are not what they were."""
+    """Raise ``SchemaMismatchError`` where the inferred type changes values."""
     if pa.types.is_struct(kind):
         rows = [v for v in values if isinstance(v, Mapping)]
         for field in kind:
@@ -102,7 +102,7 @@ def _check(column: str, values: Collection[Any], kind: pa.DataType) -> None:
 
 
 def _has_changes(kind: pa.DataType) -> bool:
-    """Whether values of a type may be other ones than they were; numbers and strings, which are many, are not."""
+    """Whether values of a type may be changed; numbers and strings never are."""
     return bool(pa.types.is_nested(kind) or pa.types.is_temporal(kind) or pa.types.is_binary(kind))
 
 
@@ -112,7 +112,7 @@ def _named(values: Collection[Any], name: str) -> list[Any]:
 
 
 def _of_kind(values: Collection[Any], kind: type) -> list[Any]:
-    """The values of a class, except for ``NaT`` of pandas, which is of all of them."""
+    """The values of a class, except pandas' ``NaT``, which belongs to all of them."""
     kinds = {k for k in set(map(type, values)) if issubclass(k, kind) and k.__name__ != "NaTType"}
     return [v for v in values if type(v) in kinds] if kinds else []
 

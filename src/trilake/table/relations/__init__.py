@@ -1,1 +1,1 @@
-"""Tables as relations of other engines, which read of them what a query needs."""
+"""Tables as relations of other engines, which read only what a query needs."""

@@ -1,7 +1,6 @@
-"""A table as a ``pyarrow.dataset.Dataset``, which duckdb, polars and others read with their columns and filters.
+"""A table as a ``pyarrow.dataset.Dataset``, for duckdb, polars and others.
 
-Files that a filter excludes are never opened, and deleted rows, renamed columns and partition values are those of the
-table: everything goes through the table's own scan.
+The table's scan skips files by the filter, and handles deleted rows, renamed columns and partition values.
 """
 
 from __future__ import annotations
@@ -30,13 +29,13 @@ class Rows(Protocol):
 
 
 class TableDataset(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
-    """The rows of an open table, of which engines take the columns and rows that they need.
+    """The rows of an open table; engines select columns and rows.
 
-    ``where`` is a filter that all reads have apart from their own.
+    ``where`` is a filter for all reads.
     """
 
     def __init__(self, table: Rows, where: ds.Expression | None = None) -> None:
-        # The parent cannot be made from Python; everything public of it that would need it is replaced below.
+        # The parent cannot be created from Python; its public methods that need it are replaced below.
         self.table, self.where = table, where
 
     @property
@@ -46,7 +45,7 @@ class TableDataset(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
 
     @property
     def partition_expression(self) -> ds.Expression:
-        """True: a table is one dataset, whose partitions its own scan knows."""
+        """True: the table's scan handles partitions."""
         return ds.scalar(True)
 
     def scanner(
@@ -61,9 +60,9 @@ class TableDataset(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
         cache_metadata: bool = True,
         memory_pool: pa.MemoryPool | None = None,
     ) -> ds.Scanner:
-        """A scan of ``columns`` and of the rows for which ``filter`` is true; it can be read once.
+        """Scan ``columns`` and the rows for which ``filter`` is true; the result can be read once.
 
-        Parameters behind ``batch_size`` only say how Arrow would read files: the table's own scan knows.
+        Parameters after ``batch_size`` only affect how Arrow reads files, which the table's scan does itself.
         """
         del batch_readahead, fragment_readahead, fragment_scan_options, use_threads, cache_metadata, memory_pool
         both = self._with(filter)
@@ -84,7 +83,7 @@ class TableDataset(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
         try:
             return self.table.to_reader(names, filter)
         except TrilakeError:
-            # An expression that files cannot be chosen by: all rows are read, and Arrow applies it.
+            # An expression without a counterpart: all rows are read, and Arrow applies it.
             rows = ds.Scanner.from_batches(self.table.to_reader(), filter=filter, columns=names)
             return rows.to_reader()
 
@@ -98,15 +97,15 @@ class TableDataset(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
         return batches
 
     def head(self, num_rows: int, **kwargs: Any) -> pa.Table:
-        """The first rows that come; no more files are read than that takes."""
+        """The first rows that arrive; no more files are read than needed."""
         return self.scanner(**kwargs).head(num_rows)
 
     def take(self, indices: Any, **kwargs: Any) -> pa.Table:
-        """Rows by position in a scan, whose order is not defined for a table."""
+        """Rows by position in a scan, whose order is undefined."""
         return self.to_table(**kwargs).take(indices)
 
     def count_rows(self, filter: ds.Expression | None = None, **kwargs: Any) -> int:
-        """How many rows there are, from the metadata alone where that is exact.
+        """The number of rows, from the metadata alone where that is exact.
 
         Other parameters are those of :meth:`scanner`.
         """
@@ -119,29 +118,29 @@ class TableDataset(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
             return sum(b.num_rows for b in self._read(None, both))
 
     def filter(self, expression: ds.Expression) -> TableDataset:
-        """The same rows with one more filter."""
+        """The same dataset with another filter."""
         return TableDataset(self.table, self._with(expression))
 
     def sort_by(self, sorting: Any, **kwargs: Any) -> ds.InMemoryDataset:
-        """The rows in order, in memory; parameters are those of ``pyarrow.Table.sort_by``."""
+        """The sorted rows, in memory; parameters are those of ``pyarrow.Table.sort_by``."""
         return ds.InMemoryDataset(self.to_table().sort_by(sorting, **kwargs))
 
     def get_fragments(self, filter: ds.Expression | None = None) -> Iterator[ds.Fragment]:
-        """One fragment in memory that holds the rows."""
+        """One in-memory fragment with the rows."""
         return iter(ds.InMemoryDataset(self.to_table(filter=filter)).get_fragments())
 
     def join(self, right_dataset: Any, *args: Any, **kwargs: Any) -> ds.InMemoryDataset:
-        """A join with another dataset, in memory; parameters are those of ``pyarrow.Table.join``."""
+        """Join with another dataset, in memory; parameters are those of ``pyarrow.Table.join``."""
         return ds.InMemoryDataset(self.to_table().join(_in_memory(right_dataset), *args, **kwargs))
 
     def join_asof(self, right_dataset: Any, *args: Any, **kwargs: Any) -> ds.InMemoryDataset:
-        """A join with the nearest keys of another dataset; parameters are those of ``pyarrow.Table.join_asof``."""
+        """Join with the nearest keys of another dataset; parameters are those of ``pyarrow.Table.join_asof``."""
         return ds.InMemoryDataset(self.to_table().join_asof(_in_memory(right_dataset), *args, **kwargs))
 
     def replace_schema(self, schema: pa.Schema) -> ds.InMemoryDataset:
-        """The rows with the columns of ``schema``, in memory, as ``pyarrow.dataset.dataset([this, other])`` asks for.
+        """The rows with the columns of ``schema``, in memory, for ``pyarrow.dataset.dataset([this, other])``.
 
-        A column that the table has not is null.  Raises ``InvalidArgumentError`` where values do not fit its types.
+        Missing columns are null.  Raises ``InvalidArgumentError`` where values do not fit its types.
         """
         rows = self.to_table([name for name in schema.names if name in self.schema.names])
         columns = []

@@ -1,7 +1,7 @@
-"""Rows in the types that DuckDB has: numbers of 16 bits are numbers of 32, and durations count microseconds.
+"""Convert rows to DuckDB's types: 16-bit floats become 32-bit, and durations microseconds.
 
-DuckDB makes intervals of durations, and counts the parts of one below a microsecond as nothing.  It hands intervals
-back in nanoseconds, of which 64 bits hold 292 years.
+DuckDB turns durations into intervals and drops everything below a microsecond.  It returns intervals in nanoseconds, of
+which 64 bits hold 292 years.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LONGEST = (2**63 - 1) // 1000
 
 
 class WatchedRows:
-    """A table's rows for DuckDB, which makes strings of errors: those raised while rows are read go to ``errors``."""
+    """A table's rows for DuckDB, which turns errors into strings: those raised while rows are read go to ``errors``."""
 
     def __init__(self, table: Rows, errors: list[TrilakeError]) -> None:
         self.table, self.errors = table, errors
@@ -49,7 +49,7 @@ class WatchedRows:
 
 
 def duckdb_rows(rows: T) -> T:
-    """The rows in types of DuckDB; themselves where they are.
+    """Convert rows to DuckDB's types; unchanged where they fit.
 
     Raises ``SchemaMismatchError`` for a duration that DuckDB would change.
     """
@@ -57,8 +57,8 @@ def duckdb_rows(rows: T) -> T:
     if schema is rows.schema and not any(map(pa.types.is_duration, schema.types)):
         return rows
     columns = [_fitted(c, f) for c, f in zip(rows.columns, schema, strict=True)]
-    made: T = type(rows).from_arrays(columns, schema=schema)
-    return made
+    converted: T = type(rows).from_arrays(columns, schema=schema)
+    return converted
 
 
 def _fitted(column: Any, field: pa.Field) -> Any:

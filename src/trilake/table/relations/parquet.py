@@ -1,4 +1,4 @@
-"""Parquet files as a relation of DuckDB, where it reads them as what a table says they hold."""
+"""Parquet files as a DuckDB relation, where DuckDB reads them exactly as the table does."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from trilake.parquet.old_calendar.rebase import old_values
 if TYPE_CHECKING:
     import duckdb
 
-#: What stands for other characters in the paths that DuckDB is given.
+#: Escapes special characters in paths for DuckDB.
 _PATTERNS = frozenset("*?[]{}")
 
 
 def parquet_relation(db: duckdb.DuckDBPyConnection, paths: Sequence[str], schema: pa.Schema) -> str | None:
     """The query of all rows of the files, with the columns of ``schema``.
 
-    ``None`` where there is no file, or one has other columns: each must hold every column under its very name and in a
-    type that DuckDB reads as it reads the Arrow type, since nothing is converted; and no time of Spark's old calendar.
-    Raises ``duckdb.Error`` for files that cannot be opened.
+    ``None`` without files, or where one has other columns, since nothing is converted: each must have every column
+    under its exact name, in a type that DuckDB reads like Arrow, without times of Spark's old calendar.  Raises
+    ``duckdb.Error`` for files that cannot be opened.
     """
     if not paths or any(_PATTERNS & set(path) for path in paths):
         return None
-    wanted = _types(db.from_arrow(schema.empty_table()))
-    if any(not wanted.items() <= _types(db.sql(f"FROM {_files([path])}")).items() for path in paths):
+    expected = _types(db.from_arrow(schema.empty_table()))
+    if any(not expected.items() <= _types(db.sql(f"FROM {_files([path])}")).items() for path in paths):
         return None
     if any(map(_holds_times, schema.types)) and _any_old(paths):
         return None
-    return f"SELECT {', '.join(map(double_quoted, wanted))} FROM {_files(paths)}"
+    return f"SELECT {', '.join(map(double_quoted, expected))} FROM {_files(paths)}"
 
 
 def _holds_times(t: pa.DataType) -> bool:
@@ -40,12 +40,12 @@ def _holds_times(t: pa.DataType) -> bool:
 
 
 def _any_old(paths: Sequence[str]) -> bool:
-    """Whether a file may hold values of Spark's old calendar, which DuckDB takes for ones of today's."""
-    import pyarrow.parquet as pq  # of no use to whoever opens a table
+    """Whether a file may hold values of Spark's old calendar, which DuckDB does not convert."""
+    import pyarrow.parquet as pq  # not needed for opening a table
 
     try:
         return any(any(old_values(pq.read_metadata(path).metadata)) for path in paths)
-    except (pa.ArrowException, OSError):  # the scan says what is wrong with it
+    except (pa.ArrowException, OSError):  # the scan reports what is wrong
         return True
 
 
@@ -54,5 +54,5 @@ def _types(relation: duckdb.DuckDBPyRelation) -> dict[str, str]:
 
 
 def _files(paths: Iterable[str]) -> str:
-    """The files as a table of DuckDB, whose bounds of a column say nothing of NaN: Parquet's leave it out."""
+    """The files as a DuckDB table; bounds are ignored, as Parquet's exclude NaN."""
     return f"read_parquet([{', '.join(map(single_quoted, paths))}], can_have_nan = true)"

@@ -1,7 +1,7 @@
-"""``trilake.convert``: rows of a table, dataset or folder in another format, checked by reading them back.
+"""``trilake.convert``: copy rows to another format, verified by reading them back.
 
-A format is source and target by its adapter; ``parquet`` is both for folders of Parquet files, ``sources`` and
-``targets`` choose, and ``run`` puts them together, here or in Spark's tasks.
+Each format's adapter is source and target; ``parquet`` is both for folders of Parquet files, ``sources`` and
+``targets`` choose, and ``run`` combines them, here or in Spark tasks.
 """
 
 from trilake.tools.convert.run import Conversion, convert

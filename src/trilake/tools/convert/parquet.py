@@ -1,7 +1,7 @@
-"""Folders of Parquet files: with or without ``key=value`` folders below them, as Spark and others write them.
+"""Folders of Parquet files, with or without ``key=value`` subfolders, as Spark and others write them.
 
-Such a folder has no log.  Files are written below ``_temporary``, where readers do not look, moved to their places when
-all are there, and ``_SUCCESS`` comes last: a folder in which it is missing is being written, or its writer died.
+Such a folder has no log.  Files are written below ``_temporary``, which readers ignore, moved when all are complete,
+and ``_SUCCESS`` is written last: without it, the folder is being written, or its writer died.
 """
 
 from __future__ import annotations
@@ -45,26 +45,26 @@ if TYPE_CHECKING:
 SUCCESS = "_SUCCESS"
 _STAGING = "_temporary"
 _BATCH = 1 << 16
-#: Bytes that wait for row groups, of all folders together; above it, those of the fullest folder are written.
+#: Buffered bytes of all folders together; above it, the largest folder is written.
 _WAITING_BYTES = 256 << 20
-#: Files that are open at the same time: a writer holds the footer of each.
+#: Most open files: a writer keeps the footer of each.
 _OPEN_FILES = 64
 
 
 def exists(store: Store) -> bool:
-    """Whether the location is a Parquet file, or has some below it."""
+    """Whether the location is a Parquet file, or contains some."""
     return bool(find(store)[1])
 
 
 def find(store: Store) -> tuple[Store, list[DataFile]]:
-    """The Parquet files of a location, and the store that has them.
+    """The Parquet files of a location, and their store.
 
-    Hidden ones are passed over, and what a streaming sink of Spark did not commit.
+    Hidden files, and those that Spark's streaming sink did not commit, are skipped.
     """
     listing = list(store.list())
     committed = committed_files(store, frozenset(m.key for m in listing))
-    shown = (m for m in listing if m.key.endswith(".parquet") and not _hidden(m.key))
-    files = [data_file(m) for m in shown if committed is None or m.key in committed]
+    visible = (m for m in listing if m.key.endswith(".parquet") and not _hidden(m.key))
+    files = [data_file(m) for m in visible if committed is None or m.key in committed]
     place = parse_location(store.uri)
     if files or not place.path.endswith(".parquet"):
         return store, files
@@ -85,7 +85,7 @@ def _hidden(key: str) -> bool:
 
 @dataclass(frozen=True)
 class ParquetFolder:
-    """Parquet files as one table; the first file says which columns there are, a column that one lacks is null."""
+    """Parquet files as one table; the first file determines the columns, and missing ones are null."""
 
     store: Store
     files: tuple[DataFile, ...]
@@ -104,7 +104,7 @@ class ParquetFolder:
 
     @cached_property
     def partitions(self) -> list[pa.Field]:
-        """The columns that folders name, with the narrowest type that all their values have."""
+        """The partition columns of folder names, with the narrowest type for all their values."""
         return partition_fields(self.files)
 
     @cached_property
@@ -119,7 +119,7 @@ class ParquetFolder:
 
     @property
     def rows(self) -> int:
-        """Number of rows, from the footers."""
+        """The number of rows, from the footers."""
         total = 0
         for file in self.files:
             with _opened(self.store, file.key) as opened:
@@ -128,7 +128,7 @@ class ParquetFolder:
 
 
 class _opened:
-    """A Parquet file that is closed again; what is wrong with it is said with its name."""
+    """A Parquet file that is closed again; errors name it."""
 
     def __init__(self, store: Store, key: str, *, as_noted: bool = False) -> None:
         self.file = f"{store.uri}/{key}"
@@ -153,25 +153,29 @@ class _opened:
 def read_files(
     store: Store, files: Sequence[DataFile], schema: pa.Schema, columns: Sequence[str], filter: Filter | None
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of files for which ``filter`` is true, as batches of the chosen columns of ``schema``."""
-    wanted = list(dict.fromkeys([*columns, *(filter.columns if filter is not None else ())]))
+    """The rows of files for which ``filter`` is true, as batches of the selected columns of ``schema``."""
+    needed = list(dict.fromkeys([*columns, *(filter.columns if filter is not None else ())]))
     for file in files:
-        constants = [schema.field(name) for name, _ in file.partition if name in wanted]
+        constants = [schema.field(name) for name, _ in file.partition if name in needed]
         texts = partition_values([file], [schema.field(name) for name, _ in file.partition])
         with _opened(store, file.key) as opened:
-            own = [n for n in opened.schema_arrow.names if n in wanted and n not in dict(file.partition)]
+            in_file = [n for n in opened.schema_arrow.names if n in needed and n not in dict(file.partition)]
             rebasing = rebasing_of(opened)
-            for batch in opened.iter_batches(_BATCH, columns=own):
+            for batch in opened.iter_batches(_BATCH, columns=in_file):
                 if rebasing is not None:
                     batch = rebasing.rows(batch)
                 rows = batch.num_rows
                 fixed = {f.name: pa.repeat(texts[f.name][0], rows) for f in constants}
                 arrays = [
-                    fixed[n] if n in fixed else batch.column(n) if n in own else pa.nulls(rows, schema.field(n).type)
-                    for n in wanted
+                    fixed[n]
+                    if n in fixed
+                    else batch.column(n)
+                    if n in in_file
+                    else pa.nulls(rows, schema.field(n).type)
+                    for n in needed
                 ]
-                selected = pa.RecordBatch.from_arrays(arrays, names=wanted)
-                selected = fitted(selected, pa.schema([schema.field(n).with_nullable(True) for n in wanted]))
+                selected = pa.RecordBatch.from_arrays(arrays, names=needed)
+                selected = fitted(selected, pa.schema([schema.field(n).with_nullable(True) for n in needed]))
                 if filter is not None:
                     selected = filter.apply(selected)
                 if selected.num_rows:
@@ -183,7 +187,7 @@ def read_files(
 
 @dataclass(frozen=True)
 class ParquetOptions:
-    """How files are written: Arrow's name of a codec, rows of a row group and of a file at most."""
+    """Write options: Arrow's name of a codec, most rows per row group and per file."""
 
     compression: str = "snappy"
     row_group_rows: int = 1 << 17
@@ -192,10 +196,10 @@ class ParquetOptions:
     @classmethod
     def of(cls, options: Mapping[str, str]) -> ParquetOptions:
         """From strings: ``compression``, ``maxRowsPerGroup``, ``maxRowsPerFile``.  Raises ``UnknownOptionError``."""
-        known = {"compression": "compression", "maxrowspergroup": "row_group_rows", "maxrowsperfile": "file_rows"}
+        fields = {"compression": "compression", "maxrowspergroup": "row_group_rows", "maxrowsperfile": "file_rows"}
         values: dict[str, Any] = {}
         for name, value in options.items():
-            field = known.get(name.lower())
+            field = fields.get(name.lower())
             if field is None:
                 raise UnknownOptionError(
                     f"{name!r} is not an option of a Parquet write",
@@ -214,7 +218,7 @@ class ParquetOptions:
 
 @dataclass(frozen=True)
 class StagedParquet:
-    """A file that was written: its key in the end, and where it waits; its rows and bytes."""
+    """A staged file: its final key, and its current location; its rows and bytes."""
 
     key: str
     staged: str
@@ -223,7 +227,7 @@ class StagedParquet:
 
 
 class ParquetFiles:
-    """The files of one attempt of a task while they are being written; an error in its block discards them."""
+    """The open files of one attempt of a task; an error in its block discards them."""
 
     def __init__(
         self,
@@ -273,7 +277,7 @@ class ParquetFiles:
         yield from folders.items()
 
     def _flush(self, folder: str) -> None:
-        """Write what waits for a folder, into as many files as its rows need."""
+        """Write the buffered rows of a folder, into as many files as needed."""
         rows = pa.Table.from_batches(pa.Table.from_batches(self.waiting.pop(folder)).to_batches(), schema=self.own)
         del self.counts[folder], self.sizes[folder]
         while rows.num_rows:
@@ -317,16 +321,16 @@ class ParquetFiles:
                 self._finish(folder)
             return
         for writer, sink, _ in self.open.values():
-            writer.is_open = False  # or its destructor would try to write the footer
+            writer.is_open = False  # otherwise its destructor tries to write the footer
             sink.__exit__(kind, error, None)
         discard(self.store, [f.staged for f in self.done])
 
 
 def publish(store: Store, job: str, files: Iterable[StagedParquet], old: Sequence[str]) -> None:
-    """Put files in their places, remove those that they replace, and say that all is there.
+    """Move files to their places, delete those that they replace, and write ``_SUCCESS``.
 
-    Raises ``WriteFailedError`` where a file cannot be moved: then those that were are taken away again.  Raises
-    ``StorageError`` where a file that would be removed lies behind a link or in another table: then nothing is changed.
+    Raises ``WriteFailedError`` where a file cannot be moved; then moved files are removed.  Raises ``StorageError``
+    where a replaced file lies behind a link or in another table; then nothing is changed.
     """
     check_own(store, old, what="the overwrite")
     store.delete([SUCCESS])
@@ -337,7 +341,7 @@ def publish(store: Store, job: str, files: Iterable[StagedParquet], old: Sequenc
             move(store, file.staged, file.key)
         sync_names(store, moved)
     except (StorageError, OSError) as e:
-        with suppress(StorageError, OSError):  # why a file could not be moved is the error to show
+        with suppress(StorageError, OSError):  # report why a file could not be moved
             store.delete(moved)
             clean(store, job)
         again = "repeat the conversion"
@@ -356,7 +360,7 @@ def publish(store: Store, job: str, files: Iterable[StagedParquet], old: Sequenc
 
 
 def clean(store: Store, job: str) -> None:
-    """Remove what a job has staged."""
+    """Remove the staged files of a job."""
     store.delete([meta.key for meta in store.list(f"{_STAGING}/{job}")])
     remove_folder(store, f"{_STAGING}/{job}")
     remove_empty_folder(store, _STAGING)

@@ -174,17 +174,17 @@ def convert(
     )
     writer = begin(there, opened, request)
     outcomes = _run(writer, opened, spark)
-    done = _commit(writer, outcomes, opened, there.uri)
+    committed = _commit(writer, outcomes, opened, there.uri)
     return Conversion(
         opened.uri,
         opened.format,
         opened.version,
         there.uri,
         request.format,
-        done.version,
+        committed.version,
         sum(o.back.rows for o in outcomes),
-        done.files,
-        done.bytes,
+        committed.files,
+        committed.bytes,
         sum((o.back for o in outcomes), Checksum()),
         writer.exact,
     )
@@ -211,7 +211,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a task has written, and the checksums of what it read and of what it reads back; or why it failed."""
+    """The files of a task, with the checksums of what it read and of what it read back; or its error."""
 
     written: Any
     read: Checksum = field(default_factory=Checksum)
@@ -221,7 +221,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Job:
-    """What tasks do.  ``advance`` is told of rows as they are read and as they are read back."""
+    """The picklable parameters of tasks.  ``advance`` counts rows that are read and read back."""
 
     rows: Rows
     advance: Callable[[int], None] | None = None
@@ -241,7 +241,7 @@ class Job:
             written = self.rows.write(task.number, read())
             back = checksum(self._watched(self.rows.read_back(written)))
         except TrilakeError as e:
-            # As a value: Spark would make a string of it.
+            # As a value: Spark would turn it into a string.
             return Outcome(None, error=e)
         except pa.ArrowException as e:
             return Outcome(None, error=WriteFailedError(f"rows cannot be converted: {e}", help="leave the column out"))
@@ -258,7 +258,7 @@ class Job:
 
 
 def _run(target: Target, source: Source, spark: SparkSession | None) -> list[Outcome]:
-    """Write all rows.  Raises what a task raised; then nothing of what others have written stays."""
+    """Write all rows.  Raises the error of a task; then no file of any task is left."""
     outcomes: list[Outcome] = []
     try:
         if spark is None or len(source.tasks) < 2:
@@ -290,7 +290,7 @@ def _run(target: Target, source: Source, spark: SparkSession | None) -> list[Out
 
 
 def _discard(target: Target, outcomes: Sequence[Outcome]) -> None:
-    with suppress(StorageError, OSError):  # why the conversion failed is the error to show
+    with suppress(StorageError, OSError):  # report why the conversion failed
         target.discard([o.written for o in outcomes if o.error is None])
 
 
@@ -313,7 +313,7 @@ def _commit(target: Target, outcomes: Sequence[Outcome], source: Source, uri: st
 
 
 def _differing(target: Target, outcomes: Sequence[Outcome], source: Source) -> list[str]:
-    """The columns that read back as others; both sides are read once more to know."""
+    """The columns that read back differently; both sides are read again to find out."""
     sums: list[dict[str, Checksum]] = [{}, {}]
     read = (b for piece in source.whole for b in piece.batches())
     again = (b for o in outcomes for b in target.rows.read_back(o.written))

@@ -1,4 +1,4 @@
-"""What is read: a table of any format, or a folder of Parquet files, cut into pieces."""
+"""Sources of a conversion: a table of any format, or a folder of Parquet files, split into pieces."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ def open_source(
     filter: FilterLike | None,
     distributed: bool = False,
 ) -> Source:
-    """Open a table of a format, or of the one that is found, and cut it into pieces: one, unless ``distributed``.
+    """Open a table of a format, or of the one that is found, and split it into pieces: one, unless ``distributed``.
 
-    Raises ``TableNotFoundError``, ``VersionNotFoundError``, ``InvalidArgumentError``, ``FilterError`` and what opening
-    a table raises.
+    Raises ``TableNotFoundError``, ``VersionNotFoundError``, ``InvalidArgumentError``, ``FilterError`` and what
+    opening a table raises.
     """
     name = format_at(store) if format is None else format.lower()
-    wanted = None if columns is None else list(columns)
+    selected = None if columns is None else list(columns)
     if name == PARQUET:
         if version is not None or timestamp is not None:
             raise InvalidArgumentError("Parquet files have no versions", help="leave version and timestamp out")
-        return _cut(_parquet(store, wanted, filter), distributed)
+        return _cut(_parquet(store, selected, filter), distributed)
     if name is None:
         raise TableNotFoundError(
             "there is no table, dataset or folder of a known format", help="check the path", file=store.uri
@@ -48,7 +48,7 @@ def open_source(
     if name not in registry.names():
         raise InvalidArgumentError(f"format {format!r} is unknown", help=f"formats are {', '.join(names())}")
     table = registry.format_named(name).open(store, version, timestamp)
-    return _cut(registry.format_named(name).source(table, wanted, filter), distributed)
+    return _cut(registry.format_named(name).source(table, selected, filter), distributed)
 
 
 def _cut(source: Source, distributed: bool) -> Source:
@@ -61,7 +61,7 @@ def names() -> list[str]:
 
 
 def format_at(store: Store) -> str | None:
-    """The format of what is at a location; ``None`` where nothing is."""
+    """The format at a location; ``None`` where nothing is."""
     for row in registry.rows():
         if row.load().detect(store):
             return row.name
@@ -94,7 +94,7 @@ def _parquet(store: Store, columns: list[str] | None, filter: FilterLike | None)
     def piece(some: Sequence[DataFile]) -> ParquetPiece:
         return ParquetPiece(folder.store, tuple(some), whole, tuple(names), bound)
 
-    several = len(folder.files) > 1  # of which one may lack a column that another has
+    several = len(folder.files) > 1  # one of which may lack a column that another has
     fields = [whole.field(n).with_nullable(whole.field(n).nullable or several) for n in names]
     return Source(
         uri=store.uri,

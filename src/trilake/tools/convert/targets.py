@@ -1,4 +1,4 @@
-"""What takes the rows of a conversion; a folder of Parquet files, of which ``_SUCCESS`` comes last, is made here."""
+"""Targets of a conversion, including folders of Parquet files, where ``_SUCCESS`` is written last."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from trilake.tools.convert.sources import PARQUET, format_at
 
 
 def begin(store: Store, source: Source, request: TargetRequest) -> Target:
-    """Look at what is there, and whether it can take the rows; nothing is written.
+    """Check the target, and whether it can hold the rows; nothing is written.
 
     Raises ``TableExistsError``, ``SchemaMismatchError``, ``InvalidArgumentError`` and ``UnsupportedProtocolError``.
     """
@@ -75,7 +75,7 @@ class ParquetRows:
 
 
 class ParquetTarget:
-    """A folder of Parquet files: ``_SUCCESS`` comes last."""
+    """A folder of Parquet files: ``_SUCCESS`` is written last."""
 
     exact = True
 
@@ -88,12 +88,12 @@ class ParquetTarget:
         return Done(None, len(files), sum(f.size for f in files))
 
     def discard(self, written: Sequence[list[parquet.StagedParquet]]) -> None:
-        with suppress(TrilakeError, OSError):  # why the conversion failed is the error to show
+        with suppress(TrilakeError, OSError):  # report why the conversion failed
             parquet.clean(self.store, self.rows.job)
 
 
 def parquet_target(store: Store, source: Source, request: TargetRequest, exists: bool) -> ParquetTarget:
-    """The target at a place.  Raises ``TableExistsError``, ``SchemaMismatchError`` and ``InvalidArgumentError``."""
+    """The target at a location.  Raises ``TableExistsError``, ``SchemaMismatchError`` and ``InvalidArgumentError``."""
     if exists and request.mode == "error":
         raise TableExistsError("Parquet files are there already", file=store.uri)
     schema = for_parquet(source.schema)
@@ -120,12 +120,12 @@ def parquet_target(store: Store, source: Source, request: TargetRequest, exists:
 def _appended(
     folder: parquet.ParquetFolder, partition_by: tuple[str, ...] | None, schema: pa.Schema
 ) -> tuple[tuple[str, ...], pa.Schema]:
-    """How rows are added to a folder: in its columns, under its partitions.  Raises ``SchemaMismatchError``."""
+    """How to add rows to an existing folder, with its columns and partitions.  Raises ``SchemaMismatchError``."""
     have = folder.schema
-    own = tuple(f.name for f in folder.partitions)
-    if partition_by is not None and tuple(partition_by) != own:
+    partitions = tuple(f.name for f in folder.partitions)
+    if partition_by is not None and tuple(partition_by) != partitions:
         raise SchemaMismatchError(
-            f"the folder is partitioned by {list(own)}, the write by {list(partition_by)}",
+            f"the folder is partitioned by {list(partitions)}, the write by {list(partition_by)}",
             help="leave partition_by out",
             file=folder.store.uri,
         )
@@ -137,5 +137,5 @@ def _appended(
             file=folder.store.uri,
             column=wrong[0],
         )
-    fields = [schema.field(f.name) if f.name in own else f.with_nullable(True) for f in have]
-    return own, pa.schema(fields, have.metadata)
+    fields = [schema.field(f.name) if f.name in partitions else f.with_nullable(True) for f in have]
+    return partitions, pa.schema(fields, have.metadata)

@@ -1,4 +1,4 @@
-"""Reports: what a table is, how it does and what to do about it, on one page of HTML that needs nothing else."""
+"""Reports: description, health and advice for a table, on one self-contained HTML page."""
 
 from __future__ import annotations
 

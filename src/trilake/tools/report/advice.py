@@ -1,7 +1,7 @@
-"""Advice: what to do about a table, the command to type, and the estimate behind it; a function of the facts.
+"""Advice about a table, with commands and estimates; a function of the facts.
 
-A piece of advice is given only where the estimate says that it is worth it; its commands, in Python and for a shell,
-run as they stand.
+Advice is only given where the estimate says that it is worthwhile; its commands, in Python and for a shell, can be run
+unchanged.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from trilake.table.report_page import Advice
 from trilake.tools.report.clustering import Clustering
 from trilake.tools.report.sizes import as_sizes
 
-#: What compaction must save to be worth a word: files, and a share of all files.
+#: Least savings of a compaction: files, and a share of all files.
 _FILES, _SHARE = 2, 0.1
-#: Shares of deleted rows, and of files that a lookup touches, from which on there is advice.
+#: Shares of deleted rows, and of files that a lookup reads, above which there is advice.
 _DELETED, _TOUCHED = 0.05, 0.5
-#: Files from which on the order of rows matters.
+#: Number of files above which row order matters.
 _MANY = 8
-#: Versions of a dataset that are worth to be cleaned up.
+#: Number of versions worth cleaning up.
 _VERSIONS = 50
 
 
 def advise(facts: Facts, clustering: Sequence[Clustering] = ()) -> list[Advice]:
-    """All advice about a table, the weightiest first."""
+    """All advice about a table, the most important first."""
     candidates = [_compact(facts), _deleted(facts), _vacuum(facts), _versions(facts), _order(facts, clustering)]
     advice = [a for a in candidates if a is not None]
     return sorted(advice, key=lambda a: a.weight != "do")
@@ -61,7 +61,7 @@ def _compact(facts: Facts) -> Advice | None:
 
 
 def _deleted(facts: Facts) -> Advice | None:
-    """Rows that vectors delete are still read, and their bytes are still there."""
+    """Rows deleted by vectors are still read, and their bytes still stored."""
     if "purge" not in facts.commands:
         return None
     files = facts.files.filter(pc.greater(facts.files["deleted"], 0))

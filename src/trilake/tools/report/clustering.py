@@ -1,7 +1,7 @@
 """How well files are clustered by a column: pure functions over the bounds of its values in each file.
 
-A file may hold a value that lies between its bounds.  The fewer files that is true of, the fewer a reader opens who
-looks for one value: one, or very few, where rows lie in the order of the column, and nearly all where they lie anyhow.
+A lookup must read every file whose bounds contain the value: one, or very few, where rows are sorted by the column, and
+nearly all where they are in random order.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from trilake.table.report_facts import ColumnBounds
 
-#: Values that a profile shows, of those that are looked up.
+#: Values that a profile shows.
 POINTS = 40
 
 
@@ -32,20 +32,20 @@ class Clustering:
     mean: float
     worst: float
     overlap: float
-    #: Different bounds that the files looked at have: few where the column has few values, which no order can spread.
+    #: Number of distinct bounds: small where the column has few values, which no order can spread.
     distinct: int = 0
     reference: str = ""
 
     @property
     def share(self) -> float:
-        """The part of the table's files that a lookup touches, on the average."""
+        """The average share of the table's files that a lookup reads."""
         return self.mean / self.files if self.files else 0.0
 
 
 def touched(
     low: npt.NDArray[np.int64], high: npt.NDArray[np.int64], points: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int64]:
-    """How many files have each point between their bounds.
+    """How many files have each point within their bounds.
 
     >>> touched(np.array([0, 5, 2]), np.array([4, 9, 7]), np.array([0, 3, 6, 9])).tolist()
     [1, 2, 2, 1]

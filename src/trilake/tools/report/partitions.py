@@ -1,4 +1,4 @@
-"""The partition heat map: where the bytes and the small files of a table are, over at most two partition columns."""
+"""The partition heat map: where bytes and small files are, over at most two partition columns."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class HeatMap:
 
     def most(self, values: npt.NDArray[np.int64]) -> int:
         """The greatest of the values, those of places that many share left out; at least 1."""
-        own = values[: -1 if self.y_left else None, : -1 if self.x_left else None]
-        return max(1, int(own.max(initial=0)))
+        values_shown = values[: -1 if self.y_left else None, : -1 if self.x_left else None]
+        return max(1, int(values_shown.max(initial=0)))
 
 
 def heat_map(columns: tuple[PartitionColumn, ...], files: pa.Table) -> HeatMap | None:

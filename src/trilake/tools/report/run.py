@@ -1,4 +1,4 @@
-"""``report``: one page of HTML about a table, made from its metadata; no row and no network is read for it."""
+"""``report``: one HTML page about a table, from metadata only, without network access."""
 
 from __future__ import annotations
 
@@ -57,15 +57,15 @@ def report(
 
 def report_of(table: Table, path: str | PathLike[str] | None = None, *, verify: bool | None = None) -> Report:
     """The report of an open table, at the version that it shows; see :func:`report`."""
-    # Loaded here: charts take altair, and a page jinja2, which nothing else needs.
+    # Loaded lazily: charts need altair, and a page jinja2, which nothing else does.
 
     need("jinja2", "Reports")
     from trilake.tools.report.page import page_of
 
     with Charts() as charts:
         facts = replace(facts_of(table), uri=masked(table.uri))
-        wanted = facts.files.num_rows <= _VERIFIED if verify is None else verify
-        facts = replace(facts, findings=_verified(table) if wanted else None)
+        verifies = facts.files.num_rows <= _VERIFIED if verify is None else verify
+        facts = replace(facts, findings=_verified(table) if verifies else None)
         text, advice = page_of(facts, charts)
     page = Report(masked(table.uri), text, tuple(advice))
     if path is not None:
@@ -74,7 +74,7 @@ def report_of(table: Table, path: str | PathLike[str] | None = None, *, verify: 
 
 
 def _verified(table: Table) -> Verified | None:
-    """What the checks of the metadata find; files and rows are left to :func:`trilake.verify`."""
+    """The findings of metadata checks; :func:`trilake.verify` checks files and rows."""
     verification = verify_table(table, depth="log")
     if not verification.checks:
         return None

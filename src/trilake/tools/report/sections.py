@@ -1,4 +1,4 @@
-"""The sections of a report: which charts and tables a table's facts give, and the sentence that says what they show."""
+"""The sections of a report: charts and tables of a table's facts, each with a sentence about it."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from trilake.tools.report.sizes import as_sizes, deleted_classes, extremes, size
 from trilake.tools.report.timeline import timeline
 from trilake.tools.report.views import Figure, Grid, Section, grid
 
-#: Rows of the tables on the page, so that it stays small whatever the table is.
+#: Most rows of a table on the page.
 _COMMITS, _APPLICATIONS, _SCHEMA, _COLUMNS = 60, 100, 100, 200
-#: Bars of a chart.
+#: Most bars of a chart.
 _BARS = 16
 
 
@@ -53,7 +53,7 @@ _Parts = tuple[Section, list[_Pending]]
 
 
 def sections_of(facts: Facts, clustering: Sequence[Clustering], charts: Charts) -> list[Section]:
-    """All sections that a table has something for.  The charts are drawn while the other sections are made."""
+    """All sections with content.  Charts are drawn while the other sections are built."""
     sections = (
         _versions(facts, charts),
         _files(facts, charts),
@@ -331,8 +331,8 @@ def _schema(facts: Facts) -> _Parts | None:
         [(c.version, c.time, "; ".join(c.changes)) for c in newest[:_SCHEMA]],
         numbers=(0,),
     )
-    left = len(newest) - _SCHEMA
-    notes = (f"{plural(left, 'older change')} not listed.",) if left > 0 else ()
+    hidden_rows = len(newest) - _SCHEMA
+    notes = (f"{plural(hidden_rows, 'older change')} not listed.",) if hidden_rows > 0 else ()
     lead = f"{plural(len(newest), 'version')} changed the columns."
     return Section("schema", "Schema over time", lead, grids=(listing,), notes=notes), []
 
@@ -353,8 +353,8 @@ def _streams(facts: Facts) -> _Parts | None:
         numbers=(1,),
         code=(0,),
     )
-    left = transactions.num_rows - _APPLICATIONS
-    notes = (f"{plural(left, 'more application')} not listed.",) if left > 0 else ()
+    hidden_rows = transactions.num_rows - _APPLICATIONS
+    notes = (f"{plural(hidden_rows, 'more application')} not listed.",) if hidden_rows > 0 else ()
     lead = (
         f"{plural(transactions.num_rows, 'application')} noted how far it wrote, so that what it repeats happens once."
     )

@@ -1,4 +1,4 @@
-"""Sizes of files, bytes of columns, shares of deleted rows: the columns that charts show, binned in numpy."""
+"""Histograms of file sizes, column bytes and shares of deleted rows, computed in numpy."""
 
 from __future__ import annotations
 
@@ -84,17 +84,17 @@ def deleted_classes(files: pa.Table) -> list[tuple[str, int, int]]:
     rows = some["rows"].to_numpy().astype(np.float64)  # null becomes NaN
     with np.errstate(divide="ignore", invalid="ignore"):
         share = np.where(rows > 0, deleted / rows, np.nan)
-    known = ~np.isnan(share)
-    at = np.clip(np.searchsorted(_DELETED, share[known], side="left") - 1, 0, len(_DELETED) - 2)
+    has_share = ~np.isnan(share)
+    at = np.clip(np.searchsorted(_DELETED, share[has_share], side="left") - 1, 0, len(_DELETED) - 2)
     count = np.bincount(at, minlength=len(_DELETED) - 1)
-    taken = np.bincount(at, weights=deleted[known], minlength=len(_DELETED) - 1)
+    taken = np.bincount(at, weights=deleted[has_share], minlength=len(_DELETED) - 1)
     marks = [f"{round(100 * s)}" for s in _DELETED]
     out = [
         (f"{a}–{b} %", int(n), int(t))
         for a, b, n, t in zip(marks, marks[1:], count.tolist(), taken.tolist(), strict=False)
     ]
-    if not known.all():
-        out.append(("not known", int((~known).sum()), int(deleted[~known].sum())))
+    if not has_share.all():
+        out.append(("not known", int((~has_share).sum()), int(deleted[~has_share].sum())))
     return out
 
 

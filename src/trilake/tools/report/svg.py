@@ -1,7 +1,7 @@
-"""SVG for the inside of a page: of what a renderer drew, only what draws is kept, with a title and a description.
+"""Sanitise SVG for a page: keep only allowed elements and attributes, with a title and a description.
 
-The text is parsed, and written again from a list of elements and attributes that are allowed: whatever a table's names
-hold, no script, no address, no style and no element of another kind comes through.
+The SVG is parsed and rewritten from an allow-list: whatever a table's names contain, no script, address, style or other
+element gets through.
 """
 
 from __future__ import annotations

@@ -42,11 +42,11 @@ def timeline(commits: Commits) -> Timeline | None:
     times = table["timestamp"].cast(pa.int64()).to_numpy()
     names = pc.fill_null(table["operation"], "not stated")
     counts = sorted(pc.value_counts(names).to_pylist(), key=lambda c: (-c["counts"], c["values"]))
-    shown = [c["values"] for c in counts]
-    if len(shown) > _OPERATIONS + 1:
-        frequent = pa.array(shown[:_OPERATIONS])
+    operations = [c["values"] for c in counts]
+    if len(operations) > _OPERATIONS + 1:
+        frequent = pa.array(operations[:_OPERATIONS])
         names = pc.if_else(pc.is_in(names, frequent), names, "other operations")
-        shown = [*shown[:_OPERATIONS], "other operations"]
+        operations = [*operations[:_OPERATIONS], "other operations"]
     first, last = int(times.min()), int(times.max())
     span = last - first
     length = next((n for n in _LENGTHS if span <= n * (_BINS - 1)), -(-span // (_BINS - 1)))
@@ -60,4 +60,4 @@ def timeline(commits: Commits) -> Timeline | None:
     labels = pa.array([plain(n, 32) for n in by_bin["operation"].to_pylist()], pa.string())
     end = np.asarray(by_bin["start"].to_numpy()) + length
     bins = pa.table({"start": by_bin["start"], "end": end, "operation": labels, "commits": by_bin["count_all"]})
-    return Timeline(tuple(plain(n, 32) for n in shown), bins, length, first, last)
+    return Timeline(tuple(plain(n, 32) for n in operations), bins, length, first, last)
