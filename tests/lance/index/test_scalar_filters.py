@@ -98,8 +98,8 @@ def test_filters_find_the_same_through_an_index(ds: LanceDataset, monkeypatch: p
     # Few pages are always read: with many, an index steps back.
     monkeypatch.setattr(scalar_search, "_FEW", 0)
     same(ds)
-    assert "MaterializeIndex" in ds.scanner(filter="i = 17").explain_plan()
-    assert "MaterializeIndex" not in ds.scanner(filter="i != 17").explain_plan()
+    assert "ScalarIndexQuery" in ds.scanner(filter="i = 17").explain_plan()
+    assert "ScalarIndexQuery" not in ds.scanner(filter="i != 17").explain_plan()
 
 
 @pytest.mark.parametrize(("nulls", "nullable"), [("mask", True), ("error", False), ("error", True)])
@@ -255,7 +255,7 @@ def test_times_of_other_units_than_the_literal(unit: str, zone: str | None) -> N
     wanted = [plain(made, text) for text in texts]
     made.create_scalar_index("t", "BTREE")
     assert [by_index(made, text) for text in texts] == wanted
-    assert "MaterializeIndex" in made.scanner(filter=texts[0]).explain_plan()
+    assert "ScalarIndexQuery" in made.scanner(filter=texts[0]).explain_plan()
 
 
 @pytest.mark.parametrize("kind", [pa.large_string(), pa.binary(), pa.large_binary()], ids=str)
@@ -265,7 +265,7 @@ def test_texts_of_polars_and_bytes_can_be_indexed(kind: pa.DataType) -> None:
     made.create_scalar_index("s", "BTREE")
     text = "s = 't7'" if pa.types.is_large_string(kind) else "s = X'7437'"
     assert by_index(made, text) == [7, 57, 107, 157, 207, 257]
-    assert "MaterializeIndex" in made.scanner(filter=text).explain_plan()
+    assert "ScalarIndexQuery" in made.scanner(filter=text).explain_plan()
 
 
 def test_half_floats_are_not_indexed() -> None:
@@ -314,7 +314,7 @@ def test_decimals_and_bytes_of_one_width_can_be_indexed(
     )
     monkeypatch.setattr(btree, "PAGE_ROWS", 100)
     made.create_scalar_index("v", "BTREE")
-    assert "MaterializeIndex" in made.scanner(filter=filters[0]).explain_plan()
+    assert "ScalarIndexQuery" in made.scanner(filter=filters[0]).explain_plan()
     for change in (lambda: None, lambda: made.delete("i % 5 = 0"), made.optimize.optimize_indices):
         change()
         for text in filters:

@@ -134,8 +134,13 @@ def test_which_indices_are_brought_up_to_date(indexed: LanceDataset) -> None:
     assert more.to_table(columns=["id"], nearest={"column": "vector", "q": np.zeros(8), "k": 5}).num_rows == 5
     with pytest.raises(KeyError, match="none"):
         more.optimize.optimize_indices(index_names=["none"])
+    again = lance.write_dataset(vectors(50), indexed.uri, mode="append")
+    again.optimize.optimize_indices(num_indices_to_merge=0)
+    parts = {i.name: [len(s.fragment_ids) for s in i.segments] for i in again.describe_indices()}
+    assert parts == {"vector_idx": [3, 1], "id_idx": [3, 1]}
+    first = lance.write_dataset(pa.table({"a": [1]}), "memory://merge-none", data_storage_version="legacy")
     with pytest.raises(ValueError, match="num_indices_to_merge is 0"):
-        more.optimize.optimize_indices(num_indices_to_merge=0)
+        first.optimize.optimize_indices(num_indices_to_merge=0)
     with pytest.raises(TypeError):
         more.optimize.optimize_indices(nonsense=True)  # type: ignore[call-arg]
 
@@ -157,10 +162,10 @@ def test_plans_name_their_steps(indexed: LanceDataset) -> None:
     near = {"column": "vector", "q": q, "k": 5}
     plan = indexed.scanner(nearest=near).explain_plan()
     assert ("KNNIndex" in plan, "KNNFlat" in plan) == (True, False)
-    assert "MaterializeIndex" in indexed.scanner(filter="id = 3", prefilter=True).explain_plan()
+    assert "ScalarIndexQuery" in indexed.scanner(filter="id = 3", prefilter=True).explain_plan()
     assert "ScalarIndexQuery" in indexed.scanner(nearest=near, filter="id = 3", prefilter=True).explain_plan()
     both = indexed.scanner(nearest=near, filter="id = 3 AND vector IS NOT NULL", prefilter=True)
-    assert "MaterializeIndex" in both.explain_plan()
+    assert "ScalarIndexQuery" in both.explain_plan()
     more = lance.write_dataset(vectors(50), indexed.uri, mode="append")
     assert "KNNFlat" in more.scanner(nearest=near).explain_plan()
     more.optimize.optimize_indices()

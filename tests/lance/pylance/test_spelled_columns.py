@@ -44,7 +44,7 @@ def test_indices_are_of_the_column_that_is_meant(made: LanceDataset, column: str
     made.create_scalar_index(column, "BTREE")
     (index,) = made.list_indices()
     assert (index["fields"], index["name"]) == ([spelled], f"{spelled}_idx")
-    assert "MaterializeIndex" in made.scanner(filter=filter).explain_plan()
+    assert "ScalarIndexQuery" in made.scanner(filter=filter).explain_plan()
     assert made.to_table(["userId"], filter=filter)["userId"].to_pylist() == [5]
     made.create_scalar_index(spelled, "BTREE")
     assert len(made.list_indices()) == 1

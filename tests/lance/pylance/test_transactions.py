@@ -100,7 +100,7 @@ def test_a_transaction_of_an_index_can_be_committed_again(made: LanceDataset) ->
     assert (index.name, index.fields, index.fragment_ids) == ("id_idx", [0], {0, 1})
     made.drop_index("id_idx")
     back = LanceDataset.commit(made.uri, LanceOperation.CreateIndex([Index(**vars(index))], []), made.version)
-    assert "query=id = 3" in back.scanner(filter="id = 3").explain_plan()
+    assert "query=[id = 3]@id_idx" in back.scanner(filter="id = 3").explain_plan()
     assert back.to_table(filter="id = 3")["name"].to_pylist() == ["c"]
 
 

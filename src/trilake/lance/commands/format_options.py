@@ -30,7 +30,7 @@ _OPTIONS: dict[str, tuple[tuple[object, ...], str, str]] = {
     "train": ((None, True), "an index without rows", "vectors are learned from"),
     **dict.fromkeys(
         ["fragment_ids", "index_uuid", "precomputed_partition_dataset", "precomputed_shuffle_buffers"],
-        (_UNSET, "an index in parts", "the format has none: whole ones are made"),
+        (_UNSET, "an index of some fragments", "create_index_uncommitted builds it"),
     ),
     **dict.fromkeys(
         ["streaming_sample_rate", "streaming_coreset_rate", "streaming_refine_passes", "ivf_centroids_file"],

@@ -6,11 +6,12 @@ from collections.abc import Collection
 
 from trilake.errors import InvalidArgumentError
 from trilake.lance.commands import vector_indices
-from trilake.lance.commands.indices import TRAINED, find, kind_of, trained
+from trilake.lance.commands.indices import TRAINED, find, kind_of, of_fragments, trained
 from trilake.lance.commands.replan import replanned
 from trilake.lance.commands.vector_indices import VectorIndexPlan
 from trilake.lance.index.ivf_pq import Model
 from trilake.lance.index.ivf_pq_index import VectorIndex
+from trilake.lance.index.zonemap import ZoneMapIndex
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions import operations as op
 from trilake.lance.versions.manifest import IndexMetadata
@@ -34,12 +35,14 @@ def optimize(
     ----------
     names: of the indices; all of them by default.
     retrain: learn those of vectors anew, as many partitions and pieces as they have, also where they are complete.
-    num_indices_to_merge: how many of one name become one with the new rows; 1 or more, as there is one in this format.
+    num_indices_to_merge: how many parts of one index become one with the new rows; 0 gives these a part of their own,
+        which the first format has not.
 
     Raises ``UnknownIndexError`` for a name that is not there, ``InvalidArgumentError`` for new rows in an index of
     their own.
     """
-    if num_indices_to_merge is not None and num_indices_to_merge < 1:
+    append = num_indices_to_merge is not None and num_indices_to_merge < 1
+    if append and snapshot.manifest.storage_version.is_first:
         raise InvalidArgumentError(
             f"num_indices_to_merge is {num_indices_to_merge}: new rows cannot have an index of their own",
             help="leave it out: they join the index that there is, which is the one of its name in this format",
@@ -52,9 +55,11 @@ def optimize(
         new: list[IndexMetadata] = []
         old: list[IndexMetadata] = []
         for same in _by_name(current):
-            renewed = _renewed(current, same, retrain=retrain) if wanted is None or same[0].name in wanted else None
+            if wanted is not None and same[0].name not in wanted:
+                continue
+            renewed = _part(current, same) if append and not retrain else _renewed(current, same, retrain=retrain)
             if renewed is not None:
-                new.append(renewed)
+                new += [*(same if append and not retrain else ()), renewed]
                 old += same
         return op.CreateIndex(tuple(new), tuple(old)) if new else None
 
@@ -71,20 +76,48 @@ def _by_name(snapshot: Snapshot) -> list[list[IndexMetadata]]:
 def _renewed(snapshot: Snapshot, same: list[IndexMetadata], *, retrain: bool) -> IndexMetadata | None:
     """What takes the place of the indices of one name; ``None`` where they stay as they are."""
     index = max(same, key=lambda i: len(i.fragment_bitmap or ()))
-    fields = [snapshot.manifest.schema.by_id(id) for id in index.fields]
-    field = fields[0] if len(fields) == 1 else None
-    vectors = snapshot.indices.vector(index)
-    kind = kind_of(snapshot, index).upper()
-    if field is None or kind not in {*TRAINED, "IVF_PQ"}:
-        return None
+    column = _column(snapshot, index)
     is_complete = not {f.id for f in snapshot.manifest.fragments} - set(index.fragment_bitmap or ())
-    if is_complete and len(same) == 1 and not retrain:
+    if column is None or (is_complete and len(same) == 1 and not retrain):
         return None
+    vectors = snapshot.indices.vector(index)
     if vectors is None:
-        return trained(snapshot, snapshot.view.schema.name_of(field), index.name, kind)
+        return scalar_like(snapshot, column, index)
     if retrain:
-        return vector_indices.made(snapshot, _plan_of(field.name, index.name, vectors))
-    return vector_indices.extended(snapshot, field.name, index, vectors)
+        return vector_indices.made(snapshot, _plan_of(column, index.name, vectors))
+    return vector_indices.extended(snapshot, column, index, vectors)
+
+
+def _part(snapshot: Snapshot, same: list[IndexMetadata]) -> IndexMetadata | None:
+    """A part of an index for the fragments that its parts do not cover; ``None`` where they cover all."""
+    covered = frozenset().union(*(i.fragment_bitmap or () for i in same))
+    new = {f.id for f in snapshot.manifest.fragments} - covered
+    column = _column(snapshot, same[0])
+    if column is None or not new:
+        return None
+    rows = of_fragments(snapshot, new)
+    vectors = snapshot.indices.vector(same[0])
+    if vectors is None:
+        return scalar_like(rows, column, same[0])
+    assert isinstance(vectors.model, Model)
+    encoded = vector_indices.encoded(rows, column, vectors.model)
+    return vector_indices.write_index(rows, column, same[0].name, vectors.model, encoded)
+
+
+def _column(snapshot: Snapshot, index: IndexMetadata) -> str | None:
+    """The column of an index that can be renewed."""
+    fields = [snapshot.manifest.schema.by_id(id) for id in index.fields]
+    if len(fields) != 1 or fields[0] is None or kind_of(snapshot, index).upper() not in {*TRAINED, "IVF_PQ"}:
+        return None
+    return snapshot.view.schema.name_of(fields[0])
+
+
+def scalar_like(snapshot: Snapshot, column: str, index: IndexMetadata) -> IndexMetadata:
+    """An index of all rows, of the kind of another one."""
+    opened = snapshot.indices.scalar(index)
+    rows_per_zone = opened.rows_per_zone if isinstance(opened, ZoneMapIndex) else None
+    kind = TRAINED[kind_of(snapshot, index).upper()]
+    return trained(snapshot, column, index.name, kind, rows_per_zone)
 
 
 def _plan_of(column: str, name: str, index: VectorIndex) -> VectorIndexPlan:

@@ -6,10 +6,11 @@ are looked at one by one, deleted rows are left out, so an index never needs to 
 
 from __future__ import annotations
 
+import dataclasses
 import logging
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
@@ -32,15 +33,23 @@ from trilake.lance.file.errors import (
 from trilake.lance.file.schema import Field
 from trilake.lance.file.storage_version import FIRST, STABLE, StorageVersion
 from trilake.lance.file.types import LISTS
-from trilake.lance.index import bitmap, btree
+from trilake.lance.index import bitmap, btree, zonemap
 from trilake.lance.index.bitmap import BitmapIndex
 from trilake.lance.index.btree import BTreeIndex
 from trilake.lance.index.ivf_pq import RowIds
-from trilake.lance.scan.fragment_reader import ROW_ID, FragmentReader
+from trilake.lance.scan.fragment_reader import ROW_ADDRESS, ROW_ID, FragmentReader
 from trilake.lance.scan.scan import ScanPlan
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions import operations as op
-from trilake.lance.versions.manifest import BITMAP_DETAILS, BTREE_DETAILS, VECTOR_DETAILS, IndexMetadata
+from trilake.lance.versions.manifest import (
+    BITMAP_DETAILS,
+    BTREE_DETAILS,
+    LABEL_LIST_DETAILS,
+    VECTOR_DETAILS,
+    ZONE_MAP_DETAILS,
+    IndexDetails,
+    IndexMetadata,
+)
 
 _log = logging.getLogger("trilake.lance")
 
@@ -166,6 +175,56 @@ def centroids(snapshot: Snapshot, name: str | None, column: str | None) -> pa.Fi
 # --- making ----------------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class ScalarKind:
+    """A kind of scalar index that is built here.
+
+    ``train`` writes its files of values and row ids, or addresses, as ``place`` says; ``of_lists`` is whether it is of
+    the items of lists; ``version`` is that of its files.
+    """
+
+    name: str
+    train: Callable[..., tuple[tuple[str, int], ...]]
+    details: IndexDetails
+    place: str = ROW_ID
+    of_lists: bool = False
+    version: int = 0
+
+
+#: By the name of a kind, without underscores.
+TRAINED = {
+    kind.name.replace("_", ""): kind
+    for kind in (
+        ScalarKind("BTREE", btree.train, BTREE_DETAILS),
+        ScalarKind("BITMAP", bitmap.train, BITMAP_DETAILS),
+        ScalarKind("LABEL_LIST", bitmap.train_lists, LABEL_LIST_DETAILS, of_lists=True, version=1),
+        ScalarKind("ZONEMAP", zonemap.train, ZONE_MAP_DETAILS, place=ROW_ADDRESS),
+    )
+}
+#: Kinds that are listed and kept, and what finds the same rows.
+_NOT_BUILT = {
+    **dict.fromkeys(
+        ["INVERTED", "FTS", "NGRAM"],
+        "filter by contains(column, 'words') or regexp_match; an index that pylance built is kept, not searched",
+    ),
+    "BLOOMFILTER": "build a BTREE or a ZONEMAP, which find the rows of a value too",
+}
+
+
+def scalar_kind(snapshot: Snapshot, index_type: str) -> ScalarKind:
+    """The kind of a scalar index by its name.  Raises ``UnsupportedIndexError``, which says what to use."""
+    kind = str(index_type).upper()
+    built = TRAINED.get(kind.replace("_", ""))
+    if built is not None and (built.name == "BTREE" or not snapshot.manifest.storage_version.is_first):
+        return built
+    if kind in _NOT_BUILT:
+        raise UnsupportedIndexError(f"an index of type {index_type!r} cannot be made", help=_NOT_BUILT[kind])
+    kinds = "BTREE" if snapshot.manifest.storage_version.is_first else "BTREE, BITMAP, LABEL_LIST and ZONEMAP"
+    raise UnsupportedIndexError(
+        f"an index of type {index_type!r} cannot be made", help=f"scalar indices of this dataset are {kinds}"
+    )
+
+
 def create_scalar_index(
     snapshot: Snapshot,
     column: str,
@@ -174,59 +233,81 @@ def create_scalar_index(
     *,
     replace: bool = True,
     with_rows: bool = True,
+    rows_per_zone: int | None = None,
 ) -> Snapshot:
-    """Index the live rows of a column of single values, and return the version that has the index.
+    """Index the live rows of a column of single values, or of lists, and return the version that has the index.
 
-    ``with_rows`` says whether it covers the rows that there are, or none until it is renewed.
+    ``with_rows`` says whether it covers the rows that there are, or none until it is renewed; ``rows_per_zone`` is of
+    a ZONEMAP.
 
     Raises ``InvalidArgumentError`` for other columns and kinds, and where an index of the name is there and must not be
     replaced, or is of another column.
     """
     flag("train", with_rows)
-    kind = str(index_type).upper()
-    first = snapshot.manifest.storage_version.is_first
-    if kind not in TRAINED or (first and kind != "BTREE"):
-        kinds = "BTREE" if first else "BTREE and BITMAP"
-        raise UnsupportedIndexError(
-            f"an index of type {index_type!r} cannot be made", help=f"scalar indices of this dataset are {kinds}"
-        )
-    if not isinstance(column, str):
-        raise WrongTypeError(f"column is {column!r}", help="it is a name")
-    column = snapshot.view.schema.spelled(column)
-    called = name or f"{column}_idx"
-    _indexable(snapshot, column)
+    kind = scalar_kind(snapshot, index_type)
+    column, called = checked_column(snapshot, column, kind, name)
 
     def plan(current: Snapshot) -> op.Operation:
         check_name(current, called, column, replace=replace)
-        return op.CreateIndex((trained(current, column, called, kind, with_rows=with_rows),))
+        rows = current if with_rows else of_fragments(current, ())
+        return op.CreateIndex((trained(rows, column, called, kind, rows_per_zone),))
 
     return replanned(snapshot, plan)
 
 
-#: By the name of a kind: what writes it, and what a manifest says of it.
-TRAINED = {"BTREE": (btree.train, BTREE_DETAILS), "BITMAP": (bitmap.train, BITMAP_DETAILS)}
+def checked_column(snapshot: Snapshot, column: str, kind: ScalarKind, name: str | None = None) -> tuple[str, str]:
+    """A column as the schema spells it, and the name of its index.
+
+    Raises ``UnknownColumnError``, and ``WrongTypeError`` where the kind cannot index it.
+    """
+    if not isinstance(column, str):
+        raise WrongTypeError(f"column is {column!r}", help="it is a name")
+    column = snapshot.view.schema.spelled(column)
+    _indexable(snapshot, column, kind)
+    return column, name or f"{column}_idx"
+
+
+def of_fragments(snapshot: Snapshot, ids: Collection[int]) -> Snapshot:
+    """The version with some of its fragments alone, so that an index of it covers these.
+
+    Raises ``InvalidArgumentError`` for a fragment that is not there.
+    """
+    fragments = tuple(f for f in snapshot.manifest.fragments if f.id in ids)
+    missing = sorted(set(ids) - {f.id for f in fragments})
+    if missing:
+        raise InvalidArgumentError(
+            f"fragment {missing[0]} is not in version {snapshot.version}",
+            help="get_fragments lists the fragments there are",
+            file=snapshot.store.uri,
+        )
+    return snapshot.at(dataclasses.replace(snapshot.manifest, fragments=fragments))
 
 
 def trained(
-    snapshot: Snapshot, column: str, name: str, kind: str = "BTREE", *, with_rows: bool = True
+    snapshot: Snapshot, column: str, name: str, kind: ScalarKind, rows_per_zone: int | None = None
 ) -> IndexMetadata:
-    """Write an index of all live rows of a column of single values, or of none; the entry that makes it count."""
-    schema, field = snapshot.view.schema, _indexable(snapshot, column)
+    """Write an index of all live rows; the entry that makes it count."""
+    schema, field = snapshot.view.schema, _indexable(snapshot, column, kind)
     path = schema.path_of(field)
-    plan = ScanPlan(snapshot.view, schema.project([column]), places=(ROW_ID,))
-    readers = snapshot.readers if with_rows else ()
-    rows = pa.Table.from_batches(snapshot.scan(plan, readers), schema=plan.schema)
+    plan = ScanPlan(snapshot.view, schema.project([column]), places=(kind.place,))
+    rows = pa.Table.from_batches(snapshot.scan(plan), schema=plan.schema)
     values = rows.column(0) if len(path) == 1 else pc.struct_field(rows.column(0), path[1:])
+    if isinstance(values.type, pa.ExtensionType):
+        values = values.cast(values.type.storage_type)
     uuid = UUID(snapshot.runtime.new_id())
-    train, details = TRAINED[kind]
-    version = snapshot.manifest.storage_version
-    files = train(
-        snapshot.store, f"_indices/{uuid}", pa.table({"values": values, ROW_ID: rows.column(ROW_ID)}), version
-    )
-    covered = FrozenBitMap([r.fragment.id for r in readers])
+    modern = kind.name != "BTREE" or not snapshot.manifest.storage_version.is_first
+    version, details = file_version(snapshot, modern=modern), kind.details
+    more: dict[str, Any] = {}
+    if kind.train is zonemap.train:
+        more = {"rows_per_zone": rows_per_zone or zonemap.ROWS_PER_ZONE}
+        details = dataclasses.replace(details, value=zonemap.details(**more))
+    of = pa.table({"values": values, kind.place: rows.column(kind.place)})
+    files = kind.train(snapshot.store, f"_indices/{uuid}", of, version, **more)
+    covered = FrozenBitMap([f.id for f in snapshot.manifest.fragments])
+    entry = IndexMetadata(uuid, (field.id,), name, snapshot.version, covered)
     if version.is_first:
-        return IndexMetadata(uuid, (field.id,), name, snapshot.version, covered)
-    return described(snapshot, IndexMetadata(uuid, (field.id,), name, snapshot.version, covered, details), files)
+        return entry
+    return described(snapshot, dataclasses.replace(entry, details=details, index_version=kind.version), files)
 
 
 #: Kinds of columns that have an order, and values that an index's file keeps.
@@ -244,7 +325,7 @@ _INDEXABLE = (
 )
 
 
-def _indexable(snapshot: Snapshot, column: str) -> Field:
+def _indexable(snapshot: Snapshot, column: str, index: ScalarKind) -> Field:
     """A column, or a field in structs, that a scalar index can be made of.
 
     Raises ``UnknownColumnError`` and ``WrongTypeError``.
@@ -254,7 +335,15 @@ def _indexable(snapshot: Snapshot, column: str) -> Field:
     if field is None:
         raise UnknownColumnError(f"{column} not found in schema", help=f"there are {', '.join(snapshot.schema.names)}")
     kind = field.arrow_type
+    if isinstance(kind, pa.ExtensionType):
+        kind = kind.storage_type
     in_list = any(f.logical_type in LISTS for f in schema.above(field))
+    if index.of_lists:
+        if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
+            raise WrongTypeError(
+                f"the column is of type {kind}", help="a LABEL_LIST indexes lists of single values", column=column
+            )
+        kind = kind.value_type
     if in_list or pa.types.is_float16(kind) or not any(is_(kind) for is_ in _INDEXABLE):
         raise WrongTypeError(
             f"the column is of type {kind}{' in a list' if in_list else ''}",
@@ -273,8 +362,8 @@ def file_version(snapshot: Snapshot, *, modern: bool) -> StorageVersion:
 def described(snapshot: Snapshot, entry: IndexMetadata, files: tuple[tuple[str, int], ...]) -> IndexMetadata:
     """The entry as today's format has it: with the version of its files, their sizes, and the time."""
     is_vector = entry.details is not None and entry.details.type_url == VECTOR_DETAILS.type_url
-    version = 1 if is_vector else 0
-    return replace(entry, index_version=version, files=files, created_at_ms=snapshot.runtime.clock_ms())
+    version = 1 if is_vector else entry.index_version or 0
+    return dataclasses.replace(entry, index_version=version, files=files, created_at_ms=snapshot.runtime.clock_ms())
 
 
 def drop_index(snapshot: Snapshot, name: str) -> Snapshot:
@@ -317,8 +406,9 @@ def remap(snapshot: Snapshot, before: RowIds, after: RowIds, rewritten: set[int]
         uuid = UUID(snapshot.runtime.new_id())
         new = f"_indices/{uuid}"
         scalar, vector = snapshot.indices.scalar(index), snapshot.indices.vector(index)
-        if isinstance(scalar, BTreeIndex | BitmapIndex) and scalar.kind.upper() in TRAINED:
-            train, details = TRAINED[scalar.kind.upper()]
+        if isinstance(scalar, BTreeIndex | BitmapIndex) and not scalar.answers_items:
+            kind = TRAINED[scalar.kind.upper()]
+            train, details = kind.train, kind.details
             rows = scalar.read()
             ids, keep = move(rows["row_ids"].to_numpy())
             rows = rows.set_column(1, "row_ids", pa.array(ids)).filter(pa.array(keep))
@@ -330,9 +420,10 @@ def remap(snapshot: Snapshot, before: RowIds, after: RowIds, rewritten: set[int]
             vector.write_with(snapshot.store, new, move=move, version=version)
         else:
             _log.warning(
-                "index %s of %s cannot follow its rows: it does not cover the compacted rows; make it again",
+                "index %s of %s cannot follow its rows: it does not cover the compacted rows; %s",
                 index.name,
                 snapshot.store.uri,
+                "optimize_indices adds them" if scalar is not None else "build it again",
             )
             continue
         rewritten_indices.append(

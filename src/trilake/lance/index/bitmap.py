@@ -8,7 +8,7 @@ read when the index is opened, bitmaps when a search needs them.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -26,7 +26,7 @@ from trilake.lance.v2.file import V2File
 from trilake.storage.base import Store
 
 FILE = "bitmap_page_lookup.lance"
-STATISTICS = b"lance:index_stats"
+STATISTICS, LIST_NULLS = b"lance:index_stats", b"lance:label_list_nulls"
 #: Rows that a search returns at most; reading all rows is cheaper than more.
 MOST_ROWS = 1 << 24
 _SCHEMA_NAMES = ["keys", "bitmaps"]
@@ -113,8 +113,16 @@ class LabelListIndex(BitmapIndex):
     answers_items = True
 
 
-def train(store: Store, folder: str, rows: pa.Table, version: StorageVersion) -> tuple[tuple[str, int], ...]:
+def train(
+    store: Store,
+    folder: str,
+    rows: pa.Table,
+    version: StorageVersion,
+    buffers: Mapping[bytes, bytes] | None = None,
+) -> tuple[tuple[str, int], ...]:
     """Write an index of rows, two columns: values of the column, and uint64 row ids.
+
+    ``buffers`` are global buffers of the file.
 
     Returns the names and sizes of its files.  Raises ``InvalidArgumentError`` for lists and structs.
     """
@@ -133,15 +141,35 @@ def train(store: Store, folder: str, rows: pa.Table, version: StorageVersion) ->
     of = rank[encoded.indices.to_numpy(zero_copy_only=False)] if len(keys) else np.empty(0, np.int64)
     by_key = np.lexsort((ids, of))
     cuts = np.searchsorted(of[by_key], np.arange(1, len(keys)))
-    bitmaps = [_serialised(part) for part in np.split(ids[by_key], cuts)] if len(keys) else []
+    bitmaps = [serialized(part) for part in np.split(ids[by_key], cuts)] if len(keys) else []
     schema = pa.schema([pa.field("keys", keys.type), pa.field("bitmaps", pa.binary())])
     batch = pa.RecordBatch.from_arrays([keys.take(pa.array(order)), pa.array(bitmaps, pa.binary())], schema=schema)
     metadata = {STATISTICS: f'{{"num_bitmaps":{len(keys)}}}'.encode()}
-    return (write_file(store, f"{folder}/{FILE}", batch, version, metadata),)
+    return (write_file(store, f"{folder}/{FILE}", batch, version, metadata, buffers),)
 
 
-def _serialised(ids: RowIds) -> bytes:
-    """The map of sorted row ids."""
+def train_lists(store: Store, folder: str, rows: pa.Table, version: StorageVersion) -> tuple[tuple[str, int], ...]:
+    """Write a LABEL_LIST of rows, two columns: lists, and uint64 row ids.
+
+    Returns the names and sizes of its files.
+
+    >>> from trilake.lance.file.storage_version import STABLE
+    >>> from trilake.storage.memory import MemoryStore
+    >>> store = MemoryStore("memory://label-list")
+    >>> rows = pa.table({"values": [["a", "b"], ["b"]], "row_ids": pa.array([0, 1], pa.uint64())})
+    >>> files = train_lists(store, "_indices/x", rows, STABLE)
+    >>> LabelListIndex.open(store, "_indices/x").is_in(["b"]).tolist()
+    [0, 1]
+    """
+    lists, ids = rows.column(0).combine_chunks(), rows.column(1).to_numpy().astype(np.uint64)
+    parents = pc.list_parent_indices(lists).to_numpy()
+    items = pa.table({"values": pc.list_flatten(lists), "row_ids": ids[parents]})
+    nulls = np.sort(ids[lists.is_null().to_numpy(zero_copy_only=False)])
+    return train(store, folder, items, version, {LIST_NULLS: serialized(nulls)})
+
+
+def serialized(ids: RowIds) -> bytes:
+    """The map of sorted row ids, as files have it."""
     of = (ids >> np.uint64(32)).astype(np.int64)
     fragments, starts = np.unique(of, return_index=True)
     out = bytearray(struct.pack("<I", len(fragments)))

@@ -21,7 +21,7 @@ from trilake.lance.file.storage_version import StorageVersion
 from trilake.lance.index.files import write_file
 from trilake.lance.index.ivf_first import REMAKE, numbers_of
 from trilake.lance.index.ivf_pq import FILE, METRICS, Codes, Model, RowIds, VectorModel, tensor
-from trilake.lance.proto import DecodeError, index_pb2
+from trilake.lance.proto import DecodeError, index_pb2, varint
 from trilake.lance.v2.file import V2File
 from trilake.storage.base import Store
 
@@ -170,17 +170,9 @@ def _parsed(file: V2File, number: int, kind: Any) -> Any:
 
 def details(model: Model) -> bytes:
     """What a manifest says of an index: its metric, and the bits and pieces of its codes."""
-    pq = b"\x08" + _varint(model.bits) + b"\x10" + _varint(len(model.words))
+    pq = b"\x08" + bytes(varint(model.bits)) + b"\x10" + bytes(varint(len(model.words)))
     metric = METRICS[model.metric]
-    return (b"\x08" + _varint(metric) if metric else b"") + b"\x22" + _varint(len(pq)) + pq
-
-
-def _varint(value: int) -> bytes:
-    out = bytearray()
-    while value > 127:
-        out.append(value & 127 | 128)
-        value >>= 7
-    return bytes([*out, value])
+    return (b"\x08" + bytes(varint(metric)) if metric else b"") + b"\x22" + bytes(varint(len(pq))) + pq
 
 
 def write_index(

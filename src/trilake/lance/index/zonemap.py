@@ -10,17 +10,23 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.types as pt
 
 from trilake.errors import CorruptFileError
-from trilake.lance.index.bitmap import MOST_ROWS
-from trilake.lance.index.files import read_whole
+from trilake.lance.file.storage_version import StorageVersion
+from trilake.lance.index.bitmap import MOST_ROWS, serialized
+from trilake.lance.index.files import read_whole, write_file
 from trilake.lance.index.scalar import REMAKE, Bound, Mask, RowIds, WholePages
+from trilake.lance.proto import varint
 from trilake.lance.v2.file import V2File
 from trilake.storage.base import Store
 
 FILE = "zonemap.lance"
+#: Rows of a zone, as pylance makes them by default.
+ROWS_PER_ZONE = 8192
 _COLUMNS = ["min", "max", "null_count", "nan_count", "fragment_id", "zone_start", "zone_length"]
 
 
@@ -34,7 +40,7 @@ class ZoneMapIndex(WholePages):
         self._low, self._high = zones["min"], zones["max"]
         numbers = [zones[name].to_numpy(zero_copy_only=False) for name in _COLUMNS[2:]]
         self._nulls, self._nans, self._fragments, self._starts, self._lengths = numbers
-        self._rows_per_zone = rows_per_zone
+        self.rows_per_zone = rows_per_zone
         self.value_type = self._low.type
 
     @classmethod
@@ -65,7 +71,7 @@ class ZoneMapIndex(WholePages):
 
     def statistics(self) -> dict[str, Any]:
         """``index_type``, ``num_zones`` and ``rows_per_zone``."""
-        return {"index_type": self.kind, "num_zones": self.num_pages, "rows_per_zone": self._rows_per_zone}
+        return {"index_type": self.kind, "num_zones": self.num_pages, "rows_per_zone": self.rows_per_zone}
 
     def pages_of_range(self, low: Bound | None, high: Bound | None) -> Mask:
         """See :class:`ScalarIndex`."""
@@ -106,3 +112,61 @@ class ZoneMapIndex(WholePages):
         before = np.cumsum(lengths) - lengths
         ids = np.repeat(first - before.astype(np.uint64), lengths) + np.arange(lengths.sum(), dtype=np.uint64)
         return np.sort(ids)
+
+
+def details(rows_per_zone: int) -> bytes:
+    """What a manifest says of an index: the rows of its zones, and that it has a map of its nulls."""
+    return b"\x08" + bytes(varint(rows_per_zone)) + b"\x10\x00\x18\x01"
+
+
+def train(
+    store: Store, folder: str, rows: pa.Table, version: StorageVersion, rows_per_zone: int = ROWS_PER_ZONE
+) -> tuple[tuple[str, int], ...]:
+    """Write an index of rows, two columns: values of the column, and uint64 row addresses.
+
+    Returns the names and sizes of its files.
+
+    >>> from trilake.lance.file.storage_version import STABLE
+    >>> from trilake.storage.memory import MemoryStore
+    >>> store = MemoryStore("memory://zonemap")
+    >>> rows = pa.table({"values": [1, 5, 9], "row_addresses": pa.array([0, 1, 2], pa.uint64())})
+    >>> files = train(store, "_indices/x", rows, STABLE, rows_per_zone=2)
+    >>> ZoneMapIndex.open(store, "_indices/x").equal(5).tolist()
+    [0, 1]
+    """
+    values, addresses = rows.column(0).combine_chunks(), rows.column(1).to_numpy().astype(np.uint64)
+    if pt.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    zone_of = (addresses & ~np.uint64(0xFFFFFFFF)) | (addresses & np.uint64(0xFFFFFFFF)) // np.uint64(rows_per_zone)
+    ranked = pc.sort_indices(values).to_numpy()  # values, NaN, null
+    order = ranked[np.argsort(zone_of[ranked], kind="stable")]
+    _, starts, sizes = np.unique(zone_of[order], return_index=True, return_counts=True)
+    is_null = values.is_null().to_numpy(zero_copy_only=False)
+    is_nan = (
+        pc.is_nan(values).fill_null(False).to_numpy(zero_copy_only=False)
+        if pt.is_floating(values.type)
+        else np.zeros(len(values), bool)
+    )
+
+    def counted(mask: Mask) -> npt.NDArray[np.int64]:
+        return np.add.reduceat(mask[order], starts, dtype=np.int64) if len(starts) else np.empty(0, np.int64)
+
+    nulls, nans = counted(is_null), counted(is_nan)
+    in_order = addresses[order]
+    first, last = (of.reduceat(in_order, starts) if len(starts) else in_order for of in (np.minimum, np.maximum))
+    lowest = values.take(pa.array(order[starts]))
+    highest = values.take(pa.array(order[np.maximum(starts + sizes - nulls - 1, starts)]))
+    columns = [
+        lowest,
+        highest,
+        pa.array(nulls, pa.uint32()),
+        pa.array(nans, pa.uint32()),
+        pa.array(first >> np.uint64(32)),
+        pa.array(first & np.uint64(0xFFFFFFFF)),
+        pa.array(last - first + np.uint64(1)),
+    ]
+    schema = pa.schema([pa.field(n, c.type, nullable=n in _COLUMNS[:2]) for n, c in zip(_COLUMNS, columns)])
+    batch = pa.RecordBatch.from_arrays(columns, schema=schema)
+    metadata = {b"rows_per_zone": str(rows_per_zone).encode()}
+    buffers = {b"null_bitmap": serialized(np.sort(addresses[is_null]))}
+    return (write_file(store, f"{folder}/{FILE}", batch, version, metadata, buffers),)

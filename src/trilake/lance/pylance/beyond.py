@@ -13,7 +13,7 @@ class NotInFormatError(InvalidArgumentError, AttributeError):
 
 
 _LOGS = "nothing is written ahead", "insert and merge_insert commit at once"
-_PARTS = "indices are not made in parts", "create_index and optimize.optimize_indices make whole ones"
+_PARTS = "segments are merged whole", "use create_index_uncommitted and merge_existing_index_segments"
 _BASES = "new files lie below the place of the dataset", "write them there"
 _CACHES = "each dataset has caches of its own", "index_cache_size says how many entries of indices are kept"
 _ROW_IDS = "rows are compared by columns here", "_row_created_at_version says which rows are new"
@@ -22,15 +22,7 @@ _ROW_IDS = "rows are compared by columns here", "_row_created_at_version says wh
 BEYOND: dict[str, tuple[str, str]] = {
     "deep_clone": ("files are copied by rows here", "write_dataset copies a dataset"),
     **dict.fromkeys(["initialize_mem_wal", "mem_wal_index_details", "mem_wal_writer"], _LOGS),
-    **dict.fromkeys(
-        [
-            "create_index_uncommitted",
-            "merge_index_metadata",
-            "merge_existing_index_segments",
-            "commit_existing_index_segments",
-        ],
-        _PARTS,
-    ),
+    "merge_index_metadata": _PARTS,
     **dict.fromkeys(["add_bases", "base_paths"], _BASES),
     **dict.fromkeys(["delta", "remap_row_addrs"], _ROW_IDS),
     "session": _CACHES,

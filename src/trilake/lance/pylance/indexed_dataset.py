@@ -9,12 +9,15 @@ from uuid import UUID
 
 import pyarrow as pa
 
-from trilake.common.arguments import flag
-from trilake.lance.commands import indices, vector_indices
+from trilake.common.arguments import count, flag
+from trilake.errors import InvalidArgumentError
+from trilake.lance.commands import index_segments, indices, vector_indices
 from trilake.lance.commands.format_options import check_format
-from trilake.lance.file.errors import UnsupportedIndexError
+from trilake.lance.file.errors import UnsupportedIndexError, WrongTypeError
 from trilake.lance.pylance.arrow_dataset import ArrowDataset
+from trilake.lance.pylance.operation import Index
 from trilake.lance.pylance.stats import IndexDescription
+from trilake.lance.pylance.vector_models import IndexConfig
 from trilake.lance.scan.snapshot import Snapshot
 
 
@@ -24,19 +27,20 @@ class IndexedDataset(ArrowDataset):
     def create_scalar_index(
         self,
         column: str | list[str],
-        index_type: str = "BTREE",
+        index_type: str | IndexConfig = "BTREE",
         name: str | None = None,
         *,
         replace: bool = True,
         train: bool = True,
         **later: Any,
     ) -> None:
-        """Index a column of numbers, booleans, texts, bytes, dates or times; filters find its rows then.
+        """Index a column of numbers, booleans, strings, bytes, dates or times; filters find its rows then.
 
         Parameters
         ----------
         column: its name; ``"struct.field"`` is a part of a column.
-        index_type: ``"BTREE"``, or in datasets of 2.x ``"BITMAP"``, in capitals or not.
+        index_type: ``"BTREE"``, or in datasets of 2.x ``"BITMAP"``, ``"ZONEMAP"``, or ``"LABEL_LIST"`` for lists, in
+            capitals or not, or an ``IndexConfig``.
         name: of the index; made of the column's where it is left out.
         replace: whether an index of that name may be there.
         train: without it the index has no rows yet, which ``optimize.optimize_indices`` puts into it.
@@ -51,12 +55,14 @@ class IndexedDataset(ArrowDataset):
         >>> [(index["name"], index["type"], index["fields"]) for index in made.list_indices()]
         [('numbers', 'BTree', ['a'])]
         """
+        kind, rows_per_zone = _kind(index_type, later)
+        indices.scalar_kind(self.snapshot, kind)
         check_format(later, of="a scalar index")
-        names = [column] if isinstance(column, str) else list(column)
-        if len(names) != 1:
-            raise UnsupportedIndexError(f"a scalar index of {len(names)} columns cannot be made", help="name one")
+        only = _only(column)
         self.moved(
-            indices.create_scalar_index(self.snapshot, names[0], index_type, name, replace=replace, with_rows=train)
+            indices.create_scalar_index(
+                self.snapshot, only, kind, name, replace=replace, with_rows=train, rows_per_zone=rows_per_zone
+            )
         )
 
     def create_index(
@@ -113,6 +119,88 @@ class IndexedDataset(ArrowDataset):
         self.moved(snapshot)
         indexed = Snapshot(snapshot.store, snapshot.manifest, snapshot.runtime, index_cache_size)
         return self._beside(indexed)
+
+    def create_index_uncommitted(
+        self,
+        column: str | Sequence[str],
+        index_type: str | IndexConfig,
+        name: str | None = None,
+        metric: str = "L2",
+        replace: bool = False,
+        num_partitions: int | None = None,
+        ivf_centroids: Any = None,
+        pq_codebook: Any = None,
+        num_sub_vectors: int | None = None,
+        accelerator: Any = None,
+        *,
+        fragment_ids: Sequence[int] | None = None,
+        **more: Any,
+    ) -> Index:
+        """Build the index of some fragments, a segment, without a commit.
+
+        Parameters
+        ----------
+        column, index_type, name: of the index, scalar or of vectors.
+        metric, replace, num_partitions, ivf_centroids, pq_codebook, num_sub_vectors, accelerator: those of
+            :meth:`create_index`.  Segments that are merged need the same centroids and codebook.
+        fragment_ids: which fragments the segment covers; they are required.
+        more: options of :meth:`create_index` and :meth:`create_scalar_index`.
+
+        Raises ``InvalidArgumentError`` and its subclasses.
+
+        >>> import pyarrow as pa
+        >>> from trilake.lance import write_dataset
+        >>> made = write_dataset(pa.table({"a": [1, 2, 3, 4]}), "memory://doc-lance-segments", max_rows_per_file=2)
+        >>> segments = [made.create_index_uncommitted("a", "BTREE", fragment_ids=[id]) for id in (0, 1)]
+        >>> made = made.commit_existing_index_segments("a_idx", "a", segments)
+        >>> [(index.name, len(index.segments), index.num_rows_indexed) for index in made.describe_indices()]
+        [('a_idx', 2, 4)]
+        """
+        if fragment_ids is None:
+            raise InvalidArgumentError("fragment_ids is missing", help="pass the ids of the fragments of the segment")
+        if more.pop("index_uuid", None) is not None:
+            raise InvalidArgumentError("index_uuid is no longer accepted", help="each segment has an id of its own")
+        kind, rows_per_zone = _kind(index_type, more)
+        only = _only(column)
+        if kind.upper().startswith("IVF"):
+            checked = vector_indices.checked_options({**more, "pq_codebook": pq_codebook}, metric, accelerator)
+            plan = vector_indices.plan_index(
+                self.snapshot,
+                only,
+                kind,
+                name,
+                replace=replace,
+                num_partitions=num_partitions,
+                num_sub_vectors=num_sub_vectors,
+                ivf_centroids=ivf_centroids,
+                **checked,
+            )
+            return Index.of(index_segments.build_vector(self.snapshot, plan, fragment_ids))
+        check_format(more, of="a scalar index")
+        return Index.of(index_segments.build_scalar(self.snapshot, only, kind, name, fragment_ids, rows_per_zone))
+
+    def merge_existing_index_segments(self, segments: Sequence[Index]) -> Index:
+        """Build one segment of the fragments of several, without a commit.
+
+        Raises ``InvalidArgumentError`` for segments of several columns or kinds, or of the same fragment.
+
+        >>> import pyarrow as pa
+        >>> from trilake.lance import write_dataset
+        >>> made = write_dataset(pa.table({"a": [1, 2, 3, 4]}), "memory://doc-lance-merge-parts", max_rows_per_file=2)
+        >>> segments = [made.create_index_uncommitted("a", "BITMAP", fragment_ids=[id]) for id in (0, 1)]
+        >>> made.merge_existing_index_segments(segments).fragment_ids
+        {0, 1}
+        """
+        return Index.of(index_segments.merge(self.snapshot, [s.entry() for s in segments]))
+
+    def commit_existing_index_segments(self, index_name: str, column: str, segments: Sequence[Index]) -> Self:
+        """Commit segments as the index ``index_name`` of ``column``, in the place of one of that name.
+
+        ``segments`` are what :meth:`create_index_uncommitted` and :meth:`merge_existing_index_segments` returned.
+        Raises ``InvalidArgumentError``, and ``ConflictError`` where their rows moved or changed since.
+        """
+        self.moved(index_segments.commit(self.snapshot, index_name, column, [s.entry() for s in segments]))
+        return self
 
     def drop_index(self, name: str) -> None:
         """Take the index ``name`` out of the dataset, from this version on.  Raises ``UnknownIndexError``.
@@ -215,3 +303,21 @@ class IndexedDataset(ArrowDataset):
         2
         """
         return indices.centroids(self.snapshot, index_name, column)
+
+
+def _only(column: str | Sequence[str]) -> str:
+    names = [column] if isinstance(column, str) else list(column)
+    if len(names) != 1:
+        raise UnsupportedIndexError(f"an index of {len(names)} columns cannot be made", help="name one column")
+    return names[0]
+
+
+def _kind(index_type: str | IndexConfig, options: dict[str, Any]) -> tuple[str, int | None]:
+    """The name of a kind, and the rows of its zones, which are taken out of the options."""
+    if isinstance(index_type, IndexConfig):
+        options.update(index_type.parameters)
+        index_type = index_type.index_type
+    rows_per_zone = options.pop("rows_per_zone", None)
+    if rows_per_zone is not None:
+        count("rows_per_zone", rows_per_zone, least=1, other_type=WrongTypeError)
+    return str(index_type), rows_per_zone

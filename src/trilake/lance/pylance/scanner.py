@@ -490,7 +490,7 @@ class LanceScanner(pa.dataset.Scanner):  # type: ignore[misc]
         if self._nearest is not None:
             lines += search.explain(self._ds.snapshot, plan, self._nearest, prefilter=self._prefilter)
         else:
-            lines += search.explain_filter(self._ds.snapshot, plan, whole="MaterializeIndex")
+            lines += search.explain_filter(self._ds.snapshot, plan)
         lines.append(
             f"LanceScan: uri={self._ds.uri}, projection={plan.columns.names}, filter={plan.filter or 'none'}, "
             f"row_id={ROW_ID in plan.places}, fragments={len(self._readers)}"

@@ -135,10 +135,11 @@ class _QueryBuilder:
         ):
             return None
         covered = entry.fragment_bitmap or FrozenBitMap()
+        text = f"[{_text(leaf)}]@{entry.name}({index.kind})"
         if isinstance(leaf, IsNull):
-            return IndexQuery(_text(leaf), covered, True, index.is_null) if index.has_nulls else None
+            return IndexQuery(text, covered, True, index.is_null) if index.has_nulls else None
         if isinstance(leaf, Contains):
-            return self.of_items(index, leaf, covered)
+            return self.of_items(index, leaf, covered, text)
         if isinstance(leaf, In) and _is_nanoseconds(index.value_type):
             if len(leaf.values) > _TIMES:
                 return None
@@ -152,15 +153,15 @@ class _QueryBuilder:
         except InvalidArgumentError:
             return None  # a literal that the index's type cannot hold: the scan knows what it means
         few = int(np.count_nonzero(pages())) <= max(_FEW, index.num_pages // _PART)
-        return IndexQuery(_text(leaf), covered, True, row_ids if few else lambda: None)
+        return IndexQuery(text, covered, True, row_ids if few else lambda: None)
 
-    def of_items(self, index: ScalarIndex, leaf: Contains, covered: FrozenBitMap) -> IndexQuery | None:
+    def of_items(self, index: ScalarIndex, leaf: Contains, covered: FrozenBitMap, text: str) -> IndexQuery | None:
         """Rows whose lists have an item."""
         try:
             index.pages_of([leaf.value])
         except InvalidArgumentError:
             return None  # a literal that the items' type cannot hold
-        return IndexQuery(_text(leaf), covered, True, lambda: index.is_in([leaf.value]))
+        return IndexQuery(text, covered, True, lambda: index.is_in([leaf.value]))
 
     def of_ids(self, leaf: Compare | In) -> IndexQuery | None:
         """Rows that are named by their ids, which need no index."""

@@ -434,15 +434,15 @@ def explain(snapshot: Snapshot, plan: ScanPlan, nearest: Nearest, *, prefilter: 
         lines.append(f"KNNFlat: k={nearest.k} metric={metric}")
     lines += [f"KNNIndex: name={part.uuid}, k={nearest.k}, nprobes={nearest.nprobes}" for part in parts]
     if prefilter and plan.filter is not None:
-        lines += explain_filter(snapshot, plan, whole="ScalarIndexQuery")
+        lines += explain_filter(snapshot, plan)
     return lines
 
 
-def explain_filter(snapshot: Snapshot, plan: ScanPlan, *, whole: str) -> list[str]:
+def explain_filter(snapshot: Snapshot, plan: ScanPlan) -> list[str]:
     """The steps by which indices find the rows of a filter; none where rows are scanned."""
     query = snapshot.index_query(plan.filter) if plan.use_index else None
     if query is None:
         return []
     if query.exact:
-        return [f"{whole}: query={query.text}"]
-    return [f"FilterExec: {plan.filter}", f"MaterializeIndex: query={query.text}"]
+        return [f"ScalarIndexQuery: query={query.text}"]
+    return [f"FilterExec: {plan.filter}", f"ScalarIndexQuery: query={query.text}"]

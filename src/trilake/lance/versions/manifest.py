@@ -174,6 +174,8 @@ class IndexDetails:
 #: Of the kinds that are written here.
 BITMAP_DETAILS = IndexDetails("/lance.table.BitmapIndexDetails")
 BTREE_DETAILS = IndexDetails("/lance.table.BTreeIndexDetails")
+LABEL_LIST_DETAILS = IndexDetails("/lance.table.LabelListIndexDetails")
+ZONE_MAP_DETAILS = IndexDetails("/lance.table.ZoneMapIndexDetails")
 VECTOR_DETAILS = IndexDetails("/lance.index.pb.VectorIndexDetails")
 #: Of what newer writers keep among the indices: where rows went that a compaction moved, and what is written ahead.
 _NOTES = ("FragmentReuseIndexDetails", "MemWalIndexDetails")

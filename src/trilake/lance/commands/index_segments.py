@@ -1,0 +1,107 @@
+"""Parts of an index, each of some fragments: built apart, by several workers, and committed together."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+from pyroaring import FrozenBitMap
+
+from trilake.errors import InvalidArgumentError
+from trilake.lance.commands import vector_indices
+from trilake.lance.commands.index_names import check_name
+from trilake.lance.commands.index_renewal import scalar_like
+from trilake.lance.commands.indices import checked_column, of_fragments, scalar_kind, trained
+from trilake.lance.commands.vector_indices import VectorIndexPlan
+from trilake.lance.file.errors import UnsupportedIndexError
+from trilake.lance.index.ivf_pq import Model
+from trilake.lance.scan.snapshot import Snapshot
+from trilake.lance.versions import operations as op
+from trilake.lance.versions import transaction
+from trilake.lance.versions.manifest import IndexMetadata
+
+_AGAIN = "build the segments again with create_index_uncommitted"
+
+
+def build_scalar(
+    snapshot: Snapshot,
+    column: str,
+    index_type: str,
+    name: str | None,
+    fragment_ids: Collection[int],
+    rows_per_zone: int | None = None,
+) -> IndexMetadata:
+    """Write a scalar index of some fragments; the entry is in no version yet.
+
+    Raises ``InvalidArgumentError``, and its subclasses as
+    :func:`~trilake.lance.commands.indices.create_scalar_index`.
+    """
+    kind = scalar_kind(_segmented(snapshot), index_type)
+    column, called = checked_column(snapshot, column, kind, name)
+    return trained(of_fragments(snapshot, fragment_ids), column, called, kind, rows_per_zone)
+
+
+def build_vector(snapshot: Snapshot, plan: VectorIndexPlan, fragment_ids: Collection[int]) -> IndexMetadata:
+    """Learn an index of vectors from some fragments and write it; the entry is in no version yet.
+
+    Raises ``InvalidArgumentError``.
+    """
+    return vector_indices.made(of_fragments(_segmented(snapshot), fragment_ids), plan)
+
+
+def merge(snapshot: Snapshot, segments: Sequence[IndexMetadata]) -> IndexMetadata:
+    """Write one segment of the fragments of several.
+
+    Vectors are encoded by the centroids and words of the first segment.  Raises ``InvalidArgumentError`` where
+    segments are of several columns or kinds, or share a fragment.
+    """
+    _check(segments)
+    first = segments[0]
+    field = snapshot.manifest.schema.by_id(first.fields[0])
+    if field is None:
+        raise InvalidArgumentError(f"the column of the segments of {first.name!r} is gone", help=_AGAIN)
+    column = snapshot.view.schema.name_of(field)
+    rows = of_fragments(snapshot, {id for s in segments for id in s.fragment_bitmap or ()})
+    vectors = snapshot.indices.vector(first)
+    if vectors is None:
+        return scalar_like(rows, column, first)
+    if not isinstance(vectors.model, Model):
+        raise UnsupportedIndexError(
+            f"segments of type {vectors.kind} cannot be merged", help="commit them as they are: all are searched"
+        )
+    return vector_indices.extended(rows, column, first, vectors)
+
+
+def commit(snapshot: Snapshot, name: str, column: str, segments: Sequence[IndexMetadata]) -> Snapshot:
+    """Commit segments as one index, which takes the place of one of its name.
+
+    Rows that moved or changed since a segment was built are a conflict.  Raises ``InvalidArgumentError`` where a
+    segment is of another column, or shares a fragment with another one, and ``ConflictError``.
+    """
+    _check(segments)
+    check_name(snapshot, name, column, replace=True)
+    field = snapshot.view.schema.field(snapshot.view.schema.spelled(column))
+    if segments[0].fields != (field.id,):
+        raise InvalidArgumentError(f"the segments are not of column {column!r}", help="name the column they index")
+    oldest = min(s.dataset_version for s in segments)
+    base = snapshot if oldest == snapshot.version else snapshot.at(transaction.load(snapshot.store, oldest))
+    return base.commit(op.CreateIndex(tuple(replace(s, name=name) for s in segments)))
+
+
+def _segmented(snapshot: Snapshot) -> Snapshot:
+    if snapshot.manifest.storage_version.is_first:
+        raise UnsupportedIndexError(
+            "datasets of the first format have no indices in parts", help="create_index builds whole ones"
+        )
+    return snapshot
+
+
+def _check(segments: Sequence[IndexMetadata]) -> None:
+    if not segments:
+        raise InvalidArgumentError("segments is empty", help="pass what create_index_uncommitted returned")
+    kinds = {(s.fields, None if s.details is None else s.details.type_url) for s in segments}
+    if len(kinds) > 1:
+        raise InvalidArgumentError("the segments are of several columns or kinds", help=_AGAIN)
+    covered = [s.fragment_bitmap or FrozenBitMap() for s in segments]
+    if len(FrozenBitMap.union(*covered)) < sum(map(len, covered)):
+        raise InvalidArgumentError("two segments cover the same fragment", help=_AGAIN)
