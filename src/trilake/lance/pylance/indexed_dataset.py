@@ -180,7 +180,7 @@ class IndexedDataset(ArrowDataset):
         return Index.of(index_segments.build_scalar(self.snapshot, only, kind, name, fragment_ids, rows_per_zone))
 
     def merge_existing_index_segments(self, segments: Sequence[Index]) -> Index:
-        """Build one segment of the fragments of several, without a commit.
+        """Build one segment of the fragments of several ``segments``, without a commit.
 
         Raises ``InvalidArgumentError`` for segments of several columns or kinds, or of the same fragment.
 
@@ -198,6 +198,13 @@ class IndexedDataset(ArrowDataset):
 
         ``segments`` are what :meth:`create_index_uncommitted` and :meth:`merge_existing_index_segments` returned.
         Raises ``InvalidArgumentError``, and ``ConflictError`` where their rows moved or changed since.
+
+        >>> import pyarrow as pa
+        >>> from trilake.lance import write_dataset
+        >>> made = write_dataset(pa.table({"a": [1, 2]}), "memory://doc-lance-commit-segments")
+        >>> segment = made.create_index_uncommitted("a", "ZONEMAP", fragment_ids=[0])
+        >>> made.commit_existing_index_segments("a_idx", "a", [segment]).list_indices()[0]["type"]
+        'ZoneMap'
         """
         self.moved(index_segments.commit(self.snapshot, index_name, column, [s.entry() for s in segments]))
         return self
