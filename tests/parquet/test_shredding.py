@@ -28,7 +28,7 @@ def variants(values: list[Any]) -> pa.Array:
     return pa.array([None if v is ... else {"value": encoded(v, _NAMES), "metadata": metadata} for v in values], _TYPE)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     st.lists(TREES | st.just(...), max_size=8),
     st.sampled_from([[1], ["x"], [True], [{"a": 1, "zz": {"b": "x"}}], [{"b": {"a": {"é": None, "a": 2}}}]]),

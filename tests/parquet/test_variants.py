@@ -119,7 +119,7 @@ def _arrow(kind: Any) -> pa.DataType:
     return pa.struct([("value", pa.binary()), ("typed_value", typed)])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     st.lists(TREES | st.just(_ABSENT), min_size=1, max_size=6),
     st.sampled_from([int, str, [int], {"a": int}, {"zz": {"b": [str], "a": int}, "b": [{"a": str}]}, [{"é": int}]]),
