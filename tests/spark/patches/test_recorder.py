@@ -14,7 +14,7 @@ import trilake
 from trilake.errors import InvalidArgumentError, TrilakeError
 from trilake.spark.patches import chains, recorder
 from trilake.spark.patches.recorder import patch, patched, record_of, undo, watch
-from trilake.spark.session.passing import spark_alone
+from trilake.spark.session.bypass import bypass
 
 
 class Reader:
@@ -74,7 +74,7 @@ def test_an_action_that_fails_is_not_followed_by_spark() -> None:
 def test_our_own_calls_go_to_spark() -> None:
     patch(Reader, "load", lambda own, self, path: lambda: f"we asked: {self.load(path)}; {own(path)}", owner="test")
     assert Reader().load("a") == "we asked: Spark reads a; Spark reads a"
-    with spark_alone():
+    with bypass():
         assert Reader().load("a") == "Spark reads a"
 
 

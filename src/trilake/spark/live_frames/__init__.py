@@ -1,15 +1,15 @@
-"""Frames that show the newest version of their tables whenever they are used.
+"""Frames that always show the newest version of their tables.
 
-In comes a function that reads a table, and the version that it has read (:func:`~.versions.note_version`); out goes
-Spark's own frame, made to follow the table (:func:`~.frames.following`), and so is what is made of it.  This room knows
-neither formats nor SQL.
+A caller passes a function that reads a table and notes the version it read (:func:`~.versions.note_version`), and gets
+a Spark DataFrame that follows the table (:func:`~.frames.following`), as does everything derived from it.  This package
+knows neither formats nor SQL.
 
 ::
 
-    versions    which version a read shows, and how a newer one is found
-    templates   plans of the JVM with slots in place of tables, and the plans that fill them
-    columns     what must stay of a table's columns
-    frames      a frame is a template and what fills it; each use fills it with the newest versions
-    connect     the same over Spark Connect, where a plan is sent for each use
-    mode        whether frames of a session follow: the setting, and one probe
+    versions    which version a read shows, and how to find a newer one
+    templates   JVM plans with slots in place of tables, and how to fill them
+    columns     check that a newer version still has a frame's columns
+    frames      a frame is a template; each use fills it with the newest versions
+    connect     the same for Spark Connect, where each use sends a plan
+    mode        whether the frames of a session follow: the setting and a probe
 """

@@ -1,4 +1,4 @@
-"""What must stay of a table's columns while frames follow it, and the newest rows in the types of the first ones."""
+"""Check a newer version of a table against the columns of a frame, and cast its rows to them."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from trilake.errors import SchemaMismatchError
 from trilake.spark.live_frames.versions import ReadVersion
 from trilake.spark.session.analysis_errors import analysis_error, raise_for_spark
 
-#: What Spark keeps with a frame once it was needed, and what a frame of PySpark 3.5 keeps so.
+#: Attributes in which PySpark caches what it derives from a frame's plan; the second pair in PySpark 3.5.
 _KEPT, _KEPT_IN_35 = ("rdd", "schema"), ("_lazy_rdd", "_schema")
 
 
 def is_kept(frame: DataFrame) -> bool:
-    """Whether Spark keeps the rows of a frame, as it is now, in its cache, whichever frame was put there."""
+    """Whether Spark's cache holds the rows of this frame."""
     level = frame.storageLevel
     return bool(level.useMemory or level.useDisk)
 
 
 def forget_kept(frame: DataFrame) -> None:
-    """Let a frame, whose plan is another now, make its RDD and its schema again."""
+    """Drop the cached RDD and schema of a frame whose plan has changed."""
     for name in _KEPT:
         vars(frame).pop(name, None)
     for name in _KEPT_IN_35:
@@ -28,18 +28,18 @@ def forget_kept(frame: DataFrame) -> None:
             vars(frame)[name] = None
 
 
-def check_columns(old: T.StructType, new: T.StructType, shown: ReadVersion) -> None:
-    """Raise ``SchemaMismatchError``, also one of Spark's, where the table has lost a column or changed its type."""
+def check_columns(old: T.StructType, new: T.StructType, snapshot: ReadVersion) -> None:
+    """Raise ``SchemaMismatchError`` (also one of Spark's) if the table has dropped a column or changed its type."""
     types = {f.name: f.dataType for f in new.fields}
     for f in old.fields:
-        there = types.get(f.name)
-        if there is None or not has_all_of(f.dataType, there):
-            is_now = None if there is None else f"is {there.simpleString()} now, not {f.dataType.simpleString()},"
+        new_type = types.get(f.name)
+        if new_type is None or not has_all_of(f.dataType, new_type):
+            is_now = None if new_type is None else f"is {new_type.simpleString()} now, not {f.dataType.simpleString()},"
             error = SchemaMismatchError(
                 f"the column {f.name!r} of the table {is_now or 'is gone'} since this frame was read",
                 help="read the table again",
-                file=shown.table.store.uri,
-                version=shown.version,
+                file=snapshot.table.store.uri,
+                version=snapshot.version,
                 column=f.name,
                 condition="DELTA_SCHEMA_CHANGE_SINCE_ANALYSIS",
             )
@@ -47,7 +47,7 @@ def check_columns(old: T.StructType, new: T.StructType, shown: ReadVersion) -> N
 
 
 def has_all_of(old: T.DataType, new: T.DataType) -> bool:
-    """Whether a type has all that another one has, whatever may be null: the same, or with more fields in its structs.
+    """Whether ``new`` has every field of ``old``, nested structs included; nullability is ignored.
 
     >>> old, new = T.ArrayType(T.StructType([])), T.ArrayType(T.StructType([T.StructField("a", T.LongType())]))
     >>> has_all_of(old, new), has_all_of(new, old)
@@ -64,7 +64,7 @@ def has_all_of(old: T.DataType, new: T.DataType) -> bool:
 
 
 def in_types_of(schema: T.StructType, frame: DataFrame) -> DataFrame:
-    """The frame, whose structs have the fields of these types, in their order, where they had others."""
+    """The frame with its structs cast to the types of ``schema``, if they differ."""
     types = {f.name: f.dataType.simpleString() for f in frame.schema.fields}
     if all(types[f.name] == f.dataType.simpleString() for f in schema.fields):
         return frame

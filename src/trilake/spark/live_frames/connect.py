@@ -1,8 +1,7 @@
-"""Frames of Spark Connect that show a table's newest version whenever they are used.
+"""Spark Connect frames that always show a table's newest version.
 
-The plan of such a frame is an object on this side, which makes a message for each use, and all that is made of the
-frame contains that object.  So the message is where the newest version comes in: with the number of the plan, it is
-found under the columns that were taken from the frame.
+A Connect plan is a Python object that builds a message for each use, and derived frames contain it.  So the newest
+version goes into the message.  It keeps the plan's ID, by which Spark resolves columns taken from the frame.
 """
 
 from __future__ import annotations
@@ -17,40 +16,40 @@ from pyspark.sql import DataFrame, SparkSession
 from trilake.common.text import quote_name
 from trilake.spark.live_frames.columns import check_columns, in_types_of, is_kept
 from trilake.spark.live_frames.versions import Source
+from trilake.spark.session.bypass import bypass, is_bypassed
 from trilake.spark.session.compat import frame_of_plan
 from trilake.spark.session.internals import connect_plan
-from trilake.spark.session.passing import passing, spark_alone
 
 _RENEW, _STAYS = "_trilake_renew", "_trilake_stays"
 _Any = TypeVar("_Any")
-#: Where a plan of Spark Connect keeps its number.
+#: Where a Connect plan keeps its ID.
 _NUMBERS = frozenset(("_plan_id", "_root_plan_id"))
 
 
 def unchanging(frame: DataFrame) -> DataFrame:
-    """The same frame with a plan object of its own, which stays as it is."""
+    """The same frame with a copy of its plan, which never changes."""
     return frame_of_plan(copy.copy(connect_plan(frame)), frame.sparkSession)
 
 
 def let_follow(frame: DataFrame, source: Source) -> None:
-    """Let the plan of a frame, and with it all that is made of the frame, send the newest rows of a table."""
+    """Make the plan of a frame, and every plan derived from it, send the newest rows of a table."""
     first, lock, plan = source.first, threading.RLock(), connect_plan(frame)
-    shown, rows = first, first.frame
+    current, rows = first, first.frame
 
     def renew() -> None:
-        nonlocal shown, rows
+        nonlocal current, rows
         with lock:
-            now = source.look()
-            if now is shown or is_kept(rows):
+            newest = source.look()
+            if newest is current or is_kept(rows):
                 return
-            with spark_alone():
-                check_columns(first.frame.schema, now.frame.schema, now.shown)
-                same = in_types_of(first.frame.schema, now.frame)
+            with bypass():
+                check_columns(first.frame.schema, newest.frame.schema, newest.snapshot)
+                same = in_types_of(first.frame.schema, newest.frame)
                 rows = same.select(*map(quote_name, first.frame.columns))
-            shown = now
+            current = newest
 
     def message(session: Any) -> Any:
-        if not passing():
+        if not is_bypassed():
             renew()
         relation = copy.deepcopy(connect_plan(rows).plan(session))
         relation.common.plan_id = plan._plan_id
@@ -61,30 +60,30 @@ def let_follow(frame: DataFrame, source: Source) -> None:
 
 
 def can_follow(spark: SparkSession) -> bool:
-    """Whether plans of this client are as :func:`let_follow` needs them."""
+    """Whether this client's plans work as :func:`let_follow` needs them."""
     plan: Any = connect_plan(spark.range(1))
     number = plan.plan(spark.client).common.plan_id
     return bool(number == plan._plan_id)
 
 
 def keeping(frame: DataFrame, persist: Callable[[], _Any]) -> Callable[[], _Any] | None:
-    """How a frame that follows tables is put in the cache; ``None`` for any other frame."""
+    """A function that caches a frame which follows tables; ``None`` for any other frame."""
     return (lambda: _keep(frame, persist)) if follows(frame) else None
 
 
 def _keep(frame: DataFrame, persist: Callable[[], _Any]) -> _Any:
-    """Let the server keep the newest rows of a frame, which sends what it sends now for as long as they are kept.
+    """Cache the newest rows of a frame on the server, and send the same plan for as long as they are cached.
 
     Parameters
     ----------
-    frame: one that is made of frames that follow tables, in a block of :func:`spark_alone`.
-    persist: lets the server keep the rows; its result is that of this function.
+    frame: derived from frames that follow tables, inside a :func:`bypass` block.
+    persist: caches the rows; its result is returned.
     """
     renew_plans(frame)
     plan = connect_plan(frame)
-    if hasattr(plan, _RENEW) or hasattr(plan, _STAYS):  # the one looks by itself, the other is kept already
+    if hasattr(plan, _RENEW) or hasattr(plan, _STAYS):  # it renews itself, or is cached already
         return persist()
-    message, own = plan.plan(frame.sparkSession.client), plan.plan
+    message, build = plan.plan(frame.sparkSession.client), plan.plan
     still = copy.copy(plan)
     plan.plan = still.plan = lambda session: copy.deepcopy(message)
     as_kept = frame_of_plan(still, frame.sparkSession)
@@ -99,15 +98,12 @@ def _keep(frame: DataFrame, persist: Callable[[], _Any]) -> _Any:
     try:
         return persist()
     finally:
-        plan.plan = lambda session: copy.deepcopy(message) if stays() else own(session)
+        plan.plan = lambda session: copy.deepcopy(message) if stays() else build(session)
         setattr(plan, _STAYS, stays)
 
 
 def renew_plans(origin: Any) -> None:
-    """Let what a frame of Spark Connect, or its plan, is made of show the newest versions; any other thing stays.
-
-    So does what is kept.
-    """
+    """Update the plans that a Connect frame (or plan) is made of, except those that are cached."""
     for plan in _plans(origin, is_whole=lambda p: hasattr(p, _STAYS) and getattr(p, _STAYS)()):
         renew = getattr(plan, _RENEW, None)
         if renew is not None:
@@ -115,15 +111,12 @@ def renew_plans(origin: Any) -> None:
 
 
 def follows(origin: Any) -> bool:
-    """Whether something of what a frame of Spark Connect is made of shows the newest version of a table."""
+    """Whether a Connect frame (or plan) is derived from one that follows a table."""
     return any(hasattr(plan, _RENEW) for plan in _plans(origin))
 
 
 def _plans(origin: Any, is_whole: Callable[[Any], bool] = lambda plan: False) -> Iterator[Any]:
-    """The plans that a frame of Spark Connect, or its plan, is made of, each once; none for any other thing.
-
-    Below a plan for which ``is_whole`` is true, nothing is looked at.
-    """
+    """The plans that a Connect frame (or plan) is made of, each once; skips what is below ``is_whole`` plans."""
     plan = connect_plan(origin)
     waiting, seen = [origin if plan is None else plan], set[int]()
     while waiting:

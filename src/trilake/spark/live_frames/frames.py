@@ -1,16 +1,16 @@
-"""Frames that show a table's newest version whenever they are used, as delta-spark's do.
+"""Frames that always show a table's newest version, as delta-spark's do.
 
-Spark plans a frame once: the files of one version are in its plan.  A frame that follows tables therefore has two
-plans.  Its *template* has a slot in place of each table, and never changes; what is made of the frame is made of the
-template.  Whatever else uses the frame gets the template filled with the newest versions::
+Spark plans a frame once: its plan contains the files of one version.  So a frame that follows tables has two plans.
+Its *template* has a slot in place of each table and never changes; derived frames are built from it.  Every other use
+of the frame fills the template with the newest versions::
 
-    frame.where(...)   --> made of the template                      --> a frame that follows, too
-    frame.collect()    --> newest versions --> template, filled      --> rows of one version of each table
+    frame.where(...)   --> built from the template                   --> a frame that follows, too
+    frame.collect()    --> newest versions --> filled template       --> rows of one version of each table
 
-Columns keep their numbers, whichever version fills a slot, so ``frame["x"]`` stays a column of the frame.
+Expression IDs don't depend on the version that fills a slot, so ``frame["x"]`` remains a column of the frame.
 
-A frame stays as it is while a command of trilake runs and where Spark has its rows already: in the cache, or in what
-``checkpoint`` has made.  What cannot be filled raises; no use shows older rows instead.
+A frame doesn't change while a trilake command runs, nor once Spark has its rows: in the cache or a checkpoint.  If a
+slot cannot be filled, the use raises; it never falls back to older rows.
 """
 
 from __future__ import annotations
@@ -43,24 +43,24 @@ from trilake.spark.live_frames.templates import (
 )
 from trilake.spark.live_frames.versions import Read, Source, are_of_one_version, look_for_newest, noted_version
 from trilake.spark.scan.row_counts import row_count
+from trilake.spark.session.bypass import bypass, is_bypassed
 from trilake.spark.session.compat import is_connect
 from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.internals import java_frame, java_of
-from trilake.spark.session.passing import passing, spark_alone
 from trilake.spark.session.sources.api import HAS_DATA_SOURCES
 
 _LIVE, _PLAN = "_trilake_live", "_jdf"
 _Any = TypeVar("_Any")
-#: What a frame gives before it gives another frame.
+#: Intermediate results between two frames.
 _GROUPS = (GroupedData, PandasCogroupedOps)
-#: What a method answers that is made of a template: frames, groups and columns, by the annotations of PySpark.
+#: Return annotations of the methods that only build a plan: frames, groups and columns.
 _MADE = re.compile(r"\b(Parent)?DataFrame\b|\bGroupedData\b|\bColumn'?>?$")
-#: Methods that PySpark 3.5 has copied, without their annotations.
+#: Aliases that have no annotations in PySpark 3.5.
 _COPIED = frozenset(("where", "groupby", "drop_duplicates"))
-#: Methods that answer so, and use rows: those of the moment, or the frame itself.
+#: Methods that match but read rows, or return the frame itself.
 _OF_ROWS = frozenset(("cache", "persist", "unpersist", "checkpoint", "localCheckpoint", "crosstab", "transpose"))
 _OF_ROWS |= {"toJSON", "transform", "scalar", "exists"}
-#: What says nothing of rows, for which no newer version is looked for, so that it works whatever became of the table.
+#: These need no rows, so they work without a look at the table, even if it is gone.
 _DESCRIBE = ("schema", "columns", "dtypes", "isStreaming", "printSchema")
 _CACHE = ("storageLevel", "unpersist")
 
@@ -71,16 +71,16 @@ class _Live:
 
     Parameters
     ----------
-    sources: the tables, by the numbers of their slots.
-    shown: for each of them, what the frame shows.
-    template: the plan with slots, a frame of Spark's own; ``None`` for a read of which nothing was made so far.
+    sources: the tables, by slot number.
+    reads: for each table, the version that the frame shows.
+    template: Spark's frame with slots; ``None`` for a read from which nothing was derived yet.
     whole: the slot of the table whose rows the frame shows, all of them and nothing else.
-    filled: whether Spark's frame is filled with what is shown; elsewhere it is the template.
-    leaves: the slots of the template, once they were needed.
+    filled: whether Spark's frame is filled with ``reads``; otherwise it is the template.
+    leaves: the slots of the template, set on first use.
     """
 
     sources: dict[int, Source]
-    shown: dict[int, Read]
+    reads: dict[int, Read]
     template: DataFrame | None = None
     whole: int | None = None
     filled: bool = False
@@ -95,27 +95,27 @@ _classes: dict[type, type] = {}
 _still = threading.local()
 
 
-def following(read: Callable[[], DataFrame], named: Callable[[DataFrame], DataFrame] = lambda f: f) -> DataFrame:
-    """The frame that ``read`` gives, which from then on shows the newest version whenever it is used.
+def following(read: Callable[[], DataFrame], finish: Callable[[DataFrame], DataFrame] = lambda f: f) -> DataFrame:
+    """Call ``read`` and return its frame, which from then on always shows the newest version.
 
-    Where ``read`` has noted no version, as for an older one that was named, the frame stays as it is, and so it does in
-    a session whose frames are pinned (:mod:`~trilake.spark.live_frames.mode`).
+    The frame doesn't follow if ``read`` noted no version (time travel), or if the session pins its frames
+    (:mod:`~trilake.spark.live_frames.mode`).
 
     Parameters
     ----------
-    read: reads the table; it is called again for each newer version.
-    named: what else is done to the frame.
+    read: reads the table; called again for each newer version.
+    finish: applied to each frame that ``read`` returns.
     """
 
     def once() -> tuple[DataFrame, Read | None]:
         frame = read()
-        shown, count = noted_version(frame), row_count(frame)
-        frame = named(frame)
-        if shown is None:
+        snapshot, count = noted_version(frame), row_count(frame)
+        frame = finish(frame)
+        if snapshot is None:
             return frame, None
         if is_connect(frame.sparkSession):
-            return frame, Read(shown, None, connect.unchanging(frame))
-        return frame, Read(shown, count, java_frame(frame.sparkSession, vars(frame)[_PLAN]))
+            return frame, Read(snapshot, None, connect.unchanging(frame))
+        return frame, Read(snapshot, count, java_frame(frame.sparkSession, vars(frame)[_PLAN]))
 
     frame, first = once()
     if first is None or not follow(frame.sparkSession):
@@ -134,14 +134,14 @@ def follows(frame: Any) -> bool:
 
 
 def is_live(value: Any) -> bool:
-    """Whether this is such a frame of a classic session, or a group of its rows."""
+    """Whether this is a classic frame that follows tables, or a group of one."""
     return _live_of(value) is not None
 
 
 def make(method: Callable[..., _Any], *args: Any, **kwargs: Any) -> _Any:
-    """Call a method that makes something of frames; the result follows what the frames follow."""
-    named = {k: template_of(v) for k, v in kwargs.items()}
-    result = method(*map(template_of, args), **named)
+    """Call a method that builds something from frames; the result follows what the frames follow."""
+    templates = {k: template_of(v) for k, v in kwargs.items()}
+    result = method(*map(template_of, args), **templates)
     for origin in args:
         if result is template_of(origin):  # a method that had nothing to do
             return origin  # type: ignore[no-any-return]
@@ -149,10 +149,9 @@ def make(method: Callable[..., _Any], *args: Any, **kwargs: Any) -> _Any:
 
 
 def made_of(result: _Any, *origins: Any) -> _Any:
-    """What was made of the templates of some frames, which follows what they follow; the result itself.
+    """Make a result built from templates follow what ``origins`` follow; returns the result.
 
-    A result that is not a frame of a classic session, nor a group or a list of such, stays as it is; one of Spark
-    Connect contains the plans that it is made of.
+    Only classic frames, groups and lists of them need this: a Connect frame contains the plans it is built from.
     """
     lives = [live for o in origins if (live := _live_of(o)) is not None]
     if lives:
@@ -161,14 +160,14 @@ def made_of(result: _Any, *origins: Any) -> _Any:
 
 
 def template_of(value: Any) -> Any:
-    """The template of a frame that follows tables, a frame of Spark's own; anything else as it is."""
+    """The template of a frame that follows tables; anything else unchanged."""
     live = _live_of(value)
     if live is None or not isinstance(value, DataFrame):
         return value
     with live.lock:
         if live.template is None:
             ((number, source),) = live.sources.items()
-            with _raising(value), spark_alone():
+            with _raising(value), bypass():
                 live.template = template(source.first.frame, number)
         notes = {k: v for k, v in vars(value).items() if k.startswith("_trilake_") and k != _LIVE}
         vars(live.template).update(notes)
@@ -176,21 +175,21 @@ def template_of(value: Any) -> Any:
 
 
 def pinned(frame: Any) -> Any:
-    """A frame that stays at the version which the given one shows now; anything else as it is.
+    """A copy of a frame that stays at the current version; anything else unchanged.
 
-    One of Spark Connect, or its plan, is let show the newest version, and stays there while a command runs.
+    A Connect frame (or plan) is updated in place, and doesn't change while a command runs.
     """
     if _live_of(frame) is not None:
         return java_frame(frame.sparkSession, _java(frame))
-    if not passing():
+    if not is_bypassed():
         connect.renew_plans(frame)
     return frame
 
 
 def pin_all() -> None:
-    """Let all frames of this process stay as they are from now on, Spark's own again."""
+    """Turn all frames of this process that follow tables back into Spark's own."""
     for frame in list(_frames):
-        with spark_alone(), suppress(TrilakeError):  # what cannot be filled raises where it is used
+        with bypass(), suppress(TrilakeError):  # if it cannot be filled, using it raises
             _java(frame)
         vars(frame).pop(_LIVE)
         frame.__class__ = type(frame).__mro__[1]
@@ -198,7 +197,7 @@ def pin_all() -> None:
 
 
 def makers(cls: type) -> list[str]:
-    """The methods of a class of frames or groups that make frames, groups or columns of it, without a look at rows."""
+    """The methods of a frame or group class that build frames, groups or columns without reading rows."""
     return [name for name in dir(cls) if _makes(cls, name)]
 
 
@@ -232,40 +231,40 @@ def _follow(result: Any, lives: list[_Live]) -> None:
         for one in result:
             _follow(one, lives)
         return
-    known = _live_of(result)
-    sources = {n: s for live in lives for n, s in live.sources.items()}
-    shown = _newest(lives if known is None else [*lives, known])
-    if known is not None:
-        known.sources |= sources
-        known.shown = shown
+    live = _live_of(result)
+    sources = {n: s for parent in lives for n, s in parent.sources.items()}
+    reads = _newest(lives if live is None else [*lives, live])
+    if live is not None:
+        live.sources |= sources
+        live.reads = reads
     elif isinstance(result, DataFrame) and _PLAN in vars(result):
         if result.isStreaming:
             _follow_in_stream(result, sources)
         else:
-            _live(result, _Live(sources, shown, java_frame(result.sparkSession, vars(result)[_PLAN])))
+            _live(result, _Live(sources, reads, java_frame(result.sparkSession, vars(result)[_PLAN])))
     elif isinstance(result, _GROUPS):
-        vars(result)[_LIVE] = _Live(sources, shown)
+        vars(result)[_LIVE] = _Live(sources, reads)
         result.__class__ = _class_of(type(result))
 
 
 def _newest(lives: Iterable[_Live]) -> dict[int, Read]:
-    """What is shown of each table: one version, also where frames of several are put together."""
+    """One version per table, also where several frames are combined."""
     out: dict[int, Read] = {}
     for live in lives:
-        for number, read in live.shown.items():
-            if number not in out or read is live.sources[number].now:
+        for number, read in live.reads.items():
+            if number not in out or read is live.sources[number].current:
                 out[number] = read
     return out
 
 
 def _follow_in_stream(frame: DataFrame, sources: Mapping[int, Source]) -> None:
-    """Fill a stream that is joined with tables, or put together with them: each batch sees their newest rows.
+    """Fill a stream that is joined or unioned with tables: each batch sees their newest rows.
 
-    PySpark 3.5 has no tables of Python's that are asked in each batch: there the rows are those of now.
+    PySpark 3.5 cannot re-plan a Python data source per batch: there the rows are the current ones.
     """
-    with _raising(frame), spark_alone():
+    with _raising(frame), bypass():
         firsts = {n: s.first.frame for n, s in sources.items()}
-        rows = {n: s.of_each_plan() if HAS_DATA_SOURCES else s.now.frame for n, s in sources.items()}
+        rows = {n: s.of_each_plan() if HAS_DATA_SOURCES else s.current.frame for n, s in sources.items()}
         reads = {n: (first, in_types_of(first.schema, rows[n])) for n, first in firsts.items()}
         leaves = slots(frame, lambda number: len(firsts[number].columns))
         vars(frame)[_PLAN] = filled(frame, leaves, reads.__getitem__)
@@ -273,37 +272,35 @@ def _follow_in_stream(frame: DataFrame, sources: Mapping[int, Source]) -> None:
 
 
 def _java(frame: Any) -> Any:
-    """The JVM's frame of the newest versions."""
     live = _live_of(frame)
     if live is None or getattr(_still, "on", False):
         return vars(frame)[_PLAN]
     with live.lock:
-        _fill(frame, live, look=not passing())
+        _fill(frame, live, look=not is_bypassed())
         return vars(frame)[_PLAN]
 
 
 def _fill(frame: Any, live: _Live, *, look: bool) -> None:
-    """Fill the slots of a frame with what they shall show, where they do not show it already."""
-    with _raising(frame), spark_alone():
+    with _raising(frame), bypass():
         if not live.filled:
             _slots(frame, live)
-    newest = {n: live.shown[n] for n in live.sources}
+    newest = {n: live.reads[n] for n in live.sources}
     if not (frame.is_cached and _is_kept(frame)) and (look or not are_of_one_version(newest.values())):
         newest = look_for_newest(live.sources)
-    with _raising(frame), spark_alone():
+    with _raising(frame), bypass():
         if not live.filled:
-            is_newest = all(live.shown[n] is read for n, read in newest.items())
-            # Spark's cache may have rows of what the frame was made of.
-            _fill_with(frame, live, live.shown if not is_newest and has_cached_rows(frame.sparkSession) else newest)
+            is_newest = all(live.reads[n] is read for n, read in newest.items())
+            # Spark's cache may have rows of the frame's parents.
+            _fill_with(frame, live, live.reads if not is_newest and has_cached_rows(frame.sparkSession) else newest)
         behind = _behind(frame, live, newest)
         if behind:
-            _fill_with(frame, live, {**live.shown, **{n: newest[n] for n in behind}})
+            _fill_with(frame, live, {**live.reads, **{n: newest[n] for n in behind}})
 
 
-def _fill_with(frame: Any, live: _Live, shown: Mapping[int, Read]) -> None:
-    reads = {n: _in_first_columns(source, shown[n]) for n, source in live.sources.items()}
-    vars(frame)[_PLAN] = filled(template_of(frame), _slots(frame, live), reads.__getitem__)
-    live.shown, live.filled = dict(shown), True
+def _fill_with(frame: Any, live: _Live, reads: Mapping[int, Read]) -> None:
+    pairs = {n: _in_first_columns(source, reads[n]) for n, source in live.sources.items()}
+    vars(frame)[_PLAN] = filled(template_of(frame), _slots(frame, live), pairs.__getitem__)
+    live.reads, live.filled = dict(reads), True
     forget_kept(frame)
 
 
@@ -316,33 +313,32 @@ def _slots(frame: DataFrame, live: _Live) -> list[Slot]:
 
 
 def _in_first_columns(source: Source, read: Read) -> tuple[DataFrame, DataFrame]:
-    """The first read of a table, and a newer one in its columns and types.  Raises where the table has lost some."""
     first = source.first
     if read is not first:
-        check_columns(first.frame.schema, read.frame.schema, read.shown)
+        check_columns(first.frame.schema, read.frame.schema, read.snapshot)
     return first.frame, in_types_of(first.frame.schema, read.frame)
 
 
 def _behind(frame: Any, live: _Live, newest: Mapping[int, Read]) -> list[int]:
-    """The slots that show another plan than that of the newest version, and not out of Spark's cache."""
-    other = []
+    """The slots whose plan differs from the newest version's, except those that Spark serves from its cache."""
+    outdated = []
     for number, read in newest.items():
-        if live.shown[number] is read:
+        if live.reads[number] is read:
             continue
-        if is_same_plan(live.shown[number].frame, read.frame):
-            live.shown = {**live.shown, number: read}
+        if is_same_plan(live.reads[number].frame, read.frame):
+            live.reads = {**live.reads, number: read}
         else:
-            other.append(number)
-    if not other:
-        return other
-    shown = java_frame(frame.sparkSession, vars(frame)[_PLAN])
-    outside = read_outside_of_cache(shown, [live.shown[n].frame for n in other])
-    return [n for n, is_read in zip(other, outside, strict=True) if is_read]
+            outdated.append(number)
+    if not outdated:
+        return outdated
+    current = java_frame(frame.sparkSession, vars(frame)[_PLAN])
+    outside = read_outside_of_cache(current, [live.reads[n].frame for n in outdated])
+    return [n for n, is_read in zip(outdated, outside, strict=True) if is_read]
 
 
 @contextmanager
 def _raising(frame: DataFrame) -> Iterator[None]:
-    """Raise where something private of Spark's, which was there when the session was probed, fails now."""
+    """Raise an error if a private API of Spark fails that worked when the session was probed."""
     try:
         yield
     except (Py4JError, AttributeError) as e:
@@ -355,46 +351,46 @@ def _raising(frame: DataFrame) -> Iterator[None]:
 # --- classes ---------------------------------------------------------------------------------------------------------
 
 
-def _class_of(own: type) -> type:
-    """The class of frames or groups that follow tables, made of Spark's own."""
-    if own in _classes.values():
-        return own
-    known = _classes.get(own)
-    if known is None:
-        members: dict[str, Any] = {name: _maker(own, name) for name in makers(own)}
-        if issubclass(own, DataFrame):
-            members |= {n: _as_it_is(own, n, _describing) for n in _DESCRIBE}
-            members |= {n: _as_it_is(own, n, spark_alone) for n in _CACHE}
-            members |= {_PLAN: property(_java, _set_plan), "rdd": _rdd(own), "count": _count(own)}
+def _class_of(base: type) -> type:
+    """A subclass of Spark's class of frames or groups, for those that follow tables."""
+    if base in _classes.values():
+        return base
+    subclass = _classes.get(base)
+    if subclass is None:
+        members: dict[str, Any] = {name: _maker(base, name) for name in makers(base)}
+        if issubclass(base, DataFrame):
+            members |= {n: _as_it_is(base, n, _describing) for n in _DESCRIBE}
+            members |= {n: _as_it_is(base, n, bypass) for n in _CACHE}
+            members |= {_PLAN: property(_java, _set_plan), "rdd": _rdd(base), "count": _count(base)}
             members["__reduce_ex__"] = _in_place_of
         if "pivot" in members:
-            members["pivot"] = _pivot(own)
-        known = _classes.setdefault(own, type(own.__name__, (own,), {**members, "__module__": own.__module__}))
-    return known
+            members["pivot"] = _pivot(base)
+        subclass = _classes.setdefault(base, type(base.__name__, (base,), {**members, "__module__": base.__module__}))
+    return subclass
 
 
-def _maker(own: type, name: str) -> Callable[..., Any]:
-    @wraps(getattr(own, name))
+def _maker(base: type, name: str) -> Callable[..., Any]:
+    @wraps(getattr(base, name))
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return make(getattr(own, name), self, *args, **kwargs)  # which may have been replaced since
+        return make(getattr(base, name), self, *args, **kwargs)  # look it up again: it may be patched by now
 
     return call
 
 
-def _as_it_is(own: type, name: str, block: Callable[[], Any]) -> Any:
-    member = getattr(own, name)
+def _as_it_is(base: type, name: str, block: Callable[[], Any]) -> Any:
+    member = getattr(base, name)
     if isinstance(member, FunctionType):
 
         @wraps(member)
         def call(self: Any, *args: Any, **kwargs: Any) -> Any:
             with block():
-                return getattr(own, name)(self, *args, **kwargs)
+                return getattr(base, name)(self, *args, **kwargs)
 
         return call
 
     def get(self: Any) -> Any:
         with block():
-            return member.__get__(self, own)
+            return member.__get__(self, base)
 
     return property(get, doc=member.__doc__)
 
@@ -418,7 +414,7 @@ def _set_plan(frame: Any, plan: Any) -> None:
 
 
 def _in_place_of(frame: Any, protocol: Any) -> Any:
-    """Spark's own frame, so that Spark says what is wrong where a function for rows names a frame."""
+    """Pickle as Spark's own frame, so that Spark raises its own error for a UDF that captures one."""
     return _itself, (java_frame(frame.sparkSession, vars(frame)[_PLAN]),)
 
 
@@ -426,32 +422,32 @@ def _itself(frame: DataFrame) -> DataFrame:
     return frame
 
 
-def _rdd(own: Any) -> property:
+def _rdd(base: Any) -> property:
     def rdd(self: Any) -> Any:
-        _java(self)  # Spark keeps an RDD with the frame, which goes where a newer version fills it
-        return own.rdd.__get__(self, own)
+        _java(self)  # drops the RDD that Spark caches if a newer version fills the frame
+        return base.rdd.__get__(self, base)
 
-    return property(rdd, doc=own.rdd.__doc__)
+    return property(rdd, doc=base.rdd.__doc__)
 
 
-def _count(own: Any) -> Callable[[Any], int]:
-    """``count()`` of a table's frame takes the short way, where there is one."""
+def _count(base: Any) -> Callable[[Any], int]:
+    """Use the table's row count where it is known without a job."""
 
-    @wraps(own.count)
+    @wraps(base.count)
     def count(self: Any) -> int:
         _java(self)
         live = _live_of(self)
-        way = None if live is None or live.whole is None or self.is_cached else live.shown[live.whole].count
+        way = None if live is None or live.whole is None or self.is_cached else live.reads[live.whole].count
         rows = None if way is None else way.count()
-        return int(own.count(self)) if rows is None else rows
+        return int(base.count(self)) if rows is None else rows
 
     return count
 
 
-def _pivot(own: Any) -> Callable[..., Any]:
-    """``pivot`` without values looks for them in the rows of the moment, as Spark's own does."""
+def _pivot(base: Any) -> Callable[..., Any]:
+    """Collect the pivot values from the current rows, as Spark does."""
 
-    @wraps(own.pivot)
+    @wraps(base.pivot)
     def pivot(self: Any, pivot_col: str, values: Any = None) -> Any:
         live = _live_of(self)
         if values is None and live is not None:
@@ -461,6 +457,6 @@ def _pivot(own: Any) -> Callable[..., Any]:
             values = [row.get(0) for row in java_of(rows).collectAsList()]
             if len(values) > limit:
                 return pinned(frame).groupBy().pivot(pivot_col)  # Spark says what is wrong
-        return make(own.pivot, self, pivot_col, values)
+        return make(base.pivot, self, pivot_col, values)
 
     return pivot

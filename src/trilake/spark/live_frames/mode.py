@@ -1,4 +1,4 @@
-"""Whether frames of a session follow their tables: a setting, and one probe of what this needs of Spark."""
+"""Whether the frames of a session follow their tables: the setting, and a probe of the Spark internals it needs."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from pyspark.sql import SparkSession
 from trilake.errors import InvalidArgumentError
 from trilake.spark.live_frames import connect
 from trilake.spark.live_frames.templates import filled, slots, template
+from trilake.spark.session.bypass import bypass
 from trilake.spark.session.compat import is_connect
 from trilake.spark.session.internals import items_of, query_execution, say_once
-from trilake.spark.session.passing import spark_alone
 
-#: The setting of a session: ``follow``, or ``pinned`` for frames that stay at the version that they have read.
+#: ``follow``, or ``pinned`` for frames that stay at the version they were read at.
 FRAMES = "spark.trilake.frames"
-#: Whether frames can follow, by the context of classic sessions, and by session over Connect.
+#: Results of the probe, by SparkContext, or by session for Connect.
 _probed: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
 
 
 def follow(spark: SparkSession) -> bool:
-    """Whether frames that are read now shall follow their tables, and can do so on this Spark.
+    """Whether frames that are read now should follow their tables, and this Spark supports it.
 
-    Raises ``InvalidArgumentError`` for another value of the setting.
+    Raises ``InvalidArgumentError`` for an invalid value of the setting.
     """
     value = str(spark.conf.get(FRAMES, "follow")).lower()
     if value not in ("follow", "pinned"):
@@ -38,22 +38,22 @@ def follow(spark: SparkSession) -> bool:
 
 def _can_follow(spark: SparkSession) -> bool:
     try:
-        with spark_alone():
+        with bypass():
             if not (connect.can_follow(spark) if is_connect(spark) else _fills(spark)):
-                raise RuntimeError("a plan that was filled is not what it was made of")
-    except Exception as e:  # noqa: BLE001 - any surprise: then frames are what Spark makes of a read
-        say_once("frames stay at the version that they have read", e)
+                raise RuntimeError("a filled plan differs from its source")
+    except Exception as e:  # noqa: BLE001 - on any surprise frames are Spark's own
+        say_once("frames stay at the version they were read at", e)
         return False
     return True
 
 
 def _fills(spark: SparkSession) -> bool:
-    """Whether a plan with three slots of one table, filled, reads it three times, in the same columns."""
+    """Fill a plan with three slots of one table: it must read the table three times, with the same columns."""
     read = spark.range(1).where("id >= 0")
     slot = template(read, 0)
-    made = slot.alias("a").join(slot.alias("b").where("id > 0"), "id", "left_semi").unionAll(slot)
-    leaves = slots(made, lambda _: 1)
-    plan = filled(made, leaves, lambda _: (read, read)).queryExecution().analyzed()
+    combined = slot.alias("a").join(slot.alias("b").where("id > 0"), "id", "left_semi").unionAll(slot)
+    leaves = slots(combined, lambda _: 1)
+    plan = filled(combined, leaves, lambda _: (read, read)).queryExecution().analyzed()
     names = [leaf.nodeName() for leaf in items_of(plan.collectLeaves())]
-    same = plan.output().equals(query_execution(made).analyzed().output())
+    same = plan.output().equals(query_execution(combined).analyzed().output())
     return len(leaves) == 3 == names.count("Range") and bool(same)

@@ -1,8 +1,8 @@
-"""Templates of frames in the JVM: plans with *slots* in place of tables, and the plans that fill them.
+"""Templates of frames in the JVM: plans with *slots* in place of tables, and how to fill them.
 
-A slot is a leaf of Spark's: a relation of files that lists no files and raises where it is run.  So Spark analyses a
-template as it does any plan, gives the two sides of a self-join columns of their own, and adds ``_metadata`` where it
-is named; and to fill a template is to exchange leaves.  What is put in has no slots, so nothing is exchanged twice.
+A slot is a leaf of the plan: a file relation that lists no files and raises if it is executed.  Spark analyses a
+template like any other plan: it gives both sides of a self-join new expression IDs, and adds ``_metadata`` where it is
+named.  Filling a template replaces its leaves.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from trilake.spark.session.internals import (
     start_callbacks,
 )
 
-#: The options of a slot's files: its number, and whether the hidden column is one of its own columns, and not Spark's.
+#: Options of a slot: its number, and whether the hidden column is a regular column of it, not Spark's.
 _NUMBER, _OWN_HIDDEN = "trilakeSlot", "trilakeOwnHidden"
-#: The hidden column about the file of a row.
+#: Spark's hidden column with facts about a row's file.
 _METADATA = "_metadata"
 _PLANS = "org.apache.spark.sql.catalyst.plans.logical"
 _SOURCES = "org.apache.spark.sql.execution.datasources"
@@ -39,10 +39,10 @@ class Slot(NamedTuple):
 
     Parameters
     ----------
-    number: which table it stands for.
-    leaf: the slot in the plan, with the hidden column behind the others, where it is one of its own or named.
-    place: the leaf without its hidden column, as the plan has it where that is not named.
-    is_named: whether the hidden column is named in the plan.
+    number: the table it stands for.
+    leaf: the slot in the plan, with the hidden column last if it is a regular column of the slot or named in the plan.
+    place: the leaf without its hidden column, as the plan contains it where that is not named.
+    is_named: whether the plan names the hidden column.
     """
 
     number: int
@@ -52,7 +52,7 @@ class Slot(NamedTuple):
 
 
 def template(read: DataFrame, number: int) -> DataFrame:
-    """A slot in place of the rows of a read, with the same columns under the same numbers."""
+    """A slot with the columns and expression IDs of a read."""
     spark, plan = read.sparkSession, query_execution(read).analyzed()
     start_callbacks(spark)
     slot = _slot(spark, plan.schema(), plan.output(), {_NUMBER: str(number)})
@@ -65,38 +65,37 @@ def template(read: DataFrame, number: int) -> DataFrame:
 
 
 def slots(frame: DataFrame, width: Callable[[int], int]) -> list[Slot]:
-    """The slots of a template, subqueries included; ``width`` tells how many columns the table of a slot shows."""
+    """The slots of a template, also in subqueries; ``width`` gives the number of columns of a slot's table."""
     spark, plan = frame.sparkSession, query_execution(frame).analyzed()
-    found: list[Slot] = []
+    out: list[Slot] = []
     for leaf in _leaves(plan):
         option = relation_option(leaf, _NUMBER)
         if option is None:
             continue
         number = int(option)
         if relation_option(leaf, _OWN_HIDDEN) is None:  # Spark shows its own hidden column where that is named
-            found.append(Slot(number, leaf, leaf, leaf.output().size() > width(number)))
+            out.append(Slot(number, leaf, leaf, leaf.output().size() > width(number)))
         else:
-            found.append(Slot(number, leaf, _place(spark, leaf, width(number)), False))
-    own = [slot for slot in found if slot.place is not slot.leaf]
-    if not own:
-        return found
+            out.append(Slot(number, leaf, _place(spark, leaf, width(number)), False))
+    with_hidden = [slot for slot in out if slot.place is not slot.leaf]
+    if not with_hidden:
+        return out
     nothing = java_class(spark, f"{_PLANS}.OneRowRelation")()
-    left = _leaves(_exchanged(spark, plan, [(slot.place, nothing) for slot in own]))
+    remaining = _leaves(_exchanged(spark, plan, [(slot.place, nothing) for slot in with_hidden]))
     return [
-        slot if slot.place is slot.leaf else slot._replace(is_named=any(slot.leaf.equals(other) for other in left))
-        for slot in found
+        slot if slot.place is slot.leaf else slot._replace(is_named=any(slot.leaf.equals(other) for other in remaining))
+        for slot in out
     ]
 
 
 def filled(frame: DataFrame, leaves: list[Slot], read: Callable[[int], tuple[DataFrame, DataFrame]]) -> Any:
-    """The JVM's frame of a template whose slots are filled.
+    """The JVM frame of a template with its slots filled.
 
     Parameters
     ----------
     frame: the template.
     leaves: its :func:`slots`.
-    read: for the number of a slot, the read that it was made of, and the one that fills it, whose columns are found
-        by name.
+    read: for a slot number, the read that the slot was made from, and the one that fills it; columns match by name.
     """
     spark, fills = frame.sparkSession, []
     for slot in leaves:
@@ -105,10 +104,10 @@ def filled(frame: DataFrame, leaves: list[Slot], read: Callable[[int], tuple[Dat
             fills.append((slot.leaf, _under(spark, slot.leaf.output(), rows.select("*", _METADATA))))
             if slot.place is slot.leaf:
                 continue
-        shown = slot.place.output()
+        output = slot.place.output()
         plan, old = query_execution(rows).analyzed(), query_execution(first).analyzed()
-        is_first = rows is first and bool(shown.equals(old.output()))
-        fills.append((slot.place, plan if is_first else _under(spark, shown, rows)))
+        is_first = rows is first and bool(output.equals(old.output()))
+        fills.append((slot.place, plan if is_first else _under(spark, output, rows)))
     return java_of(dataset_of(spark, _exchanged(spark, query_execution(frame).analyzed(), fills)))
 
 
@@ -118,20 +117,23 @@ def has_cached_rows(spark: SparkSession) -> bool:
 
 
 def is_same_plan(one: DataFrame, other: DataFrame) -> bool:
-    """Whether two reads have the same plan, as after a commit that leaves the files as they were."""
+    """Whether two reads have the same plan, for example after a commit that changed no files."""
     old, new = query_execution(one).analyzed(), query_execution(other).analyzed()
     return bool(old.sameResult(new)) and bool(old.schema().equals(new.schema()))
 
 
 def read_outside_of_cache(frame: DataFrame, reads: list[DataFrame]) -> list[bool]:
-    """For each read that a frame is made of, whether Spark reads it, and does not have all its rows in the cache."""
+    """For each read that a frame is built from, whether Spark really reads it instead of using its cache."""
     if not has_cached_rows(frame.sparkSession) or frame.isStreaming:
         return [True] * len(reads)
     leaves = _leaves(query_execution(frame).withCachedData())
     if not any(leaf.nodeName().startswith("InMemoryRelation") for leaf in leaves):
         return [True] * len(reads)
-    own = [_leaves(query_execution(read).analyzed()) for read in reads]
-    return [any(a.nodeName() == b.nodeName() and a.sameResult(b) for a in leaves for b in of_read) for of_read in own]
+    read_leaves = [_leaves(query_execution(read).analyzed()) for read in reads]
+    return [
+        any(a.nodeName() == b.nodeName() and a.sameResult(b) for a in leaves for b in of_read)
+        for of_read in read_leaves
+    ]
 
 
 def _leaves(plan: Any) -> list[Any]:
@@ -139,7 +141,7 @@ def _leaves(plan: Any) -> list[Any]:
 
 
 def _exchanged(spark: SparkSession, plan: Any, pairs: list[tuple[Any, Any]]) -> Any:
-    """A plan in which others take the place of some parts, from the root down."""
+    """Replace some nodes of a plan, from the root down."""
     exchange = java_class(spark, "java.util.HashMap")()
     for old, new in pairs:
         exchange.put(old, new)
@@ -147,34 +149,34 @@ def _exchanged(spark: SparkSession, plan: Any, pairs: list[tuple[Any, Any]]) -> 
 
 
 def _under(spark: SparkSession, columns: Any, rows: DataFrame) -> Any:
-    """The plan of some rows, whose columns have the names and numbers of others."""
+    """A projection that gives rows the names and expression IDs of ``columns``."""
     plan = query_execution(rows).analyzed()
     by_name = {str(a.name()): a for a in items_of(plan.output())}
     alias = java_class(spark, "org.apache.spark.sql.catalyst.expressions.Alias")
     nothing, none = java_class(spark, "scala.Option").empty(), sequence(spark, [])
-    named = [
+    aliases = [
         alias(by_name[name], name, a.exprId(), a.qualifier(), nothing, none)
         for a in items_of(columns)
         for name in [str(a.name())]
     ]
-    return java_class(spark, f"{_PLANS}.Project")(sequence(spark, named), plan)
+    return java_class(spark, f"{_PLANS}.Project")(sequence(spark, aliases), plan)
 
 
 def _place(spark: SparkSession, leaf: Any, width: int) -> Any:
-    """A slot without its hidden column, which only those see who name it."""
+    """A slot whose hidden column shows only where it is named."""
     project = java_class(spark, f"{_PLANS}.Project")
     plan = project(leaf.output().take(width), leaf)
     plan.setTagValue(project.hiddenOutputTag(), leaf.output().drop(width))
     return plan
 
 
-def _slot(spark: SparkSession, schema: Any, output: Any, named: Mapping[str, str]) -> Any:
+def _slot(spark: SparkSession, schema: Any, output: Any, options: Mapping[str, str]) -> Any:
     nothing = java_class(spark, "org.apache.spark.sql.types.StructType")()
     none = java_class(spark, "scala.Option").empty()
     format = java_class(spark, f"{_SOURCES}.parquet.ParquetFileFormat")()
-    options = jvm(spark).PythonUtils.toScalaMap(named)
+    scala_options = jvm(spark).PythonUtils.toScalaMap(options)
     relation = java_class(spark, f"{_SOURCES}.HadoopFsRelation")(
-        _NoFiles(spark), nothing, schema, none, format, options, java_session(spark)
+        _NoFiles(spark), nothing, schema, none, format, scala_options, java_session(spark)
     )
     leaf = java_class(spark, f"{_SOURCES}.LogicalRelation")
     parameters = java_class(spark, "java.lang.Class").forName(f"{_SOURCES}.LogicalRelation")
@@ -183,7 +185,7 @@ def _slot(spark: SparkSession, schema: Any, output: Any, named: Mapping[str, str
 
 
 class _NoFiles:
-    """The ``FileIndex`` of a slot; the names of its methods are Spark's."""
+    """The ``FileIndex`` of a slot, with the method names of Spark's interface."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
@@ -210,11 +212,11 @@ class _NoFiles:
         """Nothing."""
 
     def sizeInBytes(self) -> int:
-        """More than is sent to all executors."""
+        """Too large for a broadcast."""
         return 1 << 40
 
     def equals(self, other: object) -> bool:
-        """Whether this is ``other``: the JVM asks only where they are not the same object."""
+        """The JVM asks only about other objects."""
         return False
 
     def hashCode(self) -> int:

@@ -1,4 +1,4 @@
-"""Which version of a table a read shows, and how a newer one is found."""
+"""Which version of a table a read shows, and how to find a newer one."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import StorageError, TrilakeError
 from trilake.spark.scan.row_counts import RowCount
 from trilake.spark.session.analysis_errors import analysis_error, raise_for_spark
+from trilake.spark.session.bypass import bypass
 from trilake.spark.session.engine import spark_engine
-from trilake.spark.session.passing import spark_alone
 from trilake.storage.base import ObjectMeta, Store
 
 _NOTED = "_trilake_version"
-#: Milliseconds for which a version counts as the newest one where it takes a request to look.
+#: Milliseconds for which a version counts as the newest if checking costs a request.
 _FRESH_MS = 200
 _each_plan: ContextVar[bool] = ContextVar("trilake_each_plan", default=False)
 _at: ContextVar[Mapping[str, int]] = ContextVar("trilake_version_to_read", default=MappingProxyType({}))
@@ -33,12 +33,12 @@ class Versions(Protocol):
     store: Store
 
     def has_newer(self, version: int, file: ObjectMeta | None = None) -> bool:
-        """Whether there is another version than this one, whose newest file was ``file``."""
+        """Whether there is a newer version than this one, whose newest log file was ``file``."""
 
 
 @dataclass(frozen=True)
 class ReadVersion:
-    """Which version of which table a frame shows, and the newest file of its log, where that is known."""
+    """The version of a table that a frame shows, and the newest file of its log if known."""
 
     table: Versions
     version: int
@@ -46,27 +46,27 @@ class ReadVersion:
 
     @classmethod
     def of(cls, table: ArrowDeltaTable) -> ReadVersion:
-        """That of an open table."""
+        """The version of an open table."""
         return cls(table.log, table.version, table.opened.segment.newest_file)
 
 
-def note_version(frame: DataFrame, shown: ReadVersion) -> DataFrame:
-    """Remember that a frame shows the newest version of a table, which is this one; the frame itself."""
-    frame.__dict__[_NOTED] = shown
+def note_version(frame: DataFrame, snapshot: ReadVersion) -> DataFrame:
+    """Note that a frame shows this version, the newest of its table; returns the frame."""
+    frame.__dict__[_NOTED] = snapshot
     return frame
 
 
 def noted_version(frame: DataFrame) -> ReadVersion | None:
-    """What :func:`note_version` was given; ``None`` for a frame of an older version, for one."""
-    shown = getattr(frame, "__dict__", {}).get(_NOTED)
-    return shown if isinstance(shown, ReadVersion) else None
+    """The version from :func:`note_version`; ``None`` if there is none, as for time travel."""
+    snapshot = getattr(frame, "__dict__", {}).get(_NOTED)
+    return snapshot if isinstance(snapshot, ReadVersion) else None
 
 
 @dataclass(frozen=True, eq=False)
 class Read:
-    """What was read: the version, how its rows are counted, and the frame, which is Spark's own."""
+    """A read: the version, a way to count its rows, and Spark's own frame."""
 
-    shown: ReadVersion
+    snapshot: ReadVersion
     count: RowCount | None
     frame: DataFrame
 
@@ -77,56 +77,56 @@ class Source:
 
     read: Callable[[], Read | None]
     first: Read
-    now: Read
-    #: When it was last looked for a newer version.
+    current: Read
+    #: Time of the last check for a newer version.
     looked_ms: int
     lock: threading.RLock = field(default_factory=threading.RLock)
 
     def look(self) -> Read:
-        """The newest version, which is read where it is newer than the one that was read before.
+        """The newest version; reads the table again if there is a newer one than last time.
 
-        Raises the errors of the read, as Spark's, also where the store does not say which version is the newest.
+        Raises the errors of the read as Spark's, also if the store does not say which version is the newest.
         """
         with self.lock, _as_spark_raises():
             if self._is_behind():
-                self.now = self._read_again()
-            return self.now
+                self.current = self._read_again()
+            return self.current
 
     def at(self, version: int) -> Read:
-        """A version that another read of the table has found to be the newest one.  Raises as :meth:`look`."""
+        """The rows of this version, the newest one according to another read of the table."""
         with self.lock, _as_spark_raises():
-            if self.now.shown.version == version:
-                return self.now
-            token = _at.set({self.now.shown.table.store.uri: version})
+            if self.current.snapshot.version == version:
+                return self.current
+            token = _at.set({self.current.snapshot.table.store.uri: version})
             try:
                 return self._read_again()
             finally:
                 _at.reset(token)
 
     def _read_again(self) -> Read:
-        with spark_alone():
-            return self.read() or self.now
+        with bypass():
+            return self.read() or self.current
 
     def of_each_plan(self) -> DataFrame:
-        """The rows of the version that is the newest one whenever Spark makes a plan."""
+        """Rows that show the newest version each time Spark plans a query."""
         token = _each_plan.set(True)
         try:
-            with spark_alone():
+            with bypass():
                 read = self.read()
         finally:
             _each_plan.reset(token)
-        return self.now.frame if read is None else read.frame
+        return self.current.frame if read is None else read.frame
 
     def _is_behind(self) -> bool:
-        now, shown = spark_engine().runtime.clock_ms(), self.now.shown
-        if 0 <= now - self.looked_ms < _FRESH_MS and shown.table.store.local_path("x") is None:
+        now_ms, snapshot = spark_engine().runtime.clock_ms(), self.current.snapshot
+        if 0 <= now_ms - self.looked_ms < _FRESH_MS and snapshot.table.store.local_path("x") is None:
             return False
         try:
-            behind = shown.table.has_newer(shown.version, shown.file)
+            behind = snapshot.table.has_newer(snapshot.version, snapshot.file)
         except OSError as e:
-            uri = shown.table.store.uri
+            uri = snapshot.table.store.uri
             raise StorageError(f"cannot look for a newer version of the table: {e}", file=uri) from e
-        self.looked_ms = now
+        self.looked_ms = now_ms
         return behind
 
 
@@ -139,33 +139,33 @@ def _as_spark_raises() -> Iterator[None]:
 
 
 def look_for_newest(sources: Mapping[int, Source]) -> dict[int, Read]:
-    """The newest version of each source; of the same one where several are of one table."""
+    """The newest version of each source; the same version for sources of one table."""
     reads = {number: source.look() for number, source in sources.items()}
     newest: dict[str, int] = {}
-    for shown in (read.shown for read in reads.values()):
-        uri = shown.table.store.uri
-        newest[uri] = max(shown.version, newest.get(uri, shown.version))
+    for snapshot in (read.snapshot for read in reads.values()):
+        uri = snapshot.table.store.uri
+        newest[uri] = max(snapshot.version, newest.get(uri, snapshot.version))
     if len(newest) == len(reads):
         return reads
-    versions = {n: newest[read.shown.table.store.uri] for n, read in reads.items()}
-    return {n: r if r.shown.version == versions[n] else sources[n].at(versions[n]) for n, r in reads.items()}
+    versions = {n: newest[read.snapshot.table.store.uri] for n, read in reads.items()}
+    return {n: r if r.snapshot.version == versions[n] else sources[n].at(versions[n]) for n, r in reads.items()}
 
 
 def are_of_one_version(reads: Iterable[Read]) -> bool:
-    """Whether reads of one table are of one version."""
+    """Whether all reads of the same table show the same version."""
     versions: dict[str, int] = {}
-    return all(versions.setdefault(r.shown.table.store.uri, r.shown.version) == r.shown.version for r in reads)
+    return all(versions.setdefault(r.snapshot.table.store.uri, r.snapshot.version) == r.snapshot.version for r in reads)
 
 
 def version_to_read(uri: str) -> int | None:
-    """The version of a table that is to be read in place of the newest one; ``None`` for the newest."""
+    """The version to read instead of the newest; ``None`` for the newest."""
     return _at.get().get(uri)
 
 
 def is_read_in_each_plan() -> bool:
-    """Whether the newest version is to be looked for in each plan, as a stream makes one for each batch.
+    """Re-plan per micro-batch: whether each new plan should look for the newest version.
 
-    Spark's native scan has the files of one version.  Rows through Arrow come from a table that Spark asks for a scan
-    whenever it plans, and which can look at its log then.
+    Spark's native scan contains the files of one version.  Rows through Arrow come from a data source, which Spark asks
+    for a scan whenever it plans, and which can check the log each time.
     """
     return _each_plan.get()

@@ -24,7 +24,7 @@ from types import ModuleType
 from typing import Any
 
 from trilake.errors import TrilakeError
-from trilake.spark.session.passing import passing, spark_alone
+from trilake.spark.session.bypass import bypass, is_bypassed
 
 _log = logging.getLogger("trilake.spark")
 
@@ -168,11 +168,11 @@ def _replace(cls: type | ModuleType, name: str) -> _Replaced | None:
 
 
 def _call(replaced: _Replaced, self: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    if not passing():
+    if not is_bypassed():
         for _, decide in reversed(list(replaced.deciders)):
             act = _decided(replaced, decide, self, args, kwargs)
             if act is not None:
-                with spark_alone():
+                with bypass():
                     return act()
     out = replaced.own(self, *args, **kwargs)
     if replaced.notes and replaced.name == "__init__" and hasattr(self, "__dict__"):
@@ -186,7 +186,7 @@ def _decided(
     replaced: _Replaced, decide: Decide, self: Any, args: Sequence[Any], kwargs: dict[str, Any]
 ) -> Action | None:
     try:
-        with spark_alone():
+        with bypass():
             return decide(functools.partial(replaced.own, self), self, *args, **kwargs)
     except TrilakeError:
         raise

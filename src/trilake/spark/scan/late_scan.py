@@ -25,8 +25,8 @@ from trilake.spark.scan.roots import note_root
 from trilake.spark.scan.row_counts import RowCount
 from trilake.spark.scan.scan import FloatRules, NativeFiles, NativeScan, read_fields, read_options, with_place
 from trilake.spark.scan.vectors import Vector, alive, pack
+from trilake.spark.session.bypass import bypass
 from trilake.spark.session.internals import file_relation, frame_with_files, java_session
-from trilake.spark.session.passing import spark_alone
 
 __all__ = ["LateList", "LateTable", "late_scan"]
 
@@ -127,7 +127,7 @@ class _Lister:
         if not count:
             return None
         try:
-            with spark_alone():
+            with bypass():
                 return ListedFiles(self._index(listed), count)
         except NativeScanError as e:  # too late for another way
             raise NativeScanError(e.message, help=_HELP, file=listed.files.root) from e

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from pyspark.sql import SparkSession
 
 from trilake.errors import UnsupportedSparkError
-from trilake.spark.session.passing import spark_alone
+from trilake.spark.session.bypass import bypass
 
 _log = logging.getLogger("trilake.spark")
 V = TypeVar("V")
@@ -59,7 +59,7 @@ def drop_missing_catalog(spark: SparkSession) -> None:
 def _loads(spark: SparkSession, name: str) -> bool:
     """Whether Spark can load its catalog, which it does when the first statement needs it."""
     try:
-        with spark_alone():
+        with bypass():
             spark.sql("SHOW NAMESPACES IN spark_catalog").collect()
     except Exception as e:
         if name not in str(e):

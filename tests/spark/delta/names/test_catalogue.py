@@ -17,8 +17,8 @@ from trilake import DeltaTable
 from trilake.errors import TableExistsError
 from trilake.spark.delta.names.catalogue import known_location
 from trilake.spark.delta.names.entries import About, Entry, change_entry, decoded, find_entry, make_entry
+from trilake.spark.session.bypass import bypass
 from trilake.spark.session.internals import java_session
-from trilake.spark.session.passing import spark_alone
 
 
 @pytest.fixture
@@ -125,7 +125,7 @@ def test_entries_say_what_the_table_is_and_hold_no_marks_of_ours(session: SparkS
         described = described.property(key, value)
     described.addColumn("n", "int", nullable=False, comment="a number").execute()
     _frame(session, 1).write.format("delta").saveAsTable("cat_b")
-    with spark_alone():
+    with bypass():
         assert [(f.name, f.metadata) for f in session.table("cat_t").schema.fields] == [("n", {"comment": "a number"})]
         assert [f.metadata for f in session.table("cat_b").schema.fields] == [{}]
     catalog = java_session(session).sessionState().catalog()

@@ -44,8 +44,8 @@ from trilake.spark.delta.names.entries import (
     has_catalog,
     make_entry,
 )
+from trilake.spark.session.bypass import bypass
 from trilake.spark.session.engine import spark_engine
-from trilake.spark.session.passing import spark_alone
 from trilake.spark.session.schemas import to_spark
 from trilake.spark.session.sources.api import HAS_DATA_SOURCES
 from trilake.spark.session.storage import session_store
@@ -310,7 +310,7 @@ def refresh_name(spark: SparkSession, name: str, location: str, log: DeltaLog, *
         with name_aside(spark, name, log.engine.runtime.new_hex_id()):
             add_name(spark, name, location, about)
         return
-    with spark_alone():  # which gives no name to a table whose source it does not know
+    with bypass():  # which gives no name to a table whose source it does not know
         spark.sql(f"DROP TABLE {quoted(name)}")
     add_name(spark, name, location, about)
 
@@ -342,7 +342,7 @@ def name_aside(spark: SparkSession, name: str, id: str) -> Iterator[None]:
     *database, table = parts_of(name)
     other = [*database, f"{table}_{id}"]
     aside = quote_parts(other)
-    with spark_alone():
+    with bypass():
         spark.sql(f"ALTER TABLE {quoted(name)} RENAME TO {aside}")
     try:
         moved = find_entry(spark, other)
@@ -353,12 +353,12 @@ def name_aside(spark: SparkSession, name: str, id: str) -> Iterator[None]:
         yield
     except BaseException:
         try:
-            with spark_alone():
+            with bypass():
                 spark.sql(f"ALTER TABLE {aside} RENAME TO {quoted(name)}")
         except Exception as e:  # noqa: BLE001 - why the new name could not be made is the error to show
             _log.warning("the table %s is called %s now: %s", name, aside, e)
         raise
-    with spark_alone():
+    with bypass():
         spark.sql(f"DROP TABLE {aside}")
 
 

@@ -23,9 +23,9 @@ from trilake.common.text import quote_name, quote_parts, string_literal
 from trilake.delta.log.snapshot import Head
 from trilake.delta.scan.scan import read_schema
 from trilake.errors import UnsupportedSparkError
+from trilake.spark.session.bypass import bypass
 from trilake.spark.session.compat import is_connect
 from trilake.spark.session.internals import java_session, jvm
-from trilake.spark.session.passing import spark_alone
 from trilake.spark.session.scala_values import case_class_value, changed, some, text_map
 from trilake.spark.session.schemas import ddl_text, to_spark
 from trilake.spark.session.sources.api import HAS_DATA_SOURCES
@@ -121,7 +121,7 @@ def make_entry(
                 help="save to a path, use a classic session, or PySpark 4.0 or newer",
             )
         text = create_text(parts, about, path=path, provider=provider, managed=managed)
-        with spark_alone():
+        with bypass():
             spark.sql(text)
         return
     catalog, name = _catalog(spark), _identifier(spark, parts)
@@ -276,7 +276,7 @@ def drop_entry(spark: SparkSession, parts: list[str]) -> None:
     Where the catalogue is told by SQL alone, the files of a managed table go with its name.
     """
     if not has_catalog(spark, parts):
-        with spark_alone():
+        with bypass():
             spark.sql(f"DROP TABLE IF EXISTS {quote_parts(parts)}")
         return
     catalog, name = _catalog(spark), _identifier(spark, _short(parts))
@@ -294,7 +294,7 @@ def database_location(spark: SparkSession, parts: list[str]) -> str:
     if has_catalog(spark, [*parts, ""]):
         about = _catalog(spark).getDatabaseMetadata(parts[-1])
         return decoded(str(about.locationUri().toString()))
-    with spark_alone():
+    with bypass():
         rows = {r[0]: r[1] for r in spark.sql(f"DESCRIBE DATABASE {quote_parts(parts)}").collect()}
     return decoded(str(rows["Location"]))
 
@@ -364,7 +364,7 @@ def shown_entries(spark: SparkSession, parts: Sequence[str]) -> Iterator[tuple[R
     *database, table = parts
     inside = f" IN {quote_parts(database)}" if database else ""
     pattern = re.sub(r"([|*\\'])", ".", table)
-    with spark_alone():
+    with bypass():
         rows = spark.sql(f"SHOW TABLE EXTENDED{inside} LIKE '{pattern}'").collect()
     for row in rows:
         if row["tableName"].lower() == table.lower():

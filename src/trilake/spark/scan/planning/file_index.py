@@ -25,6 +25,7 @@ import numpy.typing as npt
 from pyspark.sql import DataFrame, SparkSession
 
 from trilake.spark.scan.planning.table_reads import TableReads
+from trilake.spark.session.bypass import bypass
 from trilake.spark.session.compat import is_connect
 from trilake.spark.session.internals import (
     InternalsError,
@@ -35,7 +36,6 @@ from trilake.spark.session.internals import (
     say_once,
     sequence,
 )
-from trilake.spark.session.passing import spark_alone
 from trilake.spark.session.settings import session_zone
 
 #: Which files may hold rows for which all conditions, SQL strings, are true; ``None`` for all of them.
@@ -198,7 +198,7 @@ class PlannedFiles:
         return self._all
 
     def _index(self, positions: npt.NDArray[np.int64] | None) -> Any:
-        with spark_alone():
+        with bypass():
             return file_relation(self._scan(positions)).location()
 
     class Java:

@@ -16,8 +16,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
 from trilake.errors import UnsupportedSparkError
+from trilake.spark.session.bypass import bypass
 from trilake.spark.session.compat import is_connect
-from trilake.spark.session.passing import spark_alone
 from trilake.spark.session.runner import map_in_arrow, task_rows
 from trilake.spark.session.sources.api import HAS_DATA_SOURCES, DataSource, DataSourceReader, DataSourceStreamWriter
 from trilake.spark.session.sources.registry import ensure_source
@@ -46,7 +46,7 @@ def source_frame(
     if HAS_DATA_SOURCES:
         ensure_source(spark, source)
         reader = spark.read.format(source.name()).options(**options)
-        with spark_alone():  # our name in spark.read leads here
+        with bypass():  # our name in spark.read leads here
             return (reader if schema is None else reader.schema(schema)).load(path)
     instance = source({**{k: str(v) for k, v in options.items()}, "path": path})
     wanted = instance.schema() if schema is None else schema

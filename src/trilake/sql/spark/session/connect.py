@@ -13,7 +13,7 @@ from sqlglot.errors import SqlglotError
 
 from trilake.common.text import quote_parts
 from trilake.spark.delta.names.entries import decoded, shown_entries
-from trilake.spark.session.passing import spark_alone
+from trilake.spark.session.bypass import bypass
 from trilake.sql.parser.cursor import Cursor
 from trilake.sql.parser.places import Edit, Edited
 from trilake.sql.parser.tokens import AFTER_RELATION
@@ -245,7 +245,7 @@ def find_entry(session: SqlSession, database: str, table: str) -> Entry | None:
 
 def _described(session: SqlSession, view: Entry) -> Entry:
     """The view with its text and form, which only a description has whole: the text may have many lines."""
-    with spark_alone():
+    with bypass():
         rows = session.spark.sql(f"DESCRIBE TABLE EXTENDED {quote_parts((view.database, view.table))}").collect()
     text, form = view_description([(row["col_name"], row["data_type"]) for row in rows])
     return replace(view, view_text=text, form=form)

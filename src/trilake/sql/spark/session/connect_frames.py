@@ -17,8 +17,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from trilake.spark.live_frames.connect import follows
+from trilake.spark.session.bypass import bypass
 from trilake.spark.session.compat import RELEASE
-from trilake.spark.session.passing import spark_alone
 from trilake.sql.parser.literals import Args
 
 #: Whether a query can carry the frames that it names.
@@ -57,7 +57,7 @@ def keep_views_new(frame: DataFrame, frames: Mapping[str, DataFrame]) -> None:
         for name, (view, sent) in views.items():
             newest = _message(view)
             if newest != sent:
-                with spark_alone():
+                with bypass():
                     view.createOrReplaceTempView(name)
                 views[name] = view, newest
                 renewals += 1

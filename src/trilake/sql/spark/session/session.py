@@ -17,7 +17,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
-from trilake.spark.session.passing import spark_alone
+from trilake.spark.session.bypass import bypass
 from trilake.spark.session.storage import session_options
 from trilake.sql.parser.literals import Args
 from trilake.sql.spark.session import connect_frames, jvm
@@ -141,7 +141,7 @@ class SqlSession:
 
     def run(self, text: str, args: Args = None) -> DataFrame:
         """Run a statement in Spark as it is, as if nothing were installed."""
-        with spark_alone():
+        with bypass():
             frame: DataFrame = self.spark.sql(text) if args is None else self.spark.sql(text, args)  # type: ignore[arg-type]
         frames = {name: f for name, f in _FRAMES.get().items() if name in text}
         return self._carrying(frame, text, args, frames) if frames else frame

@@ -14,8 +14,8 @@ from trilake.common.text import quote_parts
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.scan.scan import read_schema
 from trilake.errors import InvalidArgumentError, TableNotFoundError
+from trilake.spark.session.bypass import bypass
 from trilake.spark.session.engine import spark_engine
-from trilake.spark.session.passing import spark_alone
 from trilake.sql.parser.candidates import candidates
 from trilake.sql.parser.paths import bare_path, named_path, version_behind
 from trilake.sql.parser.projections import parse_projection
@@ -170,7 +170,7 @@ def _mark(session: SqlSession, parts: tuple[str, ...]) -> Any:
     if session.classic:
         find = jvm.temp_view if len(parts) == 1 else jvm.global_temp_view
         return find(session.catalogues, parts[-1])
-    with suppress(AnalysisException), spark_alone():
+    with suppress(AnalysisException), bypass():
         return session.spark.table(quote_parts(parts)).semanticHash()
     return None
 
