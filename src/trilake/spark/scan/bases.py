@@ -1,8 +1,8 @@
-"""Spark's view of lists of files, kept for the next frame over the same list.
+"""Cache of the DataFrames that scan a list of files.
 
-Spark parses a manifest line by line, some 30 µs each, so the newest frames that read one are kept, as long as they do
-not name too many files.  Short lists are known again by their manifest, long ones by what it is made of
-(:func:`cached_value` and :func:`cache_value`), because making the manifest takes longer than all else.
+Spark parses a manifest line by line, at some 30 µs each, so the latest frames are kept, up to a limit on the files they
+name.  The key of a short list is its manifest.  For long lists, where making the manifest is the slowest step, callers
+pass a key of their own (:func:`cached_value` and :func:`cache_value`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pyspark.sql import types as T
 from trilake.spark.session.compat import is_connect
 from trilake.spark.session.internals import connect_plan
 
-#: Most frames kept, and most bytes of their manifests: 300,000 files or so, 200 MB of the driver's heap.
+#: Limits on cached frames and on the bytes of their manifests: some 300,000 files, 200 MB of the driver's heap.
 _MOST_FRAMES = 16
 _MOST_BYTES = 64 << 20
 
@@ -37,7 +37,7 @@ class _CachedBase:
 
 
 class _Bases:
-    """What is kept, least recently used first."""
+    """An LRU cache."""
 
     def __init__(self) -> None:
         self.entries: OrderedDict[tuple[object, ...], _CachedBase] = OrderedDict()
@@ -62,12 +62,12 @@ _bases = _Bases()
 
 
 def cached_value(spark: SparkSession, key: bytes) -> Any:
-    """What :func:`cache_value` was given for this session under ``key``, if it still is there; else ``None``."""
+    """The value cached for this session and ``key``, or ``None``."""
     return _bases.get((id(spark), key), spark)
 
 
 def cache_value(spark: SparkSession, key: bytes, value: object, size: int) -> None:
-    """Keep something made of a frame for the next use of the same files.
+    """Cache a value derived from a frame for the next use of the same files.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ def cache_value(spark: SparkSession, key: bytes, value: object, size: int) -> No
 
 def base_frame(
     spark: SparkSession,
-    text: bytes,
+    content: bytes,
     provider: str,
     schema: T.StructType,
     options: Mapping[str, str],
@@ -90,24 +90,24 @@ def base_frame(
 
     Parameters
     ----------
-    text: the manifest.
+    content: the manifest.
     provider: format of the files.
-    schema: the columns to read, those that Spark infers from folders included.
-    options: of the read, which decide between inferring columns and not.
-    keep: look for the frame among those kept, and keep it.
+    schema: the columns to read, including those that Spark infers from folders.
+    options: of the read; they decide whether Spark infers columns.
+    keep: use the cache.
 
-    Frames that share a scan have the same column identities: rename every column before use.
+    Frames that share a scan have the same expression IDs: rename every column before use.
     """
     key: tuple[object, ...] = ()
     if keep:
-        key = (id(spark), sha256(text).digest(), provider, schema.json(), tuple(sorted(options.items())))
+        key = (id(spark), sha256(content).digest(), provider, schema.json(), tuple(sorted(options.items())))
         cached: DataFrame | None = _bases.get(key, spark)
         if cached is not None:
             return cached
-    # A name that was never used before: Spark takes scans of one folder for the same.
+    # A new name each time: Spark takes two scans of one folder for the same scan.
     folder = Path(mkdtemp(prefix="trilake-scan-"))
     try:
-        write_manifest(folder, text)
+        write_manifest(folder, content)
         frame = spark.read.format(provider).options(**dict(options)).schema(schema).load(folder.as_uri())
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
@@ -117,13 +117,13 @@ def base_frame(
         # the relation's object.
         weakref.finalize(connect_plan(frame), shutil.rmtree, folder, ignore_errors=True)
     else:
-        shutil.rmtree(folder, ignore_errors=True)  # read entirely when the frame was made
+        shutil.rmtree(folder, ignore_errors=True)  # Spark has read it already
     if keep:
-        _bases.put(key, _CachedBase(weakref.ref(spark), frame, len(text)))
+        _bases.put(key, _CachedBase(weakref.ref(spark), frame, len(content)))
     return frame
 
 
-def write_manifest(folder: Path, text: bytes) -> None:
+def write_manifest(folder: Path, content: bytes) -> None:
     """Put a manifest where a read of ``folder`` finds it."""
     (folder / "_spark_metadata").mkdir()
-    (folder / "_spark_metadata" / "0").write_bytes(text)
+    (folder / "_spark_metadata" / "0").write_bytes(content)

@@ -1,4 +1,4 @@
-"""``char(n)`` as Spark shows it: filled up with spaces, whatever the files hold."""
+"""``char(n)`` as Spark shows it: padded with spaces, whatever the files contain."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from trilake.spark.scan.row_counts import note_row_count, row_count
 
 
 def char_columns(schema: StructType) -> dict[str, Length]:
-    """The columns that are ``char(n)``, or have some inside, by name."""
+    """The columns that are ``char(n)`` or contain one, by name."""
     rules = {f.name: length_rule(f) for f in schema.fields}
     return {name: rule for name, rule in rules.items() if rule is not None and _has_char(rule)}
 
 
 def with_padding(df: DataFrame, columns: Mapping[str, Length]) -> DataFrame:
-    """The frame with these columns filled up.
+    """The frame with these columns padded.
 
-    Their metadata stays, so that Spark fills up the strings that they are compared with too.
+    They keep their metadata, so that Spark also pads the strings they are compared with.
     """
     if not columns:
         return df

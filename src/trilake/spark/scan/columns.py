@@ -1,7 +1,6 @@
-"""Conditions and values as users of Spark give them: a string of SQL, or a ``Column``.
+"""Conditions and values as users pass them to Spark: a SQL string or a ``Column``.
 
-Spark evaluates them.  The text of a condition is looked for as well, because files can be left out by it; where none is
-known, nothing is left out.
+Spark evaluates them.  Conditions are also translated to SQL, if possible, because that allows skipping files.
 """
 
 from __future__ import annotations
@@ -35,30 +34,30 @@ from trilake.spark.session.internals import java_column, java_session, jvm, quer
 from trilake.spark.session.schemas import to_spark
 from trilake.spark.session.settings import is_utc, reads_quotes_plainly
 
-#: Adds the columns to a frame that expressions name apart from its own.
+#: Adds columns to a frame that the expressions name and the frame doesn't have.
 Extend = Callable[[DataFrame, Iterable[object]], DataFrame]
-#: Where Spark's own expressions are; what is elsewhere is someone's function.
+#: Package of Spark's expressions; any other class is a user's function.
 _BUILT_IN = "org.apache.spark.sql.catalyst.expressions."
-#: How Spark refuses what may be another each time.
+#: Spark's condition for non-deterministic expressions.
 _NON_DETERMINISTIC = "INVALID_NON_DETERMINISTIC_EXPRESSIONS"
-#: What may have another value when Spark evaluates it a little later.
+#: Functions whose value may change until Spark evaluates them.
 _CLOCK = re.compile(
     rf"(?i)\b(?:{STATEMENT_WORDS})\b"
     r"|\b(?:now|curdate|unix_timestamp|rand|randn|random|uuid)\s*\("
 )
-#: What settings of a session read otherwise.
+#: Characters whose meaning depends on settings of the session.
 _QUOTED = re.compile(r'["\\]')
-#: Where it is left to Spark what a ``char(n)`` is compared with: in BETWEEN, and with constants that are calls.
+#: Only Spark knows how to compare ``char(n)`` in these cases: BETWEEN, and constants that are calls.
 _LEFT_TO_SPARK = re.compile(r"(?i)\bbetween\b|\b(?!(?:in|and|or|not)\b)\w+\s*\(")
 
 
 def as_column(value: str | Column) -> Column:
-    """A SQL expression, or a column as it is."""
+    """A column; strings are parsed as SQL expressions."""
     return F.expr(value) if isinstance(value, str) else value
 
 
 def checked_condition(condition: object, argument: str = "'condition'") -> str | Column | None:
-    """A condition as it is.  Raises ``TypeError`` for what is neither text nor column."""
+    """Raise ``TypeError`` unless the condition is a string, a column or ``None``."""
     if condition is None or isinstance(condition, str) or is_column(condition):
         return cast("str | Column | None", condition)
     raise TypeError(
@@ -68,9 +67,9 @@ def checked_condition(condition: object, argument: str = "'condition'") -> str |
 
 
 def assignment_columns(assignments: object, argument: str = "'set'") -> dict[str, Column]:
-    """Values by the name of the column that they go to.
+    """Values by the name of the column they are assigned to.
 
-    Raises ``ValueError`` for ``None`` and ``TypeError`` for what is not a dict of strings to strings or columns.
+    Raises ``ValueError`` for ``None`` and ``TypeError`` for anything but a dict of strings to strings or columns.
     """
     if assignments is None:
         raise ValueError(f"{argument} cannot be None")
@@ -92,16 +91,16 @@ def assignment_columns(assignments: object, argument: str = "'set'") -> dict[str
     return out
 
 
-# --- what a condition says, for pruning ------------------------------------------------------------------------------
+# --- conditions as filters -------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Condition:
-    """A condition as Spark evaluates it, as the log names it, and as a filter that chooses files.
+    """A condition as Spark evaluates it, as the log records it, and as a filter that skips files.
 
-    ``filter`` is true for the rows for which Spark finds the condition true, and for no others.  It is ``None`` where
-    that is not certain: for what the embedded engine does not know, functions of users, values that change while one
-    looks, and times in a session whose zone is not UTC.
+    ``filter`` is true for exactly the rows for which Spark finds the condition true.  It is ``None`` if that is
+    uncertain: for functions the embedded engine doesn't know, UDFs, values that change over time, and timestamps if the
+    session's time zone is not UTC.
     """
 
     column: Column
@@ -119,65 +118,65 @@ def read_condition(
     now: bool = False,
     settled: bool = False,
 ) -> Condition:
-    """A condition over the columns of a table of this ``schema``, under the name ``alias`` if there is one.
+    """Read a condition over the columns of a table with this ``schema``, which it may qualify with ``alias``.
 
-    ``extend`` gives a frame of the table the columns that the condition names in addition.  ``settled`` says that it is
-    known to be the same each time.
+    ``extend`` adds the other columns that the condition names to a frame of the table.  ``settled`` says that the
+    condition is known to be deterministic.
 
-    Raises ``FilterError`` for one that may be another each time, as ``rand() > 0.5``, and where it cannot be resolved;
-    on Spark Connect that comes with the rows, if not asked for ``now``.
+    Raises ``FilterError`` if the condition is not deterministic, as ``rand() > 0.5``, or cannot be resolved.  Spark
+    Connect raises the latter when rows are read, unless ``now`` is set.
     """
     column = as_column(condition)
-    text = None
+    sql = None
     with resolving(column_errors(schema.names, alias, FilterError), FilterError, of_table=True):
         if not is_connect(spark):
             resolved = query_execution(_without_rows(spark, column, schema, alias, extend).where(column)).analyzed()
             settled = settled or bool(resolved.condition().deterministic())
-            text = built_in_text(resolved.condition)
+            sql = built_in_text(resolved.condition)
         elif now or not settled:
             frame = _without_rows(spark, column, schema, alias, extend)
             settled = settled or _joins(frame, column)
             if now:
                 _ = frame.where(column).schema
-    if text is not None and alias is not None:
-        text = _without_alias(text, alias)
+    if sql is not None and alias is not None:
+        sql = _without_alias(sql, alias)
     if not settled:
-        shown = condition if isinstance(condition, str) else column_sql(column) or str(column)
+        display = condition if isinstance(condition, str) else column_sql(column) or str(column)
         raise FilterError(
-            f"the condition may be another each time: {shown}",
+            f"the condition may be another each time: {display}",
             help="store what it gives in a column first, and use that",
             condition=_NON_DETERMINISTIC,
         )
     if isinstance(condition, str) and alias is None and reads_quotes_plainly(spark):
-        text = condition
-    elif text is None and alias is None and is_connect(spark):
-        text = connect_sql(spark, column)
-    shown = condition if isinstance(condition, str) else text or column_sql(condition) or str(condition)
-    return Condition(column, shown, None if text is None else _certain_filter(spark, text, schema))
+        sql = condition
+    elif sql is None and alias is None and is_connect(spark):
+        sql = connect_sql(spark, column)
+    display = condition if isinstance(condition, str) else sql or column_sql(condition) or str(condition)
+    return Condition(column, display, None if sql is None else _certain_filter(spark, sql, schema))
 
 
 def plain_text(spark: SparkSession, text: str, schema: StructType) -> str:
-    """A condition over the columns of a table, as it is written where no setting says how to read strings and names.
+    """A condition in the SQL of Spark's default settings for strings and names.
 
-    Raises ``FilterError`` for one that cannot be resolved, or not be told so.
+    Raises ``FilterError`` if it cannot be resolved or translated.
     """
     if reads_quotes_plainly(spark) or not _QUOTED.search(text):
         return text
-    said = None
+    sql = None
     if not is_connect(spark):
         with resolving(column_errors(schema.names, None, FilterError), FilterError, of_table=True):
             frame = empty_frame(spark, schema).where(text)
-            said = built_in_text(query_execution(frame).analyzed().condition)
-    if said is None:
+            sql = built_in_text(query_execution(frame).analyzed().condition)
+    if sql is None:
         raise FilterError(
             f"cannot write with this session's settings for strings and names: {text}",
             help="unset spark.sql.ansi.doubleQuotedIdentifiers and spark.sql.parser.escapedStringLiterals",
         )
-    return said
+    return sql
 
 
 def column_sql(column: Column) -> str | None:
-    """The text of a column as Spark shows it, which may be no SQL; ``None`` on Spark Connect."""
+    """A column as Spark prints it, which may not be valid SQL; ``None`` on Spark Connect."""
     try:
         return str(java_column(column).toString())
     except Py4JError:
@@ -186,7 +185,7 @@ def column_sql(column: Column) -> str | None:
 
 def _certain_filter(spark: SparkSession, text: str, schema: StructType) -> Filter | None:
     if _CLOCK.search(text):
-        return None  # which need not be parsed
+        return None
     try:
         parsed = parse_filter(text, filter_schema(read_schema(schema)))
     except FilterError:
@@ -196,7 +195,7 @@ def _certain_filter(spark: SparkSession, text: str, schema: StructType) -> Filte
 
 
 def is_certain(spark: SparkSession, filter: Filter) -> bool:
-    """Whether a filter means in a session what it means without Spark, now and whenever it is evaluated."""
+    """Whether a filter means the same in this session as outside of Spark, now and when it is evaluated later."""
     of_spark = filter.expression is None
     if of_spark and (_CLOCK.search(filter.text) or (_depends_on_zone(filter) and not is_utc(spark))):
         return False
@@ -204,21 +203,17 @@ def is_certain(spark: SparkSession, filter: Filter) -> bool:
 
 
 def _is_certain_of_chars(filter: Filter) -> bool:
-    """The same where it reads columns of type ``char(n)``.
-
-    An expression of pyarrow sees what Spark shows, filled up, and is evaluated there.
-    """
+    """The same for columns of type ``char(n)``: only pyarrow expressions see them padded."""
     if all(char_length(filter.schema.field(name)) is None for name in filter.columns):
         return True
     return filter.expression is None and _LEFT_TO_SPARK.search(filter.text) is None
 
 
 def _depends_on_zone(filter: Filter) -> bool:
-    """Whether the zone of a session may decide what the filter means."""
     if any(isinstance(node, Opaque) for node in filter.predicate.walk()):
         return True
     if any(c.instants for c in filter.conjuncts):
-        return True  # such as a day that is compared with a time: it begins where the session is
+        return True  # such as a date compared with a timestamp
     types = [filter.schema.field(name).type for name in filter.columns]
     return any(pa.types.is_timestamp(t) or pa.types.is_nested(t) for t in types)
 
@@ -226,15 +221,14 @@ def _depends_on_zone(filter: Filter) -> bool:
 def _without_rows(
     spark: SparkSession, column: Column, schema: StructType, alias: str | None, extend: Extend | None
 ) -> DataFrame:
-    """A frame without rows, of what a condition over a table can name."""
+    """An empty frame with all the columns that a condition over a table can name."""
     frame = empty_frame(spark, schema)
-    named: DataFrame = frame if alias is None else frame.alias(alias)
-    return named if extend is None else extend(named, [column])
+    aliased: DataFrame = frame if alias is None else frame.alias(alias)
+    return aliased if extend is None else extend(aliased, [column])
 
 
 def _joins(frame: DataFrame, condition: Column) -> bool:
-    """Whether a server may join a frame by a condition, for all that it says of conditions which may be another each
-    time.  What else is wrong with one is left to who uses it."""
+    """Whether a Connect server takes a condition for deterministic, tested by a join; other errors don't matter."""
     try:
         _ = frame.join(frame.sparkSession.range(0).toDF("__trilake_other"), condition).schema
     except AnalysisException as e:
@@ -243,8 +237,7 @@ def _joins(frame: DataFrame, condition: Column) -> bool:
 
 
 def built_in_text(expression: Callable[[], Any]) -> str | None:
-    """The text of an expression of an analysed plan, which Spark's parser reads again; ``None`` where it is not
-    described, such as one with a subquery, or holds a function of users."""
+    """The SQL of an analysed expression; ``None`` if it has none, as one with a subquery, or contains a UDF."""
     try:
         analysed = expression()
         nodes = orjson.loads(analysed.toJSON())
@@ -256,23 +249,23 @@ def built_in_text(expression: Callable[[], Any]) -> str | None:
 
 
 def empty_frame(spark: SparkSession, schema: StructType):  # type: ignore[no-untyped-def]  # DataFrame of either kind
-    """No rows, with the columns of a table: to resolve names against."""
+    """An empty frame with the columns of a table, to resolve names against."""
     return no_rows(spark, to_spark(read_schema(schema)))
 
 
-def no_rows(spark: SparkSession, wanted: T.StructType):  # type: ignore[no-untyped-def]  # as above
-    """No rows, with columns as Spark describes them."""
+def no_rows(spark: SparkSession, schema: T.StructType):  # type: ignore[no-untyped-def]  # as above
+    """An empty frame with this schema."""
     if is_connect(spark):
-        return spark.createDataFrame([], wanted)
-    from pyspark.sql import DataFrame  # the classic one: its Java frame costs a millisecond, createDataFrame thirty
+        return spark.createDataFrame([], schema)
+    from pyspark.sql import DataFrame  # classic: 1 ms by its Java frame, 30 ms by createDataFrame
 
     java = java_session(spark)
     rows = jvm(spark).java.util.ArrayList()
-    return DataFrame(java.createDataFrame(rows, java.parseDataType(wanted.json())), spark)
+    return DataFrame(java.createDataFrame(rows, java.parseDataType(schema.json())), spark)
 
 
 def _without_alias(text: str, alias: str) -> str | None:
-    """The text with ``alias.`` taken from the front of columns; ``None`` where that cannot be told from other text."""
+    """Remove ``alias.`` before column names."""
     quoted = re.escape(quote_name(alias))
     pattern = rf"(?i)(?<![\w`.'\"])(?:{re.escape(alias)}|{quoted})\.(?=[`\w])"
     parts = re.split(r"('(?:[^'\\]|\\.)*')", text)

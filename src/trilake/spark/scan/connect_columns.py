@@ -1,7 +1,7 @@
-"""The SQL of a column of Spark Connect, from the message that would be sent to the server.
+"""The SQL of a Spark Connect column, from the message that the client would send to the server.
 
-Nothing is analysed here: names are as they were given, and functions are those of SQL.  What has no text for certain,
-such as functions of users, windows, subqueries and columns that belong to a frame, gives ``None``.
+Nothing is analysed: names and functions stay as written.  UDFs, window functions, subqueries and columns that belong to
+a frame have no SQL and give ``None``.
 """
 
 from __future__ import annotations
@@ -34,29 +34,29 @@ _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICROSECOND = dt.timedelta(microseconds=1)
 
 
-class _NoTextError(Exception):
-    """There is no text of which it is certain that it means the same."""
+class _NoSqlError(Exception):
+    """The column has no SQL that certainly means the same."""
 
 
 def connect_sql(spark: SparkSession, column: Column) -> str | None:
-    """The text of a column of a Connect session, ``None`` where it has none."""
+    """The SQL of a column of a Connect session, or ``None``."""
     session: Any = spark
     unsent: Any = column
     try:
         return _text(unsent.to_plan(session.client))
-    except (_NoTextError, AttributeError, OverflowError, ValueError):  # the messages differ between releases
+    except (_NoSqlError, AttributeError, OverflowError, ValueError):  # the messages differ between releases
         return None
 
 
 def column_plans(spark: SparkSession, column: Column) -> set[int]:
-    """The numbers of the frames whose columns a column of a Connect session names."""
+    """The plan IDs of the frames whose columns a Connect column names."""
     session: Any = spark
     unsent: Any = column
     return set(_plan_ids(unsent.to_plan(session.client)))
 
 
 def frame_plans(frame: DataFrame) -> set[int]:
-    """The numbers of a Connect frame, and of all frames that it is made of; none for a classic frame."""
+    """The plan IDs of a Connect frame and of all frames it is derived from; empty for a classic frame."""
     session: Any = frame.sparkSession
     plan = connect_plan(frame)
     return set() if plan is None else set(_plan_ids(plan.to_proto(session.client)))
@@ -80,21 +80,21 @@ def _text(message: Any) -> str:
     kind = message.WhichOneof("expr_type")
     write = _KINDS.get(kind)
     if write is None:
-        raise _NoTextError(kind)
+        raise _NoSqlError(kind)
     return write(getattr(message, kind))
 
 
 def _attribute(message: Any) -> str:
     name = message.unparsed_identifier
     if message.HasField("plan_id") or message.is_metadata_column or not _NAME.fullmatch(name):
-        raise _NoTextError(name)
+        raise _NoSqlError(name)
     return quote_parts((quoted or plain).replace("``", "`") for quoted, plain in _PART.findall(name))
 
 
 def _function(message: Any) -> str:
     name, arguments = message.function_name, [_text(a) for a in message.arguments]
     if message.is_distinct or message.is_user_defined_function or getattr(message, "is_internal", False):
-        raise _NoTextError(name)
+        raise _NoSqlError(name)
     if name in _BINARY and len(arguments) == 2:
         return f"({arguments[0]} {_BINARY[name]} {arguments[1]})"
     if name == "not" and len(arguments) == 1:
@@ -108,16 +108,16 @@ def _function(message: Any) -> str:
         other = f" ELSE {arguments[-1]}" if len(arguments) % 2 else ""
         return f"(CASE {' '.join(cases)}{other} END)"
     if name in ("in", "like", "ilike", "rlike") or not _FUNCTION.fullmatch(name):
-        raise _NoTextError(name)
+        raise _NoSqlError(name)
     return f"{name}({', '.join(arguments)})"
 
 
 def _cast(message: Any) -> str:
     if message.WhichOneof("cast_to_type") != "type_str":
-        raise _NoTextError("a type that is not a string")
+        raise _NoSqlError("a type that is not a string")
     mode = getattr(message, "eval_mode", 0)
     if mode not in (0, 3):
-        raise _NoTextError("another way to cast")
+        raise _NoSqlError("another way to cast")
     return f"{'TRY_CAST' if mode == 3 else 'CAST'}({_text(message.expr)} AS {message.type_str})"
 
 
@@ -125,7 +125,7 @@ def _literal(message: Any) -> str:
     kind = message.WhichOneof("literal_type")
     write = _LITERALS.get(kind)
     if write is None:
-        raise _NoTextError(kind)
+        raise _NoSqlError(kind)
     return write(getattr(message, kind))
 
 
@@ -136,7 +136,7 @@ def _double(value: float) -> str:
 def _decimal(message: Any) -> str:
     _, digits, exponent = decimal.Decimal(message.value).as_tuple()
     if not isinstance(exponent, int):
-        raise _NoTextError(message.value)
+        raise _NoSqlError(message.value)
     scale = max(-exponent, 0)
     return f"CAST('{message.value}' AS DECIMAL({max(len(digits) + max(exponent, 0), scale)}, {scale}))"
 

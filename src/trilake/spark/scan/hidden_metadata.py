@@ -1,10 +1,10 @@
-"""The hidden column ``_metadata`` of tables that track their rows: Spark's fields, and the ids and versions of rows.
+"""The hidden column ``_metadata`` of tables with row tracking: Spark's fields, and the IDs and commit versions of rows.
 
-Spark takes no further fields into the ``_metadata`` of its scans.  So a frame of such files hides a column of that name
-of its own, with ``row_id``, ``row_commit_version``, ``base_row_id`` and ``default_row_commit_version`` behind Spark's.
+Spark's scans cannot add fields to ``_metadata``.  So the frame hides a regular column of that name, which has Spark's
+fields and then ``row_id``, ``row_commit_version``, ``base_row_id`` and ``default_row_commit_version``.
 
-A row's id is the one that its file keeps for it, as it does for rows that moved, and else the first id of its file and
-the row's number in there.  Spec: *Row Tracking*, "Reader Requirements".
+A row's ID is the one stored in its file, as for rows that were moved, or else the file's base row ID plus the row's
+position.  Spec: *Row Tracking*, "Reader Requirements".
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ _FIELDS = {
     "file_modification_time": "TIMESTAMP",
     "row_index": "BIGINT",
 }
-#: Columns of a scan of tracked rows: what the log says of a row's file.
+#: Columns of a scan of tracked rows, with values from the log.
 _BASE, _VERSION = "__trilake_base_row_id", "__trilake_commit_version"
 
 
 @dataclass(frozen=True)
 class TrackedRows:
-    """What the log says of the rows of some files.
+    """Row tracking facts from the log, by file.
 
     Parameters
     ----------
-    base_row_ids: the id of each file's first row; null where a file has none.
-    commit_versions: the version that each file's rows come from, as far as the file does not say.
-    id_column: the column of the read schema in which files keep the ids of rows that moved, if there is one.
-    version_column: that of the versions that last changed them.
+    base_row_ids: the ID of each file's first row, or null.
+    commit_versions: each file's default row commit version.
+    id_column: the column of the read schema in which files store the IDs of moved rows, if any.
+    version_column: the same for the versions that last changed them.
     """
 
     base_row_ids: pa.ChunkedArray
@@ -68,12 +68,12 @@ class TrackedRows:
 
 
 def has_metadata(df: DataFrame) -> bool:
-    """Whether the hidden column of a scan can be named: no column of the table is called so."""
+    """Whether a scan's hidden column is accessible: no table column has its name."""
     return METADATA not in (name.lower() for name in df.columns)
 
 
 def with_origins(df: DataFrame, rows: TrackedRows, file: str) -> DataFrame:
-    """A scan with what the log says of each row's file; ``file`` is the term for the file's position in ``rows``."""
+    """Add the facts of each row's file; ``file`` is a term for the file's position in ``rows``."""
     for name, values in ((_BASE, rows.base_row_ids), (_VERSION, rows.commit_versions)):
         df = df.withColumn(name, attached(values.combine_chunks(), T.LongType(), F.expr(file)))
     return df

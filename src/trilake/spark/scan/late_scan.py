@@ -1,8 +1,8 @@
-"""Spark's own scan over files that are listed when a query is planned, and not before: for tables of very many files.
+"""Spark's own scan of tables with very many files, which are listed only when a query is planned.
 
-The frame is that of :mod:`~trilake.spark.scan.scan`, except for what depends on the list: partition columns are always
-columns that Spark has from the folders (:mod:`~trilake.spark.scan.planning.late_files`).  Deletion vectors are part
-of the plan, so all of them are known when the frame is made; a list says which of its files has which.
+The frame works as in :mod:`~trilake.spark.scan.scan`, except that partition columns always come from the file index
+(:mod:`~trilake.spark.scan.planning.late_files`).  Deletion vectors are part of the plan, so all of them are read when
+the frame is made; each list says which of its files has which vector.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from trilake.spark.session.internals import file_relation, frame_with_files, jav
 __all__ = ["LateList", "LateTable", "late_scan"]
 
 _HELP = "read the table with trilake.read(spark, path, filter=...), which lists its files before, or by trilake.open"
-#: About what a scan costs to keep, of whose lists the index itself sees to that they are small.
+#: About the memory of a cached scan; the index limits its lists itself.
 _SIZE = 1 << 16
 
 
 @dataclass(frozen=True)
 class LateList:
-    """The files that a query may need, and for each the number of its deletion vector, if any file has one.
+    """The files that a query may need and, if any file has a deletion vector, the vector's number for each file.
 
-    Files without a vector have the number behind the last one.
+    Files without a vector have the number after the last vector's.
     """
 
     files: NativeFiles
@@ -48,17 +48,17 @@ class LateList:
 
 @dataclass(frozen=True)
 class LateTable:
-    """What a scan reads whose files are listed later.
+    """A table to scan whose files are listed later.
 
     Parameters
     ----------
-    files: all that is known of the files before, without any file.
-    size: about how many bytes they have.
-    list_files: those that may hold rows for which all of some conditions are true, SQL strings as for
+    files: how to read the files; contains no file.
+    size: approximate bytes of all files.
+    list_files: lists the files that may have rows for which all conditions are true, SQL strings as for
         :data:`~trilake.spark.scan.planning.file_index.Prune`.
     vectors: the deletion vectors of all files.
-    rows: how many rows the table has, where someone knows it.
-    counts_vectors: whether no vector deletes more rows than its file has, as far as the log says.
+    rows: the number of rows of the table, if known.
+    counts_vectors: whether, by the log, no vector deletes more rows than its file has.
     """
 
     files: NativeFiles
@@ -72,8 +72,8 @@ class LateTable:
 def late_scan(spark: SparkSession, table: LateTable) -> NativeScan:
     """The scan of a table, in a classic session.
 
-    Raises :class:`NativeScanError` where only a list can be read soundly, and one of py4j's errors where this Spark is
-    not as expected.
+    Raises :class:`NativeScanError` if only a listed scan is correct, and py4j's errors if this Spark's internals
+    differ.
     """
     files = table.files
     note_root(files.root)
@@ -113,7 +113,7 @@ def late_scan(spark: SparkSession, table: LateTable) -> NativeScan:
 
 @dataclass(frozen=True)
 class _Lister:
-    """Lets Spark list the files of a plan; ``partitions`` are the columns that come with them."""
+    """Lists the files of a plan for Spark; ``partitions`` are the columns that come with them."""
 
     spark: SparkSession
     table: LateTable
@@ -129,7 +129,7 @@ class _Lister:
         try:
             with bypass():
                 return ListedFiles(self._index(listed), count)
-        except NativeScanError as e:  # too late for another way
+        except NativeScanError as e:  # Spark is planning already: no fallback
             raise NativeScanError(e.message, help=_HELP, file=listed.files.root) from e
 
     def _index(self, listed: LateList) -> object:
@@ -147,7 +147,7 @@ class _Lister:
         return ValueFolders(self.spark, self._flat(listed, order), tuples.number[order], tuples, self.partitions)
 
     def _flat(self, listed: LateList, order: Integers | None, *, hive: bool = False) -> object:
-        """Spark's own index of the files, in this order."""
+        """Spark's index of the files, in this order."""
         files = listed.files
         paths, sizes = files.paths, sound_sizes(files.paths, files.sizes)
         modified = self._modified(listed)
@@ -164,6 +164,6 @@ class _Lister:
         times = None if files.times is None else pc.fill_null(files.times.cast(pa.int64()), 0).to_numpy()
         if listed.slots is None:
             return FileKey({}).packed(count, times)
-        # One file more, without a vector, so that numbers take as many bits in every list.
+        # Add a file without a vector, so that numbers have the same width in every list.
         slots = np.append(listed.slots, len(self.table.vectors))
         return FileKey({"slot": slots}).packed(count + 1, None if times is None else np.append(times, 0))[:count]

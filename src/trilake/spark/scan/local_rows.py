@@ -1,4 +1,4 @@
-"""Rows that the driver holds already: no job is needed to write them."""
+"""Rows that the driver has already: no job is needed to write them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pyspark.sql import DataFrame
 from trilake.spark.session.compat import is_connect, to_arrow
 from trilake.spark.session.internals import query_execution
 
-#: What rows given as literals look like in an optimized plan, and the steps that may stand above them: none of them
-#: makes more rows, runs Python, or says how many files are wanted.
+#: Plan nodes of literal rows, and the operators allowed above them: those that add no rows, run no Python and set no
+#: number of output files.
 _LEAVES = ("LocalRelation", "OneRowRelation")
 _STEPS = ("Project", "Filter")
 _MOST_BYTES = 16 << 20
@@ -19,10 +19,10 @@ _MOST_BYTES = 16 << 20
 def rows_on_driver(df: DataFrame) -> pa.Table | None:
     """The rows of a small frame whose data came from the driver; ``None`` for any other frame.
 
-    That is a frame made of pandas or Arrow data or of ``VALUES``, filtered and computed on by expressions.  A task in
-    Python costs 50 to 100 ms before its first row, such rows cost a quarter of that.
+    Such a frame is made from pandas or Arrow data or ``VALUES``, followed by filters and projections.  A Python task
+    takes 50 to 100 ms before its first row, this takes a quarter of that.
 
-    Raises what Spark raises for rows that cannot be computed.
+    Raises Spark's errors if the rows cannot be computed.
     """
     if is_connect(df.sparkSession):
         return None
@@ -33,5 +33,5 @@ def rows_on_driver(df: DataFrame) -> pa.Table | None:
         if plan.nodeName() not in _LEAVES or int(plan.stats().sizeInBytes()) > _MOST_BYTES:
             return None
     except Py4JError:
-        return None  # a job finds out what these rows are
+        return None  # let a job compute the rows
     return to_arrow(df)

@@ -1,11 +1,10 @@
-"""Partition columns of a native scan: inferred by Spark from the folders, or looked up in the plan.
+"""Partition columns of a native scan: inferred by Spark from folders, or looked up in the plan.
 
-Where the folders spell the logged values as Hive does, Spark itself infers the columns and prunes them.  Only what it
-certainly reads as the logged value counts, whatever the session's settings; see :func:`hive_columns`.
+If the folder names spell the logged values as Hive does, Spark infers the columns and prunes by them.  That counts only
+if Spark certainly reads the logged value under any settings; see :func:`hive_columns`.
 
-Elsewhere a column is an array of the distinct values, folded to a constant of the plan, indexed by a number that comes
-with the file.  Such an expression depends on nothing but the file, so Spark evaluates filters over it while it plans
-the scan, and skips files by them too.
+Otherwise a column is a constant array of the distinct values in the plan, indexed by a number that comes with the file.
+The expression depends only on the file, so Spark evaluates filters over it while planning, and skips files by them.
 """
 
 from __future__ import annotations
@@ -35,31 +34,31 @@ _DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
 
 
 class Tuples(NamedTuple):
-    """The distinct combinations of some columns' values, and which one each file has."""
+    """The distinct combinations of partition values, and each file's combination."""
 
     number: Integers
-    #: The values by column, one a combination.
+    #: The values by column, one per combination.
     values: Mapping[str, pa.Array]
 
 
 def hive_columns(
     root: str, paths: pa.ChunkedArray, values: Mapping[str, pa.ChunkedArray], aliases: Mapping[str, str]
 ) -> dict[str, str] | None:
-    """The folders' names of the partition columns, in the folders' order, if Spark's inference gives ``values``.
+    """The partition columns by folder name, in folder order, if Spark's inference gives ``values``.
 
     Parameters
     ----------
     root: URI of the table.
     paths: absolute, decoded paths of the files.
     values: typed partition values of the files by column.
-    aliases: another name a column's folders may have.
+    aliases: alternative folder names of columns.
 
-    Returns the columns by folder name, or ``None`` where Spark might infer anything else: a file elsewhere, further or
-    missing levels, other values, or a type whose text does not come back the same.
+    Returns ``None`` if Spark might infer anything else: a file elsewhere, extra or missing levels, other values, or a
+    type that does not survive a round trip through a string.
     """
     base = "/" + split_absolute(root)[1] + "/"
     if "=" in base.rstrip("/").rpartition("/")[2]:
-        return None  # Spark takes this folder for a partition too
+        return None  # Spark would take this folder for a partition
     if not pc.all(pc.starts_with(paths, base)).as_py():
         return None
     below = pc.utf8_slice_codeunits(paths, len(base))
@@ -87,7 +86,7 @@ def distinct(values: Mapping[str, pa.ChunkedArray]) -> Tuples:
     codes = [pc.dictionary_encode(v, null_encoding="encode") for v in flat.values()]
 
     def combine(left: Integers, right: pa.DictionaryArray) -> Integers:
-        # Numbered again after each column, so that the numbers stay below the number of files.
+        # Renumber after each column, to keep the numbers below the number of files.
         both = left * len(right.dictionary) + right.indices.to_numpy(zero_copy_only=False).astype(np.int64)
         return np.unique(both, return_inverse=True)[1].astype(np.int64)
 
@@ -97,23 +96,23 @@ def distinct(values: Mapping[str, pa.ChunkedArray]) -> Tuples:
 
 
 def attached(values: pa.Array, type_: T.DataType, number: Column) -> Column:
-    """The element of ``values`` that ``number`` says, as a column of ``type_``.
+    """The element of ``values`` at ``number``, as a column of ``type_``.
 
-    The array comes as a JSON text and casts, which Spark folds to one constant before it plans the scan.
+    The array is a JSON string and casts, which Spark folds to one constant before it plans the scan.
     """
     if pa.types.is_binary(values.type):
-        texts = pc.cast(_base64(values), pa.string())
-        return F.unbase64(F.get(_texts(texts), number))
-    texts = values.cast(pa.string())
+        strings = pc.cast(_base64(values), pa.string())
+        return F.unbase64(F.get(_strings(strings), number))
+    strings = values.cast(pa.string())
     if pa.types.is_timestamp(values.type) and values.type.tz is not None:
         utc = values.cast(pa.timestamp("us", "UTC")).cast(pa.timestamp("us")).cast(pa.string())
-        texts = pc.binary_join_element_wise(utc, "Z", "")  # an instant, whatever the session's zone
-    array = _texts(texts)
+        strings = pc.binary_join_element_wise(utc, "Z", "")  # an instant, whatever the session's zone
+    array = _strings(strings)
     return F.get(array if isinstance(type_, T.StringType) else array.cast(T.ArrayType(type_)), number)
 
 
-def _texts(texts: pa.Array) -> Column:
-    return F.from_json(F.lit(orjson.dumps(texts.to_pylist()).decode()), "array<string>")
+def _strings(strings: pa.Array) -> Column:
+    return F.from_json(F.lit(orjson.dumps(strings.to_pylist()).decode()), "array<string>")
 
 
 def _base64(values: pa.Array) -> pa.Array:
@@ -133,20 +132,20 @@ def _reads_as(spelled: pa.Array, folder: pa.Array, values: pa.Array) -> bool:
     if allowed is None:
         return False
     folder_texts = spelled.take(folder)
-    equal = reduce(pc.or_, (pc.equal(folder_texts, texts.take(typed.indices)) for texts in allowed))
+    equal = reduce(pc.or_, (pc.equal(folder_texts, strings.take(typed.indices)) for strings in allowed))
     return bool(pc.all(equal).as_py())
 
 
 def _spellings(values: pa.Array) -> list[pa.Array] | None:
-    """The strings that Spark certainly reads as each of ``values``; ``None`` where one has no such text."""
+    """The strings that Spark certainly reads as each of ``values``; ``None`` if a value has none."""
     type_ = values.type
     if pa.types.is_string(type_) or pa.types.is_large_string(type_):
-        texts = values.cast(pa.string())
-        if pc.any(pc.is_in(texts, pa.array(["", HIVE_NULL]))).as_py():
+        strings = values.cast(pa.string())
+        if pc.any(pc.is_in(strings, pa.array(["", HIVE_NULL]))).as_py():
             return None
-        # Unescaped, as some writers leave it, is as good where there is nothing to unescape.
-        plain = pc.replace_substring(texts, "%", "%25")
-        return [pc.fill_null(t, HIVE_NULL) for t in (_escape(texts), plain)]
+        # Some writers don't escape: also fine if there is nothing to unescape.
+        plain = pc.replace_substring(strings, "%", "%25")
+        return [pc.fill_null(t, HIVE_NULL) for t in (_escape(strings), plain)]
     if pa.types.is_integer(type_):
         pattern = _INTEGER
     elif pa.types.is_date(type_):
@@ -155,13 +154,13 @@ def _spellings(values: pa.Array) -> list[pa.Array] | None:
         pattern = "^(?:true|false)$"
     else:
         return None
-    texts = pc.cast(values, pa.string())
-    if not pc.all(pc.match_substring_regex(texts, pattern), min_count=0).as_py():
+    strings = pc.cast(values, pa.string())
+    if not pc.all(pc.match_substring_regex(strings, pattern), min_count=0).as_py():
         return None
-    return [pc.fill_null(texts, HIVE_NULL)]
+    return [pc.fill_null(strings, HIVE_NULL)]
 
 
-def _escape(texts: pa.Array) -> pa.Array:
-    if not pc.any(pc.match_substring_regex(texts, _SPECIAL)).as_py():
-        return texts
-    return reduce(lambda t, c: pc.replace_substring(t, c, f"%{ord(c):02X}"), _ESCAPED, texts)
+def _escape(strings: pa.Array) -> pa.Array:
+    if not pc.any(pc.match_substring_regex(strings, _SPECIAL)).as_py():
+        return strings
+    return reduce(lambda t, c: pc.replace_substring(t, c, f"%{ord(c):02X}"), _ESCAPED, strings)

@@ -1,4 +1,4 @@
-"""When Spark cannot scan files itself, and why."""
+"""Whether Spark can scan files itself, and if not, why."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from trilake.spark.scan.manifest import NativeScanError, unreadable
 from trilake.spark.session.compat import error_condition, is_connect
 from trilake.spark.session.type_tree import parts
 
-#: Formats that Spark has a file scan for.
+#: Formats for which Spark has a file scan.
 _PROVIDERS = {"parquet", "orc", "json", "csv", "text"}
-#: Spark asks for files only where this is off; otherwise it would look for them in the manifest's folder.
+#: If this is set, Spark ignores manifests and lists the folder.
 _IGNORE_MANIFESTS = "spark.sql.streaming.fileStreamSink.ignoreMetadata"
-#: The other scans of Spark, for formats not in this list, know nothing of ``_metadata``.
+#: Formats not in this list use Spark's V2 scans, which have no ``_metadata``.
 _SCANS = "spark.sql.sources.useV1SourceList"
 
-#: Files whose footers are looked at before Spark scans them, 30 microseconds each; what they say is remembered.
+#: Limit on files whose footers are checked before Spark scans them, 30 µs each; results are cached.
 _MOST_FOOTERS = 4096
 
-#: What sessions were found to read: reasons by the root that was tried, ``None`` for no reason.
+#: Results of the probe by session and root: a reason, or ``None`` if Spark can read it.
 _tried: WeakKeyDictionary[SparkSession, dict[str, str | None]] = WeakKeyDictionary()
 
 
 def native_refusal(uri: str, provider: str, *, vectors: bool = False, spark: SparkSession | None = None) -> str | None:
-    """Why Spark cannot scan the files of a table itself, or ``None`` where it can.
+    """Why Spark cannot scan the files of a table itself; ``None`` if it can.
 
     Parameters
     ----------
     uri: of the table.
     provider: format of its files.
-    vectors: whether rows are deleted by position.
-    spark: a session to ask whether it can reach the table; without one, only local files count as in reach.
+    vectors: whether the table has deletion vectors.
+    spark: checks that this session can reach the table; without it, only local files count as reachable.
     """
     scheme = uri.partition(":")[0]
     if spark is None and scheme != "file":
@@ -54,7 +54,7 @@ def native_refusal(uri: str, provider: str, *, vectors: bool = False, spark: Spa
 
 
 def check_files(spark: SparkSession, provider: str, paths: pa.ChunkedArray, *, vectors: bool) -> None:
-    """Refuse a list of files from which Spark would not read exactly the rows.  Raises :class:`NativeScanError`."""
+    """Raise :class:`NativeScanError` if Spark would not read exactly the rows of these files."""
     reason = native_refusal("file:/", provider, vectors=vectors) or _settings_refusal(spark, provider)
     if reason is not None:
         raise NativeScanError(reason)
@@ -62,7 +62,7 @@ def check_files(spark: SparkSession, provider: str, paths: pa.ChunkedArray, *, v
     if unread is not None:
         raise NativeScanError("Spark does not read files of this name", file=unread)
     if len(paths.unique()) < len(paths):
-        raise NativeScanError("a file is named twice, and Spark would read it once")
+        raise NativeScanError("a file is listed twice, and Spark would read it once")
     if provider == "parquet" and len(paths) <= _MOST_FOOTERS:
         untyped = first_untyped(p for p in paths.to_pylist() if p.startswith("/"))
         if untyped is not None:
@@ -70,7 +70,7 @@ def check_files(spark: SparkSession, provider: str, paths: pa.ChunkedArray, *, v
 
 
 def check_types(schema: T.StructType) -> None:
-    """Refuse columns of which files hold nothing though they may have values, such as arrays of void.
+    """Refuse columns that files cannot store although they may have values, such as arrays of void.
 
     Raises :class:`NativeScanError`.
     """
@@ -80,7 +80,7 @@ def check_types(schema: T.StructType) -> None:
 
 
 def _may_be_lost(type_: T.DataType) -> bool:
-    """Whether a type that is not void, or a part of it, consists of nothing but void."""
+    """Whether a non-void type, or a part of it, consists only of void."""
     inside = [inner for _, inner in parts(type_)]
     voids = [isinstance(inner, T.NullType) for inner in inside]
     lost = all(voids) if isinstance(type_, T.StructType) else any(voids)
@@ -104,9 +104,9 @@ def _reach_refusal(spark: SparkSession, uri: str) -> str | None:
 
 
 def _unreachable(spark: SparkSession, uri: str) -> str | None:
-    """Why Spark cannot get at a store: it is asked for a file that is not there, and must know that."""
+    """Why Spark cannot reach a store, tested with a file that doesn't exist."""
     try:
-        spark.read.text(f"{uri}/_trilake_probe").schema  # noqa: B018 - a Connect session asks only now
+        spark.read.text(f"{uri}/_trilake_probe").schema  # noqa: B018 - Connect sends the plan here
     except AnalysisException as e:
         if error_condition(e) == "PATH_NOT_FOUND":
             return None
@@ -118,13 +118,13 @@ def _unreachable(spark: SparkSession, uri: str) -> str | None:
 
 def _cannot_read(uri: str, error: Exception) -> str:
     lines = [line for line in str(error).splitlines() if line.strip()]
-    # Behind py4j's own first line stands the Java exception.
+    # The Java exception follows py4j's own first line.
     detail = next((line for line in lines if not line.startswith("An error occurred while calling")), "")
     return f"Spark cannot read {uri.partition(':')[0]}: {detail.lstrip(': ')}"
 
 
 def _hidden_folders(spark: SparkSession) -> str | None:
-    """Why a session cannot be told a list of local files: its server must see folders of this process."""
+    """Why a session cannot read a manifest: its server must see this process's folders."""
     if not is_connect(spark):
         return None
     with tempfile.TemporaryDirectory(prefix="trilake-probe-") as folder:

@@ -1,4 +1,4 @@
-"""Errors of Spark's analysis as trilake errors, in a few lines: the name, the columns there are, and no plan."""
+"""Spark's analysis errors as short trilake errors: the name and the available columns, without the plan."""
 
 from __future__ import annotations
 
@@ -16,42 +16,42 @@ from trilake.spark.session.compat import error_condition, without_echo
 
 _log = logging.getLogger("trilake.spark")
 
-#: Where what went wrong ends in an error's text, and where in a query it was begins.
+#: The end of the actual message in an error.
 _BEHIND = re.compile(r"\.?\s*SQLSTATE: |; line \d+ pos \d+|;\n")
 _PART = re.compile(r"`((?:[^`]|``)*)`|([^`.]+)")
-#: A column that frames of files have apart from those of the table.
+#: Spark's hidden column of file scans.
 _HIDDEN = "_metadata"
-#: Columns that a message names.
+#: Limit on column names in a message.
 _MOST_NAMES = 50
 
 
 @dataclass(frozen=True)
 class UnresolvedName:
-    """A name, by its parts, that is not a column of the tables in view, or (``ambiguous``) a column of several."""
+    """A name, by its parts, that matches no column, or (``ambiguous``) several columns."""
 
     parts: tuple[str, ...]
     ambiguous: bool
 
 
 def unresolved_name(error: AnalysisException) -> UnresolvedName | None:
-    """The name that an error is about; ``None`` for an error about something else."""
+    """The unresolved name that an error is about, if any."""
     kind = error_condition(error) or ""
     ambiguous = kind.startswith("AMBIGUOUS_REFERENCE")
     if not ambiguous and not kind.startswith("UNRESOLVED_COLUMN"):
         return None
-    text = (error.getMessageParameters() or {}).get("name" if ambiguous else "objectName", "")
-    parts = tuple(m[2] or m[1].replace("``", "`") for m in _PART.finditer(text))
+    name = (error.getMessageParameters() or {}).get("name" if ambiguous else "objectName", "")
+    parts = tuple(m[2] or m[1].replace("``", "`") for m in _PART.finditer(name))
     return UnresolvedName(parts, ambiguous) if parts else None
 
 
 def analysis_text(error: AnalysisException) -> str:
-    r"""What an error says is wrong, in one line, without the plan behind it.
+    r"""The message of an error in one line, without the plan.
 
     >>> analysis_text(AnalysisException("[A.B] No field `x`. SQLSTATE: 42704; line 1 pos 0;\n'Filter ('x = 1)"))
     'No field `x`'
     """
-    text = _BEHIND.split(str(error).strip(), maxsplit=1)[0]
-    return " ".join(re.sub(r"^\[[A-Z0-9_.]+\]\s*", "", text).split())
+    message = _BEHIND.split(str(error).strip(), maxsplit=1)[0]
+    return " ".join(re.sub(r"^\[[A-Z0-9_.]+\]\s*", "", message).split())
 
 
 @contextmanager
@@ -61,16 +61,15 @@ def resolving(
     *,
     of_table: bool = False,
 ) -> Iterator[None]:
-    """Let errors of Spark's analysis leave the block as trilake errors, which can be caught as Spark's too.
+    """Turn Spark's analysis errors in the block into trilake errors, which can also be caught as Spark's.
 
     Parameters
     ----------
-    explain: the error for a name.
-    kind: the class of errors about anything else, such as types.
-    of_table: whether the frame in the block has the table's own columns alone; names that a frame of its files may have
-        apart from are then passed over.
+    explain: makes the error for an unresolved name.
+    kind: class of all other errors, such as type errors.
+    of_table: the frame in the block lacks the hidden columns of file scans; ignore errors about those.
 
-    Strings that are not SQL stay what Spark says of them, which is short and shows the place.
+    Syntax errors stay Spark's: they are short and show the position.
     """
     try:
         with without_echo():
@@ -91,14 +90,14 @@ def resolving(
 def column_errors(
     columns: Sequence[str], alias: str | None, kind: type[TrilakeError]
 ) -> Callable[[UnresolvedName], TrilakeError]:
-    """The errors for names in expressions over one table, which they may call by ``alias``."""
+    """The errors for unresolved names in expressions over one table, which may be qualified with ``alias``."""
 
-    def explain(name: UnresolvedName) -> TrilakeError:
-        parts = name.parts
+    def explain(unresolved: UnresolvedName) -> TrilakeError:
+        parts = unresolved.parts
         if len(parts) > 1 and parts[0].lower() == (alias or "").lower():
             parts = parts[1:]
-        shown = ".".join(parts)
-        what = f"several columns are named {shown!r}" if name.ambiguous else f"the table has no column {shown!r}"
-        return kind(what, help=f"The columns are {', '.join(columns[:_MOST_NAMES])}", column=shown)
+        name = ".".join(parts)
+        what = f"several columns are named {name!r}" if unresolved.ambiguous else f"the table has no column {name!r}"
+        return kind(what, help=f"The columns are {', '.join(columns[:_MOST_NAMES])}", column=name)
 
     return explain

@@ -1,4 +1,4 @@
-"""The tables that this process has given frames of, by which an error of Spark's is known to be about one of them."""
+"""The tables that this process has made frames of, to recognise Spark's errors about their files."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _lock = threading.Lock()
 
 
 def note_root(uri: str) -> None:
-    """Remember that a frame reads files of the table at this URI."""
+    """Remember that a frame reads files of this table."""
     with _lock:
         _roots.add(_plain(hadoop_uri(uri)).rstrip("/") + "/")
 
 
 def is_read(file: str) -> bool:
-    """Whether a file is in the folder of a table that frames were given of.
+    """Whether a file is in the folder of a table in :func:`note_root`.
 
     >>> note_root("file:///data/a%20table")
     >>> is_read("file:/data/a%20table/part-0.parquet"), is_read("file:/data/part-0.parquet")
@@ -30,7 +30,7 @@ def is_read(file: str) -> bool:
 
 
 def is_root(uri: str) -> bool:
-    """Whether a frame was given of the table at this URI.
+    """Whether this is the URI of a table in :func:`note_root`.
 
     >>> note_root("file:///data/b%20table")
     >>> is_root("file:/data/b%20table"), is_root("file:/data/b")
@@ -41,6 +41,6 @@ def is_root(uri: str) -> bool:
 
 
 def _plain(uri: str) -> str:
-    """A URI decoded, local ones as paths, whatever number of slashes they begin with."""
-    text = unquote(uri)
-    return "/" + text.removeprefix("file:").lstrip("/") if text.startswith("file:") else text
+    """A decoded URI; a local one as a path, however many slashes it begins with."""
+    decoded = unquote(uri)
+    return "/" + decoded.removeprefix("file:").lstrip("/") if decoded.startswith("file:") else decoded

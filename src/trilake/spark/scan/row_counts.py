@@ -1,8 +1,7 @@
-"""The number of rows of a whole table, found without a look at any row.
+"""The row count of a whole table, without reading any row.
 
-To leave deleted rows out, Spark must number the rows of each file, even where a query only counts them.  The footers
-of the files know how many rows there are, and the vectors how many of them are deleted.  Of a table of very many files,
-which Spark would have to list for that, the log says it.
+To skip deleted rows Spark must number the rows of each file, even for a count.  Instead, the row counts of the files'
+footers are added up, minus the rows in deletion vectors.  For tables with very many files the log is asked first.
 """
 
 from __future__ import annotations
@@ -12,18 +11,18 @@ from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
 
-_KEPT = "_trilake_row_count"
+_ATTRIBUTE = "_trilake_row_count"
 
 
 @dataclass(frozen=True)
 class RowCount:
-    """How the rows of a frame are counted.
+    """How to count the rows of a frame.
 
     Parameters
     ----------
-    stored: the rows of the frame, and those that are deleted; ``None`` where that is no shorter way.
-    deleted: how many of them are deleted.
-    stated: asks the log, which may not know.
+    stored: the rows of the frame including deleted ones; ``None`` if counting them is no faster.
+    deleted: the number of deleted rows.
+    stated: the count by the log, if it knows.
     """
 
     stored: DataFrame | None
@@ -31,8 +30,7 @@ class RowCount:
     stated: Callable[[], int | None] | None = None
 
     def count(self) -> int | None:
-        """The number of rows, by the log or a query of Spark's that reads no column; ``None`` where only the frame
-        itself tells."""
+        """The number of rows, by the log or a query that reads no column; ``None`` if only the frame can tell."""
         rows = None if self.stated is None else self.stated()
         if rows is None and self.stored is not None:
             return self.stored.count() - self.deleted
@@ -40,13 +38,13 @@ class RowCount:
 
 
 def note_row_count(frame: DataFrame, count: RowCount | None) -> DataFrame:
-    """Remember how the rows of a frame are counted; the frame itself."""
+    """Attach a row count to a frame; returns the frame."""
     if count is not None:
-        frame.__dict__[_KEPT] = count
+        frame.__dict__[_ATTRIBUTE] = count
     return frame
 
 
 def row_count(frame: DataFrame) -> RowCount | None:
-    """How the rows of a frame are counted, where that was noted of it."""
-    kept = getattr(frame, "__dict__", {}).get(_KEPT)
-    return kept if isinstance(kept, RowCount) else None
+    """The row count attached to a frame, if any."""
+    count = getattr(frame, "__dict__", {}).get(_ATTRIBUTE)
+    return count if isinstance(count, RowCount) else None

@@ -1,4 +1,4 @@
-"""New values of rows, each computed from its one row: no aggregates, windows or generators."""
+"""New values of rows, each computed from a single row: no aggregates, windows or generators."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from trilake.spark.scan.resolution import analysis_text
 from trilake.spark.session.analysis_errors import analysed_error
 from trilake.spark.session.compat import error_condition, is_connect
 
-#: How Spark refuses such functions in a condition, where they have no place either.
+#: Spark's errors for such functions in a WHERE condition, which doesn't allow them either.
 _REFUSALS = ("INVALID_WHERE_CONDITION", "WINDOW_FUNCTION_NOT_ALLOWED_IN_CLAUSE", "UNSUPPORTED_GENERATOR")
 
 
 def check_row_values(frame: DataFrame, values: Sequence[Column]) -> None:
-    """Raise ``ExpressionError`` where a value over the rows of ``frame`` is not one of its row alone.
+    """Raise ``ExpressionError`` if a value depends on more than its own row.
 
-    Spark would select it: of fewer rows, of more, or by what the other rows of a task are.  Raises what Spark's
-    analysis raises for anything else that is wrong.
+    Spark itself would select it, with fewer or more rows, or values that depend on the task.  Raises Spark's analysis
+    errors for anything else.
     """
     if not values:
         return

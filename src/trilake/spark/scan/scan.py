@@ -1,13 +1,12 @@
-"""Spark's own scan over a known list of files: no listing, and no row through Python.
+"""Spark's own scan of a given list of files: no listing, and no rows through Python.
 
-Spark is told the files by a manifest (:mod:`~trilake.spark.scan.manifest`).  Everything else that a lakehouse table
-needs is an expression of Spark's plan: partition values (:mod:`~trilake.spark.scan.partitions`), deletion vectors
-(:mod:`~trilake.spark.scan.vectors`), and names and types of columns, here.  It takes nothing but the DataFrame
-interface, so Spark Connect can do it too.
+A manifest gives Spark the files (:mod:`~trilake.spark.scan.manifest`).  Everything else is an expression in Spark's
+plan: partition values (:mod:`~trilake.spark.scan.partitions`), deletion vectors (:mod:`~trilake.spark.scan.vectors`),
+and, here, the names and types of columns.  It needs only the DataFrame API, so it also works on Spark Connect.
 
-Such a scan differs from one of Spark's own in one thing: where it has deletion vectors, or partition values that
-folders do not spell, the lowest bits of ``_metadata.file_modification_time`` are a number of trilake.  Columns are
-nullable, as those of any files are to Spark, except for those that are said to hold no nulls.
+One thing differs from other scans: if there are deletion vectors, or partition values that the folders do not spell,
+    the lowest bits of ``_metadata.file_modification_time`` encode a number.  Columns are nullable, as in any of Spark's
+    file scans, except for those that the caller guarantees to have no nulls.
 """
 
 from __future__ import annotations
@@ -55,35 +54,34 @@ from trilake.spark.session.type_tree import all_nullable
 
 __all__ = ["NativeFiles", "NativeScan", "NativeScanError", "native_frame", "native_refusal", "native_scan"]
 
-#: Bytes of a line of a manifest, about.
+#: Approximate bytes per line of a manifest.
 _LINE = 200
-#: The time of a file, constant for its rows, and the number of a row in its file: columns of the scan, where one of the
-#: table's is called ``_metadata``.
+#: Columns for a file's modification time and a row's position, if the table has a column named ``_metadata``.
 _MODIFIED, _NUMBER = "__trilake_modified", "__trilake_row_index"
 _FIELD_IDS = "spark.sql.parquet.fieldId.read.enabled"
 
 
 @dataclass(frozen=True)
 class NativeFiles:
-    """What a scan reads.
+    """The files to scan, and how.
 
     Parameters
     ----------
     root: URI of the table.
     paths: absolute, decoded paths of the files (``/a b/x.parquet``), or with a scheme (``hdfs://host/a b/x.parquet``).
     sizes: bytes.
-    read_schema: the data columns as the files name them, without partition columns; with ids, as
-        ``parquet.field.id`` in the fields' metadata, where ``id_mode`` says so.
+    read_schema: the data columns as named in the files, without partition columns; in ``id_mode`` with IDs, as
+        ``parquet.field.id`` in the fields' metadata.
     partition_columns: typed values of the files, by the name that ``output`` uses.
-    partition_types: their fields, in the same order; the names are another spelling that folders may have.
-    output: the columns of the result: a name in ``read_schema`` or ``partition_columns`` and the field it becomes, in
-        which nested fields may have other names at the same place.  A name found in neither becomes null.
+    partition_types: their fields, in the same order; their names are alternative folder names.
+    output: the columns of the result: a name in ``read_schema`` or ``partition_columns``, and the field it becomes,
+        whose nested fields match by position.  A name in neither becomes null.
     vectors: deleted rows by position in ``paths``.
     provider: format of the files, as Spark calls it.
     options: options of that format.
-    id_mode: find columns of Parquet files by field id, never by name.
-    prune: which files may hold rows for which all of some conditions are true, SQL strings over :func:`scan_name` of
-        columns; ``None`` for all files.  With it, files are chosen when a query is planned, where the session can.
+    id_mode: match columns of Parquet files by field ID, never by name.
+    prune: chooses the files that may have rows for which all conditions are true, SQL strings over :func:`scan_name` of
+        columns; ``None`` for all files.  If the session can, it is called when a query is planned.
     """
 
     root: str
@@ -98,31 +96,35 @@ class NativeFiles:
     options: Mapping[str, str] = field(default_factory=dict)
     id_mode: bool = False
     prune: Prune | None = None
-    #: Whether the rows in ``vectors`` are those that are read, not those that are left out.
+    #: Read the rows in ``vectors`` instead of skipping them.
     vectors_select: bool = False
-    #: When the files were written, in milliseconds: what ``_metadata.file_modification_time`` shows, as far as the scan
-    #: has no other use for it.
+    #: Modification times in milliseconds, shown by ``_metadata.file_modification_time`` unless its bits are used.
     times: pa.ChunkedArray | None = None
-    #: Columns, by the names that ``output`` uses, that hold no nulls.  Spark believes it, where it can be told: on
-    #: classic sessions.
+    #: Columns without nulls, by the names that ``output`` uses; non-nullable for Spark in classic sessions.
     required: frozenset[str] = frozenset()
-    #: Whether no bound that the files themselves state of a column leaves a NaN out.
+    #: Whether the bounds in the files include NaN.
     nan_counted: bool = False
-    #: Ids of the rows, which ``_metadata`` shows in classic sessions.
+    #: Row IDs, shown by ``_metadata`` in classic sessions.
     tracked: TrackedRows | None = None
-    #: The notes of what is read, of a table's newest version.
+    #: Records the conditions of plans, for a table's newest version.
     reads: TableReads | None = None
 
 
 @dataclass(frozen=True)
 class NativeScan:
-    """Spark's scan of a list of files, which any number of frames can be made from.
+    """Spark's scan of a list of files, from which any number of frames can be made.
 
-    ``rows`` has those that are read, with the scan's columns and maybe more.  ``columns`` and ``sources`` are the
-    columns, as SQL strings where possible, and their types, by the names that ``NativeFiles.output`` uses.  ``address``
-    has the strings for the file and the number of a row, where the scan knows them; ``size`` is about how many bytes
-    Spark keeps; ``metadata`` is a string for the hidden column ``_metadata``, where it is not Spark's own; ``count``
-    says how the rows are counted where some are deleted.  ``reads`` are the notes of what plans ask for.
+    Parameters
+    ----------
+    rows: a frame with the rows to read and the scan's columns, maybe more.
+    columns, sources: the columns, as SQL strings where possible, and their types, by the names in
+        ``NativeFiles.output``.
+    address: SQL for a row's file and position, if the scan has them.
+    size: approximate bytes that Spark keeps.
+    id_mode: whether columns match by field ID.
+    metadata: SQL for the hidden column ``_metadata``, if it is not Spark's own.
+    count: how to count the rows if some are deleted.
+    reads: records the conditions of plans.
     """
 
     rows: DataFrame
@@ -141,9 +143,9 @@ class NativeScan:
         output: Sequence[tuple[str, T.StructField]],
         address: tuple[str, str] | None = None,
     ) -> DataFrame:
-        """The rows, as :func:`native_frame` returns them; ``address`` only of a scan that was made with one."""
+        """The rows, as :func:`native_frame` returns them; ``address`` requires a scan made with one."""
         if self.id_mode:
-            # Columns are found by id as soon as the schema has ids; without ids in it the setting changes nothing.
+            # Has no effect on schemas without IDs.
             spark.conf.set(_FIELD_IDS, "true")
         out = [_output(self.columns.get(name), self.sources.get(name), f) for name, f in output]
         if address is not None:
@@ -159,14 +161,14 @@ def native_frame(spark: SparkSession, files: NativeFiles, *, address: tuple[str,
     ----------
     spark: a classic or a Connect session.
     files: what to read.
-    address: names of two more columns, which say where a row is: the position of its file in ``files.paths`` (int) and
-        its number in the file (long).  Parquet only.
+    address: names of two more columns that locate a row: the position of its file in ``files.paths`` (int) and its
+        position in the file (long).  Parquet only.
 
-    In ``id_mode`` the session's ``spark.sql.parquet.fieldId.read.enabled`` is switched on and must stay so, and filters
-    do not skip row groups: Spark would look for their columns by name.
+    ``id_mode`` sets the session's ``spark.sql.parquet.fieldId.read.enabled``, which must stay set, and filters do not
+    skip row groups, because Spark would match their columns by name.
 
-    Raises :class:`NativeScanError` where Spark would not return exactly the rows: for a file that it would pass over,
-    or deletion vectors that are too large.
+    Raises :class:`NativeScanError` if Spark would not return exactly the rows: for a file that it would skip, or
+    deletion vectors that are too large.
     """
     if not len(files.paths):
         return _no_rows(spark, files, address)
@@ -174,10 +176,9 @@ def native_frame(spark: SparkSession, files: NativeFiles, *, address: tuple[str,
 
 
 def native_scan(spark: SparkSession, files: NativeFiles, *, address: bool = False, keep: bool = True) -> NativeScan:
-    """The scan that :func:`native_frame` makes its frame from, of at least one file.
+    """The scan behind :func:`native_frame`, of at least one file.
 
-    ``address`` lets it know where a row is; ``keep`` looks for Spark's view of the list among those kept, and keeps it.
-    Raises :class:`NativeScanError`.
+    ``address`` makes the scan locate rows; ``keep`` uses the cache of scans.  Raises :class:`NativeScanError`.
     """
     note_root(files.root)
     tracked = None if is_connect(spark) or address else files.tracked
@@ -236,8 +237,8 @@ def native_scan(spark: SparkSession, files: NativeFiles, *, address: bool = Fals
         size += tracked.nbytes
     for name, distinct_values in values.items():
         column = attached(distinct_values, types[name], F.expr(at["tuple"]))
-        known = name in files.required and not distinct_values.null_count
-        columns[name] = _known(spark, column) if known else column
+        has_no_nulls = name in files.required and not distinct_values.null_count
+        columns[name] = _non_nullable(spark, column) if has_no_nulls else column
         sources[name] = T.StructField(name, types[name])
     if files.vectors:
         packed = pack([files.vectors[i] for i in sorted(files.vectors)])
@@ -251,10 +252,10 @@ def native_scan(spark: SparkSession, files: NativeFiles, *, address: bool = Fals
 
 @dataclass(frozen=True)
 class FloatRules:
-    """How files with floating point numbers are read, so that no NaN and no -0.0 is missed.
+    """How to read files with floating point numbers without missing a NaN or -0.0.
 
-    ``floats`` says whether there are any, ``nan_hides`` whether bounds in the files may leave a NaN out, and ``bounds``
-    whether the reader looks at bounds nevertheless, those of other columns.
+    ``floats`` says whether there are any, ``nan_hides`` whether bounds in the files may leave NaN out, and ``bounds``
+    whether the reader still uses bounds, those of other columns.
     """
 
     floats: bool
@@ -263,7 +264,7 @@ class FloatRules:
 
     @staticmethod
     def of(files: NativeFiles) -> FloatRules:
-        """Those for files of this kind."""
+        """The rules for these files."""
         floats = files.provider == "parquet" and any(map(has_floats, files.read_schema.fields))
         nan_hides = floats and not files.nan_counted
         return FloatRules(floats, nan_hides, not (nan_hides and trusts_no_bounds(files.read_schema)))
@@ -271,7 +272,7 @@ class FloatRules:
     def columns(
         self, sources: Mapping[str, T.StructField], read: Mapping[str, T.StructField]
     ) -> dict[str, str | Column]:
-        """The terms for the columns of a scan, of which ``read`` come from the files' bytes."""
+        """The terms for the columns of a scan, of which ``read`` are stored in the files."""
         columns: dict[str, str | Column] = {name: quote_name(f.name) for name, f in sources.items()}
         if self.nan_hides and self.bounds:
             columns |= {name: unpushed(quote_name(f.name)) for name, f in read.items() if is_float(f.dataType)}
@@ -279,13 +280,13 @@ class FloatRules:
 
 
 def read_options(files: NativeFiles, rules: FloatRules, *, hive: bool) -> dict[str, str]:
-    """The options of Spark's read of the files, with the mark of those who note what is read."""
+    """The options of Spark's read of the files, including the mark of ``files.reads``."""
     options = scan_options(files.options, hive=hive, floats=rules.floats, bounds=rules.bounds)
     return options if files.reads is None else {**options, MARK: files.reads.mark}
 
 
 def _without_nulls(spark: SparkSession, base: DataFrame, required: Collection[str]) -> DataFrame:
-    """The scan with these columns as ones that hold no nulls, where Spark can be told."""
+    """The scan with these columns as non-nullable, in classic sessions."""
     if not required or is_connect(spark):
         return base
     try:
@@ -295,8 +296,8 @@ def _without_nulls(spark: SparkSession, base: DataFrame, required: Collection[st
         return base
 
 
-def _known(spark: SparkSession, column: Column) -> Column:
-    """The column as one that holds no nulls, where Spark can be told."""
+def _non_nullable(spark: SparkSession, column: Column) -> Column:
+    """The column as non-nullable, in classic sessions."""
     if is_connect(spark):
         return column
     try:
@@ -320,7 +321,7 @@ def _no_rows(spark: SparkSession, files: NativeFiles, address: tuple[str, str] |
 
 def _folders(files: NativeFiles) -> dict[str, str] | None:
     """The partition columns by folder name, if Spark may infer them."""
-    # CSV has no names to tell data columns from inferred ones, and text files have one column.
+    # CSV files have no column names to tell data columns from inferred ones, text files have only one column.
     if not files.partition_columns or files.provider not in ("parquet", "orc"):
         return None
     names = files.partition_types.names
@@ -333,13 +334,13 @@ def _folders(files: NativeFiles) -> dict[str, str] | None:
 
 
 def _file_key(files: NativeFiles, *, address: bool, inferred: bool) -> tuple[FileKey, Mapping[str, pa.Array]]:
-    """What rows must know of their file, and the partition values to look up by it."""
+    """The numbers that rows must know about their file, and the partition values to look up by them."""
     parts: dict[str, Integers] = {}
     values: Mapping[str, pa.Array] = {}
     if files.partition_columns and not inferred:
         parts["tuple"], values = distinct(files.partition_columns)
     if files.vectors:
-        # Files without a vector share the number behind the last one.
+        # Files without a vector share the number after the last one.
         parts["slot"] = np.full(len(files.paths), len(files.vectors), np.int64)
         parts["slot"][sorted(files.vectors)] = np.arange(len(files.vectors))
     if address:
@@ -357,50 +358,49 @@ def read_fields(files: NativeFiles) -> dict[str, T.StructField]:
         if isinstance(type_, T.NullType):
             continue
         if files.id_mode and f.metadata:
-            # Spark pushes filters down by name even where it finds columns by id, so the name must be none of a file's.
+            # Spark pushes filters down by name even if it matches columns by ID, so use a name that no file has.
             out[f.name] = T.StructField(scan_name(f.name, id_mode=True), type_, True, f.metadata)
         else:
-            # Where only comments differ the files can be read as the result wants them, which saves a cast.
+            # If only comments differ, read the target type, which saves a cast.
             same = type_.simpleString() == target.simpleString()
             out[f.name] = T.StructField(f.name, target if same else type_)
     return out
 
 
 def scan_name(name: str, *, id_mode: bool) -> str:
-    """How a column of ``read_schema`` is called in the conditions of a plan."""
+    """The name of a column of ``read_schema`` in a plan's conditions."""
     return f"__trilake_by_id {name}" if id_mode else name
 
 
 def _output(term: str | Column | None, source: T.StructField | None, target: T.StructField) -> str | Column:
-    """A column of the result.  Each gets a new identity, so that two frames over the same scan can be joined."""
+    """A column of the result, with a new expression ID, so that two frames over the same scan can be joined."""
     type_ = all_nullable(target.dataType)
     if term is None or source is None:
         return _aliased("NULL", target, type_)
-    # A cast renames nested fields by position, and keeps the metadata of the source away.
+    # A cast renames nested fields by position and drops the source's metadata.
     cast = type_ if source.dataType != type_ or source.metadata else None
     return _aliased(term, target, cast)
 
 
-# --- columns as SQL strings
-# ---------------------------------------------------------------------------------------------
+# --- columns as SQL strings ------------------------------------------------------------------------------------------
 
 
 def _select(df: DataFrame, terms: Sequence[str | Column]) -> DataFrame:
-    """The frame's ``terms``: SQL strings, each with its ``AS``, and columns.
+    """Select ``terms``: SQL strings, each with its ``AS``, and columns.
 
-    The JVM takes strings all at once.  A ``Column`` of PySpark's is made by a dozen calls to it, so a frame of many of
-    them costs more than its plan.
+    The JVM parses strings in one call, while each ``Column`` takes a dozen calls, which costs more than the plan if
+    there are many.
     """
-    texts = [t for t in terms if isinstance(t, str)]
-    if len(texts) < len(terms):
+    expressions = [t for t in terms if isinstance(t, str)]
+    if len(expressions) < len(terms):
         return df.select(*(F.expr(t) if isinstance(t, str) else t for t in terms))
-    if not texts or is_connect(df.sparkSession):
-        return df.selectExpr(*texts)
+    if not expressions or is_connect(df.sparkSession):
+        return df.selectExpr(*expressions)
     try:
-        return select_texts(df, texts)
+        return select_texts(df, expressions)
     except InternalsError as e:
         say_once("columns are selected one by one", e)
-    return df.selectExpr(*texts)
+    return df.selectExpr(*expressions)
 
 
 def _hiding(df: DataFrame, terms: Sequence[str | Column], metadata: str) -> DataFrame:
@@ -413,7 +413,7 @@ def _hiding(df: DataFrame, terms: Sequence[str | Column], metadata: str) -> Data
 
 
 def _aliased(term: str | Column, field: T.StructField, type_: T.DataType | None = None) -> str | Column:
-    """A term under the name of ``field``, with the field's metadata, cast to ``type_`` where it is given.
+    """A term named like ``field``, with the field's metadata, cast to ``type_`` if given.
 
     >>> from pyspark.sql.types import LongType, StructField
     >>> _aliased("`a b`", StructField("c", LongType()))
@@ -428,15 +428,15 @@ def _aliased(term: str | Column, field: T.StructField, type_: T.DataType | None 
 
 
 def with_place(df: DataFrame, number: str | None) -> tuple[DataFrame, str, str]:
-    """A scan, and the terms for the time of a row's file and for its number there, ``number`` where that is known.
+    """A scan, and the terms for the modification time of a row's file and its position there (``number``, if given).
 
-    Spark refuses the column :data:`ROW_INDEX` beside ``_metadata.row_index``, which a query may name, so only a scan
-    that no one else names columns of has it.
+    Spark refuses :data:`ROW_INDEX` together with ``_metadata.row_index``, which a query may name, so only scans whose
+    columns no query can name use it.
     """
     if has_metadata(df):
         return df, f"{METADATA}.file_modification_time", number or f"{METADATA}.row_index"
-    own = file_metadata(df)
-    columns = {_MODIFIED: own.getField("file_modification_time")}
+    metadata = file_metadata(df)
+    columns = {_MODIFIED: metadata.getField("file_modification_time")}
     if number is None:
-        columns[_NUMBER] = own.getField("row_index")
+        columns[_NUMBER] = metadata.getField("row_index")
     return df.withColumns(columns), _MODIFIED, number or _NUMBER

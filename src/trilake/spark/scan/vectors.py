@@ -1,8 +1,8 @@
-"""Deletion vectors inside Spark's plan: bitmaps as arrays that an expression looks into.
+"""Deletion vectors in Spark's plan: bitmaps as arrays that an expression looks up.
 
-Row *r* of a file is deleted where bit *r* mod 64 of word *r* / 64 is set.  The words of all files are one value of the
-plan.  A vector far apart bits would make long runs of empty words, so beyond some size the words are cut into pages of
-4,096 rows, empty pages are left out, and a page table says where the others are.
+Row *r* of a file is deleted if bit *r* mod 64 of word *r* / 64 is set.  The words of all files are one constant of the
+plan.  Sparse vectors would have long runs of empty words, so large ones are split into pages of 4,096 rows; empty pages
+are left out, and a page table locates the others.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ Vector = BitMap64 | npt.NDArray[np.integer[Any]]
 ROW_INDEX = "_tmp_metadata_row_index"
 #: Columns for the words and the page table of all files.
 _WORDS, _PAGES = "__trilake_words", "__trilake_pages"
-#: The column of the one word that a row looks into.
+#: The column of the word with a row's bit.
 _WORD = "__trilake_word"
 _PAGE = 12  # log2 of the rows of a page
 _DENSE_WORDS = 8 << 20  # 64 MiB
-#: Deleted rows in all: each takes 8 bytes while the words are made, though a bitmap of runs is smaller.
+#: Limit on deleted rows: each takes 8 bytes while the words are built.
 _MOST_ROWS = 64 << 20
 _MOST_WORDS = 64 << 20  # 512 MiB
-#: Up to here the words go with each task; above, they are broadcast, which costs a query 50 ms.
+#: Up to this size each task carries the words; above it they are broadcast, which takes 50 ms.
 _SMALL_WORDS = 1 << 20
-#: Up to here the plan itself carries the words: a megabyte, that Spark hashes and compares as it plans.
+#: Up to this size (1 MiB) the plan carries the words; Spark hashes and compares them while planning.
 _CARRIED_WORDS = 1 << 17
-#: Up to here no one minds how many of them are zeros.
+#: Up to this size the share of zeros doesn't matter.
 _LITTLE_WORDS = 1 << 12
 
 
@@ -49,8 +49,8 @@ _LITTLE_WORDS = 1 << 12
 class Words:
     """The vectors of many files as arrays.
 
-    ``words`` has one list a file: 64-bit words.  With ``pages``, also one list a file, word *w* of row page *p* is at
-    ``pages[p] * 64 + w``, and a negative page is empty.
+    ``words`` has a list of 64-bit words per file.  ``pages``, if set, has a page table per file: word *w* of page *p*
+    is at ``pages[p] * 64 + w``, and a negative entry is an empty page.
     """
 
     words: pa.ListArray
@@ -58,19 +58,19 @@ class Words:
 
     @property
     def count(self) -> int:
-        """Number of words in all."""
+        """Total number of words."""
         return len(self.words.flatten())
 
     @property
     def size(self) -> int:
-        """Bytes of words and pages in all."""
+        """Total bytes of words and pages."""
         return int(self.words.nbytes + (self.pages.nbytes if self.pages is not None else 0))
 
 
 def pack(vectors: Sequence[Vector]) -> Words:
     """Vectors as words.
 
-    Raises ``NativeScanError`` where they would take more memory than every executor should give.
+    Raises ``NativeScanError`` if they would take too much memory on the executors.
 
     >>> packed = pack([BitMap64([0, 64, 66])])
     >>> packed.words.to_pylist(), packed.pages
@@ -95,22 +95,22 @@ def pack(vectors: Sequence[Vector]) -> Words:
 def alive(
     spark: SparkSession, df: DataFrame, packed: Words, slot: str, *, number: str, select: bool = False
 ) -> DataFrame:
-    """The rows of ``df`` that are in no vector, and maybe more columns; with ``select``, those that are in one.
+    """The rows of ``df`` that are in no vector or, with ``select``, those that are in one; may add columns.
 
     Parameters
     ----------
     df: a scan.
     packed: the vectors.
-    slot: an SQL, which of them belongs to a row's file; the number behind the last for a file without one.
-    number: an SQL, the number of a row in its file.
+    slot: SQL for the vector of a row's file; the number after the last one for a file without a vector.
+    number: SQL for a row's position in its file.
     """
-    # A Spark that does not know the column would find it in no file, and every deleted row would be back.
+    # If this Spark does not know the row index, it is null and deleted rows would come back: raise instead.
     numbered = f"({number} IS NOT NULL OR raise_error('this Spark does not number the rows of files') IS NULL)"
     if (carried := _carried(spark, packed, slot, number)) is not None:
         marked = _is_set(_WORD, number)
         return df.withColumn(_WORD, carried).where(f"{numbered} AND {marked if select else f'NOT {marked}'}")
     if packed.count <= _SMALL_WORDS and HAS_SCALARS:
-        # One row, one scalar subquery for all: Spark evaluates it once.
+        # A scalar subquery: Spark evaluates it once.
         level = _level(packed)
         if level is not None:
             df = df.withColumn(_WORDS, _frame(spark, {_WORDS: _one(level)}).scalar())
@@ -126,8 +126,8 @@ def alive(
     if packed.pages is not None:
         arrays[_PAGES] = packed.pages
     marked = _deleted(_WORDS, _PAGES if packed.pages is not None else None, "__trilake_number")
-    # A semi or anti join, so that Spark's estimate of the size stays that of the scan.
-    # Columns of their own, because Spark 3.5 takes no metadata of files in the condition of a join.
+    # A semi or anti join keeps Spark's size estimate of the scan.
+    # Extra columns, because Spark 3.5 allows no file metadata in a join condition.
     of_row = {"__trilake_slot": F.expr(slot), "__trilake_number": F.expr(number)}
     matches = F.expr(f"__trilake_slot = __slot AND {marked}")
     how = "left_semi" if select else "left_anti"
@@ -136,7 +136,7 @@ def alive(
 
 
 def _deleted(words: str, pages: str | None, number: str) -> str:
-    """Whether the bit of a row is set; what is not there is not set."""
+    """SQL that is true if a row's bit is set; missing words count as unset."""
     if pages is None:
         at = f"shiftright({number}, 6)"
     else:
@@ -147,10 +147,9 @@ def _deleted(words: str, pages: str | None, number: str) -> str:
 
 
 def _level(packed: Words) -> pa.Array | None:
-    """The words of all files in one array, where each has as many: those of its vector and zeros, one at least.
+    """The words of all files in one flat array, padded with at least one zero word per file to the same length.
 
-    A list in a list is an object of its own for every row that looks into it, which takes as long as all else.
-    ``None`` where files are so unlike that this would be mostly zeros.
+    Looking up a nested list creates an object per row, which doubles the time.  ``None`` if it would be mostly zeros.
     """
     if packed.pages is not None or not len(packed.words):
         return None
@@ -162,7 +161,7 @@ def _level(packed: Words) -> pa.Array | None:
 
 
 def _in_rows(packed: Words, files: int, each: int) -> npt.NDArray[np.int64]:
-    """The words of all vectors, so many of each, with zeros at its end; and zeros for the files behind the vectors."""
+    """The words of all vectors, each padded with zeros to ``each`` words; zeros for files without a vector."""
     lengths = np.diff(packed.words.offsets.to_numpy())
     words = np.zeros((files, each), np.int64)
     words[: len(lengths)][np.arange(each) < lengths[:, None]] = packed.words.flatten().to_numpy()
@@ -170,23 +169,23 @@ def _in_rows(packed: Words, files: int, each: int) -> npt.NDArray[np.int64]:
 
 
 def _carried(spark: SparkSession, packed: Words, slot: str, number: str) -> Column | None:
-    """The word of a row, as a column of a plan that carries all words; ``None`` where Spark cannot be told, or they are
-    too many.
+    """A row's word, as a column of a plan that carries all words; ``None`` if there are too many, or Spark cannot do
+    it.
 
-    The subquery that would bring them takes as long as a scan of half a million rows.
+    The alternative, a subquery, takes as long as a scan of half a million rows.
     """
     if packed.pages is not None or is_connect(spark):
         return None
     lengths = np.diff(packed.words.offsets.to_numpy())
-    # Each file has a power of two of words, one of zeros at its end at least, and so have files without a vector: the
-    # place of a word is put together from bits, and nothing is multiplied or can be too large.
+    # Each file, with a vector or not, has a power of two of words, the last one zero: the index of a word is composed
+    # of bits, which cannot overflow.
     bits = int(lengths.max(initial=0)).bit_length()
     files = len(lengths) + 1
     if files << bits > min(_CARRIED_WORDS, 8 * packed.count + _LITTLE_WORDS):
         return None
     inside = f"CAST(least(shiftright({number}, 6), {(1 << bits) - 1}L) AS INT)"
     try:
-        # No place is outside of the words, whatever the time of a file says.
+        # least() keeps the index in range, whatever the file's time is.
         of_file = f"shiftleft(least({slot}, {files - 1}), {bits})"
         return number_at(spark, _in_rows(packed, files, 1 << bits), F.expr(f"{of_file} | {inside}"))
     except Exception as e:  # noqa: BLE001 - py4j's errors, and what a renamed class of Spark gives
@@ -195,21 +194,19 @@ def _carried(spark: SparkSession, packed: Words, slot: str, number: str) -> Colu
 
 
 def _deleted_of_level(slot: str, each: int, number: str) -> str:
-    """Whether the bit of a row is set in words of :func:`_level`; rows behind a vector have the zeros at its end, and
-    files without one a place behind all words.
-    """
+    """SQL that is true if a row's bit is set in the words of :func:`_level`."""
     at = f"CAST({slot} * {each}L + least(shiftright({number}, 6), {each - 1}L) AS INT)"
     return _is_set(f"get({_WORDS}, {at})", number)
 
 
 def _is_set(word: str, number: str) -> str:
-    # Were it null for a row without a number, Spark would leave the row out before it looks whether there is one.
+    # Never null: Spark would drop a row without a number before the check for it raises.
     return f"(coalesce(shiftrightunsigned({word}, CAST({number} & 63 AS INT)) & 1, 0) != 0)"
 
 
 def _rows(vector: Vector) -> npt.NDArray[np.int64]:
     rows = vector.to_array() if isinstance(vector, BitMap64) else vector
-    # A row number beyond what is signed comes out negative, and is as far from any file as others that are refused.
+    # Row numbers of 2**63 and more become negative and are refused as too large.
     return np.asarray(rows, dtype=np.uint64).view(np.int64)
 
 
@@ -220,7 +217,7 @@ def _bits(rows: npt.NDArray[np.int64], length: int) -> npt.NDArray[np.int64]:
 
 
 def _paged(rows: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
-    """The words of the pages that hold bits, and the page table."""
+    """The words of the non-empty pages, and the page table."""
     pages = rows >> _PAGE
     used = np.unique(pages)
     table = np.full(int(used[-1]) + 1 if len(used) else 0, -1, np.int32)
@@ -230,7 +227,7 @@ def _paged(rows: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDAr
 
 
 def _lists(arrays: Sequence[npt.NDArray[Any]], type_: pa.DataType) -> pa.ListArray:
-    """A list an array.  Neither lists nor items are nullable, which saves a check a row."""
+    """One list per array.  Neither lists nor items are nullable, which saves a check per row."""
     offsets = np.cumsum([0, *(len(a) for a in arrays)])
     flat = np.concatenate(arrays) if arrays else np.zeros(0, np.int64)
     item = pa.list_(pa.field("item", type_, nullable=False))

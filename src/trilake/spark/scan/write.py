@@ -1,11 +1,11 @@
-"""Data files written by Spark itself: rows that need nothing but to be Parquet do not pass through Python.
+"""Data files written by Spark itself: rows that need no checks or conversions don't pass through Python.
 
-Spark writes them into a staging folder below the table; their statistics come from their footers; then they get names
-of the table's own.  It takes nothing but the DataFrame interface, so Spark Connect can do it too, where its server and
-this process see the same disk.
+Spark writes Parquet files into a staging folder below the table.  Their statistics come from their footers, then they
+are renamed into the table.  This uses only the DataFrame API, so it also works for Spark Connect if its server shares a
+disk with this process.
 
-What is written is what :mod:`trilake.delta.files.write_files` would write: the same rows, names, field ids and
-statistics, apart from those of strings of more than 64 kB, which Spark keeps none of.
+The result equals that of :mod:`trilake.delta.files.write_files`: the same rows, names, field IDs and statistics, except
+for strings of more than 64 kB, for which Spark keeps none.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from trilake.storage.base import Store
 from trilake.storage.staging import Staging, staging
 
 _PARQUET = "spark.sql.parquet."
-#: Without these, Spark writes older spellings of Parquet on request, and timestamps that have no statistics always.
+#: Override legacy Parquet settings, and the INT96 default, which has no statistics.
 _SETTINGS = {
     f"{_PARQUET}outputTimestampType": "TIMESTAMP_MICROS",
     f"{_PARQUET}writeLegacyFormat": "false",
@@ -49,28 +49,28 @@ _SETTINGS = {
     f"{_PARQUET}fieldId.write.enabled": "true",
 }
 _OPTIONS = {
-    # Files appear in the folder when all tasks have ended well, and only then.
+    # Files appear in the folder only after all tasks have succeeded.
     "mapreduce.fileoutputcommitter.algorithm.version": "1",
     "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
-    # As Parquet's own default is: a session may have turned it off.
+    # Parquet's default, which a session may have changed.
     "parquet.page.write-checksum.enabled": "true",
 }
-#: Footers that are read at the same time.
+#: Threads that read footers.
 _READERS = 8
 _VOID = T.NullType()
-#: Compressions that mean the same to every release of Spark and to Arrow, and need no library that may be lacking.
+#: Compressions that all releases of Spark and Arrow support without extra libraries.
 _COMPRESSIONS = {"none", "snappy", "gzip", "zstd"}
 _DATA_FILE = re.compile(r"part-.*\.parquet")
 
 
 def native_write_refusal(df: DataFrame, store: Store, plan: FilePlan) -> str | None:
-    """Why Spark cannot write the rows itself, or ``None`` where it can.
+    """Why Spark cannot write the rows itself; ``None`` if it can.
 
     Parameters
     ----------
-    df: the rows, of the columns that they were planned for.
+    df: the rows, with the columns of the plan.
     store: the table's.
-    plan: how its files are to be written.
+    plan: how to write the files.
     """
     if plan.provider != "parquet":
         return f"the files are {plan.provider}"
@@ -92,33 +92,33 @@ def native_write_refusal(df: DataFrame, store: Store, plan: FilePlan) -> str | N
     if store.local_path("x") is None:
         return "Spark writes to local disks only"
     if not str(df.sparkSession.conf.get("spark.master", None) or "").startswith("local"):
-        # The committer, on the driver, would take files that it does not see for files that are not there.
+        # The committer runs on the driver and would not see their files.
         return "tasks may run on machines with disks of their own"
     return native_refusal(store.uri, "parquet", spark=df.sparkSession)
 
 
-def _types_refusal(row_schema: T.StructType, wanted: StructType) -> str | None:
-    """Why rows of these types would have to be changed, or looked at one by one, to be rows of the table."""
+def _types_refusal(row_schema: T.StructType, schema: StructType) -> str | None:
+    """Why rows of these types must be converted or checked one by one."""
     types = {f.name.lower(): f.dataType for f in row_schema.fields}
-    for field in wanted.fields:
+    for field in schema.fields:
         if is_void(field.type) and not isinstance(types.get(field.name.lower(), _VOID), T.NullType):
             return f"column {field.name} has no type yet"
-    stored = without_voids(wanted)
+    stored = without_voids(schema)
     for field, spark in zip(stored.fields, to_spark(stored).fields, strict=True):
         row_type = types.get(field.name.lower())
         if row_type is not None and row_type.simpleString() != spark.dataType.simpleString():
             return f"column {field.name} is {row_type.simpleString()} and the table has {spark.dataType.simpleString()}"
         if forbids_null(field.type) or (not field.nullable and not isinstance(field.type, PrimitiveType)):
             return f"parts of column {field.name} must not be null"
-    variants = any(f.type.name == "variant" for f in nested_fields(wanted) if isinstance(f.type, PrimitiveType))
+    variants = any(f.type.name == "variant" for f in nested_fields(schema) if isinstance(f.type, PrimitiveType))
     return "the table has columns of type variant" if variants else None
 
 
 def write_natively(df: DataFrame, store: Store, plan: FilePlan, runtime: Runtime | None = None) -> WrittenFiles:
-    """Write rows that :func:`native_write_refusal` has nothing against, as one Spark job.
+    """Write rows that :func:`native_write_refusal` accepts, in one Spark job.
 
-    Raises ``ConstraintViolatedError`` for a null where the table allows none, ``StorageError`` where files cannot get
-    their place, and what Spark raises for a job that fails.  Then no files remain.
+    Raises ``ConstraintViolatedError`` for a null in a non-nullable column, ``StorageError`` if files cannot be moved
+    into the table, and Spark's errors if the job fails.  No files remain after an error.
     """
     folder = staging(store)
     assert folder is not None, "the check for staged files ran"
@@ -131,7 +131,7 @@ def write_natively(df: DataFrame, store: Store, plan: FilePlan, runtime: Runtime
 
 
 def _physical(df: DataFrame, plan: FilePlan) -> DataFrame:
-    """The rows with the table's columns, as its files call them."""
+    """The rows with the table's columns under their physical names."""
     fields = to_physical_spark(plan.stored.fields, ids=plan.mode != "none").fields
     spark = to_spark(plan.stored).fields
     if _are_physical(df.schema.fields, spark, fields):
@@ -142,23 +142,24 @@ def _physical(df: DataFrame, plan: FilePlan) -> DataFrame:
         name = names.get(field.name.lower())
         column = F.lit(None) if name is None else F.col(quote_name(name))
         if name is None or target.dataType != logical.dataType:
-            column = column.cast(target.dataType)  # which gives nested fields their names and ids
+            column = column.cast(target.dataType)  # renames nested fields and sets their IDs
         columns.append(column.alias(target.name, metadata=target.metadata or {}))
     return df.select(*columns)
 
 
 def _are_physical(
-    given: Sequence[T.StructField], logical: Sequence[T.StructField], physical: Sequence[T.StructField]
+    actual: Sequence[T.StructField], logical: Sequence[T.StructField], physical: Sequence[T.StructField]
 ) -> bool:
-    """Whether rows are as files have them.  To select a column takes some 25 calls to the JVM, 3 ms."""
-    return len(given) == len(physical) and all(
-        (own.name, own.metadata or {}, kind.dataType) == (asked.name, asked.metadata or {}, asked.dataType)
-        for own, kind, asked in zip(given, logical, physical, strict=True)
+    """Whether rows need no conversion.  Selecting a column takes some 25 JVM calls, 3 ms."""
+    return len(actual) == len(physical) and all(
+        (field.name, field.metadata or {}, logical_field.dataType)
+        == (target.name, target.metadata or {}, target.dataType)
+        for field, logical_field, target in zip(actual, logical, physical, strict=True)
     )
 
 
 def _publish(folder: Staging, store: Store, plan: FilePlan, runtime: Runtime) -> WrittenFiles:
-    """Give the files that hold rows their place in the table."""
+    """Move the files that have rows into the table."""
     names = sorted(n for n in folder.names() if _DATA_FILE.fullmatch(n))
     schema = plan.file_schema
     with ThreadPoolExecutor(_READERS) as pool:
@@ -183,7 +184,7 @@ def _statistics(footer: pq.FileMetaData, schema: pa.Schema, plan: FilePlan) -> s
 
 
 def _with_nan(footer: pq.FileMetaData, schema: pa.Schema) -> frozenset[tuple[str, ...]]:
-    """The columns that hold a NaN, which the writer of these files counts as the greatest value."""
+    """The columns with a NaN, which Spark's writer counts as the greatest value."""
     floats = [
         (i, p) for i, p in enumerate(leaf_paths(schema)) if p is not None and pa.types.is_floating(type_at(schema, p))
     ]
@@ -193,7 +194,7 @@ def _with_nan(footer: pq.FileMetaData, schema: pa.Schema) -> frozenset[tuple[str
 
 
 def _check_nulls(path: str, footer: pq.FileMetaData, plan: FilePlan) -> None:
-    """Refuse a null in a column that must have none: by the footer, and by the rows where it finds one or is silent."""
+    """Refuse a null in a non-nullable column: by the footer, or by the rows if it is unclear."""
     at = {p: i for i, p in enumerate(leaf_paths(plan.file_schema))}
     groups = [footer.row_group(g) for g in range(footer.num_row_groups)]
     suspects = [f for f in plan.stored.fields if not f.nullable and not _certain(f, at, groups)]
@@ -210,5 +211,5 @@ def _certain(field: StructField, at: Mapping[Any, int], groups: list[pq.RowGroup
 
 
 def _lenient(schema: StructType) -> StructType:
-    """The columns, each allowed to be null, so that they can be read to see which is."""
+    """The same columns, all nullable, so that nulls can be read and reported."""
     return StructType(tuple(StructField(f.name, f.type, True, f.metadata) for f in schema.fields))

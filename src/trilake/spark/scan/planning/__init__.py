@@ -1,1 +1,1 @@
-"""What a query is planned with: its files, and which conditions go into them."""
+"""Choose files by a query's conditions while Spark plans it."""

@@ -1,15 +1,14 @@
 """The files of a native scan, chosen when Spark plans a query.
 
-Spark asks the ``FileIndex`` of a scan for its files once a query is planned, and hands it the conditions that the
-query puts on the scan, wherever they were written: in ``where``, in a join, in SQL over a view.  :class:`PlannedFiles`
-is such an index, in Python: it leaves out the files that the table's statistics rule out, and has Spark's own index
-list the others from a manifest.  Each use of a frame has its own plan, so a frame may be filtered in many ways, joined
-with itself and cached.
+When Spark plans a query, it passes the scan's conditions to its ``FileIndex``, wherever they were written: in
+``where``, in a join, in SQL over a view.  :class:`PlannedFiles` is such an index, in Python: it skips files by the
+table's statistics, and lets Spark's own index list the others from a manifest.  Each use of a frame has its own plan,
+so a frame can be filtered in many ways, joined with itself and cached.
 
-Spark applies all conditions to the rows again: a condition that is not understood costs time, never rows.  What goes
-wrong while files are chosen leaves the list as it is.
+Spark applies all conditions to the rows again, so a condition that is not understood costs time, never rows.  If
+choosing files fails, all files are read.
 
-This takes a classic session, whose JVM can call Python; see :mod:`trilake.spark.session.internals`.
+This needs a classic session, whose JVM can call Python; see :mod:`trilake.spark.session.internals`.
 """
 
 from __future__ import annotations
@@ -38,16 +37,16 @@ from trilake.spark.session.internals import (
 )
 from trilake.spark.session.settings import session_zone
 
-#: Which files may hold rows for which all conditions, SQL strings, are true; ``None`` for all of them.
+#: Which files may have rows for which all conditions (SQL strings) are true; ``None`` for all files.
 Prune = Callable[[Sequence[str]], npt.NDArray[np.bool_] | None]
-#: Makes Spark's own scan of the files at these positions; of all for ``None``.
+#: Makes Spark's scan of the files at these positions; ``None`` for all files.
 Scan = Callable[[npt.NDArray[np.int64] | None], DataFrame]
 
-#: Conditions longer than this are values of files spelled out, which Spark's own index goes by.
+#: Longer conditions contain spelled-out file values; only Spark's index uses those.
 _LONGEST = 1 << 16
-#: Conditions with such a word in them may mean something else in another zone.
+#: Conditions with such a word may depend on the time zone.
 _TIMED = re.compile("TIMESTAMP|CAST", re.IGNORECASE)
-#: Lists of files that are kept for the next plan with the same conditions, apart from that of all files.
+#: Limit on cached file lists, by condition.
 _MOST_LISTS = 8
 
 
@@ -61,16 +60,16 @@ def planned_frame(
     required: Collection[str] = (),
     reads: TableReads | None = None,
 ) -> DataFrame | None:
-    """A frame over files that are chosen when a query is planned; ``None`` where this session cannot do that.
+    """A frame over files that are chosen when a query is planned; ``None`` if this session doesn't support that.
 
     Parameters
     ----------
-    root: URI of the table, which plans show.
-    count, size: how many files there are, and their bytes.
-    scan: makes Spark's own scan of some of them.
-    prune: which of them a query needs.
-    required: columns of the scan that hold no nulls.
-    reads: is told what plans ask for.
+    root: URI of the table, shown in plans.
+    count, size: number of files and their bytes.
+    scan: makes Spark's scan of some of them.
+    prune: chooses the files that a query needs.
+    required: non-nullable columns of the scan.
+    reads: records the conditions of plans.
     """
     if is_connect(spark):
         return None
@@ -89,7 +88,7 @@ def planned_frame(
 
 
 class PlannedFiles:
-    """A ``FileIndex`` of Spark's, in Python; the names of its methods are Spark's."""
+    """A Spark ``FileIndex`` in Python, with the method names of Spark's interface."""
 
     def __init__(
         self,
@@ -115,7 +114,7 @@ class PlannedFiles:
         conditions: list[str] = []
         try:
             conditions = [str(e.sql()) for e in (*items_of(partition_filters), *items_of(data_filters))]
-        except Exception as e:  # noqa: BLE001 - an expression without a text
+        except Exception as e:  # noqa: BLE001 - an expression without SQL
             say_once("conditions of a plan do not choose files", e)
         short = tuple(sorted(c for c in conditions if len(c) <= _LONGEST))
         if self._reads is not None:
@@ -124,7 +123,7 @@ class PlannedFiles:
         return sequence(self._spark, []) if listed is None else listed.listFiles(partition_filters, data_filters)
 
     def rootPaths(self) -> Any:
-        """Where the table is."""
+        """The table's path."""
         return self._root
 
     def inputFiles(self) -> Any:
@@ -132,36 +131,36 @@ class PlannedFiles:
         return self._everything().inputFiles()
 
     def refresh(self) -> None:
-        """Nothing: the files are those of one version."""
+        """Do nothing: the files are those of one version."""
 
     def sizeInBytes(self) -> int:
-        """Bytes of all files, by which Spark chooses how to join."""
+        """Bytes of all files, by which Spark chooses joins."""
         return self._size
 
     def partitionSchema(self) -> Any:
-        """The columns that are inferred from folders."""
+        """The columns that Spark infers from folders."""
         return self._sample.partitionSchema()
 
     def equals(self, other: object) -> bool:
-        """Whether this is ``other``: the JVM asks only where they are not the same object."""
+        """The JVM asks only about other objects."""
         return False
 
     def hashCode(self) -> int:
-        """A number that is the same for the same object."""
+        """By identity."""
         return id(self) & 0x7FFFFFFF
 
     def toString(self) -> str:
-        """What logs of Spark show."""
+        """For Spark's logs."""
         return f"PlannedFiles({self._count} files)"
 
     def __getattr__(self, name: str) -> Any:
-        # What other releases of Spark ask an index for, Spark's own index answers.
+        # Methods of other Spark releases: use Spark's own index.
         if name.startswith("_"):
             raise AttributeError(name)
         return getattr(self._sample, name)
 
     def _listed(self, conditions: tuple[str, ...]) -> Any:
-        """Spark's own index of the files that rows under these conditions may be in; ``None`` where there are none."""
+        """Spark's index of the files that may match these conditions; ``None`` if there are none."""
         if not conditions:
             return self._everything()
         key = self._key(conditions)
@@ -177,14 +176,14 @@ class PlannedFiles:
         return listed
 
     def _key(self, conditions: tuple[str, ...]) -> tuple[str, ...]:
-        """What says of two plans that their conditions mean the same: times are in the zone of the session."""
+        """The cache key: timestamps depend on the session's time zone."""
         timed = any(_TIMED.search(c) for c in conditions)
         return (*conditions, session_zone(self._spark)) if timed else conditions
 
     def _chosen(self, conditions: tuple[str, ...]) -> Any:
         try:
             keep = self._prune(conditions)
-        except Exception as e:  # noqa: BLE001 - all files are right for every plan
+        except Exception as e:  # noqa: BLE001 - reading all files is always correct
             say_once("the files of a plan are not chosen by its conditions", e)
             keep = None
         count = self._count if keep is None else int(np.count_nonzero(keep))
@@ -202,6 +201,6 @@ class PlannedFiles:
             return file_relation(self._scan(positions)).location()
 
     class Java:
-        """What py4j implements for the JVM."""
+        """Declares the interface to py4j."""
 
         implements = ("org.apache.spark.sql.execution.datasources.FileIndex",)

@@ -1,10 +1,10 @@
-"""The files of a table that are not listed before Spark plans a query: those that its conditions leave, and no others.
+"""The file index of a table with very many files: lists only the files that match a query's conditions, while planning.
 
-For a table of very many files.  :class:`LateFiles` is Spark's index of such a scan: it asks for a list whenever a query
-is planned, hands it to Spark's own index, and keeps the newest lists, so that to plan twice is to list once.
+:class:`LateFiles` lists files whenever a query is planned, passes them to Spark's own index, and caches the latest
+lists, so that planning a query twice lists files once.
 
-Partition values are constants of folders to Spark.  Where folders spell the values, Spark's index infers them, and
-leaves folders out by conditions.  Elsewhere :class:`ValueFolders` gives the values of each group of files as a row.
+For Spark, partition values are constants of folders.  If folder names spell the values, Spark's index infers them and
+prunes folders.  Otherwise :class:`ValueFolders` gives each group of files its values as a row.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from trilake.spark.session.internals import items_of, java_array, java_class, qu
 #: Lists that are kept for the next plan, of all frames, and files that they may have together; the newest list is kept
 #: in any case.
 _MOST_LISTS, _MOST_FILES = 64, 300_000
-#: The column of the rows of partition values that says which one it is.
+#: The column with the number of a row of partition values.
 _NUMBER = "__trilake_tuple"
 _DIRECTORY = "org.apache.spark.sql.execution.datasources.PartitionDirectory"
 _PLANS = "org.apache.spark.sql.catalyst.plans.logical"
 
 
 class ListedFiles(NamedTuple):
-    """What Spark lists: an index, its own or one like it, and how many files there are."""
+    """Listed files: an index of Spark's interface, and the number of files."""
 
     index: Any
     files: int
 
 
 class _Lists:
-    """The newest lists of all tables, least recently used first."""
+    """The LRU cache of the lists of all tables."""
 
     def __init__(self) -> None:
         self.kept: OrderedDict[tuple[int, tuple[str, ...]], ListedFiles | None] = OrderedDict()
@@ -59,7 +59,6 @@ class _Lists:
             return True, self.kept[key]
 
     def put(self, key: tuple[int, tuple[str, ...]], listed: ListedFiles | None) -> None:
-        """Keep a list, and put others away where there are too many."""
         with self.lock:
             self.kept[key] = listed
             while len(self.kept) > 1 and (len(self.kept) > _MOST_LISTS or self._files() > _MOST_FILES):
@@ -71,21 +70,21 @@ class _Lists:
 
 _lists = _Lists()
 _numbers = count(1)
-#: Lists the files that may hold rows for which all conditions, SQL strings, are true; of no files for ``None``.
+#: Lists the files that may have rows for which all conditions (SQL strings) are true; ``None`` if there are none.
 ListFiles = Callable[[Sequence[str]], ListedFiles | None]
 
 
 class LateFiles(PlannedFiles):
-    """A ``FileIndex`` of Spark's, in Python, whose files are listed for each plan.
+    """A Spark ``FileIndex`` in Python that lists files for each plan.
 
     Parameters
     ----------
     root: URI of the table.
-    size: about how many bytes the files have.
-    list_files: lists some of them.
-    sample: an index of Spark's, which answers what others than ours are asked.
+    size: approximate bytes of the files.
+    list_files: lists the files for some conditions.
+    sample: an index of Spark's, for all methods that are not defined here.
     partitions: the JVM's schema of the partition values.
-    reads: is told what plans ask for.
+    reads: records the conditions of plans.
     """
 
     def __init__(
@@ -103,11 +102,11 @@ class LateFiles(PlannedFiles):
         self._number, self._listing = next(_numbers), threading.RLock()
 
     def partitionSchema(self) -> Any:
-        """The partition values that come with the files."""
+        """The columns of the partition values."""
         return self._partitions
 
     def toString(self) -> str:
-        """What logs of Spark show."""
+        """For Spark's logs."""
         return "LateFiles"
 
     def inputFiles(self) -> Any:
@@ -116,10 +115,10 @@ class LateFiles(PlannedFiles):
         return java_array(self._spark, "java.lang.String", 0) if listed is None else listed.inputFiles()
 
     def _listed(self, conditions: tuple[str, ...]) -> Any:
-        with self._listing:  # one list at a time: each may be a large one
+        with self._listing:  # one at a time: a list may be large
             key = self._number, self._key(conditions)
-            known, listed = _lists.get(key)
-            if not known:
+            is_cached, listed = _lists.get(key)
+            if not is_cached:
                 listed = self._chosen_list(conditions)
                 _lists.put(key, listed)
             return None if listed is None else listed.index
@@ -128,12 +127,12 @@ class LateFiles(PlannedFiles):
         try:
             return self._list_files(conditions)
         except TrilakeError:
-            raise  # a damaged log, for one
+            raise  # such as a damaged log
         except Exception as e:
             if not conditions:
                 raise
             say_once("the files of a plan are not chosen by its conditions", e)
-        return self._list_files(())  # all files are right for every plan
+        return self._list_files(())  # reading all files is always correct
 
 
 def _nothing(_: object) -> Any:
@@ -145,8 +144,8 @@ class ValueFolders:
 
     Parameters
     ----------
-    flat: Spark's index of the files, in the order of their values.
-    numbers: which of the values each file has, ascending.
+    flat: Spark's index of the files, ordered by value.
+    numbers: the number of each file's values, ascending.
     values: the distinct values.
     types: of the columns.
     """
@@ -164,7 +163,7 @@ class ValueFolders:
         self._new_folder = java_class(spark, _DIRECTORY)
 
     def listFiles(self, partition_filters: Any, data_filters: Any) -> Any:
-        """The files in groups of the same values, those for which conditions on the values are true."""
+        """The files grouped by partition values, for the values that match the conditions."""
         conditions = [partition_filters.apply(i) for i in range(partition_filters.size())]
         kept = _where(self._values, conditions)
         numbers = [row[0] for row in kept.select(_NUMBER).collect()]
@@ -186,12 +185,12 @@ class ValueFolders:
 
 
 def _java_rows(df: DataFrame) -> Any:
-    """The rows of a frame as the JVM's array of Spark's own rows."""
+    """The rows of a frame as the JVM's array of internal rows."""
     return query_execution(df).executedPlan().executeCollect()
 
 
 def _where(df: DataFrame, conditions: Sequence[Any]) -> DataFrame:
-    """The rows of a frame for which conditions of another plan are true, whose columns are found by name."""
+    """Filter a frame by conditions of another plan; columns match by name."""
     spark, plan = df.sparkSession, query_execution(df).analyzed()
     alias, none = java_class(spark, "org.apache.spark.sql.catalyst.expressions.Alias"), sequence(spark, [])
     empty = java_class(spark, "scala.Option").empty()

@@ -1,12 +1,12 @@
-"""Floating point columns of Parquet files whose own bounds may leave NaN out.
+"""Floating point columns of Parquet files whose bounds may leave NaN out.
 
-To Spark NaN is greater than all else.  Writers built on Parquet's C++ or Rust library leave it out of the bounds of row
-groups and pages, and Spark passes over those whose greatest value is too small: ``v > 5`` misses a NaN, in any scan of
-such files.  Spark's own writer gives a column with a NaN no bounds, and so does ours.
+Spark orders NaN after all other values.  Writers based on Parquet's C++ or Rust library leave NaN out of the bounds of
+row groups and pages, so Spark skips those whose maximum is too small: ``v > 5`` misses a NaN in any scan of such files.
+Spark's own writer, like trilake's, writes no bounds for a column chunk with a NaN.
 
-A condition on :func:`unpushed` columns stays above the scan, so it skips nothing in a file, and the conditions on other
-columns still do.  Inside structs this would read whole structs, and of very many columns it takes longer than all else:
-there the reader is told to look at no bounds (:func:`~trilake.spark.scan.manifest.scan_options`).
+Spark does not push a condition on :func:`unpushed` columns down to the files, while conditions on other columns still
+are.  Inside structs this would read whole structs, and it is slow for very many columns: there the reader ignores all
+bounds (:func:`~trilake.spark.scan.manifest.scan_options`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pyspark.sql import types as T
 from trilake.spark.session.type_tree import types_in
 
 _NAME = r"(?:[A-Za-z_][A-Za-z_0-9]*|`(?:[^`]|``)*`)"
-#: Spark compiles no projection of more columns; of 333 among 1,000 it took a third of a read.
+#: Spark doesn't compile larger projections; 333 of 1,000 columns took a third of a read.
 _MOST_UNPUSHED = 100
 _UNPUSHED = re.compile(rf"(?i)\bnanvl\(({_NAME}), \1\)")
 
@@ -30,14 +30,13 @@ def is_float(type_: T.DataType) -> bool:
 
 
 def has_floats(part: Any) -> bool:
-    """Whether there are floating point numbers in a field or type."""
+    """Whether a field or type contains floating point numbers."""
     type_ = part.dataType if isinstance(part, T.StructField) else part
     return any(is_float(inner) for _, inner in types_in(type_))
 
 
 def trusts_no_bounds(schema: T.StructType) -> bool:
-    """Whether a reader of such files must look at no bounds at all, as there are too many of its columns to keep
-    :func:`unpushed`, or some in structs.
+    """Whether a reader of such files must ignore all bounds: too many :func:`unpushed` columns, or some in structs.
 
     >>> plain = T.StructType().add("d", "double")
     >>> trusts_no_bounds(plain), trusts_no_bounds(T.StructType().add("s", plain))
@@ -49,14 +48,14 @@ def trusts_no_bounds(schema: T.StructType) -> bool:
 
 
 def _has_bounded_floats(type_: T.DataType) -> bool:
-    """Whether there are floating point numbers that Parquet bounds: not in lists and maps."""
+    """Whether there are floating point numbers with bounds in Parquet: not in lists and maps."""
     if isinstance(type_, T.StructType):
         return any(_has_bounded_floats(f.dataType) for f in type_.fields)
     return is_float(type_)
 
 
 def unpushed(term: str) -> str:
-    """The same value, in a form that Spark hands to no reader of files.
+    """The same value, in a form that Spark does not push down.
 
     >>> unpushed("`d`")
     'nanvl(`d`, `d`)'
@@ -65,7 +64,7 @@ def unpushed(term: str) -> str:
 
 
 def pushed(condition: str) -> str:
-    """A condition, as Spark prints it and without its strings, over the columns themselves.
+    """A condition as Spark prints it, with :func:`unpushed` undone.
 
     >>> pushed("((nanvl(`my d`, `my d`) > 5.0D) OR (nanvl(d, e) = d))")
     '((`my d` > 5.0D) OR (nanvl(d, e) = d))'

@@ -1,7 +1,7 @@
-"""Conditions of a plan of Spark's, as filters that choose files.
+"""Conditions of a Spark plan as filters that choose files.
 
-Spark prints a condition as SQL.  It is read here only where the text certainly means what Spark means: functions of
-users may have any name, and times are printed in the session's zone.
+Spark prints a condition as SQL.  It is parsed only if it certainly means what Spark means: UDFs may have any name, and
+timestamps are printed in the session's time zone.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from trilake.expr.terms.predicate import renamed
 from trilake.spark.scan.planning.nan_bounds import pushed
 from trilake.spark.session.settings import UTC_ZONES
 
-#: What is printed like a call of a function but is none.
+#: Keywords before a parenthesis, which are not function calls.
 _NO_CALL = re.compile(r"(?i)\b(?:AND|OR|NOT|IN)\s*\(")
 _CALL = re.compile(r"[A-Za-z_0-9`]\s*\(")
-_TEXTS = re.compile(r"('(?:[^'\\]|\\.)*')")
+_STRINGS = re.compile(r"('(?:[^'\\]|\\.)*')")
 _TIME = re.compile(r"(?i)(.*\bTIMESTAMP )$", re.DOTALL)
 
 
 def plan_filter(conditions: Sequence[str], schema: pa.Schema, names: Mapping[str, str], zone: str) -> Filter | None:
-    """The conditions that are understood, as one filter; ``None`` where none is.
+    """The conditions that can be parsed, as one filter; ``None`` if there are none.
 
     Parameters
     ----------
     conditions: as Spark prints them.
     schema: the columns, by the names that the conditions use.
-    names: the names of columns that the filter shall use.
+    names: the column names for the filter.
     zone: the session's time zone.
 
     >>> schema = pa.schema({"col-1": pa.int64()})
@@ -43,8 +43,8 @@ def plan_filter(conditions: Sequence[str], schema: pa.Schema, names: Mapping[str
     ('`col-1` > CAST(5 AS BIGINT)', frozenset({'n'}))
     """
     conjuncts: list[Conjunct] = []
-    for text in conditions:
-        readable = _readable(text, schema, zone)
+    for sql in conditions:
+        readable = _readable(sql, schema, zone)
         if readable is None:
             continue
         try:
@@ -55,23 +55,23 @@ def plan_filter(conditions: Sequence[str], schema: pa.Schema, names: Mapping[str
         conjuncts += [replace(c, predicate=renamed(c.predicate, names)) for c in parsed.conjuncts]
     if not conjuncts:
         return None
-    shown = pa.schema([f.with_name(names.get(f.name, f.name)) for f in schema])
-    return Filter(" AND ".join(c.text for c in conjuncts), shown, tuple(conjuncts))
+    renamed_schema = pa.schema([f.with_name(names.get(f.name, f.name)) for f in schema])
+    return Filter(" AND ".join(c.text for c in conjuncts), renamed_schema, tuple(conjuncts))
 
 
-def _readable(text: str, schema: pa.Schema, zone: str) -> str | None:
-    """The text with its times in UTC; ``None`` where it may mean something else here."""
-    parts = _TEXTS.split(text)
+def _readable(sql: str, schema: pa.Schema, zone: str) -> str | None:
+    """The SQL with timestamps in UTC; ``None`` if it may mean something else here."""
+    parts = _STRINGS.split(sql)
     parts[::2] = [pushed(part) for part in parts[::2]]
-    text = "".join(parts)
+    sql = "".join(parts)
     outside = _NO_CALL.sub(" ", " ".join(parts[::2]))
     casts = re.sub(r"(?i)\bCAST\s*\(", " ", outside)
     if _CALL.search(casts):
         return None
     if zone in UTC_ZONES:
-        return text
+        return sql
     if casts != outside and ("TIMESTAMP" in outside.upper() or any(_has_time(f.type) for f in schema)):
-        return None  # casts between times and dates or strings go by the zone
+        return None  # such casts depend on the time zone
     for i in range(1, len(parts), 2):
         if _TIME.fullmatch(parts[i - 1]):
             instant = _instant(parts[i][1:-1], zone)
@@ -85,16 +85,16 @@ def _has_time(type_: pa.DataType) -> bool:
     return bool(pa.types.is_timestamp(type_) or pa.types.is_nested(type_))
 
 
-def _instant(text: str, zone: str) -> str | None:
-    """A time of a zone in UTC; ``None`` where the clock shows it twice, or no one knows the zone."""
+def _instant(value: str, zone: str) -> str | None:
+    """A local timestamp in UTC; ``None`` if it is ambiguous or the time zone is unknown."""
     try:
-        local = dt.datetime.fromisoformat(text)
-        where = ZoneInfo(zone)
+        local = dt.datetime.fromisoformat(value)
+        zone_info = ZoneInfo(zone)
     except (ValueError, ZoneInfoNotFoundError, OSError):
         return None
     if local.tzinfo is not None:
         return None
-    first, second = (local.replace(tzinfo=where, fold=f).astimezone(dt.UTC) for f in (0, 1))
+    first, second = (local.replace(tzinfo=zone_info, fold=f).astimezone(dt.UTC) for f in (0, 1))
     if first != second:
         return None
     return f"{first.replace(tzinfo=None).isoformat(' ')}Z"
