@@ -62,7 +62,7 @@ def check_files(spark: SparkSession, provider: str, paths: pa.ChunkedArray, *, v
     if unread is not None:
         raise NativeScanError("Spark does not read files of this name", file=unread)
     if len(paths.unique()) < len(paths):
-        raise NativeScanError("a file is listed twice, and Spark would read it once")
+        raise NativeScanError("a file is named twice, and Spark would read it once")
     if provider == "parquet" and len(paths) <= _MOST_FOOTERS:
         untyped = first_untyped(p for p in paths.to_pylist() if p.startswith("/"))
         if untyped is not None:
