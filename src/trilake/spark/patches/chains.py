@@ -1,4 +1,4 @@
-"""The readers and writers of PySpark, classic and Connect, and what their chains of calls write down."""
+"""The readers and writers of PySpark, classic and Connect, and a record of the calls in their chains."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trilake.spark.live_frames.frames import pinned
 from trilake.spark.patches.recorder import Record, watch
 from trilake.spark.session.compat import frame_of_plan
 
-#: Where each class is, by what it does: the classic one, and that of Spark Connect.
+#: Import paths of the classes by role: classic, and Spark Connect.
 _CLASSES: dict[str, tuple[str, ...]] = {
     "reader": ("pyspark.sql.readwriter:DataFrameReader", "pyspark.sql.connect.readwriter:DataFrameReader"),
     "writer": ("pyspark.sql.readwriter:DataFrameWriter", "pyspark.sql.connect.readwriter:DataFrameWriter"),
@@ -27,23 +27,23 @@ _CLASSES: dict[str, tuple[str, ...]] = {
     ),
     "frame": (
         "pyspark.sql.classic.dataframe:DataFrame",
-        "pyspark.sql.dataframe:DataFrame",  # before PySpark 4.0 the classic one, then what both are made of
+        "pyspark.sql.dataframe:DataFrame",  # the classic one before PySpark 4.0, then the base of both
         "pyspark.sql.connect.dataframe:DataFrame",
     ),
     "session": ("pyspark.sql.session:SparkSession", "pyspark.sql.connect.session:SparkSession"),
     "catalog": ("pyspark.sql.catalog:Catalog", "pyspark.sql.connect.catalog:Catalog"),
     "query": ("pyspark.sql.streaming.query:StreamingQuery", "pyspark.sql.connect.streaming.query:StreamingQuery"),
-    "batch_function": ("pyspark.sql.utils:ForeachBatchFunction",),  # a Connect server runs these elsewhere
+    "batch_function": ("pyspark.sql.utils:ForeachBatchFunction",),  # Connect runs these on the server
 }
 
 
 def classes(kind: str) -> Iterator[type]:
-    """The classes of one kind that this PySpark has; those of Connect need its requirements to be installed."""
+    """The classes of one role that this PySpark has; Connect's need its dependencies."""
     for place in _CLASSES[kind]:
         module, _, name = place.partition(":")
         try:
             member = getattr(importlib.import_module(module), name, None)
-        except ImportError:  # Spark Connect's own requirements are not installed
+        except ImportError:  # Spark Connect's dependencies are not installed
             continue
         if isinstance(member, type):
             yield member
@@ -55,7 +55,7 @@ def is_connect_class(cls: type) -> bool:
 
 
 def watch_chains() -> None:
-    """Let all readers and writers keep what they are asked for; doing it again changes nothing."""
+    """Record the calls of all readers and writers.  Idempotent."""
     for kind in _CLASSES:
         for cls in classes(kind):
             for name, note in _NOTES[kind].items():
@@ -67,45 +67,45 @@ def frame_of(record: Record) -> DataFrame:
     first: DataFrame = record.made_of[0]
     if hasattr(first, "sparkSession"):
         return first
-    return frame_of_plan(first, record.made_of[1])  # Connect's writers are made of a plan and a session
+    return frame_of_plan(first, record.made_of[1])  # Connect's writers take a plan and a session
 
 
 def table_of(record: Record) -> str:
-    """The table that ``df.writeTo`` names."""
+    """The table name in ``df.writeTo(name)``."""
     return next(str(a) for a in record.made_of[1:] if isinstance(a, str))
 
 
 def session_of(record: Record) -> SparkSession:
-    """The session of a writer's frame."""
+    """The session of the frame to write."""
     return frame_of(record).sparkSession
 
 
 def source_of(record: Record, format: Any, spark: SparkSession) -> str:
-    """The name of the format that a chain reads or writes, in lower case."""
+    """The format that a chain reads or writes, in lower case."""
     return str(format or record.format or default_source(spark)).lower()
 
 
 def default_source(spark: SparkSession) -> str:
-    """The name of the format of what says none, in lower case."""
+    """The session's default format, in lower case."""
     return str(spark.conf.get("spark.sql.sources.default", "parquet")).lower()
 
 
-def option_text(value: Any) -> str | None:
-    """An option's value as the text that Spark makes of it."""
+def option_string(value: Any) -> str | None:
+    """An option's value as the string that Spark makes of it."""
     if value is None:
         return None
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def all_options(record: Record, options: Mapping[str, Any]) -> dict[str, str]:
-    """The options of a chain and of its last call, whose own win, in whatever case their names are spelled."""
-    texts = {k: t for k, v in options.items() if (t := option_text(v)) is not None}
-    lowered = {k.lower() for k in texts}
-    return {**{k: v for k, v in record.options.items() if k.lower() not in lowered}, **texts}
+    """The options of a chain and of its last call, which wins; names are case-insensitive."""
+    strings = {k: value for k, v in options.items() if (value := option_string(v)) is not None}
+    lowered = {k.lower() for k in strings}
+    return {**{k: v for k, v in record.options.items() if k.lower() not in lowered}, **strings}
 
 
 def all_partitions(record: Record, partition_by: Any) -> tuple[str, ...] | None:
-    """The columns that a chain, or its last call, partitions by."""
+    """The partition columns of a chain or its last call."""
     if partition_by is None:
         return record.partition_by
     return (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
@@ -127,11 +127,11 @@ def _schema(record: Record, schema: Any) -> None:
 
 
 def _option(record: Record, key: str, value: Any) -> None:
-    text = option_text(value)
-    if text is not None:
-        for known in [k for k in record.options if k.lower() == key.lower()]:
-            del record.options[known]  # names of options know no case, and the newest value counts
-        record.options[key] = text
+    string = option_string(value)
+    if string is not None:
+        for existing in [k for k in record.options if k.lower() == key.lower()]:
+            del record.options[existing]  # option names are case-insensitive, the last value wins
+        record.options[key] = string
 
 
 def _options(record: Record, **options: Any) -> None:
@@ -180,7 +180,7 @@ def _function(record: Record, *_: Any, **__: Any) -> None:
 
 
 def _flat(columns: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Columns that are given one by one or as a single list."""
+    """Columns that are passed one by one or as a single list."""
     return tuple(columns[0]) if len(columns) == 1 and isinstance(columns[0], list | tuple) else columns
 
 

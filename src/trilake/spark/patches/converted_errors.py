@@ -1,4 +1,4 @@
-"""The functions by which PySpark makes its errors of the JVM's, and what is known of an error when one is called."""
+"""The functions that convert JVM errors to PySpark's, and what an error says at that point."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
-#: Where ``convert_exception`` is: of classic sessions, and of Spark Connect.
+#: Modules with ``convert_exception``: for classic sessions and for Spark Connect.
 _CONVERTERS = ("pyspark.errors.exceptions.captured", "pyspark.sql.connect.client.core")
-#: What Java says of an error that another thread had, such as that of a scalar subquery, and nothing else.
+#: Java's wrappers of errors from other threads, such as those of scalar subqueries.
 _PASSED_ON = ("Exception thrown in awaitResult", "java.util.concurrent.ExecutionException")
-#: What Spark Connect has between an error's message and the traces of the server.
+#: Separates a message from the server's stack traces in Spark Connect.
 _TRACES = "\n\nJVM stacktrace:"
 
 
@@ -20,33 +20,33 @@ def converters() -> Iterator[ModuleType]:
     for name in _CONVERTERS:
         try:
             yield importlib.import_module(name)
-        except ImportError:  # Spark Connect's own requirements are not installed
+        except ImportError:  # Spark Connect's dependencies are not installed
             continue
 
 
-def error_text(own: Callable[[], BaseException], error: Any) -> str:
-    r"""What Spark says of an error that it is about to convert, which ``own`` does; no traces of Java's.
+def error_text(convert: Callable[[], BaseException], error: Any) -> str:
+    r"""The message of an error that Spark is about to convert (by ``convert``), without Java's stack traces.
 
     >>> error_text(lambda: OSError("[A] no\n\nJVM stacktrace:\nCaused by: java.io.IOException"), object())
     '[A] no'
     """
     if not hasattr(error, "toString"):
-        return str(own()).partition(_TRACES)[0]
-    text = str(error.toString())
-    while any(p in text.partition("\n")[0] for p in _PASSED_ON) and (cause := error.getCause()) is not None:
-        error, text = cause, str(cause.toString())
-    return text
+        return str(convert()).partition(_TRACES)[0]
+    message = str(error.toString())
+    while any(p in message.partition("\n")[0] for p in _PASSED_ON) and (cause := error.getCause()) is not None:
+        error, message = cause, str(cause.toString())
+    return message
 
 
-def first_cause(own: Callable[[], BaseException], error: Any) -> str:
-    r"""What came first of all that led to an error of Spark's: the class of Java's, and what it says.
+def first_cause(convert: Callable[[], BaseException], error: Any) -> str:
+    r"""The root cause of an error: its Java class and message.
 
     >>> raised = OSError("[A] no\n\nJVM stacktrace:\n...\nCaused by: java.io.IOException: full\n\tat x")
     >>> first_cause(lambda: raised, object())
     'java.io.IOException: full'
     """
     if not hasattr(error, "toString"):
-        return str(own()).rpartition("Caused by: ")[2].partition("\n")[0]
+        return str(convert()).rpartition("Caused by: ")[2].partition("\n")[0]
     while (cause := error.getCause()) is not None:
         error = cause
     return str(error.toString())

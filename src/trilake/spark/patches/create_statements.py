@@ -1,8 +1,8 @@
-"""``CREATE TABLE ... USING delta`` in a session without SQL of trilake: a name for a table that is there, or an error.
+"""``CREATE TABLE ... USING delta`` in a session without trilake's SQL: name an existing table, or raise.
 
-Spark makes an entry of its catalogue of such a statement and no table, since it asks a Python source for nothing.
-After :func:`take_over_creates` a statement that names the place of a table, and says nothing else of it, makes a name
-for it; one that would leave a name without a table says that :func:`trilake.install` is needed.
+For such a statement Spark adds an entry to its catalogue, but makes no table, since it does not call the Python data
+source.  After :func:`patch_create_table`, a statement with nothing but the location of an existing table names that
+table; one that would make a name without a table raises an error that points to :func:`trilake.install`.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from trilake.spark.session.storage import session_options, session_store
 from trilake.storage import is_absolute
 
 
-def take_over_creates() -> None:
-    """Look at the statements of this process that make tables; doing it again changes nothing."""
+def patch_create_table() -> None:
+    """Patch the methods that create tables.  Idempotent."""
     for cls in classes("session"):
         patch(cls, "sql", _sql)
     for cls in classes("catalog"):
@@ -39,7 +39,7 @@ def take_over_creates() -> None:
 
 @dataclass(frozen=True)
 class _Create:
-    """A table that is to be made: ``alone`` says that nothing but its format and its place is said of it."""
+    """A CREATE TABLE; ``alone`` means that it states nothing but a format and a location."""
 
     parts: tuple[str, ...]
     format: str
@@ -47,15 +47,15 @@ class _Create:
     alone: bool
 
 
-def _sql(own: Any, spark: SparkSession, sqlQuery: Any, *args: Any, **kwargs: Any) -> Action | None:
+def _sql(original: Any, spark: SparkSession, sqlQuery: Any, *args: Any, **kwargs: Any) -> Action | None:
     call = _parsed(sqlQuery, SAVERS) if isinstance(sqlQuery, str) else None
     if call is None or not _in_session_catalog(spark, call):
         return None
-    return _made(spark, call, "Spark's SQL", lambda: no_rows(spark, T.StructType([])))
+    return _action(spark, call, "Spark's SQL", lambda: no_rows(spark, T.StructType([])))
 
 
 def _create_table(
-    own: Any,
+    original: Any,
     catalog: Any,
     tableName: Any,
     path: Any = None,
@@ -69,24 +69,24 @@ def _create_table(
     if format not in SAVERS or not isinstance(tableName, str):
         return None
     location = path if path is not None else options.get("path")
-    said = (schema, description, *(value for key, value in options.items() if key != "path"))
+    details = (schema, description, *(value for key, value in options.items() if key != "path"))
     parts = tuple(p.name for p in to_table(tableName, dialect="databricks").parts)
-    call = _Create(parts, format, location, alone=not any(said))
+    call = _Create(parts, format, location, alone=not any(details))
 
     def rows() -> Any:
         return LOADERS[format](spark, str(location), {})
 
-    return _made(spark, call, "Spark's catalogue", rows)
+    return _action(spark, call, "Spark's catalogue", rows)
 
 
-def _made(spark: SparkSession, call: _Create, who: str, result: Callable[[], Any]) -> Action | None:
-    """The action for a table that is to be made, whose result is ``result``; ``None`` for what Spark does well."""
+def _action(spark: SparkSession, call: _Create, who: str, result: Callable[[], Any]) -> Action | None:
+    """The action for a CREATE TABLE, returning ``result()``; ``None`` if Spark does the right thing."""
     if find_entry(spark, list(call.parts)) is not None:
-        return None  # Spark says so
+        return None  # Spark raises its own error
     if not _is_table(spark, call):
         return lambda: translated(lambda: _refuse(call, f"{who} makes the name of a table, and no table"))
     if not call.alone:
-        return None  # Spark makes a name with the columns that are said, and reads show the table's own
+        return None  # Spark makes an entry with the stated columns; reads show the table's
 
     def act() -> Any:
         translated(lambda: _name(spark, call))
@@ -95,27 +95,27 @@ def _made(spark: SparkSession, call: _Create, who: str, result: Callable[[], Any
     return act
 
 
-def _parsed(text: str, formats: Collection[str]) -> _Create | None:
-    """The CREATE TABLE of one of these formats that a string is; ``None`` for any other text.
+def _parsed(sql: str, formats: Collection[str]) -> _Create | None:
+    """The CREATE TABLE statement in a string, if it is one of these formats.
 
     >>> _parsed("CREATE TABLE db.t USING delta LOCATION '/lake/t'", ["delta"])
     _Create(parts=('db', 't'), format='delta', location='/lake/t', alone=True)
     >>> _parsed("SELECT 'CREATE TABLE t USING delta'", ["delta"])
     """
-    lowered = text.lower()
+    lowered = sql.lower()
     if "create" not in lowered or not any(f in lowered for f in formats):
         return None
     try:
-        tree = parse_one(text, dialect="databricks")
+        tree = parse_one(sql, dialect="databricks")
     except SqlglotError:
         return None
     if not isinstance(tree, exp.Create) or tree.kind != "TABLE" or tree.args.get("replace"):
         return None
-    found = tree.args.get("properties")
-    properties = {type(p): p for p in (found.expressions if found is not None else ())}
+    clause = tree.args.get("properties")
+    properties = {type(p): p for p in (clause.expressions if clause is not None else ())}
     format = properties.pop(exp.FileFormatProperty, None)
     if format is None or format.name.lower() not in formats or tree.expression is not None:
-        return None  # the rows of a query reach our source, which says that it knows no place
+        return None  # a CTAS reaches trilake's data source, which raises
     location = properties.pop(exp.LocationProperty, None)
     table = tree.find(exp.Table)
     parts = tuple(p.name for p in table.parts) if table is not None else ()
@@ -129,7 +129,7 @@ def _in_session_catalog(spark: SparkSession, call: _Create) -> bool:
 
 
 def _is_table(spark: SparkSession, call: _Create) -> bool:
-    """Whether the statement names the place of a table; one that is not absolute is below Spark's warehouse."""
+    """Whether the location is a table.  A relative one is below Spark's warehouse."""
     if call.location is None or not is_absolute(call.location):
         return False
     store = session_store(spark, call.location)
@@ -139,7 +139,6 @@ def _is_table(spark: SparkSession, call: _Create) -> bool:
 
 
 def _name(spark: SparkSession, call: _Create) -> None:
-    """Make a name for the table at the place."""
     assert call.location is not None
     if call.format.endswith("delta"):
         about = About.of(DeltaLog(session_store(spark, call.location), spark_engine()).head())

@@ -1,4 +1,4 @@
-"""The data sources of all formats, as Spark knows them: each under the format's name and under ``trilake-<name>``."""
+"""The Python data sources of all formats, each under the format's name and under ``trilake-<name>``."""
 
 from __future__ import annotations
 

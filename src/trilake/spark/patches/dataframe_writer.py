@@ -1,8 +1,8 @@
-"""``df.write`` for our formats, which Spark passes on to a Python data source in part, and without its errors.
+"""``df.write`` for trilake's formats.
 
-Spark refuses the modes ``errorifexists`` (its default) and ``ignore``, ``partitionBy`` and ``saveAsTable`` for Python
-sources before any code of theirs is asked, and wraps what they raise into tracebacks of its processes.  After
-:func:`take_over` all writes of our formats go the way of :func:`trilake.write`; other formats stay with Spark.
+For Python data sources Spark refuses the modes ``errorifexists`` (its default) and ``ignore``, ``partitionBy`` and
+``saveAsTable``, and wraps errors into tracebacks of its worker processes.  After :func:`patch_dataframe_writer` all
+writes of trilake's formats go through :func:`trilake.write`; other formats stay with Spark.
 """
 
 from __future__ import annotations
@@ -65,20 +65,20 @@ R = TypeVar("R")
 
 
 class Saver(Protocol):
-    """How a format writes a DataFrame to a place."""
+    """Writes a DataFrame to a path."""
 
     def __call__(self, request: SaveRequest, path: str) -> None:
-        """Write it, in the request's mode."""
+        """Write the frame in the request's mode."""
 
 
-#: Formats whose writes are taken over, by the names that they are registered under.
+#: How to write each format, by the name it is registered under.
 SAVERS: dict[str, Saver] = {}
-#: Of those, the names of Delta tables.
+#: The names of these that are Delta.
 NAMED: set[str] = set()
 
 
-def take_over() -> None:
-    """Teach ``df.write`` of this process our formats; doing it again changes nothing."""
+def patch_dataframe_writer() -> None:
+    """Patch ``df.write``.  Idempotent."""
     watch_chains()
     for cls in classes("writer"):
         patch(cls, "save", _save)
@@ -87,7 +87,7 @@ def take_over() -> None:
 
 
 def _save(
-    own: Any,
+    original: Any,
     writer: Any,
     path: Any = None,
     format: Any = None,
@@ -111,7 +111,7 @@ def _save(
 
 
 def _save_as_table(
-    own: Any, writer: Any, name: str, format: Any = None, mode: Any = None, partitionBy: Any = None, **options: Any
+    original: Any, writer: Any, name: str, format: Any = None, mode: Any = None, partitionBy: Any = None, **options: Any
 ) -> Action | None:
     record = record_of(writer)
     if record is None or source_of(record, format, session_of(record)) not in SAVERS:
@@ -120,24 +120,23 @@ def _save_as_table(
     return lambda: translated(lambda: save_as_table(request, name))
 
 
-def _insert_into(own: Any, writer: Any, tableName: str, overwrite: bool | None = None) -> Action | None:
+def _insert_into(original: Any, writer: Any, tableName: str, overwrite: bool | None = None) -> Action | None:
     record = record_of(writer)
-    table = None if record is None else our_table(session_of(record), tableName)
+    table = None if record is None else trilake_table(session_of(record), tableName)
     format = None if table is None else registered(table.format)
     if record is None or format is None:
         return None
     request = _request(record, format, None, None, {})
     if request.partition_by is not None:
         return lambda: translated(partial(_refuse_partitions, tableName))
-    if unheard := request.buckets or (request.cluster_by and "clusterBy"):
-        return lambda: translated(partial(_refuse_layout, tableName, unheard))
+    if unsupported := request.buckets or (request.cluster_by and "clusterBy"):
+        return lambda: translated(partial(_refuse_layout, tableName, unsupported))
     replaces = request.mode == "overwrite" if overwrite is None else overwrite
     mode = "overwrite" if replaces else "append"
     return lambda: translated(lambda: insert_into(request, session_of(record), tableName, mode))
 
 
 def _refuse_partitions(name: str) -> None:
-    """Raises ``InvalidArgumentError``, as Spark does for every table."""
     raise InvalidArgumentError(
         "insertInto() can't be used together with partitionBy()",
         help=f"leave partitionBy out: {name} has its partition columns already",
@@ -145,25 +144,24 @@ def _refuse_partitions(name: str) -> None:
 
 
 def _refuse_layout(name: str, call: str) -> None:
-    """Raises ``InvalidArgumentError``, as Spark does for every table."""
     raise InvalidArgumentError(
         f"insertInto() can't be used together with {call}()", help=f"leave {call} out: {name} is laid out already"
     )
 
 
 def check_one_place(place: Any, options: Mapping[str, str]) -> None:
-    """Raises ``InvalidArgumentError`` where the option ``path`` says another place than the call it belongs to."""
-    said = record_option(options, "path")
-    if said is None or not isinstance(place, str | PathLike) or fspath(place) == said:
+    """Raise ``InvalidArgumentError`` if the option ``path`` differs from the path of the call."""
+    option = record_option(options, "path")
+    if option is None or not isinstance(place, str | PathLike) or fspath(place) == option:
         return
-    if parse_location(said).uri != parse_location(fspath(place)).uri:
+    if parse_location(option).uri != parse_location(fspath(place)).uri:
         raise InvalidArgumentError(
-            f"the option path says {said}, and the call says {fspath(place)}", help="leave one of them out"
+            f"the option path says {option}, and the call says {fspath(place)}", help="leave one of them out"
         )
 
 
 def _request(record: Record, format: Any, mode: Any, partition_by: Any, options: Mapping[str, Any]) -> SaveRequest:
-    """What a chain and its last call ask for together."""
+    """The request of a chain and its last call."""
     df = frame_of(record)
     return SaveRequest(
         df,
@@ -177,30 +175,30 @@ def _request(record: Record, format: Any, mode: Any, partition_by: Any, options:
 
 
 def record_option(options: Mapping[str, str], name: str) -> str | None:
-    """The value of an option, whatever the case of its name."""
+    """The value of an option; names are case-insensitive."""
     return next((v for k, v in options.items() if k.lower() == name.lower()), None)
 
 
 def translated(write: Callable[[], R]) -> R:
-    """Run a write whose errors Spark's callers can catch."""
+    """Run a write; its errors can be caught as Spark's."""
     try:
         return write()
     except TrilakeError as e:
         raise job_error(e) from e.__cause__
 
 
-def our_table(spark: SparkSession, name: str) -> NamedTable | None:
-    """The table of trilake that a name of the catalogue stands for, ``None`` for any other name."""
+def trilake_table(spark: SparkSession, name: str) -> NamedTable | None:
+    """The trilake table that a catalogue name refers to, or ``None``."""
     try:
         return find_table(spark, name)
     except InvalidArgumentError:
         return None
 
 
-def table_there(spark: SparkSession, name: str, options: Mapping[str, str]) -> NamedTable | None:
-    """The table of trilake that a name stands for, ``None`` where there is none: of a path, where no table is there.
+def existing_table(spark: SparkSession, name: str, options: Mapping[str, str]) -> NamedTable | None:
+    """The trilake table that a name refers to, ``None`` if there is none, also at a path.
 
-    ``options`` are those of the write.  Raises as :func:`find_table` does.
+    ``options`` are those of the write.  Raises the errors of :func:`find_table`.
     """
     table = find_table(spark, name)
     if table is None or table_at(name) is None:
@@ -210,7 +208,7 @@ def table_there(spark: SparkSession, name: str, options: Mapping[str, str]) -> N
 
 
 def is_there(format: str, store: Store) -> bool:
-    """Whether a table of a format is at a place."""
+    """Whether a table of this format exists."""
     if format == "delta":
         return DeltaLog(store, spark_engine()).exists()
     try:
@@ -220,21 +218,21 @@ def is_there(format: str, store: Store) -> bool:
     return True
 
 
-def our_location(spark: SparkSession, name: str) -> str | None:
-    """The place of a Delta table of the catalogue, ``None`` for any other name."""
-    table = our_table(spark, name)
+def delta_location(spark: SparkSession, name: str) -> str | None:
+    """The location of a Delta table of the catalogue, or ``None``."""
+    table = trilake_table(spark, name)
     return None if table is None or table.format != "delta" else table.location
 
 
 def registered(format: str) -> str | None:
-    """The name that a format is registered under, ``None`` where this session leaves it to others."""
+    """The name under which a format is registered, ``None`` if this session leaves it to others."""
     return next((name for name in (format, f"trilake-{format}") if name in SAVERS), None)
 
 
 def format_of_new(spark: SparkSession, name: str) -> str | None:
-    """The name under which the format is registered that a table is made in where nothing says one.
+    """The registered name of the session's default format, for a new table.
 
-    ``None`` where the session's default format is none of trilake, or the name stands for a table already.
+    ``None`` if the default is not a trilake format, or the table already exists.
     """
     default = default_source(spark)
     return default if default in SAVERS and not spark.catalog.tableExists(name) else None
@@ -242,46 +240,46 @@ def format_of_new(spark: SparkSession, name: str) -> str | None:
 
 @contextmanager
 def new_place(request: SaveRequest, name: str, path: str | None) -> Iterator[str]:
-    """The place of a table that is to be made in the block, as :func:`new_name` gives it; or the path that is its name.
+    """The location of a table that the block creates: from :func:`new_name`, or the path that is its name.
 
-    ``path`` is the place of its own that the table is to have, if any.  Raises ``InvalidArgumentError`` for that beside
-    a path as its name, and for another format than that says.
+    ``path`` is the location that the write states.  Raises ``InvalidArgumentError`` if the name is a path too, or
+    states another format.
     """
     spark, format = request.df.sparkSession, request.format.removeprefix("trilake-")
-    named = table_at(name)
-    if named is None:
+    path_table = table_at(name)
+    if path_table is None:
         columns, options = table_columns(request.df.schema, format), store_options(request.options)
         replaces = request.mode == "overwrite"
-        with new_name(spark, name, columns, path=path, format=format, options=options, replaces=replaces) as made:
-            yield made
+        with new_name(spark, name, columns, path=path, format=format, options=options, replaces=replaces) as location:
+            yield location
         return
-    must_be_of(named, name, format)
+    must_be_of(path_table, name, format)
     if path is not None:
         raise InvalidArgumentError(
             f"{name} is a path, and cannot be given a place of its own", help="leave the other path out", file=path
         )
-    yield named.location
+    yield path_table.location
 
 
 def table_columns(schema: T.StructType, format: str) -> StructType:
-    """The columns that a table of the catalogue has for rows of a schema."""
+    """The columns of a catalogue table for rows of this schema."""
     return from_spark(spark_format_named(format.removeprefix("trilake-")).table_columns(schema))
 
 
 def save_as_table(request: SaveRequest, name: str) -> None:
-    """Write a table of the catalogue, or at a path, in the request's mode."""
+    """Write to a table of the catalogue, or at a path, in the request's mode."""
     format = request.format.removeprefix("trilake-")
-    known = table_there(request.df.sparkSession, name, request.options)
-    if known is not None:
+    existing = existing_table(request.df.sparkSession, name, request.options)
+    if existing is not None:
         if request.mode == "error":
             raise TableExistsError(
-                f"table {name} already exists", file=known.location, condition="TABLE_OR_VIEW_ALREADY_EXISTS"
+                f"table {name} already exists", file=existing.location, condition="TABLE_OR_VIEW_ALREADY_EXISTS"
             )
         if request.mode == "ignore":
             return
-        must_be_of(known, name, format)
-        must_be_at(known, name, record_option(request.options, "path"))
-        save_named(_as_select(request, managed=known.managed), name, known.location, managed=known.managed)
+        must_be_of(existing, name, format)
+        must_be_at(existing, name, record_option(request.options, "path"))
+        save_named(_as_select(request, managed=existing.managed), name, existing.location, managed=existing.managed)
         return
     path = record_option(request.options, "path")
     try:
@@ -289,13 +287,13 @@ def save_as_table(request: SaveRequest, name: str) -> None:
             managed = path is None and table_at(name) is None
             save_named(_as_select(request, managed=managed, new=True), name, place, managed=managed)
     except TableExistsError:
-        if request.mode == "error" or table_there(request.df.sparkSession, name, request.options) is None:
+        if request.mode == "error" or existing_table(request.df.sparkSession, name, request.options) is None:
             raise
-        save_as_table(request, name)  # another one made it in the meantime
+        save_as_table(request, name)  # created concurrently
 
 
 def _as_select(request: SaveRequest, *, managed: bool, new: bool = False) -> SaveRequest:
-    """The request as the history tells of it: a table is made, or replaced, with the rows of a query."""
+    """The request with the operation for the history: CREATE or REPLACE TABLE AS SELECT."""
     replaced = request.mode == "overwrite"
     if (replaced and record_option(request.options, "replaceWhere") is not None) or not (replaced or new):
         return request
@@ -303,32 +301,32 @@ def _as_select(request: SaveRequest, *, managed: bool, new: bool = False) -> Sav
     return replace(request, operation=f"{verb} TABLE AS SELECT", managed=managed)
 
 
-def must_be_of(known: NamedTable, name: str, format: str) -> None:
-    """Raises ``InvalidArgumentError`` where a name stands for a table of another format."""
-    if known.format != format:
+def must_be_of(table: NamedTable, name: str, format: str) -> None:
+    """Raise ``InvalidArgumentError`` if the table has another format."""
+    if table.format != format:
         raise InvalidArgumentError(
-            f"{name} is a {known.format} table, and the write says {format}",
-            help=f"write the format {known.format}, or drop the table first",
-            file=known.location,
+            f"{name} is a {table.format} table, and the write says {format}",
+            help=f"write the format {table.format}, or drop the table first",
+            file=table.location,
         )
 
 
-def must_be_at(known: NamedTable, name: str, path: str | None) -> None:
-    """Raises ``InvalidArgumentError`` where a write says another place, ``path``, than a name stands for."""
-    if path is not None and parse_location(path).uri != parse_location(known.location).uri:
+def must_be_at(table: NamedTable, name: str, path: str | None) -> None:
+    """Raise ``InvalidArgumentError`` if a write states another location (``path``) than the table's."""
+    if path is not None and parse_location(path).uri != parse_location(table.location).uri:
         raise InvalidArgumentError(
-            f"The location of the existing table {name} is `{known.location}`. It doesn't match the specified location"
+            f"The location of the existing table {name} is `{table.location}`. It doesn't match the specified location"
             f" `{path}`",
             help="leave the path out, write to the path by save(), or choose another name",
-            file=known.location,
+            file=table.location,
             condition="DELTA_TABLE_LOCATION_MISMATCH",
         )
 
 
 def save_named(request: SaveRequest, name: str, place: str, *, managed: bool) -> None:
-    """Write the table at the place of a name, and let the catalogue know its columns.
+    """Write to the table behind a name, and update its columns in the catalogue.
 
-    ``managed`` says whether the catalogue keeps its files.
+    ``managed``: whether the catalogue manages the table's files.
     """
     options = {k: v for k, v in request.options.items() if k.lower() != "path"}
     SAVERS[request.format](replace(request, options=options), place)
@@ -345,9 +343,9 @@ def save_named(request: SaveRequest, name: str, place: str, *, managed: bool) ->
 def rename(
     spark: SparkSession, name: str, place: str, options: Mapping[str, str] | None = None, *, managed: bool
 ) -> None:
-    """Let the catalogue know the table's columns as they are now.
+    """Update the table's columns in the catalogue.
 
-    ``options`` are those of the write, and ``managed`` says whether the catalogue kept the files when it began.
+    ``options`` are those of the write; ``managed``: whether the catalogue managed the files before the write.
     """
     if table_at(name) is None:
         log = DeltaLog(session_store(spark, place, store_options(options)), spark_engine())
@@ -355,14 +353,14 @@ def rename(
 
 
 def store_options(options: Mapping[str, str] | None) -> dict[str, str]:
-    """Of the options of a write those that the store is opened with."""
+    """The options that configure the store."""
     return {k: v for k, v in (options or {}).items() if is_storage_option(k)}
 
 
 def insert_into(request: SaveRequest, spark: SparkSession, name: str, mode: str) -> None:
-    """Columns and nested fields by position, stored as SQL's INSERT INTO stores them.
+    """Insert by position, nested fields included, with the store assignment of SQL's INSERT INTO.
 
-    Where the schema evolves, columns behind those of the table are new ones.
+    If the schema evolves, columns after those of the table are new ones.
     """
     table = find_table(spark, name)
     if table is None:
@@ -375,8 +373,8 @@ def insert_into(request: SaveRequest, spark: SparkSession, name: str, mode: str)
     if table.format == "delta":
         head = DeltaLog(store, spark_engine()).head()
         schema, widen = read_schema(head.schema), type_widening.enabled(head.metadata)
-        stated = record_option(request.options, "mergeSchema")
-        evolve = session_flag(spark, AUTO_MERGE, False) if stated is None else stated.lower() == "true"
+        option = record_option(request.options, "mergeSchema")
+        evolve = session_flag(spark, AUTO_MERGE, False) if option is None else option.lower() == "true"
     elif table_at(name) is None:
         schema = table_columns(spark.table(name).schema, table.format)
     else:
@@ -384,7 +382,7 @@ def insert_into(request: SaveRequest, spark: SparkSession, name: str, mode: str)
     names = schema.names
     by_name = as_they_are(request.df.schema, names, schema, evolve=evolve)
     if evolve:
-        names += request.df.columns[len(names) :]  # which are new columns of the table
+        names += request.df.columns[len(names) :]  # new columns of the table
     if len(names) != len(request.df.columns):
         raise InvalidArgumentError(
             f"{name} has {len(schema.names)} columns, the data {len(request.df.columns)}",
@@ -393,9 +391,9 @@ def insert_into(request: SaveRequest, spark: SparkSession, name: str, mode: str)
             if len(request.df.columns) < len(schema.names)
             else "DELTA_METADATA_MISMATCH",
         )
-    given = request.df.toDF(*names)
-    df = stored_columns(given, schema, by_name=by_name, evolve=evolve, widen=widen)
-    with overflows_named(narrowed=df is not given):
+    renamed = request.df.toDF(*names)
+    df = stored_columns(renamed, schema, by_name=by_name, evolve=evolve, widen=widen)
+    with overflows_named(narrowed=df is not renamed):
         save = SaveRequest(df, request.format, mode, request.options, None, must_exist=True)
         SAVERS[request.format](save, table.location)
     if evolve:

@@ -1,12 +1,12 @@
-"""``trilake.foreach_batch``: functions for ``df.writeStream.foreachBatch`` that write every batch exactly once.
+"""``trilake.foreach_batch``: functions for ``df.writeStream.foreachBatch`` that write each batch exactly once.
 
-Spark calls such a function again for a batch that may have been written already.  Each of them commits under the
-query's id and the batch's number, and does nothing for a batch that the table has::
+Spark may call such a function again for a batch that is already written.  Each function commits under the query's ID
+and the batch's number, and skips a batch that the table already has::
 
     df.writeStream.foreachBatch(trilake.foreach_batch.append("/data/t")).option("checkpointLocation", "/cp").start()
 
-One query may write to several tables, each by its own function; two functions that write to one table need an
-``app_id`` of their own each.
+A query may write to several tables, each by its own function.  Two functions that write to the same table need
+different ``app_id`` values.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from trilake.spark.session.storage import session_store
 from trilake.table.results import WriteResult
 
 _QUERY_ID = "sql.streaming.queryId"
-#: What options of a write say of each batch.
+#: Fields of the write request that options set.
 _OPTION_FIELDS = (
     "partition_by",
     "properties",
@@ -58,14 +58,14 @@ _OPTION_FIELDS = (
     "data_change",
     "must_exist",
 )
-#: How often a merge that meets conflicts is tried.
+#: Attempts of a merge that conflicts with other commits.
 _ATTEMPTS = 5
 
 
 def running_query(df: DataFrame, app_id: str | None) -> str:
-    """The id that batches of ``df`` are committed under: that of the query whose batch it is, unless one is given.
+    """The ID under which batches of ``df`` are committed: ``app_id``, or that of the running query.
 
-    Raises ``StreamError`` outside of a query, and on Spark Connect, where the query cannot be asked.
+    Raises ``StreamError`` outside of a query, and on Spark Connect, where the query is unknown.
     """
     if app_id is not None:
         return app_id
@@ -87,11 +87,11 @@ class WriteBatch:
     fields: Mapping[str, Any] = field(default_factory=dict)
     app_id: str | None = None
     store: Mapping[str, str] = field(default_factory=dict)
-    #: Options that the session's settings do not decide.
+    #: Options that override the session's settings.
     decided: tuple[str, ...] = ()
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
-        """Write a batch, unless the table has it."""
+        """Write a batch, unless the table already has it."""
         batch = BatchId(running_query(df, self.app_id), batch_id)
         if committed(DeltaLog(session_store(df.sparkSession, self.path, self.store), spark_engine()), batch):
             return
@@ -113,9 +113,9 @@ class WriteBatch:
 
 
 def sink_batches(path: str, options: Options, schema: T.StructType, *, complete: bool) -> WriteBatch:
-    """What writes the batches of ``df.writeStream.format("delta")`` with these options.
+    """The function that writes the batches of ``df.writeStream.format("delta")`` with these options.
 
-    Raises ``InvalidArgumentError`` for options that make no sense.
+    Raises ``InvalidArgumentError`` for invalid options.
     """
     request = write_request(options, schema, complete)
     if request.txn is not None:
@@ -144,7 +144,7 @@ class MergeBatch:
     store: Mapping[str, str] = field(default_factory=dict)
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
-        """Merge a batch, unless the table has it; where another commit gets in the way, on the table as it is then."""
+        """Merge a batch, unless the table already has it; retries after conflicts."""
         batch = BatchId(running_query(df, self.app_id), batch_id)
         log = DeltaLog(session_store(df.sparkSession, self.path, self.store), spark_engine())
         if not committed(log, batch):
@@ -165,7 +165,7 @@ class MergeBatch:
 
 
 class foreach_batch:
-    """Functions for ``foreachBatch`` that write every batch exactly once; the module says how.
+    """Functions for ``foreachBatch`` that write each batch exactly once.
 
     >>> import trilake
     >>> write = trilake.foreach_batch.append("lake/batches", app_id="batches")

@@ -1,7 +1,7 @@
-"""``df.mergeInto(name, condition)``: Spark's words for a MERGE into a table of the catalogue, for trilake tables.
+"""``df.mergeInto(name, condition)``, Spark's MERGE into a catalogue table, for Delta tables.
 
-Spark plans such merges against its catalogue, which no Python source takes part in.  After :func:`take_over_merges`,
-those into a Delta table become what :meth:`trilake.DeltaTable.merge` does.  PySpark has the method from 4.0 on.
+Spark plans such merges against its catalogue, without Python data sources.  After :func:`patch_merge_into`, they run as
+:meth:`trilake.DeltaTable.merge`.  PySpark has this method from 4.0 on.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from trilake.spark.delta.merge.merge import DeltaMergeBuilder
 from trilake.spark.delta.names.catalogue import parts_of
 from trilake.spark.delta.table import DeltaTable
 from trilake.spark.patches.chains import classes
-from trilake.spark.patches.dataframe_writer import our_location, translated
+from trilake.spark.patches.dataframe_writer import delta_location, translated
 from trilake.spark.patches.recorder import Action, patch
 
 
-def take_over_merges() -> None:
-    """Teach ``df.mergeInto`` of this process the tables that are ours; doing it again changes nothing."""
+def patch_merge_into() -> None:
+    """Patch ``df.mergeInto``.  Idempotent."""
     for cls in classes("frame"):
         patch(cls, "mergeInto", _merge_into)
 
 
-def _merge_into(own: Any, df: DataFrame, table: str, condition: Column) -> Action | None:
-    place = our_location(df.sparkSession, table)
+def _merge_into(original: Any, df: DataFrame, table: str, condition: Column) -> Action | None:
+    place = delta_location(df.sparkSession, table)
     return None if place is None else lambda: translated(lambda: MergeIntoTable.begin(df, table, place, condition))
 
 
 class MergeIntoTable:
-    """A merge into a table of the catalogue, clause by clause, in the words of Spark's ``MergeIntoWriter``.
+    """A merge into a catalogue table, with the methods of Spark's ``MergeIntoWriter``.
 
-    Columns of the table are named by the last part of its name: ``target.id`` for ``db.target``.
+    Columns of the table are qualified with the last part of its name: ``target.id`` for ``db.target``.
     """
 
     def __init__(self, builder: DeltaMergeBuilder) -> None:
@@ -42,7 +42,7 @@ class MergeIntoTable:
 
     @classmethod
     def begin(cls, df: DataFrame, table: str, place: str, condition: Column) -> MergeIntoTable:
-        """The merge of a frame into the table of that name, which is at ``place``.
+        """Start the merge of a frame into the table at ``place``.
 
         Raises ``TypeError`` for a condition that is not a column.
         """
@@ -50,32 +50,32 @@ class MergeIntoTable:
         return cls(target.merge(df, condition))
 
     def whenMatched(self, condition: Column | None = None) -> _Matched:
-        """Say what becomes of rows of the table that match, where ``condition`` is true too."""
+        """Add a clause for table rows that match, and meet ``condition``."""
         return _Matched(self, condition)
 
     def whenNotMatched(self, condition: Column | None = None) -> _NotMatched:
-        """Say what becomes of rows of the frame that match nothing, where ``condition`` is true."""
+        """Add a clause for source rows without a match that meet ``condition``."""
         return _NotMatched(self, condition)
 
     def whenNotMatchedBySource(self, condition: Column | None = None) -> _NotMatchedBySource:
-        """Say what becomes of rows of the table that no row of the frame matches, where ``condition`` is true."""
+        """Add a clause for table rows without a match that meet ``condition``."""
         return _NotMatchedBySource(self, condition)
 
     def withSchemaEvolution(self) -> MergeIntoTable:
-        """Let the merge add columns that the frame has and the table lacks."""
+        """Add the source's new columns to the table."""
         return self._continued(self._builder.withSchemaEvolution())
 
     def merge(self) -> None:
-        """Run the merge and commit it.  Raises as :meth:`trilake.DeltaTable.merge`'s ``execute`` does."""
+        """Run the merge and commit it.  Raises the errors of :meth:`trilake.DeltaTable.merge`."""
         translated(self._builder.execute)
 
     def _continued(self, builder: DeltaMergeBuilder) -> MergeIntoTable:
-        self._builder = builder  # as Spark's own, whose calls change the writer and return it
+        self._builder = builder  # like Spark's writer, which is mutable
         return self
 
 
 class _When:
-    """A kind of rows, and the condition that they must meet."""
+    """Kind of rows and a condition."""
 
     def __init__(self, writer: MergeIntoTable, condition: Column | None) -> None:
         self._writer, self._condition = writer, condition
@@ -86,7 +86,7 @@ class _When:
 
 
 class _Matched(_When):
-    """What becomes of rows of the table that match."""
+    """Clauses for table rows that match."""
 
     def updateAll(self) -> MergeIntoTable:
         """Update all columns from the frame's columns of the same names."""
@@ -100,10 +100,10 @@ class _Matched(_When):
 
 
 class _NotMatched(_When):
-    """What becomes of rows of the frame that match nothing."""
+    """Clauses for source rows without a match."""
 
     def insertAll(self) -> MergeIntoTable:
-        """Insert the rows, all columns from those of the same names."""
+        """Insert the rows; columns match by name."""
         return self._writer._continued(self._builder.whenNotMatchedInsertAll(self._condition))
 
     def insert(self, assignments: Mapping[str, Column]) -> MergeIntoTable:
@@ -111,10 +111,10 @@ class _NotMatched(_When):
 
 
 class _NotMatchedBySource(_When):
-    """What becomes of rows of the table that no row of the frame matches."""
+    """Clauses for table rows without a match."""
 
     def updateAll(self) -> MergeIntoTable:
-        """Refused: no row of the frame is there to take values from.  Raises ``InvalidArgumentError``."""
+        """Raise ``InvalidArgumentError``: there is no source row to take values from."""
         raise InvalidArgumentError(
             "rows that no source row matches have nothing to take all values from", help="name the values with update"
         )

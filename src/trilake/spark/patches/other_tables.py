@@ -1,4 +1,4 @@
-"""Names of the catalogue behind writes of tables that have no log of Delta's."""
+"""Catalogue entries of tables that are not Delta, updated after writes."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def refresh_entry(
     managed: bool,
     replaced: bool,
 ) -> None:
-    """Let a name say what a table is, where the write ``replaced`` it, and be there behind a write that made it again.
+    """Update an entry after a write that ``replaced`` the table, or make it again if it is gone.
 
-    As :func:`trilake.spark.delta.names.catalogue.refresh_name` does for Delta tables.
+    :func:`trilake.spark.delta.names.catalogue.refresh_name` does this for Delta tables.
     """
     parts = parts_of(name)
     if find_entry(spark, parts) is not None:

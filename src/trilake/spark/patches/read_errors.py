@@ -1,14 +1,14 @@
-"""Errors of queries over our tables, when they run long after we gave their frame away.
+"""Errors of queries over trilake tables, raised long after trilake made the frame.
 
-PySpark makes one of its errors of each of the JVM's in one function, Spark Connect in another.  After
-:func:`take_over_errors` they are watched, and give a trilake error, which is one of Spark's too, in a line:
+PySpark converts JVM errors in one function, Spark Connect in another.  After :func:`patch_read_errors` these raise a
+trilake error with a one-line message, which can also be caught as Spark's:
 
-* where a data file of a table that was read by a trilake frame is gone, a :class:`~trilake.errors.MissingFileError`;
-* where Spark's scan finds such a file damaged, a :class:`~trilake.errors.CorruptFileError`;
-* where it cannot make the table's type of a column of such a file, a :class:`~trilake.errors.SchemaMismatchError`;
-* where a task ended with a trilake error, that one, without the traceback of the task's process.
+* a data file that a trilake frame reads is missing: :class:`~trilake.errors.MissingFileError`;
+* such a file is damaged: :class:`~trilake.errors.CorruptFileError`;
+* Spark cannot convert a column of it to the table's type: :class:`~trilake.errors.SchemaMismatchError`;
+* a task failed with a trilake error: that error, without the traceback of the worker.
 
-Others are Spark's.  The log ``trilake.spark`` has all that Spark said at level INFO.
+Other errors stay Spark's.  The log ``trilake.spark`` has Spark's full message at level INFO.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ _log = logging.getLogger("trilake.spark")
 
 _MISSING = re.compile(r"FAILED_READ_FILE\.FILE_NOT_EXIST|FileNotFoundException")
 _UNREADABLE = re.compile(r"\[FAILED_READ_FILE(?:\.NO_HINT)?\]")
-#: What Spark says of a column of a file that has another type than the table: from 4.0 on, and before.
+#: Spark's message for a column whose type in the file differs: from 4.0 on, and before.
 _OTHER_TYPE = re.compile(
     r"Parquet column (?:"
-    r"\[(?P<column>[^\]]*)\]\. Expected Spark type (?P<wanted>.+?), actual Parquet type (?P<stored>\w+)"
+    r"\[(?P<column>[^\]]*)\]\. Expected Spark type (?P<expected>.+?), actual Parquet type (?P<stored>\w+)"
     r"|cannot be converted in file \S+"
-    r" Column: \[(?P<column_3>[^\]]*)\], Expected: (?P<wanted_3>.+?), Found: (?P<stored_3>\w+))"
+    r" Column: \[(?P<column_3>[^\]]*)\], Expected: (?P<expected_3>.+?), Found: (?P<stored_3>\w+))"
 )
 _FILE = re.compile(r"(?:file:/|[a-z0-9]+://)[^\s'\"]+\.\w+")
-#: What readers of Parquet and codecs say of bytes that are not theirs; errors of stores and of rights are not among it.
+#: Messages of Parquet readers and codecs about damaged bytes; not those about stores or permissions.
 _DAMAGE = re.compile(
     r"not a Parquet file|ParquetDecodingException|TProtocolException|can not read class|footer|EOFException|corrupt"
     r"|CRC|checksum|snappy|Zstd|ZipException|DataFormatException|IndexOutOfBounds|NegativeArraySize",
@@ -47,61 +47,60 @@ _DAMAGE = re.compile(
 _JAVA_CLASS = re.compile(r"^(?:[\w$]+\.)+[\w$]+: ")
 
 
-def take_over_errors() -> None:
-    """Teach PySpark our errors of queries; doing it again changes nothing."""
+def patch_read_errors() -> None:
+    """Patch PySpark's conversion of errors.  Idempotent."""
     for module in converters():
         patch(module, "convert_exception", _converted)
 
 
-def _converted(own: Any, error: Any, *args: Any, **kwargs: Any) -> Action | None:
-    convert = partial(own, *args, **kwargs)
-    text = error_text(convert, error)
-    found = missing_file(text) or other_type(text) or error_at_end(text)
-    if found is None and _UNREADABLE.search(text):
-        found = damaged_file(text, first_cause(convert, error))
-    if found is None:
+def _converted(original: Any, error: Any, *args: Any, **kwargs: Any) -> Action | None:
+    convert = partial(original, *args, **kwargs)
+    message = error_text(convert, error)
+    mapped = missing_file(message) or other_type(message) or error_at_end(message)
+    if mapped is None and _UNREADABLE.search(message):
+        mapped = damaged_file(message, first_cause(convert, error))
+    if mapped is None:
         return None
-    _log.info("a query failed: %s", text)
-    return lambda: job_error(found)
+    _log.info("a query failed: %s", message)
+    return lambda: job_error(mapped)
 
 
-def missing_file(text: str) -> MissingFileError | None:
-    """Our error for a string of Spark's that says that a file of a trilake table is gone; ``None`` for any other
-    text."""
-    if not _MISSING.search(text):
+def missing_file(message: str) -> MissingFileError | None:
+    """The error for Spark's message that a file of a trilake table is missing, or ``None``."""
+    if not _MISSING.search(message):
         return None
-    file = _file_of_ours(text)
+    file = _trilake_file(message)
     return None if file is None else MissingFileError("a data file of the table is missing", file=file)
 
 
-def other_type(text: str) -> SchemaMismatchError | None:
-    """Our error for a string of Spark's that says that it cannot make the table's type of a column of one of our files,
-    such as one of half floats; ``None`` for any other text."""
-    said, file = _OTHER_TYPE.search(text), _file_of_ours(text)
-    if said is None or file is None:
+def other_type(message: str) -> SchemaMismatchError | None:
+    """The error for Spark's message that it cannot convert a column of a trilake table to its type, or ``None``."""
+    match, file = _OTHER_TYPE.search(message), _trilake_file(message)
+    if match is None or file is None:
         return None
-    column, wanted, stored = (said[name] or said[f"{name}_3"] for name in ("column", "wanted", "stored"))
+    column, expected, stored = (match[name] or match[f"{name}_3"] for name in ("column", "expected", "stored"))
     return SchemaMismatchError(
-        f"Spark makes no {wanted} of the {stored} that is stored in a data file",
+        f"Spark makes no {expected} of the {stored} that is stored in a data file",
         help="read it without Spark, by trilake.open, which converts what fits, and write the rows again",
         file=file,
         column=column,
     )
 
 
-def damaged_file(text: str, cause: str) -> CorruptFileError | None:
-    """Our error for a string of Spark's that says that a file of a trilake table cannot be read, where its first cause
-    is in the file's bytes; ``None`` for any other."""
-    file = _file_of_ours(text) if _DAMAGE.search(cause) else None
+def damaged_file(message: str, cause: str) -> CorruptFileError | None:
+    """The error for Spark's message that it cannot read a file of a trilake table, if ``cause`` is about the
+    file's bytes.
+    """
+    file = _trilake_file(message) if _DAMAGE.search(cause) else None
     if file is None:
         return None
-    said = _FILE.sub("it", _JAVA_CLASS.sub("", cause.splitlines()[0]))
+    reason = _FILE.sub("it", _JAVA_CLASS.sub("", cause.splitlines()[0]))
     return CorruptFileError(
-        f"the parquet file cannot be read: {said}",
+        f"the parquet file cannot be read: {reason}",
         help=UNREADABLE_HELP,
         file=file,
     )
 
 
-def _file_of_ours(text: str) -> str | None:
+def _trilake_file(text: str) -> str | None:
     return next((f for f in _FILE.findall(text) if is_read(f)), None)

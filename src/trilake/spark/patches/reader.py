@@ -1,7 +1,7 @@
-"""``spark.read`` and ``spark.table`` for trilake tables: frames over Spark's own scan wherever that is possible.
+"""``spark.read`` and ``spark.table`` for trilake tables: frames over Spark's own scan where possible.
 
-``spark.read.format("delta"|"lance"|"trevni").load(path)``, ``spark.read.table(name)`` and ``spark.table(name)`` lead
-here after :func:`take_over_reads`.  A name shows the columns that its table has now, whatever the catalogue remembers.
+After :func:`patch_readers`, ``spark.read.format("delta"|"lance"|"trevni").load(path)``, ``spark.read.table(name)``
+and ``spark.table(name)`` come here.  A name shows the current columns of its table, whatever the catalogue has.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from trilake.spark.delta.names.catalogue import NamedTable, table_at
 from trilake.spark.live_frames.connect import keeping
 from trilake.spark.live_frames.frames import following, follows, is_live, make, makers
 from trilake.spark.patches.chains import all_options, classes, is_connect_class, source_of, watch_chains
-from trilake.spark.patches.dataframe_writer import check_one_place, must_be_at, our_table, record_option
+from trilake.spark.patches.dataframe_writer import check_one_place, must_be_at, record_option, trilake_table
 from trilake.spark.patches.recorder import Action, Record, patch, record_of
 from trilake.spark.scan.whole_tables import note_whole_table
 from trilake.spark.session.analysis_errors import analysis_error, raise_for_spark
@@ -29,18 +29,18 @@ from trilake.spark.session.storage import session_options
 
 
 class Loader(Protocol):
-    """How a format reads a place as a DataFrame."""
+    """Reads a path as a DataFrame."""
 
     def __call__(self, spark: SparkSession, path: str, options: Mapping[str, str], schema: Any = None) -> DataFrame:
-        """The frame; ``schema`` is what ``spark.read.schema`` was given."""
+        """Read the frame; ``schema`` is that of ``spark.read.schema``."""
 
 
-#: Formats whose reads are taken over, by the names that they are registered under.
+#: How to read each format, by the name it is registered under.
 LOADERS: dict[str, Loader] = {}
 
 
-def take_over_reads(registered: list[str]) -> None:
-    """Teach ``spark.read`` and ``spark.table`` of this process the formats that are registered under these names."""
+def patch_readers(registered: list[str]) -> None:
+    """Patch ``spark.read`` and ``spark.table`` for the formats registered under these names."""
     LOADERS.update({name: spark_format_named(name.removeprefix("trilake-")).load for name in registered})
     watch_chains()
     for cls in classes("reader"):
@@ -55,12 +55,12 @@ def take_over_reads(registered: list[str]) -> None:
         for name in makers(cls):
             if not name.startswith("_"):
                 patch(cls, name, _make)
-    for module in {functions, getattr(functions, "builtin", functions)}:  # a module of its own since PySpark 4.0
+    for module in {functions, getattr(functions, "builtin", functions)}:  # a separate module since PySpark 4.0
         patch(module, "broadcast", _broadcast)
 
 
 def _load(
-    own: Any, reader: Any, path: Any = None, format: Any = None, schema: Any = None, **options: Any
+    original: Any, reader: Any, path: Any = None, format: Any = None, schema: Any = None, **options: Any
 ) -> Action | None:
     record = record_of(reader)
     if record is None:
@@ -70,42 +70,42 @@ def _load(
     if source not in LOADERS:
         return None
     merged = all_options(record, options)
-    wanted = record.schema if schema is None else schema
+    requested_schema = record.schema if schema is None else schema
 
     def act() -> DataFrame:
         others = {k: v for k, v in merged.items() if k.lower() != "path"}
         place = _one_path(path, record_option(merged, "path"))
         check_one_place(place, merged)
-        frame = following(lambda: LOADERS[source](spark, place, session_options(spark, place, others), wanted))
-        is_whole = not others and wanted is None
+        frame = following(
+            lambda: LOADERS[source](spark, place, session_options(spark, place, others), requested_schema)
+        )
+        is_whole = not others and requested_schema is None
         return note_whole_table(frame, source.removeprefix("trilake-"), place) if is_whole else frame
 
     return lambda: _translated(act)
 
 
-def _make(own: Any, frame: DataFrame, *args: Any, **named: Any) -> Action | None:
-    """What is made of frames of which one follows a table follows it, too.
+def _make(original: Any, frame: DataFrame, *args: Any, **kwargs: Any) -> Action | None:
+    """Make frames derived from several frames follow their tables.
 
-    A frame that follows a table sees to it by itself, but not where it is an argument of another one, nor in
+    A frame that follows does this itself, except as an argument of another frame, or in
     ``reduce(DataFrame.union, frames)``, which calls the method of Spark's class.
     """
-    if not any(map(is_live, (frame, *args, *named.values()))):
+    if not any(map(is_live, (frame, *args, *kwargs.values()))):
         return None
-    return lambda: make(own.func, frame, *args, **named)
+    return lambda: make(original.func, frame, *args, **kwargs)
 
 
-def _persist(own: Any, frame: DataFrame, *level: Any, **named: Any) -> Action | None:
-    """What the server keeps of a frame that follows tables is what the frame shows while it is kept."""
-    return keeping(frame, lambda: own(*level, **named))
+def _persist(original: Any, frame: DataFrame, *level: Any, **kwargs: Any) -> Action | None:
+    return keeping(frame, lambda: original(*level, **kwargs))
 
 
-def _broadcast(own: Any, frame: Any) -> Action | None:
-    """The frame of a table that is to be sent to all executors follows it, too."""
-    return (lambda: make(own.func, frame)) if follows(frame) else None
+def _broadcast(original: Any, frame: Any) -> Action | None:
+    return (lambda: make(original.func, frame)) if follows(frame) else None
 
 
 def _one_path(path: Any, option: str | None) -> str:
-    """The one place to read.  Raises ``InvalidArgumentError`` where there is none, or more than one."""
+    """The path to read.  Raises ``InvalidArgumentError`` unless there is exactly one."""
     paths = [path] if isinstance(path, str | PathLike) else list(path or ([] if option is None else [option]))
     if len(paths) > 1:
         raise InvalidArgumentError(
@@ -117,26 +117,26 @@ def _one_path(path: Any, option: str | None) -> str:
     return fspath(paths[0])
 
 
-def _read_table(own: Any, reader: Any, tableName: str) -> Action | None:
+def _read_table(original: Any, reader: Any, tableName: str) -> Action | None:
     record = record_of(reader)
     return None if record is None else _table(record.made_of[0], tableName, record)
 
 
-def _session_table(own: Any, spark: Any, tableName: str) -> Action | None:
+def _session_table(original: Any, spark: Any, tableName: str) -> Action | None:
     return _table(spark, tableName, Record())
 
 
 def _table(spark: SparkSession, name: str, record: Record) -> Action | None:
-    table, names = table_at(name), list[str]()  # a path may have a version behind it
+    table, names = table_at(name), list[str]()  # a path may end with a version
     if table is None:
         table, names = _table_of(spark, name)
     if table is None or not {table.format, f"trilake-{table.format}"} & LOADERS.keys():
         return None
-    known, place, load = table, table.location, spark_format_named(table.format).load
+    existing, place, load = table, table.location, spark_format_named(table.format).load
     options = {k: v for k, v in record.options.items() if k.lower() != "path"}
 
     def act() -> DataFrame:
-        must_be_at(known, name, record_option(record.options, "path"))
+        must_be_at(existing, name, record_option(record.options, "path"))
         frame = following(
             lambda: load(spark, place, session_options(spark, place, options), record.schema),
             lambda read: with_table_name(spark, read, names),
@@ -148,19 +148,19 @@ def _table(spark: SparkSession, name: str, record: Record) -> Action | None:
 
 
 def _table_of(spark: SparkSession, name: str) -> tuple[NamedTable | None, list[str]]:
-    """The table of a name, if it is one of trilake and no view, and the parts of its whole name."""
+    """The trilake table that a name refers to (not a view), and the parts of its full name."""
     if not spark.catalog.tableExists(name):
         return None, []
-    known = spark.catalog.getTable(name)
-    if known.tableType in ("VIEW", "TEMPORARY", "METRIC_VIEW"):
+    entry = spark.catalog.getTable(name)
+    if entry.tableType in ("VIEW", "TEMPORARY", "METRIC_VIEW"):
         return None, []
-    return our_table(spark, name), [*filter(None, (known.catalog, *(known.namespace or ()))), known.name]
+    return trilake_table(spark, name), [*filter(None, (entry.catalog, *(entry.namespace or ()))), entry.name]
 
 
 def with_table_name(spark: SparkSession, frame: DataFrame, names: Sequence[str]) -> DataFrame:
-    """The frame of a table of the catalogue, before whose columns the table's name may stand: ``sales.id``.
+    """A frame of a catalogue table whose columns can be qualified with the table's name: ``sales.id``.
 
-    ``names`` are the parts of its whole name; without any, and over Connect, the frame stays as it is.
+    ``names`` are the parts of its full name; without them, and on Connect, the frame is returned unchanged.
     """
     if not names or is_connect(spark):
         return frame
@@ -172,7 +172,7 @@ def with_table_name(spark: SparkSession, frame: DataFrame, names: Sequence[str])
 
 
 def _translated(read: Callable[[], DataFrame]) -> DataFrame:
-    """Run a read whose errors Spark's callers can catch."""
+    """Run a read; its errors can be caught as Spark's."""
     try:
         return read()
     except TrilakeError as e:

@@ -1,16 +1,16 @@
-"""Replaces methods of Spark's classes: guarded, and reversible.
+"""Patches methods of Spark's classes: guarded, and reversible.
 
-1. A method is replaced by one that first asks *deciders* whether the call is ours.  A decider only looks: it returns
-   the action to take, or ``None``.  Where none takes the call, Spark's own method gets the arguments as they came.
-2. Whatever goes wrong while a decider looks, except for an error of this library, is a surprise: Spark's own method is
-   called, and the log ``trilake.spark`` says so once for each method.  An action that has begun is never followed by
-   Spark's own method, since it may have written something.
-3. While a decider looks and while an action runs, this thread's calls of replaced methods go to Spark.
-4. :func:`undo` takes deciders away again; a method without any is Spark's own, unless someone else has replaced it
-   since: then ours stays below and passes everything on.
+1. A patched method first asks *deciders* whether the call is for trilake.  A decider has no side effects: it returns an
+   action, or ``None``.  If all return ``None``, Spark's original method runs with the same arguments.
+2. If a decider fails with anything but a trilake error, Spark's original method runs, and the log ``trilake.spark``
+   gets one warning per method.  After an action has started, the original method never runs, because the action may
+   have written something.
+3. While deciders and actions run, this thread calls Spark's original methods.
+4. :func:`undo` removes deciders.  A method without deciders is restored, unless someone else has patched it since:
+   then the patch stays and only calls the original.
 
-What a chain such as ``df.write.format("delta").mode("append")`` asks for is kept in a :class:`Record` on the Python
-side, so that no private field of the JVM's objects is read.  A chain that began before its class was watched has none.
+The calls of a chain such as ``df.write.format("delta").mode("append")`` are recorded in a :class:`Record` on the Python
+side, so no private field of a JVM object is read.  A chain that began before its class was patched has no record.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from trilake.spark.session.bypass import bypass, is_bypassed
 _log = logging.getLogger("trilake.spark")
 
 Action = Callable[[], Any]
-#: ``decide(own, self, *args, **kwargs)``: ``own`` is Spark's method, bound to ``self``.
+#: ``decide(original, self, *args, **kwargs)``: ``original`` is Spark's method, bound to ``self``.
 Decide = Callable[..., Action | None]
-#: ``note(record, *args, **kwargs)``: called after Spark's own method has taken the call.
+#: ``note(record, *args, **kwargs)``: called after Spark's original method has succeeded.
 Note = Callable[..., None]
 
 _RECORD = "_trilake_record"
@@ -39,10 +39,10 @@ _RECORD = "_trilake_record"
 
 @dataclass
 class Record:
-    """What a chain of calls has asked for.
+    """The calls of a chain.
 
-    ``made_of`` has the arguments of the constructor.  Options are strings, as Spark makes them; a schema is as it was
-    given.  What a class does not know stays as it is here.
+    ``made_of`` has the arguments of the constructor.  Options are strings, as Spark makes them; a schema is as the user
+    passed it.  Unused fields keep their default.
     """
 
     made_of: tuple[Any, ...] = ()
@@ -60,19 +60,19 @@ class Record:
 
 
 def record_of(chain: Any) -> Record | None:
-    """What a reader or writer was asked for; ``None`` where that is not known entirely."""
+    """The record of a reader or writer; ``None`` if it is incomplete."""
     record = getattr(chain, "__dict__", {}).get(_RECORD)
     return record if isinstance(record, Record) else None
 
 
 @dataclass
 class _Replaced:
-    """One replaced method: Spark's own, and who looks at its calls, the newest last."""
+    """A patched method: Spark's original, and its deciders, the latest last."""
 
     cls: type | ModuleType
     name: str
-    own: Callable[..., Any]
-    #: Whether the class itself defined it, not one that it inherits from.
+    original: Callable[..., Any]
+    #: Whether the class itself defines the method, not a base class.
     defined: bool
     deciders: list[tuple[str, Decide]] = field(default_factory=list)
     notes: list[tuple[str, Note]] = field(default_factory=list)
@@ -85,24 +85,24 @@ _said: set[str] = set()
 
 
 def patch(cls: type | ModuleType, name: str, decide: Decide, *, owner: str = "front") -> None:
-    """Let ``decide`` look at each call of a method before Spark does.
+    """Let ``decide`` see each call of a method before Spark does.
 
     Parameters
     ----------
-    cls, name: the method.  A class that has none of this name, as other releases of Spark may, is left alone.  Of a
-        module, it is a function with at least one argument, which takes the place of ``self``.
-    decide: called as ``decide(own, self, *args, **kwargs)``.  It returns a function without parameters, whose result
-        becomes that of the call, or ``None`` for a call that is not ours.  It changes nothing.
-    owner: under which name :func:`undo` finds it.  The same function is taken once.
+    cls, name: the method.  A class without this method, as in other releases of Spark, is left alone.  In a module, a
+        function with at least one argument, which takes the place of ``self``.
+    decide: called as ``decide(original, self, *args, **kwargs)``.  It returns a function without parameters that
+        produces the result of the call, or ``None`` to leave the call to Spark.  It has no side effects.
+    owner: the name for :func:`undo`.  A function is added only once per owner.
 
     >>> class Reader:
     ...     def load(self, path):
     ...         return f"Spark reads {path}"
     >>> patch(
-    ...     Reader, "load", lambda own, self, path: (lambda: "ours") if path == "t" else None, owner="doc"
+    ...     Reader, "load", lambda original, self, path: (lambda: "trilake") if path == "t" else None, owner="doc"
     ... )
     >>> Reader().load("t"), Reader().load("x")
-    ('ours', 'Spark reads x')
+    ('trilake', 'Spark reads x')
     >>> undo("doc")
     >>> Reader().load("t")
     'Spark reads t'
@@ -114,9 +114,9 @@ def patch(cls: type | ModuleType, name: str, decide: Decide, *, owner: str = "fr
 
 
 def watch(cls: type, name: str, note: Note, *, owner: str = "front") -> None:
-    """Let ``note(record, *args, **kwargs)`` write down what a call of a method asks for, after Spark took it.
+    """Let ``note(record, *args, **kwargs)`` record each call of a method after Spark has accepted it.
 
-    For ``__init__`` the record is new; see :func:`patch` for the parameters.
+    For ``__init__`` the record is new; the other parameters are those of :func:`patch`.
     """
     with _lock:
         replaced = _replace(cls, name)
@@ -125,7 +125,7 @@ def watch(cls: type, name: str, note: Note, *, owner: str = "front") -> None:
 
 
 def undo(owner: str) -> None:
-    """Take away all that was installed under a name."""
+    """Remove everything that was installed by this owner."""
     with _lock:
         for key, replaced in list(_replaced.items()):
             replaced.deciders = [d for d in replaced.deciders if d[0] != owner]
@@ -133,31 +133,31 @@ def undo(owner: str) -> None:
             if replaced.deciders or replaced.notes:
                 continue
             if vars(replaced.cls).get(replaced.name) is not replaced.installed:
-                continue  # replaced again by someone else, who calls ours
+                continue  # patched again by someone else, who calls this patch
             if replaced.defined:
-                setattr(replaced.cls, replaced.name, replaced.own)
+                setattr(replaced.cls, replaced.name, replaced.original)
             else:
                 delattr(replaced.cls, replaced.name)
             del _replaced[key]
 
 
 def patched(owner: str) -> list[tuple[type | ModuleType, str]]:
-    """The methods that are replaced under a name."""
+    """The methods patched by this owner."""
     with _lock:
         return [(r.cls, r.name) for r in _replaced.values() if any(o == owner for o, _ in (*r.deciders, *r.notes))]
 
 
 def _replace(cls: type | ModuleType, name: str) -> _Replaced | None:
-    known = _replaced.get((cls, name))
-    if known is not None:
-        return known
-    own = getattr(cls, name, None)
-    if not callable(own):
+    existing = _replaced.get((cls, name))
+    if existing is not None:
+        return existing
+    original = getattr(cls, name, None)
+    if not callable(original):
         _log.debug("%s.%s is not there in this release of Spark", cls.__name__, name)
         return None
-    replaced = _Replaced(cls, name, own, name in vars(cls))
+    replaced = _Replaced(cls, name, original, name in vars(cls))
 
-    @functools.wraps(own)
+    @functools.wraps(original)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         return _call(replaced, self, args, kwargs)
 
@@ -174,7 +174,7 @@ def _call(replaced: _Replaced, self: Any, args: Sequence[Any], kwargs: dict[str,
             if act is not None:
                 with bypass():
                     return act()
-    out = replaced.own(self, *args, **kwargs)
+    out = replaced.original(self, *args, **kwargs)
     if replaced.notes and replaced.name == "__init__" and hasattr(self, "__dict__"):
         self.__dict__[_RECORD] = Record()
     for _, note in list(replaced.notes):
@@ -187,10 +187,10 @@ def _decided(
 ) -> Action | None:
     try:
         with bypass():
-            return decide(functools.partial(replaced.own, self), self, *args, **kwargs)
+            return decide(functools.partial(replaced.original, self), self, *args, **kwargs)
     except TrilakeError:
         raise
-    except Exception as e:  # noqa: BLE001 - whatever Spark may have changed, its own method is right for the call
+    except Exception as e:  # noqa: BLE001 - on any surprise run Spark's original method
         _surprise(replaced, e)
         return None
 
@@ -203,7 +203,7 @@ def _noted(replaced: _Replaced, note: Note, self: Any, args: Sequence[Any], kwar
         note(record, *args, **kwargs)
     except TrilakeError:
         raise
-    except Exception as e:  # noqa: BLE001 - as above; what is not known entirely is left to Spark
+    except Exception as e:  # noqa: BLE001 - as above: drop the record, leave the chain to Spark
         self.__dict__.pop(_RECORD, None)
         _surprise(replaced, e)
 

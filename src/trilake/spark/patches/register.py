@@ -1,4 +1,4 @@
-"""``register``: make the formats known to a Spark session."""
+"""``register``: add the formats to a Spark session."""
 
 from __future__ import annotations
 
@@ -9,46 +9,46 @@ from pyspark.sql import SparkSession
 
 from trilake.spark.live_frames.frames import pin_all
 from trilake.spark.patches.chains import classes
-from trilake.spark.patches.create_statements import take_over_creates
+from trilake.spark.patches.create_statements import patch_create_table
 from trilake.spark.patches.data_sources import SOURCES
 from trilake.spark.patches.dataframe_writer import NAMED, SAVERS
-from trilake.spark.patches.read_errors import take_over_errors
-from trilake.spark.patches.reader import LOADERS, take_over_reads
+from trilake.spark.patches.read_errors import patch_read_errors
+from trilake.spark.patches.reader import LOADERS, patch_readers
 from trilake.spark.patches.recorder import Action, patch, undo
 from trilake.spark.patches.savers import install
-from trilake.spark.patches.stream_errors import take_over_stream_errors
-from trilake.spark.patches.stream_writer import STREAMED, take_over_streams
+from trilake.spark.patches.stream_errors import patch_stream_errors
+from trilake.spark.patches.stream_writer import STREAMED, patch_streams
 from trilake.spark.session.sources.registry import register_sources
 
-#: The sessions that have registered.
+#: Sessions that called :func:`register`.
 _sessions: WeakSet[SparkSession] = WeakSet()
 
 
 def register(spark: SparkSession) -> list[str]:
     """Register trilake's data sources, each under the format's name and under ``trilake-<name>``.
 
-    It also teaches ``df.write`` what Spark refuses for Python sources (:mod:`trilake.spark.patches.dataframe_writer`):
-    ``df.write.format("delta").save(path)`` in all four modes, ``partitionBy``, ``saveAsTable`` and ``insertInto``.
+    It also adds to ``df.write`` what Spark refuses for Python data sources
+    (:mod:`trilake.spark.patches.dataframe_writer`): ``df.write.format("delta").save(path)`` in all four modes,
+    ``partitionBy``, ``saveAsTable`` and ``insertInto``.
 
-    Streams of these formats take ``partitionBy``, ``toTable`` and ``readStream.table`` as well
+    Streams of these formats support ``partitionBy``, ``toTable`` and ``readStream.table``
     (:mod:`trilake.spark.patches.stream_writer`).
 
-    Where delta-spark's jar already owns the name ``delta``, that name is left alone and a warning says so.
+    ``spark.read.format("delta").load(path)``, ``spark.read.table(name)`` and ``spark.table(name)`` return frames over
+    Spark's own scan where possible (:mod:`trilake.spark.patches.reader`).
 
-    ``spark.read.format("delta").load(path)``, ``spark.read.table(name)`` and ``spark.table(name)`` give frames over
-    Spark's own scan wherever that is possible (:mod:`trilake.spark.patches.reader`).
+    If delta-spark's jar owns the name ``delta``, that name is not registered and a warning is logged.  Sessions from
+    ``spark.newSession()`` are registered too.
 
-    What ``spark.newSession()`` makes from then on knows the formats too.
-
-    Returns the names registered.
+    Returns the registered names.
     """
     names = register_sources(spark, SOURCES)
     install(names)
-    take_over_reads(names)
-    take_over_streams(names)
-    take_over_errors()
-    take_over_stream_errors()
-    take_over_creates()
+    patch_readers(names)
+    patch_streams(names)
+    patch_read_errors()
+    patch_stream_errors()
+    patch_create_table()
     for cls in classes("session"):
         patch(cls, "newSession", _new_session)
     _sessions.add(spark)
@@ -56,24 +56,25 @@ def register(spark: SparkSession) -> list[str]:
 
 
 def with_sources(session: SparkSession) -> SparkSession:
-    """A session that Spark has just made of another: what this process has registered is registered there too."""
+    """Register this process's data sources in a session that Spark has just derived from another."""
     register_sources(session, [s for s in SOURCES if s.name() in LOADERS])
     return session
 
 
-def _new_session(own: Any, spark: SparkSession) -> Action:
-    return lambda: with_sources(own())
+def _new_session(original: Any, spark: SparkSession) -> Action:
+    return lambda: with_sources(original())
 
 
 def unregister(spark: SparkSession) -> None:
-    """Take back what :func:`register` did to Spark's classes; the last session that does so gives all methods back.
+    """Undo :func:`register`; the last session that does so restores Spark's methods.
 
-    Spark forgets no data source: what it does with the formats' names without our help stays as it is in the session.
+    Spark cannot unregister a data source: the formats' names keep working in the session as far as Spark alone
+        supports.
     """
     _sessions.discard(spark)
     if _sessions:
         return
     pin_all()
     undo("front")
-    for known in (SAVERS, NAMED, STREAMED, LOADERS):
-        known.clear()
+    for registry in (SAVERS, NAMED, STREAMED, LOADERS):
+        registry.clear()

@@ -1,9 +1,8 @@
-"""What stopped a query, as a trilake error where one of trilake did.
+"""Errors that stopped a streaming query, as trilake errors if trilake raised them.
 
-Spark keeps the text alone of what a batch raised: below its own name for it, and with the tracebacks of the worker that
-planned, wrote or committed.  After :func:`take_over_stream_errors`, ``query.awaitTermination()``,
-``processAllAvailable()`` and ``query.exception()`` give our error in a line; it is a ``StreamingQueryException`` too.
-What others raised stays as Spark tells it.
+Spark keeps only the string of a batch's error, with a prefix and the tracebacks of the workers.  After
+:func:`patch_stream_errors`, ``query.awaitTermination()``, ``processAllAvailable()`` and ``query.exception()`` give
+trilake's error with a one-line message; it is a ``StreamingQueryException`` too.  Other errors stay Spark's.
 """
 
 from __future__ import annotations
@@ -22,49 +21,49 @@ from trilake.spark.session.job_errors import error_in
 
 _log = logging.getLogger("trilake.spark")
 
-#: How a string about a query that stopped begins: by the JVM, and over Spark Connect.
+#: Prefixes of the message of a failed query: JVM, and Spark Connect.
 _STOPPED = ("org.apache.spark.sql.streaming.StreamingQueryException", "[STREAM_FAILED]")
 _QUERY = re.compile(r"\[id = ([0-9a-f-]{36}), runId = ")
 
 
-def take_over_stream_errors() -> None:
-    """Teach PySpark our errors of queries; doing it again changes nothing."""
+def patch_stream_errors() -> None:
+    """Patch PySpark's conversion of errors and ``query.exception``.  Idempotent."""
     for module in converters():
         patch(module, "convert_exception", _converted)
     for cls in classes("query"):
         patch(cls, "exception", _exception_of_connect if is_connect_class(cls) else _exception)
 
 
-def _converted(own: Any, error: Any, *args: Any, **kwargs: Any) -> Action | None:
-    text = error_text(partial(own, *args, **kwargs), error)
-    return _given(text, stopped_by(text)) if text.startswith(_STOPPED) else None
+def _converted(original: Any, error: Any, *args: Any, **kwargs: Any) -> Action | None:
+    message = error_text(partial(original, *args, **kwargs), error)
+    return _given(message, stopped_by(message)) if message.startswith(_STOPPED) else None
 
 
-def _exception(own: Any, query: Any) -> Action | None:
+def _exception(original: Any, query: Any) -> Action | None:
     raised = query._jsq.exception()
     if raised.isEmpty():
         return None
-    text = str(raised.get().toString())
-    return _given(text, stopped_by(text))
+    message = str(raised.get().toString())
+    return _given(message, stopped_by(message))
 
 
-def _exception_of_connect(own: Any, query: Any) -> Action | None:
-    raised = own()
-    text = str(raised)
-    return None if raised is None else _given(text, stopped_by(text))
+def _exception_of_connect(original: Any, query: Any) -> Action | None:
+    raised = original()
+    message = str(raised)
+    return None if raised is None else _given(message, stopped_by(message))
 
 
-def _given(text: str, error: TrilakeError | None) -> Action | None:
+def _given(message: str, error: TrilakeError | None) -> Action | None:
     if error is None:
         return None
-    _log.info("a query stopped: %s", text)
+    _log.info("a query stopped: %s", message)
     return lambda: stream_error(error)
 
 
-def stopped_by(text: str) -> TrilakeError | None:
-    """The error of trilake that stopped a query, by what Spark says of it, and which query that was."""
-    error = error_in(text)
-    query = _QUERY.search(text)
+def stopped_by(message: str) -> TrilakeError | None:
+    """The trilake error in the message of a failed query, with the query's ID."""
+    error = error_in(message)
+    query = _QUERY.search(message)
     if error is not None and query is not None:
         error.context["query"] = query[1]
     return error

@@ -1,12 +1,12 @@
-"""``df.writeStream`` and ``spark.readStream`` for what Spark does not pass on to a Python data source.
+"""``df.writeStream`` and ``spark.readStream`` for trilake's formats.
 
-Spark drops ``partitionBy`` silently on the way to a Python sink, and keeps to itself a checkpoint that only settings of
-the session name.  After :func:`take_over_streams` both reach the sinks of our formats as options.  ``toTable`` and
-``readStream.table`` find tables of the catalogue that are ours.
+Spark silently drops ``partitionBy`` for Python sinks, and does not pass on a checkpoint that is set in the session's
+configuration.  After :func:`patch_streams` both reach trilake's sinks as options, and ``toTable`` and
+``readStream.table`` find trilake's tables in the catalogue.
 
-A stream to a Delta table is written batch by batch by :mod:`trilake.spark.patches.foreach_batch`, on the driver: that
-can let Spark write the files, and read those of a source (:mod:`trilake.spark.delta.native_batch`).  Spark Connect,
-which runs such functions elsewhere, keeps to the Python sink.
+A stream to a Delta table is written batch by batch on the driver (:mod:`trilake.spark.patches.foreach_batch`), where
+Spark can write the files and read those of a source (:mod:`trilake.spark.delta.native_batch`).  Spark Connect, which
+runs such functions on the server, uses the Python sink.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ from trilake.spark.patches.dataframe_writer import (
     is_there,
     must_be_at,
     must_be_of,
-    our_table,
     record_option,
     rename,
     save_as_table,
     store_options,
     translated,
+    trilake_table,
 )
 from trilake.spark.patches.foreach_batch import sink_batches
 from trilake.spark.patches.recorder import Action, Record, patch, record_of
@@ -83,12 +83,12 @@ _CHECKPOINTS = "spark.sql.streaming.checkpointLocation"
 
 _DELTA = ("delta", "trilake-delta")
 
-#: Names of formats whose streams are taken over.
+#: Registered names of formats with streams.
 STREAMED: set[str] = set()
 
 
-def take_over_streams(registered: Iterable[str]) -> None:
-    """Teach streams of this process the formats registered under these names; again is harmless."""
+def patch_streams(registered: Iterable[str]) -> None:
+    """Patch streams for the formats registered under these names.  Idempotent."""
     STREAMED.update(registered)
     watch_chains()
     for cls in classes("stream_writer"):
@@ -101,7 +101,7 @@ def take_over_streams(registered: Iterable[str]) -> None:
 
 @dataclass(frozen=True)
 class _Request:
-    """What a chain on ``df.writeStream`` and its last call ask for together."""
+    """The request of a chain on ``df.writeStream`` and its last call."""
 
     df: DataFrame
     format: str
@@ -135,7 +135,7 @@ def _request(
 
 
 def _start(
-    own: Any,
+    original: Any,
     writer: Any,
     path: Any = None,
     format: Any = None,
@@ -158,7 +158,7 @@ def _start(
 
 
 def _to_table(
-    own: Any,
+    original: Any,
     writer: Any,
     tableName: str,
     format: Any = None,
@@ -171,7 +171,7 @@ def _to_table(
     if record is None:
         return None
     source = str(format or record.format or "").lower()
-    table = None if source and source not in STREAMED else our_table(session_of(record), tableName)
+    table = None if source and source not in STREAMED else trilake_table(session_of(record), tableName)
     streamed = source or (format_of_new(session_of(record), tableName) if table is None else _streamed(table))
     if streamed is None or streamed not in STREAMED:
         return None
@@ -187,25 +187,26 @@ def _to_table(
         others = {k: v for k, v in request.options.items() if k.lower() != "path"}
         spark = request.df.sparkSession
         if table is None or is_there(table.format, session_store(spark, place, store_options(others))):
-            others[EXISTING] = "true"  # where it is dropped, no batch makes one that has no name
+            others[EXISTING] = "true"  # if the table is dropped, batches must not create an unnamed one
         return _started(replace(request, options=others), place, batches=batches)
 
     return lambda: translated(act)
 
 
 def _streamed(table: NamedTable | None) -> str | None:
-    """The name under which streams of a table's format are registered, ``None`` where none of trilake are."""
-    known = [] if table is None else [table.format, f"trilake-{table.format}"]
-    return next((name for name in known if name in STREAMED), None)
+    """The registered name of a table's format for streams, or ``None``."""
+    names = [] if table is None else [table.format, f"trilake-{table.format}"]
+    return next((name for name in names if name in STREAMED), None)
 
 
 def _started(request: _Request, place: Any, *, batches: bool) -> Any:
-    """Start a query.  With ``batches``, those of a Delta table are written here, on the driver: their rows need not
-    pass through Python.  Other sinks run in a process that may be in another folder, so places are said whole."""
+    """Start a query.  With ``batches``, batches of a Delta table are written on the driver, without passing rows
+    through Python.  Other sinks run in another process, maybe in another working directory, so paths are made absolute.
+    """
     place = place or record_option(request.options, "path")
     check_one_place(place, request.options)
-    place = _whole(place)
-    # Spark takes a place said twice, as option and to start(), for a mistake.
+    place = _absolute(place)
+    # Spark refuses a path that is both an option and an argument of start().
     request = replace(request, options={k: v for k, v in request.options.items() if k.lower() != "path"})
     request = replace(request, options=_sink_options(request))
     if isinstance(place, str | PathLike):
@@ -223,7 +224,8 @@ def _started(request: _Request, place: Any, *, batches: bool) -> Any:
 
 
 def _check_zone(request: _Request, place: Any) -> None:
-    """Refuse a stream whose sink, in a process that knows no zone but UTC, would compute what depends on the session's.
+    """Refuse a stream whose sink, in a process with time zone UTC, would compute what depends on the session's time
+    zone.
 
     Raises ``UnsupportedExpressionError``.
     """
@@ -233,23 +235,23 @@ def _check_zone(request: _Request, place: Any) -> None:
     log = DeltaLog(open_store(fspath(place), store_options(request.options)), spark_engine())
     if not log.exists():
         return
-    found = depending_on_zone(log.head().metadata, from_spark(request.df.schema), log.engine.runtime.now())
-    if found:
+    expressions = depending_on_zone(log.head().metadata, from_spark(request.df.schema), log.engine.runtime.now())
+    if expressions:
         raise UnsupportedExpressionError(
             f"over Spark Connect the rows of a stream are computed in UTC, and not in {session_zone(spark)}: "
-            + ", ".join(found),
+            + ", ".join(expressions),
             help="write the stream in a classic session, or set spark.sql.session.timeZone to UTC",
             file=log.store.uri,
         )
 
 
 def _source(name: str) -> type[DataSource]:
-    """The data source of a format's name, which a session that another one has made does not know."""
+    """The data source of a format, for a session that doesn't have it yet."""
     return next(s for s in SOURCES if s.name() == name)
 
 
 def _writer(request: _Request) -> Any:
-    """Spark's own writer, told all that was asked except for the format."""
+    """Spark's own writer with everything but the format."""
     stream: Any = request.df.writeStream.outputMode(request.mode).options(**request.options)
     if request.query_name is not None:
         stream = stream.queryName(request.query_name)
@@ -257,8 +259,8 @@ def _writer(request: _Request) -> Any:
 
 
 def _sink_options(request: _Request) -> dict[str, str]:
-    """The options, with those that tell the sink what Spark keeps to itself."""
-    options = {k: _whole(v) if k.lower() == _CHECKPOINT.lower() else v for k, v in request.options.items()}
+    """The options, including those that Spark does not pass on to the sink."""
+    options = {k: _absolute(v) if k.lower() == _CHECKPOINT.lower() else v for k, v in request.options.items()}
     if request.partition_by:
         if any("," in c for c in request.partition_by):
             raise InvalidArgumentError("a stream cannot be partitioned by a column with a comma in its name")
@@ -270,8 +272,8 @@ def _sink_options(request: _Request) -> dict[str, str]:
     return options
 
 
-def _whole(place: Any) -> Any:
-    """A path that means the same in every process of this machine; whatever is not a path as it is."""
+def _absolute(place: Any) -> Any:
+    """An absolute path; anything else unchanged."""
     return absolute(fspath(place)) if isinstance(place, str | PathLike) and place else place
 
 
@@ -285,13 +287,13 @@ def _start_by_batches(request: _Request, place: Any) -> Any:
             condition="DELTA_UNSUPPORTED_OUTPUT_MODE",
         )
     options = Options(request.options, (*WRITE_OPTIONS, *STREAM_WRITE_OPTIONS), properties=True)
-    checkpoint_of(options)  # without one, Spark would take a folder that is gone with the query
+    checkpoint_of(options)  # otherwise Spark would use a temporary folder
     write = sink_batches(fspath(place), options, request.df.schema, complete=request.mode == "complete")
     return _writer(request).foreachBatch(write).start()
 
 
 def _start_sink_by_batches(request: _Request, place: Any) -> Any:
-    """Start a query into a sink of trilake on a Spark that has no Python data sources."""
+    """Start a query into a trilake sink on a Spark without Python data sources."""
     if not isinstance(place, str | PathLike):
         raise IllegalArgumentError("no path was given", help='write .start("/path/to/table")')
     source = _source(request.format)
@@ -301,22 +303,21 @@ def _start_sink_by_batches(request: _Request, place: Any) -> Any:
 
 
 def _created_place(request: _Request, name: str, path: str | None) -> str:
-    """The place of a new table of the catalogue, ``path`` where it is to have one of its own, with the stream's
-    columns."""
+    """Create a table with the stream's columns, at ``path`` if given, and return its location."""
     spark = request.df.sparkSession
     if request.format not in _DELTA:
         return _created_empty(request, name)
     schema = from_spark(request.df.schema, limits=True)
     others = {k: v for k, v in request.options.items() if k.lower() != "path"}
     options = Options(others, (*WRITE_OPTIONS, *STREAM_WRITE_OPTIONS), properties=True)
-    asked = write_request(options, request.df.schema, False)
+    requested = write_request(options, request.df.schema, False)
     write = WriteRequest(
         "append",
         schema,
-        partition_by=request.partition_by or asked.partition_by,
-        properties=asked.properties,
-        data_format=asked.data_format,
-        user_metadata=asked.user_metadata,
+        partition_by=request.partition_by or requested.partition_by,
+        properties=requested.properties,
+        data_format=requested.data_format,
+        user_metadata=requested.user_metadata,
         operation="CREATE TABLE",
     )
     write = with_session(spark, write, decided=("mergeSchema",))
@@ -326,16 +327,16 @@ def _created_place(request: _Request, name: str, path: str | None) -> str:
             write_arrow(session_log(spark, store), schema.to_arrow_schema(), [], write)
             rename(spark, name, place, request.options, managed=path is None)
     except TableExistsError:
-        made = find_table(spark, name)  # by another one, in the meantime
-        if made is None:
+        concurrent = find_table(spark, name)  # created concurrently
+        if concurrent is None:
             raise
-        must_be_of(made, name, "delta")
-        return made.location
+        must_be_of(concurrent, name, "delta")
+        return concurrent.location
     return place
 
 
 def _created_empty(request: _Request, name: str) -> str:
-    """The place of a new table of the catalogue that is not a Delta table, with the stream's columns and no row."""
+    """Create an empty table that is not Delta, with the stream's columns, and return its location."""
     spark = request.df.sparkSession
     of_stream = {option.lower() for option in STREAM_WRITE_OPTIONS}
     options = {k: v for k, v in request.options.items() if k.lower() not in of_stream}
@@ -344,11 +345,11 @@ def _created_empty(request: _Request, name: str) -> str:
     return known_table(spark, name).location
 
 
-def _table(own: Any, reader: Any, tableName: str) -> Action | None:
+def _table(original: Any, reader: Any, tableName: str) -> Action | None:
     record = record_of(reader)
     if record is None:
         return None
-    table = our_table(record.made_of[0], tableName)
+    table = trilake_table(record.made_of[0], tableName)
     streamed = _streamed(table)
     if table is None or streamed is None:
         return None
@@ -360,29 +361,31 @@ def _table(own: Any, reader: Any, tableName: str) -> Action | None:
 
 
 def _load(
-    own: Any, reader: Any, path: Any = None, format: Any = None, schema: Any = None, **options: Any
+    original: Any, reader: Any, path: Any = None, format: Any = None, schema: Any = None, **options: Any
 ) -> Action | None:
     record = record_of(reader)
     source = "" if record is None else source_of(record, format, record.made_of[0])
     if record is None or source not in STREAMED:
         return None
-    told = all_options(record, options)
-    option = next((name for name in told if name.lower() == "path"), None)
+    merged = all_options(record, options)
+    option = next((name for name in merged if name.lower() == "path"), None)
     if path is not None or option is None:
-        return _loaded(partial(own, format=format, schema=schema, **options), record, source, _whole(path), told)
+        return _loaded(
+            partial(original, format=format, schema=schema, **options), record, source, _absolute(path), merged
+        )
     others = {name: value for name, value in options.items() if name.lower() != "path"}
 
-    def load(_: None, **more: str) -> Any:  # Spark takes a place said twice, as option and to load(), for a mistake
-        reader.option("path", _whole(told[option]))
-        return own(format=format, schema=schema, **others, **more)
+    def load(_: None, **more: str) -> Any:  # Spark refuses a path that is both an option and an argument
+        reader.option("path", _absolute(merged[option]))
+        return original(format=format, schema=schema, **others, **more)
 
-    return _loaded(load, record, source, None, told)
+    return _loaded(load, record, source, None, merged)
 
 
 def _loaded(load: Callable[..., Any], record: Record, source: str, path: Any, options: Mapping[str, str]) -> Action:
-    """A stream from one of our formats, whose planning, in a process of its own, is told what the session knows.
+    """A stream from a trilake format, whose planning process gets the session's settings.
 
-    What this release cannot do is refused here: an error of that process would arrive as one of Spark's.
+    Unsupported features are refused here: an error of that process would arrive as one of Spark's.
     """
     spark = record.made_of[0]
     place = path or record_option(options, "path")
@@ -396,42 +399,42 @@ def _loaded(load: Callable[..., Any], record: Record, source: str, path: Any, op
         check_limits(limit for limit in limits if record_option(options, limit) is not None)
         if HAS_DATA_SOURCES:
             ensure_source(spark, _source(source))
-        known = {}
+        session_values = {}
         if isinstance(place, str | PathLike):
             check_shared(place)
-            known = session_options(spark, place, store_options(options))
-        known = {k: v for k, v in known.items() if k not in options}
+            session_values = session_options(spark, place, store_options(options))
+        session_values = {k: v for k, v in session_values.items() if k not in options}
         try:
-            return load(path, **known, **_start_of_session(spark, source, options))
+            return load(path, **session_values, **_start_of_session(spark, source, options))
         except AnalysisException as e:
-            found = error_at_end(str(e))  # that process's own, below its traceback
-            if found is None:
+            error = error_at_end(str(e))  # below the traceback of that process
+            if error is None:
                 raise
-            raise_for_spark(found, analysis_error(found))
+            raise_for_spark(error, analysis_error(error))
 
     return act
 
 
 def _start_of_session(spark: SparkSession, source: str, options: Mapping[str, str]) -> dict[str, str]:
-    """Where a stream begins, for a process that knows neither the session's zone nor its settings."""
+    """Options that depend on the session: its time zone for the start, and its settings."""
     beyond = {_BEYOND: "true"} if source in _DELTA and session_flag(spark, FEED_BEYOND, False) else {}
-    text = record_option(options, _START)
-    if text is None:
+    start = record_option(options, _START)
+    if start is None:
         return beyond
     try:
-        return {_START: iso(time_ms(spark, text)), **beyond}
+        return {_START: iso(time_ms(spark, start)), **beyond}
     except InvalidArgumentError:
-        return beyond  # the stream refuses it in its own words
+        return beyond  # the stream raises its own error
 
 
 def _check_no_travel(place: Any, options: Mapping[str, str]) -> None:
-    """Refuse a stream of one version, which will never have more rows.  Raises ``InvalidArgumentError``."""
-    named = [n for n in ("versionAsOf", "timestampAsOf") if record_option(options, n) is not None]
+    """Raise ``InvalidArgumentError`` for a stream of a single version."""
+    versions = [n for n in ("versionAsOf", "timestampAsOf") if record_option(options, n) is not None]
     if isinstance(place, str | PathLike) and split_place(fspath(place), store_options(options)).is_travel:
-        named.append(f"the version in {fspath(place)}")
-    if named:
+        versions.append(f"the version in {fspath(place)}")
+    if versions:
         error = InvalidArgumentError(
-            f"a stream is of all versions that are to come, and {' and '.join(named)} is of one",
+            f"a stream is of all versions that are to come, and {' and '.join(versions)} is of one",
             help="begin with startingVersion or startingTimestamp, or read one version with spark.read",
             condition="DELTA_UNSUPPORTED_TIME_TRAVEL_VIEWS",
         )

@@ -1,4 +1,4 @@
-"""``trilake.write_stream`` and ``trilake.stream_lag``: streams in one call, and how far behind they are."""
+"""``trilake.write_stream`` and ``trilake.stream_lag``."""
 
 from __future__ import annotations
 
@@ -143,16 +143,16 @@ def stream_lag(
     if progress is None:
         return []
     newest: int | None = None
-    wanted: str | None = None
+    table_id: str | None = None
     if path is not None:
         spark = SparkSession.getActiveSession()
         options = storage_options if spark is None else session_options(spark, path, storage_options)
         head = DeltaLog(open_store(path, dict(options or {})), spark_engine()).head()
-        newest, wanted = head.version, head.metadata.id
+        newest, table_id = head.version, head.metadata.id
     return [
         lag
         for source in progress.get("sources", [])
-        if (lag := _lag(source, newest)) is not None and wanted in (None, lag.table_id)
+        if (lag := _lag(source, newest)) is not None and table_id in (None, lag.table_id)
     ]
 
 

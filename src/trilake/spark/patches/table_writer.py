@@ -1,8 +1,8 @@
-"""``df.writeTo(name)``: the second interface for writing tables of the catalogue, for trilake tables.
+"""``df.writeTo(name)``, Spark's second API for writing catalogue tables, for trilake tables.
 
-Spark plans such writes against its catalogue, which hands a Python source no place to write to.  After
-:func:`take_over_tables`, those that say ``using("delta")``, ``lance`` or ``trevni``, or name a trilake table, go the
-way of :func:`trilake.write`.
+Spark plans such writes against its catalogue, which gives a Python data source no location.  After
+:func:`patch_table_writer`, those with ``using("delta")``, ``lance`` or ``trevni``, or to a trilake table, go through
+:func:`trilake.write`.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from trilake.spark.patches.chains import classes, frame_of, table_of, watch_chai
 from trilake.spark.patches.dataframe_writer import (
     NAMED,
     SAVERS,
+    existing_table,
     format_of_new,
     must_be_at,
     must_be_of,
     new_place,
-    our_table,
     record_option,
     registered,
     save_named,
     store_options,
-    table_there,
     translated,
+    trilake_table,
 )
 from trilake.spark.patches.recorder import Action, Record, patch, record_of
 from trilake.spark.scan.columns import column_sql, read_condition
@@ -40,12 +40,12 @@ from trilake.spark.session.format import SaveRequest
 from trilake.spark.session.settings import is_utc, quoted_plainly
 from trilake.spark.session.storage import session_store
 
-#: The property by which Spark's ``tableProperty`` says where a new table is to be; no property of the table.
+#: ``tableProperty("location", ...)`` sets the location of a new table and is not stored as a property.
 _LOCATION = "location"
 
 
-def take_over_tables() -> None:
-    """Teach ``df.writeTo`` of this process the tables that are ours; doing it again changes nothing."""
+def patch_table_writer() -> None:
+    """Patch ``df.writeTo``.  Idempotent."""
     watch_chains()
     for cls in classes("table_writer"):
         for name, decide in _DECIDERS.items():
@@ -54,41 +54,44 @@ def take_over_tables() -> None:
 
 @dataclass(frozen=True)
 class _Request:
-    """What a chain of calls asks for; ``known`` is the table of that name, if there is one of trilake, ``format`` the
-    name under which its format, or that of the table to be made, is registered."""
+    """The request of a chain; ``existing`` is the trilake table of that name, if any, ``format`` the registered name of
+    its format, or that of the new table.
+    """
 
     df: DataFrame
     table: str
-    known: NamedTable | None
+    existing: NamedTable | None
     format: str
     record: Record
 
 
 def _name(column: str | Column) -> str:
-    text = column if isinstance(column, str) else column_sql(column)
-    if text is None and (shown := re.fullmatch(r"Column<'(.*)'>", str(column))):
-        text = shown[1]  # on Spark Connect
-    if text is None or "(" in text:
+    name = column if isinstance(column, str) else column_sql(column)
+    if name is None and (match := re.fullmatch(r"Column<'(.*)'>", str(column))):
+        name = match[1]  # on Spark Connect
+    if name is None or "(" in name:
         raise InvalidArgumentError(
             f"a table is partitioned by columns, not by {column}", help="add a generated column, and name that"
         )
-    return text
+    return name
 
 
 def _decider(act: Callable[..., None]) -> Callable[..., Action | None]:
-    def decide(own: Any, writer: Any, *args: Any) -> Action | None:
+    def decide(original: Any, writer: Any, *args: Any) -> Action | None:
         record = record_of(writer)
         if record is None or record.format not in (None, *SAVERS):
             return None
         df, table = frame_of(record), table_of(record)
-        named = our_table(df.sparkSession, table)
-        format = record.format or (format_of_new(df.sparkSession, table) if named is None else registered(named.format))
+        named_table = trilake_table(df.sparkSession, table)
+        format = record.format or (
+            format_of_new(df.sparkSession, table) if named_table is None else registered(named_table.format)
+        )
         if format is None:
             return None
 
         def write() -> None:
-            known = None if named is None else table_there(df.sparkSession, table, record.options)
-            act(_Request(df, table, known, format, record), *args)
+            existing = None if named_table is None else existing_table(df.sparkSession, table, record.options)
+            act(_Request(df, table, existing, format, record), *args)
 
         return lambda: translated(write)
 
@@ -96,16 +99,16 @@ def _decider(act: Callable[..., None]) -> Callable[..., Action | None]:
 
 
 def _create(request: _Request, verb: str = "CREATE") -> None:
-    if request.known is not None:
+    if request.existing is not None:
         raise TableExistsError(
             f"table {request.table} already exists",
-            file=request.known.location,
+            file=request.existing.location,
             condition="TABLE_OR_VIEW_ALREADY_EXISTS",
         )
     record = request.record
-    path = _place_said(record)
+    path = _stated_place(record)
     managed = path is None and table_at(request.table) is None
-    replaces = managed and verb != "CREATE" and request.format in NAMED  # what an earlier table left there
+    replaces = managed and verb != "CREATE" and request.format in NAMED  # leftovers of an earlier table
     mode = "overwrite" if replaces else "error"
     save = SaveRequest(request.df, request.format, mode, record.options, None)
     more = {"partitionOverwriteMode": "static"} if replaces else {}
@@ -113,35 +116,35 @@ def _create(request: _Request, verb: str = "CREATE") -> None:
         _save(request, place, mode, replaces=replaces, verb=verb, managed=managed, **more)
 
 
-def _place_said(record: Record) -> str | None:
-    """The place that a chain of calls gives its table, if any."""
+def _stated_place(record: Record) -> str | None:
+    """The location that a chain states, if any."""
     return record_option(record.options, "path") or record.properties.get(_LOCATION)
 
 
 def _replace(request: _Request, verb: str = "REPLACE") -> None:
     _check_replaces_schema(request)
     more = {"partitionOverwriteMode": "static"} if request.format in NAMED else {}
-    place = _known(request)
-    managed = request.known is not None and request.known.managed
+    place = _existing_location(request)
+    managed = request.existing is not None and request.existing.managed
     _save(request, place, "overwrite", replaces=True, verb=verb, managed=managed, **more)
 
 
 def _create_or_replace(request: _Request) -> None:
-    if request.known is None:
+    if request.existing is None:
         _check_replaces_schema(request)
         try:
             _create(request, "CREATE OR REPLACE")
         except TableExistsError:
-            known = table_there(request.df.sparkSession, request.table, request.record.options)
-            if known is None:
+            existing = existing_table(request.df.sparkSession, request.table, request.record.options)
+            if existing is None:
                 raise
-            _create_or_replace(replace(request, known=known))  # another one made it in the meantime
+            _create_or_replace(replace(request, existing=existing))  # created concurrently
     else:
         _replace(request, "CREATE OR REPLACE")
 
 
 def _check_replaces_schema(request: _Request) -> None:
-    """Refuse to keep the schema of a Delta table that is replaced.  Raises ``InvalidArgumentError``."""
+    """Raise ``InvalidArgumentError`` if the schema of a replaced Delta table should stay."""
     stated = record_option(request.record.options, "overwriteSchema")
     if request.format in NAMED and stated is not None and stated.lower() == "false":
         raise InvalidArgumentError(
@@ -152,30 +155,30 @@ def _check_replaces_schema(request: _Request) -> None:
 
 
 def _append(request: _Request) -> None:
-    _save(request, _known(request), "append")
+    _save(request, _existing_location(request), "append")
 
 
 def _overwrite(request: _Request, condition: Any) -> None:
-    known = _delta_alone(request, "overwrite(condition)")
+    location = _delta_alone(request, "overwrite(condition)")
     if record_option(request.record.options, "replaceWhere") is not None:
         raise InvalidArgumentError(
             "the option replaceWhere and the condition of overwrite() cannot both be given",
             help="leave one of them out",
-            file=known,
+            file=location,
             condition="DELTA_REPLACE_WHERE_IN_OVERWRITE",
         )
-    store = session_store(request.df.sparkSession, known, store_options(request.record.options))
+    store = session_store(request.df.sparkSession, location, store_options(request.record.options))
     schema = DeltaLog(store, spark_engine()).head().schema
     read = read_condition(request.df.sparkSession, condition, schema)
     where = None if read.filter is None else read.filter.text
     if where is None and not is_utc(request.df.sparkSession):
-        where = read.text  # of which the write makes one in UTC, or refuses it
+        where = read.text  # the write converts it to UTC, or refuses it
     if where is None:
         raise InvalidArgumentError(
             f"rows to be replaced cannot be chosen by {condition}", help="use comparisons of columns with values"
         )
-    with quoted_plainly(request.df.sparkSession):  # as the condition is, once it was read
-        _save(request, known, "overwrite", replaceWhere=where)
+    with quoted_plainly(request.df.sparkSession):  # the parsed condition is quoted plainly
+        _save(request, location, "overwrite", replaceWhere=where)
 
 
 def _overwrite_partitions(request: _Request) -> None:
@@ -192,20 +195,20 @@ _DECIDERS: dict[str, Callable[..., Action | None]] = {
 }
 
 
-def _known(request: _Request) -> str:
-    if request.known is None:
+def _existing_location(request: _Request) -> str:
+    if request.existing is None:
         raise TableNotFoundError(
             f"table {request.table} cannot be found",
             help="create it with create()",
             condition="TABLE_OR_VIEW_NOT_FOUND",
         )
-    must_be_of(request.known, request.table, request.format.removeprefix("trilake-"))
-    must_be_at(request.known, request.table, _place_said(request.record))
-    return request.known.location
+    must_be_of(request.existing, request.table, request.format.removeprefix("trilake-"))
+    must_be_at(request.existing, request.table, _stated_place(request.record))
+    return request.existing.location
 
 
 def _delta_alone(request: _Request, call: str) -> str:
-    place = _known(request)
+    place = _existing_location(request)
     if request.format not in NAMED:
         raise InvalidArgumentError(
             f"{call} is not supported for {request.format} tables: they replace all rows or none",
@@ -225,7 +228,7 @@ def _save(
     managed: bool = False,
     **more: str,
 ) -> None:
-    """Write the rows; with a ``verb``, the history tells that a table was made or replaced."""
+    """Write the rows; ``verb`` is the statement in the history for a created or replaced table."""
     record = request.record
     properties = {key: value for key, value in record.properties.items() if key != _LOCATION}
     if properties and request.format not in NAMED:
@@ -248,5 +251,5 @@ def _save(
         operation=None if verb is None else f"{verb} TABLE AS SELECT",
         managed=managed,
     )
-    kept = managed if request.known is None else request.known.managed
+    kept = managed if request.existing is None else request.existing.managed
     save_named(save, request.table, place, managed=kept)
