@@ -1,7 +1,7 @@
-"""trilake on Spark: the choice of Java, local sessions, and what reads and writes tables through Spark.
+"""trilake on Spark: choose a Java, start local sessions, read and write tables.
 
-Importing this package imports no PySpark, so that :mod:`trilake.spark.session.java` can prepare the way for it, but it
-raises ``MissingDependencyError`` where PySpark is not installed.
+Importing this package does not import PySpark, so that :mod:`trilake.spark.session.java` can run first.  It raises
+``MissingDependencyError`` if PySpark is not installed.
 """
 
 from trilake.common.extras import need

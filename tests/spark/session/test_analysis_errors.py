@@ -17,7 +17,7 @@ from trilake.errors import (
     TrilakeError,
 )
 from trilake.spark.session.analysis_errors import (
-    AskedAsSparkError,
+    SparkErrorMethods,
     analysis_error,
     job_error,
     parse_error,
@@ -61,7 +61,7 @@ def test_an_illegal_argument_is_caught_as_delta_sparks_and_as_before(
     """``except IllegalArgumentException`` missed them."""
     both = make(error)
     for known in (both, pickle.loads(pickle.dumps(both))):
-        for kind in (IllegalArgumentException, AnalysisException, ValueError, type(error), AskedAsSparkError):
+        for kind in (IllegalArgumentException, AnalysisException, ValueError, type(error), SparkErrorMethods):
             assert isinstance(known, kind)
         assert str(known) == str(error)
         assert known.code == "INVALID_ARGUMENT"

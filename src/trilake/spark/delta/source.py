@@ -23,7 +23,7 @@ from trilake.delta.stream.options import STREAM_READ_OPTIONS, StreamOptions
 from trilake.errors import InvalidArgumentError, stating
 from trilake.spark.delta.readers import ChangeFeedReader, DeltaReader
 from trilake.spark.delta.stream.source import STREAM_LIMITS, Analysed, DeltaStreamReader
-from trilake.spark.session.options import Options, change_range, open_log, table_path, wanted_version
+from trilake.spark.session.options import Options, change_range, open_log, requested_version, table_path
 from trilake.spark.session.schemas import to_spark
 from trilake.spark.session.sources.api import (
     DataSource,
@@ -84,7 +84,7 @@ class DeltaDataSource(DataSource):
     def schema(self) -> T.StructType:
         # Spark does not say whether the columns are wanted for a read or for a stream.
         log, options = self._open((*READ_OPTIONS, *STREAM_READ_OPTIONS))
-        head = log.head(None if _feed(options) else wanted_version(log, options))
+        head = log.head(None if _feed(options) else requested_version(log, options))
         self.analysed = Analysed(head.metadata, head.version)
         metadata = head.metadata
         if _feed(options) and _ENDINGS & options.values.keys():  # which streams do not have
@@ -101,7 +101,7 @@ class DeltaDataSource(DataSource):
             asked = change_range(log, options)
             end = log.head().version if asked.end is None else asked.end
             return ChangeFeedReader(path, store, asked.start, end, schema)
-        opened = log.opened(wanted_version(log, options))
+        opened = log.opened(requested_version(log, options))
         return DeltaReader(path, store, opened, schema, options.get("filter"))
 
     def writer(self, schema: T.StructType, overwrite: bool) -> DataSourceArrowWriter:

@@ -37,7 +37,7 @@ from trilake.spark.scan.local_rows import rows_on_driver
 from trilake.spark.scan.planning.table_reads import own_reads
 from trilake.spark.scan.write import native_write_refusal, write_natively
 from trilake.spark.session.compat import arrow_frame, without_echo
-from trilake.spark.session.optimize_settings import rebalance_wanted, rebalanced, right_sizes
+from trilake.spark.session.optimize_settings import rebalanced, right_sizes, wants_rebalance
 from trilake.spark.session.row_jobs import failed_job, run_over_rows
 from trilake.spark.session.runner import SparkRunner, with_a_column
 from trilake.spark.session.settings import is_utc, quoted_plainly, reads_quotes_plainly
@@ -112,10 +112,10 @@ def write_dataframe(
             if here is not None:
                 written = [write_files(log.store, plan.files, here.to_batches(), tasks=1)]
             else:
-                together = rebalance_wanted(df.sparkSession, request, plan.metadata)
+                together = wants_rebalance(df.sparkSession, request, plan.metadata)
                 if together:
                     rows = rebalanced(rows, plan.files.partition_columns)
-                with right_sizes(df.sparkSession, wanted=together):
+                with right_sizes(df.sparkSession, enabled=together):
                     written = _write(rows, uri, store, log, plan.files)
             plan = replace(plan, read=read())
     except TrilakeError:

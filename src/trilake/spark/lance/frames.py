@@ -126,7 +126,7 @@ def _written(df: DataFrame, target: Store, writer: LanceWriter) -> tuple[Snapsho
             e,
             "the write failed before its commit; the dataset is unchanged",
             again="repeat the write",
-            left="cleanup_old_versions removes the files that tasks left",
+            cleanup="cleanup_old_versions removes the files that tasks left",
             file=target.uri,
         ) from None
     written = [

@@ -68,7 +68,7 @@ def collected(df: DataFrame) -> list[Row]:
             e,
             "a task failed before the commit; the dataset is unchanged",
             again="repeat the job",
-            left="cleanup_old_versions removes the files that tasks left",
+            cleanup="cleanup_old_versions removes the files that tasks left",
         ) from None
 
 

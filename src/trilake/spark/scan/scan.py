@@ -48,7 +48,7 @@ from trilake.spark.session.internals import (
     frame_without_nulls,
     hidden_column,
     say_once,
-    select_texts,
+    select_expressions,
 )
 from trilake.spark.session.type_tree import all_nullable
 
@@ -397,7 +397,7 @@ def _select(df: DataFrame, terms: Sequence[str | Column]) -> DataFrame:
     if not expressions or is_connect(df.sparkSession):
         return df.selectExpr(*expressions)
     try:
-        return select_texts(df, expressions)
+        return select_expressions(df, expressions)
     except InternalsError as e:
         say_once("columns are selected one by one", e)
     return df.selectExpr(*expressions)

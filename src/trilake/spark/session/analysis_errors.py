@@ -1,6 +1,6 @@
-"""Errors as code written for Spark expects them: ``except AnalysisException`` catches what analysis would find.
+"""trilake errors that are also Spark errors: ``except AnalysisException`` catches what Spark's analysis would refuse.
 
-An error that leaves a public method of the Spark layer is of its own class and of Spark's: either can be caught.
+An error from a public method of the Spark layer has two classes, its own and Spark's.
 """
 
 from __future__ import annotations
@@ -37,9 +37,12 @@ from trilake.spark.session.sql_states import ILLEGAL_ARGUMENTS, sql_state
 C = TypeVar("C", bound=type)
 
 
-class AskedAsSparkError:
-    """What handlers of Spark's errors ask, with an answer on every release; beside a ``TrilakeError``, which has no
-    more than its text and its condition.  Spark's own methods look for fields, whose names differ between releases."""
+class SparkErrorMethods:
+    """The methods of Spark's errors, for all releases.
+
+    A ``TrilakeError`` has only a message and a condition.  Spark's own methods read fields whose names differ by
+    release.
+    """
 
     _errorClass: str | None
     _state: str | None = None
@@ -49,23 +52,23 @@ class AskedAsSparkError:
         return self._errorClass
 
     def getErrorClass(self) -> str | None:
-        """The same, by the name that it had before 4.0."""
+        """The same, by its name before 4.0."""
         return self._errorClass
 
     def getMessageParameters(self) -> dict[str, str]:
-        """The parameters of Spark's own strings: none."""
+        """Always empty."""
         return {}
 
     def getQueryContext(self) -> list[Any]:
-        """The parts of a query that Spark itself found at fault: none."""
+        """Always empty."""
         return []
 
     def getSqlState(self) -> str | None:
-        """The SQLSTATE of the condition, where it is one of Spark's or of delta-spark's."""
+        """The SQLSTATE of the condition, if it is one of Spark's or delta-spark's."""
         return self._state
 
 
-#: What Spark would have found before a single row was read.
+#: Errors that Spark raises during analysis.
 _ANALYSIS = (
     InvalidArgumentError,
     SchemaMismatchError,
@@ -77,13 +80,14 @@ _ANALYSIS = (
 
 
 class _IllegalAnalysis(AnalysisException, IllegalArgumentException):
-    """What our callers catch as an error of analysis, and delta-spark's as that of an argument."""
+    """An analysis error for Spark's callers, an argument error for delta-spark's."""
 
 
 def analysis_error(error: TrilakeError) -> TrilakeError:
-    """The error as one of Spark's too: an ``AnalysisException`` where Spark would have raised one, and in addition, or
-    instead, an ``IllegalArgumentException`` where delta-spark does."""
-    if isinstance(error, PySparkException | AskedAsSparkError):
+    """The error as Spark's too: an ``AnalysisException`` where Spark raises one, an ``IllegalArgumentException`` where
+    delta-spark does, or both.
+    """
+    if isinstance(error, PySparkException | SparkErrorMethods):
         return error
     illegal = isinstance(error, IllegalArgumentError) or _condition(error) in ILLEGAL_ARGUMENTS
     if isinstance(error, _ANALYSIS):
@@ -92,9 +96,9 @@ def analysis_error(error: TrilakeError) -> TrilakeError:
 
 
 def analysed_error(error: TrilakeError, cause: AnalysisException) -> TrilakeError:
-    """The error for what Spark's analysis refused; its condition and SQLSTATE, which handlers ask for, stay Spark's.
+    """The error for one that Spark's analysis raised; it keeps Spark's condition and SQLSTATE.
 
-    Where the error states the condition of delta-spark, that one is its own.
+    If the error states a condition of delta-spark, it keeps that instead.
     """
     spark_error = analysis_error(error)
     if "condition" not in error.context:
@@ -104,14 +108,14 @@ def analysed_error(error: TrilakeError, cause: AnalysisException) -> TrilakeErro
 
 
 def job_error(error: TrilakeError) -> TrilakeError:
-    """The error of a write as Spark's: of its analysis where Spark would have found it then, of its run otherwise."""
+    """The error of a write as Spark's: an analysis error where Spark raises one, otherwise a runtime error."""
     if isinstance(error, (PySparkException, *_ANALYSIS)):
         return analysis_error(error)
     return _both(error, SparkRuntimeException)
 
 
 def parse_error(error: TrilakeError) -> TrilakeError:
-    """The error as a ``ParseException``: a string that is not SQL."""
+    """The error as a ``ParseException``."""
     return _both(error, ParseException)
 
 
@@ -121,7 +125,7 @@ def unsupported_error(error: TrilakeError) -> TrilakeError:
 
 
 def stream_error(error: TrilakeError) -> TrilakeError:
-    """The error as Spark's ``StreamingQueryException``, whose condition it keeps: what stopped a query."""
+    """The error that stopped a query as Spark's ``StreamingQueryException``, with its condition."""
     stopped = _both(error, StreamingQueryException)
     stopped._errorClass = "STREAM_FAILED"  # type: ignore[attr-defined]
     stopped._state = sql_state("STREAM_FAILED")  # type: ignore[attr-defined]
@@ -129,7 +133,7 @@ def stream_error(error: TrilakeError) -> TrilakeError:
 
 
 class _OfJava(Py4JJavaError):  # type: ignore[misc]  # py4j has no types
-    """An error of Java's as py4j raises it, with no object of Java's behind it."""
+    """A Java error as py4j raises it, without a Java object."""
 
     exception_cmd: str | None = None
     java_exception: Any = None
@@ -144,7 +148,8 @@ class _OfJava(Py4JJavaError):  # type: ignore[misc]  # py4j has no types
 
 
 def java_error(error: TrilakeError) -> TrilakeError:
-    """The error as py4j's ``Py4JJavaError``, which PySpark raises for delta-spark's errors that it has no class for.
+    """The error as py4j's ``Py4JJavaError``, which PySpark raises for those errors of delta-spark that have no Python
+    class.
 
     Its ``java_exception`` is ``None``.
     """
@@ -162,9 +167,8 @@ def _both(error: TrilakeError, kind: type[Exception]) -> TrilakeError:
 
 
 _NAME = r"([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)?)"
-#: The name of a condition in a message: at its beginning, as that of a cause, or in the words that a task's error has
-#: brought along.
-_NAMED = (
+#: A condition's name in a message: at the beginning, in a cause, or in the context of a task's error.
+_NAME_PATTERNS = (
     re.compile(rf"^\[{_NAME}\] "),
     re.compile(rf" Cause: \[{_NAME}\] "),
     re.compile(rf"[(,] ?condition: {_NAME}[,)]"),
@@ -172,47 +176,47 @@ _NAMED = (
 
 
 def _condition(error: TrilakeError) -> str:
-    """The name that Spark or delta-spark has for what is wrong, where the error states one; otherwise its own code."""
-    stated = error.context.get("condition")
-    named = next((m for m in (pattern.search(error.message) for pattern in _NAMED) if m is not None), None)
-    return str(stated) if stated else named[1] if named else error.default_condition or error.code
+    """The condition that the error states, or its code."""
+    condition = error.context.get("condition")
+    match = next((m for m in (pattern.search(error.message) for pattern in _NAME_PATTERNS) if m is not None), None)
+    return str(condition) if condition else match[1] if match else error.default_condition or error.code
 
 
 _CLASSES: dict[tuple[type[TrilakeError], Any], type[TrilakeError]] = {}
 
 
-def _class(ours: type[TrilakeError], spark: type[Exception]) -> type[TrilakeError]:
-    known = _CLASSES.get((ours, spark))
-    if known is not None:
-        return known
+def _class(error_class: type[TrilakeError], spark: type[Exception]) -> type[TrilakeError]:
+    cls = _CLASSES.get((error_class, spark))
+    if cls is not None:
+        return cls
 
     def __reduce__(self: TrilakeError) -> tuple[Any, ...]:
-        return _rebuild, (ours, spark, self.message, self.help, self.context)
+        return _rebuild, (error_class, spark, self.message, self.help, self.context)
 
     members = {
-        "__doc__": ours.__doc__,
-        "__module__": ours.__module__,
+        "__doc__": error_class.__doc__,
+        "__module__": error_class.__module__,
         "__reduce__": __reduce__,
     }
-    cls = cast(type[TrilakeError], type(ours.__name__, (ours, AskedAsSparkError, spark), members))
-    return _CLASSES.setdefault((ours, spark), cls)
+    cls = cast(type[TrilakeError], type(error_class.__name__, (error_class, SparkErrorMethods, spark), members))
+    return _CLASSES.setdefault((error_class, spark), cls)
 
 
 def _rebuild(
-    ours: type[TrilakeError], spark: type[Exception], message: str, help: str | None, context: dict[str, Any]
+    error_class: type[TrilakeError], spark: type[Exception], message: str, help: str | None, context: dict[str, Any]
 ) -> TrilakeError:
-    return _both(ours(message, help=help, **context), spark)
+    return _both(error_class(message, help=help, **context), spark)
 
 
 def raise_for_spark(error: TrilakeError, spark_error: TrilakeError) -> NoReturn:
-    """Raise an error that was caught as the one that it is for Spark's callers, with the traceback that it has."""
+    """Raise a caught error as Spark's, with its traceback."""
     if spark_error is error:
         raise error
     raise spark_error.with_traceback(error.__traceback__) from error.__cause__
 
 
 def raises_for_spark(cls: C) -> C:
-    """A class decorator: errors that leave public methods can be caught as Spark's too."""
+    """A class decorator: errors from public methods are Spark's errors too."""
     for name, member in list(vars(cls).items()):
         if name.startswith("_"):
             continue

@@ -1,4 +1,4 @@
-"""What a session is checked for before its tasks do work of trilake: once, and with what to do in the message."""
+"""Checks of a session before its tasks run trilake code: once per session, with a fix in the message."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("trilake.spark")
 
-#: The oldest PySpark that works.
+#: The oldest supported PySpark.
 OLDEST = (3, 5)
-#: How sessions are told which interpreter runs their tasks, from outside.
+#: Settings that choose the Python of tasks.
 _SETTINGS = ("spark.pyspark.python", "spark.pyspark.driver.python")
 _VARIABLE = "PYSPARK_PYTHON"
 _PROBE_SECONDS = 60
@@ -30,7 +30,7 @@ _checked: WeakSet[Any] = WeakSet()
 
 
 def check_pyspark() -> None:
-    """See to it that PySpark is installed, and new enough.
+    """Check that PySpark is installed and recent enough.
 
     Raises ``MissingDependencyError`` and ``UnsupportedSparkError``.
     """
@@ -45,12 +45,12 @@ def check_pyspark() -> None:
 
 
 def check_session(spark: SparkSession) -> None:
-    """See to it that the tasks of a session run on an interpreter that has this library, where that can be told.
+    """Check that the tasks of a session run a Python that has trilake, if possible.
 
-    A local session that no one has told an interpreter gets that of this process: PySpark would take the first
-    ``python3`` on the ``PATH``, which a script that is run by ``.venv/bin/python`` seldom means.
+    A local session without a configured Python gets that of this process: PySpark would use the first ``python3`` on
+        the ``PATH``, which is rarely the one that runs the script.
 
-    Raises ``UnsupportedSparkError`` for a local session whose interpreter, chosen by someone, cannot do the work.
+    Raises ``UnsupportedSparkError`` for a local session whose configured Python doesn't have trilake.
     """
     if spark in _checked:
         return
@@ -85,22 +85,22 @@ def _check_workers(spark: SparkSession, context: Any) -> None:
             help=f"leave {_VARIABLE} and spark.pyspark.python unset, or let them name {sys.executable}",
         )
     if not os.environ.get(_VARIABLE):
-        # A setting alone: PySpark heeds it in what spark-submit starts, and in a script's own session runs python3.
+        # PySpark uses the setting only under spark-submit; otherwise it would run python3.
         context.pythonExec = chosen
 
 
 def _runs_this(executable: str) -> bool:
     path = shutil.which(executable)
-    # Links are not followed: the interpreter of a virtual environment is a link to that of the system.
+    # Don't follow links: the interpreter of a virtual environment is a link to the system's.
     return path is not None and os.path.abspath(path) == os.path.abspath(sys.executable)
 
 
 @cache
 def _problem(executable: str) -> str | None:
-    """Why an interpreter cannot run our tasks; ``None`` where it can."""
+    """Why an interpreter cannot run trilake's tasks, or ``None``."""
     script = "import sys; print('%d.%d' % sys.version_info[:2]); import trilake, pyarrow"
     try:
-        done = subprocess.run(
+        result = subprocess.run(
             [executable, "-c", script],
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -110,10 +110,10 @@ def _problem(executable: str) -> str | None:
         )
     except (OSError, subprocess.TimeoutExpired) as e:
         return f"cannot be run: {e}"
-    own = "{}.{}".format(*sys.version_info[:2])
-    if done.stdout.strip() != own:
-        return f"is Python {done.stdout.strip() or 'of an unknown version'}, and this process runs {own}"
-    if done.returncode:
-        lines = done.stderr.strip().splitlines()
+    current = "{}.{}".format(*sys.version_info[:2])
+    if result.stdout.strip() != current:
+        return f"is Python {result.stdout.strip() or 'of an unknown version'}, and this process runs {current}"
+    if result.returncode:
+        lines = result.stderr.strip().splitlines()
         return f"cannot import trilake: {lines[-1] if lines else 'no reason given'}"
     return None

@@ -1,19 +1,19 @@
-"""What differs between releases of PySpark, from 3.5 on: every other module asks here.
+"""Differences between PySpark releases, from 3.5 on.  No other module checks the release.
 
-======================================  ====  ====  ====  ====
-what                                    3.5   4.0   4.1   4.2
-======================================  ====  ====  ====  ====
-Python data sources                     no    yes   yes   yes
-Arrow batches into a stream's sink      no    no    yes   yes
-filters pushed into a Python source     no    no    yes   yes
-limits of a stream's batches            no    no    no    yes
-frames to and from Arrow                ours  yes   yes   yes
-scalar subqueries, metadata columns     ours  yes   yes   yes
-``try_cast`` of a column                ours  yes   yes   yes
-all settings of a session               SQL   yes   yes   yes
-======================================  ====  ====  ====  ====
+======================================  =======  ====  ====  ====
+feature                                 3.5      4.0   4.1   4.2
+======================================  =======  ====  ====  ====
+Python data sources                     no       yes   yes   yes
+Arrow batches in a stream's sink        no       no    yes   yes
+filters pushed into a Python source     no       no    yes   yes
+limits of a stream's batches            no       no    no    yes
+frames to and from Arrow                trilake  yes   yes   yes
+scalar subqueries, metadata columns     trilake  yes   yes   yes
+``try_cast`` of a column                trilake  yes   yes   yes
+all settings of a session               SQL      yes   yes   yes
+======================================  =======  ====  ====  ====
 
-Classes of the data source API come from :mod:`~trilake.spark.session.sources.api`, which stands in for what is lacking.
+:mod:`~trilake.spark.session.sources.api` has the data source API, with substitutes for missing classes.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from trilake.spark.session.void_types import with_arrow_types
 
 
 def parse_release(version: str) -> tuple[int, int]:
-    """Major and minor number of a release of Spark.
+    """The major and minor version of a Spark release.
 
     >>> parse_release("4.1.0")
     (4, 1)
@@ -51,7 +51,7 @@ def parse_release(version: str) -> tuple[int, int]:
 #: The PySpark of this process.
 RELEASE = parse_release(pyspark.__version__)
 
-#: Whether one expression can look into another frame of a single row.
+#: Whether scalar subqueries are available.
 HAS_SCALARS: bool = hasattr(DataFrame, "scalar")
 
 
@@ -59,12 +59,12 @@ HAS_SCALARS: bool = hasattr(DataFrame, "scalar")
 
 
 def is_frame(value: object) -> bool:
-    """Whether something is a DataFrame, classic or Connect: before 4.0 these were two classes."""
+    """Whether this is a DataFrame, classic or Connect: two unrelated classes before 4.0."""
     return _is_a(value, "DataFrame")
 
 
 def is_column(value: object) -> bool:
-    """Whether something is a Column, classic or Connect."""
+    """Whether this is a Column, classic or Connect."""
     return _is_a(value, "Column")
 
 
@@ -73,31 +73,31 @@ def _is_a(value: object, name: str) -> bool:
 
 
 def is_connect(spark: SparkSession) -> bool:
-    """Whether a session talks to a Connect server, and so analyses its plans there, again and again."""
+    """Whether this is a Spark Connect session, whose server analyses each plan again."""
     return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
 def all_settings(spark: SparkSession) -> dict[str, str]:
-    """What the session has set, in one call to the JVM or server."""
-    known: dict[str, str] | None = getattr(spark.conf, "getAll", None)
-    if known is not None:
-        return dict(known)
+    """The settings of the session, in one call to the JVM or server."""
+    get_all: Any = getattr(spark.conf, "getAll", None)
+    if get_all is not None:
+        return dict(get_all)
     return {str(r[0]): str(r[1]) for r in spark.sql("SET").collect()}
 
 
 def frame_of_plan(plan: object, spark: SparkSession) -> DataFrame:
-    """The frame of a plan of a Connect client."""
+    """The frame of a Connect plan."""
     from pyspark.sql.connect import dataframe
 
-    made: Any = dataframe.DataFrame
-    frame: DataFrame = made(plan, spark) if RELEASE >= (4, 0) else made.withPlan(plan, spark)
+    frame_class: Any = dataframe.DataFrame
+    frame: DataFrame = frame_class(plan, spark) if RELEASE >= (4, 0) else frame_class.withPlan(plan, spark)
     return frame
 
 
 def arrow_frame(spark: SparkSession, rows: pa.Table, schema: T.StructType | None = None) -> DataFrame:
-    """Arrow data as a frame, with the columns of ``schema`` where it is given.
+    """Arrow data as a frame, with the columns of ``schema`` if given.
 
-    Without it, times that name no zone stay such: Spark by itself takes them for instants of the session's zone.
+    Without it, timestamps without a time zone stay ``TIMESTAMP_NTZ``; Spark would make them instants.
     """
     from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -114,8 +114,9 @@ def arrow_frame(spark: SparkSession, rows: pa.Table, schema: T.StructType | None
 
 @contextmanager
 def _active_session_kept() -> Iterator[None]:
-    """Leaves the active session as it is: ``createDataFrame`` lets its own be that of all threads, even where it is the
-    session of a query's batch."""
+    """Keep the active session: ``createDataFrame`` makes its own session active for all threads, even during a query's
+    batch.
+    """
     sessions: Any = SparkSession
     before = getattr(sessions, "_activeSession", None)
     try:
@@ -126,7 +127,7 @@ def _active_session_kept() -> Iterator[None]:
 
 
 def _classic_frame(spark: Any, rows: pa.Table, schema: T.StructType) -> DataFrame:
-    """What ``createDataFrame`` makes of Arrow data from 4.0 on, in 3.5, which takes pandas only."""
+    """``createDataFrame`` for Arrow data in PySpark 3.5, which supports only pandas."""
     from pyspark.sql.pandas.serializers import ArrowStreamSerializer
 
     batches = rows.to_batches() or [pa.RecordBatch.from_pylist([], schema=rows.schema)]
@@ -148,7 +149,7 @@ def _to_arrow(df: DataFrame) -> pa.Table:
         try:
             return df.toArrow()
         except pa.ArrowInvalid:
-            # Spark (4.3) casts what it collected to the same types: Arrow refuses that for a null variant in a value.
+            # Spark (4.3) casts the result to the same types, which Arrow refuses for a null variant in a value.
             collected: Any = df
             if is_connect(df.sparkSession):
                 return collected._to_table()[0]
@@ -165,18 +166,18 @@ def _to_arrow(df: DataFrame) -> pa.Table:
 
 
 def file_metadata(df: DataFrame) -> Column:
-    """``_metadata`` of a frame that reads files, even where a column of that name is in the way."""
+    """``_metadata`` of a file scan, even if a column has that name."""
     return df.metadataColumn("_metadata") if hasattr(df, "metadataColumn") else F.col("_metadata")
 
 
 def error_condition(error: Any) -> str | None:
-    """The name of the condition that one of Spark's errors states."""
+    """The condition of a Spark error."""
     condition: str | None = error.getCondition() if hasattr(error, "getCondition") else error.getErrorClass()
     return condition
 
 
 def error_logs() -> list[logging.Logger]:
-    """Where PySpark logs errors that it also raises, with stack traces of the JVM; nowhere before 4.0."""
+    """The loggers to which PySpark writes errors that it also raises; none before 4.0."""
     try:
         from pyspark.logger import PySparkLogger
     except ImportError:
@@ -186,7 +187,7 @@ def error_logs() -> list[logging.Logger]:
 
 @contextmanager
 def without_echo() -> Iterator[None]:
-    """Keep PySpark's own log of errors quiet in this thread, where the error that follows says the same in a line."""
+    """Silence PySpark's own log of errors in this thread; the raised error says the same in a line."""
     here = threading.get_ident()
 
     def quiet(record: logging.LogRecord) -> bool:
@@ -203,7 +204,7 @@ def without_echo() -> Iterator[None]:
 
 
 def dataset_of(spark: SparkSession, plan: Any) -> DataFrame:
-    """A frame of a logical plan of the JVM; classic sessions only."""
+    """The frame of a JVM logical plan; classic sessions only."""
     session: Any = spark
     package = session._jvm.org.apache.spark.sql
     dataset = package.classic.Dataset if RELEASE >= (4, 0) else package.Dataset
@@ -211,14 +212,14 @@ def dataset_of(spark: SparkSession, plan: Any) -> DataFrame:
 
 
 def expression_of(java: Any) -> Any:
-    """The expression behind a column of the JVM's."""
+    """The expression of a JVM column."""
     if RELEASE < (4, 0):
         return java.expr()
     return _expressions().expression(java)
 
 
 def column_of(expression: Any) -> Column:
-    """A column that is an expression of the JVM's."""
+    """The column of a JVM expression."""
     if RELEASE < (4, 0):
         jvm: Any = SparkContext._jvm
         return Column(jvm.org.apache.spark.sql.Column(expression))
@@ -231,9 +232,9 @@ def _expressions() -> Any:
 
 
 def try_cast(column: Column, target: T.DataType) -> Column:
-    """The column in another type, with null for a value that does not fit.
+    """Cast a column, with null for values that do not fit.
 
-    Raises ``UnsupportedSparkError`` over Spark Connect of 3.5, which has no such expression but in the text of SQL.
+    Raises ``UnsupportedSparkError`` over Spark Connect of 3.5, which has this only in SQL.
     """
     if RELEASE >= (4, 0):
         return column.try_cast(target)
@@ -245,15 +246,15 @@ def try_cast(column: Column, target: T.DataType) -> Column:
         )
     package: Any = jvm.org.apache.spark.sql
     expressions = package.catalyst.expressions
-    wanted = package.types.DataType.fromJson(target.json())
+    java_type = package.types.DataType.fromJson(target.json())
     # The zone of the session is put in when the expression is analysed.
-    return column_of(expressions.Cast(java.expr(), wanted, jvm.scala.Option.empty(), expressions.EvalMode.TRY()))
+    return column_of(expressions.Cast(java.expr(), java_type, jvm.scala.Option.empty(), expressions.EvalMode.TRY()))
 
 
 def legacy_cast(column: Column, target: T.DataType) -> Column:
-    """The column in another type as a session without ANSI mode casts, whatever the session's own mode is.
+    """Cast a column as without ANSI mode, whatever the session's mode is.
 
-    Raises ``UnsupportedSparkError`` over Spark Connect, where casts are what the session says.
+    Raises ``UnsupportedSparkError`` over Spark Connect, where the session's mode applies.
     """
     java, jvm = getattr(column, "_jc", None), SparkContext._jvm
     if java is None or jvm is None:
@@ -262,15 +263,15 @@ def legacy_cast(column: Column, target: T.DataType) -> Column:
             help="set spark.sql.ansi.enabled to false, or spark.sql.storeAssignmentPolicy to ANSI",
         )
     package: Any = jvm.org.apache.spark.sql
-    wanted = package.types.DataType.fromJson(target.json())
+    java_type = package.types.DataType.fromJson(target.json())
     expressions = package.catalyst.expressions
     # The zone of the session is put in when the expression is analysed.
     mode = expressions.EvalMode.LEGACY()
-    return column_of(expressions.Cast(expression_of(java), wanted, jvm.scala.Option.empty(), mode))
+    return column_of(expressions.Cast(expression_of(java), java_type, jvm.scala.Option.empty(), mode))
 
 
 def column_text(column: Any) -> str | None:
-    """A column as Spark's plans write it, with the numbers of its attributes; ``None`` where that is not known."""
+    """A column as Spark's plans print it, with expression IDs; ``None`` if unknown."""
     java = getattr(column, "_jc", None)
     if java is None:
         return None

@@ -1,4 +1,4 @@
-"""Settings that name classes of delta-spark's jar, as Delta's quickstart sets them: without the jar, Spark fails."""
+"""Settings that name classes of delta-spark's jar, as in Delta's quickstart; without the jar, Spark fails."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ _JAR = ("io.delta.", "org.apache.spark.sql.delta.")
 
 
 def without_jar(settings: Mapping[str, V]) -> dict[str, Any]:
-    """Settings of a new session without the extensions and catalogs of delta-spark's jar.
+    """The settings of a new session without delta-spark's extensions and catalogs.
 
     >>> without_jar({"spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension, org.other.Extension", "a.b": 1})
     {'spark.sql.extensions': 'org.other.Extension', 'a.b': 1}
     >>> without_jar({"spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog"})
     {}
     """
-    kept: dict[str, Any] = {}
+    out: dict[str, Any] = {}
     for key, value in settings.items():
         if key != "spark.sql.extensions" and not key.startswith("spark.sql.catalog."):
-            kept[key] = value
+            out[key] = value
             continue
         names = [name.strip() for name in str(value).split(",")]
         others = [name for name in names if name and not name.startswith(_JAR)]
         if len(others) == len(names):
-            kept[key] = value
+            out[key] = value
         elif others:
-            kept[key] = ",".join(others)
-    return kept
+            out[key] = ",".join(others)
+    return out
 
 
 def drop_missing_catalog(spark: SparkSession) -> None:
-    """Give a running session Spark's own catalog where a setting names a class that is not on its class path.
+    """Unset the session catalog if its class is not on the class path.
 
-    Raises ``UnsupportedSparkError`` where the session keeps the setting.
+    Raises ``UnsupportedSparkError`` if the session keeps the setting.
     """
     name = spark.conf.get(_CATALOG, None)
     if name is None or name == "builtin" or _loads(spark, name):
@@ -57,7 +57,7 @@ def drop_missing_catalog(spark: SparkSession) -> None:
 
 
 def _loads(spark: SparkSession, name: str) -> bool:
-    """Whether Spark can load its catalog, which it does when the first statement needs it."""
+    """Whether Spark can load its catalog, which it does for the first statement that needs it."""
     try:
         with bypass():
             spark.sql("SHOW NAMESPACES IN spark_catalog").collect()

@@ -1,4 +1,4 @@
-"""The engine of tables that Spark writes to."""
+"""The engine of tables that Spark writes."""
 
 from __future__ import annotations
 
@@ -15,16 +15,15 @@ if TYPE_CHECKING:
 
 
 def spark_engine() -> Engine:
-    """The standard engine, which asks the active session for its settings of compaction after a commit, and for jobs
-    that work on large tables.
+    """The standard engine with the active session's compaction settings, and its jobs for large tables.
 
-    A process without a session, as those of data sources are, has only the tables' own properties and itself.
+    A process without a session, such as that of a data source, uses table properties and runs everything itself.
     """
     return standard_engine(compaction=_session_compaction, jobs=_session_jobs)
 
 
 def _session_compaction(metadata: Metadata) -> AutoCompaction:
-    # Loaded here: a process that only reads has no commits (tests/house/test_laziness.py).
+    # Imported lazily: a process that only reads needs no commits (tests/house/test_laziness.py).
     from trilake.spark.session.optimize_settings import session_compaction
 
     return session_compaction(metadata)

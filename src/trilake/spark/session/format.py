@@ -1,4 +1,4 @@
-"""``SparkFormat``: what generic code may ask of a format in a Spark session; a subclass for each, in its own room."""
+"""``SparkFormat``: the interface of a format in a Spark session; each format's package has a subclass."""
 
 from __future__ import annotations
 
@@ -22,8 +22,10 @@ from trilake.table.table import FilterLike, Table
 
 @dataclass(frozen=True)
 class SaveRequest:
-    """What a chain of calls on ``df.write`` asks for.  ``mode`` is one of ``error``, ``ignore``, ``append`` and
-    ``overwrite``; ``properties`` are those of a new table."""
+    """A write from a chain on ``df.write``.
+
+    ``mode`` is ``error``, ``ignore``, ``append`` or ``overwrite``; ``properties`` are those of a new table.
+    """
 
     df: DataFrame
     format: str
@@ -33,21 +35,21 @@ class SaveRequest:
     properties: Mapping[str, str] = field(default_factory=dict)
     #: Columns of ``clusterBy``.
     cluster_by: tuple[str, ...] | None = None
-    #: What ``bucketBy`` and ``sortBy`` said, which none of our formats do.
+    #: ``bucketBy`` or ``sortBy`` if called; no format of trilake supports them.
     buckets: str | None = None
-    #: Whether an existing table is to be what this makes of it, properties included, and nothing else.
+    #: Replace an existing table entirely, including its properties.
     replaces: bool = False
-    #: What the history calls a write that makes or replaces a table by its name; ``None`` for one that does neither.
+    #: The operation in the history for a write that creates or replaces a named table.
     operation: str | None = None
-    #: Whether the catalogue keeps the files of that table.
+    #: Whether the catalogue manages the table's files.
     managed: bool = False
-    #: Whether the table must be there: a Delta table that was dropped is not made again.
+    #: Require that the table exists; don't create it again after a DROP.
     must_exist: bool = False
 
 
 @dataclass(frozen=True)
 class MergeByKeys:
-    """A MERGE by equal keys whose clauses take whole rows.
+    """A MERGE by equal keys whose clauses copy whole rows.
 
     ``matched`` is ``update`` or ``delete``; ``None`` keeps matched rows.
     """
@@ -60,7 +62,7 @@ class MergeByKeys:
 
 @dataclass(frozen=True)
 class MergedRows:
-    """How many rows a MERGE changed."""
+    """The numbers of rows that a MERGE changed."""
 
     inserted: int
     updated: int
@@ -68,7 +70,7 @@ class MergedRows:
 
 
 class SparkFormat(ABC):
-    """One format of tables, for Spark."""
+    """A table format in Spark."""
 
     name: ClassVar[str]
     has_clustering: ClassVar[bool] = False
@@ -84,7 +86,7 @@ class SparkFormat(ABC):
         options: Mapping[str, str] | None = None,
         newest: bool = False,
     ) -> DataFrame:
-        """An open table as a frame, see :func:`trilake.read`; ``newest`` says that no version was named."""
+        """An open table as a frame, see :func:`trilake.read`; ``newest``: without time travel."""
 
     @abstractmethod
     def write(self, df: DataFrame, uri: str, options: Mapping[str, str], write: TableWrite) -> WriteResult:
@@ -92,32 +94,32 @@ class SparkFormat(ABC):
 
     @abstractmethod
     def sources(self) -> tuple[type[DataSource], ...]:
-        """The data sources for Spark: under the format's name, and under ``trilake-<name>``."""
+        """The Python data sources, under the format's name and under ``trilake-<name>``."""
 
     @abstractmethod
     def load(self, spark: SparkSession, path: str, options: Mapping[str, str], schema: Any = None) -> DataFrame:
-        """The frame of ``spark.read.format(...).load(path)``; ``schema`` is what ``spark.read.schema`` was given."""
+        """The frame of ``spark.read.format(...).load(path)``; ``schema`` is that of ``spark.read.schema``."""
 
     @abstractmethod
     def save(self, request: SaveRequest, path: str) -> None:
-        """Write a frame to a place, in the request's mode."""
+        """Write a frame to a path, in the request's mode."""
 
     @abstractmethod
     def is_whole(self, store: Store) -> bool:
-        """Whether a table is there that was begun after a drop, and not the rest of one whose files went."""
+        """Whether this is a complete table, created after a drop, and not leftover files."""
 
     def table_columns(self, schema: T.StructType) -> T.StructType:
-        """The columns that a table of the catalogue has for rows of a schema."""
+        """The columns of a catalogue table for rows of this schema."""
         return schema
 
-    # --- SQL, for formats that have no log of Delta's ---
+    # --- SQL, for formats other than Delta ---
 
     def delete(self, spark: SparkSession, path: str, condition: str | None) -> int:
-        """Delete rows; how many."""
+        """Delete rows; returns their number."""
         raise self.refuse_change(path)
 
     def update(self, spark: SparkSession, path: str, values: Mapping[str, str], condition: str | None) -> int:
-        """Change rows; how many."""
+        """Update rows; returns their number."""
         raise self.refuse_change(path)
 
     def merge(self, spark: SparkSession, path: str, source: DataFrame, merge: MergeByKeys) -> MergedRows:
@@ -125,13 +127,13 @@ class SparkFormat(ABC):
         raise self.refuse_change(path)
 
     def optimize(self, spark: SparkSession, path: str) -> Mapping[str, int]:
-        """Join small files; metrics by name."""
+        """Compact small files; returns metrics by name."""
         raise InvalidArgumentError(
             "OPTIMIZE is for Delta tables only", file=path, condition="DELTA_TABLE_ONLY_OPERATION"
         )
 
     def refuse_change(self, path: str) -> InvalidArgumentError:
-        """The error for a change of rows that the format has no way to make."""
+        """The error for a row change that the format doesn't support."""
         return InvalidArgumentError(
             f"{self.name.title()} files cannot be changed",
             help="read them, and write the result to a new place",
@@ -139,7 +141,7 @@ class SparkFormat(ABC):
         )
 
     def check_save(self, request: SaveRequest, path: str) -> None:
-        """Refuse what Spark's own formats alone do.  Raises ``InvalidArgumentError``."""
+        """Raise ``InvalidArgumentError`` for features that trilake's formats don't have."""
         if request.buckets is not None:
             raise InvalidArgumentError(
                 f"{request.buckets} is not supported for {request.format} tables",
@@ -153,7 +155,7 @@ class SparkFormat(ABC):
 
 
 def check_one_partitioning(request: SaveRequest, options: Options, path: str) -> None:
-    """Refuse two lists of partition columns.  Raises ``InvalidArgumentError``."""
+    """Raise ``InvalidArgumentError`` for two lists of partition columns."""
     if request.partition_by and options.get("partitionBy") is not None:
         raise InvalidArgumentError(
             "partitionBy() and the option partitionBy both say how the table is partitioned",
@@ -163,7 +165,7 @@ def check_one_partitioning(request: SaveRequest, options: Options, path: str) ->
 
 
 def spark_format_named(name: str) -> SparkFormat:
-    """The format of that name.  Raises ``InvalidArgumentError``."""
+    """The format of this name.  Raises ``InvalidArgumentError``."""
     format: Any = row_named(name).load_spark()
     assert isinstance(format, SparkFormat)
     return format

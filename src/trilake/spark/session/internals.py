@@ -1,30 +1,27 @@
-"""All that the Spark layer uses of PySpark's and the JVM's private names, each with what is done where it is not there.
+"""All private names of PySpark and the JVM that the Spark layer uses, and what happens without them.
 
-Tried on PySpark 4.3.0.  Nothing else under ``spark/`` names a private field, except for ``compat.py``, which has what
-differs between releases, and ``live_frames/templates.py``, which puts plans together: a release that renames one
-changes these modules, and until then costs speed, never rows.  What is not there raises :class:`InternalsError`, one of
-py4j's errors, so that one ``except Py4JError`` covers both.
+Tested with PySpark 4.3.0.  Nothing else under ``spark/`` uses a private name, except ``compat.py`` (differences between
+releases) and ``live_frames/templates.py`` (plans).  If a release renames something, that costs speed, never rows.  A
+missing name raises :class:`InternalsError`, a subclass of py4j's error, so ``except Py4JError`` covers both.
 
-| what | private names | without it |
-|---|---|---|
-| the plan of a frame | ``_jdf.queryExecution()`` | sizes, literals and keys are not known; rows go through a job |
-| the text of a column | ``_jc``, analysed plans | no file is chosen by it |
-| how Spark parses and keeps names | ``_jsparkSession.sessionState()`` | what SQL shows is read instead |
-| settings of the session in one call | ``_jsparkSession.conf()`` | SQL's ``SET`` is read instead |
-| the batch of a stream | ``activeStreamingQueries``, ``lastExecution`` | its rows come through the Python source |
-| whether delta-spark's jar is there | ``_jvm``, its class loader | the name ``delta`` is registered |
-| columns and filters of a query for our sources | ``DataSourceV2Relation``, py4j's callbacks | all columns are read |
-| what a frame reads | ``collectLeaves``, ``subqueriesAll`` | a table that was read is written as with its own rows |
-| files chosen when a query is planned | ``HadoopFsRelation``, ``FileIndex``, py4j's callbacks | all files are scanned |
-| partition values that no folder spells | ``PartitionDirectory``, ``Filter``, ``executeCollect`` | the query fails |
-| the session that is active | ``_jvm``, ``setActiveSession`` | sources are registered with the first session alone |
-| many columns at once | ``_jdf.selectExpr``, py4j's ``JavaClass`` | they are selected one by one |
-| columns that hold no nulls | ``HadoopFsRelation``, ``KnownNotNull`` | they are nullable |
-| numbers that a plan carries | ``UnsafeArrayData``, ``Literal``, ``Invoke`` | a subquery carries them |
-| a table's name before columns | ``SubqueryAlias``, ``AliasIdentifier``, ``Project`` | columns are named alone |
-| a newer version in a frame | ``LogicalRelation``, ``transformWithSubqueries`` | frames are pinned |
-| a Connect frame by number | ``_plan``, ``_plan_id``, ``_root_plan_id`` | columns of ``toDF()`` are not found |
-| a hidden column of a frame | ``Project.hiddenOutputTag``, ``__metadata_col`` | ``_metadata`` has no ids of rows |
+| what | private names | without it | |---|---|---| | the plan of a frame | ``_jdf.queryExecution()`` | sizes, literals
+and keys are unknown; rows go through a job | | the SQL of a column | ``_jc``, analysed plans | it does not skip files |
+| how Spark parses and keeps names | ``_jsparkSession.sessionState()`` | SQL's output is parsed instead | | settings of
+the session in one call | ``_jsparkSession.conf()`` | SQL's ``SET`` is read instead | | the batch of a stream |
+``activeStreamingQueries``, ``lastExecution`` | its rows come through the Python source | | whether delta-spark's jar is
+there | ``_jvm``, its class loader | the name ``delta`` is registered | | columns and filters of a query for Python
+sources | ``DataSourceV2Relation``, py4j's callbacks | all columns are read | | what a frame reads | ``collectLeaves``,
+``subqueriesAll`` | a table that was read counts as read entirely | | files chosen when a query is planned |
+``HadoopFsRelation``, ``FileIndex``, py4j's callbacks | all files are scanned | | partition values that folders do not
+spell | ``PartitionDirectory``, ``Filter``, ``executeCollect`` | the query fails | | the active session | ``_jvm``,
+``setActiveSession`` | sources are registered only with the first session | | many columns at once |
+``_jdf.selectExpr``, py4j's ``JavaClass`` | they are selected one by one | | non-nullable columns |
+``HadoopFsRelation``, ``KnownNotNull`` | they are nullable | | numbers in a plan | ``UnsafeArrayData``, ``Literal``,
+``Invoke`` | a subquery carries them | | a table's name before columns | ``SubqueryAlias``, ``AliasIdentifier``,
+``Project`` | columns have no qualifier | | a newer version in a frame | ``LogicalRelation``,
+``transformWithSubqueries`` | frames are pinned | | a Connect frame by plan ID | ``_plan``, ``_plan_id``,
+``_root_plan_id`` | columns of ``toDF()`` are not found | | a hidden column of a frame | ``Project.hiddenOutputTag``,
+``__metadata_col`` | ``_metadata`` has no row IDs |
 """
 
 from __future__ import annotations
@@ -47,20 +44,20 @@ from trilake.spark.session.compat import column_of, dataset_of, expression_of, i
 _log = logging.getLogger("trilake.spark")
 _lock = threading.Lock()
 _logged: set[str] = set()
-#: Between strings that are sent as one.
+#: Separator of strings that are sent as one.
 _BETWEEN = "\x01"
-#: How Spark's class of a relation of files is called.
+#: Spark's class of file relations.
 _FILES = ".HadoopFsRelation"
-#: Where Spark's logical plans are.
+#: Package of Spark's logical plans.
 _PLANS = "org.apache.spark.sql.catalyst.plans.logical"
 
 
 class InternalsError(Py4JError):  # type: ignore[misc]  # py4j has no types
-    """A private name of Spark is not there, or does not do what it did; never shown to a user."""
+    """A private name of Spark is missing or works differently; never shown to users."""
 
 
 def say_once(what: str, error: object) -> None:
-    """Log that something private is not as expected; once for each thing."""
+    """Log that an internal is not as expected, once for each."""
     with _lock:
         if what in _logged:
             return
@@ -88,13 +85,13 @@ def java_column(column: Column) -> Any:
     """The JVM's column.  Raises :class:`InternalsError` on Spark Connect."""
     java = getattr(column, "_jc", None)
     if java is None:
-        raise InternalsError("the column is none of the JVM's")
+        raise InternalsError("the column has no JVM column")
     return java
 
 
 @contextmanager
 def active_session(spark: SparkSession) -> Iterator[None]:
-    """Lets a classic session be the one that Spark takes for active in this thread, for the time of the block."""
+    """Make a classic session the active one of this thread in the block."""
     try:
         sessions = jvm(spark).org.apache.spark.sql.SparkSession
         before = sessions.getActiveSession()
@@ -112,7 +109,7 @@ def active_session(spark: SparkSession) -> Iterator[None]:
 
 
 def knows_class(spark: SparkSession, name: str) -> bool:
-    """Whether the driver's JVM has a class; a Connect server cannot be asked."""
+    """Whether the driver's JVM has a class; always false on Spark Connect."""
     try:
         jvm(spark).java.lang.Thread.currentThread().getContextClassLoader().loadClass(name)
     except Py4JError:  # InternalsError, or what py4j makes of ClassNotFoundException
@@ -121,18 +118,18 @@ def knows_class(spark: SparkSession, name: str) -> bool:
 
 
 def connect_plan(df: DataFrame) -> Any:
-    """The plan that a frame of Spark Connect keeps on this side; ``None`` for a classic frame."""
-    return getattr(df, "__dict__", {}).get("_plan")  # any other name is a column to a classic frame, which asks the JVM
+    """The client's plan of a Connect frame; ``None`` for a classic frame."""
+    return getattr(df, "__dict__", {}).get("_plan")  # getattr would look for a column in the JVM
 
 
 def plan_id(df: DataFrame) -> int | None:
-    """The number by which a column of a frame of Spark Connect names its frame; ``None`` for a classic frame."""
+    """The ID by which columns refer to a Connect frame; ``None`` for a classic frame."""
     number = getattr(connect_plan(df), "_plan_id", None)
     return number if isinstance(number, int) else None
 
 
 def with_plan_id(df: DataFrame, number: int) -> DataFrame:
-    """The rows of a frame of Spark Connect, found under another frame's number: its columns by name are that one's."""
+    """A Connect frame under another frame's plan ID, so that that frame's columns resolve to this one."""
     same = df.select("*")
     plan = connect_plan(same)
     setattr(plan, "_root_plan_id" if hasattr(plan, "_root_plan_id") else "_plan_id", number)
@@ -140,21 +137,20 @@ def with_plan_id(df: DataFrame, number: int) -> DataFrame:
 
 
 def query_execution(df: DataFrame) -> Any:
-    """How Spark runs a frame, with its plans.  Raises :class:`InternalsError` on Spark Connect."""
+    """The query execution of a frame, with its plans.  Raises :class:`InternalsError` on Spark Connect."""
     java = getattr(df, "_jdf", None)
     if java is None:
-        raise InternalsError("the frame is none of the JVM's")
+        raise InternalsError("the frame has no JVM frame")
     return java.queryExecution()
 
 
 def java_of(df: DataFrame) -> Any:
-    """The JVM's frame of a classic one."""
+    """The JVM frame of a classic frame."""
     return df._jdf
 
 
 def file_relation(df: DataFrame) -> Any:
-    """The ``HadoopFsRelation`` of a frame that is one scan of files and nothing else.  Raises
-    :class:`InternalsError`."""
+    """The ``HadoopFsRelation`` of a frame that is a single file scan.  Raises :class:`InternalsError` for others."""
     plan = query_execution(df).analyzed()
     relation = plan.relation() if plan.nodeName().startswith("LogicalRelation") else None
     if relation is None or not relation.getClass().getName().endswith(_FILES):
@@ -163,7 +159,7 @@ def file_relation(df: DataFrame) -> Any:
 
 
 def relation_options(df: DataFrame, name: str) -> list[str]:
-    """The values of an option of the files that a frame's plan reads, its subqueries among them.
+    """The values of an option in the file scans of a frame's plan, including subqueries.
 
     Raises :class:`InternalsError` on Spark Connect.
     """
@@ -174,7 +170,7 @@ def relation_options(df: DataFrame, name: str) -> list[str]:
 
 
 def relation_option(leaf: Any, name: str) -> Any:
-    """The value of an option of the files that a leaf of a plan reads; ``None`` where it has none."""
+    """The value of an option of a leaf's file scan, or ``None``."""
     relation = leaf.relation() if leaf.nodeName().startswith("LogicalRelation") else None
     if relation is None or not relation.getClass().getName().endswith(_FILES):
         return None
@@ -185,33 +181,32 @@ def relation_option(leaf: Any, name: str) -> Any:
 def frame_with_files(
     spark: SparkSession, relation: Any, index: object, required: Collection[str] = (), partitions: Any = None
 ) -> DataFrame:
-    """A frame that reads as ``relation`` does, of the files that ``index`` lists.
+    """A frame that reads like ``relation``, but the files that ``index`` lists.
 
-    ``index`` has the methods of Spark's ``FileIndex``, and is asked from the JVM.  Columns in ``required`` hold no
-    nulls, which Spark believes.  ``partitions`` is the JVM's schema of the partition values that ``index`` gives with
-    the files, where it is not that of ``relation``.
+    ``index`` has the methods of Spark's ``FileIndex``, called from the JVM.  Columns in ``required`` are non-nullable.
+    ``partitions`` is the JVM schema of the partition values from ``index``, if it differs from that of ``relation``.
     """
     start_callbacks(spark)
     return _of_files(spark, relation, index, required, partitions)
 
 
 def frame_without_nulls(spark: SparkSession, df: DataFrame, required: Collection[str]) -> DataFrame:
-    """The frame, one scan of files, of which Spark believes that the columns in ``required`` hold no nulls."""
+    """A file scan with the columns in ``required`` as non-nullable."""
     relation = file_relation(df)
     return _of_files(spark, relation, relation.location(), required)
 
 
 def column_without_nulls(spark: SparkSession, column: Column) -> Column:
-    """The column, of which Spark believes that it holds no nulls.  Raises :class:`InternalsError` on Connect."""
-    known = jvm(spark).org.apache.spark.sql.catalyst.expressions.KnownNotNull
-    return column_of(known(expression_of(java_column(column))))
+    """The column as non-nullable.  Raises :class:`InternalsError` on Connect."""
+    known_not_null = jvm(spark).org.apache.spark.sql.catalyst.expressions.KnownNotNull
+    return column_of(known_not_null(expression_of(java_column(column))))
 
 
 def number_at(spark: SparkSession, numbers: npt.NDArray[np.int64], place: Column) -> Column:
-    """The number at a place, a column of type int that is never null nor outside of ``numbers``: no one looks again.
+    """The number at index ``place``, an int column that is never null or out of range, which is not checked.
 
-    The plan itself carries the numbers, and shows nothing of them: no job brings them, and each row looks into an array
-    of longs.  Raises :class:`InternalsError` on Connect.
+    The plan carries the numbers without printing them: no job is needed, and each row reads an array of longs.  Raises
+    :class:`InternalsError` on Connect.
     """
     java = jvm(spark)
     expressions, types = java.org.apache.spark.sql.catalyst.expressions, java.org.apache.spark.sql.types
@@ -219,10 +214,10 @@ def number_at(spark: SparkSession, numbers: npt.NDArray[np.int64], place: Column
     little = java.java.nio.ByteOrder.LITTLE_ENDIAN
     java.java.nio.ByteBuffer.wrap(numbers.astype("<i8").tobytes()).order(little).asLongBuffer().get(longs)
     values = expressions.UnsafeArrayData.fromPrimitiveArray(longs)
-    held = expressions.Literal(values, types.ObjectType(values.getClass()))
+    literal = expressions.Literal(values, types.ObjectType(values.getClass()))
     at, nothing = sequence(spark, [expression_of(java_column(place))]), sequence(spark, [])
     long = types.DataType.fromJson('"long"')
-    return column_of(expressions.objects.Invoke(held, "getLong", long, at, nothing, True, False, True))
+    return column_of(expressions.objects.Invoke(literal, "getLong", long, at, nothing, True, False, True))
 
 
 def _of_files(
@@ -241,7 +236,7 @@ def _of_files(
 
 
 def _without_nulls(spark: SparkSession, schema: Any, required: Collection[str]) -> Any:
-    """A schema of the JVM's, in which these columns are not nullable."""
+    """A JVM schema with these columns as non-nullable."""
     parsed = json.loads(str(schema.json()))
     if not any(f["name"] in required for f in parsed["fields"]):
         return schema
@@ -250,8 +245,9 @@ def _without_nulls(spark: SparkSession, schema: Any, required: Collection[str]) 
 
 
 def source_relation(df: DataFrame) -> Any:
-    """The ``DataSourceV2Relation`` of a frame that is one table of a data source and nothing else.  Raises
-    :class:`InternalsError`."""
+    """The ``DataSourceV2Relation`` of a frame that is a single data source table.  Raises :class:`InternalsError` for
+    others.
+    """
     plan = query_execution(df).analyzed()
     if not plan.getClass().getName().endswith(".DataSourceV2Relation"):
         raise InternalsError(f"a read of a data source is a {plan.nodeName()}")
@@ -259,7 +255,7 @@ def source_relation(df: DataFrame) -> Any:
 
 
 def frame_of_table(spark: SparkSession, table: object) -> DataFrame:
-    """A frame over a table, which has the methods of Spark's ``Table`` and is asked from the JVM."""
+    """The frame of a table that has the methods of Spark's ``Table``, called from the JVM."""
     start_callbacks(spark)
     java = jvm(spark)
     none = java.scala.Option.empty()
@@ -268,7 +264,7 @@ def frame_of_table(spark: SparkSession, table: object) -> DataFrame:
 
 
 def java_array(spark: SparkSession, cls: str, size: int) -> Any:
-    """An array of the JVM's, filled with nulls."""
+    """A JVM array of nulls."""
     gateway: Any = spark.sparkContext._gateway
     element: Any = jvm(spark)
     for part in cls.split("."):
@@ -277,29 +273,29 @@ def java_array(spark: SparkSession, cls: str, size: int) -> Any:
 
 
 def java_frame(spark: SparkSession, java: Any) -> DataFrame:
-    """A frame of the JVM's as PySpark's."""
-    from pyspark.sql import DataFrame as Frame  # with classic sessions, the parent makes the classic one
+    """A JVM frame as a PySpark frame."""
+    from pyspark.sql import DataFrame as Frame  # in classic sessions, the base class constructs the classic one
 
     return Frame(java, spark)
 
 
-def select_texts(df: DataFrame, texts: Sequence[str]) -> DataFrame:
-    """``df.selectExpr(*texts)`` by a handful of calls to the JVM, however many strings there are.
+def select_expressions(df: DataFrame, expressions: Sequence[str]) -> DataFrame:
+    """``df.selectExpr(*expressions)`` in a few JVM calls, however many there are.
 
-    Raises :class:`InternalsError` on Spark Connect, and where the strings cannot be sent as one.
+    Raises :class:`InternalsError` on Spark Connect, and if the strings cannot be sent as one.
     """
     java = getattr(df, "_jdf", None)
-    if java is None or not texts or any(_BETWEEN in t for t in texts):
+    if java is None or not expressions or any(_BETWEEN in t for t in expressions):
         raise InternalsError("the strings cannot be sent together")
     spark: Any = df.sparkSession
-    array = java_class(spark, "java.util.regex.Pattern").compile(_BETWEEN).split(_BETWEEN.join(texts))
+    array = java_class(spark, "java.util.regex.Pattern").compile(_BETWEEN).split(_BETWEEN.join(expressions))
     return java_frame(spark, java.selectExpr(array))
 
 
 def hidden_column(spark: SparkSession, df: DataFrame) -> DataFrame:
-    """The frame without its last column, which only those see who name it.
+    """The frame with its last column hidden: only queries that name it see it.
 
-    Spark hides one of the two columns of a natural join in the same way.  Raises :class:`InternalsError` on Connect.
+    Spark hides one of the two columns of a natural join like this.  Raises :class:`InternalsError` on Connect.
     """
     below = query_execution(df).analyzed()
     output = below.output()
@@ -313,10 +309,9 @@ def hidden_column(spark: SparkSession, df: DataFrame) -> DataFrame:
 
 
 def frame_named(spark: SparkSession, df: DataFrame, names: Sequence[str]) -> DataFrame:
-    """The frame, with a name of several parts that may stand before its columns, as before those of Spark's own tables.
+    """The frame with a multi-part qualifier for its columns, as for Spark's own tables.
 
-    The columns alone carry it: below a ``SubqueryAlias`` no one would see ``_metadata``.  Raises
-    :class:`InternalsError` on Connect.
+    Only the columns carry it: a ``SubqueryAlias`` would hide ``_metadata``.  Raises :class:`InternalsError` on Connect.
     """
     plan = query_execution(df).analyzed()
     *qualifier, name = names
@@ -327,7 +322,7 @@ def frame_named(spark: SparkSession, df: DataFrame, names: Sequence[str]) -> Dat
 
 
 def java_class(spark: SparkSession, name: str) -> Any:
-    """A class of the JVM, without a call for each part of its name."""
+    """A JVM class, without a call for each part of its name."""
     java = jvm(spark)
     return JavaClass(name, java._gateway_client)
 
@@ -348,7 +343,7 @@ def hadoop_path(spark: SparkSession, uri: str) -> Any:
 
 
 def start_callbacks(spark: SparkSession) -> None:
-    """Let the JVM call Python, as it does for ``foreachBatch``."""
+    """Let the JVM call Python, as for ``foreachBatch``."""
     from pyspark.java_gateway import ensure_callback_server_started
 
     start: Any = ensure_callback_server_started

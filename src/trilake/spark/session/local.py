@@ -1,4 +1,4 @@
-"""A Spark session on this machine, set up the way trilake likes it: for demos, tests and benchmarks."""
+"""Start a local Spark session for demos, tests and benchmarks."""
 
 from __future__ import annotations
 
@@ -16,26 +16,25 @@ _LOGGING = Path(__file__).with_name("log4j2.properties")
 def local_session(
     app_name: str = "trilake", *, cores: int = 2, memory: str = "2g", **conf: bool | float | int | str
 ) -> SparkSession:
-    """Start a Spark session on this machine, or return the one that runs.
+    """Start a Spark session on this machine, or return the running one.
 
-    It chooses a Java (see :mod:`trilake.spark.session.java`), logs errors only, has no web interface, listens on the
-    loopback interface alone, works in UTC, moves rows to and from Python as Arrow, and shuffles into as many partitions
-    as there are cores.
+    It chooses a Java (see :mod:`trilake.spark.session.java`), logs only errors, has no web UI, listens only on the
+    loopback interface, uses UTC, moves rows to and from Python as Arrow, and has as many shuffle partitions as cores.
 
     Parameters
     ----------
     app_name: name of the application.
     cores: number of task threads.
-    memory: heap of the one JVM that does everything, as Spark spells it, e.g. ``"2g"``.
-    conf: further settings, which win over those above; names have dots, so pass them as
+    memory: heap of the JVM, which is both driver and executor, e.g.  ``"2g"``.
+    conf: more settings, which override those above; names have dots, so pass them as
         ``**{"spark.sql.ansi.enabled": False}``.
 
-    A session that runs already keeps its cores, memory, Java and other static settings.
+    A running session keeps its cores, memory, Java and other static settings.
 
-    Raises ``JavaNotFoundError`` where no Java fits.
+    Raises ``JavaNotFoundError`` if there is no suitable Java.
     """
     ensure_java()
-    # Workers must be this interpreter: PySpark would take whichever python3 is on the PATH.
+    # PySpark would use the first python3 on the PATH.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     settings: dict[str, bool | float | int | str | None] = {
         "spark.driver.memory": memory,
@@ -53,9 +52,9 @@ def local_session(
 
 
 def connect_session(app_name: str, remote: str, **conf: bool | float | int | str) -> SparkSession:
-    """A session of a Spark Connect server; for ``local[...]`` one is started on this machine.
+    """A session of a Spark Connect server; ``local[...]`` starts one on this machine.
 
-    Raises ``JavaNotFoundError`` where one is to be started and no Java fits.
+    Raises ``JavaNotFoundError`` if a local server needs a Java and there is none.
     """
     if remote.startswith("local"):
         ensure_java()

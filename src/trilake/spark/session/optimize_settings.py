@@ -1,7 +1,7 @@
-"""Settings of a Spark session for optimized writes and automatic compaction, under delta-spark's names.
+"""Session settings for optimized writes and auto compaction, with delta-spark's names.
 
-``spark.databricks.delta.optimizeWrite.enabled`` and ``spark.databricks.delta.autoCompact.enabled`` decide over the
-properties of tables; an option of the write decides over both.
+``spark.databricks.delta.optimizeWrite.enabled`` and ``spark.databricks.delta.autoCompact.enabled`` override table
+properties; an option of the write overrides both.
 """
 
 from __future__ import annotations
@@ -22,57 +22,57 @@ from trilake.spark.session.settings import overridden
 
 _PREFIX = "spark.databricks.delta."
 _ADAPTIVE = "spark.sql.adaptive."
-#: MiB of rows that one task of an optimized write gets.
+#: MiB of rows per task of an optimized write.
 _BIN_MIB = 512
 
 
 def setting(spark: SparkSession, name: str) -> str | None:
-    """A setting of the session below ``spark.databricks.delta``, where it has been set."""
+    """A setting of the session below ``spark.databricks.delta``, or ``None``."""
     value = spark.conf.get(_PREFIX + name, None)
     return None if value is None else str(value)
 
 
 def flag(spark: SparkSession, name: str) -> bool | None:
-    """A true/false setting.  Raises ``InvalidArgumentError`` for any other text."""
-    text = setting(spark, name)
-    if text is None:
+    """A boolean setting.  Raises ``InvalidArgumentError`` for other values."""
+    value = setting(spark, name)
+    if value is None:
         return None
-    if text.lower() not in ("true", "false"):
-        raise InvalidArgumentError(f"{_PREFIX}{name} is {text!r}", help="it is true or false")
-    return text.lower() == "true"
+    if value.lower() not in ("true", "false"):
+        raise InvalidArgumentError(f"{_PREFIX}{name} is {value!r}", help="it is true or false")
+    return value.lower() == "true"
 
 
 def integer(spark: SparkSession, name: str, default: int) -> int:
-    """A whole number.  Raises ``InvalidArgumentError`` for any other text."""
-    text = setting(spark, name)
+    """An integer setting.  Raises ``InvalidArgumentError`` for other values."""
+    value = setting(spark, name)
     try:
-        return default if text is None else int(text)
+        return default if value is None else int(value)
     except ValueError as e:
-        raise InvalidArgumentError(f"{_PREFIX}{name} is {text!r}", help="it is a whole number") from e
+        raise InvalidArgumentError(f"{_PREFIX}{name} is {value!r}", help="it is a whole number") from e
 
 
 def share(spark: SparkSession, name: str, default: float) -> float:
-    """A number between 0 and 1.  Raises ``InvalidArgumentError`` for any other text."""
-    text = setting(spark, name)
+    """A number between 0 and 1.  Raises ``InvalidArgumentError`` for other values."""
+    value = setting(spark, name)
     try:
-        value = default if text is None else float(text)
+        number = default if value is None else float(value)
     except ValueError:
-        value = -1.0
-    if not 0 <= value <= 1:
-        raise InvalidArgumentError(f"{_PREFIX}{name} is {text!r}", help="it is a number between 0 and 1")
-    return value
+        number = -1.0
+    if not 0 <= number <= 1:
+        raise InvalidArgumentError(f"{_PREFIX}{name} is {value!r}", help="it is a number between 0 and 1")
+    return number
 
 
 # --- compaction ------------------------------------------------------------------------------------------------------
 
 
 def session_compaction(metadata: Metadata) -> AutoCompaction:
-    """How the active session compacts after a commit, bins of files as tasks of a job."""
+    """The active session's auto compaction, which runs as Spark jobs."""
     spark = SparkSession.getActiveSession()
     if spark is None:
         return AutoCompaction()
-    text = (setting(spark, "autoCompact.enabled") or "").lower()
-    chosen = AutoCompaction(None if not text else text in ("true", "auto"), run=SparkRunner(spark, width=1))
+    value = (setting(spark, "autoCompact.enabled") or "").lower()
+    chosen = AutoCompaction(None if not value else value in ("true", "auto"), run=SparkRunner(spark, width=1))
     if not chosen.applies_to(metadata):
         return chosen
     size = integer(spark, "autoCompact.maxFileSize", chosen.max_size)
@@ -88,8 +88,8 @@ def session_compaction(metadata: Metadata) -> AutoCompaction:
 # --- writes ----------------------------------------------------------------------------------------------------------
 
 
-def rebalance_wanted(spark: SparkSession, request: WriteRequest, metadata: Metadata) -> bool:
-    """Whether rows are brought together before they are written: option, session and table, in this order."""
+def wants_rebalance(spark: SparkSession, request: WriteRequest, metadata: Metadata) -> bool:
+    """Whether to rebalance rows before writing: by option, session or table, in this order."""
     if request.optimize_write is not None:
         return request.optimize_write
     stated = flag(spark, "optimizeWrite.enabled")
@@ -97,10 +97,10 @@ def rebalance_wanted(spark: SparkSession, request: WriteRequest, metadata: Metad
 
 
 def rebalanced(rows: DataFrame, partition_columns: Sequence[str]) -> DataFrame:
-    """The rows shuffled so that those of a partition come to few tasks, and no task has too many.
+    """The rows shuffled so that each partition's rows go to few tasks, and no task gets too many.
 
-    Spark decides on the number of tasks when it knows the sizes, which needs adaptive execution; without that, rows of
-    a partition come to one task, and those of other tables stay where they are.
+    With adaptive execution Spark chooses the number of tasks by size.  Without it, each partition's rows go to one
+    task, and rows of unpartitioned tables stay where they are.
     """
     columns = [F.col(quote_name(c)) for c in partition_columns]
     if str(rows.sparkSession.conf.get(f"{_ADAPTIVE}enabled", "true")).lower() == "true":
@@ -109,9 +109,9 @@ def rebalanced(rows: DataFrame, partition_columns: Sequence[str]) -> DataFrame:
 
 
 @contextmanager
-def right_sizes(spark: SparkSession, *, wanted: bool = True) -> Iterator[None]:
-    """While a job runs, let a rebalancing aim at large tasks rather than at many."""
-    if not wanted:
+def right_sizes(spark: SparkSession, *, enabled: bool = True) -> Iterator[None]:
+    """In the block, make rebalancing prefer large tasks over parallelism."""
+    if not enabled:
         yield
         return
     size = integer(spark, "optimizeWrite.binSize", _BIN_MIB)

@@ -1,8 +1,8 @@
-"""Options of the Spark adapters, by the names that Delta's users know.
+"""Options of the Spark adapters, with Delta's names.
 
-Spark lower-cases option names on their way to a Python source, so they are matched without regard to case.  An unknown
-name is an error: a mistyped option must not change what is read or written.  Options of Spark's own readers and writers
-that mean nothing here are ignored with a warning.
+Names are case-insensitive, because Spark passes them to Python data sources in lower case.  An unknown name raises: a
+typo must not change what is read or written.  Options of Spark's own readers and writers that have no meaning here are
+ignored with a warning.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _IGNORED = {"path", "serialization.format"}
 
 
 class Options:
-    """Options of one read or write, checked against the names it knows; ``reading`` says that rows are read."""
+    """The options of a read or write, checked against its valid names; ``reading`` means a read."""
 
     def __init__(
-        self, options: Mapping[str, str], known: Iterable[str], *, properties: bool = False, reading: bool = False
+        self, options: Mapping[str, str], valid: Iterable[str], *, properties: bool = False, reading: bool = False
     ) -> None:
-        names = {k.lower(): k for k in known}
+        names = {k.lower(): k for k in valid}
         self.values: dict[str, str] = {}
         self.store: dict[str, str] = {}
         self.properties: dict[str, str] = {}
@@ -64,28 +64,28 @@ class Options:
         warn_ignored(ignored)
 
     def get(self, name: str) -> str | None:
-        """The option's text, if it was given."""
+        """The option's value, or ``None``."""
         return self.values.get(name)
 
     def flag(self, name: str) -> bool:
-        """A true/false option; raises ``InvalidArgumentError`` for any other text."""
-        text = self.values.get(name, "false").lower()
-        if text not in ("true", "false"):
-            raise InvalidArgumentError(f"option {name} is {text!r}", help="it must be true or false")
-        return text == "true"
+        """A boolean option; raises ``InvalidArgumentError`` for other values."""
+        value = self.values.get(name, "false").lower()
+        if value not in ("true", "false"):
+            raise InvalidArgumentError(f"option {name} is {value!r}", help="it must be true or false")
+        return value == "true"
 
     def integer(self, name: str) -> int | None:
-        """A whole number; raises ``InvalidArgumentError`` for any other text."""
-        text = self.values.get(name)
-        if text is None:
+        """An integer option; raises ``InvalidArgumentError`` for other values."""
+        value = self.values.get(name)
+        if value is None:
             return None
-        number = whole_number(text)
+        number = whole_number(value)
         if number is None:
-            raise InvalidArgumentError(f"option {name} is {text!r:.80}", help="it must be a whole number")
+            raise InvalidArgumentError(f"option {name} is {value!r:.80}", help="it must be a whole number")
         return number
 
     def positive(self, name: str, unit: str) -> int | None:
-        """A whole number of ``unit`` above 0; raises ``InvalidArgumentError`` for any other text."""
+        """A positive number of ``unit``; raises ``InvalidArgumentError`` for other values."""
         number = self.integer(name)
         if number is not None and number < 1:
             raise InvalidArgumentError(f"option {name} is {number}", help=f"it must be a number of {unit} above 0")
@@ -101,7 +101,7 @@ class Options:
 
 
 def table_path(options: Mapping[str, str]) -> str:
-    """The ``path`` of a load or save; raises ``InvalidArgumentError`` where there is none."""
+    """The ``path`` option; raises ``InvalidArgumentError`` if it is missing."""
     path = options.get("path")
     if not path:
         raise IllegalArgumentError("no path was given", help='write .load("/path/to/table") or .save("/path/to/table")')
@@ -109,12 +109,12 @@ def table_path(options: Mapping[str, str]) -> str:
 
 
 def open_log(options: Mapping[str, str], store: Mapping[str, str]) -> DeltaLog:
-    """The log of the table that the options name."""
+    """The log of the table at the ``path`` option."""
     return DeltaLog(open_store(table_path(options), dict(store)), spark_engine())
 
 
 @stating({None: "DELTA_ILLEGAL_OPTION"})
-def wanted_version(log: DeltaLog, options: Options) -> int | None:
+def requested_version(log: DeltaLog, options: Options) -> int | None:
     """The version of ``versionAsOf`` or ``timestampAsOf``; ``None`` for the newest."""
     options.one_of("versionAsOf", "timestampAsOf", condition="DELTA_ONEOF_IN_TIMETRAVEL")
     timestamp = options.get("timestampAsOf")
@@ -125,10 +125,10 @@ def wanted_version(log: DeltaLog, options: Options) -> int | None:
 
 @dataclass(frozen=True)
 class ChangeRange:
-    """The versions of a change feed, both included; ``end`` is ``None`` for the newest.
+    """The versions of a change feed, both inclusive; ``end`` is ``None`` for the newest.
 
-    ``is_empty`` where nothing was committed in it: its times lie between two commits, or it begins after the newest
-    version and the session says that such a feed has no rows.
+    ``is_empty`` if it contains no commit: its timestamps are between two commits, or it starts after the newest version
+    and the session allows that.
     """
 
     start: int
@@ -140,13 +140,13 @@ class ChangeRange:
 def change_range(
     log: DeltaLog, options: Options, to_ms: Callable[[str], int] = timestamp_ms, *, beyond: bool = False
 ) -> ChangeRange:
-    """The range of a change feed, as its options say.
+    """The range of a change feed from its options.
 
-    A starting timestamp means the first commit at or after it, an ending one the last at or before it; ``to_ms`` says
-    what a string means.  A range may begin or end after the newest commit where ``beyond`` is true.
+    A starting timestamp means the first commit at or after it, an ending one the last at or before it; ``to_ms`` parses
+    them.  With ``beyond``, a range may start or end after the newest commit.
 
-    Raises ``InvalidArgumentError`` for options that contradict each other, and ``VersionNotFoundError`` for a time
-    that no commit has reached.
+    Raises ``InvalidArgumentError`` for contradictory options, and ``VersionNotFoundError`` for a timestamp after the
+    newest commit.
     """
     if options.get("filter") is not None:
         raise InvalidArgumentError(
@@ -179,5 +179,5 @@ def change_range(
 
 
 def _time(options: Options, name: str, to_ms: Callable[[str], int]) -> int | None:
-    text = options.get(name)
-    return None if text is None else to_ms(text)
+    value = options.get(name)
+    return None if value is None else to_ms(value)

@@ -1,4 +1,4 @@
-"""Jobs whose tasks take the rows of a frame as Arrow batches, and each say in one object what they did."""
+"""Jobs whose tasks get a frame's rows as Arrow batches, and each return one object."""
 
 from __future__ import annotations
 
@@ -18,39 +18,35 @@ from trilake.spark.session.compat import without_echo
 from trilake.spark.session.job_errors import job_error_of
 from trilake.spark.session.runner import map_rows
 
-#: Rows and bytes of small batches that are taken together.
+#: Target rows and bytes of combined batches.
 _CHUNK_ROWS, _CHUNK_BYTES = 1 << 17, 32 << 20
 
 
 def run_over_rows(
     rows: DataFrame, work: Callable[[Iterator[pa.RecordBatch], int], object], log: DeltaLog, job_id: str, verb: str
 ) -> list[Any]:
-    """What the tasks of a job say of the rows they took, in no order.
+    """Run a job over rows and return the results of its tasks, in any order.
 
     Parameters
     ----------
-    work: called in each task with its rows and its number; it travels pickled, and so does what it returns.  ``None``
-        says nothing.
-    log, job_id: where the tasks write, and what the names of their files have in them.
-    verb: what the job is part of, for errors: ``"write"``.
+    work: called in each task with its rows and its partition ID; pickled, as is its result.  ``None`` is dropped.
+    log, job_id: the table that tasks write to, and the ID in the names of their files.
+    verb: names the operation in errors: ``"write"``.
 
-    Raises ``WriteFailedError`` for a job that failed, or the error of trilake that a task raised; nothing was
-    committed.
+    Raises ``WriteFailedError`` if the job fails, or the trilake error of a task; nothing is committed then.
     """
     try:
         with without_echo():
             outcomes = map_rows(rows, _RowTask(work), "outcome binary").collect()
     except AnalysisException:
         raise  # nothing ran
-    except Exception as e:  # noqa: BLE001 - whatever Spark raises for a failed job: the table is unchanged, and that must be said
+    except Exception as e:  # noqa: BLE001 - any error of a failed job
         raise failed_job(e, log, job_id, verb) from None
     return [pickle.loads(row.outcome) for row in outcomes]
 
 
 @dataclass(frozen=True)
 class _RowTask:
-    """A task, as it travels."""
-
     work: Callable[[Iterator[pa.RecordBatch], int], object]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -61,19 +57,19 @@ class _RowTask:
 
 
 def failed_job(cause: BaseException, log: DeltaLog, job_id: str, verb: str) -> Exception:
-    """The error for a job that failed before its commit, which says what it left in the table's folder."""
-    left = left_behind(log, job_id)
+    """The error for a job that failed before its commit; says which files it left behind."""
+    remaining = left_behind(log, job_id)
     return job_error_of(
         cause,
-        f"the {verb} failed before its commit; the table is unchanged and {left}",
+        f"the {verb} failed before its commit; the table is unchanged and {remaining}",
         again=f"repeat the {verb}",
-        left="" if left.startswith("no files") else "vacuum removes the remaining files",
+        cleanup="" if remaining.startswith("no files") else "vacuum removes the remaining files",
         file=log.store.uri,
     )
 
 
 def chunks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Small batches put together: rules and writers cost something a batch."""
+    """Combine small batches: rules and writers have a cost per batch."""
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:

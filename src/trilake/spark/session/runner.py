@@ -1,4 +1,4 @@
-"""Running functions in Spark's tasks: over lists of tasks, for commands that look into many files, and over rows."""
+"""Run functions in Spark tasks: over lists of tasks, for commands that read many files, and over rows."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from trilake.spark.session.checks import check_session
 from trilake.spark.session.compat import arrow_frame
 from trilake.spark.session.void_types import with_arrow_types
 
-#: The one column of rows that have none.
+#: The only column of rows that have none.
 NO_COLUMN = "__trilake_row"
-#: Up to so many tasks, and bytes of their descriptions, each is one of Spark's tasks for certain; more are dealt out.
+#: Up to these limits, each task is one Spark task; beyond them Spark distributes them.
 _FEW_TASKS, _FEW_BYTES = 64, 1 << 20
 
 
@@ -27,11 +27,11 @@ _FEW_TASKS, _FEW_BYTES = 64, 1 << 20
 class SparkRunner:
     """A :data:`trilake.delta.commands.rows.row_changes.Runner` whose tasks run on Spark's executors.
 
-    Fewer than ``least`` run in this process: a job would cost more than it saves.
+    Fewer than ``least`` tasks run in this process, which is faster than a job.
     """
 
     spark: SparkSession
-    #: Tasks of one Spark partition at most, so that a failure repeats little.
+    #: Maximum number of tasks per Spark partition, to limit the cost of retries.
     width: int = 16
     least: int = 2
 
@@ -54,9 +54,9 @@ class _Outcome:
 
 
 def with_a_column(df: DataFrame) -> DataFrame:
-    """The frame, and one without columns as a frame of :data:`NO_COLUMN`, which no table has.
+    """The frame, or, if it has no columns, a frame of :data:`NO_COLUMN`.
 
-    Spark hands rows without a column to no one: their number would be lost on their way into Arrow.
+    Arrow would lose the number of rows without columns.
     """
     return df if df.columns else df.select(F.lit(None).cast("boolean").alias(NO_COLUMN))
 
@@ -64,9 +64,9 @@ def with_a_column(df: DataFrame) -> DataFrame:
 def map_in_arrow(
     df: DataFrame, work: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], schema: T.StructType | str
 ) -> DataFrame:
-    """``df.mapInArrow`` in a session whose tasks can do the work.
+    """``df.mapInArrow`` in a session that :func:`check_session` accepts.
 
-    Raises ``UnsupportedSparkError`` where they run an interpreter that cannot.
+    Raises ``UnsupportedSparkError`` if its tasks run an unsuitable Python.
     """
     check_session(df.sparkSession)
     return df.mapInArrow(work, schema)
@@ -75,7 +75,7 @@ def map_in_arrow(
 def map_rows(
     df: DataFrame, work: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], schema: str
 ) -> DataFrame:
-    """:func:`map_in_arrow` for columns of any name; PySpark looks them up by name, and does not quote a backtick."""
+    """:func:`map_in_arrow` for any column names; PySpark looks columns up by name without quoting backticks."""
     df = with_arrow_types(df)
     plain = df.toDF(*(f"c{i}" for i in range(len(df.columns))))
     return map_in_arrow(plain, _Named(work, tuple(df.columns)), schema)

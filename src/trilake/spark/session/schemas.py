@@ -1,4 +1,4 @@
-"""Schemas between Delta and Spark.  A Delta schema is Spark's own JSON, so most of it is a matter of metadata."""
+"""Convert schemas between Delta and Spark.  A Delta schema is Spark's JSON, so this is mostly about metadata."""
 
 from __future__ import annotations
 
@@ -34,16 +34,15 @@ from trilake.errors import InvalidArgumentError, SchemaMismatchError
 from trilake.spark.session.compat import RELEASE
 from trilake.spark.session.type_tree import types_in
 
-#: A column's type that has a limit; nested ones are left to the table's own schema.
+#: A column type with a length; nested ones are in the table's schema.
 _LIMITED = re.compile(r"(var)?char\([0-9]+\)", re.IGNORECASE)
 
 
 def to_spark(schema: StructType) -> T.StructType:
     """The Spark schema of a table's rows.
 
-    Column metadata of the protocol itself stays in the log; comments and other users' keys come along.  Strings are
-    compared by their bytes, as files were chosen for.  Before Spark 4.0 a variant is the struct of its two binaries; a
-    geometry or geography is its WKB before Spark 4.1, and where Spark does not know its reference system.
+    The protocol's own column metadata is removed; comments and other keys stay.  Strings have no collation, because
+    files were skipped by their bytes.  Before Spark 4.0 a variant is a struct of its two binaries.
     """
     return T.StructType.fromJson(_spark_struct(schema))
 
@@ -82,8 +81,8 @@ def _spark_type(t: DataType) -> Any:
         return {"type": "struct", "fields": [{"name": n, **binary} for n in ("value", "metadata")]}
     if is_spatial(t.name):
         return t.name if _knows(t.name) else "binary"
-    known = {"long", "integer", "short", "byte", "float", "double", "boolean", "binary", "date", "void", "variant"}
-    if t.name in known or t.name.startswith(("decimal", "timestamp")):
+    same_names = {"long", "integer", "short", "byte", "float", "double", "boolean", "binary", "date", "void", "variant"}
+    if t.name in same_names or t.name.startswith(("decimal", "timestamp")):
         return t.name
     return "string"
 
@@ -101,13 +100,13 @@ def _knows(name: str) -> bool:
 
 
 def from_spark(schema: T.StructType, *, keep_nullability: bool = False, limits: bool = False) -> StructType:
-    """The Delta schema for rows of a DataFrame: nullable throughout, as Delta tables written by Spark are.
+    """The Delta schema for rows of a DataFrame: entirely nullable, as in Delta tables that Spark writes.
 
-    Columns that come from one of ``char(n)`` or ``varchar(n)`` are so too where ``limits`` is true, as in tables that
-    Spark makes of a query; else they are strings.
+    With ``limits``, columns from ``char(n)`` or ``varchar(n)`` keep their type, as in tables that Spark creates from a
+    query; otherwise they are strings.
 
-    Raises ``UnsupportedProtocolError`` for a type that Delta does not have, ``SchemaMismatchError`` for two columns of
-    one name.
+    Raises ``UnsupportedProtocolError`` for a type that Delta does not have, ``SchemaMismatchError`` for duplicate
+    columns.
     """
     check_distinct(schema.names)
     parsed = parse_schema(orjson.dumps(schema.jsonValue()).decode())
@@ -119,10 +118,10 @@ def from_spark(schema: T.StructType, *, keep_nullability: bool = False, limits: 
 
 
 def new_columns(schema: T.StructType) -> pa.Schema:
-    """The columns that a new dataset, or a new file, has for rows of a DataFrame.
+    """The columns of a new dataset or file for rows of a DataFrame.
 
-    Raises as :func:`arrow_columns`, and ``InvalidArgumentError`` for one with a collation, which no format of trilake
-    keeps.
+    Raises the errors of :func:`arrow_columns`, and ``InvalidArgumentError`` for a collation, which no format of trilake
+    stores.
     """
     columns = _without_user_types(schema)
     check_collations(columns)
@@ -130,9 +129,9 @@ def new_columns(schema: T.StructType) -> pa.Schema:
 
 
 def arrow_columns(schema: T.StructType) -> pa.Schema:
-    """The columns of rows for a format that keeps no user-defined types.
+    """The columns of rows for a format without user-defined types.
 
-    Raises as :func:`from_spark`, and ``SchemaMismatchError`` for a user-defined type, such as ``VectorUDT``.
+    Raises the errors of :func:`from_spark`, and ``SchemaMismatchError`` for a user-defined type, such as ``VectorUDT``.
     """
     return _without_user_types(schema).to_arrow_schema()
 
@@ -144,13 +143,13 @@ def _without_user_types(schema: T.StructType) -> StructType:
 
 
 def _loads(t: UserDefinedType) -> bool:
-    """Whether Spark in this process has the class of a user-defined type, whose values are of the same SQL type.
+    """Whether Spark can load the class of a user-defined type in this process, with the same SQL type.
 
-    Spark imports the class, or loads it from the type itself where it was pickled into it, as for any file's schema.
+    Spark imports the class, or unpickles it from the type, as for any file's schema.
     """
     try:
-        found = T.UserDefinedType.fromJson(orjson.loads(t.definition))
-        fields = T.StructType([T.StructField("v", found.sqlType())])
+        user_type = T.UserDefinedType.fromJson(orjson.loads(t.definition))
+        fields = T.StructType([T.StructField("v", user_type.sqlType())])
         same = parse_schema(orjson.dumps(fields.jsonValue()).decode()).fields[0].type
     except Exception:  # noqa: BLE001 - of a class of any user
         return False
@@ -158,7 +157,7 @@ def _loads(t: UserDefinedType) -> bool:
 
 
 def _limited(f: StructField, metadata: Mapping[str, Any]) -> StructField:
-    """The column with the limits that the frame's column has, unless they are those of another type."""
+    """The column with the length of the frame's column, unless the types differ."""
     limit = str(metadata.get(TYPE_STRING, ""))
     if not limit:
         return f
@@ -188,8 +187,7 @@ def _no_column_of(kind: T.UserDefinedType, path: str) -> SchemaMismatchError:
 
 
 def _clean(t: DataType) -> DataType:
-    """Without the metadata that another table's protocol left on columns, nested ones included; a collation stays, so
-    that whoever makes a column of it sees it."""
+    """Drop column metadata of another table's protocol; collations stay, so that callers can refuse them."""
     match t:
         case StructType(fields):
             return StructType(tuple(_clean_field(f) for f in fields))
@@ -206,7 +204,7 @@ def _clean_field(f: StructField) -> StructField:
 
 
 def to_physical_spark(fields: Sequence[StructField], *, ids: bool) -> T.StructType:
-    """The schema of the files: physical names at every level, and field ids where columns are found by them."""
+    """The schema of the files: physical names at every level, and field IDs if ``ids``."""
     return T.StructType.fromJson({"type": "struct", "fields": [_physical_field(f, ids) for f in fields]})
 
 
@@ -227,7 +225,7 @@ def _physical_type(t: DataType, ids: bool) -> Any:
 
 
 def ddl_text(schema: T.StructType) -> str:
-    r"""The columns as a statement names them, nested ones with their comments and whether they may be null too.
+    r"""The columns as DDL, including nested comments and NOT NULL.
 
     >>> inner = T.StructType([T.StructField("a b", T.LongType(), False)])
     >>> ddl_text(T.StructType([T.StructField("s", T.ArrayType(inner), True, {"comment": "it's"})]))
@@ -259,6 +257,6 @@ def _ddl_type(t: T.DataType) -> str:
 
 
 def parse_ddl(spark: SparkSession, text: str) -> T.StructType:
-    """The columns that a string of DDL describes, such as ``a bigint, b string``, as the session reads it."""
+    """The columns of a DDL string, such as ``a bigint, b string``, as the session parses it."""
     schema = T.StructType.fromDDL(text) if hasattr(T.StructType, "fromDDL") else spark.createDataFrame([], text).schema
     return cast(T.StructType, schema)

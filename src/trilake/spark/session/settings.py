@@ -1,5 +1,4 @@
-"""Settings of a session: its zone, with times that users write without one, and what holds while a job of trilake
-runs."""
+"""Session settings: the time zone, timestamps without one, and overrides while a trilake job runs."""
 
 from __future__ import annotations
 
@@ -14,17 +13,17 @@ from pyspark.sql import SparkSession
 from trilake.common.timestamps import timestamp_ms
 from trilake.errors import InvalidArgumentError
 
-#: Setting of a session: the zone of times that name none.
+#: The time zone of timestamps that have none.
 ZONE = "spark.sql.session.timeZone"
-#: Settings of how a session reads strings and names in strings of SQL, each off by default.
+#: Settings that change how SQL quotes strings and names, off by default.
 _QUOTES = ("spark.sql.ansi.doubleQuotedIdentifiers", "spark.sql.parser.escapedStringLiterals")
-#: Zones of sessions in which a time means what it means to the embedded engine.
+#: Time zones in which Spark and the embedded engine agree on timestamps.
 UTC_ZONES = {"UTC", "Etc/UTC", "GMT", "Z", "+00:00"}
 
 
 @dataclass
 class _Overridden:
-    """A setting that jobs hold: how many do, and what it was before the first."""
+    """An overridden setting: by how many blocks, and its value before the first."""
 
     count: int
     before: str | None
@@ -36,15 +35,15 @@ _overridden: WeakKeyDictionary[SparkSession, dict[str, _Overridden]] = WeakKeyDi
 
 @contextmanager
 def overridden(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """Let settings have these values in a block.
+    """Set these values in the block.
 
-    Blocks of several threads may overlap: the last one that ends puts back what was there before the first.
+    Blocks of several threads may overlap: the last one to end restores the value from before the first.
     """
     with _lock:
-        ours = _overridden.setdefault(spark, {})
+        settings_of_session = _overridden.setdefault(spark, {})
         for key, value in settings.items():
             before = spark.conf.get(key, None)
-            ours.setdefault(key, _Overridden(0, before)).count += 1
+            settings_of_session.setdefault(key, _Overridden(0, before)).count += 1
             if before != value:
                 spark.conf.set(key, value)
     try:
@@ -52,9 +51,9 @@ def overridden(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[Non
     finally:
         with _lock:
             for key, value in settings.items():
-                ours[key].count -= 1
-                if not ours[key].count:
-                    _restore(spark, key, ours.pop(key).before, value)
+                settings_of_session[key].count -= 1
+                if not settings_of_session[key].count:
+                    _restore(spark, key, settings_of_session.pop(key).before, value)
 
 
 def _restore(spark: SparkSession, key: str, before: str | None, value: str) -> None:
@@ -65,43 +64,42 @@ def _restore(spark: SparkSession, key: str, before: str | None, value: str) -> N
 
 
 def session_zone(spark: SparkSession) -> str:
-    """The session's zone: that of its setting, or that of the machine."""
-    # Without a default of trilake: Spark would give it back, and refuse what is not a zone, where the setting is not
-    # set.
+    """The session's time zone: from its setting, or the machine's."""
+    # Pass no default: Spark would return it, and validate it, instead of the machine's time zone.
     return str(spark.conf.get(ZONE))
 
 
 def reads_quotes_plainly(spark: SparkSession) -> bool:
-    """Whether strings and names in SQL strings of a session are written as they are without settings: names not in
-    double quotes, and strings with backslashes that escape."""
+    """Whether SQL in this session quotes strings and names as by default."""
     return all(str(spark.conf.get(s, "false")).lower() != "true" for s in _QUOTES)
 
 
 def quoted_plainly(spark: SparkSession) -> AbstractContextManager[None]:
-    """Lets the session read strings of SQL so in a block."""
+    """Use the default quoting of SQL in a block."""
     return nullcontext() if reads_quotes_plainly(spark) else overridden(spark, dict.fromkeys(_QUOTES, "false"))
 
 
 def is_utc(spark: SparkSession) -> bool:
-    """Whether times of the session mean what they mean to the embedded engine."""
+    """Whether timestamps of the session mean what they mean to the embedded engine."""
     return session_zone(spark) in UTC_ZONES
 
 
 def time_ms(spark: SparkSession, text: str) -> int:
-    """A time in ms since the epoch, in the session's zone where the text names none.
+    """A timestamp in ms since the epoch, in the session's time zone if the string has none.
 
-    Strings of UTC are read without a call to Spark.  Raises ``InvalidArgumentError`` for a string that is no time.
+    In UTC, common formats are parsed without a call to Spark.  Raises ``InvalidArgumentError`` for an invalid
+    timestamp.
     """
     if is_utc(spark):
-        with suppress(InvalidArgumentError):  # Spark reads more, such as 2024-1-31
+        with suppress(InvalidArgumentError):  # Spark accepts more, such as 2024-1-31
             return timestamp_ms(text)
     return session_time_ms(spark, text)
 
 
 def session_time_ms(spark: SparkSession, text: str) -> int:
-    """A string as Spark reads timestamps, in the session's time zone, as ms since the epoch.
+    """Let Spark parse a timestamp, in the session's time zone, as ms since the epoch.
 
-    Raises ``InvalidArgumentError`` for a string that is not a timestamp.
+    Raises ``InvalidArgumentError`` for an invalid timestamp.
     """
     row = spark.sql("SELECT unix_millis(try_cast(:t AS TIMESTAMP)) AS ms", args={"t": text}).collect()[0]
     if row.ms is None:

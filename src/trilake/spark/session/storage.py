@@ -1,9 +1,8 @@
 """Credentials and endpoints of object stores, from a session.
 
-What is given with a call comes first.  Then come the session's Hadoop settings, ``fs.s3a.*``, ``fs.azure.*`` and
-``fs.gs.*``, whether they were set as ``spark.hadoop.fs...`` before the session began or by ``spark.conf.set`` in it;
-:mod:`trilake.storage` adds the environment and AWS profiles.  Credentials are one thing: where any of them is given
-with a call, none of the session's is mixed in.
+Options of a call come first, then the session's Hadoop settings ``fs.s3a.*``, ``fs.azure.*`` and ``fs.gs.*``, whether
+set as ``spark.hadoop.fs...`` before the session started or by ``spark.conf.set``; :mod:`trilake.storage` adds the
+environment and AWS profiles.  Credentials are never mixed: if a call passes any, the session's are ignored.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ from trilake.storage.uri import parse_location
 def session_options(
     spark: SparkSession, uri: str | os.PathLike[str], options: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """The options of the store at ``uri``: those given, and behind them those of the session.
+    """The options of the store at ``uri``: those of the call, then those of the session.
 
-    Local files and memory need none, and the session is not asked.
+    Local files and memory need none.
     """
     options = dict(options or {})
     location = parse_location(uri)
@@ -42,12 +41,12 @@ def session_options(
 
 
 def session_store(spark: SparkSession, uri: str | os.PathLike[str], options: Mapping[str, str] | None = None) -> Store:
-    """The store at ``uri``, opened with :func:`session_options`."""
+    """Open the store at ``uri`` with :func:`session_options`."""
     return open_store(uri, session_options(spark, uri, options))
 
 
 def check_shared(uri: str | os.PathLike[str]) -> None:
-    """Refuse a place that tasks of Spark, which run in other processes, would not find, or would fill in vain.
+    """Refuse a location that Spark's tasks, which run in other processes, cannot see.
 
     Raises ``InvalidArgumentError`` for a table in memory.
     """
@@ -63,11 +62,11 @@ def _settings(spark: SparkSession, names: Iterable[str]) -> dict[str, str]:
     out: dict[str, str] = {}
     java: Any = getattr(spark, "_jsparkSession", None)
     if java is not None:
-        hadoop = java.sessionState().newHadoopConf()  # with what was set in the session since
+        hadoop = java.sessionState().newHadoopConf()  # includes settings of the session
         for name in names:
             value = hadoop.get(name)
             sources = hadoop.getPropertySources(name) if value is not None else None
-            # Hadoop's own defaults say nothing about what someone wants.
+            # Ignore Hadoop's defaults.
             if value is not None and not (sources is not None and str(list(sources)[-1]).endswith("-default.xml")):
                 out[name] = str(value)
         return out

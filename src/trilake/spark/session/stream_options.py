@@ -1,17 +1,17 @@
-"""Options that every sink of a stream has."""
+"""Options of all stream sinks."""
 
 from __future__ import annotations
 
 from trilake.errors import InvalidArgumentError
 from trilake.spark.session.options import Options
 
-#: Says that the table was there when the query began, as ``toTable`` says: no batch makes it again.
+#: The table existed when the query started, as with ``toTable``: batches must not create it.
 EXISTING = "existingTable"
 STREAM_WRITE_OPTIONS = ("checkpointLocation", "queryName", EXISTING)
 
 
 def checkpoint_of(options: Options) -> str:
-    """The checkpoint's place.  Raises ``InvalidArgumentError`` where the options do not say it."""
+    """The checkpoint's path.  Raises ``InvalidArgumentError`` if the options have none."""
     place = options.get("checkpointLocation")
     if not place:
         raise InvalidArgumentError(

@@ -1,4 +1,4 @@
-"""The types inside of Spark's types: walks over them are built on these, so that a nested type is added once."""
+"""Nested Spark types: all walks use these functions, so that a new nested type is added once."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pyspark.sql import types as T
 
 
 def parts(t: T.DataType) -> tuple[tuple[str, T.DataType], ...]:
-    """The types directly inside of one, each with its name in paths: of a field, or ``element``, ``key``, ``value``.
+    """The types directly inside a type, each with its name in paths: a field's, or ``element``, ``key``, ``value``.
 
     >>> parts(T.ArrayType(T.LongType()))
     (('element', LongType()),)
@@ -21,7 +21,7 @@ def parts(t: T.DataType) -> tuple[tuple[str, T.DataType], ...]:
 
 
 def with_parts(t: T.DataType, types: Sequence[T.DataType]) -> T.DataType:
-    """The type with others inside, in the order of :func:`parts`."""
+    """The type with other types inside, in the order of :func:`parts`."""
     if isinstance(t, T.StructType):
         pairs = zip(t.fields, types, strict=True)
         return T.StructType([T.StructField(f.name, inner, f.nullable, f.metadata) for f, inner in pairs])
@@ -31,14 +31,14 @@ def with_parts(t: T.DataType, types: Sequence[T.DataType]) -> T.DataType:
 
 
 def types_in(t: T.DataType, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], T.DataType]]:
-    """The type and all types inside of it, each with its path, parents first."""
+    """The type and all types inside it with their paths, parents first."""
     yield path, t
     for name, inner in parts(t):
         yield from types_in(inner, (*path, name))
 
 
 def paired(a: T.DataType, b: T.DataType) -> list[tuple[T.DataType, T.DataType]] | None:
-    """What is inside of two arrays, or of two maps, in pairs; ``None`` for other types."""
+    """The inner types of two arrays, or of two maps, in pairs; ``None`` for other types."""
     arrays = isinstance(a, T.ArrayType) and isinstance(b, T.ArrayType)
     if arrays or (isinstance(a, T.MapType) and isinstance(b, T.MapType)):
         return [(x, y) for (_, x), (_, y) in zip(parts(a), parts(b), strict=True)]
@@ -46,7 +46,7 @@ def paired(a: T.DataType, b: T.DataType) -> list[tuple[T.DataType, T.DataType]] 
 
 
 def all_nullable(t: T.DataType) -> T.DataType:
-    """A type of which every part may be null, as Spark reads files."""
+    """The type with every part nullable, as Spark reads files."""
     inside = with_parts(t, [all_nullable(inner) for _, inner in parts(t)])
     if isinstance(inside, T.StructType):
         return T.StructType([T.StructField(f.name, f.dataType, True, f.metadata) for f in inside])

@@ -1,6 +1,6 @@
-"""Columns whose types Arrow lacks: arrays of void that holds no nulls, and maps with keys of void.
+"""Columns that Arrow cannot represent: non-nullable arrays of void, and maps with void keys.
 
-Spark makes them of ``array()`` and ``map()``; PySpark fails to hand such columns to Arrow.
+Spark makes them from ``array()`` and ``map()``; PySpark fails to convert them to Arrow.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from pyspark.sql import types as T
 
 
 def with_arrow_types(df: DataFrame) -> DataFrame:
-    """The frame, such columns cast to types that Arrow has: elements nullable, keys and values strings."""
+    """The frame with such columns cast: elements become nullable, keys and values become strings."""
     kinds = [(f, arrow_type(f.dataType)) for f in df.schema.fields]
     if all(kind == f.dataType for f, kind in kinds):
         return df
-    plain = df.toDF(*(f"c{i}" for i in range(len(kinds))))  # names may differ by case only, or hold dots
+    plain = df.toDF(*(f"c{i}" for i in range(len(kinds))))  # names may differ only by case, or contain dots
     columns = [
         (F.col(f"c{i}") if kind == f.dataType else F.col(f"c{i}").cast(kind)).alias(f.name, metadata=f.metadata)
         for i, (f, kind) in enumerate(kinds)
@@ -24,7 +24,7 @@ def with_arrow_types(df: DataFrame) -> DataFrame:
 
 
 def arrow_type(type_: T.DataType) -> T.DataType:
-    """The type, with parts of void as Arrow has them.
+    """The type that Arrow can represent instead.
 
     >>> arrow_type(T.ArrayType(T.NullType(), False)), arrow_type(T.LongType())
     (ArrayType(NullType(), True), LongType())

@@ -1,1 +1,1 @@
-"""Python data sources: what Spark asks of them, rows on their way to it."""
+"""Python data sources: Spark's API, and how rows get to Spark."""

@@ -1,7 +1,7 @@
-"""Spark's data source API as far as the release at hand has it, from PySpark 3.5 on.
+"""Spark's data source API, from PySpark 3.5 on.
 
-Where a release has no class of the API, one of the same name stands in for it, so that our sources are defined
-everywhere; :mod:`trilake.spark.session.sources.python_source` runs them without Spark's help.
+A class that this release lacks has a substitute of the same name, so that trilake's sources can always be defined;
+:mod:`trilake.spark.session.sources.python_source` runs them without Spark's support.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ def _module(name: str) -> Any:
 _api = _module("pyspark.sql.datasource")
 _admission = _module("pyspark.sql.streaming.datasource")
 
-#: Whether Spark knows Python data sources at all.
+#: Whether Spark has Python data sources.
 HAS_DATA_SOURCES: bool = _api is not None
-#: Whether a stream's sink can be given Arrow batches.
+#: Whether a stream's sink can take Arrow batches.
 HAS_ARROW_SINKS: bool = hasattr(_api, "DataSourceStreamArrowWriter")
-#: Whether Spark tells a stream where a batch begins and how much it may take.
+#: Whether Spark passes the start of a batch and its limits to a stream.
 HAS_ADMISSION: bool = _admission is not None
 
 if TYPE_CHECKING:
@@ -79,13 +79,13 @@ if TYPE_CHECKING:
 else:
 
     class _DataSource:
-        """Stands in for Spark's class: what a source is made of."""
+        """Substitute for Spark's base class of data sources."""
 
         def __init__(self, options: Mapping[str, str]) -> None:
             self.options = dict(options)
 
     class _Part:
-        """Stands in for a class that only has to be there."""
+        """Substitute for a class without members."""
 
     @dataclass
     class _ReadMaxFiles:
@@ -113,10 +113,10 @@ else:
 
 
 class _WholeBatches(DataSourceStreamReader):
-    """A stream reader for releases without limits: each batch takes all there is, from where the last one ended.
+    """A stream reader for releases without limits: each batch takes everything after the previous one.
 
-    Such a Spark does not say where a batch begins.  It does name the last offset before it asks for the first new one
-    of a run, by asking for the partitions up to it.
+    Such a Spark does not pass the start of a batch.  But before it asks for the first new offset of a run, it asks for
+    the partitions up to the last one.
     """
 
     def __init__(self, reader: DataSourceStreamReader) -> None:

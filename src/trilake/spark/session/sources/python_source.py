@@ -1,7 +1,7 @@
-"""Our Python data sources, run by Spark's data source API, or without it where PySpark has none (3.5).
+"""Run trilake's Python data sources: by Spark's data source API, or without it in PySpark 3.5.
 
-Without it, a source is planned here, on the driver, and read and written in tasks by ``mapInArrow``: the source's own
-reader and writer do the same work either way.
+Without it, a source is planned on the driver, and read and written in tasks by ``mapInArrow``, with the same reader and
+writer.
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ def source_frame(
 
     Parameters
     ----------
-    source: one of our data sources; it is registered where Spark must know it.
+    source: one of trilake's data sources; registered if Spark needs that.
     options: of the read.
-    schema: the columns wanted; all by default.
+    schema: the columns to read; all by default.
 
-    Raises ``InvalidArgumentError`` for a table in memory, which other processes do not see.
+    Raises ``InvalidArgumentError`` for a table in memory, which other processes cannot see.
     """
     check_shared(path)
     if HAS_DATA_SOURCES:
         ensure_source(spark, source)
         reader = spark.read.format(source.name()).options(**options)
-        with bypass():  # our name in spark.read leads here
+        with bypass():  # spark.read would call this function again
             return (reader if schema is None else reader.schema(schema)).load(path)
     instance = source({**{k: str(v) for k, v in options.items()}, "path": path})
-    wanted = instance.schema() if schema is None else schema
-    assert isinstance(wanted, T.StructType)
-    planned = instance.reader(wanted)
+    read_schema = instance.schema() if schema is None else schema
+    assert isinstance(read_schema, T.StructType)
+    planned = instance.reader(read_schema)
     parts = list(planned.partitions())
-    return task_rows(spark, _Read(planned), parts, wanted)
+    return task_rows(spark, _Read(planned), parts, read_schema)
 
 
 @dataclass(frozen=True)
@@ -66,9 +66,9 @@ class _Read:
 
 @dataclass(frozen=True)
 class SinkBatch:
-    """Writes the batches of a stream to a sink of trilake, as a function for ``foreachBatch``.
+    """A ``foreachBatch`` function that writes the batches of a stream to a trilake sink.
 
-    ``sink`` makes the writer of a batch, as Spark asks a source for it: once a batch.
+    ``sink`` makes the writer of a batch, as Spark asks a source for it.
     """
 
     sink: Callable[[], DataSourceStreamWriter]
@@ -81,7 +81,7 @@ class SinkBatch:
 
 
 def _run(df: DataFrame, writer: DataSourceStreamWriter) -> list[Any]:
-    """What the tasks that write the rows of ``df`` say to the commit."""
+    """Run the tasks that write ``df``, and return their commit messages."""
     job = _Write(pickle.dumps(writer))
     return [pickle.loads(r.message) for r in map_in_arrow(with_arrow_types(df), job, "message binary").collect()]
 
@@ -96,7 +96,7 @@ class _Write:
 
 
 def check_streams(spark: SparkSession, what: str) -> None:
-    """Refuse a stream that needs Spark's data source API where there is none.  Raises ``UnsupportedSparkError``."""
+    """Raise ``UnsupportedSparkError`` for a stream that needs Spark's data source API if there is none."""
     if HAS_DATA_SOURCES:
         return
     where = " over Spark Connect" if is_connect(spark) else ""

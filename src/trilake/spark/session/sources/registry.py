@@ -1,4 +1,4 @@
-"""Registration of Python data sources with a session."""
+"""Register Python data sources with a session."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ _log = logging.getLogger("trilake.spark")
 
 #: Class of delta-spark's jar that claims the name ``delta``.
 _DELTA_SPARK = "org.apache.spark.sql.delta.sources.DeltaDataSource"
-#: Where a session's object keeps the names that were registered through it.
+#: Attribute of a session with the names registered through it.
 _REGISTERED = "_trilake_sources"
 
 
 def register_sources(spark: SparkSession, sources: Iterable[type[DataSource]]) -> list[str]:
-    """Register these data sources, each under its own name; the names registered.
+    """Register these data sources, each under its own name; returns the registered names.
 
-    Where delta-spark's jar already owns the name ``delta``, that name is left alone and a warning says so.
+    If delta-spark's jar owns the name ``delta``, that name is skipped and a warning is logged.
 
-    Raises ``UnsupportedSparkError`` where the session's tasks run an interpreter that cannot do the work, and where a
-    setting names a catalog class that is not there.
+    Raises ``UnsupportedSparkError`` if the session's tasks run an unsuitable Python, or a setting names a missing
+    catalog class.
     """
     drop_missing_catalog(spark)
     check_session(spark)
@@ -36,7 +36,7 @@ def register_sources(spark: SparkSession, sources: Iterable[type[DataSource]]) -
             _log.warning("delta-spark's jar owns the format name 'delta' in this session; use 'trilake-delta'")
             continue
         if HAS_DATA_SOURCES:
-            with active_session(spark):  # Spark (4.3) asks that one whether the name is taken by something else
+            with active_session(spark):  # Spark (4.3) checks the name in the active session
                 spark.dataSource.register(source)
             spark.__dict__.setdefault(_REGISTERED, set()).add(source.name())
         names.append(source.name())
@@ -44,11 +44,11 @@ def register_sources(spark: SparkSession, sources: Iterable[type[DataSource]]) -
 
 
 def ensure_source(spark: SparkSession, source: type[DataSource]) -> None:
-    """Register a data source, unless that was done through this object of the session: Spark warns of a second time."""
+    """Register a data source once per session object: Spark warns about a second registration."""
     if source.name() not in spark.__dict__.get(_REGISTERED, ()):
         register_sources(spark, [source])
 
 
 def _owns_delta(spark: SparkSession) -> bool:
-    """Whether delta-spark's jar is on the class path; a Connect server cannot be asked, and decides by itself."""
+    """Whether delta-spark's jar is on the class path; always false on Connect, where the server decides."""
     return knows_class(spark, _DELTA_SPARK)

@@ -1,4 +1,4 @@
-"""Rows on their way from a Python data source into Spark."""
+"""Rows on their way from a Python data source to Spark."""
 
 from __future__ import annotations
 
@@ -8,22 +8,21 @@ import pyarrow as pa
 
 from trilake.errors import SchemaMismatchError
 
-#: Rows and bytes that go to Spark at a time, at most: of short batches many would wait for each other, and a task keeps
-#: two of them, one that it decodes and one on its way.
+#: Limits of a batch for Spark.  A task holds two batches, one being decoded and one in transit.
 BATCH_ROWS, BATCH_BYTES = 1 << 16, 32 << 20
 
 
 def short_batches(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """The rows of a batch in their order, as many at a time as Spark is to get; nothing is copied."""
+    """Slice a batch to the size for Spark; nothing is copied."""
     rows = min(BATCH_ROWS, max(1, BATCH_BYTES * batch.num_rows // max(batch.nbytes, 1)))
     for start in range(0, max(batch.num_rows, 1), rows):
         yield batch.slice(start, rows)
 
 
 def as_declared(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The rows under exactly the schema that Spark expects, which a user may have given.
+    """Cast rows to exactly the schema that Spark expects, which may come from the user.
 
-    Raises ``SchemaMismatchError`` where a value does not fit its type.
+    Raises ``SchemaMismatchError`` if a value does not fit.
     """
     if batch.schema.equals(schema):
         return batch

@@ -1,4 +1,4 @@
-"""What the Python data sources of formats without a scan of Spark's own have in common: ``lance`` and ``trevni``."""
+"""Common parts of the Python data sources for formats that Spark cannot scan: ``lance`` and ``trevni``."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from trilake.spark.session.sources.rows import as_declared, short_batches
 
 
 def rows_schema(schema: pa.Schema, uri: str) -> T.StructType:
-    """The schema of rows as Spark must declare it: nullable throughout, because a file may lack a column.
+    """The schema that Spark must declare: entirely nullable, because a file may lack a column.
 
-    Raises ``SchemaMismatchError`` for a column whose type Spark does not have.
+    Raises ``SchemaMismatchError`` for a type that Spark does not have.
     """
     try:
         return to_spark(cast(StructType, all_nullable(from_arrow(schema))))
@@ -37,7 +37,7 @@ def rows_schema(schema: pa.Schema, uri: str) -> T.StructType:
 
 @dataclass(frozen=True)
 class FilterRows:
-    """A filter as a step of Spark's plan, for those that are not SQL."""
+    """A filter that is not SQL, as a step of Spark's plan."""
 
     filter: TableFilter
 
@@ -48,18 +48,18 @@ class FilterRows:
 
 @dataclass
 class Piece(InputPartition):
-    """What one task reads; ``None`` where there is nothing at all to read."""
+    """The part of a table that one task reads; ``None`` if there is nothing to read."""
 
     what: Any
 
 
 class RowsReader(DataSourceReader):
-    """Reads the columns that Spark has declared, and the rows for which the option ``filter`` is true.
+    """Reads the columns that Spark declared, and the rows for which the option ``filter`` is true.
 
     Parameters
     ----------
-    schema: what Spark has declared.
-    rows: the columns that a filter may name.
+    schema: the columns that Spark declared.
+    rows: the columns that the filter may name.
     filter: SQL.
     """
 
@@ -70,11 +70,11 @@ class RowsReader(DataSourceReader):
 
     @abstractmethod
     def pieces(self) -> Iterable[Any]:
-        """What tasks read, one each.  Called once, before the reader travels to them."""
+        """The parts for the tasks.  Called once, before the reader is sent to them."""
 
     @abstractmethod
     def rows_of(self, piece: Any) -> Iterator[pa.RecordBatch]:
-        """The rows of one of the pieces; the columns are those declared, in their order, under any names and types."""
+        """The rows of a part, with the declared columns in order, under any names and types."""
 
     def partitions(self) -> Sequence[InputPartition]:
         return [Piece(what) for what in self.pieces()] or [Piece(None)]

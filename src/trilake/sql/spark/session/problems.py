@@ -11,7 +11,7 @@ from pyspark.errors import ParseException, PySparkException
 from pyspark.sql import DataFrame
 
 from trilake.errors import InvalidArgumentError, TrilakeError, WriteFailedError
-from trilake.spark.session.analysis_errors import AskedAsSparkError, analysis_error, job_error, raise_for_spark
+from trilake.spark.session.analysis_errors import SparkErrorMethods, analysis_error, job_error, raise_for_spark
 from trilake.sql.parser.cursor import SyntaxProblem
 from trilake.sql.parser.literals import Args
 from trilake.sql.parser.places import place_of
@@ -24,7 +24,7 @@ _NO_TABLE = "Unexpected table relation"
 _PLACE = re.compile(r"\bline (\d+)(,?) pos(ition)? (\d+)")
 
 
-class SqlSyntaxError(SqlTextError, AskedAsSparkError, ParseException):
+class SqlSyntaxError(SqlTextError, SparkErrorMethods, ParseException):
     """A statement that neither Spark's grammar nor Delta's takes, as Spark's error."""
 
     _state = "42601"
