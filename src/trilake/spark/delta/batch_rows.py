@@ -1,7 +1,7 @@
-"""The rows of a small batch of a stream over a Delta table, read in this process.
+"""Read the rows of a small streaming batch over a Delta table in this process.
 
-A task of Spark's that reads through Python takes 50 to 100 ms before its first row, and so does the plan of Spark's own
-scan.  A few small files are read here in a few milliseconds.
+A Spark task that reads through Python takes 50 to 100 ms before its first row, as does planning Spark's own scan.  A
+few small files take a few milliseconds here.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from trilake.delta.scan.scan import FileTask, ReadPlan
 from trilake.spark.delta.stream.source import DeltaStreamReader, StreamPartition
 from trilake.spark.session.schemas import to_spark
 
-#: Files, and bytes of their rows in memory, up to which they are read here.
+#: Limits on files, and bytes of their rows in memory.
 MOST_FILES, MOST_BYTES = 16, 64 << 20
-#: Types that Spark has forms of its own for, on their way in and out.
+#: Types that Spark converts between Arrow and its rows.
 _OWN_FORMS = ("variant", "void")
 
 
 @dataclass(frozen=True)
 class BatchRows:
-    """The rows of a batch: as a frame, and as they are where they were read here and need no step of Spark's."""
+    """The rows of a batch: as a frame, and as Arrow if they were read here and need no further steps."""
 
     make: Callable[[], DataFrame]
     here: pa.Table | None = None
@@ -40,9 +40,9 @@ class BatchRows:
 def few_rows(
     reader: DeltaStreamReader, schema: T.StructType, tasks: Sequence[FileTask], plan: ReadPlan
 ) -> pa.Table | None:
-    """The rows of the files; ``None`` where they are many, or Spark may see them otherwise.
+    """The rows of the files; ``None`` if there are too many, or Spark may convert them.
 
-    Raises as a task that reads them would.
+    Raises the errors of a task that reads them.
     """
     if len(tasks) > MOST_FILES or not _as_stored(reader, schema):
         return None
@@ -57,7 +57,7 @@ def few_rows(
 
 
 def _as_stored(reader: DeltaStreamReader, schema: T.StructType) -> bool:
-    """Whether the columns have the types of the table as it is now: what it was when the query began is not known."""
+    """Whether the columns have the table's current types: those from the start of the query are unknown."""
     types = {f.name.lower(): f.dataType.simpleString() for f in to_spark(reader.stream.reading.metadata.schema)}
     kinds = [(types.get(f.name.lower()), f.dataType.simpleString()) for f in schema]
-    return all(stored == wanted and not any(n in wanted for n in _OWN_FORMS) for stored, wanted in kinds)
+    return all(stored == declared and not any(n in declared for n in _OWN_FORMS) for stored, declared in kinds)

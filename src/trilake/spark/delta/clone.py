@@ -1,4 +1,4 @@
-"""Clones and conversions on a Spark session: targets and sources by path or by name in the catalogue."""
+"""Clones and conversions in a Spark session; sources and targets are paths or names of the catalogue."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _BY_PATH = re.compile(r"`?(\w+)`?\.`((?:[^`]|``)+)`")
 
 @dataclass(frozen=True)
 class CloneCall:
-    """The arguments of a clone as the API takes them.  Raises ``ValueError`` for those of a wrong type."""
+    """The arguments of a clone.  Raises ``ValueError`` for wrong types."""
 
     target: str
     shallow: bool
@@ -75,9 +75,9 @@ class CloneCall:
 
 
 def clone_table(spark: SparkSession, log: DeltaLog, options: Mapping[str, str], call: CloneCall) -> str:
-    """Clone a table; where the target is.
+    """Clone a table and return the location of the target.
 
-    ``target`` is a path, ``delta.`/path```, or a name in the catalogue, which is made where it is not there.
+    ``target`` is a path, ``delta.`/path```, or a name of the catalogue, which is created if needed.
     """
     path, name, managed = clone_place(spark, call.target)
     version = call.version
@@ -108,15 +108,16 @@ def clone_table(spark: SparkSession, log: DeltaLog, options: Mapping[str, str], 
 
 
 def clone_place(spark: SparkSession, target: str) -> tuple[str, str | None, bool | None]:
-    """The path that a target stands for, its name in the catalogue where it is one, and whether the files go with that,
-    ``None`` for a name that is not there."""
+    """The path of a target, its name in the catalogue if it is one, and whether the catalogue manages its files
+    (``None`` for a new name).
+    """
     by_path = _BY_PATH.fullmatch(target.strip())
     if by_path is not None and by_path[1].lower() == "delta":
         return by_path[2].replace("``", "`"), None, None
     if is_absolute(target) or "/" in target:
         return target, None, None
-    if location_of(spark, target) is not None and (known := find_table(spark, target)) is not None:
-        return known.location, target, known.managed
+    if location_of(spark, target) is not None and (table := find_table(spark, target)) is not None:
+        return table.location, target, table.managed
     return default_location(spark, target), target, None
 
 
@@ -131,10 +132,10 @@ def convert_table(
     collect_stats: bool = True,
     options: Mapping[str, str] | None = None,
 ) -> str:
-    """Convert ``parquet.`/path```, or a table of the catalogue that holds Parquet files; where it is.
+    """Convert ``parquet.`/path```, or a Parquet table of the catalogue, and return its location.
 
-    Raises ``InvalidArgumentError`` for anything else, and what
-    :func:`trilake.delta.commands.maintenance.convert.convert_to_delta` raises.
+    Raises ``InvalidArgumentError`` for anything else, and the errors of
+    :func:`trilake.delta.commands.maintenance.convert.convert_to_delta`.
     """
     if not isinstance(identifier, str):
         raise InvalidArgumentError(f"the identifier is a {type(identifier).__name__}, not a text")
@@ -201,14 +202,14 @@ def _convert_named(
     collect_stats: bool,
     options: Mapping[str, str] | None,
 ) -> str:
-    parts_of(name)  # refuses a string that is not a name
+    parts_of(name)  # raises for a string that is not a name
     if not spark.catalog.tableExists(quoted(name)):
         raise InvalidArgumentError(
             f"the catalogue has no table {name}",
             help="write parquet.`/path/to/table`",
             condition="TABLE_OR_VIEW_NOT_FOUND",
         )
-    with suppress(InvalidArgumentError):  # no Delta table yet
+    with suppress(InvalidArgumentError):  # not a Delta table yet
         if (place := location_of(spark, name)) is not None:
             return place
     about = {r[0]: r[1] for r in spark.sql(f"DESCRIBE TABLE EXTENDED {quoted(name)}").collect()}
@@ -237,13 +238,13 @@ def _convert_named(
 
 
 def partition_fields_of(spark: SparkSession, name: str) -> list[str | StructField]:
-    """The partition columns of a table of the catalogue, by its quoted name."""
+    """The partition columns of a catalogue table, by its quoted name."""
     inside = {c.name for c in spark.catalog.listColumns(name) if c.isPartition}
     schema = spark.table(name).schema
     return list(from_spark(T.StructType([f for f in schema.fields if f.name in inside])).fields)
 
 
 def _rename(spark: SparkSession, name: str, path: str, head: Head) -> None:
-    """Let a name of an external table stand for the Delta table at its place; the files are not touched."""
+    """Make the name of an external table refer to the Delta table at its location; files are not touched."""
     with name_aside(spark, name, head.engine.runtime.new_hex_id()):
         add_name(spark, name, path, About.of(head))

@@ -1,4 +1,4 @@
-"""DELETE on Spark, which evaluates the predicate: any SQL or column, functions of users included."""
+"""DELETE on Spark, which evaluates the predicate: any SQL or column, including UDFs."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ def delete_rows(
 ) -> ChangeResult:
     """Delete the rows of an open table for which ``condition`` is true; all rows without one.
 
-    ``frames`` knows the frames whose columns the condition may name.
+    ``frames`` has the frames whose columns the condition may name.
 
-    Raises as :func:`trilake.delta.commands.write.delete.delete_rows` does.
+    Raises the errors of :func:`trilake.delta.commands.write.delete.delete_rows`.
     """
     snapshot, txn = table.snapshot, session_transaction(spark)
     if txn is not None and snapshot.has_transaction(*txn):
-        done = ChangeResult("DELETE", snapshot.version, {"numDeletedRows": 0}, committed=False)
+        result = ChangeResult("DELETE", snapshot.version, {"numDeletedRows": 0}, committed=False)
     else:
-        done = _delete(spark, table, condition, alias, frames, txn)
+        result = _delete(spark, table, condition, alias, frames, txn)
     settle(spark, txn)
-    return done
+    return result
 
 
 def _delete(
@@ -64,17 +64,17 @@ def _delete(
     maybe, whole = list(range(snapshot.adds.num_rows)), list[int]()
     if read.filter is not None:
         maybe, whole = candidates(snapshot, read.filter)
-    rows, besides = {}, NOTHING_READ
+    rows, other_reads = {}, NOTHING_READ
     if maybe:
         columns = None if read.filter is None else sorted(read.filter.columns)
         addressed = addressed_rows(spark, table, maybe, columns=columns)
-        named = addressed.frame if alias is None else addressed.frame.alias(alias)
+        target = addressed.frame if alias is None else addressed.frame.alias(alias)
         with resolving(column_errors(snapshot.schema.names, alias, FilterError), FilterError):
-            wanted = frames.added(named, [read.column]).where(read.column)
-            # What is known to be a condition over one row reads no others.
-            others = [wanted] if read.filter is None else []
-            with reads_besides(others, snapshot.uri, snapshot.version) as told:
-                rows = addressed.collect(wanted)
-                besides = told()
+            matches = frames.added(target, [read.column]).where(read.column)
+            # A parsed condition reads only its own row.
+            others = [matches] if read.filter is None else []
+            with reads_besides(others, snapshot.uri, snapshot.version) as get_reads:
+                rows = addressed.collect(matches)
+                other_reads = get_reads()
     found = FoundRows(rows, tuple(whole), tuple(sorted([*maybe, *whole])))
-    return command.finish(found, SparkRunner(spark), besides=besides)
+    return command.finish(found, SparkRunner(spark), besides=other_reads)

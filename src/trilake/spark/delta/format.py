@@ -1,4 +1,4 @@
-"""Delta as a row of the registry of formats, for Spark."""
+"""The Spark part of Delta's row in the registry of formats."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from trilake.table.format import TableWrite, parse_mode
 from trilake.table.results import WriteResult
 from trilake.table.table import FilterLike, Table
 
-#: The property by which Spark's ``tableProperty`` says what a new table is for; no property of the table.
+#: ``tableProperty("comment", ...)`` sets the table's comment and is not stored as a property.
 _COMMENT = "comment"
 
 
@@ -109,8 +109,7 @@ class SparkDeltaFormat(SparkFormat):
 
 
 def _in_place(request: SaveRequest, write: WriteRequest, comment: str | None) -> WriteRequest:
-    """The write that makes a table, or an existing one, what the frame and the chain of calls say, as REPLACE TABLE AS
-    SELECT."""
+    """The write that creates or replaces a table entirely, as REPLACE TABLE AS SELECT does."""
     table = TableDescription(
         write.schema,
         write.partition_by or (),

@@ -1,4 +1,4 @@
-"""What keeps a Delta table in shape, on a Spark session: vacuum, restore, manifests, history and detail.
+"""Maintenance of Delta tables in a Spark session: vacuum, restore, manifests, history and detail.
 
 The commands are those of the Delta layer; here they get Spark's settings, its executors for many files, and DataFrames
 with delta-spark's columns.
@@ -32,7 +32,7 @@ from trilake.spark.session.schemas import to_spark
 from trilake.spark.session.settings import session_time_ms
 from trilake.storage.base import Store
 
-#: Settings of delta-spark that hold here too.
+#: Settings of delta-spark.
 RETENTION_CHECK = "spark.databricks.delta.retentionDurationCheck.enabled"
 VACUUM_LOGGING = "spark.databricks.delta.vacuum.logging.enabled"
 LITE_VACUUM = "spark.databricks.delta.vacuum.lite.enabled"
@@ -41,14 +41,14 @@ IGNORE_MISSING = "spark.sql.files.ignoreMissingFiles"
 
 @dataclass(frozen=True)
 class ManyRunner:
-    """Runs many tasks as a Spark job, and few in threads of this process, which has them done before a job begins."""
+    """Runs many tasks as a Spark job, and few in threads, which is faster than starting a job."""
 
     spark: SparkSession
     store: Store
     least: int
 
     def __call__(self, function: Callable[[Any], Any], tasks: Sequence[Any]) -> Iterable[Any]:
-        # What lies in this process's memory is nowhere else.
+        # Executors cannot see this process's memory.
         if len(tasks) < self.least or self.store.uri.startswith("memory:"):
             return run_here(function, tasks)
         return SparkRunner(self.spark)(function, tasks)
@@ -70,9 +70,9 @@ def vacuum_table(
     lite: bool | None = None,
     inventory: DataFrame | None = None,
 ) -> DataFrame:
-    """Run a vacuum under the session's settings; that of a table of very many files by Spark's jobs.
+    """Run a vacuum with the session's settings; for a table with very many files by Spark jobs.
 
-    Returns an empty DataFrame, or, of a dry run, the full paths of the files that would go, in a column ``path``.
+    Returns an empty DataFrame or, for a dry run, the full paths of the files to delete in a column ``path``.
     """
     hours = None if retention_hours is None else float(retention_hours)
     lite = session_flag(spark, LITE_VACUUM, False) if lite is None else lite
@@ -82,7 +82,7 @@ def vacuum_table(
             spark, log, retention_hours=hours, dry_run=dry_run, enforce_retention=enforce, record=record
         )
         return by_jobs.paths if by_jobs.paths is not None else spark.createDataFrame([], T.StructType([]))
-    done = vacuum(
+    result = vacuum(
         log,
         retention_hours=hours,
         dry_run=dry_run,
@@ -94,7 +94,7 @@ def vacuum_table(
     )
     if not dry_run:
         return spark.createDataFrame([], T.StructType([]))
-    paths = pc.binary_join_element_wise(path_text(log.store.uri), done.files["path"], "/")
+    paths = pc.binary_join_element_wise(path_text(log.store.uri), result.files["path"], "/")
     return arrow_frame(spark, pa.table({"path": paths.cast(pa.string())}))
 
 
@@ -113,15 +113,15 @@ _RESTORED = (
 def restore_table(
     spark: SparkSession, log: DeltaLog, *, version: int | None = None, timestamp: str | None = None
 ) -> DataFrame:
-    """Restore a version and return delta-spark's one row of metrics."""
-    done = restore(
+    """Restore a version and return delta-spark's row of metrics."""
+    result = restore(
         log,
         version=version,
         timestamp_ms=None if timestamp is None else session_time_ms(spark, timestamp),
         ignore_missing=session_flag(spark, IGNORE_MISSING, False),
         run=ManyRunner(spark, log.store, least=64),
     )
-    return spark.createDataFrame([tuple(getattr(done, n) for n in _RESTORED)], _longs(_RESTORED))
+    return spark.createDataFrame([tuple(getattr(result, n) for n in _RESTORED)], _longs(_RESTORED))
 
 
 # --- manifests, history, detail --------------------------------------------------------------------------------------
@@ -144,7 +144,7 @@ def detail_schema() -> T.StructType:
 
 
 def detail_frame(spark: SparkSession, table: ArrowDeltaTable, name: str | None = None) -> DataFrame:
-    """One row about the table, with delta-spark's columns and a catalogue's ``name``; the location is Hadoop's."""
+    """A row about the table with delta-spark's columns and a catalogue ``name``; the location is Hadoop's."""
     row = detail(table.log, table.snapshot)
     for column, value in (("location", path_text(table.uri)), ("name", name)):
         if value is not None:
@@ -153,7 +153,7 @@ def detail_frame(spark: SparkSession, table: ArrowDeltaTable, name: str | None =
 
 
 def _frame(spark: SparkSession, table: pa.Table, schema: pa.Schema) -> DataFrame:
-    """An Arrow table as a DataFrame whose columns are called and typed exactly so; Spark's times have microseconds."""
+    """An Arrow table as a DataFrame with exactly this schema; Spark's timestamps have microseconds."""
     columns = from_arrow(schema)
     return arrow_frame(spark, table.cast(columns.to_arrow_schema()), to_spark(columns))
 
@@ -162,7 +162,7 @@ def _frame(spark: SparkSession, table: pa.Table, schema: pa.Schema) -> DataFrame
 
 
 def check_text(value: object, name: str) -> None:
-    """Raise ``ValueError``, as delta-spark does, unless ``value`` is a text."""
+    """Raise ``ValueError``, as delta-spark does, unless ``value`` is a string."""
     if not isinstance(value, str):
         raise ValueError(f"{name} needs to be a string but got '{type(value)}'.")
 
@@ -180,7 +180,7 @@ def check_bool(value: object, name: str) -> None:
 
 
 def check_properties(properties: Mapping[str, str] | None) -> None:
-    """Raise ``ValueError``, as delta-spark does, unless ``properties`` are strings by text."""
+    """Raise ``ValueError``, as delta-spark does, unless ``properties`` maps strings to strings."""
     if properties is None:
         return
     if not isinstance(properties, Mapping):

@@ -1,16 +1,16 @@
-"""The rows of a stream's batch, read by Spark itself where the stream's source is a Delta table.
+"""Let Spark itself read a streaming batch if the stream's source is a Delta table.
 
-Spark plans a stream over a Python source once, and each batch brings all its rows through Python.  In
-``foreachBatch`` the plan of the batch can be seen: where it reads one of our tables and does to its rows nothing but
-what can be done row by row, the same plan over Spark's own scan of the same files gives the same rows::
+Spark plans a stream over a Python source once, and each batch passes its rows through Python.  But ``foreachBatch``
+can inspect the batch's plan: if it reads a trilake table and works row by row, the same plan over Spark's own scan of
+the same files gives the same rows::
 
     WriteToMicroBatch               Project a + 1 AS c
       Project a + 1 AS c      ->      Filter a > 50
         Filter a > 50                   native scan of the files between the batch's offsets
           stream over "delta"
 
-The batch's offsets are those that the source made and Spark keeps, so nothing of what is exactly once changes.  What
-cannot be read so, or not by this release of Spark, comes through the source as it always does.
+The offsets are those of the source that Spark stores, so exactly-once semantics don't change.  Other batches, and those
+of unsupported releases, come through the source as usual.
 """
 
 from __future__ import annotations
@@ -49,30 +49,30 @@ R = TypeVar("R")
 
 _log = logging.getLogger("trilake.spark")
 
-#: Bytes of data files below which a batch is not worth the tenth of a second that planning its scan takes.
+#: Minimum bytes of a batch's files: planning the scan takes a tenth of a second.
 SMALL = 8 << 20
 
 _QUERY_ID = "sql.streaming.queryId"
-#: Steps that look at one row at a time.  Where rows are moved between tasks, Spark has read them before it asks us.
+#: Operators that work row by row.  With a shuffle, Spark has already read the rows.
 _STEPS = {"Project", "Filter", "SubqueryAlias", "Generate", "MapInArrow", "MapInPandas"}
 _SOURCE = "StreamingDataSourceV2ScanRelation"
 _PYTHON_TABLE = "org.apache.spark.sql.execution.datasources.v2.python.PythonTable"
 _NAMES = ("delta", "trilake-delta")
-#: Footers that are read at the same time.
+#: Threads that read footers.
 _READERS = 16
-#: Streams whose place in the log is remembered from batch to batch.
+#: Limit on streams whose position in the log is cached.
 _MOST_STREAMS = 16
 
 _streams: OrderedDict[tuple[Any, ...], DeltaStreamReader] = OrderedDict()
 
 
 class _NotNativelyReadable(Exception):
-    """The batch is not one that Spark can read itself; the text says why."""
+    """Why Spark cannot read the batch itself."""
 
 
 @dataclass(frozen=True)
 class _Source:
-    """The leaf of a batch's plan: one Delta table between two offsets."""
+    """The leaf of a batch's plan: a Delta table between two offsets."""
 
     leaf: Any
     path: str
@@ -83,11 +83,11 @@ class _Source:
 
 
 def with_rows(df: DataFrame, work: Callable[[BatchRows], R], *, small: bool = False) -> R:
-    """Do something with the rows of a batch, ``df``, that come by the quickest way there is; what it returned.
+    """Call ``work`` with the rows of a batch, read in the fastest way, and return its result.
 
-    ``work`` may use the rows any number of times.  When it ends well, the query's progress counts the rows of the
-    source.  Where a job over Spark's own scan fails, it is done again over the batch itself: nothing was committed, and
-    if the rows are to blame, that will say so.  With ``small``, a small batch is read in this process.
+    ``work`` may use the rows any number of times.  On success, the query's progress counts the rows of the source.  If
+    a job over Spark's own scan fails, it runs again over the batch itself: nothing was committed, and if the rows are
+    to blame, it fails again.  ``small`` allows reading a small batch in this process.
     """
     native = _native_or_none(df, small)
     if native is not None:
@@ -115,7 +115,7 @@ def _native_or_none(df: DataFrame, small: bool) -> tuple[BatchRows, int, Any] | 
 
 
 def _native(df: DataFrame, small: bool) -> tuple[BatchRows, int, Any]:
-    """The batch's rows, how many its source has, and Spark's counter of those."""
+    """The batch's rows, the number of rows of its source, and Spark's counter of those."""
     if is_connect(df.sparkSession):
         raise _NotNativelyReadable("Spark Connect does not show plans")
     execution = _execution(df)
@@ -148,7 +148,7 @@ def _native(df: DataFrame, small: bool) -> tuple[BatchRows, int, Any]:
 
 
 def _local(df: DataFrame, steps: list[Any], source: _Source, table: pa.Table) -> BatchRows:
-    """The rows of a batch that was read here: with steps, those are Spark's to do."""
+    """A batch whose source was read here; Spark runs the steps."""
     if not steps:
         return BatchRows(lambda: arrow_frame(df.sparkSession, table, df.schema), table)
     frame = _replaced(df, steps, source, arrow_frame(df.sparkSession, table, source.schema))
@@ -159,7 +159,7 @@ def _local(df: DataFrame, steps: list[Any], source: _Source, table: pa.Table) ->
 
 
 def _execution(df: DataFrame) -> Any:
-    """How Spark runs the batch.  Raises ``_NotNativelyReadable`` where ``df`` is not the batch itself."""
+    """The batch's query execution.  Raises ``_NotNativelyReadable`` if ``df`` is not the batch itself."""
     session = df.sparkSession
     context = session.sparkContext
     query_id = context.getLocalProperty(_QUERY_ID)
@@ -170,14 +170,14 @@ def _execution(df: DataFrame) -> Any:
     if query is None:
         raise _NotNativelyReadable("the query is not known")
     execution, plan = query.lastExecution(), query_execution(df).logical()
-    # The user may have done something to the batch; then it has another plan, or at least other rows.
+    # A frame derived from the batch has another plan, or at least other rows.
     if plan.nodeName() != "LogicalRDD" or plan.rdd().id() != execution.toRdd().id():
         raise _NotNativelyReadable("the frame is not the batch itself")
     return execution
 
 
 def _source(plan: Any) -> tuple[list[Any], _Source]:
-    """The steps of a plan, the last one first, and what it reads."""
+    """The steps of a plan, the last one first, and its source."""
     steps: list[Any] = []
     if plan.nodeName().startswith("WriteTo"):
         plan = plan.children().head()
@@ -202,14 +202,13 @@ def _source(plan: Any) -> tuple[list[Any], _Source]:
 
 
 def _options(relation: Any) -> dict[str, str]:
-    """The options of a source.  Keys come as an array: at the end of a map's keys, py4j asks Spark's classes of errors
-    one by one, 70 calls, which class the end is of."""
+    """The options of a source.  Keys come as an array: iterating a map's keys takes 70 py4j calls at its end."""
     options = relation.options().asCaseSensitiveMap()
     return {str(key): str(options.get(key)) for key in options.keySet().toArray()}
 
 
 def _counter(execution: Any, leaf: Any) -> Any:
-    """Spark's counter of the rows that a source gave."""
+    """Spark's counter of a source's rows."""
     leaves = execution.executedPlan().collectLeaves()
     for i in range(leaves.size()):
         scan = leaves.apply(i)
@@ -221,7 +220,7 @@ def _counter(execution: Any, leaf: Any) -> Any:
 
 
 def _replaced(df: DataFrame, steps: list[Any], source: _Source, frame: DataFrame) -> DataFrame:
-    """The steps over other rows of the same columns."""
+    """The steps over other rows with the same columns."""
     java = jvm(df.sparkSession)
     expressions = java.org.apache.spark.sql.catalyst.expressions
     analyzed = query_execution(frame).analyzed()
@@ -246,14 +245,14 @@ def _replaced(df: DataFrame, steps: list[Any], source: _Source, frame: DataFrame
 
 
 def _reader(df: DataFrame, source: _Source) -> DeltaStreamReader:
-    """The source once more, in this process; one for all batches of a run, which keeps its place in the log."""
+    """The source again, in this process; one per run, which keeps its position in the log."""
     run = df.sparkSession.sparkContext.getLocalProperty("spark.jobGroup.id")
     key = (run, source.path, tuple(sorted(source.options.items())), source.schema.json())
     reader = _streams.pop(key, None)
     if reader is None:
         options = Options(source.options, STREAM_READ_OPTIONS, reading=True)
-        wanted = StreamOptions.parse(options.values)
-        reader = DeltaStreamReader(source.path, options.store, source.schema, wanted, None)
+        stream_options = StreamOptions.parse(options.values)
+        reader = DeltaStreamReader(source.path, options.store, source.schema, stream_options, None)
     _streams[key] = reader
     while len(_streams) > _MOST_STREAMS:
         _streams.popitem(last=False)
@@ -261,7 +260,7 @@ def _reader(df: DataFrame, source: _Source) -> DeltaStreamReader:
 
 
 def _count(store: Store, tasks: list[FileTask]) -> int:
-    """How many rows the files have, by their footers: statistics of the log may be missing."""
+    """The number of rows by the files' footers: statistics in the log may be missing."""
 
     def rows(task: FileTask) -> int:
         place, key = locate(store, task.path)

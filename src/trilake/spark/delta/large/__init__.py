@@ -1,1 +1,1 @@
-"""Commands on Delta tables of very many files as Spark jobs: the driver holds counts, and what changed lately."""
+"""Spark jobs for Delta tables with very many files: the driver holds only counts and recent changes."""

@@ -1,7 +1,7 @@
-"""Frames over Delta tables of very many files, none of which is listed before Spark plans a query.
+"""Frames over Delta tables with very many files, which are listed only when Spark plans a query.
 
-The conditions that Spark then has are applied while the checkpoint is read, piece by piece, and the files that they
-leave are all that this process and Spark hear of.  A query without a condition lists all files: Spark needs them.
+The query's conditions are applied while the checkpoint is read, piece by piece; this process and Spark see only the
+matching files.  A query without a condition lists all files, because Spark needs them.
 """
 
 from __future__ import annotations
@@ -52,16 +52,15 @@ _log = logging.getLogger("trilake.spark")
 
 
 def late_frame(spark: SparkSession, table: ArrowDeltaTable, *, newest: bool) -> DataFrame | None:
-    """The frame of an open table whose checkpoint no one has read yet; ``None`` where its files must be listed before.
+    """The frame of an open table whose checkpoint is not read yet; ``None`` if its files must be listed first.
 
-    ``newest`` says that the version was asked for as the newest one.  Raises ``NativeScanError`` where Spark cannot
-    read such files.
+    ``newest``: read without time travel.  Raises ``NativeScanError`` if Spark cannot read the files.
     """
     pending = table.opened
     if is_connect(spark) or not isinstance(pending, PendingSnapshot):
         return None
     if is_on(pending.metadata.configuration, row_tracking.ENABLED):
-        return None  # what the log says of each file's rows is a part of the plan
+        return None  # row tracking facts of each file are part of the plan
     key = sha256(repr((pending.uri, pending.segment, pending.metadata, newest)).encode()).digest()
     scan: NativeScan | None = cached_value(spark, key)
     if scan is None:
@@ -80,7 +79,7 @@ def late_frame(spark: SparkSession, table: ArrowDeltaTable, *, newest: bool) -> 
 
 @dataclass(frozen=True)
 class _LargeTable:
-    """A version of a table, of whose files those with deletion vectors are known; ``size`` is about their bytes."""
+    """A table version of which only the files with deletion vectors are listed; ``size`` is approximate."""
 
     log: DeltaLog
     pending: PendingSnapshot
@@ -89,14 +88,14 @@ class _LargeTable:
 
     @staticmethod
     def of(log: DeltaLog, pending: PendingSnapshot) -> _LargeTable | None:
-        """The version, or ``None`` where only a list of all files tells."""
+        """The version, or ``None`` if all files must be listed."""
         if not has_feature(pending.protocol, "deletionVectors") and (size := _stated_size(log, pending)) is not None:
             return _LargeTable(log, pending, size, empty_state().adds)
-        known = outline(log, pending)
-        return None if known is None else _LargeTable(log, pending, known.size, known.marked)
+        table_outline = outline(log, pending)
+        return None if table_outline is None else _LargeTable(log, pending, table_outline.size, table_outline.marked)
 
     def late_table(self, spark: SparkSession, *, newest: bool) -> LateTable:
-        """What Spark's scan is made of."""
+        """The input of Spark's scan."""
         store, pending = self.log.store, self.pending
         if self.marked.num_rows and pending.metadata.provider.lower() != "parquet":
             raise NativeScanError("Spark numbers the rows of Parquet files only, as deletion vectors need it")
@@ -120,11 +119,11 @@ class _LargeTable:
         return replace(native_files(self.log.store, scan, {}), times=scan.files["modificationTime"])
 
     def scan(self, spark: SparkSession, filter: Filter | None) -> Scan:
-        """The files that may hold a row for which the filter is true."""
+        """The files that may have a row for which the filter is true."""
         return plan_scan(looked_up(spark, self.log, self.pending, filter, self.log.load), None, filter)
 
     def listed(self, scan: Scan) -> LateList:
-        """The files of a scan, and which of them has which deletion vector."""
+        """The files of a scan, and the deletion vector of each."""
         return LateList(self._files(scan), self._slots(scan.files))
 
     @cached_property
@@ -133,18 +132,18 @@ class _LargeTable:
         return pa.concat_arrays(keys.chunks) if keys.num_chunks else pa.array([], pa.string())
 
     def _slots(self, files: pa.Table) -> Integers | None:
-        """Which of the marked files each of some is; the number behind the last one for those that are not."""
+        """The index of each file among those with vectors; the number after the last one for others."""
         valid = pc.is_valid(files["deletionVector"])
         slots = np.full(files.num_rows, self.marked.num_rows, np.int64)
-        found = pc.index_in(file_keys(files.filter(valid)), value_set=self._keys)
-        if found.null_count:
+        positions = pc.index_in(file_keys(files.filter(valid)), value_set=self._keys)
+        if positions.null_count:
             raise CorruptLogError(
                 "a file has a deletion vector that the checkpoint's footers do not list",
                 help="restore the checkpoint from a copy",
                 file=self.pending.uri,
                 version=self.pending.version,
             )
-        slots[valid.to_numpy()] = found.to_numpy()
+        slots[valid.to_numpy()] = positions.to_numpy()
         return slots if self.marked.num_rows else None
 
 
@@ -157,15 +156,15 @@ class _Choice:
     id_mode: bool
 
     def listed(self, conditions: Sequence[str]) -> LateList:
-        """The files that may hold a row for which all conditions are true."""
+        """The files that may have a row for which all conditions are true."""
         filter = self._filter(conditions)
-        found = self.table.listed(self.table.scan(self.spark, filter))
-        text = "true" if filter is None else filter.text
-        _log.info("%d files are listed of %s where %s", len(found.files.paths), self.table.pending.uri, text)
-        return found
+        files = self.table.listed(self.table.scan(self.spark, filter))
+        where = "true" if filter is None else filter.text
+        _log.info("%d files are listed of %s where %s", len(files.files.paths), self.table.pending.uri, where)
+        return files
 
     def read_set(self, conditions: Sequence[str]) -> ReadSet:
-        """What a transaction has read whose plan asked for rows under some conditions."""
+        """The read set of a transaction whose plan has these conditions."""
         filter = self._filter(conditions)
         if filter is None:
             return ReadSet(whole_table=True)
@@ -179,13 +178,13 @@ class _Choice:
 
 
 def _stated_size(log: DeltaLog, pending: PendingSnapshot) -> int | None:
-    """About how many bytes the files have, as a checksum file says; ``None`` where it does not."""
+    """The approximate bytes of the files by a checksum file, or ``None``."""
     version = pending.segment.checkpoint_version
     if pending.segment.checksum is None or version is None:
         return None
     try:
-        stated = read_checksum(log.store, version)
-    except TrilakeError:  # damaged: no reader needs it
+        checksum = read_checksum(log.store, version)
+    except TrilakeError:  # damaged: readers don't need it
         return None
     newer = int(pc.sum(pending.newer.adds["size"]).as_py() or 0)
-    return None if stated is None else stated.table_size_bytes + newer
+    return None if checksum is None else checksum.table_size_bytes + newer

@@ -1,7 +1,7 @@
-"""The old files of a table's folder, listed by Spark's tasks: one folder of the first level each.
+"""List the old files of a table's folder in Spark tasks, one per folder of the first level.
 
-A table inside of the table is told by files in it, so whoever lists a folder sees all of it.  A table whose files lie
-in one folder is listed by one task.
+A nested table is recognised by its files, so each folder is listed as a whole.  A table whose files are all in one
+folder is listed by one task.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from trilake.delta.log.segment import LOG
 from trilake.storage.base import ObjectMeta, Store
 from trilake.storage.ownership import Territory
 
-#: Files in the table's own folder, above which the whole table is one task: its folders are then looked for no longer.
+#: With more files than this in the table's own folder, one task lists the whole table.
 _LOOSE = 10_000
-#: Greater than whatever follows the slash of a folder's name.
+#: Sorts after everything inside a folder.
 _LAST = "\U0010ffff"
 _NOTHING = References(pa.chunked_array([], pa.string()), pa.chunked_array([], pa.string()))
-#: Columns of the rows: a row without a path says of how many folders the others are, as its size.
+#: Columns of the rows; a row without a path has the number of folders as its size.
 OLD_FILES = "path string, size long, modified_ms long"
 
 
 def parts(store: Store) -> list[str]:
-    """What tasks list: folders of the first level, and ``""`` for the files beside them; ``["/"]`` for all at once."""
+    """The parts for tasks: first-level folders, and ``""`` for the files next to them; ``["/"]`` for everything."""
     folders: list[str] = []
     loose = 0
     for entry in first_level(store):
@@ -42,7 +42,7 @@ def parts(store: Store) -> list[str]:
 
 
 def first_level(store: Store) -> Iterator[str | ObjectMeta]:
-    """The folders and files right below the table, except for the log; a request for each folder."""
+    """The folders and files directly below the table, except the log; one request per folder."""
     after: str | None = None
     while True:
         folder = None
@@ -63,7 +63,7 @@ def first_level(store: Store) -> Iterator[str | ObjectMeta]:
 class OldFiles:
     """Lists a part of a table: its own files that are older than the cut-off time and not hidden.
 
-    ``links`` says that there may be links to files.
+    ``links``: there may be links to files.
     """
 
     store: Store
@@ -80,8 +80,8 @@ class OldFiles:
         territory = Territory(self.store, frozenset(nested_tables(listing["path"])))
         parents = pc.unique(pc.replace_substring_regex(listing["path"], r"/?[^/]*$", "")).to_pylist()
         old = garbage(listing, self.cutoff, _NOTHING, self.names)
-        own = own_files(self.store, old, territory, self.cutoff, links=self.links)
+        files = own_files(self.store, old, territory, self.cutoff, links=self.links)
         count = pa.array([len([p for p in parents if p])], pa.int64())
         nothing = [pa.nulls(1, pa.string()), count, pa.nulls(1, pa.int64())]
         yield pa.RecordBatch.from_arrays(nothing, schema=LISTING)
-        yield from own.to_batches(max_chunksize=64 * 1024)
+        yield from files.to_batches(max_chunksize=64 * 1024)

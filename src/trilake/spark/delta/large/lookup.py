@@ -1,4 +1,4 @@
-"""The files of a large table that a filter needs: found by this process, or by a job where there are very many."""
+"""Find the files of a large table for a filter: in this process, or by a job if there are very many."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trilake.errors import TrilakeError
 from trilake.expr import Filter
 from trilake.spark.session.large_tables import SparkJobs, by_jobs
 
-#: A process looks files up at a second a million, with 8 bytes for each in memory, so a job pays later than others do.
+#: A process looks up a million files per second, with 8 bytes of memory for each, so a job pays off late.
 _FEWER = 5
 _log = logging.getLogger("trilake.spark")
 
@@ -28,18 +28,18 @@ def looked_up(
     filter: Filter | None,
     whole: Callable[[PendingSnapshot], Snapshot],
 ) -> Snapshot:
-    """The version with those files at least that may hold a row for which ``filter`` is true.
+    """The version with at least the files that may have a row for which ``filter`` is true.
 
-    ``whole`` reads all files, where all must decide.  A job that fails, as one does whose tasks do not see the table,
-    is no matter: this process can do its work.  Raises as :meth:`~trilake.delta.log.log.DeltaLog.load` does.
+    ``whole`` reads all files, if needed.  If a job fails, for example because tasks cannot see the table, this process
+    does the work.  Raises the errors of :meth:`~trilake.delta.log.log.DeltaLog.load`.
     """
     if filter is None or isinstance(opened, Snapshot):
         return snapshot_for(log, opened, filter, whole)
     if not by_jobs(spark, log.store, counted(opened.segment) // _FEWER):
         return snapshot_for(log, opened, filter, whole)
     try:
-        found = narrowed_by_jobs(log, opened, filter, SparkJobs(spark, opened.uri))
+        narrowed = narrowed_by_jobs(log, opened, filter, SparkJobs(spark, opened.uri))
     except TrilakeError as e:
         _log.info("files of %s are not looked up by a job: %s", opened.uri, e.message)
         return snapshot_for(log, opened, filter, whole)
-    return whole(opened) if found is None else found
+    return whole(opened) if narrowed is None else narrowed

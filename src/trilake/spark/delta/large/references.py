@@ -1,4 +1,4 @@
-"""The files that must stay, read by Spark's tasks from shares of a checkpoint and from commits."""
+"""Spark tasks that read the files to keep from parts of a checkpoint and from commits."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from trilake.delta.log.replay import Touched
 from trilake.delta.log.snapshot import PendingSnapshot
 from trilake.storage.base import ObjectMeta, Store
 
-#: Bytes of a checkpoint that a task reads, and commits.
+#: Bytes of a checkpoint, and commits, per task.
 _SHARE_BYTES, _COMMITS = 64 << 20, 16
-#: Columns of the rows.  ``kind`` is ``key`` for a path below the table, ``name`` for a name that stays wherever it
-#: lies, ``every`` where every deletion vector stays, ``files`` for how many files of how many bytes a share holds.
+#: Columns of the rows.  ``kind`` is ``key`` for a path below the table, ``name`` for a file name to keep in any folder,
+#: ``every`` to keep all deletion vectors, ``files`` for the number and bytes of a part's files.
 REFERENCES = "kind string, text string, files long, bytes long"
 _SCHEMA = pa.schema([("kind", pa.string()), ("text", pa.string()), ("files", pa.int64()), ("bytes", pa.int64())])
 
@@ -28,14 +28,14 @@ _SCHEMA = pa.schema([("kind", pa.string()), ("text", pa.string()), ("files", pa.
 def tasks_of(
     version: PendingSnapshot, rare: Sequence[tuple[str, Any]], commits: Sequence[tuple[int, ObjectMeta]]
 ) -> list[Any]:
-    """What tasks read of a version and of some commits; ``rare`` are the checkpoint's actions that are not files."""
+    """The tasks for a version and some commits; ``rare`` are the checkpoint's actions other than files."""
     chunks = [tuple(commits[i : i + _COMMITS]) for i in range(0, len(commits), _COMMITS)]
     return [*shares(version.segment, rare, _SHARE_BYTES), *chunks, (version.newer.adds, version.newer.removes)]
 
 
 @dataclass(frozen=True)
 class Named:
-    """Reads the references of one task: files of the version, tombstones since the cut-off time, and commits."""
+    """Reads the references of a task: files of the version, tombstones since the cut-off time, and commits."""
 
     store: Store
     touched: Touched
@@ -59,16 +59,16 @@ class Named:
             yield from _rows(references(batch.add, batch.remove, batch.cdc))
 
 
-def _rows(found: References) -> Iterator[pa.RecordBatch]:
-    for kind, texts in (("key", found.keys), ("name", found.names)):
-        for chunk in texts.chunks:
+def _rows(references: References) -> Iterator[pa.RecordBatch]:
+    for kind, strings in (("key", references.keys), ("name", references.names)):
+        for chunk in strings.chunks:
             if len(chunk):
                 yield _batch(kind, chunk)
-    if found.every_vector:
+    if references.every_vector:
         yield _batch("every", pa.nulls(1, pa.string()))
 
 
-def _batch(kind: str, texts: pa.Array, files: int = 0, size: int = 0) -> pa.RecordBatch:
-    count = len(texts)
+def _batch(kind: str, strings: pa.Array, files: int = 0, size: int = 0) -> pa.RecordBatch:
+    count = len(strings)
     numbers = [pa.repeat(pa.scalar(n, pa.int64()), count) for n in (files, size)]
-    return pa.RecordBatch.from_arrays([pa.repeat(kind, count), texts, *numbers], schema=_SCHEMA)
+    return pa.RecordBatch.from_arrays([pa.repeat(kind, count), strings, *numbers], schema=_SCHEMA)

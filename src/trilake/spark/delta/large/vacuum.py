@@ -1,16 +1,16 @@
-"""VACUUM of a table of very many files as Spark jobs.
+"""VACUUM of a table with very many files as Spark jobs.
 
-The life of such a vacuum; rules and pure functions are those of :mod:`trilake.delta.commands.maintenance.vacuum`::
+The steps, with the rules and pure functions of :mod:`trilake.delta.commands.maintenance.vacuum`::
 
-    retention checked --> clocks compared --> folders listed, one task each: old files, kept on the executors' disks
-      --> newest version opened, after the listing, without its files
-      --> references read, a task for each share of the checkpoint and for some commits
-      --> old files less references, joined by path --> less those of others --> counted
-      --> VACUUM START committed --> what was committed in the meantime is read --> the rest deleted in tasks
-      --> empty folders removed --> VACUUM END committed
+    check the retention --> compare clocks --> list folders, one task each: old files, kept on the executors' disks
+      --> open the newest version, after the listing, without its files
+      --> read references, a task for each part of the checkpoint and for some commits
+      --> old files minus references, joined by path --> minus foreign files --> count
+      --> commit VACUUM START --> read concurrent commits --> delete the rest in tasks
+      --> remove empty folders --> commit VACUUM END
 
-The driver holds the commits since the checkpoint, counts, and the folders of a local disk.  What tasks have found is
-never found again: an executor that is lost fails the vacuum, and deletes nothing in addition.
+The driver holds the commits since the checkpoint, counts, and the folders of a local disk.  Results of tasks are never
+recomputed: if an executor is lost, the vacuum fails, and deletes nothing more.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ from trilake.storage.ownership import Territory
 _NAME = r"^.*/"
 _VECTOR = r"(^|/)deletion_vector_[^/]*\.bin$"
 _DELETED = "deleted long"
-#: Files of one call to the store.
+#: Files per call to the store.
 _CHUNK = 1000
 
 
 @dataclass(frozen=True)
 class LargeVacuum:
-    """What a vacuum by jobs deleted, or would delete; ``paths`` are full ones, of a dry run."""
+    """What a vacuum by jobs deleted, or would delete; ``paths`` are the full paths of a dry run."""
 
     files: int
     size: int
@@ -68,9 +68,9 @@ class LargeVacuum:
 
 
 def is_large(spark: SparkSession, log: DeltaLog) -> bool:
-    """Whether the table's newest version has more files than the session wants this process to hold.
+    """Whether the table's newest version has more files than the session allows for this process.
 
-    Raises ``InvalidArgumentError`` where the setting is not a number.
+    Raises ``InvalidArgumentError`` if the setting is not a number.
     """
     hint = log.hint()
     return hint is not None and by_jobs(spark, log.store, hint.num_add_files or 0)
@@ -97,7 +97,7 @@ def vacuum_large(
     folders = Folders(0)
     if store.local_path("x") is not None:
         folders = list_folders(store, LISTING.empty_table(), scope.cutoff, scope.names, Territory(store))
-    # Kept as it is: a file that was committed by then is in the version that is opened afterwards.
+    # Materialise: files committed until now are in the version that is opened next.
     listed = _listed(spark, store, scope, links=folders.links)
     version = log.opened()
     old = listed.where(F.col("path").isNotNull())
@@ -125,8 +125,8 @@ def vacuum_large(
         of_folders = listed.where(F.col("path").isNull()).agg(F.sum("size")).collect()[0][0]
         return deleted[0], (folders.count or int(of_folders or 0)) + 1
 
-    done = recorded(log, version, scope, (count, size), delete, runtime, record=record)
-    return LargeVacuum(deleted[0], size, foreign, done)
+    vacuum_end = recorded(log, version, scope, (count, size), delete, runtime, record=record)
+    return LargeVacuum(deleted[0], size, foreign, vacuum_end)
 
 
 def _total(files: DataFrame) -> tuple[int, int]:
@@ -135,7 +135,7 @@ def _total(files: DataFrame) -> tuple[int, int]:
 
 
 def _listed(spark: SparkSession, store: Store, scope: VacuumScope, *, links: bool) -> DataFrame:
-    """The old files, and for each task a row without a path that says of how many folders."""
+    """The old files, and a row without a path per task with its number of folders."""
     read = OldFiles(store, scope.cutoff, tuple(scope.names), links)
     return task_rows(spark, read, parts(store), OLD_FILES).localCheckpoint(eager=True)
 
@@ -150,26 +150,26 @@ def _without(
     *,
     those: bool = False,
 ) -> DataFrame:
-    """The files that no version needs which was current at the cut-off time or later; or ``those`` that one needs."""
+    """The files that no version needs which is current at the cut-off time or later; with ``those``, the others."""
     if isinstance(version, PendingSnapshot):
         rare = checkpoint_actions(log.store, version.segment)
         tasks, touched = tasks_of(version, rare, commits), version.touched
     else:
         tasks = [(version.adds, log.tombstones(version)), *([tuple(commits)] if commits else [])]
         touched, rare = Touched(), []
-    named = task_rows(spark, Named(log.store, touched, cutoff), tasks, REFERENCES).localCheckpoint(eager=True)
+    references = task_rows(spark, Named(log.store, touched, cutoff), tasks, REFERENCES).localCheckpoint(eager=True)
     if isinstance(version, PendingSnapshot):
-        row = named.where("kind = 'files'").agg(F.sum("files"), F.sum("bytes")).collect()[0]
-        # A line of the log that was lost would make garbage of files that are needed.
+        row = references.where("kind = 'files'").agg(F.sum("files"), F.sum("bytes")).collect()[0]
+        # A lost line of the log would turn needed files into garbage.
         compare(log.store, version.segment, int(row[0] or 0), int(row[1] or 0), rare)
-    keys = named.where("kind = 'key'").select(F.col("text").alias("named_path")).distinct()
-    names = named.where("kind = 'name'").select(F.col("text").alias("named_name")).distinct()
+    keys = references.where("kind = 'key'").select(F.col("text").alias("named_path")).distinct()
+    names = references.where("kind = 'name'").select(F.col("text").alias("named_name")).distinct()
     base = F.regexp_replace("path", _NAME, "")
-    left = _without_rows_of(files, keys, F.col("path") == F.col("named_path"))
-    left = _without_rows_of(left, names, base == F.col("named_name"))
-    if named.where("kind = 'every'").limit(1).count():
-        left = left.where(~F.col("path").rlike(_VECTOR))
-    return _less(files, left) if those else left
+    unreferenced = _without_rows_of(files, keys, F.col("path") == F.col("named_path"))
+    unreferenced = _without_rows_of(unreferenced, names, base == F.col("named_name"))
+    if references.where("kind = 'every'").limit(1).count():
+        unreferenced = unreferenced.where(~F.col("path").rlike(_VECTOR))
+    return _less(files, unreferenced) if those else unreferenced
 
 
 def _less(files: DataFrame, others: DataFrame) -> DataFrame:
@@ -178,31 +178,32 @@ def _less(files: DataFrame, others: DataFrame) -> DataFrame:
 
 
 def _without_rows_of(files: DataFrame, others: DataFrame, same: Column) -> DataFrame:
-    """The files that have no equal among the others, sorted and merged: Spark takes what tasks found for small, however
-    much it is, and would send it whole to each executor by way of this process."""
+    """The files without a match in ``others``, by a sort-merge join: Spark takes checkpointed rows for small, whatever
+    their size, and would broadcast them.
+    """
     return files.join(others.hint("merge"), same, "left_anti")
 
 
 def _accounted_for(
     spark: SparkSession, log: DeltaLog, version: Snapshot | PendingSnapshot, files: DataFrame
 ) -> tuple[DataFrame, int]:
-    """The files that the table or its writers can have made, and how many others there are."""
+    """The files that the table or its writers can have made, and the number of others."""
     provider = version.metadata.provider.lower()
     judged = map_rows(files, _Doubtful(born(log, version), provider), f"{OLD_FILES}, doubtful boolean")
     judged = judged.localCheckpoint(eager=True)
     suspects = judged.where("doubtful").drop("doubtful")
     if not suspects.limit(1).count():
         return judged.drop("doubtful"), 0
-    known = _without(spark, log, version, suspects, log.commits(end=version.version), -(1 << 62), those=True)
-    foreign = _total(suspects)[0] - _total(known)[0]
+    referenced = _without(spark, log, version, suspects, log.commits(end=version.version), -(1 << 62), those=True)
+    foreign = _total(suspects)[0] - _total(referenced)[0]
     if foreign:
-        warn_of_foreign(log, foreign, str(_less(suspects, known).limit(1).collect()[0].path))
-    return judged.where("not doubtful").drop("doubtful").union(known), foreign
+        warn_of_foreign(log, foreign, str(_less(suspects, referenced).limit(1).collect()[0].path))
+    return judged.where("not doubtful").drop("doubtful").union(referenced), foreign
 
 
 @dataclass(frozen=True)
 class _Doubtful:
-    """Says of each file whether no write of the table can have left it."""
+    """Marks files that no write of the table can have made."""
 
     born: int
     provider: str
@@ -216,7 +217,7 @@ class _Doubtful:
 
 @dataclass(frozen=True)
 class _Deletion:
-    """Deletes files, except for those that must stay since the last commits."""
+    """Deletes files, except for those needed by the latest commits."""
 
     store: Store
     stay: References

@@ -1,13 +1,13 @@
-"""MERGE of a large source by the embedded engine, where driver and tasks are one machine.
+"""MERGE of a large source by the embedded engine, if driver and tasks share a machine.
 
 ::
 
     source --tasks--> Arrow files, mapped --> trilake.delta.commands.merge
 
-To join large tables row by row, Spark keeps the source, sends all columns of both through a shuffle, and hands the
-result to Python, which writes it.  The merge without Spark joins keys, looks at the rows that match, and holds what is
-mapped and not more.  It is taken where it is known to do the same: an expression that means something else to it, or
-that it does not know, leaves the merge to Spark, and so does one that fails on a row.
+To join large tables row by row, Spark caches the source, shuffles all columns of both tables, and passes the result to
+Python, which writes it.  The merge without Spark joins keys, reads only matching rows, and needs memory only for mapped
+files.  It is used if it certainly gives the same result: an expression that it doesn't know or evaluates differently
+leaves the merge to Spark, as does one that fails on a row.
 """
 
 from __future__ import annotations
@@ -45,40 +45,40 @@ from trilake.storage.spill import spilling, temporary_folder
 
 _log = logging.getLogger("trilake.spark")
 
-#: Bytes and rows of a source for which there is room.
+#: Limits on bytes and rows of the source.
 _MOST_BYTES, _MOST_ROWS = 8 << 30, 32 << 20
-#: Pairs of rows that match at a time for which there is room: so many, or the second number for each row of the source.
+#: Limit on matching pairs of rows: in total, or per row of the source.
 _MOST_PAIRS = (4 << 20, 4)
-#: Task threads of a session beyond which Spark is quicker: the embedded merge writes its rows in one thread.
+#: With more task threads Spark is faster: the embedded merge writes its rows in one thread.
 _MOST_CORES = 8
 
 
 def merge_embedded(job: MergeJob) -> MergeResult | None:
-    """Run a merge in this way; ``None`` where it cannot be, and then nothing has changed.
+    """Run a merge by the embedded engine; ``None``, without any effect, if that is not possible.
 
-    Raises what :func:`trilake.spark.delta.merge.run.merge_dataframe` does.
+    Raises the errors of :func:`trilake.spark.delta.merge.run.merge_dataframe`.
     """
-    from trilake.delta.commands.merge import match, merge  # late: the parser takes a third of a second to load
+    from trilake.delta.commands.merge import match, merge  # imported late: loading the parser takes a third of a second
 
-    asked = _request(job)
-    if isinstance(asked, MergeRequest):
+    request = _request(job)
+    if isinstance(request, MergeRequest):
         try:
-            merge.check_merge(job.log, job.snapshot, _schema(job.request.source), asked)
-            with _held(job) as rows:
+            merge.check_merge(job.log, job.snapshot, _schema(job.request.source), request)
+            with _materialized(job) as rows:
                 most = max(_MOST_PAIRS[0], _MOST_PAIRS[1] * rows.num_rows)
-                asked = replace(asked, source_read=job.reads_besides())
+                request = replace(request, source_read=job.reads_besides())
                 return merge.merge(
-                    job.log, rows, asked, job.runtime, cached=job.snapshot, started=job.started, most_pairs=most
+                    job.log, rows, request, job.runtime, cached=job.snapshot, started=job.started, most_pairs=most
                 )
         except ConstraintViolatedError:
             raise
         except (ExpressionError, SchemaMismatchError) as e:
-            asked = str(e)
+            request = str(e)
         except _TooLargeError:
-            asked = "the source is too large for it"
+            request = "the source is too large for it"
         except match.TooManyPairsError:
-            asked = "too many rows match"
-    _log.info("%s is merged by jobs of Spark's: %s", job.snapshot.uri, asked)
+            request = "too many rows match"
+    _log.info("%s is merged by jobs of Spark's: %s", job.snapshot.uri, request)
     return None
 
 
@@ -90,7 +90,7 @@ class _TooLargeError(Exception):
 
 
 def _request(job: MergeJob) -> MergeRequest | str:
-    """The merge as the embedded engine is asked for it, or why it is not."""
+    """The request for the embedded engine, or why it cannot run the merge."""
     spark, request = job.spark, job.request
     if is_connect(spark) or not str(spark.conf.get("spark.master", None) or "").startswith("local"):
         return "tasks may run on other machines"
@@ -100,18 +100,18 @@ def _request(job: MergeJob) -> MergeRequest | str:
         return "the session's zone is not UTC, or it is not in ANSI mode, or case counts in names"
     if not reads_quotes_plainly(spark):
         return "the session reads strings and names in another way"
-    if request.frames.asked(request.expressions):
+    if request.frames.columns_in(request.expressions):
         return "an expression names a column of a frame"
     if plan_bytes(request.source) <= FEW_BYTES:
         return "the source is small"
-    own = alias_of(request.source) or SOURCE_NAME
-    texts = _texts(job)
-    if texts is None:
+    source_alias = alias_of(request.source) or SOURCE_NAME
+    sql = _texts(job)
+    if sql is None:
         return "an expression is more than Spark's own functions of columns"
     return MergeRequest(
-        texts[0],
-        tuple(texts[1]),
-        own,
+        sql[0],
+        tuple(sql[1]),
+        source_alias,
         request.alias or TARGET_NAME,
         job.evolve,
         txn=request.txn,
@@ -120,7 +120,7 @@ def _request(job: MergeJob) -> MergeRequest | str:
 
 
 def _texts(job: MergeJob) -> tuple[str, list[Clause[str]]] | None:
-    """Condition and clauses as strings over the columns of both tables; ``None`` where one of them has no text."""
+    """Condition and clauses as SQL over the columns of both tables; ``None`` if one of them has no SQL."""
     request = job.request
     empty = empty_frame(job.spark, job.snapshot.schema)
     target = empty if request.alias is None else empty.alias(request.alias)
@@ -132,30 +132,30 @@ def _texts(job: MergeJob) -> tuple[str, list[Clause[str]]] | None:
     }
     lacking = False
 
-    def text(frame: DataFrame, expression: Expr) -> str:
+    def sql(frame: DataFrame, expression: Expr) -> str:
         nonlocal lacking
-        found = _text(frame, expression)
-        lacking = lacking or found is None
-        return found or ""
+        result = _text(frame, expression)
+        lacking = lacking or result is None
+        return result or ""
 
-    on = text(both, request.condition)
+    on = sql(both, request.condition)
     clauses = []
     for c in request.clauses:
         frame = frames[VISIBLE[c.kind]]
-        condition = None if c.condition is None else text(frame, c.condition)
-        values = None if c.values is None else {n: text(frame, v) for n, v in c.values.items()}
+        condition = None if c.condition is None else sql(frame, c.condition)
+        values = None if c.values is None else {n: sql(frame, v) for n, v in c.values.items()}
         clauses.append(Clause(c.kind, c.action, condition, values, c.excluded))
     return None if lacking else (on, clauses)
 
 
 def _text(frame: DataFrame, expression: Expr) -> str | None:
-    """The text of an expression of Spark's own functions, as it was written where it is a text."""
+    """The SQL of an expression of Spark's built-in functions; a SQL string as it is."""
     try:
         plan = query_execution(frame.select(as_column(expression).alias("v"))).analyzed()
-        text = built_in_text(lambda: plan.projectList().head().child())
+        sql = built_in_text(lambda: plan.projectList().head().child())
     except (Py4JError, PySparkException):
-        return None  # the join itself will say what is wrong
-    return expression if text is not None and isinstance(expression, str) else text
+        return None  # the join raises the error
+    return expression if sql is not None and isinstance(expression, str) else sql
 
 
 def _schema(source: DataFrame) -> pa.Schema:
@@ -168,10 +168,10 @@ def _schema(source: DataFrame) -> pa.Schema:
 
 
 @contextmanager
-def _held(job: MergeJob) -> Iterator[pa.Table]:
-    """The rows of the source, computed once, in mapped files that are gone when the block ends."""
+def _materialized(job: MergeJob) -> Iterator[pa.Table]:
+    """The rows of the source, computed once, in mapped files that the block deletes at its end."""
     with temporary_folder("trilake-merge-") as folder, ExitStack() as stack:
-        paths = run_over_rows(job.request.source, _Hold(str(folder), _MOST_BYTES), job.log, job.job_id, "merge")
+        paths = run_over_rows(job.request.source, _Materialize(str(folder), _MOST_BYTES), job.log, job.job_id, "merge")
         parts = []
         if not all(paths):
             raise _TooLargeError
@@ -186,10 +186,10 @@ def _held(job: MergeJob) -> Iterator[pa.Table]:
 
 
 @dataclass(frozen=True)
-class _Hold:
-    """Writes the rows of a task into a file of the folder, whose path it returns; travels to the task.
+class _Materialize:
+    """Writes the rows of a task into a file of the folder, and returns its path.
 
-    An empty path says that the files of all tasks grew too large, or the disk was about to be full.
+    An empty path means that the files of all tasks became too large, or the disk was almost full.
     """
 
     folder: str
@@ -204,7 +204,7 @@ class _Hold:
                     if not self._room():
                         return ""
                     if writer is None:
-                        number, path = tempfile.mkstemp(".arrow", dir=self.folder)  # of this attempt alone
+                        number, path = tempfile.mkstemp(".arrow", dir=self.folder)  # unique per attempt
                         os.close(number)
                         file = stack.enter_context(pa.OSFile(path, "wb"))
                         writer = stack.enter_context(pa.ipc.new_file(file, rows.schema))

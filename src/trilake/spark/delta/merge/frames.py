@@ -1,4 +1,4 @@
-"""The clauses of a MERGE as columns of Spark's frames: which clause a row gets, and what becomes of each column."""
+"""The clauses of a MERGE as columns of Spark's frames: each row's clause, and the new value of each column."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from trilake.spark.delta.storing.store_assignment import stored
 from trilake.spark.scan.columns import as_column
 from trilake.spark.session.schemas import to_spark
 
-#: How columns begin that hold values of expressions before their turn.
+#: Prefix of columns with precomputed expressions.
 _HOISTED = "__trilake_value_"
 
 
 @dataclass(frozen=True)
 class SparkClause:
-    """A clause and its number among all of them; ``rules`` are those of its new rows, ``None`` for a delete."""
+    """A clause and its number; ``rules`` are those of its new rows, ``None`` for a delete."""
 
     number: int
     clause: ResolvedClause[Expr]
@@ -45,7 +45,7 @@ class SparkClause:
     def of(
         cls, number: int, clause: ResolvedClause[Expr], metadata: Metadata, *, uri: str, now_ms: int, zoned: bool
     ) -> SparkClause:
-        """With the rules for the columns that it gives.  Raises what :meth:`RowRules.of` raises."""
+        """A clause with the rules for its columns.  Raises the errors of :meth:`RowRules.of`."""
         if clause.action == "delete":
             return cls(number, clause, None)
         fields = tuple(
@@ -67,12 +67,12 @@ class SparkClause:
 
     @property
     def task(self) -> TaskClause:
-        """What tasks need of it."""
+        """The part that tasks need."""
         return TaskClause(self.clause.kind, self.clause.action, self.columns, self.rules)
 
     @property
     def expressions(self) -> dict[Path, Expr]:
-        """The expressions of its values, by the path of what they become."""
+        """The expressions of its values, by target path."""
         out: dict[Path, Expr] = {}
         for name, value in self.clause.values.items():
             _collect(value, (name,), out)
@@ -89,10 +89,10 @@ def _collect(value: Any, path: Path, out: dict[Path, Expr]) -> None:
 
 @dataclass(frozen=True)
 class Sides:
-    """The frames of both tables; ``target`` is ``None`` where only rows of the source are looked at.
+    """The frames of both tables; ``target`` is ``None`` if only source rows are read.
 
-    ``before`` and ``after`` are the table's schemas before and after schema evolution, ``source_schema`` the source's;
-    ``evolve`` says whether there is any, and structs may lack fields.
+    ``before`` and ``after`` are the table's schemas before and after schema evolution, ``source_schema`` is the
+    source's; ``evolve``: the schema may evolve, and structs may lack fields.
     """
 
     source: DataFrame
@@ -114,14 +114,14 @@ class Sides:
         return to_spark(read_schema(self.after))
 
     def source_column(self, path: Path) -> Column:
-        """A column, or a field inside it, of the source, whatever else has such a name."""
+        """A column or nested field of the source, even if the target has the same name."""
         column = self.source[quote_name(path[0])]
         for name in path[1:]:
             column = column.getField(name)
         return column
 
     def target_column(self, path: Path) -> Column:
-        """The same of the target."""
+        """A column or nested field of the target."""
         assert self.target is not None
         column = self.target[quote_name(path[0])]
         for name in path[1:]:
@@ -130,13 +130,13 @@ class Sides:
 
 
 class Values:
-    """What clauses that look at the same frame make of its rows."""
+    """The columns of new rows for clauses that see the same frame."""
 
     def __init__(self, sides: Sides, frame: DataFrame, clauses: Sequence[SparkClause], *, hoist: bool = False) -> None:
-        """``frame`` is where the names of the clauses' expressions are resolved.
+        """Resolve the clauses' expressions in ``frame``.
 
-        With ``hoist`` they are computed in it, as columns of :attr:`frame`: for expressions whose names would mean
-        something else where they are used.  Raises what Spark raises where names cannot be resolved.
+        ``hoist`` adds them as columns to :attr:`frame`: for expressions whose names would mean something else where
+        they are used.  Raises Spark's errors for names that cannot be resolved.
         """
         self.sides, self.clauses, self.frame = sides, clauses, frame
         columns: dict[tuple[int, Path | None], Column] = {}
@@ -144,15 +144,15 @@ class Values:
             if c.clause.condition is not None:
                 columns[c.number, None] = as_column(c.clause.condition)
             columns |= {(c.number, path): as_column(e) for path, e in c.expressions.items()}
-        named = {f"{_HOISTED}{i}": e for i, e in enumerate(columns.values())}
-        shown = frame.select(*(e.alias(n) for n, e in named.items())).schema.fields if named else []
-        if hoist and named:
-            self.frame = frame.withColumns(named)
-            columns = {key: self.frame[n] for key, n in zip(columns, named, strict=True)}
-        self.expressions = {key: (e, f.dataType) for (key, e), f in zip(columns.items(), shown, strict=True)}
+        hoisted = {f"{_HOISTED}{i}": e for i, e in enumerate(columns.values())}
+        fields = frame.select(*(e.alias(n) for n, e in hoisted.items())).schema.fields if hoisted else []
+        if hoist and hoisted:
+            self.frame = frame.withColumns(hoisted)
+            columns = {key: self.frame[n] for key, n in zip(columns, hoisted, strict=True)}
+        self.expressions = {key: (e, f.dataType) for (key, e), f in zip(columns.items(), fields, strict=True)}
 
     def choice(self) -> Column:
-        """The number of the first clause that takes a row, null for none."""
+        """The number of the first clause for a row, or null."""
         column: Column | None = None
         for c in self.clauses:
             if c.clause.condition is None:
@@ -162,7 +162,7 @@ class Values:
         return F.lit(None).cast("int") if column is None else column
 
     def columns_by_clause(self) -> list[tuple[SparkClause, Mapping[str, Column]]]:
-        """The columns that each clause gives its rows; none for a delete."""
+        """The columns of the new rows of each clause; empty for a delete."""
         out: list[tuple[SparkClause, Mapping[str, Column]]] = []
         for c in self.clauses:
             columns = {name: self.column(c, name) for name in c.columns}
@@ -170,7 +170,7 @@ class Values:
         return out
 
     def column(self, clause: SparkClause, name: str) -> Column | None:
-        """What a clause makes of a column; ``None`` where it gives it no value."""
+        """The new value of a column in a clause, or ``None``."""
         if name not in clause.columns:
             return None
         type_ = self.sides.types_after[name].dataType
@@ -223,10 +223,10 @@ def new_rows(
     values: Sequence[tuple[SparkClause, Mapping[str, Column]]],
     carried: Sequence[Column],
 ) -> DataFrame:
-    """The rows of ``frame`` as tasks get them: the columns that clauses make by their names in the table, and
-    ``carried`` behind them, of which :data:`CLAUSE` must be one.
+    """The rows for tasks: the clauses' columns by their names in the table, then ``carried``, which must include
+    :data:`CLAUSE`.
 
-    What only Spark can compute of the table's rules is computed here.
+    Rules of the table that only Spark can evaluate are evaluated here.
     """
     columns = []
     for f in metadata.schema.fields:
@@ -252,7 +252,7 @@ def _by_clause(assignments: Sequence[tuple[int, Column]], *, everything: bool) -
 def _with_spark_rules(
     rows: DataFrame, metadata: Metadata, clauses: Sequence[SparkClause], spark_names: set[str]
 ) -> DataFrame:
-    """Defaults, generated columns and conditions that the embedded engine does not know."""
+    """Add defaults, generated columns and constraints that the embedded engine doesn't support."""
     schema = metadata.schema
     first: dict[str, Column] = {}
     second: dict[str, Column] = {}
@@ -264,9 +264,9 @@ def _with_spark_rules(
         lacking = [c.number for c in clauses if c.rules is not None and f.name not in c.columns]
         if f.name in spark_names and lacking:
             value = F.expr(f"CAST(({text or default_text(f)}\n) AS {kind})")
-            known = F.col(quote_name(f.name)) if f.name in rows.columns else F.lit(None).cast(kind)
+            existing = F.col(quote_name(f.name)) if f.name in rows.columns else F.lit(None).cast(kind)
             stage = first if text is None else second
-            stage[f.name] = F.when(F.col(CLAUSE).isin(lacking), value).otherwise(known)
+            stage[f.name] = F.when(F.col(CLAUSE).isin(lacking), value).otherwise(existing)
     for c in clauses:
         for e in c.rules.needs_spark if c.rules is not None else ():
             if e.name.startswith(f"{RESERVED}generated_"):

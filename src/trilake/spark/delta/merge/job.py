@@ -67,18 +67,18 @@ from trilake.spark.session.runner import SparkRunner
 from trilake.spark.session.schemas import from_spark
 from trilake.spark.session.settings import is_utc
 
-#: What takes the rows of a task.
+#: Processes the rows of a task.
 Task = Callable[[Iterator[pa.RecordBatch], int], TaskOutcome | None]
-#: Bytes of a source that is sent to every executor, so that the target is not shuffled.
+#: Broadcast a source of up to this many bytes, so that the target is not shuffled.
 _BROADCAST_BYTES = 64 << 20
-#: Rows of a target that are worth a filter before the join.
+#: Minimum rows of the target for a filter before the join.
 _MANY_ROWS = 1 << 20
-#: Rows that are inserted from the driver: a job in Python takes longer than those.
+#: Up to this many rows are inserted by the driver, which is faster than a Python job.
 _FEW_INSERTS = 50_000
 
 
 class MergeJob:
-    """One merge: its clauses, its source, and the jobs that move its rows."""
+    """A merge: its clauses, its source, and the jobs that move its rows."""
 
     def __init__(self, spark: SparkSession, table: ArrowDeltaTable, request: SparkMerge) -> None:
         self.spark, self.table, self.request = spark, table, request
@@ -99,11 +99,11 @@ class MergeJob:
                 uri=snapshot.uri,
                 new_id=self.runtime.new_id,
             )
-        named, source_named = (named_columns(spark, s) for s in (self.metadata.schema, source_schema))
+        target_columns, source_columns = (named_columns(spark, s) for s in (self.metadata.schema, source_schema))
         self.clauses = [
             SparkClause.of(
                 i,
-                resolve(c, named, source_named, alias=request.alias, evolve=evolve),
+                resolve(c, target_columns, source_columns, alias=request.alias, evolve=evolve),
                 self.metadata,
                 uri=snapshot.uri,
                 now_ms=self.started,
@@ -119,20 +119,20 @@ class MergeJob:
         self.feed = records_changes(snapshot) and self.changing
         self.source = self.numbered(request.source)
         self.rules = AssignmentRules.of_changes(spark)
-        #: Tells what of the table itself source and expressions were made of, once they were computed.
+        #: The reads of source and expressions on the table itself, after they were computed.
         self.reads_besides: Callable[[], ReadSet] = ReadSet
 
     def of_source(self, source: DataFrame, condition: str) -> MergeJob:
-        """The same merge, whose source is read from elsewhere; for a merge that has not looked at its own yet."""
+        """The same merge with its source read from elsewhere, before it has looked at its own."""
         other = copy(self)
         other.request = replace(self.request, source=source, condition=condition)
         other.source = other.numbered(source)
         return other
 
     def numbered(self, source: DataFrame) -> DataFrame:
-        """The source with the numbers of its rows.
+        """The source with row numbers.
 
-        With the job's name in it, because Spark takes equal plans for one, and another merge may let go of its rows.
+        The name contains the job's ID: Spark would share equal plans with another merge, which may unpersist its rows.
         """
         return source.withColumns({SOURCE: F.monotonically_increasing_id(), "__trilake_job": F.lit(self.job_id)})
 
@@ -152,13 +152,13 @@ class MergeJob:
 
     @cached_property
     def keys(self) -> tuple[tuple[KeyColumn, ...], tuple[str, ...]]:
-        """Columns of the target that must equal something of the source, and conditions on the target alone."""
-        if self.request.frames.asked([self.request.condition]) and self._shared_names:
-            return (), ()  # its text would not say which table a name is of
+        """Columns of the target that must equal something of the source, and conditions on the target only."""
+        if self.request.frames.columns_in([self.request.condition]) and self._shared_names:
+            return (), ()  # its SQL would be ambiguous
         return key_columns(self.spark, self.snapshot, self.source, self.request.condition, self.request.alias)
 
     def look_at_source(self, *, small: bool = True) -> SourceRows:
-        """Compute the source, and say what is known of it; ``small`` allows to look at all rows of one that is."""
+        """Compute the source and its properties; ``small`` allows reading all rows of a small one."""
         return look_at_source(
             self.request.source,
             self.source,
@@ -169,7 +169,7 @@ class MergeJob:
         )
 
     def rows_to_insert(self, rows: DataFrame, carried: Sequence[Column], *, chosen: bool = False) -> DataFrame:
-        """What the clauses that insert make of rows of the source; ``chosen`` leaves out those that none takes."""
+        """The rows that insert clauses make of source rows; ``chosen`` drops those without a clause."""
         values = Values(self.sides(None), rows, self.inserts)
         rows = rows.withColumn(CLAUSE, values.choice())
         if chosen:
@@ -177,7 +177,7 @@ class MergeJob:
         return new_rows(rows, self.metadata, values.columns_by_clause(), [F.col(CLAUSE), *carried])
 
     def pruned(self, keys: Sequence[KeyValues]) -> Pruned:
-        """The files to look into."""
+        """The files to read."""
         others = [f for text in self.keys[1] if (f := self._filter(text)) is not None]
         match = key_filter(keys, others, target_schema(self.snapshot))
         return prune(self.snapshot, match, [self._filter(c.clause.condition) for c in self.unmatched])
@@ -199,7 +199,7 @@ class MergeJob:
         count = source.count
         materialized_at = clock()
         pruned = self.pruned(source.keys)
-        done: list[MergeOutcome] = []
+        outcomes: list[MergeOutcome] = []
         try:
             taken: Mapping[int, BitMap64] = {}
             seen: BitMap64 | pa.Array | None = None
@@ -208,16 +208,16 @@ class MergeJob:
                 if not self.unmatched and (target.most_rows is None or target.most_rows >= _MANY_ROWS):
                     target = replace(target, frame=prefiltered(self.spark, target.frame, source.keys))
                 if self.changing:
-                    done.append(self._change(target, count))
-                    taken = {int(target.files[n]): rows for n, rows in done[-1].taken.items()}
-                    seen = done[-1].seen
+                    outcomes.append(self._change(target, count))
+                    taken = {int(target.files[n]): rows for n, rows in outcomes[-1].taken.items()}
+                    seen = outcomes[-1].seen
                 else:
                     seen = self._matched_ids(target, count)
             scanned_at = clock()
             if self.inserts and count:
-                done.append(self._insert(seen, source, feed=self.feed and bool(taken)))
-            parts = MergeOutcome.of([], lenient=True) if not done else done[0]
-            for other in done[1:]:
+                outcomes.append(self._insert(seen, source, feed=self.feed and bool(taken)))
+            parts = MergeOutcome.of([], lenient=True) if not outcomes else outcomes[0]
+            for other in outcomes[1:]:
                 parts = replace(
                     parts,
                     written=(*parts.written, *other.written),
@@ -226,14 +226,14 @@ class MergeJob:
                 )
             removed = self.take(taken)
         except BaseException:
-            for part in done:
+            for part in outcomes:
                 discard(self.log.store, part.actions, self.job_id)
             raise
         counts = parts.counts + RowCounts(source=count)
         return self.finish(pruned, parts.written, parts.cdc, removed, counts, (materialized_at, scanned_at))
 
     def take(self, rows: Mapping[int, BitMap64]) -> TakenRows:
-        """Take rows out of the table, by position in ``snapshot.adds``."""
+        """Remove rows from the table, by position in ``snapshot.adds``."""
         run = SparkRunner(self.spark)
         return take_rows(self.log, self.snapshot, rows, job_id=self.job_id, runtime=self.runtime, run=run)
 
@@ -246,8 +246,8 @@ class MergeJob:
         counts: RowCounts,
         times: tuple[int, int],
     ) -> MergeResult:
-        """Commit; ``times`` are those when the source was there, and when the rows were found."""
-        now, (held, found) = self.runtime.clock_ms(), times
+        """Commit; ``times`` are when the source was computed and when the rows were found."""
+        now, (source_ms, matched_ms) = self.runtime.clock_ms(), times
         return finish_merge(
             self.log,
             self.snapshot,
@@ -256,7 +256,7 @@ class MergeJob:
             changes,
             removed,
             counts,
-            Times(now - self.started, held - self.started, found - held, now - found),
+            Times(now - self.started, source_ms - self.started, matched_ms - source_ms, now - matched_ms),
             self.runtime,
         )
 
@@ -287,8 +287,8 @@ class MergeJob:
     # --- rows of the target ------------------------------------------------------------------------------------------
 
     def named(self, addressed: AddressedRows) -> DataFrame:
-        named = addressed.frame if self.request.alias is None else addressed.frame.alias(self.request.alias)
-        return self.request.frames.added(named, self.request.expressions, besides=self.request.source)
+        target = addressed.frame if self.request.alias is None else addressed.frame.alias(self.request.alias)
+        return self.request.frames.added(target, self.request.expressions, besides=self.request.source)
 
     def joined(self, target: DataFrame, count: int, how: str) -> DataFrame:
         small = count * row_bytes(self.source) <= _BROADCAST_BYTES
@@ -296,7 +296,7 @@ class MergeJob:
         return target.join(source, as_column(self.request.condition), how)
 
     def _matched_ids(self, addressed: AddressedRows, count: int) -> pa.Array:
-        """The numbers of source rows that have a match; nothing but the columns of the condition is read."""
+        """The numbers of source rows with a match; reads only the columns of the condition."""
         joined = self.joined(self.named(addressed), count, "inner")
         return to_arrow(joined.select(self.source[SOURCE]).distinct()).column(0).combine_chunks()
 
@@ -339,7 +339,7 @@ class MergeJob:
 
     @cached_property
     def _shared_names(self) -> bool:
-        """Whether a name may be that of columns of both tables."""
+        """Whether both tables have a column of the same name."""
         return bool({n.lower() for n in self.request.source.columns} & {n.lower() for n in self.snapshot.schema.names})
 
     def _ambiguous(
@@ -362,8 +362,8 @@ class MergeJob:
             numbers = pa.array(np.asarray(seen.to_array(), np.uint64).view(np.int64))
         elif seen is not None:
             numbers = seen
-        left = source.count - len(numbers)
-        if not left:
+        remaining = source.count - len(numbers)
+        if not remaining:
             return MergeOutcome()
         task = self._task(None, feed=feed)
         if source.inserts is not None:
@@ -372,12 +372,12 @@ class MergeJob:
             return self._insert_here(rows.filter(pc.and_(new, pc.is_valid(rows[CLAUSE]))).drop([SOURCE]), task)
         rest = self.source
         if len(numbers):
-            known = arrow_frame(self.spark, pa.table({"__trilake_seen": numbers}))
+            seen_rows = arrow_frame(self.spark, pa.table({"__trilake_seen": numbers}))
             if len(numbers) * 8 <= _BROADCAST_BYTES:
-                known = F.broadcast(known)
-            rest = rest.join(known, F.col(SOURCE) == F.col("__trilake_seen"), "left_anti")
+                seen_rows = F.broadcast(seen_rows)
+            rest = rest.join(seen_rows, F.col(SOURCE) == F.col("__trilake_seen"), "left_anti")
         frame = self.rows_to_insert(rest, [], chosen=True)
-        if left > _FEW_INSERTS:
+        if remaining > _FEW_INSERTS:
             return self.run_over(frame, task)
         try:
             inserts = to_arrow(frame)
@@ -388,21 +388,21 @@ class MergeJob:
         return self._insert_here(inserts, task)
 
     def _insert_here(self, rows: pa.Table, task: MergeTask) -> MergeOutcome:
-        done = task(iter(rows.to_batches()), 0, tasks=1)
-        return self._checked([done] if done is not None else [])
+        outcome = task(iter(rows.to_batches()), 0, tasks=1)
+        return self._checked([outcome] if outcome is not None else [])
 
     # --- tasks -------------------------------------------------------------------------------------------------------
 
     def run_over(self, frame: DataFrame, task: Task) -> MergeOutcome:
-        """What all tasks did."""
+        """Run the tasks and combine their outcomes."""
         return self._checked(run_over_rows(frame, task, self.log, self.job_id, "merge"))
 
     def _checked(self, parts: Sequence[TaskOutcome]) -> MergeOutcome:
-        done = MergeOutcome.of(parts, lenient=lenient_duplicates(self.request.clauses))
-        if done.error is not None:
-            discard(self.log.store, done.actions, self.job_id)
-            raise done.error
-        return done
+        outcome = MergeOutcome.of(parts, lenient=lenient_duplicates(self.request.clauses))
+        if outcome.error is not None:
+            discard(self.log.store, outcome.actions, self.job_id)
+            raise outcome.error
+        return outcome
 
 
 def _text(condition: Expr) -> str:

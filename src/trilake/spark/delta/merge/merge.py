@@ -1,4 +1,4 @@
-"""``DeltaMergeBuilder``: a MERGE described clause by clause, under the names of delta-spark."""
+"""``DeltaMergeBuilder``: delta-spark's builder of a MERGE."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class DeltaMergeBuilder(PublicNames):
 
         Raises ``ValueError`` without ``set``, ``TypeError`` for arguments of other types.
         """
-        return self._with("matched", "update", condition, _texts(set, "'set' in whenMatchedUpdate"))
+        return self._with("matched", "update", condition, _checked_values(set, "'set' in whenMatchedUpdate"))
 
     def whenMatchedUpdateAll(self, condition: Condition = None) -> DeltaMergeBuilder:
         """Update all columns of matched rows, or of those with ``condition``, from the source's of the same names.
@@ -92,7 +92,9 @@ class DeltaMergeBuilder(PublicNames):
 
         Raises ``ValueError`` without ``values``, ``TypeError`` for arguments of other types.
         """
-        return self._with("not_matched", "insert", condition, _texts(values, "'values' in whenNotMatchedInsert"))
+        return self._with(
+            "not_matched", "insert", condition, _checked_values(values, "'values' in whenNotMatchedInsert")
+        )
 
     def whenNotMatchedInsertAll(self, condition: Condition = None) -> DeltaMergeBuilder:
         """Insert source rows that match nothing, or those with ``condition``: all columns from those of the same names.
@@ -108,7 +110,7 @@ class DeltaMergeBuilder(PublicNames):
 
         Raises ``ValueError`` without ``set``, ``TypeError`` for arguments of other types.
         """
-        values = _texts(set, "'set' in whenNotMatchedBySourceUpdate")
+        values = _checked_values(set, "'set' in whenNotMatchedBySourceUpdate")
         return self._with("not_matched_by_source", "update", condition, values)
 
     def whenNotMatchedBySourceDelete(self, condition: Condition = None) -> DeltaMergeBuilder:
@@ -142,11 +144,11 @@ class DeltaMergeBuilder(PublicNames):
         failed, and a ``ConflictError`` where another commit got in the way.
         """
         try:
-            done = merge_dataframe(self._spark, self._open_table(), self._request)
+            result = merge_dataframe(self._spark, self._open_table(), self._request)
         except AmbiguousMergeError as e:
             raise unsupported_error(e) from e
         names = ("num_affected_rows", "num_updated_rows", "num_deleted_rows", "num_inserted_rows")
-        return arrow_frame(self._spark, pa.table({n: pa.array([getattr(done, n)], pa.int64()) for n in names}))
+        return arrow_frame(self._spark, pa.table({n: pa.array([getattr(result, n)], pa.int64()) for n in names}))
 
     def _with(
         self, kind: Kind, action: Action, condition: Condition, values: Mapping[str, Any] | None = None
@@ -157,8 +159,8 @@ class DeltaMergeBuilder(PublicNames):
         return DeltaMergeBuilder(self._spark, self._open_table, request)
 
 
-def _texts(values: Assigned, argument: str) -> dict[str, Any]:
-    """Values as they were given, once they are known to be strings and columns."""
+def _checked_values(values: Assigned, argument: str) -> dict[str, Any]:
+    """The values, if they are strings and columns."""
     assignment_columns(values, argument)
     assert values is not None
     return dict(values)

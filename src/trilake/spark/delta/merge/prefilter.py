@@ -1,7 +1,7 @@
-"""A filter before the join of a MERGE: rows of the target whose key is certainly none of the source's are dropped.
+"""A filter before the join of a MERGE that drops target rows whose key is certainly not in the source.
 
-Most rows of a large target match nothing.  To find that out by the join costs a look-up in a hash table for each; a bit
-of a small bitmap tells it of nearly all of them for a tenth of that.  What passes is joined as ever.
+Most rows of a large target match nothing.  The join needs a hash table look-up for each; a bit of a small bitmap
+excludes nearly all of them for a tenth of the cost.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from trilake.common.text import quote_name
 from trilake.delta.commands.merge.pruning import KeyValues
 from trilake.spark.session.compat import HAS_SCALARS, arrow_frame
 
-#: Bits a key: with 32, one row in thirty passes although it matches nothing.
+#: Bits per key: with 32, one in thirty non-matching rows passes.
 _BITS = 32
 _LEAST_BITS = 1 << 12
 
 
 def prefiltered(spark: SparkSession, target: DataFrame, keys: Sequence[KeyValues]) -> DataFrame:
-    """The rows of ``target`` that may have one of the keys; all rows where none of them is a whole number.
+    """The rows of ``target`` that may have one of the keys; all rows if no key is an integer.
 
-    For joins alone that want nothing of rows without a match.
+    Only for joins that drop rows without a match.
     """
     columns = {f.name.lower(): f for f in target.schema.fields}
     usable = [
@@ -45,7 +45,7 @@ def prefiltered(spark: SparkSession, target: DataFrame, keys: Sequence[KeyValues
     values = best.values.to_numpy().astype(np.int64)
     size = max(_LEAST_BITS, 1 << int(_BITS * len(values) - 1).bit_length())
     words = pa.array(_words(values, size), pa.int64())
-    # One row, one scalar subquery: Spark evaluates it once.  Not nullable, which saves a check a row.
+    # A scalar subquery: Spark evaluates it once.  Non-nullable, which saves a check per row.
     item = pa.list_(pa.field("item", pa.int64(), nullable=False))
     lists = pa.ListArray.from_arrays(pa.array([0, len(words)], pa.int32()), words, type=item)
     frame = arrow_frame(spark, pa.table([lists], schema=pa.schema([pa.field("words", item, nullable=False)])))
@@ -62,7 +62,7 @@ def _place(value: Column, size: int) -> Column:
 
 
 def _words(values: npt.NDArray[np.int64], size: int) -> npt.NDArray[np.int64]:
-    """The bitmap of the places of values; what :func:`_place` computes in Spark.
+    """The bitmap of the places of values; :func:`_place` computes the same in Spark.
 
     >>> _words(np.array([1, 64, 66]), 128).tolist()
     [2, 5]

@@ -1,4 +1,4 @@
-"""What the caller of a MERGE on Spark asks for."""
+"""The request of a MERGE on Spark."""
 
 from __future__ import annotations
 
@@ -21,30 +21,29 @@ Expr = str | Column
 
 @dataclass(frozen=True)
 class SparkMerge:
-    """What the caller of a merge asks for."""
+    """The request of a merge."""
 
     source: DataFrame
     condition: Expr
     clauses: tuple[Clause[Expr], ...] = ()
     alias: str | None = None
     evolve: bool = False
-    #: An application id and the version of it that the merge stands for.
+    #: The application ID and version of the merge's ``txn`` action.
     txn: tuple[str, int] | None = None
     #: The frames of the table whose columns condition and clauses may name.
     frames: FrameColumns = field(default_factory=FrameColumns)
 
     @property
     def expressions(self) -> list[object]:
-        """Condition, and conditions and values of all clauses."""
+        """The condition, and the conditions and values of all clauses."""
         values = [v for c in self.clauses for v in (c.condition, *(c.values or {}).values())]
         return [self.condition, *values]
 
 
 def source_frame(spark: SparkSession, source: object, *, round_times: bool = True) -> object:
-    """Rows of Arrow, pandas or polars as a frame that is called ``source``; a frame at the version that it shows now;
-    anything else as it is.
+    """Arrow, pandas or polars rows as a frame with the alias ``source``; a frame pinned to its version; else unchanged.
 
-    Raises ``SchemaMismatchError`` for times finer than a microsecond where ``round_times`` is false.
+    Raises ``SchemaMismatchError`` for timestamps finer than a microsecond unless ``round_times``.
     """
     if source is None or is_frame(source):
         return pinned(source)
@@ -52,13 +51,13 @@ def source_frame(spark: SparkSession, source: object, *, round_times: bool = Tru
         with materialized(source, round_times=round_times) as rows:
             return arrow_frame(spark, rows.cast(from_arrow(rows.schema).to_arrow_schema())).alias("source")
     except InvalidArgumentError:
-        return source  # nothing that holds rows
+        return source
 
 
 def merge_request(
     source: object, condition: object, alias: str | None, frames: FrameColumns | None = None
 ) -> SparkMerge:
-    """The beginning of a merge; ``frames`` knows the frames of the table whose columns it may name.
+    """Start a merge; ``frames`` has the frames of the table whose columns it may name.
 
     Raises ``ValueError`` for ``None`` and ``TypeError`` for arguments of other types.
     """

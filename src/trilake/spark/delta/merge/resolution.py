@@ -1,4 +1,4 @@
-"""The names in the condition and the clauses of a MERGE, resolved by Spark before a row is read."""
+"""Spark resolves the names in condition and clauses of a MERGE before any row is read."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from trilake.spark.scan.row_values import check_row_values
 from trilake.spark.session.analysis_errors import analysed_error
 from trilake.spark.session.compat import error_condition, is_connect
 
-#: The column of a frame without rows.
+#: The column of an empty frame.
 _OTHER = "__trilake_other"
 
 
 def visible_columns(request: SparkMerge, schema: StructType) -> VisibleColumns:
-    """What the expressions of a merge into a table of this schema can name."""
+    """The columns that the expressions of a merge into this table can name."""
     return VisibleColumns(
         {"target": schema.names, "source": request.source.columns},
         {"target": request.alias, "source": alias_of(request.source)},
@@ -42,20 +42,20 @@ def name_error(columns: VisibleColumns, name: UnresolvedName) -> TrilakeError:
 
 
 def check_expressions(spark: SparkSession, request: SparkMerge, schema: StructType) -> list[DataFrame]:
-    """Have Spark analyse condition and clauses; frames that have the source and all expressions between them.
+    """Let Spark analyse condition and clauses; returns frames that contain the source and all expressions.
 
-    Raises ``ExpressionError`` where an expression names a column that its clause does not see, or both tables have.
-    What can be wrong is found before the source is computed, and where no row would ever come to a clause.
+    Raises ``ExpressionError`` if an expression names a column that its clause does not see, or that both tables have.
+    Errors are found before the source is computed, even for clauses that no row reaches.
     """
     columns = visible_columns(request, schema)
     matched = [c for c in request.clauses if c.kind == "matched"]
     of_both = [request.condition, *(e for c in matched for e in (c.condition, *(c.values or {}).values()))]
     shared = request.frames.shared(of_both, request.source)
     if shared is not None:
-        raise columns.ambiguous(shared)  # Spark would take it for the source's, and ``x = x`` matches every row
+        raise columns.ambiguous(shared)  # Spark would resolve it to the source, and ``x = x`` matches every row
     empty = empty_frame(spark, schema)
-    named = empty if request.alias is None else empty.alias(request.alias)
-    target = request.frames.added(named, request.expressions, besides=request.source)
+    aliased = empty if request.alias is None else empty.alias(request.alias)
+    target = request.frames.added(aliased, request.expressions, besides=request.source)
     frames: dict[tuple[Side, ...], DataFrame] = {("source",): request.source, ("target",): target}
     with resolving(partial(name_error, columns), of_table=True), _deterministic():
         both = target.join(request.source, as_column(request.condition))
@@ -76,18 +76,18 @@ def check_expressions(spark: SparkSession, request: SparkMerge, schema: StructTy
 
 
 def _check_deterministic(spark: SparkSession, frame: DataFrame, condition: Column) -> None:
-    """Raise ``ExpressionError`` for a condition such as ``rand() > 0.5``: Spark refuses it where frames are joined."""
+    """Raise ``ExpressionError`` for a condition such as ``rand() > 0.5``, which Spark refuses in joins."""
     try:
         with _deterministic():
             _analysed(spark, frame.join(spark.range(0).toDF(_OTHER), condition), [])
     except AnalysisException as e:
         if isinstance(e, TrilakeError):
-            raise  # anything else that a join does not take, a clause may
+            raise  # clauses may allow it
 
 
 @contextmanager
 def _deterministic() -> Iterator[None]:
-    """Lets Spark's refusal of a condition that may be another each time leave the block as delta-spark's."""
+    """Turn Spark's error for a non-deterministic condition into delta-spark's."""
     try:
         yield
     except AnalysisException as e:
@@ -104,5 +104,5 @@ def _deterministic() -> Iterator[None]:
 def _analysed(spark: SparkSession, frame: DataFrame, expressions: Sequence[Column]) -> DataFrame:
     checked = frame.select(*expressions)
     if is_connect(spark):
-        _ = checked.schema  # a plan is analysed there when it is asked for
+        _ = checked.schema  # Connect analyses the plan here
     return checked

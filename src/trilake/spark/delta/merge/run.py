@@ -1,4 +1,4 @@
-"""MERGE of a frame on Spark, in the way that suits it."""
+"""Run a MERGE of a frame on Spark by the best strategy."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def merge_dataframe(spark: SparkSession, table: ArrowDeltaTable, request: SparkM
         return _merge(spark, table, request)
     txn, snapshot = session_transaction(spark), table.snapshot
     if txn is not None and snapshot.has_transaction(*txn):
-        done = MergeResult("MERGE", snapshot.version, committed=False)
+        result = MergeResult("MERGE", snapshot.version, committed=False)
     else:
-        done = _merge(spark, table, replace(request, txn=txn))
+        result = _merge(spark, table, replace(request, txn=txn))
     settle(spark, txn)
-    return done
+    return result
 
 
 def _merge(spark: SparkSession, table: ArrowDeltaTable, request: SparkMerge) -> MergeResult:
@@ -47,12 +47,12 @@ def _merge(spark: SparkSession, table: ArrowDeltaTable, request: SparkMerge) -> 
     check_changeable(table.snapshot, "MERGE", removes=not insert_only(request.clauses))
     job = MergeJob(spark, table, request)
     analysed = check_expressions(spark, request, table.snapshot.schema)
-    named = resolving(partial(name_error, visible_columns(request, table.snapshot.schema)))
-    besides = reads_besides(analysed, table.uri, table.version)
-    with overflows_named(narrowed=True, condition=OF_CHANGES), named, besides as job.reads_besides:
+    name_errors = resolving(partial(name_error, visible_columns(request, table.snapshot.schema)))
+    other_reads = reads_besides(analysed, table.uri, table.version)
+    with overflows_named(narrowed=True, condition=OF_CHANGES), name_errors, other_reads as job.reads_besides:
         for way in (upsert, merge_embedded):
-            done = way(job)
-            if done is not None:
-                return done
+            result = way(job)
+            if result is not None:
+                return result
         with persisted(job.source) as job.source:
             return job.run()

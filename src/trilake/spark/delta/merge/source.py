@@ -1,4 +1,4 @@
-"""The source of a MERGE on Spark: computed once, and what is known of it before the target is read."""
+"""The source of a MERGE on Spark: computed once, and inspected before the target is read."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from trilake.spark.session.compat import to_arrow
 from trilake.spark.session.internals import items_of, query_execution
 from trilake.spark.session.type_tree import types_in
 
-#: Bytes of a source, as Spark estimates it, whose rows are looked at on the driver.
+#: Up to this many bytes, by Spark's estimate, the driver reads the source's rows.
 FEW_BYTES = 16 << 20
-#: Steps of a plan that make no more rows than they get, so that the estimate of their size is one.
+#: Operators that add no rows, so that Spark's size estimate is an upper bound.
 _STEADY = frozenset(
     (
         *("Aggregate", "Deduplicate", "Distinct", "Filter", "GlobalLimit", "InMemoryRelation", "LocalLimit"),
@@ -32,18 +32,18 @@ _STEADY = frozenset(
         *("RepartitionByExpression", "Sample", "Sort", "SubqueryAlias", "Union", "Window"),
     )
 )
-#: How the columns begin that hold keys of the source.
+#: Prefix of columns with the source's keys.
 _KEY = "__trilake_key_"
 
-#: Makes of the source, with some columns carried along, the rows that it would insert.
+#: Computes the rows that the source would insert, with some extra columns.
 Inserts = Callable[[DataFrame, Sequence[Column]], DataFrame]
 
 
 @contextmanager
 def persisted(frame: DataFrame) -> Iterator[DataFrame]:
-    """The frame, whose rows are kept once they are computed, for the time of the block.
+    """Cache the rows of a frame during the block.
 
-    Spark (4.3) has no place for geometries and geographies in what it persists.
+    Spark (4.3) cannot cache geometries and geographies.
     """
     if any(is_spatial(kind.simpleString()) for _, kind in types_in(frame.schema)):
         yield frame.localCheckpoint(eager=False)
@@ -52,14 +52,13 @@ def persisted(frame: DataFrame) -> Iterator[DataFrame]:
     try:
         yield frame
     finally:
-        with suppress(PySparkException):  # the session may be gone now, and its cache with it
+        with suppress(PySparkException):  # the session may have ended
             frame.unpersist()
 
 
 @dataclass(frozen=True)
 class SourceRows:
-    """What is known of the source once it was computed; ``inserts`` are the rows it would insert, with their numbers,
-    where there are few."""
+    """Facts of the computed source; ``inserts`` are the rows to insert with their numbers, if few."""
 
     count: int
     keys: Sequence[KeyValues]
@@ -75,15 +74,15 @@ def look_at_source(
     files: int,
     small: bool = True,
 ) -> SourceRows:
-    """Compute the source: how many rows it has, what is known of its keys, and of a small one the rows it would insert.
+    """Compute the source: its row count, facts of its keys and, if it is small, the rows to insert.
 
     Parameters
     ----------
-    original: the source as the caller gave it.
-    source: the same with the numbers of its rows, which is computed here.
+    original: the caller's source.
+    source: the same with row numbers; computed here.
     columns: columns of the target that must equal something of the source.
-    inserts: what makes the rows to insert; ``None`` where none are.
-    files: files of the target, which the keys choose from.
+    inserts: computes the rows to insert; ``None`` if there are none.
+    files: number of files of the target, which keys can skip.
     small: whether a small source may be looked at whole, here.
     """
     if small and plan_bytes(original) <= FEW_BYTES:

@@ -1,7 +1,7 @@
-"""What a task of a MERGE on Spark does with its rows: it writes new ones, and tells which old ones they replace.
+"""The tasks of a MERGE on Spark: they write new rows and return the addresses of the old rows that these replace.
 
-A row that comes in is a pair of rows that match, or a row of one table alone.  It says where the target's row is, which
-clause it got, and what that makes of it.
+An input row is a pair of matching rows, or a row of one table only.  It contains the target row's address, the number
+of its clause, and the new values.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from trilake.spark.delta.row_addresses import FILE, ROW, RowOrigins, old_images
 from trilake.spark.session.row_jobs import chunks
 from trilake.storage.base import Store
 
-#: The number of a row of the source, and the number of the clause that a row gets, null for none.
+#: The number of a source row, and the number of a row's clause, or null.
 SOURCE, CLAUSE = "__trilake_source", "__trilake_clause"
-#: The id of a row that has moved before.
+#: The row ID of a row that has moved before.
 ROW_ID = "__trilake_row_id"
 
 
 @dataclass(frozen=True)
 class TaskClause:
-    """A clause as tasks need it: ``columns`` are those of the table that it gives, ``rules`` what they go through."""
+    """A clause for tasks: ``columns`` are those that it sets, ``rules`` are applied to them."""
 
     kind: Kind
     action: Action
@@ -41,26 +41,26 @@ class TaskClause:
 
 @dataclass(frozen=True)
 class TaskOutcome:
-    """What a task did: files, the rows they replace by number of the file in the scan, and the source rows that have
-    a match, both as serialized bitmaps."""
+    """A task's files, the rows they replace by file number, and the matched source rows, as serialized bitmaps."""
 
     written: WrittenFiles = field(default_factory=lambda: WrittenFiles(()))
     cdc: tuple[Mapping[str, object], ...] = ()
     taken: Mapping[int, bytes] = field(default_factory=dict)
     seen: bytes | None = None
     counts: RowCounts = field(default_factory=RowCounts)
-    #: A row of the target, by file and index, that several source rows would change.
+    #: A target row (file and index) that several source rows would change.
     clash: tuple[int, int] | None = None
-    #: Why the task failed; its files are gone then.  Told and not raised, so that the files of others can go too.
+    #: Why the task failed; its files are deleted.  Returned instead of raised, so that those of other tasks can be
+    #: deleted.
     error: TrilakeError | None = None
 
 
 @dataclass(frozen=True)
 class MergeTask:
-    """What tasks of a merge do, as it travels.
+    """The function of a merge's tasks; pickled.
 
-    ``origins`` say the ids of rows that never moved, ``None`` where the rows of the target are not in it; ``lenient``
-    allows several matches of a row that is deleted.
+    ``origins`` has the IDs of rows that never moved, ``None`` without target rows; ``lenient`` allows several matches
+    of a deleted row.
     """
 
     store: Store
@@ -69,11 +69,11 @@ class MergeTask:
     origins: RowOrigins | None
     feed: bool
     lenient: bool = False
-    #: The names of the table's columns before the merge, which the change feed wants as they were.
+    #: The table's columns before the merge, for the change feed.
     before: tuple[str, ...] = ()
 
     def __call__(self, batches: Iterator[pa.RecordBatch], task: int, tasks: int | None = None) -> TaskOutcome | None:
-        """Take all rows of a task; ``None`` where there were none."""
+        """Process the rows of a task; ``None`` if there are none."""
         try:
             with ClauseRunner(self, task, tasks) as runner:
                 for rows in chunks(batches):
@@ -84,9 +84,9 @@ class MergeTask:
 
 
 class Addresses:
-    """The rows of the target that a task is to change: :attr:`taken` by number of the file in the scan.
+    """The target rows that a task changes: :attr:`taken` by file number.
 
-    A row that it was given twice is a :attr:`clash`.
+    A row that is added twice is a :attr:`clash`.
     """
 
     def __init__(self, *, lenient: bool) -> None:
@@ -95,7 +95,7 @@ class Addresses:
         self._lenient = lenient
 
     def note(self, rows: pa.RecordBatch) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-        """Note the rows of the target that are changed; which of them were not noted before."""
+        """Add target rows; returns which of them are new."""
         files, places = rows.column(FILE).to_numpy(), rows.column(ROW).to_numpy()
         new = np.ones(len(files), bool)
         for file in np.unique(files):
@@ -118,13 +118,13 @@ class Addresses:
 
 
 class ClauseRunner:
-    """Does with the rows of one task what their clauses say, and keeps what is to be said of it."""
+    """Applies clauses to the rows of a task."""
 
     def __init__(self, job: MergeTask, task: int, tasks: int | None) -> None:
         self.job = job
         self.writer = RowChangeWriter(job.store, job.files, task, feed=job.feed)
         count = len(job.clauses)
-        # Clauses of one task must not make up the same identity values, nor those of other tasks.
+        # Identity values must be distinct across clauses and tasks.
         self.pipelines: list[RowPipeline | None] = [
             None
             if c.rules is None
@@ -143,7 +143,7 @@ class ClauseRunner:
             self.writer.abort()
 
     def take(self, rows: pa.RecordBatch) -> None:
-        """Do what the clauses say of some rows."""
+        """Apply the clauses to some rows."""
         self.rows += rows.num_rows
         names = rows.schema.names
         if SOURCE in names:
@@ -166,15 +166,15 @@ class ClauseRunner:
     def _apply(self, clause: TaskClause, pipeline: RowPipeline | None, rows: pa.RecordBatch) -> None:
         matched = clause.kind == "matched"
         if self.addresses.clash is not None:
-            return  # nothing of this will be committed
+            return  # nothing will be committed
         changes_row = self.job.feed and clause.action != "insert"
         old = [old_images(rows, self.job.before, self.job.files.schema)] if changes_row else []
         if pipeline is None:
             self.writer.delete(rows.num_rows, old, matched=matched)
             return
         inputs = pipeline.rules.present | {e.name for e in pipeline.rules.needs_spark}
-        wanted = [n for n in rows.schema.names if n in inputs]
-        new = pipeline.apply(rows.select(wanted or [CLAUSE]))
+        input_columns = [n for n in rows.schema.names if n in inputs]
+        new = pipeline.apply(rows.select(input_columns or [CLAUSE]))
         if clause.action == "insert":
             self.writer.insert(new, feed=True)
             return
@@ -200,7 +200,7 @@ class ClauseRunner:
 
 @dataclass(frozen=True)
 class MergeOutcome:
-    """What all tasks did together."""
+    """The combined outcomes of all tasks."""
 
     written: tuple[WrittenFiles, ...] = ()
     cdc: tuple[Mapping[str, object], ...] = ()
@@ -212,7 +212,7 @@ class MergeOutcome:
 
     @classmethod
     def of(cls, parts: Sequence[TaskOutcome], *, lenient: bool) -> MergeOutcome:
-        """Put together; a row of the target that two tasks changed is a clash too, unless ``lenient``."""
+        """Combine outcomes; a target row that two tasks changed is also a clash, unless ``lenient``."""
         taken: dict[int, BitMap64] = {}
         seen, counts = BitMap64(), RowCounts()
         clash = next((p.clash for p in parts if p.clash is not None), None)

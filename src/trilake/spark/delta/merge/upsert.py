@@ -1,4 +1,4 @@
-"""MERGE that writes each row of a large source as it is, where it matches and where it does not.
+"""MERGE whose clauses write each row of a large source unchanged, matched or not.
 
 ::
 
@@ -6,10 +6,9 @@
                   |
                   +-- columns of the condition --join--> rows of the target that they replace
 
-The rows are computed once and never pass through Python; new files are what the source is read from afterwards.  Where
-the condition asks for equal columns and nothing else, the join is one of keys in this process, which takes a tenth of
-what a job of Spark's does.  Where the join shows that a row of either table has several matches, the new files go, and
-the merge is done row by row.
+The source is computed once and never passes through Python; afterwards it is read from the new files.  If the condition
+only compares columns for equality, this process joins the keys in a tenth of the time of a Spark job.  If a row of
+either table has several matches, the new files are deleted and the merge runs row by row.
 """
 
 from __future__ import annotations
@@ -59,15 +58,15 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("trilake.spark")
 
-#: Bytes of keys of a source that are joined in this process.
+#: Maximum bytes of source keys that are joined in this process.
 _MOST_KEY_BYTES = 512 << 20
 _SEVERAL = "a row has several matches"
 
 
 def upsert(job: MergeJob) -> MergeResult | None:
-    """Run a merge in this way; ``None`` where it cannot be, and then nothing has changed.
+    """Run a merge in this way; ``None``, without any effect, if that is not possible.
 
-    Raises what :func:`trilake.spark.delta.merge.run.merge_dataframe` does, except for ``AmbiguousMergeError``.
+    Raises the errors of :func:`trilake.spark.delta.merge.run.merge_dataframe`, except ``AmbiguousMergeError``.
     """
     planned = _planned(job)
     if isinstance(planned, str):
@@ -80,18 +79,18 @@ def upsert(job: MergeJob) -> MergeResult | None:
     except (PySparkException, Py4JError) as e:
         raise failed_job(e, job.log, job.job_id, "merge") from None
     try:
-        found: _Found | str = _replaced(planned, written)
+        replaced: _Replaced | str = _replaced(planned, written)
     except NativeScanError as e:
-        found = str(e)
+        replaced = str(e)
     except BaseException:
         _discard(job, written)
         raise
-    if isinstance(found, str):
+    if isinstance(replaced, str):
         _discard(job, written)
-        _log.info("%s is merged row by row: %s", job.snapshot.uri, found)
+        _log.info("%s is merged row by row: %s", job.snapshot.uri, replaced)
         return None
-    # The merge as it was asked for: its condition is told as the caller gave it.
-    return job.finish(found.pruned, [written], [], found.removed, found.counts, found.times)
+    # The history shows the caller's condition.
+    return job.finish(replaced.pruned, [written], [], replaced.removed, replaced.counts, replaced.times)
 
 
 def _discard(job: MergeJob, written: WrittenFiles) -> None:
@@ -103,8 +102,7 @@ def _discard(job: MergeJob, written: WrittenFiles) -> None:
 
 @dataclass(frozen=True)
 class _Planned:
-    """The rows to write, and how; ``columns`` are those of the source that can be read from the files, by the names
-    that the table has for them."""
+    """The rows to write and how; ``columns`` maps the table's names to columns that the files contain."""
 
     job: MergeJob
     rows: DataFrame
@@ -122,8 +120,9 @@ class _Planned:
         return job.of_source(frame if own is None else frame.alias(own), self.condition)
 
     def key_join(self) -> KeyJoin | None:
-        """The condition as a join of keys; ``None`` where it is more than that."""
-        from trilake.delta.commands.merge.key_join import KeyJoin  # late: the parser takes a third of a second to load
+        """The condition as a join of keys; ``None`` if it is more than that."""
+        # imported late: loading the parser takes a third of a second
+        from trilake.delta.commands.merge.key_join import KeyJoin
 
         job, kinds = self.job, read_schema(self.job.metadata.schema).to_arrow_schema()
         source = pa.schema([kinds.field(n).with_name(of) for n, of in self.columns.items()])
@@ -151,11 +150,11 @@ def _tasks(written: WrittenFiles) -> list[FileTask]:
 
 
 def _planned(job: MergeJob) -> _Planned | str:
-    """How to run it in this way, or why not."""
+    """The plan for this way, or why it is not possible."""
     columns = _columns(job)
     if columns is None:
         return "its clauses do not take each row of the source as it is"
-    if job.feed or job.request.frames.asked([job.request.condition]):
+    if job.feed or job.request.frames.columns_in([job.request.condition]):
         return "the table records changes, or the condition names a frame of the table"
     if plan_bytes(job.request.source) <= FEW_BYTES:
         return "the source is small"
@@ -168,34 +167,37 @@ def _planned(job: MergeJob) -> _Planned | str:
         return refusal
     kinds = {f.name: f.dataType for f in job.sides(None).types_after.fields}
     same = {n: c for n, c in columns.items() if job.request.source.schema[c].dataType == kinds[n]}
-    text = condition_text(job.spark, job.snapshot.schema, job.source, job.request.condition, job.request.alias)
-    if text is None or not _resolves(job, text, list(same.values())):
+    condition = condition_text(job.spark, job.snapshot.schema, job.source, job.request.condition, job.request.alias)
+    if condition is None or not _resolves(job, condition, list(same.values())):
         return "the condition names more than the columns that the table gets as they are"
-    return _Planned(job, rows, files, same, text)
+    return _Planned(job, rows, files, same, condition)
 
 
 def _columns(job: MergeJob) -> dict[str, str] | None:
-    """The source's columns by the table's that they become, where all clauses give all rows the same; else ``None``."""
+    """The source column for each table column, if all clauses write all rows alike; else ``None``."""
     if len(job.clauses) != 2 or len(job.matched) != 1 or len(job.inserts) != 1:
         return None
     changed, new = job.matched[0].clause, job.inserts[0].clause
     if changed.action != "update" or changed.condition is not None or new.condition is not None:
         return None
     names = {c.lower(): c for c in job.request.source.columns}
-    own = alias_of(job.request.source)
-    pairs = [[_column(c.values[f.name], names, own) for c in (changed, new)] for f in job.metadata.schema.fields]
+    source_alias = alias_of(job.request.source)
+    pairs = [
+        [_column(c.values[f.name], names, source_alias) for c in (changed, new)] for f in job.metadata.schema.fields
+    ]
     if len(names) < len(job.request.source.columns) or any(a is None or a != b for a, b in pairs):
         return None
     return {f.name: str(a) for f, (a, _) in zip(job.metadata.schema.fields, pairs, strict=True)}
 
 
-def _column(value: Any, names: dict[str, str], own: str | None) -> str | None:
+def _column(value: Any, names: dict[str, str], source_alias: str | None) -> str | None:
     match value:
         case FromSource((name,)):
             return names.get(name.lower())
-        case FromExpression(str(text)) if own is not None:
-            spelled = {f"{own}.{c}": c for c in names.values()} | {f"{own}.{quote_name(c)}": c for c in names.values()}
-            return spelled.get(text.strip())
+        case FromExpression(str(sql)) if source_alias is not None:
+            column_sql = {f"{source_alias}.{c}": c for c in names.values()}
+            column_sql |= {f"{source_alias}.{quote_name(c)}": c for c in names.values()}
+            return column_sql.get(sql.strip())
     return None
 
 
@@ -206,8 +208,8 @@ def _resolves(job: MergeJob, condition: str, columns: list[str]) -> bool:
     source, target = job.request.source, empty_frame(job.spark, job.snapshot.schema)
     try:
         rows = source.select(*(source[quote_name(c)] for c in columns))
-        named = target if job.request.alias is None else target.alias(job.request.alias)
-        named.join(rows, as_column(condition)).schema  # noqa: B018 - a Connect session asks only now
+        aliased = target if job.request.alias is None else target.alias(job.request.alias)
+        aliased.join(rows, as_column(condition)).schema  # noqa: B018 - Connect analyses here
     except (PySparkException, Py4JError):
         return False
     return True
@@ -217,8 +219,8 @@ def _resolves(job: MergeJob, condition: str, columns: list[str]) -> bool:
 
 
 @dataclass(frozen=True)
-class _Found:
-    """The rows that new ones replace, taken out of the table, and when that was."""
+class _Replaced:
+    """The replaced rows, removed from the table, and when."""
 
     pruned: Pruned
     removed: TakenRows
@@ -226,8 +228,8 @@ class _Found:
     times: tuple[int, int]
 
 
-def _replaced(planned: _Planned, written: WrittenFiles) -> _Found | str:
-    """Take the rows that match out of the target; or why the rows of the source are not what is to be written."""
+def _replaced(planned: _Planned, written: WrittenFiles) -> _Replaced | str:
+    """Remove the matching rows from the target; or why the source's rows are not what to write."""
     join = planned.key_join()
     if join is None or _key_bytes(join, written) > _MOST_KEY_BYTES:
         return _replaced_by_job(planned.reading(written))
@@ -238,18 +240,18 @@ def _replaced(planned: _Planned, written: WrittenFiles) -> _Found | str:
         return _SEVERAL
     found_at = job.runtime.clock_ms()
     counts = RowCounts(source=keys.num_rows, updated_matched=matches.count, inserted=keys.num_rows - matches.count)
-    return _Found(matches.pruned, job.take(matches.rows), counts, (held_at, found_at))
+    return _Replaced(matches.pruned, job.take(matches.rows), counts, (held_at, found_at))
 
 
 def _key_bytes(join: KeyJoin, written: WrittenFiles) -> int:
-    """About how many bytes the keys of the new rows are."""
+    """The approximate bytes of the new rows' keys."""
     rows = sum(int(orjson.loads(a["stats"])["numRecords"]) for a in written.actions)
     types = [join.scope.schemas["source"].field(source).type for _, source in join.columns]
     return rows * sum(32 if pa.types.is_string(t) else 16 if pa.types.is_decimal(t) else 8 for t in types)
 
 
-def _replaced_by_job(job: MergeJob) -> _Found | str:
-    """The same, by a join of Spark's."""
+def _replaced_by_job(job: MergeJob) -> _Replaced | str:
+    """The same by a Spark join."""
     held_at = job.runtime.clock_ms()
     source = job.look_at_source(small=False)
     pruned = job.pruned(source.keys)
@@ -264,11 +266,11 @@ def _replaced_by_job(job: MergeJob) -> _Found | str:
         taken = {int(target.files[n]): rows for n, rows in outcome.taken.items()}
     found_at = job.runtime.clock_ms()
     counts = outcome.counts + RowCounts(source=source.count, inserted=source.count - outcome.counts.updated)
-    return _Found(pruned, job.take(taken), counts, (held_at, found_at))
+    return _Replaced(pruned, job.take(taken), counts, (held_at, found_at))
 
 
 def _match(batches: Iterator[pa.RecordBatch], task: int) -> TaskOutcome | None:
-    """What a task says of pairs that match: addresses of the target's rows, and numbers of the source's."""
+    """The outcome for matching pairs: addresses of target rows, and numbers of source rows."""
     addresses, seen, count = Addresses(lenient=False), BitMap64(), 0
     for rows in chunks(batches):
         addresses.note(rows)

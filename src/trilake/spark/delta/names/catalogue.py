@@ -1,13 +1,12 @@
-"""Names of tables in Spark's catalogue, and the places they stand for.
+"""Names of tables in Spark's catalogue, and their locations.
 
-A name is an entry with a provider, the name of a format, and a location.  Those of Delta tables are as
-delta-spark makes them: either engine finds the tables of the other.  A table without a place of its own is a managed
-one, whose files go when it is dropped; its name is made before its files, and goes again where the files cannot be
-written.
+An entry has a provider, the name of a format, and a location.  Entries of Delta tables equal those of delta-spark, so
+each engine finds the other's tables.  A table without a stated location is managed: DROP deletes its files.  Its name
+is created before its files, and dropped again if the write fails.
 
-Nothing of our own is noted there: columns, properties and comment are those of the last write by that name, for
-whoever looks, and readers take the table's own.  Spark's plans hand a Python source none of the options of a catalogue
-table, its path included, so names in SQL need :func:`trilake.install`.
+Entries are only informative: columns, properties and comment are those of the last write by name, and readers use the
+table's own.  Spark's plans pass none of a catalogue table's options to a Python source, not even its path, so names in
+SQL need :func:`trilake.install`.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ _PART = re.compile(r"`((?:[^`]|``)+)`|([^`.]+)")
 
 
 def parts_of(name: str) -> list[str]:
-    """A table's name as its parts.  Raises ``InvalidArgumentError`` for a string that is not a name.
+    """The parts of a table name.  Raises ``InvalidArgumentError`` for an invalid name.
 
     >>> parts_of("sales.`odd.name`")
     ['sales', 'odd.name']
@@ -77,7 +76,7 @@ def quoted(name: str) -> str:
 
 @dataclass(frozen=True)
 class NamedTable:
-    """A trilake table that a name stands for: its format, its place, and whether the catalogue keeps its files."""
+    """A trilake table in the catalogue: its format, location, and whether the catalogue manages its files."""
 
     format: str
     location: str
@@ -85,9 +84,9 @@ class NamedTable:
 
 
 def table_at(name: str) -> NamedTable | None:
-    """What ``delta.`/path```, or another format's name in its place, stands for; ``None`` for any other name.
+    """The table at a path like ``delta.`/path```, also with other formats; ``None`` for any other name.
 
-    A name of another format without a slash is that of a table in a database which is called like the format.
+    A name like ``lance.x`` without a slash is a table in a database of that name.
 
     >>> table_at("`delta`.`/lake/t`"), table_at("db.`t`")
     (NamedTable(format='delta', location='/lake/t'), None)
@@ -101,9 +100,9 @@ def table_at(name: str) -> NamedTable | None:
 
 
 def find_table(spark: SparkSession, name: str) -> NamedTable | None:
-    """The table of trilake that a name stands for, ``None`` where the catalogue has no such name.
+    """The trilake table of a name; ``None`` if the catalogue doesn't have the name.
 
-    ``delta.`/path``` is a path, whether a table is there or not.  Raises ``InvalidArgumentError`` for a view and for
+    ``delta.`/path``` is a path, whether or not a table exists.  Raises ``InvalidArgumentError`` for a view and for
     tables of other formats.
     """
     table = table_at(name)
@@ -123,7 +122,7 @@ def find_table(spark: SparkSession, name: str) -> NamedTable | None:
 
 
 def location_of(spark: SparkSession, name: str) -> str | None:
-    """Where the Delta table of a name is, ``None`` where the catalogue has no such name.
+    """The location of the Delta table of a name; ``None`` if the catalogue doesn't have the name.
 
     ``delta.`/path``` is a path.  Raises ``InvalidArgumentError`` for a view and for tables of other formats.
     """
@@ -138,7 +137,7 @@ def location_of(spark: SparkSession, name: str) -> str | None:
 
 
 def default_location(spark: SparkSession, name: str) -> str:
-    """Where Spark keeps a table of that name that says no place."""
+    """The default location of a managed table of that name."""
     *database, table = parts_of(name)
     where = database_location(spark, database or [str(spark.catalog.currentDatabase())])
     return f"{where.rstrip('/')}/{table.lower()}"
@@ -156,21 +155,21 @@ def new_name(
     options: Mapping[str, str] | None = None,
     replaces: bool = False,
 ) -> Iterator[str]:
-    """Makes a name and gives the place of its table, to be written in the block; where that fails, drops the name.
+    """Create a name and yield the location of its table, which the block writes; drop the name if that fails.
 
-    The name comes first, so that no version is left without its name.  It stays where others have written to its place
-    in the meantime, or the outcome of the write is unknown and the table is there.
+    The name is created first, so that no version exists without its name.  It stays if someone else has written to the
+    location, or if the outcome of the write is unknown and the table exists.
 
     Parameters
     ----------
     spark: the session.
     name: a name that the catalogue does not have.
-    schema: the table's columns, as far as they are known.
-    path: the place, where the table is to have one of its own; otherwise the catalogue chooses.
-    comment: what the table is for.
-    format: what its files are.
+    schema: the table's columns, if known.
+    path: the location of an external table; by default the catalogue chooses.
+    comment: the table's comment.
+    format: the table's format.
     options: of the store, beside the session's.
-    replaces: whether the block replaces a Delta table that was left at the catalogue's place.
+    replaces: whether the block replaces a Delta table that was left at the default location.
 
     Raises ``TableExistsError`` where the name is taken now, and where files are at the place that the catalogue
     would choose, and ``UnsupportedSparkError`` over a Connect session of a Spark that lets only its own formats into
@@ -199,7 +198,7 @@ def new_name(
         yield place
     except BaseException:
         if path is None and not there_before:
-            may_go = holds_nothing(store)  # who has written there has been told that the name stands for it
+            may_go = holds_nothing(store)  # another writer relies on the name
         else:
             may_go = there_before or _is_no_table(store, format)
         if may_go:
@@ -210,9 +209,9 @@ def new_name(
 
 
 def check_left_over(spark: SparkSession, parts: Sequence[str], store: Store, format: str, *, replaces: bool) -> None:
-    """Refuse to adopt what is at the place of a new managed table; a Delta table there may be replaced.
+    """Refuse existing files at the location of a new managed table; a Delta table there may be replaced.
 
-    Over Connect the catalogue takes no managed table where files are.  Raises ``TableExistsError``.
+    Over Connect the catalogue allows no files there.  Raises ``TableExistsError``.
     """
     is_delta = DeltaLog(store, spark_engine()).exists()
     if replaces and is_delta and format_of_provider(format) == "delta" and has_catalog(spark, list(parts)):
@@ -230,9 +229,9 @@ def check_left_over(spark: SparkSession, parts: Sequence[str], store: Store, for
 
 
 def take_back(spark: SparkSession, parts: list[str], store: Store) -> None:
-    """Drops a name behind a write that failed, while it stands for the place of ``store``.
+    """Drop a name after a failed write, if it still refers to ``store``.
 
-    An error is logged and not raised: why the write failed is the one to show.
+    Errors are logged and not raised, so that the write's error is shown.
     """
     try:
         entry = find_entry(spark, parts)
@@ -243,7 +242,7 @@ def take_back(spark: SparkSession, parts: list[str], store: Store) -> None:
 
 
 def holds_nothing(store: Store) -> bool:
-    """Whether it is certain that no one has written to a place, or is about to."""
+    """Whether certainly no one has written to a location, or is about to."""
     try:
         return all(next(found, None) is None for found in (store.list(), store.unfinished()))
     except (TrilakeError, OSError):
@@ -251,7 +250,7 @@ def holds_nothing(store: Store) -> bool:
 
 
 def _is_no_table(store: Store, format: str) -> bool:
-    """Whether it is certain that there is no table at a place."""
+    """Whether there is certainly no table at a location."""
     try:
         return not _is_table(store, format)
     except (TrilakeError, OSError):
@@ -259,7 +258,7 @@ def _is_no_table(store: Store, format: str) -> bool:
 
 
 def _is_table(store: Store, format: str) -> bool:
-    """Whether there is a table at a place; of another format than Delta, whether anything is."""
+    """Whether there is a table at a location; for formats other than Delta, whether there are any files."""
     if format_of_provider(format) == "delta":
         return DeltaLog(store, spark_engine()).exists()
     return next(store.list(), None) is not None
@@ -270,7 +269,7 @@ def _place_of(spark: SparkSession, name: str) -> str:
 
 
 def absolute(path: str | None) -> str | None:
-    """A path that means the same to the catalogue, which takes others for places below its warehouse."""
+    """An absolute path: the catalogue would put a relative one below its warehouse."""
     return path if path is None or re.match(r"[A-Za-z][A-Za-z0-9+.\-]*:/", path) else os.path.abspath(path)
 
 
@@ -284,33 +283,33 @@ def refresh_name(spark: SparkSession, name: str, location: str, log: DeltaLog, *
     Raises ``TableExistsError`` where the name stands for another place, which it keeps, and ``InvalidArgumentError``
     where for no Delta table.
     """
-    known = find_entry(spark, parts_of(name))
+    entry = find_entry(spark, parts_of(name))
     about = newest(log)
-    if known is None:
+    if entry is None:
         if managed and about is not None:
             make_entry(spark, parts_of(name), about, path=absolute(location), managed=True)
         return
-    if format_of_provider(known.provider) != "delta" or known.location is None:
+    if format_of_provider(entry.provider) != "delta" or entry.location is None:
         raise InvalidArgumentError(
             f"the table at {location} is written, and the name {name} no longer refers to a Delta table",
             help="drop that name, or choose another one",
             condition="DELTA_MISSING_DELTA_TABLE",
         )
-    if not same_place(known.location, location):
+    if not same_place(entry.location, location):
         raise TableExistsError(
             f"the table at {location} is written, and the name {name} now refers to another table",
             help="drop that name, or choose another one",
-            file=known.location,
+            file=entry.location,
         )
-    if about is None or change_entry(spark, parts_of(name), about) or known.managed:
+    if about is None or change_entry(spark, parts_of(name), about) or entry.managed:
         return
-    # What SQL cannot say must be known before the name goes.
+    # Check that SQL can create the entry before the name is dropped.
     create_text(parts_of(name), about, path=absolute(location))
     if HAS_DATA_SOURCES:
         with name_aside(spark, name, log.engine.runtime.new_hex_id()):
             add_name(spark, name, location, about)
         return
-    with bypass():  # which gives no name to a table whose source it does not know
+    with bypass():  # Spark doesn't rename tables of an unknown provider
         spark.sql(f"DROP TABLE {quoted(name)}")
     add_name(spark, name, location, about)
 
@@ -321,23 +320,23 @@ def same_place(a: str, b: str) -> bool:
 
 
 def newest(log: DeltaLog) -> About | None:
-    """What the catalogue shall say of a table that was just written; ``None`` where it is gone now."""
+    """The facts of a table after a write; ``None`` if the table is gone."""
     try:
         return About.of(log.head())
-    except (TableNotFoundError, VersionNotFoundError):  # or its files went while they were read
+    except (TableNotFoundError, VersionNotFoundError):  # or its files were deleted meanwhile
         return None
 
 
 def add_name(spark: SparkSession, name: str, location: str, about: About) -> None:
-    """Make a name that the catalogue does not have for the table at ``location``."""
+    """Create a name for the table at ``location``."""
     make_entry(spark, parts_of(name), about, path=absolute(location))
 
 
 @contextmanager
 def name_aside(spark: SparkSession, name: str, id: str) -> Iterator[None]:
-    """Gives the external table of a name another one, with ``id`` behind it, while a new entry takes its place.
+    """Rename an external table, appending ``id``, while a new entry takes its place.
 
-    It comes back where that fails, and goes else; the files are not touched.
+    The old name is restored if that fails, and dropped otherwise; files are not touched.
     """
     *database, table = parts_of(name)
     other = [*database, f"{table}_{id}"]
@@ -363,7 +362,7 @@ def name_aside(spark: SparkSession, name: str, id: str) -> Iterator[None]:
 
 
 def known_table(spark: SparkSession, name: str) -> NamedTable:
-    """The table of a name that was just there.  Raises ``TableNotFoundError`` where it has been dropped since."""
+    """The table of a name that existed a moment ago.  Raises ``TableNotFoundError`` if it was dropped."""
     table = find_table(spark, name)
     if table is None:
         raise TableNotFoundError(
@@ -375,7 +374,7 @@ def known_table(spark: SparkSession, name: str) -> NamedTable:
 
 
 def known_location(spark: SparkSession, name: str) -> str:
-    """Like :func:`location_of`, but an unknown name is a ``TableNotFoundError``."""
+    """Like :func:`location_of`, but raises ``TableNotFoundError`` for an unknown name."""
     place = location_of(spark, name)
     if place is None:
         raise TableNotFoundError(

@@ -1,7 +1,7 @@
-"""Entries of Spark's catalogue: provider and place of a name, and whether the files go with it.
+"""Entries of Spark's catalogue: the provider and location of a name, and whether its files are managed.
 
-Of a classic session the catalogue itself is asked, and told, through the JVM: so an entry is the same on every release,
-and may stand for a place that Spark knows no file system for.  A Spark Connect session is asked, and told, by SQL.
+In a classic session the JVM's catalogue is called, so entries are the same for every release, and may have a location
+for which Spark has no file system.  Spark Connect uses SQL.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from trilake.spark.session.schemas import ddl_text, to_spark
 from trilake.spark.session.sources.api import HAS_DATA_SOURCES
 
 _CATALOG = "spark_catalog"
-#: Who logs that columns are refused which only Spark understands.
+#: The logger of columns that Hive doesn't support.
 _HIVE_LOGGERS = (
     "org.apache.hadoop.hive.metastore.HiveAlterHandler",
     "org.apache.hadoop.hive.metastore.RetryingHMSHandler",
     "org.apache.spark.sql.hive.HiveExternalCatalog",
 )
-#: Properties that Spark keeps for itself, and that no statement may set.
+#: Properties that Spark reserves.
 _RESERVED = frozenset(("provider", "location", "owner", "external", "is_managed_location", "comment", "collation"))
 _PACKAGE = "org.apache.spark.sql.catalyst"
 
@@ -53,7 +53,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class About:
-    """What the catalogue keeps of a table, so that whoever looks there sees what it is."""
+    """The facts of a table that its catalogue entry shows."""
 
     columns: T.StructType
     comment: str | None = None
@@ -61,17 +61,17 @@ class About:
 
     @classmethod
     def of(cls, head: Head) -> About:
-        """What the catalogue shall say of a Delta table."""
+        """The facts of a Delta table."""
         metadata = head.metadata
         return cls(to_spark(read_schema(head.schema)), metadata.description, metadata.configuration)
 
 
 def find_entry(spark: SparkSession, parts: list[str]) -> Entry | None:
-    """The entry of a name, ``None`` where there is none."""
-    known = has_catalog(spark, parts)
+    """The entry of a name, or ``None``."""
+    has_jvm_catalog = has_catalog(spark, parts)
     parts = _short(parts)
-    if not known:
-        return _shown(spark, parts)
+    if not has_jvm_catalog:
+        return _entry_by_sql(spark, parts)
     catalog = _catalog(spark)
     name = _identifier(spark, parts)
     if catalog.isTempView(name):
@@ -96,33 +96,33 @@ def make_entry(
     provider: str = "delta",
     managed: bool = False,
 ) -> None:
-    """Make the entry of a table; its files are not touched.
+    """Create the entry of a table; files are not touched.
 
     Parameters
     ----------
     spark: the session.
     parts: the name.
-    about: what the catalogue shall say of the table.
-    path: its place; ``None`` for the one that the catalogue chooses for a managed table, which must be empty.
+    about: the facts of the table.
+    path: its location; ``None`` for the default of a managed table, which must be empty.
     provider: the format of its files.
-    managed: whether the files at ``path`` go with the name.
+    managed: whether DROP deletes the files at ``path``.
 
     Raises Spark's ``TABLE_OR_VIEW_ALREADY_EXISTS`` for a name that is taken, ``LOCATION_ALREADY_EXISTS`` where files
     are at the place that the catalogue chooses, and ``UnsupportedSparkError`` for what SQL cannot say: a table without
     columns, a managed one at a place that is given, and any name where a client cannot register our formats.
     """
-    known = has_catalog(spark, parts)
+    has_jvm_catalog = has_catalog(spark, parts)
     parts = _short(parts)
-    if not known:
+    if not has_jvm_catalog:
         if not HAS_DATA_SOURCES and is_connect(spark):
             raise UnsupportedSparkError(
                 f"over Spark Connect, a client of PySpark {pyspark.__version__} makes no names of trilake tables",
                 table=".".join(parts),
                 help="save to a path, use a classic session, or PySpark 4.0 or newer",
             )
-        text = create_text(parts, about, path=path, provider=provider, managed=managed)
+        statement = create_text(parts, about, path=path, provider=provider, managed=managed)
         with bypass():
-            spark.sql(text)
+            spark.sql(statement)
         return
     catalog, name = _catalog(spark), _identifier(spark, parts)
     package = _package(spark)
@@ -144,9 +144,9 @@ def make_entry(
 def create_text(
     parts: list[str], about: About, *, path: str | None, provider: str = "delta", managed: bool = False
 ) -> str:
-    """The statement that makes an entry.  With its columns in the statement, Spark does not read the table.
+    """The CREATE TABLE statement of an entry.  It states the columns, so that Spark does not read the table.
 
-    Raises ``UnsupportedSparkError`` for what no statement can say.
+    Raises ``UnsupportedSparkError`` for what no statement can express.
 
     >>> columns = T.StructType([T.StructField("id", T.LongType(), False)])
     >>> create_text(["t"], About(columns), path="/lake/t", provider="delta", managed=False)
@@ -164,21 +164,21 @@ def create_text(
             help="name the place with LOCATION, or use a classic session",
             file=path,
         )
-    text = f"CREATE TABLE {name} ({ddl_text(about.columns)}) USING {quote_name(provider)}"
+    statement = f"CREATE TABLE {name} ({ddl_text(about.columns)}) USING {quote_name(provider)}"
     if about.comment is not None:
-        text += f" COMMENT {string_literal(about.comment)}"
+        statement += f" COMMENT {string_literal(about.comment)}"
     properties = {k: v for k, v in about.properties.items() if k.lower() not in _RESERVED}
     if properties:
         inside = ", ".join(f"{string_literal(k)} = {string_literal(v)}" for k, v in sorted(properties.items()))
-        text += f" TBLPROPERTIES ({inside})"
-    return text if path is None else f"{text} LOCATION {string_literal(path)}"
+        statement += f" TBLPROPERTIES ({inside})"
+    return statement if path is None else f"{statement} LOCATION {string_literal(path)}"
 
 
 def change_entry(spark: SparkSession, parts: list[str], about: About) -> bool:
-    """Let the entry of a table say what the table is now, files untouched; whether that was possible.
+    """Update the entry of a table, files untouched; returns whether that was possible.
 
-    What it says already is not said again: the place of the table may get another one at the same time, and the
-    catalogue takes a whole entry.  An entry that is gone now needs nothing.
+    Unchanged facts are not written: the location may change concurrently, and the catalogue replaces whole entries.
+    Missing entries are ignored.
     """
     if not has_catalog(spark, parts):
         return False
@@ -195,7 +195,7 @@ def change_entry(spark: SparkSession, parts: list[str], about: About) -> bool:
         catalog.refreshTable(identifier)
         return True
     with _hive_is_quiet(spark):
-        for method in ("alterTableSchema", "alterTableDataSchema"):  # one or the other, by release of Spark
+        for method in ("alterTableSchema", "alterTableDataSchema"):  # depends on the release
             try:
                 getattr(catalog.externalCatalog(), method)(
                     str(identifier.database().get()), str(identifier.table()), columns
@@ -209,10 +209,10 @@ def change_entry(spark: SparkSession, parts: list[str], about: About) -> bool:
 
 @contextmanager
 def _hive_is_quiet(spark: SparkSession) -> Iterator[None]:
-    """Let a Hive metastore in this JVM say nothing in the block.
+    """Silence a Hive metastore in this JVM during the block.
 
-    Spark tries columns that Hive understands first.  The metastore logs that it refuses those, with 55 lines of stack,
-    and Spark keeps them in its own form.
+    Spark first tries columns that Hive understands.  The metastore logs a stack trace of 55 lines if it refuses them,
+    and Spark stores them in its own form.
     """
     if spark.conf.get("spark.sql.catalogImplementation", None) != "hive":
         yield
@@ -224,7 +224,7 @@ def _hive_is_quiet(spark: SparkSession) -> Iterator[None]:
             levels[name] = log4j.LogManager.getLogger(name).getLevel()
             log4j.core.config.Configurator.setLevel(name, log4j.Level.OFF)
     except (Py4JError, TypeError):
-        pass  # another way of logging, which says it
+        pass  # another logging library
     try:
         yield
     finally:
@@ -233,10 +233,10 @@ def _hive_is_quiet(spark: SparkSession) -> Iterator[None]:
 
 
 def move_entry(spark: SparkSession, parts: list[str], path: str, about: About) -> None:
-    """Let the entry of a table stand for the Delta table at another place, files untouched; see :func:`has_catalog`.
+    """Change the location of a table's entry to another Delta table, files untouched; requires :func:`has_catalog`.
 
-    It is there all the time, and becomes that of an external table: the files at the old place stay where it goes.
-    Raises Spark's ``TABLE_OR_VIEW_NOT_FOUND`` where it is gone.
+    The entry exists all the time, and becomes external: the files at the old location stay.  Raises Spark's
+    ``TABLE_OR_VIEW_NOT_FOUND`` if it is gone.
     """
     catalog, external = _catalog(spark), _package(spark).catalog.CatalogTableType.EXTERNAL()
     entry = catalog.getTableMetadata(_identifier(spark, _short(parts)))
@@ -246,13 +246,13 @@ def move_entry(spark: SparkSession, parts: list[str], path: str, about: About) -
 
 
 def convert_entry(spark: SparkSession, parts: list[str], about: About) -> None:
-    """Let the entry of a table of another format say that its files are a Delta table; see :func:`has_catalog`.
+    """Change the entry of a table of another format to Delta; requires :func:`has_catalog`.
 
-    Files, place and owner stay what they are: those of a managed table still go with its name.
+    Files, location and owner stay: DROP still deletes the files of a managed table.
     """
     catalog = _catalog(spark)
     entry = catalog.getTableMetadata(_identifier(spark, _short(parts)))
-    # What a Delta table is partitioned by is in its log; an entry of trilake never says it.
+    # Partition columns are in the Delta log, not in the entry.
     none = jvm(spark).PythonUtils.toSeq([])
     delta = some(spark, "delta")
     catalog.alterTable(changed(entry, provider=delta, partitionColumnNames=none, tracksPartitionsInCatalog=False))
@@ -260,10 +260,10 @@ def convert_entry(spark: SparkSession, parts: list[str], about: About) -> None:
 
 
 def rename_entry(spark: SparkSession, parts: list[str], new: list[str]) -> None:
-    """Give the table of a name another one in its database, as Spark's catalogue does: files of a managed table move.
+    """Rename a table within its database, as Spark's catalogue does: files of a managed table move.
 
-    For classic sessions of a Spark that reads a table before it gives it another name, and knows no source of trilake.
-    Raises Spark's ``LOCATION_ALREADY_EXISTS`` where files are at the place of the new name.
+    For classic sessions of a Spark that reads a table before renaming it, and doesn't know trilake's sources.  Raises
+    Spark's ``LOCATION_ALREADY_EXISTS`` if files are at the location of the new name.
     """
     catalog, name = _catalog(spark), _identifier(spark, _short(parts))
     catalog.refreshTable(name)
@@ -271,9 +271,9 @@ def rename_entry(spark: SparkSession, parts: list[str], new: list[str]) -> None:
 
 
 def drop_entry(spark: SparkSession, parts: list[str]) -> None:
-    """Take a name away and leave the files at its place, whoever wrote them; no error where it is gone.
+    """Drop a name and keep its files; no error if it is gone.
 
-    Where the catalogue is told by SQL alone, the files of a managed table go with its name.
+    If only SQL is available, the files of a managed table are deleted.
     """
     if not has_catalog(spark, parts):
         with bypass():
@@ -284,13 +284,13 @@ def drop_entry(spark: SparkSession, parts: list[str]) -> None:
     if entry is None:
         return
     kinds = _package(spark).catalog.CatalogTableType
-    if str(entry.tableType().name()) == "MANAGED":  # the files of an external table stay
+    if str(entry.tableType().name()) == "MANAGED":  # DROP keeps the files of an external table
         catalog.externalCatalog().alterTable(changed(entry, tableType=kinds.EXTERNAL()))
     catalog.dropTable(entry.identifier(), True, False)
 
 
 def database_location(spark: SparkSession, parts: list[str]) -> str:
-    """Where the catalogue keeps the tables of a database that say no place."""
+    """The default location of a database's tables."""
     if has_catalog(spark, [*parts, ""]):
         about = _catalog(spark).getDatabaseMetadata(parts[-1])
         return decoded(str(about.locationUri().toString()))
@@ -300,22 +300,22 @@ def database_location(spark: SparkSession, parts: list[str]) -> str:
 
 
 def decoded(uri: str) -> str:
-    """A place as a path, or as a URI that is not escaped.
+    """A location as a path, or as an unescaped URI.
 
     >>> decoded("file:/a%20b"), decoded("s3://b/x%20y")
     ('/a b', 's3://b/x y')
     """
-    text = unquote(uri)
-    return "/" + text.removeprefix("file:").lstrip("/") if text.startswith("file:") else text
+    plain = unquote(uri)
+    return "/" + plain.removeprefix("file:").lstrip("/") if plain.startswith("file:") else plain
 
 
 def _short(parts: list[str]) -> list[str]:
-    """A name of the session's own catalogue without that."""
+    """A name without the session catalog's name."""
     return parts[1:] if len(parts) == 3 and parts[0].lower() == _CATALOG else parts
 
 
 def has_catalog(spark: SparkSession, parts: list[str]) -> bool:
-    """Whether a name is one of the session's own catalogue, which this process can ask."""
+    """Whether a name is in the session's own catalogue, and the JVM is available."""
     if is_connect(spark):
         return False
     if len(parts) == 3:
@@ -324,7 +324,7 @@ def has_catalog(spark: SparkSession, parts: list[str]) -> bool:
 
 
 def _package(spark: SparkSession) -> Any:
-    """The JVM's package of the catalogue's classes."""
+    """The JVM package of the catalogue's classes."""
     return jvm(spark).org.apache.spark.sql.catalyst
 
 
@@ -333,7 +333,7 @@ def _catalog(spark: SparkSession) -> Any:
 
 
 def _metadata(catalog: Any, name: Any) -> Any:
-    """What the catalogue says of a name, ``None`` where it is gone, if only since it was looked for."""
+    """The catalogue's metadata of a name, ``None`` if it is gone."""
     if not catalog.tableExists(name):
         return None
     try:
@@ -348,19 +348,19 @@ def _identifier(spark: SparkSession, parts: list[str]) -> Any:
     return java_session(spark).sessionState().sqlParser().parseTableIdentifier(quote_parts(parts))
 
 
-def _shown(spark: SparkSession, parts: list[str]) -> Entry | None:
-    """The entry as SQL shows it."""
+def _entry_by_sql(spark: SparkSession, parts: list[str]) -> Entry | None:
+    """The entry by SQL."""
     if not spark.catalog.tableExists(quote_parts(parts)):
         return None
-    for _, stated in shown_entries(spark, parts):
-        place, kind = stated.get("Location"), stated.get("Type", "")
-        provider = "" if kind == "VIEW" else stated.get("Provider", "").lower()
+    for _, facts in shown_entries(spark, parts):
+        place, kind = facts.get("Location"), facts.get("Type", "")
+        provider = "" if kind == "VIEW" else facts.get("Provider", "").lower()
         return Entry(provider, None if place is None else decoded(place), kind == "MANAGED")
     return Entry("", None, False)
 
 
 def shown_entries(spark: SparkSession, parts: Sequence[str]) -> Iterator[tuple[Row, dict[str, str]]]:
-    """What ``SHOW TABLE EXTENDED`` says of a name: the rows, each with what its text states."""
+    """The rows of ``SHOW TABLE EXTENDED`` for a name, each with its facts."""
     *database, table = parts
     inside = f" IN {quote_parts(database)}" if database else ""
     pattern = re.sub(r"([|*\\'])", ".", table)
