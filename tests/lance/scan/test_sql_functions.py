@@ -52,6 +52,10 @@ def made() -> LanceDataset:
         ("array_element(tags, 1) = 'a'", [1, 2]),
         ("list_extract(tags, 2) = 'b'", [2]),
         ("s = 'array_has(tags, [1])'", []),
+        ("id = arrow_cast('2', 'Int64')", [2]),
+        ("arrow_cast(id, 'Utf8') = '3'", [3]),
+        ("arrow_cast(s, 'Binary') = arrow_cast(0x6164, 'LargeBinary')", [4]),
+        ("id = arrow_cast(4.0, 'Decimal128(10, 1)')", [4]),
     ],
 )
 def test_conditions(made: LanceDataset, condition: str, ids: list[int]) -> None:
@@ -84,6 +88,8 @@ def test_other_places_of_sql(made: LanceDataset) -> None:
         "array_length(tags, 1)",
         "array_has_all(tags, more)",
         "get_field(note, other)",
+        "arrow_cast(id, 'Duration(Second)')",
+        "arrow_cast(id, s)",
         "starts_with(" * 100_000 + ")" * 100_000,
         "",
     ],

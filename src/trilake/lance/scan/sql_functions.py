@@ -76,6 +76,34 @@ def _field(arguments: list[str]) -> str | None:
     return None if name is None else f"{arguments[0].strip()}.`{name[1]}`"
 
 
+#: Types of Arrow as ``arrow_cast`` names them, in Spark's words.
+_TYPES = {
+    **dict.fromkeys(["Utf8", "LargeUtf8", "Utf8View"], "STRING"),
+    **dict.fromkeys(["Binary", "LargeBinary", "BinaryView"], "BINARY"),
+    "Boolean": "BOOLEAN",
+    "Date32": "DATE",
+    "Float32": "FLOAT",
+    "Float64": "DOUBLE",
+    "Int8": "TINYINT",
+    "Int16": "SMALLINT",
+    "Int32": "INT",
+    "Int64": "BIGINT",
+}
+_HEX = re.compile(r"0x((?:[0-9a-fA-F]{2})+)")
+_DECIMAL = re.compile(r"Decimal(?:128|256)\((\d+,\s*\d+)\)")
+
+
+def _arrow_cast(arguments: list[str]) -> str | None:
+    name = _PLAIN_FIELD.fullmatch(arguments[1]) if len(arguments) == 2 else None
+    if name is None:
+        return None
+    value, decimal = arguments[0].strip(), _DECIMAL.fullmatch(name[1])
+    kind = f"DECIMAL({decimal[1]})" if decimal is not None else _TYPES.get(name[1])
+    if kind == "BINARY" and (digits := _HEX.fullmatch(value)) is not None:
+        return f"X'{digits[1]}'"
+    return None if kind is None else f"CAST({value} AS {kind})"
+
+
 def _made_list(arguments: list[str]) -> str | None:
     inner = ",".join(arguments)
     return _list(f"array({inner})", arguments)
@@ -109,6 +137,7 @@ _CALLS: dict[str, Callable[[list[str]], str | None]] = {
     **dict.fromkeys(["array_has_all", "list_has_all"], _ALL),
     **dict.fromkeys(["array_length", "list_length"], _size),
     **dict.fromkeys(["array_element", "array_extract", "list_element", "list_extract"], _named("try_element_at")),
+    "arrow_cast": _arrow_cast,
     "empty": _empty,
     "get_field": _field,
     "make_array": _made_list,
