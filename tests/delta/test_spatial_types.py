@@ -176,6 +176,19 @@ def test_bounding_boxes_are_kept_and_skip_no_file(uri: str) -> None:
     assert "POINT(-1.0 2.0)" in log.read_text()
 
 
+def test_a_value_of_another_reference_system_is_refused(uri: str) -> None:
+    trilake.alter(uri).add_columns({"h": "geometry(3857)", "i": "geometry"})
+    with pytest.raises(SchemaMismatchError, match=r"column h is geometry\(EPSG:3857\), and column g of its value"):
+        trilake.open(uri).update({"h": "g"})
+    trilake.open(uri).update({"i": "g"})
+    assert [r["i"] for r in rows(uri)] == [r["g"] for r in ROWS]
+
+
+def test_a_spatial_column_has_no_default(uri: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=r"column g is geometry.*has no default"):
+        trilake.alter(uri).set_default("g", "X'00'")
+
+
 def test_the_feature_goes_with_its_columns(uri: str) -> None:
     with pytest.raises(FeatureInUseError, match="columns hold geometries or geographies: g, p, l"):
         trilake.alter(uri).drop_feature("geospatial")

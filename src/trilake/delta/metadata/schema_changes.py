@@ -38,6 +38,7 @@ from trilake.delta.protocol.schema_edit import (
     spelled,
     type_at,
 )
+from trilake.delta.protocol.spatial_types import is_spatial
 from trilake.delta.protocol.sql_types import with_limits, without_limits
 from trilake.delta.rules.defaults import CURRENT_DEFAULT, JudgeDefault, parse_default
 from trilake.delta.rules.identity import START as IDENTITY
@@ -371,6 +372,13 @@ def set_default(
             f"column {path_text(names)} is computed and has no default",
             column=path_text(names),
             condition="GENERATED_COLUMN_WITH_DEFAULT_VALUE",
+        )
+    if is_spatial(str(f.type)):
+        raise InvalidArgumentError(
+            f"column {path_text(names)} is {f.type}, and such a column has no default",
+            help="give its values where rows are written",
+            column=path_text(names),
+            condition="DELTA_OPERATION_NOT_SUPPORTED_FOR_DATATYPES",
         )
     parsed = parse_default(f, expression, now)
     if parsed is not None:

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from trilake.delta.protocol.char_varchar import filter_schema
 from trilake.delta.protocol.schema import ArrayType, DataType, MapType, StructType
 from trilake.delta.protocol.schema_edit import parse_path, path_text, spelled, type_at
+from trilake.delta.protocol.spatial_types import is_spatial
 from trilake.delta.rules.identity import identity_columns
 from trilake.delta.rules.row_rules import sql_type
 from trilake.delta.rules.store_assignment import assign_array, check_fields
@@ -139,6 +140,9 @@ class Assignments:
         by_name = targets(set, schema, uri=uri)
         arrow = filter_schema(read_schema(schema))
         values = [_bound(set[name], target, arrow, now) for name, target in by_name.items()]
+        for target, value in zip(by_name.values(), values, strict=True):
+            if isinstance(value, Expression) and is_spatial(str(target.type)):
+                _check_reference_system(value, target, schema)
         return cls(schema, tuple(by_name.values()), tuple(values))
 
     def apply(self, rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -175,6 +179,17 @@ def _with(column: pa.Array, path: tuple[str, ...], field: Any, new: Mapping[tupl
 def _fields(column: pa.StructArray) -> Iterator[pa.Array]:
     for i in range(column.type.num_fields):
         yield pc.struct_field(column, i)  # null where the struct is
+
+
+def _check_reference_system(value: Expression, target: Target, schema: StructType) -> None:
+    """Refuse coordinates of a column of another spatial type: they would mean another place."""
+    for field in filter(None, map(schema.find, sorted(value.columns))):
+        if is_spatial(str(field.type)) and field.type != target.type:
+            raise SchemaMismatchError(
+                f"column {target.name} is {target.type}, and column {field.name} of its value is {field.type}",
+                help="transform the coordinates, and give the values themselves",
+                column=target.name,
+            )
 
 
 def _bound(value: Any, target: Target, arrow: pa.Schema, now: dt.datetime) -> Expression | pa.Scalar:
