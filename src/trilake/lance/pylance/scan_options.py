@@ -30,7 +30,7 @@ OF_ROWS = HINTS | {
 _BEYOND = {
     "full_text_query": "the format has no index of words; filters such as contains(text, 'word') look at all rows",
     "fast_search": "rows that an index does not cover are always found",
-    "index_segments": "the format has no indices in parts",
+    "index_segments": "an index is searched in all its segments",
 }
 #: What a search for the nearest rows may say, see :class:`~trilake.lance.scan.search.Nearest`.
 _SEARCH = (
