@@ -31,14 +31,14 @@ _CONDITIONS = ("filter", "where", "on", "predicate", "condition")
 def _text(name: str, value: Any) -> Any:
     if isinstance(value, str):
         return value
-    raise InvalidArgumentError(f"{name} must be a string, got {_shown(value)}")
+    raise InvalidArgumentError(f"{name} must be a string, got {_described(value)}")
 
 
 def flag(name: str, value: Any) -> bool:
     """Check for a boolean: every string is true, even ``"false"``.  Raises ``InvalidArgumentError``."""
     if isinstance(value, bool | np.bool_):
         return bool(value)
-    raise InvalidArgumentError(f"{name} must be True or False, got {_shown(value)}")
+    raise InvalidArgumentError(f"{name} must be True or False, got {_described(value)}")
 
 
 def count(
@@ -48,7 +48,7 @@ def count(
     type.
     """
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
-        raise other_type(f"{name} is {_shown(value)}", help=f"it must be a number of {least} or more")
+        raise other_type(f"{name} is {_described(value)}", help=f"it must be a number of {least} or more")
     if value < least:
         raise InvalidArgumentError(f"{name} is {value!r}", help=f"it must be a number of {least} or more")
     return int(value)
@@ -62,8 +62,8 @@ def _texts(name: str, value: Any) -> Any:
         wrong = [t for t in texts if not isinstance(t, str)]
         if not wrong:
             return texts
-        raise InvalidArgumentError(f"{name} must be a list of strings, and has {_shown(wrong[0])} in it")
-    raise InvalidArgumentError(f"{name} must be a list of strings, got {_shown(value)}")
+        raise InvalidArgumentError(f"{name} must be a list of strings, got {_described(wrong[0])} in it")
+    raise InvalidArgumentError(f"{name} must be a list of strings, got {_described(value)}")
 
 
 def _mapping(name: str, value: Any) -> Any:
@@ -71,11 +71,11 @@ def _mapping(name: str, value: Any) -> Any:
         wrong = [k for k in value if not isinstance(k, str)]
         if not wrong:
             return value
-        raise InvalidArgumentError(f"{name} must have strings as keys, and has {_shown(wrong[0])}")
-    raise InvalidArgumentError(f"{name} must be a mapping, such as a dict, got {_shown(value)}")
+        raise InvalidArgumentError(f"{name} must have strings as keys, got {_described(wrong[0])}")
+    raise InvalidArgumentError(f"{name} must be a mapping, such as a dict, got {_described(value)}")
 
 
-def _shown(value: object) -> str:
+def _described(value: object) -> str:
     plain = value is None or isinstance(value, str | bytes | int | float)
     return f"{value!r:.80}" if plain else f"a {type(value).__name__}"
 
@@ -139,7 +139,7 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
     (('a',), None)
     >>> scan([1])
     Traceback (most recent call last):
-    trilake.errors.InvalidArgumentError: [INVALID_ARGUMENT] columns must be a list of strings, and has 1 in it
+    trilake.errors.InvalidArgumentError: [INVALID_ARGUMENT] columns must be a list of strings, got 1 in it
     >>> scan(where="n > 1")
     Traceback (most recent call last):
     TypeError: scan() has no argument 'where': it is called 'filter' here

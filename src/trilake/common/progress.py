@@ -75,17 +75,17 @@ class _Lines:
         self._label, self._unit = label, unit
         self._shown_at = -math.inf
 
-    def say(self, done: int, total: int | None) -> None:
+    def say(self, count: int, total: int | None) -> None:
         """Show the progress, at most a few times per second."""
         now = time.monotonic()
         if now - self._shown_at >= _EVERY:
             self._shown_at = now
             of = "" if total is None else f"/{total:,}"
-            sys.stderr.write(f"\r{self._label} {done:,}{of} {self._unit}")
+            sys.stderr.write(f"\r{self._label} {count:,}{of} {self._unit}")
             sys.stderr.flush()
 
-    def end(self, done: int) -> None:
-        sys.stderr.write(f"\r{self._label} {done:,} {self._unit}, done\n")
+    def end(self, count: int) -> None:
+        sys.stderr.write(f"\r{self._label} {count:,} {self._unit}, done\n")
         sys.stderr.flush()
 
 

@@ -352,9 +352,9 @@ def _distinct(columns: list[pa.Array]) -> tuple[npt.NDArray[np.int64], list[pa.A
     codes = np.zeros(len(columns[0]), np.int64)
     for column in columns:
         encoded = pc.dictionary_encode(column, null_encoding="encode")
-        own = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+        indices = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
         # Renumbered after each column, so that the product of two ranges cannot overflow.
-        _, codes = np.unique(codes * (len(encoded.dictionary) + 1) + own, return_inverse=True)
+        _, codes = np.unique(codes * (len(encoded.dictionary) + 1) + indices, return_inverse=True)
     _, first = np.unique(codes, return_index=True)
     return codes, [column.take(pa.array(first)) for column in columns]
 

@@ -149,7 +149,7 @@ def is_storage_option(name: str) -> bool:
     """
     key = name.lower()
     return key.startswith((*_ANY_PREFIX, _HADOOP_PREFIX)) or any(
-        key in known for known in (_BARE, _CLIENT, _IGNORED, _PERMISSIONS, _RETRY, _BACKOFF)
+        key in names for names in (_BARE, _CLIENT, _IGNORED, _PERMISSIONS, _RETRY, _BACKOFF)
     )
 
 

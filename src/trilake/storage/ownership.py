@@ -98,9 +98,9 @@ def own_keys(store: Store, keys: Iterable[str], names: str | re.Pattern[str], *,
     expression = re.compile(names)
     matching = [k for k in all_keys if expression.fullmatch(k)]
     foreign = set(Territory(store).foreign(k.rpartition("/")[0] for k in matching))
-    own = [k for k in matching if k.rpartition("/")[0] not in foreign]
-    if len(own) < len(all_keys):
-        rest = sorted(set(all_keys) - set(own))
+    deletable = [k for k in matching if k.rpartition("/")[0] not in foreign]
+    if len(deletable) < len(all_keys):
+        rest = sorted(set(all_keys) - set(deletable))
         _log.warning(
             "%s of %r leaves %d files that do not belong to it: with other names, behind links or in other tables: %s",
             what,
@@ -108,7 +108,7 @@ def own_keys(store: Store, keys: Iterable[str], names: str | re.Pattern[str], *,
             len(rest),
             ", ".join(rest[:5]),
         )
-    return own
+    return deletable
 
 
 def check_own(store: Store, keys: Sequence[str], *, what: str) -> None:

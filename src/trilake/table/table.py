@@ -205,12 +205,12 @@ class Table(ABC):
             raise InvalidArgumentError(f"{rows!r} is not a number of rows", help="pass a whole number from 0 on")
         schema = self.schema if columns is None else self.projected_schema(columns)
         taken: list[pa.RecordBatch] = []
-        left = min(rows, 2**62)
-        if left:
+        remaining = min(rows, 2**62)
+        if remaining:
             for batch in self.to_batches(columns, filter):
-                taken.append(batch.slice(0, left))
-                left -= taken[-1].num_rows
-                if not left:
+                taken.append(batch.slice(0, remaining))
+                remaining -= taken[-1].num_rows
+                if not remaining:
                     break
         return pa.Table.from_batches(taken, schema=schema)
 

@@ -220,7 +220,7 @@ _NAIVE = _ZONED.replace(tzinfo=None)
         (["\ud800"], "surrogates"),
         ([1, "a"], "Could not convert"),
         ([_ZONED.timetz()], "times of day with a zone"),
-        ([b"a", "a"], "texts and bytes"),
+        ([b"a", "a"], "strings and bytes"),
         ([np.ma.array([1, 2], mask=[0, 1])], "arrays with a mask"),
     ],
 )

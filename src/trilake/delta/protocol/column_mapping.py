@@ -157,8 +157,8 @@ def assign(
 
 
 def _paths(schema: StructType) -> Iterator[tuple[str, tuple[str, ...], StructField]]:
-    named = each_field(schema, lambda f: replace(f, name=f.physical_name))
-    for (path, f), (physical, _) in zip(fields_in(schema), fields_in(named), strict=True):
+    renamed = each_field(schema, lambda f: replace(f, name=f.physical_name))
+    for (path, f), (physical, _) in zip(fields_in(schema), fields_in(renamed), strict=True):
         yield ".".join(path), physical, f
 
 

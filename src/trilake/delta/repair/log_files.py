@@ -134,13 +134,13 @@ def rewrite_checkpoints(store: Store, engine: Engine, findings: Sequence[Finding
     """Rewrite checkpoints that are unreadable or differ from their commits; each is a step."""
     context = _fresh(store, engine)
     versions = sorted({f.version for f in findings if f.version is not None and f.file != LAST_CHECKPOINT})
-    known = dict(context.listing.checkpoints)
+    existing = dict(context.listing.checkpoints)
     out = []
     for version in versions:
-        if version not in known or not context.has_commits(0, version):
+        if version not in existing or not context.has_commits(0, version):
             continue  # its correct content is unknown: keep it, and its finding
         codes = tuple(dict.fromkeys(f.code for f in findings if f.version == version))
-        files = tuple(m.key for m in known[version])
+        files = tuple(m.key for m in existing[version])
 
         def apply(version: int = version, old: tuple[str, ...] = files) -> None:
             _rewrite(_fresh(store, engine), version, old)

@@ -319,10 +319,10 @@ class DeltaStream:
             for v, file in self.log.commits(max(0, first - before), versions[-1])
         ]
         times = self.log.times(commits, metadata, infos)
-        found = {v: times[i] for i, (v, _) in enumerate(commits) if v >= first}
+        result = {v: times[i] for i, (v, _) in enumerate(commits) if v >= first}
         if stated is None:
-            self._known_times = found
-        return found
+            self._known_times = result
+        return result
 
     # --- reading the log
     # -------------------------------------------------------------------------------------------------

@@ -103,8 +103,8 @@ def _files(stated: pa.Table, true: pa.Table, what: str, metadata: Metadata | Non
     if metadata is not None:
         out += _other_partitions(stated_files, true_files, metadata)
     counts = record_counts(stated_files), record_counts(true_files)
-    known = pc.and_(pc.is_valid(counts[0]), pc.is_valid(counts[1]))
-    return out + _unequal(counts[0].filter(known), counts[1].filter(known), "numRecords")
+    in_both = pc.and_(pc.is_valid(counts[0]), pc.is_valid(counts[1]))
+    return out + _unequal(counts[0].filter(in_both), counts[1].filter(in_both), "numRecords")
 
 
 def _unequal(a: pa.ChunkedArray, b: pa.ChunkedArray, name: str) -> list[str]:

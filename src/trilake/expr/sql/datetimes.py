@@ -68,14 +68,14 @@ def truncate(call: Call, unit: int, value: int, target: str) -> Sql:
     return Sql(f"CAST(date_trunc('{_UNITS[name]}', {source}) AS {target})", target)
 
 
-def _parts(pattern: str, known: dict[str, str] | dict[str, int]) -> Iterator[tuple[str, bool]]:
+def _parts(pattern: str, letters: dict[str, str] | dict[str, int]) -> Iterator[tuple[str, bool]]:
     for match in re.finditer(r"'((?:[^']|'')*)'|([A-Za-z])\2*|.", pattern, re.DOTALL):
         text = match[0]
         if match[1] is not None:
             yield (match[1].replace("''", "'") or "'"), False
         elif match[2] is not None:
-            if text not in known:
-                raise FilterError(f"filters cannot use {text!r} in a date pattern", help=f"use {' '.join(known)}")
+            if text not in letters:
+                raise FilterError(f"filters cannot use {text!r} in a date pattern", help=f"use {' '.join(letters)}")
             yield text, True
         elif text in "'[]{}#":
             raise FilterError(f"filters cannot use {text!r} in a date pattern")
@@ -85,7 +85,7 @@ def _parts(pattern: str, known: dict[str, str] | dict[str, int]) -> Iterator[tup
 
 def format_pattern(time: str, pattern: str) -> Sql:
     """Format a timestamp by a pattern of Spark.  Raises :class:`FilterError` for letters without a counterpart."""
-    parts = (_LETTERS[text] if known else text.replace("%", "%%") for text, known in _parts(pattern, _LETTERS))
+    parts = (_LETTERS[text] if is_letter else text.replace("%", "%%") for text, is_letter in _parts(pattern, _LETTERS))
     formatted = f"strftime({time}, {single_quoted(''.join(parts))})"
     # Beyond these years Spark writes eras and signs.
     refuse = fail("the year of a formatted date is not between 1 and 9999:", f"CAST({time} AS VARCHAR)")
@@ -102,11 +102,11 @@ def parse_by_pattern(call: Call, target: str) -> Sql:
     """``to_date(text, pattern)`` and ``to_timestamp(text, pattern)``: an error for a string that does not match."""
     source, pattern = call.string(0), str(call.constant(1))
     regex, groups = "", []
-    for text, known in _parts(pattern, _DIGITS):
-        if known and text in groups:
+    for text, is_letter in _parts(pattern, _DIGITS):
+        if is_letter and text in groups:
             raise FilterError(f"{text!r} appears twice in the date pattern {pattern!r}")
-        regex += f"([0-9]{{{_DIGITS[text]}}})" if known else re.escape(text)
-        groups += [text] if known else []
+        regex += f"([0-9]{{{_DIGITS[text]}}})" if is_letter else re.escape(text)
+        groups += [text] if is_letter else []
     missing = {"yyyy": "1970", "MM": "1", "dd": "1"}
 
     def part(letters: str) -> str:

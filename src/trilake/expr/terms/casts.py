@@ -131,13 +131,13 @@ def number_text(x: str) -> str:
 
     Before 19, Java has a digit too many for a few numbers; nearest to zero, it has other digits: an error.
     """
-    shown = f"CAST(abs({x}) AS VARCHAR)"  # DuckDB has the same digits, with point or exponent elsewhere
-    digits = f"rtrim(ltrim(replace(split_part({shown}, 'e', 1), '.', ''), '0'), '0')"
+    java_form = f"CAST(abs({x}) AS VARCHAR)"  # DuckDB has the same digits, with point or exponent elsewhere
+    digits = f"rtrim(ltrim(replace(split_part({java_form}, 'e', 1), '.', ''), '0'), '0')"
     behind = f"coalesce(nullif(substring({digits}, 2), ''), '0')"
     power = (
-        f"(CASE WHEN contains({shown}, 'e') THEN CAST(split_part({shown}, 'e', 2) AS INTEGER) "
-        f"WHEN abs({x}) < 1 THEN -1 - length(regexp_extract({shown}, '^0\\.(0*)', 1)) "
-        f"ELSE length(split_part({shown}, '.', 1)) - 1 END)"
+        f"(CASE WHEN contains({java_form}, 'e') THEN CAST(split_part({java_form}, 'e', 2) AS INTEGER) "
+        f"WHEN abs({x}) < 1 THEN -1 - length(regexp_extract({java_form}, '^0\\.(0*)', 1)) "
+        f"ELSE length(split_part({java_form}, '.', 1)) - 1 END)"
     )
     sign = f"(CASE WHEN {x} < 0 THEN '-' ELSE '' END)"
     return (

@@ -77,4 +77,4 @@ def _delete(
                 rows = addressed.collect(matches)
                 other_reads = get_reads()
     found = FoundRows(rows, tuple(whole), tuple(sorted([*maybe, *whole])))
-    return command.finish(found, SparkRunner(spark), besides=other_reads)
+    return command.finish(found, SparkRunner(spark), other_reads=other_reads)

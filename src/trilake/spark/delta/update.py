@@ -145,7 +145,7 @@ def _update(
     with overflows_named(narrowed=True, condition=OF_CHANGES), others as told:
         outcomes = run_over_rows(rows, job, table.log, command.job_id, "update")
         besides = told()
-    return command.finish(files, [_placed(p, addressed) for p in outcomes], SparkRunner(spark), besides=besides)
+    return command.finish(files, [_placed(p, addressed) for p in outcomes], SparkRunner(spark), other_reads=besides)
 
 
 def _placed(part: UpdatedPart, addressed: AddressedRows) -> UpdatedPart:

@@ -195,9 +195,11 @@ def _alike(first: pa.RecordBatch, rest: Iterator[Any]) -> Iterator[pa.RecordBatc
     for batch in rest:
         # Columns are matched by name later: one that the first batch lacks would be dropped silently.
         if not isinstance(batch, pa.RecordBatch) or not batch.schema.equals(first.schema):
-            shown = batch.schema.to_string(show_field_metadata=False) if hasattr(batch, "schema") else type(batch)
+            schema_text = batch.schema.to_string(show_field_metadata=False) if hasattr(batch, "schema") else type(batch)
             raise SchemaMismatchError(
-                f"the batches to write differ in schema: {shown} after {first.schema.to_string()}".replace("\n", ", "),
+                f"the batches to write differ in schema: {schema_text} after {first.schema.to_string()}".replace(
+                    "\n", ", "
+                ),
                 help="make all batches alike before writing",
             )
         yield batch

@@ -84,7 +84,7 @@ def _check(column: str, values: Collection[Any], kind: pa.DataType) -> None:
             _check(f"{column}.element", list(chain.from_iterable(v for v in values if v is not None)), kind.value_type)
     elif pa.types.is_binary(kind):
         if _of_kind(values, str):
-            raise _changed(column, "texts and bytes", "make all of them strings, or all of them bytes")
+            raise _changed(column, "strings and bytes", "make all of them strings, or all of them bytes")
     elif pa.types.is_time(kind):
         if any(v.tzinfo is not None for v in _of_kind(values, dt.time)):
             raise _changed(column, "times of day with a zone", "keep the zone in a column of its own")

@@ -88,18 +88,18 @@ def _axis(
     """
     codes, texts = _codes(values)
     order = sorted(range(len(texts)), key=lambda i: _sort_key(texts[i]))
-    left = 0
+    merged = 0
     if len(texts) > limit:
         weight = np.bincount(codes, weights=sizes.astype(np.float64), minlength=len(texts))
         heaviest = set(np.argsort(-weight, kind="stable")[: limit - 1].tolist())
-        left = len(texts) - len(heaviest)
+        merged = len(texts) - len(heaviest)
         order = [i for i in order if i in heaviest]
     place = np.full(len(texts), len(order), np.int64)
     place[order] = np.arange(len(order))
     names = [_NULL if texts[i] is None else plain(texts[i], 28) for i in order]
-    if left:
-        names.append(f"{left:,} other values")
-    return place[codes], tuple(distinct_labels(names)), left
+    if merged:
+        names.append(f"{merged:,} other values")
+    return place[codes], tuple(distinct_labels(names)), merged
 
 
 def _sort_key(text: str | None) -> tuple[int, float, str]:

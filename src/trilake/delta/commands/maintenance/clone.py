@@ -240,7 +240,7 @@ def _protocol(source: Protocol, base: Snapshot | None, metadata: Metadata, parse
 
 def _plan(
     source: Snapshot,
-    shown: str,
+    source_uri: str,
     base: Snapshot | None,
     metadata: Metadata,
     protocol: Protocol,
@@ -259,7 +259,7 @@ def _plan(
     return CommitPlan(
         operation="CLONE",
         parameters={
-            "source": shown,
+            "source": source_uri,
             "sourceVersion": source.version,
         },
         file_actions=[*(remove_action(row, now) for row in replaced), *deep.adds],

@@ -98,8 +98,8 @@ class _Planner:
     copies: dict[str, Copy] = field(default_factory=dict)
     vectors: dict[str, str] = field(default_factory=dict)
 
-    def place(self, source: str, wanted: str, size: int | None) -> str:
-        folder, _, name = wanted.rpartition("/")
+    def place(self, source: str, preferred: str, size: int | None) -> str:
+        folder, _, name = preferred.rpartition("/")
         name = f"copy-{uuid.UUID(self.new_id()).hex}-{name}"
         key = f"{folder}/{name}" if folder else name
         self.copies[key] = Copy(source, key, size)
@@ -143,14 +143,14 @@ def plan_copies(source: Snapshot, target: Store, base: Snapshot | None, new_id: 
     listing = list_files(target)
     there = dict(zip(listing["path"].to_pylist(), listing["size"].to_pylist(), strict=True))
     planner = _Planner(there, new_id)
-    known = {} if base is None else _known(base)
+    by_identity = {} if base is None else _known(base)
     adds, staying = [], set()
     paths = decoded_paths(source.adds["path"]).to_pylist()
     for row, path in zip(source.adds.to_pylist(), paths, strict=True):
-        wanted, vector = _below(row, path), planner.vector(row)
-        same = known.get(_identity(row, encode_path(wanted)))
+        preferred, vector = _below(row, path), planner.vector(row)
+        same = by_identity.get(_identity(row, encode_path(preferred)))
         if same is None or there.get(_decoded(same["path"])) != row["size"]:
-            key = planner.place(path, wanted, row["size"])
+            key = planner.place(path, preferred, row["size"])
             adds.append(add_action(row, **_FRESH, path=encode_path(key), deletionVector=vector))
         elif _mark(same["deletionVector"]) == _mark(vector) and same["stats"] == row["stats"]:
             staying.add(same["path"])

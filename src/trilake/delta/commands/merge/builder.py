@@ -163,7 +163,7 @@ class MergeBuilder(PublicNames):
 
 def _values(updates: Mapping[str, str]) -> dict[str, str]:
     if not isinstance(updates, Mapping):
-        raise InvalidArgumentError(f"the values are a {type(updates).__name__}, not a mapping of columns to SQL texts")
+        raise InvalidArgumentError(f"the values are a {type(updates).__name__}, not a mapping of columns to SQL")
     pairs: list[tuple[object, object]] = list(updates.items())
     wrong = [k for k, v in pairs if not isinstance(k, str) or not isinstance(v, str)]
     if wrong:

@@ -93,23 +93,23 @@ def _predicate(key: KeyValues, schema: pa.Schema) -> Predicate | None:
     return any_of([equal, IsNull(column.path)]) if key.null else equal
 
 
-def _as_type(values: pa.Array, wanted: pa.DataType, bounds: bool) -> pa.Array | None:
+def _as_type(values: pa.Array, target: pa.DataType, bounds: bool) -> pa.Array | None:
     """Keys as values of the target's column; ``None`` where the two are compared as a third type."""
     if pa.types.is_null(values.type):
         return None
-    if values.type == wanted:
+    if values.type == target:
         return values
-    if not (pa.types.is_integer(values.type) and pa.types.is_integer(wanted)):
+    if not (pa.types.is_integer(values.type) and pa.types.is_integer(target)):
         return None
-    if values.type.bit_width > wanted.bit_width:
-        limit = 1 << (wanted.bit_width - 1)
+    if values.type.bit_width > target.bit_width:
+        limit = 1 << (target.bit_width - 1)
         low, high = pa.scalar(-limit, values.type), pa.scalar(limit - 1, values.type)
         # A value that does not fit is not a key of the target; as a bound it is as good as the type's limit.
         if bounds:
             values = pc.max_element_wise(pc.min_element_wise(values, high), low)
         else:
             values = values.filter(pc.and_(pc.greater_equal(values, low), pc.less_equal(values, high)))
-    return values.cast(wanted)
+    return values.cast(target)
 
 
 # --- files -----------------------------------------------------------------------------------------------------------

@@ -328,7 +328,7 @@ def rewrite_metrics(snapshot: Snapshot, outcome: RewriteOutcome, considered: int
     )
 
 
-# --- what may be asked for: conditions over partition columns, and columns to order rows by ---
+# --- requests: conditions over partition columns, and columns to order rows by ---
 
 
 def partition_filter(snapshot: Snapshot, where: FilterLike) -> Filter:

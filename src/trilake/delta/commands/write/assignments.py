@@ -77,11 +77,11 @@ def targets(names: Mapping[str, object], schema: StructType, *, uri: str) -> dic
                 file=uri,
                 condition="DELTA_IDENTITY_COLUMNS_UPDATE_NOT_SUPPORTED",
             )
-        for other, shown in seen.items():
+        for other, spelling in seen.items():
             shorter = min(len(other), len(target.path))
             if other[:shorter] == target.path[:shorter]:
                 raise InvalidArgumentError(
-                    f"there is a conflict from these SET columns: {shown} and {name}",
+                    f"there is a conflict from these SET columns: {spelling} and {name}",
                     help="assign each column once, either as a whole or by its fields",
                     column=name,
                     file=uri,

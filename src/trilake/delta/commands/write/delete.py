@@ -78,9 +78,9 @@ class Deletion:
         run: Runner = run_here,
         user_metadata: str | None = None,
         *,
-        besides: ReadSet = NOTHING_READ,
+        other_reads: ReadSet = NOTHING_READ,
     ) -> ChangeResult:
-        """Take the rows away and commit.  ``besides`` is what the predicate reads of other rows of the table.
+        """Remove the rows and commit.  ``other_reads`` are reads of other rows by subqueries in the predicate.
 
         Raises a ``ConflictError`` where another commit excludes this one.
         """
@@ -101,20 +101,20 @@ class Deletion:
         metrics = {**rows, **taken.metrics, **times}
         if not taken.actions and self.txn is None:
             return ChangeResult("DELETE", snapshot.version, metrics, committed=False)
-        done = commit_changes(
+        committed = commit_changes(
             self.log,
             snapshot,
             "DELETE",
             {"predicate": orjson.dumps([self.predicate]).decode()},
             taken.actions,
-            read_set(snapshot, self.filter, rows_to_delete, taken.removed).beside(besides),
+            read_set(snapshot, self.filter, rows_to_delete, taken.removed).beside(other_reads),
             metrics,
             job_id=job_id,
             runtime=self.runtime,
             user_metadata=user_metadata,
             txns={} if self.txn is None else dict([self.txn]),
         )
-        return ChangeResult("DELETE", done.version, {**metrics, "executionTimeMs": self.watch.total})
+        return ChangeResult("DELETE", committed.version, {**metrics, "executionTimeMs": self.watch.total})
 
 
 def read_set(snapshot: Snapshot, filter: Filter | None, matching: FoundRows, removed: frozenset[str]) -> ReadSet:

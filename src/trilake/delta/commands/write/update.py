@@ -116,9 +116,9 @@ class Update:
         run: Runner = run_here,
         user_metadata: str | None = None,
         *,
-        besides: ReadSet = NOTHING_READ,
+        other_reads: ReadSet = NOTHING_READ,
     ) -> ChangeResult:
-        """Take the old rows away and commit.  ``besides`` is what condition and values read of other rows of the table.
+        """Remove the old rows and commit.  ``other_reads`` are reads of other rows by subqueries.
 
         Raises the error of a part that failed, and a ``ConflictError`` where another commit excludes this one; either
         way the new files are deleted.
@@ -162,7 +162,7 @@ class Update:
             "UPDATE",
             {"predicate": orjson.dumps([] if self.predicate is None else [self.predicate]).decode()},
             actions,
-            read_set(snapshot, self.filter, FoundRows({}, (), tuple(looked_into)), taken.removed).beside(besides),
+            read_set(snapshot, self.filter, FoundRows({}, (), tuple(looked_into)), taken.removed).beside(other_reads),
             metrics,
             job_id=self.job_id,
             runtime=self.runtime,
