@@ -1,7 +1,7 @@
-"""The command ``trilake``: tables looked at, queried, changed and kept in shape from a shell, without Spark.
+"""The command ``trilake``: inspect, query, change and maintain tables from a shell, without Spark.
 
-``output`` is the one place that prints; a command gathers values and hands them to it, so each has a console form and
-``--json``.  Nothing of a table reaches a terminal before ``text`` has made it harmless.
+Only ``output`` prints: commands pass values to it, so each has a console form and ``--json``.  Strings from tables are
+escaped by ``text`` before they reach a terminal.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The actions of a table's log as lines."""
+"""Actions of a table's log as lines."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def log_lines(entries: Iterable[dict[str, Any]], most: int) -> Iterator[str]:
         for action in actions[: most or None]:
             for name, content in action.items():
                 yield f"  {printable(name):<14} {_brief(name, content)}"
-        left = len(actions) - most
-        if most and left > 0:
-            yield f"  ... and {left:,} more actions (--actions 0 shows all)"
+        remaining = len(actions) - most
+        if most and remaining > 0:
+            yield f"  ... and {remaining:,} more actions (--actions 0 shows all)"
 
 
 def _brief(name: str, content: Any) -> str:

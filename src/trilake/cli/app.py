@@ -1,7 +1,6 @@
-"""The application: which commands there are, and what becomes of an error in any of them.
+"""The application: its commands, and how errors are reported.
 
-No error leaves as a traceback.  What a command raises is one line of text, or one JSON object, and an exit code
-(:mod:`trilake.cli.exits`).
+No error is shown as a traceback: it becomes one line or one JSON object, and an exit code (:mod:`trilake.cli.exits`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Questions before a command does what cannot be taken back."""
+"""Confirmation prompts before irreversible commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands that compare versions: the change data feed, and what differs between two versions or tables."""
+"""Commands that compare versions: the change data feed, and the differences between two versions or tables."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def diff(
 ) -> None:
     """Show what differs between two versions, or two tables: columns, properties, files and rows.
 
-    Rows are compared whole, or by --key. Files may differ where nothing else does.
+    Rows are compared whole, or by --key.  Files may differ where nothing else does.
     """
     from trilake.tools.diff import diff as compare
 
@@ -80,14 +80,14 @@ def diff(
     out = output(json)
     out.lines(_difference(difference) if json else None, printable_lines(str(difference)).split("\n"))
     if difference.rows is not None and not json:
-        for title, rows in _shown(difference.rows):
+        for title, rows in _display_rows(difference.rows):
             out.note(title)
             out.rows(rows.schema, rows.to_batches())
     if exit_code and not difference.equal:
         raise typer.Exit(Exit.FINDINGS)
 
 
-def _shown(rows: Any) -> Iterator[tuple[str, Any]]:
+def _display_rows(rows: Any) -> Iterator[tuple[str, Any]]:
     for title, count, table in (
         ("rows added", rows.added, rows.added_rows),
         ("rows removed", rows.removed, rows.removed_rows),

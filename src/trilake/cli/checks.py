@@ -1,4 +1,4 @@
-"""Commands that look whether a table keeps its format's promises, and mend what can be mended."""
+"""Commands that verify and repair tables."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def repair(
 ) -> None:
     """Say what could be mended safely; with --run, mend it.
 
-    On a terminal --run asks first; elsewhere it needs --yes. Exits with 1 where findings are left, and without --run
+    On a terminal --run asks first; elsewhere it needs --yes.  Exits with 1 where findings are left, and without --run
     where there are any.
     """
     from trilake.tools.repair import repair as run
@@ -90,9 +90,9 @@ def repair(
             print(line)
         if plan.steps:
             ask(f"Do this to {printable(uri)}?")
-    done = run(uri, dry_run=dry_run, **how)
-    output(json).lines(_for_shell(done.to_dict()) if json else None, _lines(done))
-    if not done.ok:
+    findings = run(uri, dry_run=dry_run, **how)
+    output(json).lines(_for_shell(findings.to_dict()) if json else None, _lines(findings))
+    if not findings.ok:
         raise typer.Exit(Exit.FINDINGS)
 
 

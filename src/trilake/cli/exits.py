@@ -1,4 +1,4 @@
-"""Exit codes: what a script may tell apart, and which errors lead to which."""
+"""Exit codes, and the errors that lead to each."""
 
 from __future__ import annotations
 
@@ -90,8 +90,8 @@ class Problem:
         text = errors.masked(str(error))
         if isinstance(error, OSError):
             return cls("OS", text, code)
-        shown = f"unexpected {type(error).__name__}" + (f": {text}" if text else "")
-        return cls("UNEXPECTED", shown, code, _DEBUG)
+        message = f"unexpected {type(error).__name__}" + (f": {text}" if text else "")
+        return cls("UNEXPECTED", message, code, _DEBUG)
 
     def as_object(self) -> dict[str, Any]:
         """The problem as the error object of the JSON form."""

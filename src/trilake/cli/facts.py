@@ -1,4 +1,4 @@
-"""What there is to say about a table, as values that JSON has."""
+"""Facts about a table as JSON values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands that keep a table in shape, or bring an older version back."""
+"""Commands for maintenance, and to restore an older version."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def vacuum(
 ) -> None:
     """List the files that no version within the retention needs; with --delete, delete them.
 
-    On a terminal --delete asks first; elsewhere it needs --yes. Of Lance datasets, old versions go with their files.
+    On a terminal --delete asks first; elsewhere it needs --yes.  Of Lance datasets, old versions go with their files.
     """
     from trilake.table.upkeep import VacuumOptions
 
@@ -161,15 +161,15 @@ def drop(
 
     if not dry_run and not yes:
         must_be_able_to_ask(json)
-    options, named = key_values(option, "--option"), None if format is None else str(format)
+    options, format_name = key_values(option, "--option"), None if format is None else str(format)
     listed = dry_run or not yes
     if listed:
-        _show_drop(uri, drop_table(uri, dry_run=True, format=named, storage_options=options), json=json)
+        _show_drop(uri, drop_table(uri, dry_run=True, format=format_name, storage_options=options), json=json)
     if dry_run:
         return
     if not yes:
         ask(f"Delete the table {printable(uri)} with all its versions?")
-    _show_drop(uri, drop_table(uri, format=named, storage_options=options), json=json, list_files=not listed)
+    _show_drop(uri, drop_table(uri, format=format_name, storage_options=options), json=json, list_files=not listed)
 
 
 def _show_drop(uri: str, result: DropResult, *, json: bool, list_files: bool = True) -> None:

@@ -1,4 +1,4 @@
-"""Commands that say what a table is from its metadata, and read none of its rows."""
+"""Commands that describe a table by its metadata, without reading rows."""
 
 from __future__ import annotations
 
@@ -63,16 +63,16 @@ def files(
     from trilake.cli.values import objects
 
     matching_files = opened(uri, format, version, timestamp, option).files(filter)
-    shown = matching_files.slice(0, limit) if limit else matching_files
+    listed_files = matching_files.slice(0, limit) if limit else matching_files
     out = output(json)
-    rows = (_file(row, json) for batch in shown.to_batches(max_chunksize=1000) for row in objects(batch))
+    rows = (_file(row, json) for batch in listed_files.to_batches(max_chunksize=1000) for row in objects(batch))
     out.objects(
         rows,
         ["path", "size", "num_records", "partition_values", "deleted_rows"],
         numbers=["size", "num_records", "deleted_rows"],
     )
-    if shown.num_rows < matching_files.num_rows:
-        out.note(f"{shown.num_rows:,} of {matching_files.num_rows:,} files")
+    if listed_files.num_rows < matching_files.num_rows:
+        out.note(f"{listed_files.num_rows:,} of {matching_files.num_rows:,} files")
 
 
 def _file(row: dict[str, Any], json: bool) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Arguments and options that many commands share, so that each has one name and one meaning everywhere."""
+"""Arguments and options shared by many commands."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def format_option(help: str, name: str = "--format", *others: str) -> Any:
             raise typer.BadParameter(f"{value!r} is not one of {', '.join((*names(), *others))}")
         return value
 
-    shown = "|".join((*(row.name for row in BUILT_IN), *others))
-    return typer.Option(name, metavar=shown, help=help, callback=check, autocompletion=names)
+    choices = "|".join((*(row.name for row in BUILT_IN), *others))
+    return typer.Option(name, metavar=choices, help=help, callback=check, autocompletion=names)
 
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs; errors become a JSON object on stderr.")]

@@ -1,7 +1,7 @@
-"""``Output``: the one interface through which commands say anything, with a form for people and one for programs.
+"""``Output``: the only interface through which commands print, with a form for people and one for programs.
 
-Results go to standard output, everything said about them to standard error, so a pipe holds results alone.  On a
-terminal tables fit its width; in a pipe every row is one whole line, without colours.
+Results go to standard output, messages to standard error, so a pipe gets only results.  On a terminal tables fit its
+width; in a pipe each row is one complete line, without colours.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class Output(ABC):
         """One thing, by its properties.  Values are those that JSON has, or mappings and lists of them."""
 
     @abstractmethod
-    def objects(self, rows: Iterable[Mapping[str, Any]], shown: Sequence[str], numbers: Sequence[str] = ()) -> None:
-        """Things of one kind, such as files: each by its properties, of which people are ``shown`` some.
+    def objects(self, rows: Iterable[Mapping[str, Any]], columns: Sequence[str], numbers: Sequence[str] = ()) -> None:
+        """Things of one kind, such as files: each by its properties, of which people are ``columns`` some.
 
         ``numbers`` are those that stand at the right of their column.
         """

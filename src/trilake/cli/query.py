@@ -16,14 +16,14 @@ _ROWS = 10_000
 
 
 def run_query(
-    sql: str, named: Mapping[str, str], options: Mapping[str, str]
+    sql: str, tables: Mapping[str, str], options: Mapping[str, str]
 ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     """The rows of one ``SELECT``.
 
     Parameters
     ----------
     sql: as :func:`trilake.sql` takes it.
-    named: paths of tables by further names.
+    tables: paths of tables by further names.
     options: of object stores.
 
     Raises ``QueryError`` for SQL that is wrong or fails on a value, ``InvalidArgumentError`` for anything but one
@@ -33,7 +33,7 @@ def run_query(
 
     from trilake.sql.duckdb.query import open_query, unknown_table
 
-    places = {name: split_version(place) for name, place in named.items()}
+    places = {name: split_version(place) for name, place in tables.items()}
     frames = {name: opened_with(path, options, version) for name, (path, version) in places.items()}
     try:
         schema, batches = open_query(Context(options, frames), sql, _ROWS)

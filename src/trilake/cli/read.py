@@ -85,13 +85,13 @@ def query(
 
     Paths may end in @v3 for a version.
     """
-    named, options = key_values(table, "--table"), key_values(option, "--option")
+    tables, options = key_values(table, "--table"), key_values(option, "--option")
     if spark:
         from trilake.cli.spark_jobs import query_on_spark
 
-        schema, batches = query_on_spark(sql, named, options)
+        schema, batches = query_on_spark(sql, tables, options)
     else:
         from trilake.cli.query import run_query
 
-        schema, batches = run_query(sql, named, options)
+        schema, batches = run_query(sql, tables, options)
     output(json).rows(schema, batches)

@@ -1,7 +1,7 @@
 """Rows from files and standard input: CSV, JSON, Parquet and Arrow, as a stream of Arrow batches.
 
-A file is never held whole, except for one JSON array, and for Parquet and Arrow files on standard input, which need to
-be read from their end.
+A file is never read into memory as a whole, except for a JSON array, and for Parquet and Arrow on standard input, which
+must be read from their end.
 """
 
 from __future__ import annotations
@@ -300,10 +300,10 @@ def _long_numbers(
             strings_can_be_null=True,
         )
         lines.seek(0)
-        found = pyarrow.csv.read_csv(lines, read, parse, texts) if doubles else inferred.select([])
+        numbers = pyarrow.csv.read_csv(lines, read, parse, texts) if doubles else inferred.select([])
     except pa.ArrowException:
         return {}  # the reader of all rows says what is wrong
-    whole = (n for n in doubles if pc.all(pc.match_substring_regex(found[n], r"^-?\d{1,38}$")).as_py())
+    whole = (n for n in doubles if pc.all(pc.match_substring_regex(numbers[n], r"^-?\d{1,38}$")).as_py())
     return dict.fromkeys(whole, pa.decimal128(38, 0))
 
 
@@ -313,13 +313,13 @@ def _json(source: Any, start: bytes, rewinds: bool, reading: Reading) -> tuple[p
         if not all(isinstance(row, dict) for row in rows):
             raise ValueError("the array holds something that is not an object")
         source = io.BytesIO(b"\n".join(orjson.dumps(row) for row in rows))
-        known: set[str] | None = set().union(*rows)
+        column_names: set[str] | None = set().union(*rows)
     else:
         source, head = _peeked(source, rewinds, _HEAD)
-        known = _names(head)
+        column_names = _names(head)
     explicit = pa.schema(list(reading.types.items())) if reading.types else None
     reader = pyarrow.json.open_json(source, parse_options=pyarrow.json.ParseOptions(explicit_schema=explicit))
-    there = {*(known or reader.schema.names), *reading.named, *reading.kept}
+    there = {*(column_names or reader.schema.names), *reading.named, *reading.kept}
     absent = [n for n in reader.schema.names if n not in there]
     if not absent:
         return _without_null_types(reader.schema, reader)

@@ -1,4 +1,4 @@
-"""What ``--spark`` does: the same commands with their work in Spark's tasks."""
+"""The option ``--spark``: the same commands, with their work in Spark tasks."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ def many_runner(store: Store) -> Any:
 
 
 def query_on_spark(
-    sql: str, named: Mapping[str, str], options: Mapping[str, str]
+    sql: str, tables: Mapping[str, str], options: Mapping[str, str]
 ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    """The rows of a query in Spark's dialect; ``named`` are temporary views of tables.
+    """The rows of a query in Spark's dialect; ``tables`` are temporary views of tables.
 
     Raises ``InvalidArgumentError`` for anything but a query, ``QueryError`` for what Spark says of it, and what reading
     the tables raises.
@@ -62,7 +62,7 @@ def query_on_spark(
     if sql.lstrip("( \t\n").partition(" ")[0].split("\n")[0].lower() not in ("select", "with", "from", "values"):
         raise InvalidArgumentError("a query is one SELECT", help="the other commands change tables")
     try:
-        for name, place in named.items():
+        for name, place in tables.items():
             path, version = split_version(place)
             read(spark, path, version=version, storage_options=options).createOrReplaceTempView(name)
         rows = to_arrow(spark.sql(sql))

@@ -1,4 +1,4 @@
-"""The table that a command's arguments name, open."""
+"""Open the table that a command's arguments name."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def opened(
     options: Sequence[str] | None = None,
 ) -> Table:
     """A table as :func:`trilake.open` opens it.  Raises what that raises."""
-    named = None if format is None else str(format)
-    return opened_with(uri, key_values(options, "--option"), version, timestamp, named)
+    format_name = None if format is None else str(format)
+    return opened_with(uri, key_values(options, "--option"), version, timestamp, format_name)
 
 
 def opened_with(

@@ -1,7 +1,7 @@
-"""Strings of tables made harmless where lines or JSON are printed.
+"""Escape strings from tables before they are printed as lines or JSON.
 
-Names of columns and files, values and messages come from files that anyone may have written; one rule says which
-characters are not printed as they are (:func:`trilake.common.text.hides`).
+Names of columns and files, values and messages come from untrusted files; :func:`trilake.common.text.hides` decides
+which characters are escaped.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Arrow columns as the values that JSON has, and values as the text of a cell.
+"""Convert Arrow columns to JSON values, and values to strings for table cells.
 
-JSON has no times, decimals, bytes and no NaN, so these become strings: times and intervals as ISO text (UTC with a
-``Z``), decimals as their digits, bytes in base64, ``NaN``, ``Infinity`` and ``-Infinity``.  A map is a list of
+JSON has no timestamps, decimals, bytes and NaN, so these become strings: timestamps and intervals in ISO format (UTC
+with a ``Z``), decimals as digits, bytes in base64, ``NaN``, ``Infinity`` and ``-Infinity``.  A map is a list of
 ``{"key", "value"}``.
 """
 

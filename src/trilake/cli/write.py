@@ -105,11 +105,11 @@ def write(
     there = _there(uri, format, options)
     format = format or (DEFAULT if there is None else there.format)
     types = {} if there is None or schema_mode is SchemaMode.overwrite else {f.name: f.type for f in there.schema}
-    named = {name: _arrow_type(text) for name, text in key_values(type, "--type").items()}
+    column_types = {name: _arrow_type(text) for name, text in key_values(type, "--type").items()}
     rows_format = None if from_format is None else InputFormat(from_format)
     kept = () if format_named(format).fills_columns else tuple(types)
-    reading = Reading(rows_format, types | named, tuple(named), delimiter, header, null, kept)
-    done = api.write(
+    reading = Reading(rows_format, types | column_types, tuple(column_types), delimiter, header, null, kept)
+    result = api.write(
         open_rows(places, reading, options),
         uri,
         mode=str(mode),
@@ -121,7 +121,7 @@ def write(
         user_metadata=user_metadata,
         storage_options=options,
     )
-    output(json).facts({"uri": uri, "format": format, **_result(done)})
+    output(json).facts({"uri": uri, "format": format, **_result(result)})
 
 
 def _check_stdin(places: list[str]) -> None:
@@ -192,7 +192,7 @@ def convert(
         from trilake.cli.spark_jobs import session_here
 
         session = session_here()
-    done = run(
+    result = run(
         source,
         target,
         format=to,
@@ -209,5 +209,5 @@ def convert(
         target_storage_options=key_values(target_option, "--target-option") if target_option else None,
     )
     names = ("source", "source_format", "source_version", "target", "format", "version", "rows", "files", "bytes")
-    facts = {name: getattr(done, name) for name in names}
-    output(json).facts({**facts, "checksum": str(done.checksum), "verified": done.verified})
+    facts = {name: getattr(result, name) for name in names}
+    output(json).facts({**facts, "checksum": str(result.checksum), "verified": result.verified})

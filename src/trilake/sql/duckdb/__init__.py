@@ -1,1 +1,1 @@
-"""``trilake.sql``: statements over tables that are named by their path, without Spark."""
+"""``trilake.sql``: statements over tables named by path, without Spark."""

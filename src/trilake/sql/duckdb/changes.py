@@ -107,8 +107,8 @@ def run_merge(context: Context, text: str) -> pa.Table:
     clauses = tuple(_clause(context, w, names, schema) for w in call.clauses)
     on = requalified(context.filled(call.condition), names)
     request = MergeRequest(on, clauses, _SOURCE, _TARGET, call.evolve, source_read=read)
-    done = merge(table.log, source, request)
-    return counted(**numbers(done, MERGE))
+    result = merge(table.log, source, request)
+    return counted(**numbers(result, MERGE))
 
 
 _TARGET, _SOURCE = "trilake_target", "trilake_source"

@@ -1,7 +1,7 @@
 """A DuckDB for one query over tables: it reads plain Parquet files itself; other rows come from the tables' scans.
 
-It may open those files and nothing else.  What is wrong with a file, the table's own scan tells, so a query that fails
-runs once more with all rows from there.
+It may open only those files.  DuckDB's errors about files are replaced by those of the table's scan: a query that fails
+runs again with all rows from there.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def table_of(sources: Sources, query: str, parameters: Mapping[str, Any] | None 
 
     def of(files: _Files) -> pa.Table:
         errors: list[TrilakeError] = []
-        with _kept.of(_all(files)) as (database, db), _told(errors):
+        with _kept.of(_all(files)) as (database, db), _raise_noted(errors):
             only_views = _relate(database, db, sources, files, errors)
             if only_views and not parameters:
                 return database.relation(query).to_arrow_table()
@@ -84,14 +84,14 @@ def _reading(sources: Sources, files: _Files, query: str, rows: int) -> tuple[pa
     errors: list[TrilakeError] = []
     with ExitStack() as opened:
         database, db = opened.enter_context(_kept.of(_all(files)))
-        with _told(errors):
+        with _raise_noted(errors):
             _relate(database, db, sources, files, errors)
             reader = db.sql(query).to_arrow_reader(rows)
         return reader.schema, _batches(opened.pop_all(), reader, errors)
 
 
 def _batches(opened: ExitStack, reader: pa.RecordBatchReader, errors: list[TrilakeError]) -> Iterator[pa.RecordBatch]:
-    with opened, _told(errors):
+    with opened, _raise_noted(errors):
         try:
             yield from reader
         except (pa.ArrowException, OSError) as e:  # what Arrow's stream makes of DuckDB's errors
@@ -117,7 +117,7 @@ def _or_again(
 
 
 @contextmanager
-def _told(errors: list[TrilakeError]) -> Iterator[None]:
+def _raise_noted(errors: list[TrilakeError]) -> Iterator[None]:
     """Errors of the tables' scans, which DuckDB makes strings of, as they were raised."""
     try:
         yield

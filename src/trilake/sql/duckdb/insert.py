@@ -1,4 +1,4 @@
-"""INSERT without Spark: the rows of a query under the names and in the types of the table's columns."""
+"""INSERT without Spark: the rows of a query, with the names and types of the table's columns."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def _given(
     widen: bool = False,
 ) -> pa.Table:
     """The rows under the names and in the types of the table's columns that they are for, or in wider ones."""
-    expected = expected_columns(insert, schema, static, shown=place.shown, path=place.path)
+    expected = expected_columns(insert, schema, static, display_name=place.shown, path=place.path)
     frames = dict(context.frames)
 
     def default(field: StructField, text: str) -> str:
@@ -190,16 +190,16 @@ def _stored(rows: pa.Table, schema: StructType, widen: bool) -> pa.Table:
         field = schema.find(name)
         if field is None:
             continue
-        wanted = StructType((field,)).to_arrow_schema().field(0).type
+        type_ = StructType((field,)).to_arrow_schema().field(0).type
         column = rows.column(i)
-        if column.type == wanted or (widen and widens_by_itself(field.type, _type_of(column))):
+        if column.type == type_ or (widen and widens_by_itself(field.type, _type_of(column))):
             continue
         if column.null_count == len(column):
-            column = pa.chunked_array([pa.nulls(len(column), wanted)])
-        elif pa.types.is_timestamp(column.type) and pa.types.is_timestamp(wanted):
-            column = column.cast(wanted)  # with and without a zone; the session's is UTC
-        elif not pa.types.is_nested(column.type) and not pa.types.is_nested(wanted):
-            column = _assigned(column, name, wanted, sql_type(field.type))
+            column = pa.chunked_array([pa.nulls(len(column), type_)])
+        elif pa.types.is_timestamp(column.type) and pa.types.is_timestamp(type_):
+            column = column.cast(type_)  # with and without a zone; the session's is UTC
+        elif not pa.types.is_nested(column.type) and not pa.types.is_nested(type_):
+            column = _assigned(column, name, type_, sql_type(field.type))
         rows = rows.set_column(i, name, column)
     return rows
 
@@ -208,7 +208,7 @@ def _type_of(column: pa.ChunkedArray) -> DataType:
     return from_arrow(pa.schema([("it", column.type)])).fields[0].type
 
 
-def _assigned(column: pa.ChunkedArray, name: str, wanted: pa.DataType, kind: str) -> pa.ChunkedArray:
+def _assigned(column: pa.ChunkedArray, name: str, type_: pa.DataType, kind: str) -> pa.ChunkedArray:
     """Values as a column of another type stores them, by Spark's rules of assignment.
 
     Raises ``SchemaMismatchError`` for types of which one is never stored as the other, and for one that does not fit.
@@ -216,12 +216,12 @@ def _assigned(column: pa.ChunkedArray, name: str, wanted: pa.DataType, kind: str
     rows = pa.table({"value": column})
     try:
         try:
-            value = parse_expression("value", rows.schema).cast(wanted)
+            value = parse_expression("value", rows.schema).cast(type_)
         except ExpressionError:
             if not pa.types.is_string(column.type):
                 raise
             value = parse_expression(f"CAST(value AS {kind})", rows.schema)
-        return evaluate_all([value], rows)[0].cast(wanted)
+        return evaluate_all([value], rows)[0].cast(type_)
     except (ExpressionError, pa.ArrowInvalid) as e:
         reason = e.message if isinstance(e, ExpressionError) else str(e)
         raise SchemaMismatchError(

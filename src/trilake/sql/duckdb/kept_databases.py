@@ -1,6 +1,6 @@
-"""Databases of files that stay open from one query to the next of the same files: opening and closing takes 15 ms.
+"""Cache of DuckDB databases for queries over the same files: opening and closing one takes 15 ms.
 
-Each may open its own files and nothing else, as :func:`trilake.expr.terms.engine.open_database` says.
+Each may open only its own files, see :func:`trilake.expr.terms.engine.open_database`.
 """
 
 from __future__ import annotations
@@ -52,16 +52,16 @@ class Database:
 
         DuckDB's Python interface parses and binds a query to make a relation of it, and once more to run it.
         """
-        known = self._relations.get(query)
-        if known is not None:
+        cached = self._relations.get(query)
+        if cached is not None:
             self._relations.move_to_end(query)
-            return known
-        made = self.connection.sql(query)
+            return cached
+        relation_ = self.connection.sql(query)
         if len(query) <= _LONGEST:
-            self._relations[query] = made
+            self._relations[query] = relation_
             if len(self._relations) > _MOST_RELATIONS:
                 self._relations.popitem(last=False)
-        return made
+        return relation_
 
     def set_views(self, connection: duckdb.DuckDBPyConnection, views: Mapping[tuple[str, ...], str]) -> None:
         """Make these views, by their queries, and leave no others; a name of two parts is a schema and a view."""

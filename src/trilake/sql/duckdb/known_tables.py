@@ -1,7 +1,7 @@
-"""Delta tables that a process has queried: what it knows of their newest versions is not read again.
+"""Cache of the newest versions of Delta tables that this process has queried.
 
-Each query lists the log.  Where that shows the very files of which the known version was made, their content is not
-read, which takes a millisecond for the smallest table.
+Each query lists the log.  If it has the same files as the cached version, their content is not read again, which saves
+a millisecond even for the smallest table.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class KnownTables:
         store = open_store(path, dict(options))
         key = (store.uri, frozenset(options.items()))
         with self.lock:
-            known = self.versions.get(key)
-            if known is not None:
+            cached = self.versions.get(key)
+            if cached is not None:
                 self.versions.move_to_end(key)
-        table = ArrowDeltaTable(store, standard_engine(), known=known)
-        if table.opened is not known:
+        table = ArrowDeltaTable(store, standard_engine(), known=cached)
+        if table.opened is not cached:
             self._keep(key, table)
         return table
 

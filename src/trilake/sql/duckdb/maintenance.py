@@ -80,27 +80,27 @@ def run_analyze(context: Context, text: str) -> pa.Table:
     return pa.table({})
 
 
-def _metrics(table: ArrowDeltaTable, done: OptimizeResult) -> pa.Table:
-    metrics = {k: v for k, v in dataclasses.asdict(done.metrics).items() if isinstance(v, int | float | str)}
+def _metrics(table: ArrowDeltaTable, result: OptimizeResult) -> pa.Table:
+    metrics = {k: v for k, v in dataclasses.asdict(result.metrics).items() if isinstance(v, int | float | str)}
     return pa.table({"path": pa.array([table.uri]), "metrics": pa.array([metrics])})
 
 
 def _vacuum(table: ArrowDeltaTable, statement: Vacuum) -> pa.Table:
     if statement.inventory is not None:
         raise InvalidArgumentError("VACUUM USING INVENTORY needs Spark", help="leave the inventory out")
-    done = table.vacuum(statement.hours, dry_run=statement.dry_run, lite=bool(statement.lite))
+    result = table.vacuum(statement.hours, dry_run=statement.dry_run, lite=bool(statement.lite))
     if statement.dry_run:
-        return pa.table({"path": pa.array([f"{table.uri.rstrip('/')}/{p}" for p in done.paths], pa.string())})
+        return pa.table({"path": pa.array([f"{table.uri.rstrip('/')}/{p}" for p in result.paths], pa.string())})
     return pa.table({"path": pa.array([table.uri])})
 
 
 def _restore(table: ArrowDeltaTable, statement: Restore) -> pa.Table:
     if statement.version is not None:
-        done = table.restore(statement.version)
+        result = table.restore(statement.version)
     else:
         assert statement.timestamp is not None
-        done = table.restore(timestamp=_moment(constant(statement.timestamp)[0].as_py()))
-    return counted(**numbers(done, RESTORE))
+        result = table.restore(timestamp=_moment(constant(statement.timestamp)[0].as_py()))
+    return counted(**numbers(result, RESTORE))
 
 
 def _moment(value: Any) -> str | dt.datetime:

@@ -1,4 +1,4 @@
-"""The tables that a statement names by their path, opened without Spark."""
+"""The tables that a statement names by path, opened without Spark."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from trilake.storage.base import Store
 from trilake.table.registry import find_format, format_of_provider, open_table
 from trilake.table.table import Table
 
-_known = KnownTables()
+_tables = KnownTables()
 
 
 @dataclass(frozen=True)
@@ -80,10 +80,10 @@ class Place:
                 timestamp = moment.isoformat()
         newest = version is None and timestamp is None
         if self.format == "delta" and newest:
-            return _known.open(self.path, context.options)
+            return _tables.open(self.path, context.options)
         if not self.format and newest:
             try:
-                return _known.open(self.path, context.options)
+                return _tables.open(self.path, context.options)
             except TableNotFoundError:
                 pass
         return open_table(context.store(self.path), self.format or None, version, timestamp)

@@ -1,7 +1,6 @@
-"""Queries in DuckDB's SQL over tables of all formats: a relation that the SQL names by path is a scan of that table.
+"""Queries in DuckDB's SQL over tables of all formats: a relation named by path is a scan of that table.
 
-DuckDB reads of a table the columns and files that the query needs, and may itself open no other file, no address and
-no extension.
+DuckDB reads only the columns and files that the query needs, and cannot open other files, URLs or extensions.
 """
 
 from __future__ import annotations

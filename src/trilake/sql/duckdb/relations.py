@@ -1,7 +1,7 @@
-"""The tables that a query reads, as DuckDB's own parser finds them.
+"""The tables that a query reads, found by DuckDB's parser.
 
-A table keeps the name that the query has for it, and gets that name in DuckDB.  Only where a name alone does not say
-what is read (a version, a change feed) does the SQL get another one.
+A table keeps its name in the query, and gets that name in DuckDB.  Only if the name is ambiguous (a version, a change
+feed) does the SQL get another one.
 """
 
 from __future__ import annotations
@@ -91,8 +91,8 @@ def _parsed(sql: str) -> Query:
         elif node.get("type") == "TABLE_FUNCTION" and node["function"]["function_name"].lower() == CHANGES:
             reader.changes(node)
     edited = reader.edited()
-    named = (tree if edited is sql else _tree(edited)).get("named_param_map", ())
-    parameters = {str(p["key"]) for p in named}
+    named_parameters = (tree if edited is sql else _tree(edited)).get("named_param_map", ())
+    parameters = {str(p["key"]) for p in named_parameters}
     return Query(edited, tuple(reader.relations.values()), frozenset(parameters), frozenset(defined))
 
 
@@ -119,14 +119,14 @@ def _tree(sql: str) -> dict[str, Any]:
 
 
 def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
-    left = [tree]
-    while left:
-        node = left.pop()
+    stack = [tree]
+    while stack:
+        node = stack.pop()
         if isinstance(node, dict):
             yield node
-            left += reversed(node.values())
+            stack += reversed(node.values())
         elif isinstance(node, list):
-            left += reversed(node)
+            stack += reversed(node)
 
 
 class _Reader:
@@ -145,8 +145,8 @@ class _Reader:
         quoted = position >= len(self.bytes) or self.bytes[position : position + 1] in (b"'", b'"', b"`")
         if at is None and parts[-1] == node["table_name"]:
             folded = tuple(p.lower() for p in parts)
-            known = self.relations.setdefault(folded, Relation(parts, parts, quoted=quoted))
-            if known.parts == parts:
+            relation = self.relations.setdefault(folded, Relation(parts, parts, quoted=quoted))
+            if relation.parts == parts:
                 return
         self._replace(node, parts)
 

@@ -1,4 +1,4 @@
-"""``trilake.sql``: one statement, as an Arrow table."""
+"""``trilake.sql``: run one statement and return an Arrow table."""
 
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ def _clone(context: Context, call: Create, place: Place) -> pa.Table:
             timestamp = str(value)
     elif source.at is not None:
         version = source.open(context).version
-    done = table.clone(
+    result = table.clone(
         place.path,
         shallow=call.shallow,
         version=version,
@@ -149,14 +149,14 @@ def _clone(context: Context, call: Create, place: Place) -> pa.Table:
         replace=call.replace,
         properties=call.properties,
     )
-    return counted(**numbers(done, CLONE))
+    return counted(**numbers(result, CLONE))
 
 
 def _clone_of_parquet(context: Context, call: Create, path: str, place: Place) -> pa.Table:
     if call.travel is not None:
         raise no_versions(("parquet", path))
     files = context.log(path)
-    done = clone(
+    result = clone(
         snapshot_of_parquet(files.store, files.engine),
         files,
         context.log(place.path),
@@ -165,7 +165,7 @@ def _clone_of_parquet(context: Context, call: Create, path: str, place: Place) -
         properties=call.properties,
         parquet=files.store.uri,
     )
-    return counted(**numbers(done, CLONE))
+    return counted(**numbers(result, CLONE))
 
 
 def run_alter(context: Context, text: str) -> pa.Table:

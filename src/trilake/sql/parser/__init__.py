@@ -1,1 +1,1 @@
-"""The grammar that Delta adds to Spark SQL, and SQL as tokens, with positions."""
+"""A parser of Delta's extensions to Spark SQL, and SQL tokens with positions."""

@@ -1,4 +1,4 @@
-"""ALTER TABLE as it is written: each form as one call of :class:`~trilake.delta.commands.alter.alter_table.Alter`."""
+"""Parse ALTER TABLE: each form becomes a call of :class:`~trilake.delta.commands.alter.alter_table.Alter`."""
 
 from __future__ import annotations
 

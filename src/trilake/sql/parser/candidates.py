@@ -1,7 +1,6 @@
-"""Which names of a string could be relations: more than those that are, never fewer.
+"""The names in a SQL string that could be relations: possibly too many, never too few.
 
-This keeps statements without our tables from costing anything: only where one of these names is ours is Spark's parser
-asked.
+This keeps other statements cheap: Spark's parser is called only if one of these names is a trilake table.
 """
 
 from __future__ import annotations
@@ -52,9 +51,9 @@ def candidates(text: str, tokens: Sequence[Token] | None = None) -> set[tuple[st
             if token.text == "(":
                 levels.append(_Level(levels[-1].listed, _defined(tokens, at, levels[-1])))
             elif token.text == ")" and len(levels) > 1:
-                done = levels.pop().defines
-                if done is not None:
-                    levels[-1].common.add(done)
+                closed = levels.pop().defines
+                if closed is not None:
+                    levels[-1].common.add(closed)
                     levels[-1].next_at = at + 1
             elif token.text == ";":
                 levels = [_Level()]  # the next statement of a script

@@ -1,4 +1,4 @@
-"""CREATE and REPLACE TABLE as Delta takes them, columns with their rules included."""
+"""Parse CREATE and REPLACE TABLE with Delta's extensions, including column constraints."""
 
 from __future__ import annotations
 
@@ -175,9 +175,9 @@ def _columns(cursor: Cursor) -> tuple[tuple[Column, ...], tuple[tuple[str, str],
 
 def _refuse_key(piece: Cursor) -> None:
     """Raises ``InvalidArgumentError`` for a constraint that is a key."""
-    named = 2 if piece.is_any("CONSTRAINT") else 0
+    offset = 2 if piece.is_any("CONSTRAINT") else 0
     for words in (("PRIMARY", "KEY"), ("FOREIGN", "KEY"), ("UNIQUE",)):
-        if piece.is_word(*words, ahead=named) and piece.is_symbol("(", ahead=named + len(words)):
+        if piece.is_word(*words, ahead=offset) and piece.is_symbol("(", ahead=offset + len(words)):
             raise InvalidArgumentError(
                 f"{' '.join(words)} is not for these tables: nothing would see that rows keep it",
                 help="leave it out; CHECK conditions and NOT NULL are kept",

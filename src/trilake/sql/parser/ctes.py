@@ -1,4 +1,4 @@
-"""Queries that a statement names before it begins: ``WITH a AS (...) DELETE FROM t WHERE id IN (SELECT id FROM a)``."""
+"""Common table expressions before a statement: ``WITH a AS (...) DELETE FROM t WHERE id IN (SELECT id FROM a)``."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class Ctes:
     def before_others(self, *, recursive: bool) -> str:
         """The clause up to the queries that a query in brackets names itself."""
         first, *rest = tokenize(self.clause)
-        own = rest[0].upper == "RECURSIVE"
-        listed = self.clause[rest[1 if own else 0].start :]
-        return f"{first.text}{' RECURSIVE' if own or recursive else ''} {listed},"
+        is_recursive = rest[0].upper == "RECURSIVE"
+        listed = self.clause[rest[1 if is_recursive else 0].start :]
+        return f"{first.text}{' RECURSIVE' if is_recursive or recursive else ''} {listed},"
 
 
 def behind_ctes(tokens: Sequence[Token]) -> int:

@@ -1,4 +1,4 @@
-"""A place in a list of tokens that moves forward: what all of the small grammars here are written with."""
+"""A cursor over tokens, on which all parsers here are built."""
 
 from __future__ import annotations
 
@@ -206,8 +206,8 @@ class Cursor:
         """Raise ``SyntaxProblem`` for the next token."""
         token = self.token
         start = len(self.text.rstrip()) if token is None else token.start
-        shown = "end of input" if token is None else f"'{token.text}'"
-        raise SyntaxProblem(place_of(self.text, start), shown, hint)
+        token_text = "end of input" if token is None else f"'{token.text}'"
+        raise SyntaxProblem(place_of(self.text, start), token_text, hint)
 
 
 def name_parts(text: object) -> tuple[str, ...] | None:

@@ -1,4 +1,4 @@
-"""The word DEFAULT where a value stands: what it means in INSERT, UPDATE and MERGE."""
+"""The keyword DEFAULT as a value in INSERT, UPDATE and MERGE."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DELETE and UPDATE as they are written."""
+"""Parse DELETE and UPDATE."""
 
 from __future__ import annotations
 

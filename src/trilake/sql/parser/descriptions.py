@@ -1,4 +1,4 @@
-"""What a CREATE or REPLACE as it was written describes: fields, the table, and the write of its query."""
+"""The description in a CREATE or REPLACE: fields, table, and the write of its query."""
 
 from __future__ import annotations
 
@@ -144,8 +144,8 @@ def check_same_table(log: DeltaLog, table: TableDescription) -> None:
     head = log.head()
     schema = head.schema
     if table.schema.fields:
-        wanted = [(f.name.lower(), str(f.type), f.nullable) for f in table.schema.fields]
-        if sorted(wanted) != sorted((f.name.lower(), str(f.type), f.nullable) for f in schema.fields):
+        expected = [(f.name.lower(), str(f.type), f.nullable) for f in table.schema.fields]
+        if sorted(expected) != sorted((f.name.lower(), str(f.type), f.nullable) for f in schema.fields):
             raise SchemaMismatchError(
                 "[DELTA_CREATE_TABLE_SCHEME_MISMATCH] a table is there whose columns are others:"
                 f" {', '.join(f'{f.name} {f.type}' for f in schema.fields)}",
@@ -211,9 +211,9 @@ def write_of_query(
 def description_like(source: DeltaLog, call: Create) -> TableDescription:
     """What a table with the columns, partitions, clustering, properties and constraints of another one is to be."""
     head = source.head()
-    configuration, known = head.metadata.configuration, known_properties()
+    configuration, specs = head.metadata.configuration, known_properties()
     # What the library sets by itself is of one table only.
-    properties = {k: v for k, v in configuration.items() if k not in known or known[k].set_by is None}
+    properties = {k: v for k, v in configuration.items() if k not in specs or specs[k].set_by is None}
     checks = {k: v for k, v in properties.items() if k.startswith(CONSTRAINTS)}
     return TableDescription(
         head.schema,

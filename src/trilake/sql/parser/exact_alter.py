@@ -1,4 +1,4 @@
-"""Changes of tables whose columns are found by their very names, as ``spark.sql.caseSensitive`` asks for."""
+"""ALTER TABLE with case-sensitive column names, under ``spark.sql.caseSensitive``."""
 
 from __future__ import annotations
 

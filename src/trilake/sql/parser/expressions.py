@@ -1,4 +1,4 @@
-"""Expressions of a command as strings: names of the table taken off columns, lists taken apart."""
+"""Expressions in a command as strings: remove table qualifiers, split lists."""
 
 from __future__ import annotations
 

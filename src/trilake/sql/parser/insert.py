@@ -1,4 +1,4 @@
-"""INSERT as it is written: by position, by name, with columns, into partitions, in place of some rows."""
+"""Parse INSERT: by position, by name, with a column list, into partitions, and replacing rows."""
 
 from __future__ import annotations
 
@@ -136,8 +136,8 @@ def own_partitions(
     Raises ``InvalidArgumentError`` for a column that the table is not partitioned by.
     """
     inside = {c if exact else c.lower(): c for c in partition_columns}
-    named = {name: inside.get(name if exact else name.lower()) for name in (*static, *dynamic)}
-    for name, column in named.items():
+    partitions = {name: inside.get(name if exact else name.lower()) for name in (*static, *dynamic)}
+    for name, column in partitions.items():
         if column is None:
             raise InvalidArgumentError(
                 f"PARTITION clause cannot contain the non-partition column {name}",
@@ -146,7 +146,7 @@ def own_partitions(
                 column=name,
                 condition="NON_PARTITION_COLUMN",
             )
-    return {column: text for name, text in static.items() if (column := named[name]) is not None}
+    return {column: text for name, text in static.items() if (column := partitions[name]) is not None}
 
 
 def partition_condition(static: Mapping[str, str], fields: Sequence[StructField], path: str) -> str | None:
@@ -161,7 +161,7 @@ def partition_condition(static: Mapping[str, str], fields: Sequence[StructField]
 
 
 def expected_columns(
-    insert: Insert, schema: StructType, static: Mapping[str, str], *, shown: str, path: str
+    insert: Insert, schema: StructType, static: Mapping[str, str], *, display_name: str, path: str
 ) -> list[str]:
     """The columns that the query's are for, in the table's spelling.
 
@@ -175,7 +175,7 @@ def expected_columns(
         field = schema.find(name)
         if field is None:
             raise SchemaMismatchError(
-                f"{shown} has no column {name}",
+                f"{display_name} has no column {name}",
                 help=f"its columns are {', '.join(schema.names)}",
                 file=path,
                 column=name,

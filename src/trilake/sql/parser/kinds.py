@@ -1,4 +1,4 @@
-"""What kind of statement a string is."""
+"""The kind of a statement."""
 
 from __future__ import annotations
 

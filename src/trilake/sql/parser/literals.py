@@ -1,4 +1,4 @@
-"""Values of parameters as SQL, and a string with them in place of its markers."""
+"""Parameter values as SQL, and replacing a statement's parameter markers by them."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from trilake.sql.parser.tokens import tokenize
 Args: TypeAlias = Mapping[str, Any] | Sequence[Any] | None
 
 
-def with_values(text: str, args: Args, shown: Callable[[Any], str]) -> str:
-    """A statement with literals in place of its parameter markers, as ``shown`` writes them.
+def with_values(text: str, args: Args, to_sql: Callable[[Any], str]) -> str:
+    """A statement with literals in place of its parameter markers, as ``to_sql`` writes them.
 
     Raises ``InvalidArgumentError`` for a parameter without a value.
 
@@ -44,7 +44,7 @@ def with_values(text: str, args: Args, shown: Callable[[Any], str]) -> str:
             if name not in given:
                 raise InvalidArgumentError(f"parameter {token.text} has no value", help=f"give args={{'{name}': ...}}")
             value = given[name]
-        edits.append(Edit(token.start, token.end, shown(value)))
+        edits.append(Edit(token.start, token.end, to_sql(value)))
     return Edited.of(text, edits).text
 
 
@@ -71,8 +71,8 @@ def literal(value: Any, other: Callable[[Any], str] | None = None) -> str:
     if isinstance(value, decimal.Decimal):
         return f"CAST('{value}' AS DECIMAL({max(len(value.as_tuple().digits), _scale(value))}, {_scale(value)}))"
     if isinstance(value, dt.datetime):
-        shown = value.isoformat(sep=" ")
-        return f"TIMESTAMP'{shown}'"
+        iso = value.isoformat(sep=" ")
+        return f"TIMESTAMP'{iso}'"
     if isinstance(value, dt.date):
         return f"DATE'{value.isoformat()}'"
     if isinstance(value, dt.timedelta):

@@ -1,4 +1,4 @@
-"""A small grammar for the statements of Delta that no parser of Spark knows.  It needs neither Spark nor a table."""
+"""Parse Delta's own statements, which Spark's parser doesn't know.  Needs neither Spark nor a table."""
 
 from __future__ import annotations
 

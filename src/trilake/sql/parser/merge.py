@@ -1,4 +1,4 @@
-"""MERGE as it is written."""
+"""Parse MERGE."""
 
 from __future__ import annotations
 

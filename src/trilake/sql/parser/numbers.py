@@ -1,4 +1,4 @@
-"""The numbers that statements answer with, by their names in Delta."""
+"""The metrics that statements return, by Delta's names."""
 
 from __future__ import annotations
 

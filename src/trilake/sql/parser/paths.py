@@ -1,4 +1,4 @@
-"""Tables that a statement names by their place: ``delta.`/path```, with a version behind the path."""
+"""Tables named by path: ``delta.`/path```, also with a version after the path."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Places in a string: line, column, and strings in which pieces were replaced."""
+"""Positions in a string: line and column, also after pieces were replaced."""
 
 from __future__ import annotations
 

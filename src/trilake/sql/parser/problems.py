@@ -1,4 +1,4 @@
-"""The error for a string that no grammar here takes, with its place, line and caret."""
+"""The error for invalid SQL, with position, line and caret."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class SqlTextError(InvalidArgumentError):
 
     def __str__(self) -> str:
         text, place = str(self.context.get("text", "")), self.context
-        shown = f"[{self.code}] {self.message} (line {place.get('line')}, pos {place.get('position')})"
+        message = f"[{self.code}] {self.message} (line {place.get('line')}, pos {place.get('position')})"
         if self.help:
-            shown += f". Help: {self.help}"
+            message += f". Help: {self.help}"
         lines = text.split("\n")
         line, position = int(str(place.get("line", 1))), int(str(place.get("position", 0)))
         lines.insert(line, "-" * position + "^^^")
-        return shown + "\n\n== SQL ==\n" + "\n".join(lines)
+        return message + "\n\n== SQL ==\n" + "\n".join(lines)

@@ -1,4 +1,4 @@
-"""Views that show columns of one table under names, and statements that change the table by those names."""
+"""Views that rename columns of a table, and statements that change the table through them."""
 
 from __future__ import annotations
 
@@ -52,15 +52,15 @@ def _projection(cursor: Cursor) -> Projection:
     if cursor.accept("AS") or (cursor.token is not None and cursor.token.is_name):
         fronts = {cursor.part().lower()}
     cursor.end()
-    shown = cursor.text[start:end]
-    if _is_star(Cursor(shown), fronts):
+    sql = cursor.text[start:end]
+    if _is_star(Cursor(sql), fronts):
         return below
-    columns = [_column(Cursor(shown[a:b]), fronts) for a, b in spans(Cursor(shown))]
+    columns = [_column(Cursor(sql[a:b]), fronts) for a, b in spans(Cursor(sql))]
     if below.columns is not None:
-        known = {name.lower(): column for name, column in below.columns}
-        if any(column.lower() not in known for _, column in columns):
+        columns_by_name = {name.lower(): column for name, column in below.columns}
+        if any(column.lower() not in columns_by_name for _, column in columns):
             cursor.fail()
-        columns = [(name, known[column.lower()]) for name, column in columns]
+        columns = [(name, columns_by_name[column.lower()]) for name, column in columns]
     return Projection(below.table, tuple(columns))
 
 
@@ -104,7 +104,7 @@ def by_column(
 
     Parameters
     ----------
-    shown: the table's columns by the names that the view shows them by, in small letters.
+    sql: the table's columns by the names that the view shows them by, in small letters.
     columns: all columns of the table, in small letters.
     fronts: what may stand in front of a name, in small letters; it stays there, and the first one is put in front of
         columns without one where there is another relation.

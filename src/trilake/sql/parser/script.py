@@ -1,7 +1,7 @@
-"""SQL scripts, ``BEGIN ... END``: their statements as a tree.
+"""Parse SQL scripts, ``BEGIN ... END``, into a tree of statements.
 
-Spark's own parser has judged a string before it comes here, so this grammar only has to find where each part begins and
-ends.  The statements inside are strings: what they mean is found out when they run.
+Spark's parser has accepted the script before, so this only finds where each part begins and ends.  Statements stay
+strings, which are parsed when they run.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The tokens of a SQL, as Spark's lexer tells them apart: strings, comments and names in backquotes included."""
+"""SQL tokens like those of Spark's lexer, including strings, comments and quoted names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TRUNCATE as it is written: all rows of a table, or those of some partitions."""
+"""Parse TRUNCATE: all rows of a table, or of some partitions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SQL in a Spark session: what ``spark.sql`` does after ``trilake.install``."""
+"""SQL in a Spark session: ``spark.sql`` after ``trilake.install``."""
 
 from trilake.common.extras import need
 

@@ -1,4 +1,4 @@
-"""Statements about our tables that neither query nor change rows: COMMENT, DROP, CACHE, EXPLAIN and others."""
+"""Statements about trilake tables that neither query nor change rows: COMMENT, DROP, CACHE, EXPLAIN and others."""
 
 from __future__ import annotations
 
@@ -72,9 +72,9 @@ def _target(session: SqlSession, cursor: Cursor) -> Target | None:
 
 def _analyze(session: SqlSession, text: str) -> DataFrame | None:
     """Statistics go into the log, for files that lack them; ``DELTA STATISTICS`` computes those of all files."""
-    named = Cursor(text)
-    named.accept("ANALYZE", "TABLE")
-    target = _target(session, named)
+    cursor = Cursor(text)
+    cursor.accept("ANALYZE", "TABLE")
+    target = _target(session, cursor)
     if target is None:
         return None
     call = parse_analyze(Cursor(text))
@@ -193,9 +193,9 @@ def _explain(session: SqlSession, cursor: Cursor, args: Args) -> DataFrame:
     if cursor.is_any(*_MODES):
         head += cursor.take().text + " "
     body = cursor.rest()
-    shown = _explained_change(session, with_parameters(session, body, args))
-    if shown is not None:
-        return rows(session, "plan string", [(shown,)])
+    explained = _explained_change(session, with_parameters(session, body, args))
+    if explained is not None:
+        return rows(session, "plan string", [(explained,)])
     return run_local(session, localized(session, body, args), args, before=head)
 
 
@@ -204,33 +204,33 @@ def _explained_change(session: SqlSession, text: str) -> str | None:
     word = kind(tokenize(text))
     if word == "DELETE":
         change = parse_delete(Cursor(text))
-        return _shown(session, "Delete", change.parts, _scan(change.parts, change.alias, change.condition))
+        return _detail(session, "Delete", change.parts, _scan(change.parts, change.alias, change.condition))
     if word == "UPDATE":
         change = parse_update(Cursor(text))
-        return _shown(session, "Update", change.parts, _scan(change.parts, change.alias, change.condition))
+        return _detail(session, "Update", change.parts, _scan(change.parts, change.alias, change.condition))
     if word == "INSERT":
         insert = parse_inserts(text)[0]
-        return _shown(session, "Insert", insert.parts, insert.query)
+        return _detail(session, "Insert", insert.parts, insert.query)
     if word == "MERGE":
         merge = parse_merge(Cursor(text))
-        target = _named(merge.parts, merge.alias)
+        target = _aliased_name(merge.parts, merge.alias)
         alias = f" AS {quote_name(merge.source_alias)}" if merge.source_alias else ""
         joined = f"SELECT * FROM {target} FULL OUTER JOIN {merge.source}{alias} ON {merge.condition}"
-        return _shown(session, "Merge", merge.parts, joined)
+        return _detail(session, "Merge", merge.parts, joined)
     return None
 
 
-def _named(parts: tuple[str, ...], alias: str | None) -> str:
+def _aliased_name(parts: tuple[str, ...], alias: str | None) -> str:
     name = quote_parts(parts)
     return name if alias is None else f"{name} AS {quote_name(alias)}"
 
 
 def _scan(parts: tuple[str, ...], alias: str | None, condition: str | None) -> str:
     where = "" if condition is None else f" WHERE {condition}"
-    return f"SELECT * FROM {_named(parts, alias)}{where}"
+    return f"SELECT * FROM {_aliased_name(parts, alias)}{where}"
 
 
-def _shown(session: SqlSession, what: str, parts: tuple[str, ...], text: str) -> str:
+def _detail(session: SqlSession, what: str, parts: tuple[str, ...], text: str) -> str:
     """What the change does, above the plan of what it reads."""
     plan = str(run_local(session, localized(session, text), before="EXPLAIN ").collect()[0][0])
     name = ".".join(parts)

@@ -1,7 +1,6 @@
-"""``spark.catalog`` for trilake tables: making them, what is shown of them, and their rows in Spark's cache.
+"""``spark.catalog`` for trilake tables: create, describe and cache them.
 
-Each function here answers one method of Spark's catalogue: it looks at the arguments, and gives the action to take, or
-``None`` for a call that is Spark's.
+Each function handles one method of Spark's catalogue: it returns an action, or ``None`` to leave the call to Spark.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 R = TypeVar("R")
-#: ``method(session, own, *args, **kwargs)``: ``own`` is Spark's method.
+#: ``method(session, own, *args, **kwargs)``: ``original`` is Spark's method.
 Method: TypeAlias = "Callable[..., Action | None]"
 
 
@@ -39,8 +38,8 @@ def _parts(name: Any, database: Any = None) -> tuple[str, ...] | None:
 def _target(session: SqlSession, name: Any, database: Any = None) -> Target | None:
     """The table of trilake that a name stands for; ``None`` for any other."""
     parts = _parts(name, database)
-    found = None if parts is None else resolve(session, parts)
-    return found if isinstance(found, Target) else None
+    target = None if parts is None else resolve(session, parts)
+    return target if isinstance(target, Target) else None
 
 
 def _caught(act: Callable[[], R]) -> Callable[[], R]:
@@ -58,7 +57,7 @@ def _caught(act: Callable[[], R]) -> Callable[[], R]:
 
 def _create_table(
     session: SqlSession,
-    own: Any,
+    original: Any,
     tableName: Any,
     path: Any = None,
     source: Any = None,
@@ -79,7 +78,7 @@ def _create_table(
     texts = {key: _text(value) for key, value in options.items()}
     if path is not None:
         texts["path"] = str(path)
-    spark_says = partial(own, tableName, path, source, schema, description, **options)
+    spark_says = partial(original, tableName, path, source, schema, description, **options)
 
     def act() -> DataFrame:
         from trilake.sql.spark.tables.create_by_catalog import create_by_catalog
@@ -96,7 +95,7 @@ def _text(value: Any) -> str:
 # --- what is shown of them -------------------------------------------------------------------------------------------
 
 
-def _list_columns(session: SqlSession, own: Any, tableName: Any, dbName: Any = None) -> Action | None:
+def _list_columns(session: SqlSession, original: Any, tableName: Any, dbName: Any = None) -> Action | None:
     target = _target(session, tableName, dbName)
     if target is None:
         return None
@@ -109,13 +108,13 @@ def _list_columns(session: SqlSession, own: Any, tableName: Any, dbName: Any = N
     return _caught(act)
 
 
-def _table_exists(session: SqlSession, own: Any, tableName: Any, dbName: Any = None) -> Action | None:
+def _table_exists(session: SqlSession, original: Any, tableName: Any, dbName: Any = None) -> Action | None:
     parts = _parts(tableName, dbName)
     target = None if parts is None else path_target(session, parts)
     return None if target is None else _caught(partial(exists, target))
 
 
-def _get_table(session: SqlSession, own: Any, tableName: Any) -> Action | None:
+def _get_table(session: SqlSession, original: Any, tableName: Any) -> Action | None:
     target = _target(session, tableName)
     if target is None:
         return None
@@ -123,13 +122,13 @@ def _get_table(session: SqlSession, own: Any, tableName: Any) -> Action | None:
     def act() -> Any:
         from trilake.sql.spark.show.catalog import table
 
-        return table(session, target, partial(own, tableName))
+        return table(session, target, partial(original, tableName))
 
     return _caught(act)
 
 
-def _list_tables(session: SqlSession, own: Any, *args: Any, **kwargs: Any) -> Action:
-    return lambda: [_with_kind(session, table) for table in own(*args, **kwargs)]
+def _list_tables(session: SqlSession, original: Any, *args: Any, **kwargs: Any) -> Action:
+    return lambda: [_with_kind(session, table) for table in original(*args, **kwargs)]
 
 
 def _with_kind(session: SqlSession, table: Any) -> Any:
@@ -144,7 +143,7 @@ def _with_kind(session: SqlSession, table: Any) -> Any:
 def _statement(text: str, answer: Callable[[DataFrame], Any] = lambda _: None) -> Method:
     """A method that does what a statement does; ``answer`` makes its result of the statement's."""
 
-    def method(session: SqlSession, own: Any, tableName: Any) -> Action | None:
+    def method(session: SqlSession, original: Any, tableName: Any) -> Action | None:
         target = _target(session, tableName)
         return None if target is None else lambda: answer(_run(session, text, target))
 
@@ -163,7 +162,7 @@ def _partitions(frame: DataFrame) -> list[Any]:
     return [partition(row[0]) for row in frame.collect()]
 
 
-def _create_table_string(session: SqlSession, own: Any, tableName: Any, asSerde: bool = False) -> Action | None:
+def _create_table_string(session: SqlSession, original: Any, tableName: Any, asSerde: bool = False) -> Action | None:
     target = _target(session, tableName)
     if target is None:
         return None
@@ -178,20 +177,20 @@ def _create_table_string(session: SqlSession, own: Any, tableName: Any, asSerde:
     return _caught(show)
 
 
-def _analyze_table(session: SqlSession, own: Any, tableName: Any, noScan: bool = False) -> Action | None:
+def _analyze_table(session: SqlSession, original: Any, tableName: Any, noScan: bool = False) -> Action | None:
     text = "ANALYZE TABLE {} COMPUTE STATISTICS" + (" NOSCAN" if noScan else "")
-    return _statement(text)(session, own, tableName)
+    return _statement(text)(session, original, tableName)
 
 
 # --- their rows in Spark's cache -------------------------------------------------------------------------------------
 
 
-def _cache_table(session: SqlSession, own: Any, tableName: Any, storageLevel: Any = None) -> Action | None:
+def _cache_table(session: SqlSession, original: Any, tableName: Any, storageLevel: Any = None) -> Action | None:
     target = _target(session, tableName)
     return None if target is None else _caught(partial(cache, session, target, storageLevel))
 
 
-def _is_cached(session: SqlSession, own: Any, tableName: Any) -> Action | None:
+def _is_cached(session: SqlSession, original: Any, tableName: Any) -> Action | None:
     target = _target(session, tableName)
     return None if target is None else _caught(partial(is_cached, session, target))
 

@@ -1,4 +1,4 @@
-"""EXECUTE IMMEDIATE: a string as a statement, with parameters."""
+"""EXECUTE IMMEDIATE: run a string as a statement, with parameters."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def _parameters(session: SqlSession, text: str, args: Args) -> Args:
         text = text[1:-1]
     parts = items(text)
     row = session.run(f"SELECT {', '.join(parts)}", args).collect()[0]
-    named = [p for p in parts if _name(p) is not None]
-    if named and len(named) == len(parts):
+    named_parameters = [p for p in parts if _name(p) is not None]
+    if named_parameters and len(named_parameters) == len(parts):
         out: dict[str, Any] = {}
         for part, value in zip(parts, row, strict=True):
             name = _name(part)

@@ -1,7 +1,6 @@
-"""``install`` and ``uninstall``: a session's own ``sql``, ``table`` and ``read.table`` with trilake tables.
+"""``install`` and ``uninstall``: add trilake tables to a session's ``sql``, ``table`` and ``read.table``.
 
-Sessions that are made of such a session have it too: those of ``newSession`` and ``cloneSession``, and those that Spark
-gives to the functions of ``foreachBatch``.
+Sessions derived from it have them too: by ``newSession`` and ``cloneSession``, and in functions of ``foreachBatch``.
 """
 
 from __future__ import annotations
@@ -110,42 +109,42 @@ def installed(spark: SparkSession) -> SqlSession | None:
 
 def session_key(spark: SparkSession) -> str:
     """What tells a session from all others, whichever of its Python objects is at hand."""
-    known = spark.__dict__.get("_trilake_key")
-    if known is None:
+    key = spark.__dict__.get("_trilake_key")
+    if key is None:
         java = getattr(spark, "_jsparkSession", None)
-        known = str(getattr(spark, "session_id", id(spark))) if java is None else str(java.sessionUUID())
-        spark.__dict__["_trilake_key"] = known
-    return str(known)
+        key = str(getattr(spark, "session_id", id(spark))) if java is None else str(java.sessionUUID())
+        spark.__dict__["_trilake_key"] = key
+    return str(key)
 
 
-def _sql(own: Any, spark: SparkSession, sqlQuery: Any, args: Any = None, **kwargs: Any) -> Action | None:
+def _sql(original: Any, spark: SparkSession, sqlQuery: Any, args: Any = None, **kwargs: Any) -> Action | None:
     session = installed(spark)
     if session is None or not isinstance(sqlQuery, str):
         return None
     from trilake.sql.spark.statements import action  # late: sessions that never run SQL need none of it
 
-    return action(session, own, sqlQuery, args, kwargs)
+    return action(session, original, sqlQuery, args, kwargs)
 
 
-def _new_session(own: Any, spark: SparkSession) -> Action | None:
+def _new_session(original: Any, spark: SparkSession) -> Action | None:
     if installed(spark) is None:
         return None
 
     def make() -> SparkSession:
-        derived = with_sources(own())
+        derived = with_sources(original())
         _derive(derived, {})
         return derived
 
     return make
 
 
-def _clone_session(own: Any, spark: SparkSession, *args: Any, **kwargs: Any) -> Action | None:
+def _clone_session(original: Any, spark: SparkSession, *args: Any, **kwargs: Any) -> Action | None:
     session = installed(spark)
     if session is None:
         return None
 
     def make() -> SparkSession:
-        derived: SparkSession = own(*args, **kwargs)  # Spark takes data sources and views along
+        derived: SparkSession = original(*args, **kwargs)  # Spark takes data sources and views along
         _derive(derived, session.views)
         return derived
 
@@ -153,48 +152,48 @@ def _clone_session(own: Any, spark: SparkSession, *args: Any, **kwargs: Any) -> 
 
 
 def _batch_function(
-    own: Any, function: Any, session: SparkSession, func: Callable[[DataFrame, int], None]
+    original: Any, function: Any, session: SparkSession, func: Callable[[DataFrame, int], None]
 ) -> Action | None:
     parent = installed(session)
-    return None if parent is None else lambda: own(session, _in_derived_session(func, parent))
+    return None if parent is None else lambda: original(session, _in_derived_session(func, parent))
 
 
 def _in_derived_session(func: Callable[[DataFrame, int], None], parent: SqlSession) -> Callable[[DataFrame, int], None]:
     """A function of ``foreachBatch`` whose batches come in a session with SQL: Spark clones the session for a query."""
-    known: SqlSession | None = None
+    derived: SqlSession | None = None
 
     def call(df: DataFrame, batch_id: int) -> None:
-        nonlocal known  # views that a batch makes are there for the next one
-        known = _derive(df.sparkSession, parent.views)
+        nonlocal derived  # keeps the views of a batch for the next one
+        derived = _derive(df.sparkSession, parent.views)
         func(df, batch_id)
 
     return call
 
 
 def _derive(derived: SparkSession, views: Mapping[str, TempView]) -> SqlSession:
-    known = installed(derived)
-    if known is None:
+    sql_session = installed(derived)
+    if sql_session is None:
         # The methods are those of its class.
-        known = _DERIVED[session_key(derived)] = derived.__dict__[_KEPT] = SqlSession(
+        sql_session = _DERIVED[session_key(derived)] = derived.__dict__[_KEPT] = SqlSession(
             derived, dict(views), _GLOBAL_VIEWS
         )
-    return known
+    return sql_session
 
 
-def _table(own: Any, spark: SparkSession, tableName: Any) -> Action | None:
+def _table(original: Any, spark: SparkSession, tableName: Any) -> Action | None:
     session = installed(spark)
-    return None if session is None else _named(session, tableName)
+    return None if session is None else _table_action(session, tableName)
 
 
-def _read_table(own: Any, reader: DataFrameReader, tableName: Any) -> Action | None:
+def _read_table(original: Any, reader: DataFrameReader, tableName: Any) -> Action | None:
     record = record_of(reader)
     session = None if record is None else installed(record.made_of[0])
     if session is None or record is None or record.options or record.schema is not None:
         return None
-    return _named(session, tableName)
+    return _table_action(session, tableName)
 
 
-def _named(session: SqlSession, name: Any) -> Action | None:
+def _table_action(session: SqlSession, name: Any) -> Action | None:
     """How a trilake table is read by its name; ``None`` for any other name."""
     parts = name_parts(name)
     source = None if parts is None else resolve(session, parts)
@@ -216,9 +215,9 @@ def _frame_of(session: SqlSession, source: Target | View) -> DataFrame:
 def _in_session(method: Method) -> Decide:
     """A method of Spark's catalogue, in sessions that SQL was installed into."""
 
-    def decide(own: Any, catalog: Any, *args: Any, **kwargs: Any) -> Action | None:
+    def decide(original: Any, catalog: Any, *args: Any, **kwargs: Any) -> Action | None:
         session = installed(catalog._sparkSession)
-        return None if session is None else method(session, own, *args, **kwargs)
+        return None if session is None else method(session, original, *args, **kwargs)
 
     return decide
 
@@ -229,31 +228,31 @@ _CATALOG = {name: _in_session(method) for name, method in METHODS.items()}
 def _view_maker(*, is_global: bool) -> Decide:
     """A method of frames that makes a temporary view, in sessions that SQL was installed into."""
 
-    def decide(own: Any, frame: DataFrame, name: Any) -> Action | None:
+    def decide(original: Any, frame: DataFrame, name: Any) -> Action | None:
         session = installed(frame.sparkSession)
-        return None if session is None else make_view(session, own, frame, name, is_global=is_global)
+        return None if session is None else make_view(session, original, frame, name, is_global=is_global)
 
     return decide
 
 
-def _alias(own: Any, frame: DataFrame, alias: str) -> Action | None:
+def _alias(original: Any, frame: DataFrame, alias: str) -> Action | None:
     """``DataFrame.alias``, in sessions that SQL was installed into."""
-    return None if installed(frame.sparkSession) is None else named_alike(own, frame, alias)
+    return None if installed(frame.sparkSession) is None else named_alike(original, frame, alias)
 
 
-def _taking_texts(own: Any, frame: DataFrame, *texts: Any, **named: Any) -> Action | None:
+def _taking_texts(original: Any, frame: DataFrame, *texts: Any, **kwargs: Any) -> Action | None:
     """A method of frames that takes expressions as strings, in sessions that SQL was installed into."""
-    texts = (*texts, *named.values())
+    texts = (*texts, *kwargs.values())
     if not any(isinstance(t, str | list) for t in texts):
         return None
     session = installed(frame.sparkSession)
-    return None if session is None else with_texts(session, own, texts)
+    return None if session is None else with_texts(session, original, texts)
 
 
 _TEXTS = dict.fromkeys(("where", "filter", "selectExpr"), _taking_texts)
 
 
-def _function_of_text(own: Any, first: Any, *rest: Any) -> Action | None:
+def _function_of_text(original: Any, first: Any, *rest: Any) -> Action | None:
     """``F.expr``, in a thread whose active session SQL was installed into: of a classic session it is a function that
     is asked for by this name, and of a Connect session it has the text alone."""
     if not _SESSIONS or (rest and first != "expr"):
@@ -265,7 +264,8 @@ def _function_of_text(own: Any, first: Any, *rest: Any) -> Action | None:
     session = None if active is None else installed(active)
     if session is None:
         return None
-    return with_text(session, own if rest else own.func, text)  # bound to the first argument, which may be the text
+    # bound to the first argument, which may be the text
+    return with_text(session, original if rest else original.func, text)
 
 
 _FRAMES = {

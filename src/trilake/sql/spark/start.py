@@ -1,4 +1,4 @@
-"""``trilake.session``: a Spark session that just works."""
+"""``trilake.session``: start a Spark session with trilake."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""What becomes of a statement: Delta's own are run here, those that name our tables too, all others are Spark's.
+"""Dispatch statements: Delta's own and those that name trilake tables run here, all others in Spark.
 
 ::
 
-    text --> a statement of Delta's grammar? --> run it
-      |  --> no name that could be ours? --> Spark, byte for byte
-      |  --> Spark's parser judges it --> its kind --> run it through the code of the Python interface
+    SQL --> a statement of Delta's grammar? --> run it
+     |  --> no name that could be a trilake table? --> Spark, unchanged
+     |  --> Spark's parser checks it --> its kind --> run it by the Python API
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _DELTA_WORDS = frozenset(("OPTIMIZE", "VACUUM", "DESCRIBE", "DESC", "RESTORE", "
 
 
 def action(
-    session: SqlSession, own: Callable[..., DataFrame], text: str, args: Any, frames: Mapping[str, Any]
+    session: SqlSession, original: Callable[..., DataFrame], text: str, args: Any, frames: Mapping[str, Any]
 ) -> Callable[[], DataFrame] | None:
     """How one statement runs that is ours, or may be; ``None`` for one that is Spark's.
 
@@ -101,8 +101,8 @@ def _run(session: SqlSession, text: str, args: Args, *, known: bool = False) -> 
     handler = _HANDLERS.get(word, query)
     if not known and word not in _ALWAYS and not names_ours(session, text, tokens):
         return session.run(original, args)
-    done = handler(session, text, args)
-    return session.run(original, args) if done is None else done
+    result = handler(session, text, args)
+    return session.run(original, args) if result is None else result
 
 
 def _has_identifier_clause(tokens: Sequence[Token]) -> bool:

@@ -1,4 +1,4 @@
-"""DELETE, UPDATE and TRUNCATE of our tables."""
+"""DELETE, UPDATE and TRUNCATE of trilake tables."""
 
 from __future__ import annotations
 
@@ -89,14 +89,14 @@ def run_delete(session: SqlSession, change: DeleteOrUpdate) -> DataFrame:
     table = open_delta(session, target)
     if change.condition is None:
         return counts(session, num_affected_rows=delete_rows(session.spark, table, None).rows)
-    named = Named(session, target, read_schema(table.snapshot.schema), change.alias)
-    text, plain = named.plain(change.condition)
-    local = localized(session, text if plain else named.inside(text), expression=True)
-    alias = None if plain else named.qualifier()
+    columns = Named(session, target, read_schema(table.snapshot.schema), change.alias)
+    text, plain = columns.plain(change.condition)
+    local = localized(session, text if plain else columns.inside(text), expression=True)
+    alias = None if plain else columns.qualifier()
     with local_views(session, local):
-        check_condition(session, named.schema, alias, local.text)
-        done = delete_rows(session.spark, table, local.text, alias=alias)
-    return counts(session, num_affected_rows=done.rows)
+        check_condition(session, columns.schema, alias, local.text)
+        result = delete_rows(session.spark, table, local.text, alias=alias)
+    return counts(session, num_affected_rows=result.rows)
 
 
 def run_update(session: SqlSession, change: DeleteOrUpdate) -> DataFrame:
@@ -106,43 +106,43 @@ def run_update(session: SqlSession, change: DeleteOrUpdate) -> DataFrame:
         return update_plainly(session, target, change.values, change.condition)
     table = open_delta(session, target)
     schema = named_columns(session.spark, read_schema(table.snapshot.schema))
-    named = Named(session, target, schema, change.alias)
+    columns = Named(session, target, schema, change.alias)
     assignments = []
     for name, value in change.values:
-        column = column_path(named, name)
-        assignments.append((column, default_or(named.schema, column, value)))
+        column = column_path(columns, name)
+        assignments.append((column, default_or(columns.schema, column, value)))
     texts = [*(v for _, v in assignments), *([] if change.condition is None else [change.condition])]
-    plain = all(named.plain(t)[1] for t in texts)
+    plain = all(columns.plain(t)[1] for t in texts)
 
     def local(text: str) -> Local:
-        return localized(session, named.plain(text)[0] if plain else named.inside(text), expression=True)
+        return localized(session, columns.plain(text)[0] if plain else columns.inside(text), expression=True)
 
     values = {column: local(v) for column, v in assigned_once(assignments).items()}
     condition = None if change.condition is None else local(change.condition)
-    alias = None if plain else named.qualifier()
+    alias = None if plain else columns.qualifier()
     with local_views(session, *values.values(), *([] if condition is None else [condition])):
         if condition is not None:
-            check_condition(session, named.schema, alias, condition.text)
-        _check_assigned(session, named.schema, alias, {n: v.text for n, v in values.items()})
-        done = update_rows(
+            check_condition(session, columns.schema, alias, condition.text)
+        _check_assigned(session, columns.schema, alias, {n: v.text for n, v in values.items()})
+        result = update_rows(
             session.spark,
             table,
             {path_text(with_alias(parse_path(n), alias)): F.expr(v.text) for n, v in values.items()},
             None if condition is None else condition.text,
             alias=alias,
         )
-    return counts(session, num_affected_rows=done.rows)
+    return counts(session, num_affected_rows=result.rows)
 
 
 def _check_assigned(session: SqlSession, schema: StructType, alias: str | None, values: dict[str, str]) -> None:
     """See that each value can be stored in its column.  Raises what Spark raises."""
     frame = check_values(session, schema, alias, values.values())
     try:
-        wanted = [to_spark(StructType((field_at(schema, n),))).fields[0] for n in values]
+        fields = [to_spark(StructType((field_at(schema, n),))).fields[0] for n in values]
     except SchemaMismatchError as e:
         e.context["condition"] = "FIELD_NOT_FOUND"
         raise
-    columns = zip(frame.schema, wanted, values)
+    columns = zip(frame.schema, fields, values)
     # In ANSI mode a cast is the one that the rows go through; what does not fit is no matter here.
     rules = replace(AssignmentRules.of_changes(session.spark), ansi=True)
     resolved(
@@ -172,12 +172,12 @@ def column_path(named: Named, name: tuple[str, ...]) -> tuple[str, ...]:
 
 def _target(session: SqlSession, change: DeleteOrUpdate) -> tuple[Target, DeleteOrUpdate]:
     """The table that is changed, and the change by the names of its columns."""
-    target, shown = shown_table(session, change.parts)
+    target, display_names = shown_table(session, change.parts)
     if target is None:  # another statement has dropped it, or given it another name, since it was looked up
         raise not_found(change.parts)
     if target.parts != change.parts and change.alias is None:
         change = replace(change, alias=change.parts[-1])  # by which the view is called
-    return target, change if shown is None else _through(target, change, shown)
+    return target, change if display_names is None else _through(target, change, display_names)
 
 
 def _through(target: Target, change: DeleteOrUpdate, shown: Mapping[str, str]) -> DeleteOrUpdate:

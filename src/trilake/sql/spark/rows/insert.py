@@ -1,4 +1,4 @@
-"""INSERT into our tables: by position, by name, with a list of columns, into partitions, in place of some rows."""
+"""INSERT into trilake tables: by position, by name, with a column list, into partitions, and replacing rows."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def _given(
     evolve: bool = False,
 ) -> tuple[DataFrame, bool]:
     """The rows under the names of the table's columns that they are for, and whether structs are matched by name."""
-    expected = expected_columns(insert, schema, static, shown=target.shown, path=target.path)
+    expected = expected_columns(insert, schema, static, display_name=target.shown, path=target.path)
     text, absent = with_defaults(insert.query, schema, expected)
     frame = query(session, text, _args_of_query(insert, args))
     by_name = insert.by_name
@@ -196,11 +196,11 @@ def _given(
     return frame, by_name
 
 
-def _arity(insert: Insert, given: int, wanted: int) -> str:
+def _arity(insert: Insert, given: int, expected: int) -> str:
     """The condition for a wrong number of values: Spark counts named columns, and delta-spark those of the table."""
     if insert.columns:
-        return f"INSERT_COLUMN_ARITY_MISMATCH.{'TOO_MANY' if given > wanted else 'NOT_ENOUGH'}_DATA_COLUMNS"
-    return "DELTA_METADATA_MISMATCH" if given > wanted else "DELTA_INSERT_COLUMN_ARITY_MISMATCH"
+        return f"INSERT_COLUMN_ARITY_MISMATCH.{'TOO_MANY' if given > expected else 'NOT_ENOUGH'}_DATA_COLUMNS"
+    return "DELTA_METADATA_MISMATCH" if given > expected else "DELTA_INSERT_COLUMN_ARITY_MISMATCH"
 
 
 def _args_of_query(insert: Insert, args: Args) -> Args:

@@ -1,4 +1,4 @@
-"""MERGE INTO our tables, with every clause."""
+"""MERGE INTO trilake tables."""
 
 from __future__ import annotations
 
@@ -67,19 +67,19 @@ def run_merge(session: SqlSession, merge: Merge) -> DataFrame:
     request = SparkMerge(source, condition, clauses, named.alias, merge.evolve)
     with local_views(session, *locals_):
         try:
-            done = merge_dataframe(session.spark, table, request)
+            result = merge_dataframe(session.spark, table, request)
         except AmbiguousMergeError as e:
             raise unsupported_error(e) from e
     if merge.evolve:
         catalogue.refresh(session, target)
-    return counts(session, **numbers(done, MERGE))
+    return counts(session, **numbers(result, MERGE))
 
 
 def _names(session: SqlSession, merge: Merge, alias: str, source_alias: str | None) -> dict[tuple[str, ...], str]:
     """Names of more than one part in front of columns, and the one part that stands for each."""
     out = {}
-    named = ((merge.parts, merge.alias, alias), (merge.source_parts, merge.source_alias, source_alias))
-    for parts, own_alias, short in named:
+    relations = ((merge.parts, merge.alias, alias), (merge.source_parts, merge.source_alias, source_alias))
+    for parts, own_alias, short in relations:
         if parts is None or own_alias is not None or short is None:
             continue
         whole = {tuple(p.lower() for p in parts)}
@@ -90,7 +90,8 @@ def _names(session: SqlSession, merge: Merge, alias: str, source_alias: str | No
     return out
 
 
-def _clause(named: Named, names: dict[tuple[str, ...], str], when: When, text) -> Clause[Expr]:  # type: ignore[no-untyped-def]  # a closure
+# a closure
+def _clause(named: Named, names: dict[tuple[str, ...], str], when: When, text) -> Clause[Expr]:  # type: ignore[no-untyped-def]
     condition = None if when.condition is None else text(when.condition)
     if when.values is None:
         return Clause(when.kind, when.action, condition, None, when.excluded)
@@ -106,10 +107,10 @@ def _clause(named: Named, names: dict[tuple[str, ...], str], when: When, text) -
             value = "NULL" if default is None else f"({default})"
         key = path_text(with_alias(column, named.alias))
         if key in values:
-            shown = path_text(column)
+            path = path_text(column)
             raise InvalidArgumentError(
-                f"column {shown} is assigned twice in one clause",
-                column=shown,
+                f"column {path} is assigned twice in one clause",
+                column=path,
                 condition="DELTA_CONFLICT_SET_COLUMN"
                 if when.action == "update"
                 else "DELTA_DUPLICATE_COLUMNS_ON_INSERT",

@@ -1,4 +1,4 @@
-"""MERGE through a view that gives the columns of its table other names, as one by the table's own names."""
+"""MERGE through a view that renames columns, rewritten to the table's own names."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ class _Through:
         return tuple(((name,), front + quote_name(given[name])) for name in self.shown if name not in without)
 
     def _assigned(self, name: tuple[str, ...]) -> tuple[str, ...]:
-        own = unqualified(name, [(self.view.lower(),), *self.short])
-        return split_names([by_column(quote_parts(own), self.shown, self.columns, ())])[0]
+        column_name = unqualified(name, [(self.view.lower(),), *self.short])
+        return split_names([by_column(quote_parts(column_name), self.shown, self.columns, ())])[0]
 
 
 def by_columns_of_table(

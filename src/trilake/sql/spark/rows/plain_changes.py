@@ -1,4 +1,4 @@
-"""DELETE, UPDATE and MERGE of tables that have no log of Delta's: plain conditions, and merges by equal keys."""
+"""DELETE, UPDATE and MERGE of tables other than Delta: simple conditions, and merges by equal keys."""
 
 from __future__ import annotations
 
@@ -85,15 +85,15 @@ def _keys(merge: Merge, target: Target) -> list[str]:
     if any(depths(cursor.tokens)):
         cursor = Cursor(merge.condition.strip().removeprefix("(").removesuffix(")"))
     while cursor.token is not None:
-        left = cursor.name()
+        left_name = cursor.name()
         equal = cursor.accept_symbol("=") or cursor.accept_symbol("==")
         right = cursor.name() if equal else ()
-        if not right or left[-1].lower() != right[-1].lower():
+        if not right or left_name[-1].lower() != right[-1].lower():
             raise InvalidArgumentError(
                 f"rows of a {target.format.title()} table are matched by equal columns of the same name, not by"
                 f" {merge.condition}"
             )
-        out.append(left[-1])
+        out.append(left_name[-1])
         if cursor.token is not None:
             cursor.expect("AND")
     return out

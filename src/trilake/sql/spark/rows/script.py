@@ -1,7 +1,7 @@
-"""SQL scripts over our tables: each statement runs as it would alone, local variables are variables of the session.
+"""SQL scripts over trilake tables: each statement runs as it would alone, and local variables are session variables.
 
-A variable of the same name that was there before comes back when its compound statement ends.  A script that names none
-of our tables runs in Spark, whole.
+A session variable of the same name is restored when its compound statement ends.  A script without trilake tables runs
+in Spark as a whole.
 """
 
 from __future__ import annotations
@@ -292,8 +292,8 @@ class _Script:
                 raise _LeaveScope(scope) from None
 
     def _handler(self, error: BaseException) -> tuple[int, _Scope, Handler] | None:
-        name = str(_asked(error, "getCondition", "getErrorClass") or "").upper()
-        state = str(_asked(error, "getSqlState") or "HY000")
+        name = str(_call_first(error, "getCondition", "getErrorClass") or "").upper()
+        state = str(_call_first(error, "getSqlState") or "HY000")
         for height in range(len(self.scopes), 0, -1):
             scope = self.scopes[height - 1]
             conditions = {k: v for s in self.scopes[:height] for k, v in s.conditions.items()}
@@ -303,7 +303,7 @@ class _Script:
         return None
 
 
-def _asked(error: BaseException, *methods: str) -> object:
+def _call_first(error: BaseException, *methods: str) -> object:
     for method in methods:
         ask = getattr(error, method, None)
         if ask is not None and (answer := ask()) is not None:

@@ -1,4 +1,4 @@
-"""What a statement asks of the session: Spark's parser, names, frames, results."""
+"""The session behind a statement: Spark's parser, names, frames, results."""
 
 from trilake.common.extras import need
 

@@ -1,6 +1,6 @@
-"""Rows of our tables in Spark's cache: those of the version that a table had when it was cached.
+"""Rows of trilake tables in Spark's cache: those of the version that was current when the table was cached.
 
-A read of the same version takes them from there; a read of a newer one does not.
+A read of the same version uses them; a read of a newer one does not.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Names of our tables in the session's catalogue, such that every engine understands them.
+"""Names of trilake tables in the session's catalogue, which every engine understands.
 
-A name has provider, location, columns and properties, as delta-spark leaves them: nothing of our own is noted.
+An entry has provider, location, columns and properties, like those of delta-spark, and nothing else.
 """
 
 from __future__ import annotations
@@ -60,13 +60,13 @@ def refresh(session: SqlSession, target: Target) -> None:
     if entry is None or target.format != "delta" or not session.classic:
         return
     name = [_CATALOG, entry.database, entry.table]
-    known = find_entry(session.spark, name)
-    if known is not None and (known.location is None or not same_place(known.location, target.path)):
+    existing = find_entry(session.spark, name)
+    if existing is not None and (existing.location is None or not same_place(existing.location, target.path)):
         return
     about = newest(target.log)
     if about is None:
         return
-    if known is not None:
+    if existing is not None:
         change_entry(session.spark, name, about)
     elif entry.managed:
         make_entry(session.spark, name, about, path=target.path, managed=True)

@@ -1,4 +1,4 @@
-"""What stands in for the JVM on a Connect session: sqlglot reads queries, SHOW tells what the catalogue has."""
+"""Spark Connect's replacement for the JVM: sqlglot parses queries, SHOW statements read the catalogue."""
 
 from __future__ import annotations
 
@@ -274,5 +274,5 @@ def view_description(rows: Sequence[tuple[str, str]]) -> tuple[str | None, ViewF
 
 def _names(text: str, plain: str) -> tuple[str, ...]:
     """Names that are told apart, each in backticks or, where it is ``plain``, without."""
-    found = re.findall(rf"`((?:[^`]|``)*)`|(?:(?<=, )|(?<=\.)|^)({plain})", text)
-    return tuple((quoted or bare).replace("``", "`") for quoted, bare in found)
+    matches = re.findall(rf"`((?:[^`]|``)*)`|(?:(?<=, )|(?<=\.)|^)({plain})", text)
+    return tuple((quoted or bare).replace("``", "`") for quoted, bare in matches)

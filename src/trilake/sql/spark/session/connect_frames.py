@@ -1,9 +1,8 @@
-"""Queries of a Connect session that carry the frames that they name.
+"""Queries of a Connect session together with the frames that they name.
 
-There a query is a string that the server resolves each time it is asked for rows, schema or plan: a temporary view that
-was dropped in between would be missing.  So the frames that a string names travel with it, as PySpark sends those that
-``spark.sql`` is given by keyword; before PySpark 4.0, which cannot, their views stay as long as the query, and are made
-again where a table has a newer version.
+There a query is a string that the server resolves again for rows, schema or plan: a temporary view could be gone by
+then.  So the query carries its frames, like those that PySpark passes to ``spark.sql`` by keyword.  Before PySpark 4.0,
+which cannot do that, their views live as long as the query, and are replaced when a table has a newer version.
 """
 
 from __future__ import annotations

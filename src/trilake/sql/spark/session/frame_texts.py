@@ -1,13 +1,13 @@
-"""Strings of frames that hold queries over trilake tables: ``df.where("id IN (SELECT id FROM t)")``, ``F.expr(...)``.
+"""SQL strings in frames with queries over trilake tables: ``df.where("id IN (SELECT id FROM t)")``, ``F.expr(...)``.
 
-Spark looks names of tables up by itself there, and does not find ours.  They give way to views of frames, as in
+Spark resolves table names there by itself, and does not find trilake's.  They are replaced by views of frames, as in
 statements:
 
-* ``where``, ``filter`` and ``selectExpr`` of a classic session are looked up at once: their views are gone after the
+* ``where``, ``filter`` and ``selectExpr`` of a classic session are resolved at once: their views are dropped after the
   call;
-* a column of ``F.expr`` is looked up when a frame uses it, and all strings of a Connect session are.  Their views stay,
-  one for each name that a string was seen with.  They are global, which lists of tables and views do not show, and have
-  the rows of the table as it was when the last such text was given.
+* a column of ``F.expr`` is resolved when a frame uses it, as are all strings of a Connect session.  Their views stay,
+  one per table name.  They are global, so SHOW does not list them, and have the rows that the table had when the last
+  such string was passed.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ def active_session() -> SparkSession | None:
     return SparkSession.getActiveSession()
 
 
-def with_texts(session: SqlSession, own: Any, texts: Sequence[Any]) -> Action | None:
+def with_texts(session: SqlSession, original: Any, texts: Sequence[Any]) -> Action | None:
     """How a method of a frame runs whose arguments may hold queries; ``None`` where none is over a trilake table."""
     flat = texts[0] if len(texts) == 1 and isinstance(texts[0], list) else texts
     if not any(_is_ours(session, t) for t in flat):
         return None
-    return lambda: _run(session, own, flat)
+    return lambda: _run(session, original, flat)
 
 
-def with_text(session: SqlSession, own: Any, text: Any) -> Action | None:
+def with_text(session: SqlSession, original: Any, text: Any) -> Action | None:
     """How ``F.expr`` makes a column of a string; ``None`` where it holds no query over a trilake table."""
     if not _is_ours(session, text):
         return None
@@ -62,7 +62,7 @@ def with_text(session: SqlSession, own: Any, text: Any) -> Action | None:
     def make() -> Any:
         with errors_of_spark():
             local = _localized(session, text)
-            return own(text if local is None else _kept(session, local))
+            return original(text if local is None else _kept(session, local))
 
     return make
 
@@ -76,16 +76,16 @@ def _is_ours(session: SqlSession, text: Any) -> bool:
     return may_hold_query(text) and names_ours(session, text)
 
 
-def _run(session: SqlSession, own: Any, texts: Sequence[Any]) -> DataFrame:
+def _run(session: SqlSession, original: Any, texts: Sequence[Any]) -> DataFrame:
     with errors_of_spark():
         locals_ = [_localized(session, t) if _is_ours(session, t) else None for t in texts]
         changed = [part for part in locals_ if part is not None]
         if not session.classic:
             given = [t if part is None else _kept(session, part) for t, part in zip(texts, locals_, strict=True)]
-            return own(*given)  # type: ignore[no-any-return]
+            return original(*given)  # type: ignore[no-any-return]
         given = [t if part is None else part.text for t, part in zip(texts, locals_, strict=True)]
         with local_views(session, *changed, follow=True), _places(changed):
-            out: DataFrame = made_of(own(*given), *(f for part in changed for f in part.frames.values()))
+            out: DataFrame = made_of(original(*given), *(f for part in changed for f in part.frames.values()))
             return out
 
 

@@ -1,7 +1,7 @@
-"""Temporary views of frames: one that reads a table, and nothing else, has a query, as a view made in SQL has.
+"""Temporary views of frames: a frame that reads a single table gets a view with a query, like a view created in SQL.
 
-Such a view shows the newest rows of the table, and statements change the table through it, as with delta-spark.  The
-view of a frame that is made of tables shows their newest rows, too, and that of any other frame is Spark's own.
+Such a view shows the newest rows of the table, and statements can change the table through it, as with delta-spark.  A
+view of a frame derived from tables shows their newest rows, too; the view of any other frame is Spark's own.
 """
 
 from __future__ import annotations
@@ -43,38 +43,38 @@ def query_of(session: SqlSession, frame: DataFrame) -> Query | None:
     table = whole_table(frame)
     if table is not None:
         return query_here(session, f"SELECT * FROM {quote_parts((table.format, place(table.path)))}")
-    known = getattr(frame, "__dict__", {}).get(_KEPT)
-    if not isinstance(known, Query) or (projection := parse_projection(known.text)) is None:
+    query = getattr(frame, "__dict__", {}).get(_KEPT)
+    if not isinstance(query, Query) or (projection := parse_projection(query.text)) is None:
         return None
     parts = projection.table
     if len(parts) == 1 and temporary_view(session, parts) is None:
-        parts = (known.database, *parts)
-    return known if isinstance(resolve(session, parts), Target) else None
+        parts = (query.database, *parts)
+    return query if isinstance(resolve(session, parts), Target) else None
 
 
-def named_alike(own: Any, frame: DataFrame, alias: str) -> Action | None:
+def named_alike(original: Any, frame: DataFrame, alias: str) -> Action | None:
     """How a frame that reads a table gets an alias, under which it still shows that table; ``None`` for another."""
     query, table = getattr(frame, "__dict__", {}).get(_KEPT), whole_table(frame)
     if query is None and table is None:
         return None
 
     def name() -> DataFrame:
-        named: DataFrame = own(alias)
+        aliased: DataFrame = original(alias)
         if query is not None:
-            named.__dict__[_KEPT] = query
-        return named if table is None else note_whole_table(named, table.format, table.path)
+            aliased.__dict__[_KEPT] = query
+        return aliased if table is None else note_whole_table(aliased, table.format, table.path)
 
     return name
 
 
-def make_view(session: SqlSession, own: Any, frame: DataFrame, name: Any, *, is_global: bool) -> Action | None:
+def make_view(session: SqlSession, original: Any, frame: DataFrame, name: Any, *, is_global: bool) -> Action | None:
     """How a temporary view of a frame is made by Spark's own method; ``None`` for one that is Spark's alone."""
     parts, query = name_parts(name), query_of(session, frame)
     if (query is None and not follows(frame)) or parts is None or len(parts) != 1:
         return None
 
     def make() -> None:
-        own(name)
+        original(name)
         place = (session.global_database, *parts) if is_global else parts
         keep_view(session, place, query, frame, of_frame=True)
 

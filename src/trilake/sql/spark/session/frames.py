@@ -1,4 +1,4 @@
-"""The rows of a target as a DataFrame: the newest version or another, or the changes between two."""
+"""The rows of a target as a DataFrame: the newest version or another one, or a change feed."""
 
 from __future__ import annotations
 

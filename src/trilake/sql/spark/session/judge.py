@@ -1,6 +1,6 @@
-"""Statements that Spark parses, conditions and values that it resolves, before anything runs.
+"""Let Spark parse statements, and resolve conditions and values, before anything runs.
 
-Wrong ones are refused for an empty table too.
+This refuses invalid ones for empty tables too.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What is asked of a classic session's JVM: its parser's plans and the entries of its catalogue.
+"""The JVM of a classic session: plans of its parser, and entries of its catalogue.
 
-Nothing else in this folder touches Spark's private interface.
+Nothing else in this folder uses Spark's private API.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class ViewForm:
     """What a permanent view shows, and where its query belongs.
 
     ``namespace`` has the catalogue and the database in which it was made, ``queried`` the names of its query's columns,
-    which are none for views of old releases, and ``shown`` name and type of the columns that it shows.
+    which are none for views of old releases, and ``view_sql`` name and type of the columns that it shows.
     """
 
     namespace: tuple[str, ...]
@@ -224,9 +224,9 @@ def view_form(entry: Entry) -> ViewForm:
     if entry.form is not None:
         return entry.form
     schema = entry.java.schema()
-    shown = [(str(schema.apply(i).name()), str(schema.apply(i).dataType().sql())) for i in range(schema.size())]
+    columns = [(str(schema.apply(i).name()), str(schema.apply(i).dataType().sql())) for i in range(schema.size())]
     namespace, queried = entry.java.viewCatalogAndNamespace(), entry.java.viewQueryColumnNames()
-    return ViewForm(_strings(namespace), _strings(queried), tuple(shown))
+    return ViewForm(_strings(namespace), _strings(queried), tuple(columns))
 
 
 # --- entries are changed ---------------------------------------------------------------------------------------------
@@ -236,5 +236,5 @@ def set_view_text(spark: SparkSession, entry: Entry, text: str) -> None:
     """Give a permanent view another text; its columns stay."""
     catalog = spark._jsparkSession.sessionState().catalog()
     now = catalog.externalCatalog().getTable(entry.database, entry.table)
-    shown = some(spark, text)
-    catalog.alterTable(changed(now, viewText=shown, viewOriginalText=shown))
+    view_sql = some(spark, text)
+    catalog.alterTable(changed(now, viewText=view_sql, viewOriginalText=view_sql))

@@ -1,4 +1,4 @@
-"""A string whose relations are private names, and the frames that these stand for."""
+"""A query whose relations are private names, and the frames behind these."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""What stands for something else in the text of a statement, put in: parameters, ``IDENTIFIER('name')``, and frames
-given by keyword (``spark.sql("SELECT * FROM {a}", a=df)``)."""
+"""Replace placeholders in a statement: parameters, ``IDENTIFIER('name')``, and frames passed by keyword
+(``spark.sql("SELECT * FROM {a}", a=df)``).
+"""
 
 from __future__ import annotations
 

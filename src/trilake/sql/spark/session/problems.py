@@ -1,4 +1,4 @@
-"""Errors with their place in the text: Spark's, and those of the grammar here."""
+"""Errors with their position in the SQL: Spark's, and those of trilake's parser."""
 
 from __future__ import annotations
 
@@ -91,8 +91,8 @@ def in_place(error: PySparkException, local: Local, *, shift: int = 0) -> PySpar
         return f"line {place.line}{match[2]} pos{match[3] or ''} {place.position}"
 
     message = _PLACE.sub(moved, message)
-    for private, shown in local.names.items():
-        message = message.replace(f"`{private}`", shown).replace(private, shown)
+    for private, display_name in local.names.items():
+        message = message.replace(f"`{private}`", display_name).replace(private, display_name)
     setattr(error, attribute, message)
     return error
 

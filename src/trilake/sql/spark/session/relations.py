@@ -1,6 +1,6 @@
-"""Queries over our tables as queries that Spark can run: trilake names give way to private names of native frames.
+"""Rewrite queries over trilake tables for Spark: table names are replaced by private names of native frames.
 
-A name is replaced at its exact place, which Spark's parser says; what is not ours is not touched.
+A name is replaced at the exact position that Spark's parser reports; everything else stays.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ def localized(session: SqlSession, text: str, args: Args = None, *, expression: 
     if not names_ours(session, text):
         return Local(Edited.of(text, ()))
     head = "SELECT " if expression else ""
-    named = _relations(session, head + text)
+    relations = _relations(session, head + text)
     shift = len(head)
     out = Local(Edited.of(text, ()))
     tokens = tokenize(text)
     edits: list[Edit] = []
-    for relation in named:
+    for relation in relations:
         edits += _edits(session, out, text, tokens, relation, shift, args)
     edits += _stars(session, out, tokens)
     out.edited = Edited.of(text, edits)
@@ -83,23 +83,23 @@ def _stars(session: SqlSession, out: Local, tokens: Sequence[Token]) -> list[Edi
         ):
             continue
         before = tokens[i - 1]
-        shown = [r for r in out.with_metadata if around[r.at] == around[i] and r.at > i]
+        relations = [r for r in out.with_metadata if around[r.at] == around[i] and r.at > i]
         if before.text == "." and i > 1:
-            shown = [r for r in shown if r.alias.lower() == tokens[i - 2].name.lower()]
+            relations = [r for r in relations if r.alias.lower() == tokens[i - 2].name.lower()]
         elif not (before.text == "," or before.upper in ("SELECT", "DISTINCT", "ALL")):
             continue
-        elif shown and by_name and _joins(tokens, around, i):
+        elif relations and by_name and _joins(tokens, around, i):
             raise UnsupportedSparkError(
                 f"Spark {session.spark.version} cannot leave {_METADATA} out of the * of several tables",
                 help="write the name of each table before a *, or name the columns, or use PySpark 4.0 or newer",
             )
-        if shown and by_name:
-            columns = ", ".join(f"{quote_name(r.alias)}.{quote_name(c)}" for r in shown for c in r.columns)
+        if relations and by_name:
+            columns = ", ".join(f"{quote_name(r.alias)}.{quote_name(c)}" for r in relations for c in r.columns)
             # Behind ``t.`` the first column stands without the name of its table.
-            start = len(quote_name(shown[0].alias)) + 1 if before.text == "." else 0
+            start = len(quote_name(relations[0].alias)) + 1 if before.text == "." else 0
             edits.append(Edit(token.start, token.end, columns[start:]))
-        elif shown:
-            hidden = ", ".join(f"{quote_name(r.alias)}.{_METADATA}" for r in shown)
+        elif relations:
+            hidden = ", ".join(f"{quote_name(r.alias)}.{_METADATA}" for r in relations)
             edits.append(Edit(token.end, token.end, f" EXCEPT ({hidden})"))
     return edits
 
@@ -199,9 +199,9 @@ def _streamed(session: SqlSession, out: Local, source: Target, cursor: Cursor) -
     return [Edit(token.start, end, _private(session, out, stream_of(session, source), cursor.text[token.start : end]))]
 
 
-def _private(session: SqlSession, out: Local, frame: DataFrame, shown: str) -> str:
+def _private(session: SqlSession, out: Local, frame: DataFrame, display_name: str) -> str:
     name = session.private_name()
-    out.frames[name], out.names[name] = frame, shown
+    out.frames[name], out.names[name] = frame, display_name
     return name
 
 

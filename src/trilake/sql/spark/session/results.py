@@ -1,4 +1,4 @@
-"""What statements answer: small frames."""
+"""Results of statements: small frames."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from trilake.sql.spark.session.session import SqlSession
 
 def rows(session: SqlSession, schema: str | T.StructType, values: Iterable[Sequence[Any]]) -> DataFrame:
     """A frame of some rows whose columns are those of ``schema``."""
-    wanted = schema if isinstance(schema, T.StructType) else _parsed(schema)
+    struct = schema if isinstance(schema, T.StructType) else _parsed(schema)
     data = [tuple(v) for v in values]
     if not data:
-        return _no_rows(session, wanted)
-    if all(isinstance(f.dataType, T.StringType | T.LongType | T.BooleanType | T.IntegerType) for f in wanted.fields):
+        return _no_rows(session, struct)
+    if all(isinstance(f.dataType, T.StringType | T.LongType | T.BooleanType | T.IntegerType) for f in struct.fields):
         kinds = {"string": pa.string(), "bigint": pa.int64(), "boolean": pa.bool_(), "int": pa.int32()}
-        columns = [pa.array(list(c), kinds[f.dataType.simpleString()]) for c, f in zip(zip(*data), wanted.fields)]
-        return arrow_frame(session.spark, pa.Table.from_arrays(columns, names=wanted.names), wanted)
-    return session.spark.createDataFrame(data, wanted)
+        columns = [pa.array(list(c), kinds[f.dataType.simpleString()]) for c, f in zip(zip(*data), struct.fields)]
+        return arrow_frame(session.spark, pa.Table.from_arrays(columns, names=struct.names), struct)
+    return session.spark.createDataFrame(data, struct)
 
 
 def _parsed(text: str) -> T.StructType:

@@ -1,4 +1,4 @@
-"""What the SQL layer knows of one session: Spark's own ``sql``, names of temporary views over our tables."""
+"""The SQL layer's state of a session: Spark's original ``sql``, and temporary views over trilake tables."""
 
 from __future__ import annotations
 
@@ -98,22 +98,22 @@ class SqlSession:
     @property
     def current_catalog(self) -> str:
         """The catalogue that names without one belong to."""
-        known = _NAMESPACE.get()
-        if known is None:
+        namespace = _NAMESPACE.get()
+        if namespace is None:
             return str(self.spark.catalog.currentCatalog())
-        if known.catalog is None:
-            known.catalog = str(self.spark.catalog.currentCatalog())
-        return known.catalog
+        if namespace.catalog is None:
+            namespace.catalog = str(self.spark.catalog.currentCatalog())
+        return namespace.catalog
 
     @property
     def current_database(self) -> str:
         """The database that names without one belong to."""
-        known = _NAMESPACE.get()
-        if known is None:
+        namespace = _NAMESPACE.get()
+        if namespace is None:
             return self._ask_database()
-        if known.database is None:
-            known.database = self._ask_database()
-        return known.database
+        if namespace.database is None:
+            namespace.database = self._ask_database()
+        return namespace.database
 
     def _ask_database(self) -> str:
         if self.classic:

@@ -1,4 +1,4 @@
-"""What a name in a statement stands for: a trilake table by path or by name, a view over such tables, or neither."""
+"""Resolve a name in a statement: a trilake table by path or name, a view over such tables, or neither."""
 
 from __future__ import annotations
 
@@ -122,14 +122,14 @@ def _names_ours(session: SqlSession, query: Query, depth: int) -> bool:
 def temporary_view(session: SqlSession, parts: tuple[str, ...]) -> TempView | None:
     """What is known of a temporary view, if the name still stands for what was made here."""
     views = _views_of(session, parts)
-    known = None if views is None else views.get(parts[-1].lower())
-    if views is None or known is None:
+    view = None if views is None else views.get(parts[-1].lower())
+    if views is None or view is None:
         return None
     now = _mark(session, parts)
-    if now is None or not (now.equals(known.mark) if session.classic else now == known.mark):
+    if now is None or not (now.equals(view.mark) if session.classic else now == view.mark):
         del views[parts[-1].lower()]
         return None
-    return known
+    return view
 
 
 def keep_view(
@@ -177,16 +177,16 @@ def _mark(session: SqlSession, parts: tuple[str, ...]) -> Any:
 
 def path_target(session: SqlSession, parts: tuple[str, ...]) -> Target | None:
     """The table that ``delta.`/path``` names, with a version behind it where nothing has the whole path."""
-    named = named_path(parts)
-    return None if named is None else _at(session, parts, *named)
+    path = named_path(parts)
+    return None if path is None else _at(session, parts, *path)
 
 
 def _folder(session: SqlSession, parts: tuple[str, ...]) -> Target | None:
     """The table that ``delta.`t``` names by a path without a slash, where the catalogue has no database ``delta``."""
-    named = bare_path(parts)
-    if named is None or session.spark.catalog.databaseExists(parts[0]):
+    path = bare_path(parts)
+    if path is None or session.spark.catalog.databaseExists(parts[0]):
         return None
-    target = _at(session, parts, *named)
+    target = _at(session, parts, *path)
     return target if exists(target) else None
 
 
@@ -237,8 +237,8 @@ def known_table(session: SqlSession, parts: tuple[str, ...]) -> Target | None:
 
     Raises ``InvalidArgumentError`` for another view.
     """
-    target, shown = shown_table(session, parts)
-    if shown is not None:
+    target, columns = shown_table(session, parts)
+    if columns is not None:
         raise _not_whole(parts)
     return target
 
@@ -288,7 +288,7 @@ def _behind(session: SqlSession, view: View) -> tuple[Target | None, Mapping[str
     schema = read_schema(target.log.head().schema)
     columns = projection.columns or tuple((n, n) for n in schema.names)
     if names is not None:
-        columns = tuple((shown, column) for shown, (_, column) in zip(names, columns))
+        columns = tuple((display_name, column) for display_name, (_, column) in zip(names, columns))
     if any(schema.find(column) is None for _, column in columns) or len({s.lower() for s, _ in columns}) < len(columns):
         raise _not_whole(view.parts)
     as_it_is = [(s.lower(), c.lower()) for s, c in columns] == [(n.lower(), n.lower()) for n in schema.names]

@@ -1,4 +1,4 @@
-"""A trilake table as ``spark.catalog`` shows Spark's own: its columns, its description, its partitions."""
+"""Trilake tables in ``spark.catalog``: columns, description, partitions."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def table(session: SqlSession, target: Target, spark_says: Callable[[], Table]) 
         description = None
     if target.entry is None:
         return Table(target.path, "spark_catalog", [target.format], description, "EXTERNAL", False)
-    told = spark_says()._replace(tableType="MANAGED" if target.entry.managed else "EXTERNAL")
-    return told._replace(description=description) if target.format == "delta" else told
+    entry = spark_says()._replace(tableType="MANAGED" if target.entry.managed else "EXTERNAL")
+    return entry._replace(description=description) if target.format == "delta" else entry
 
 
 def partition(spec: str) -> Any:

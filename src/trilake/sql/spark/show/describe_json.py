@@ -1,4 +1,4 @@
-"""DESCRIBE TABLE EXTENDED ... AS JSON: what Spark 4 says of its own tables, of a trilake table."""
+"""DESCRIBE TABLE EXTENDED ... AS JSON of trilake tables, as in Spark 4."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ def describe_json(session: SqlSession, target: Target, *, extended: bool) -> Dat
 def _of_delta(head: Head, place: dict[str, str]) -> dict[str, Any]:
     metadata = head.metadata
     columns = _fields(to_spark(head.schema))
-    for shown, field in zip(columns, head.schema.fields, strict=True):
+    for column, field in zip(columns, head.schema.fields, strict=True):
         default = default_text(field)
         if default is not None:
-            shown["default"] = default
+            column["default"] = default
     out: dict[str, Any] = {"columns": columns}
     clustered = clustering_columns(head)
     if clustered:

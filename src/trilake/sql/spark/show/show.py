@@ -1,4 +1,4 @@
-"""DESCRIBE and SHOW of our tables, from what their log says."""
+"""DESCRIBE and SHOW of trilake tables, from their logs."""
 
 from __future__ import annotations
 
@@ -170,11 +170,11 @@ def _properties(session: SqlSession, target: Target, key: str | None) -> DataFra
     properties: Mapping[str, str] = {}
     if target.format == "delta":
         properties = table_properties(head_of(session, target))
-    shown: Iterable[tuple[str, str]] = sorted(properties.items())
+    pairs: Iterable[tuple[str, str]] = sorted(properties.items())
     if key is not None:
         missing = f"Table {target.catalog_name or target.shown} does not have property: {key}"
-        shown = [(key, properties.get(key, missing))]
-    return rows(session, "key string, value string", shown)
+        pairs = [(key, properties.get(key, missing))]
+    return rows(session, "key string, value string", pairs)
 
 
 def _show_columns(session: SqlSession, cursor: Cursor) -> DataFrame | None:

@@ -1,4 +1,4 @@
-"""SHOW CREATE TABLE: the statement that would make a trilake table again."""
+"""SHOW CREATE TABLE of trilake tables."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _plain(name: str) -> str:
     return name if name.isidentifier() and name.isascii() else quote_name(name)
 
 
-def _named(name: str | None, columns: list[str]) -> list[str]:
+def _name_clause(name: str | None, columns: list[str]) -> list[str]:
     if not columns:
         return [f"CREATE TABLE {name}"]
     return [f"CREATE TABLE {name} (", ",\n".join(f"  {c}" for c in columns) + ")"]
@@ -68,11 +68,11 @@ def show_create(session: SqlSession, target: Target) -> DataFrame:
         columns = [
             f"{_plain(f.name)} {f.dataType.simpleString().upper()}" for f in frame_of(session, target).schema.fields
         ]
-        lines = [*_named(name, columns), f"USING {target.format}"]
+        lines = [*_name_clause(name, columns), f"USING {target.format}"]
         lines.append(f"LOCATION {string_literal(target.path)}")
         return rows(session, "createtab_stmt string", [("\n".join(lines) + "\n",)])
     head = head_of(session, target)
-    lines = [*_named(name, [_column(head, f) for f in head.schema.fields]), "USING delta"]
+    lines = [*_name_clause(name, [_column(head, f) for f in head.schema.fields]), "USING delta"]
     if head.metadata.partition_columns:
         lines.append(f"PARTITIONED BY ({', '.join(_plain(c) for c in head.metadata.partition_columns)})")
     clustered = clustering_columns(head)
@@ -95,8 +95,8 @@ def _uri(path: str) -> str:
 
 def _stated(head: Head) -> Mapping[str, str]:
     """Properties that a statement may set: not what the library counts by itself, nor constraints."""
-    own = ("delta.constraints.", "delta.columnMapping.maxColumnId", "delta.rowTracking.", _CLUSTERING)
-    return {k: v for k, v in table_properties(head).items() if not k.startswith(own)}
+    hidden = ("delta.constraints.", "delta.columnMapping.maxColumnId", "delta.rowTracking.", _CLUSTERING)
+    return {k: v for k, v in table_properties(head).items() if not k.startswith(hidden)}
 
 
 def _column(head: Head, field: StructField) -> str:

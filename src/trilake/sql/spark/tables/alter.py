@@ -1,4 +1,4 @@
-"""ALTER TABLE of our tables, in all forms, through the methods of the Python interface."""
+"""ALTER TABLE of trilake tables, in all forms, by the Python API."""
 
 from __future__ import annotations
 

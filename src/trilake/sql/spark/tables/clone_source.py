@@ -1,4 +1,4 @@
-"""What CLONE reads: a version of a Delta table, or Parquet files as the Delta table that they could be."""
+"""The source of CLONE: a version of a Delta table, or Parquet files as if they were converted."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def clone_source(session: SqlSession, call: Create) -> CloneSource:
     Parquet, and for a version of Parquet files.
     """
     assert call.clone_of is not None
-    shown = ".".join(call.clone_of)
+    display_name = ".".join(call.clone_of)
     if isinstance(resolve(session, call.clone_of), View):
         raise InvalidArgumentError(
-            f"{shown} is a view, and only tables can be cloned",
+            f"{display_name} is a view, and only tables can be cloned",
             help="name the table",
             condition="DELTA_CLONE_UNSUPPORTED_SOURCE",
         )

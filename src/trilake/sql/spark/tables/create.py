@@ -1,4 +1,4 @@
-"""CREATE and REPLACE of tables and views: which of them are ours, and what becomes of each."""
+"""CREATE and REPLACE of tables and views: which of them are trilake's, and how they run."""
 
 from __future__ import annotations
 

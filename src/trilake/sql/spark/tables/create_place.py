@@ -1,4 +1,4 @@
-"""Where a new table is to be, and its name in the catalogue."""
+"""The location of a new table, and its name in the catalogue."""
 
 from __future__ import annotations
 
@@ -60,11 +60,11 @@ def place_of_new(session: SqlSession, call: Create, format: str) -> Place:
     if target is not None:
         return _by_path(call, target)
     entry = find_entry(session, call.parts)
-    shown = quote_parts(call.parts)
+    table = quote_parts(call.parts)
     if entry is None:
         if not call.create:
             raise TableNotFoundError(
-                f"[TABLE_OR_VIEW_NOT_FOUND] the table {shown} cannot be found, so it cannot be replaced",
+                f"[TABLE_OR_VIEW_NOT_FOUND] the table {table} cannot be found, so it cannot be replaced",
                 help="write CREATE OR REPLACE TABLE",
             )
         if call.location is not None:
@@ -74,20 +74,20 @@ def place_of_new(session: SqlSession, call: Create, format: str) -> Place:
         return Place(entry.location or "", call.parts, True, entry.managed, format, entry)
     if not call.replace:
         raise TableExistsError(
-            f"[TABLE_OR_VIEW_ALREADY_EXISTS] {shown} already exists",
+            f"[TABLE_OR_VIEW_ALREADY_EXISTS] {table} already exists",
             help="choose another name, or write CREATE OR REPLACE TABLE, or IF NOT EXISTS",
         )
     if entry.is_view or format_of_provider(entry.provider) != format or entry.location is None:
         raise InvalidArgumentError(
-            f"{shown} is {'a view' if entry.is_view else f'a table of {entry.provider} files'}, which cannot become a"
+            f"{table} is {'a view' if entry.is_view else f'a table of {entry.provider} files'}, which cannot become a"
             f" {format} table",
             help="drop it first",
             condition="DELTA_NOT_A_DELTA_TABLE",
         )
-    wanted = call.location
-    if wanted is not None and open_store(_absolute(session, wanted)).uri != open_store(entry.location).uri:
+    requested = call.location
+    if requested is not None and open_store(_absolute(session, requested)).uri != open_store(entry.location).uri:
         raise InvalidArgumentError(
-            f"{shown} is at {entry.location}, and a replacement cannot be elsewhere ({wanted})",
+            f"{table} is at {entry.location}, and a replacement cannot be elsewhere ({requested})",
             help="leave LOCATION out, or drop the table first",
             condition="DELTA_TABLE_LOCATION_MISMATCH",
         )
@@ -199,10 +199,10 @@ def gets_its_name(session: SqlSession, place: Place) -> bool:
     """Whether the files at a place are those of another statement, which gives them the name now."""
     if holds_nothing(session.store(place.path)):
         return False
-    for left in reversed(range(_LOOKS)):
+    for attempts_left in reversed(range(_LOOKS)):
         if is_name_of(session, place):
             return True
-        if left:
+        if attempts_left:
             spark_engine().runtime.sleep(0.1)
     return False
 

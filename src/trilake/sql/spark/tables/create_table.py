@@ -1,4 +1,4 @@
-"""CREATE and REPLACE TABLE of our formats: described by columns, by a query, like another table, or as its clone."""
+"""CREATE and REPLACE TABLE of trilake's formats: with columns, AS SELECT, LIKE, and CLONE."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def create_plain(session: SqlSession, call: Create, format: str, columns: Struct
         return _create_other(session, call, place, to_spark(schema))
     log = session_log(session.spark, session.store(place.path))
     table = replace(_with_defaults(session, description_of(call, schema, None)), managed=place.managed)
-    made = False
+    is_new = False
     about = About(to_spark(schema), call.comment, call.properties)
     with named(session, place, about, call=call) as name:
         there = log.exists()
@@ -99,11 +99,11 @@ def create_plain(session: SqlSession, call: Create, format: str, columns: Struct
             judge_defaults(session.spark, table.schema)
             check_defaults_allowed("CREATE TABLE", table.schema, features)
             with stating({"DELTA_PARTITION_COLUMN_NOT_FOUND": _NO_PARTITION_COLUMN}):
-                done = create_table(log, table, mode=create_mode(call))
-            made = done.is_new_table
-            if not done.created:  # someone was faster
+                result = create_table(log, table, mode=create_mode(call))
+            is_new = result.is_new_table
+            if not result.created:  # someone was faster
                 check_same_table(log, description_of(call, schema, None))
-        name(log, made)
+        name(log, is_new)
     return nothing(session)
 
 
@@ -138,8 +138,8 @@ def create_as_select(session: SqlSession, call: Create, format: str) -> DataFram
     request = write_of_query(call, schema, table, there=there, managed=place.managed)
     about = About(frame.schema, call.comment, call.properties)
     with named(session, place, about, call=call) as name:
-        done = write_dataframe(frame, place.path, {}, request, decided=("partitionOverwriteMode", "mergeSchema"))
-        name(log, done.version == 0 and (request.mode != "ignore" or done.files_added > 0))
+        result = write_dataframe(frame, place.path, {}, request, decided=("partitionOverwriteMode", "mergeSchema"))
+        name(log, result.version == 0 and (request.mode != "ignore" or result.files_added > 0))
     return nothing(session)
 
 
@@ -167,8 +167,8 @@ def create_like(session: SqlSession, call: Create, format: str) -> DataFrame:
     log = session_log(session.spark, session.store(place.path))
     about = About(to_spark(table.schema), call.comment, call.properties)
     with named(session, place, about, call=call) as name:
-        done = create_table(log, replace(table, managed=place.managed), mode=create_mode(call))
-        name(log, done.is_new_table)
+        result = create_table(log, replace(table, managed=place.managed), mode=create_mode(call))
+        name(log, result.is_new_table)
     return nothing(session)
 
 
@@ -256,11 +256,11 @@ def _name_existing(session: SqlSession, call: Create, place: Place, schema: T.St
     assert place.parts is not None
     target = Target(place.parts, place.format, place.path, options=session.options(place.path))
     have = frame_of(session, target).schema
-    shown = [f"{f.name} {f.dataType.simpleString()}" for f in have.fields]
-    wanted = [f"{f.name} {f.dataType.simpleString()}" for f in schema.fields]
-    if wanted and [w.lower() for w in wanted] != [s.lower() for s in shown]:
+    actual_columns = [f"{f.name} {f.dataType.simpleString()}" for f in have.fields]
+    expected_columns = [f"{f.name} {f.dataType.simpleString()}" for f in schema.fields]
+    if expected_columns and [w.lower() for w in expected_columns] != [s.lower() for s in actual_columns]:
         raise SchemaMismatchError(
-            f"a {place.format} table is there whose columns are others: {', '.join(shown)}",
+            f"a {place.format} table is there whose columns are others: {', '.join(actual_columns)}",
             help="leave the columns out, or say what they are",
             file=place.path,
         )

@@ -1,6 +1,6 @@
-"""The statements that only Delta's grammar knows: OPTIMIZE, VACUUM, RESTORE, CONVERT, GENERATE, REORG, FSCK, DESCRIBE.
+"""Statements of Delta's grammar: OPTIMIZE, VACUUM, RESTORE, CONVERT, GENERATE, REORG, FSCK, DESCRIBE.
 
-A statement is a frozen record; :func:`~trilake.sql.parser.maintenance.parse_maintenance` reads one, without Spark, and
+:func:`~trilake.sql.parser.maintenance.parse_maintenance` parses a statement into a frozen dataclass, without Spark, and
 :func:`run_maintenance` runs it in a session.
 """
 
@@ -124,10 +124,10 @@ def _optimize(session: SqlSession, target: Target, where: str | None) -> DeltaOp
 
 
 def _optimize_other(session: SqlSession, target: Target) -> DataFrame:
-    done = spark_format_named(target.format).optimize(session.spark, target.path)
-    metrics = T.StructType([T.StructField(name, T.LongType()) for name in done])
+    totals = spark_format_named(target.format).optimize(session.spark, target.path)
+    metrics = T.StructType([T.StructField(name, T.LongType()) for name in totals])
     schema = T.StructType([T.StructField("path", T.StringType()), T.StructField("metrics", metrics)])
-    return rows(session, schema, [(target.path, tuple(done.values()))])
+    return rows(session, schema, [(target.path, tuple(totals.values()))])
 
 
 def _fsck(session: SqlSession, target: Target, *, dry_run: bool) -> DataFrame:
@@ -164,12 +164,12 @@ def _with_history(session: SqlSession, target: Target) -> ArrowDeltaTable:
 def _restore(session: SqlSession, target: Target, statement: Restore) -> DataFrame:
     log = log_to_change(session, target)
     if statement.version is not None:
-        done = restore_table(session.spark, log, version=statement.version)
+        result = restore_table(session.spark, log, version=statement.version)
     else:
         assert statement.timestamp is not None
-        done = restore_table(session.spark, log, timestamp=iso(moment_ms(session, statement.timestamp)))
+        result = restore_table(session.spark, log, timestamp=iso(moment_ms(session, statement.timestamp)))
     catalogue.refresh(session, target)
-    return done
+    return result
 
 
 def _convert(session: SqlSession, statement: Convert) -> DataFrame:
@@ -190,10 +190,10 @@ def _detail(session: SqlSession, statement: Detail) -> DataFrame:
             return _detail_of_folder(session, parts[0])
     else:
         _check_no_view(session, parts, "DESCRIBE DETAIL", "DELTA_UNSUPPORTED_DESCRIBE_DETAIL_VIEW")
-        known = known_table(session, parts)
-        if known is None or known.format != "delta":
-            return _detail_of_other(session, parts, known)
-        target = known
+        table = known_table(session, parts)
+        if table is None or table.format != "delta":
+            return _detail_of_other(session, parts, table)
+        target = table
     name = None if target.entry is None else target.catalog_name
     return detail_frame(session.spark, open_delta(session, target), name)
 

@@ -1,7 +1,7 @@
-"""CREATE VIEW and ALTER VIEW over our tables.
+"""CREATE VIEW and ALTER VIEW over trilake tables.
 
-Spark makes the view, with a query in place of the given one that has the same columns and needs no table; then the
-view gets the text that was given.  A temporary view is made of the frame, and its text is remembered.
+Spark creates the view with another query that has the same columns and needs no table; then the view gets the original
+SQL.  A temporary view is created from the frame, and its SQL is remembered.
 """
 
 from __future__ import annotations
@@ -100,13 +100,13 @@ def _check_permanent(session: SqlSession, parts: tuple[str, ...]) -> None:
 
 
 def _temporary(session: SqlSession, call: CreateView, frame: DataFrame) -> DataFrame:
-    shown = frame if call.columns is None else frame.toDF(*call.columns)
+    renamed = frame if call.columns is None else frame.toDF(*call.columns)
     name = call.parts[-1]
     quoted = quote_name(name)
     if call.is_global:
-        (shown.createOrReplaceGlobalTempView if call.replace else shown.createGlobalTempView)(quoted)
+        (renamed.createOrReplaceGlobalTempView if call.replace else renamed.createGlobalTempView)(quoted)
     else:
-        (shown.createOrReplaceTempView if call.replace else shown.createTempView)(quoted)
+        (renamed.createOrReplaceTempView if call.replace else renamed.createTempView)(quoted)
     parts = (session.global_database, name) if call.is_global else (name,)
     keep_view(session, parts, query_here(session, call.query), frame, columns=call.columns)
     return nothing(session)
@@ -114,23 +114,23 @@ def _temporary(session: SqlSession, call: CreateView, frame: DataFrame) -> DataF
 
 def _check_acyclic(session: SqlSession, parts: tuple[str, ...], text: str, *, temporary: bool) -> None:
     """Raises ``InvalidArgumentError`` for a query that reads the view which it shall replace."""
-    own = _identity(session, parts, temporary=temporary)
-    seen = {own}
+    identity = _identity(session, parts, temporary=temporary)
+    seen = {identity}
     waiting = [query_here(session, text)]
     while waiting:
         below = waiting.pop()
         with in_namespace_of(session, below):
             views = [v for v in (resolve(session, n) for n in relations_of(session, below.text)) if isinstance(v, View)]
             for view in views:
-                known = _identity(session, view.parts, temporary=view.temporary is not None)
-                if known == own:
+                other_identity = _identity(session, view.parts, temporary=view.temporary is not None)
+                if other_identity == identity:
                     raise InvalidArgumentError(
                         f"the query of the view {'.'.join(parts)} reads that view itself",
                         help="give the new view another name",
                         condition="RECURSIVE_VIEW",
                     )
-                if known not in seen:
-                    seen.add(known)
+                if other_identity not in seen:
+                    seen.add(other_identity)
                     waiting += [] if view.query is None else [view.query]
 
 
