@@ -1,7 +1,7 @@
 """``DeltaTable.optimize()``: delta-spark's builder, whose bins of files are tasks of a Spark job.
 
-A task reads and writes its files as Arrow, so no row passes through the JVM.  Settings of the session have the names
-that delta-spark gives them, ``spark.databricks.delta.optimize.*``.
+A task reads and writes its files as Arrow, so no row passes through the JVM.  Session settings have delta-spark's
+names, ``spark.databricks.delta.optimize.*``.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class DeltaOptimizeBuilder(PublicNames):
         Returns one row with ``path`` and ``metrics``.
         """
         log = self._log()
-        done = purge(
+        result = purge(
             log,
             lambda snapshot: purgeable(log.store, snapshot),
             where=self._where(),
@@ -103,7 +103,7 @@ class DeltaOptimizeBuilder(PublicNames):
             predicates=self._predicates(),
             run=OptimizeRunner(self._spark),
         )
-        return self._frame(done)
+        return self._frame(result)
 
     def upgrade_iceberg_compat(self, version: int) -> DataFrame:
         """Make the table fit for Iceberg readers, as ``REORG TABLE ... APPLY (UPGRADE UNIFORM ...)`` does.

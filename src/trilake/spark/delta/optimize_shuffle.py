@@ -1,13 +1,11 @@
-"""Putting a large set of rows into the order of a curve with Spark's shuffle.
+"""Sort a large set of rows along a space-filling curve with Spark's shuffle.
 
-A bin of files that is put in order is one task, unless it is larger than a task should be.  Then many tasks read it, a
-sample says where the curve is to be cut into stretches, one a new file, and rows travel to the task of their stretch,
-which sorts and writes them::
+Each bin of files is sorted by one task, unless it is too large.  Then many tasks read it, a sample gives the boundaries
+of the curve's ranges, one per new file, and each row goes to the task of its range, which sorts and writes it::
 
-    files --> tasks: read, index --> blobs of rows by stretch --> shuffle --> tasks: sort, write --> files
+    files --> tasks: read, index --> blobs of rows by range --> shuffle --> tasks: sort, write --> files
 
-What travels are Arrow streams in a binary column: Spark moves them and never looks inside, so no value changes its type
-on the way.
+The shuffle moves Arrow streams in a binary column, which Spark does not decode, so no value changes its type.
 """
 
 from __future__ import annotations
@@ -64,8 +62,10 @@ class OptimizeRunner(SparkRunner):
         pieces = [replace(work, number=n, files=files) for n, files in enumerate(_pieces(work.files))]
         sample = pa.concat_tables(pickle.loads(t) for t in super().__call__(_Sample(job), pieces))
         ranges = curve.ranges(sample)
-        known = np.sort(curve.index(sample, ranges))
-        ends = np.unique(known[np.linspace(0, len(known) - 1, work.new_files + 1).astype(np.int64)[1:-1]])
+        sorted_sample = np.sort(curve.index(sample, ranges))
+        ends = np.unique(
+            sorted_sample[np.linspace(0, len(sorted_sample) - 1, work.new_files + 1).astype(np.int64)[1:-1]]
+        )
         rows = pa.table({"task": pa.array([pickle.dumps(p) for p in pieces], pa.binary())})
         frame = arrow_frame(self.spark, rows).repartition(len(pieces))
         blobs = map_in_arrow(frame, _Divide(job, ranges, ends), "stretch int, rows binary")

@@ -1,4 +1,4 @@
-"""A Delta snapshot as a DataFrame: Spark's native scan where it can reach the files, Arrow in the tasks elsewhere."""
+"""A Delta snapshot as a DataFrame: by Spark's native scan if it can reach the files, otherwise through Arrow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rows of a snapshot and of the change data feed, as partitions of Spark's Python data source."""
+"""Partitions of the Python data source that read a snapshot or a change data feed."""
 
 from __future__ import annotations
 

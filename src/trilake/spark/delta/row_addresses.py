@@ -1,7 +1,7 @@
-"""Rows of a table on Spark, each with its address: which file it is in, and at which place there.
+"""Rows of a table on Spark with their addresses: the file, and the position in it.
 
-Commands that change rows find them by such a frame.  It is Spark's native scan, which reads no column that no one asks
-for; where Spark cannot scan the files itself, tasks read them through Arrow.
+Commands that change rows find them with such a frame.  It is Spark's native scan, which reads only the columns that are
+used; if Spark cannot scan the files itself, tasks read them through Arrow.
 """
 
 from __future__ import annotations
@@ -156,8 +156,8 @@ def _through_arrow(
     row_ids: bool,
 ) -> DataFrame:
     schema = read_schema(snapshot.schema)
-    wanted = set(resolve_columns(schema, columns, snapshot.uri))
-    fields = [f for f in schema.fields if f.name in wanted]
+    required = set(resolve_columns(schema, columns, snapshot.uri))
+    fields = [f for f in schema.fields if f.name in required]
     extra = row_columns(snapshot) if row_ids else ()
     plan = read_plan(snapshot, [f.name for f in fields], None)
     plan = replace(plan, fields=(*plan.fields, *extra), output=(*(f.name for f in fields), *(f.name for f in extra)))

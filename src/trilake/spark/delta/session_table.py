@@ -1,4 +1,4 @@
-"""``SessionTable``: a Delta table as a Spark session finds and reads it."""
+"""``SessionTable``: finding and reading a Delta table in a Spark session."""
 
 from __future__ import annotations
 
@@ -128,8 +128,8 @@ class SessionTable:
         store = open_store(self._path, self._options)
         table = ArrowDeltaTable(store, spark_engine(), version=version_to_read(store.uri))
         df: DataFrame = read_dataframe(self._spark, table, options=self._options, newest=True)
-        named = df if self._alias is None else note_row_count(df.alias(self._alias), row_count(df))
-        return note_version(named, ReadVersion.of(table))
+        aliased = df if self._alias is None else note_row_count(df.alias(self._alias), row_count(df))
+        return note_version(aliased, ReadVersion.of(table))
 
     def to_pandas(self) -> pandas.DataFrame:
         """The newest version as a pandas frame.  Raises as :meth:`trilake.table.table.Table.to_pandas`.

@@ -1,7 +1,7 @@
-"""Changes of rows that happen once because their session says so: by an application and a version of it.
+"""Idempotent changes by session settings: an application ID and its version.
 
 ``spark.databricks.delta.write.txnAppId`` and ``.txnVersion`` are for INSERT, DELETE, UPDATE and MERGE what the options
-``txnAppId`` and ``txnVersion`` are for a write of a frame; where a write has the options, they decide.
+``txnAppId`` and ``txnVersion`` are for a write of a frame; options override the settings.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Settings of a session that delta-spark knows, and what they mean for what we store.
+"""delta-spark's session settings, and how trilake handles them.
 
-Each is honoured, harmless to ignore (what is stored is the same without it), or refused: a write in a session that
-asks for what we do not do fails, before anything is stored.  An option of the write decides over the session.
+Each is supported, safe to ignore (because it doesn't change what is stored), or refused: a write in a session with a
+setting that trilake cannot follow fails before anything is stored.  An option of the write overrides the session.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """``spark.read.format("delta")`` and ``df.write.format("delta")``: the Python data source.
 
-Planning runs in a process without a SparkSession, reading and writing in Spark's tasks; both are the code that reads
-and writes without Spark.  What Spark never lets through to a Python source (``partitionBy``, the modes
-``errorifexists`` and ``ignore``) goes through :func:`trilake.write`.
+Planning runs in a process without a SparkSession, reading and writing in Spark's tasks; both use the same code as
+without Spark.  Features that Spark doesn't pass to a Python source (``partitionBy``, the modes ``errorifexists`` and
+``ignore``) go through :func:`trilake.write`.
 
-Spark imports this module in a new process for each step of each read and write; what only writes need is therefore
-loaded by them alone (tests/house/test_laziness.py).
+Spark imports this module in a new process for each step of each read and write; modules that only writes need are
+therefore imported late (tests/house/test_laziness.py).
 """
 
 from __future__ import annotations
@@ -88,8 +88,8 @@ class DeltaDataSource(DataSource):
         self.analysed = Analysed(head.metadata, head.version)
         metadata = head.metadata
         if _feed(options) and _ENDINGS & options.values.keys():  # which streams do not have
-            asked = change_range(log, options)
-            metadata = plan_changes(log, asked.start, asked.end).metadata
+            feed_range = change_range(log, options)
+            metadata = plan_changes(log, feed_range.start, feed_range.end).metadata
         rows = to_spark(read_schema(metadata.schema))  # nullable throughout, like what files can give
         return T.StructType(rows.fields + (CHANGE_COLUMNS if _feed(options) else []))
 
@@ -98,9 +98,9 @@ class DeltaDataSource(DataSource):
         log, options = self._open(READ_OPTIONS)
         path, store = table_path(self.options), options.store
         if _feed(options):
-            asked = change_range(log, options)
-            end = log.head().version if asked.end is None else asked.end
-            return ChangeFeedReader(path, store, asked.start, end, schema)
+            feed_range = change_range(log, options)
+            end = log.head().version if feed_range.end is None else feed_range.end
+            return ChangeFeedReader(path, store, feed_range.start, end, schema)
         opened = log.opened(requested_version(log, options))
         return DeltaReader(path, store, opened, schema, options.get("filter"))
 
@@ -113,9 +113,9 @@ class DeltaDataSource(DataSource):
 
     def streamReader(self, schema: T.StructType) -> DataSourceStreamReader:
         options = Options(self.options, STREAM_READ_OPTIONS, reading=True)
-        wanted = StreamOptions.parse(options.values)
+        stream_options = StreamOptions.parse(options.values)
         _check_place(self.options)
-        reader = DeltaStreamReader(table_path(self.options), options.store, schema, wanted, self.analysed)
+        reader = DeltaStreamReader(table_path(self.options), options.store, schema, stream_options, self.analysed)
         return stream_reader(reader, STREAM_LIMITS & options.values.keys())
 
     def streamWriter(self, schema: T.StructType, overwrite: bool) -> DataSourceStreamWriter:
@@ -126,8 +126,8 @@ class DeltaDataSource(DataSource):
         request = write_request(options, schema, overwrite)
         return stream_writer(DeltaStreamWriter(table_path(self.options), options, request), schema)
 
-    def _open(self, known: Iterable[str]) -> tuple[DeltaLog, Options]:
-        options = Options(self.options, known, reading=True)
+    def _open(self, valid: Iterable[str]) -> tuple[DeltaLog, Options]:
+        options = Options(self.options, valid, reading=True)
         return open_log(self.options, options.store), options
 
 

@@ -1,4 +1,4 @@
-"""``DeltaTable``: the class that delta-spark's users know, on a Spark session."""
+"""``DeltaTable``: delta-spark's class, on a Spark session."""
 
 from __future__ import annotations
 
@@ -205,8 +205,8 @@ class DeltaTable(SessionTable):
         [1, 20, 30]
         """
         values = assignment_columns(set)
-        asked, table = checked_condition(condition), self._open_to_change()
-        update_rows(self._spark, table, values, asked, alias=self._named, frames=self._frames)
+        checked, table = checked_condition(condition), self._open_to_change()
+        update_rows(self._spark, table, values, checked, alias=self._named, frames=self._frames)
 
     def vacuum(
         self,

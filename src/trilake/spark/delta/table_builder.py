@@ -1,4 +1,4 @@
-"""``DeltaTableBuilder`` and ``IdentityGenerator``: tables described column by column, under delta-spark's names."""
+"""``DeltaTableBuilder`` and ``IdentityGenerator``: delta-spark's builder of new tables."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""UPDATE on Spark, which evaluates condition and values: any SQL or column, functions of users included.
+"""UPDATE on Spark, which evaluates condition and values: any SQL or column, including UDFs.
 
-One pass: Spark scans the files that can match with the address of each row, computes the new rows, and hands those
-that match to Python, which puts them through the table's rules, writes them, and returns the addresses of the old ones.
+One pass: Spark scans the files that can match with each row's address, computes the new rows, and passes matching rows
+to Python, which applies the table's rules, writes them, and returns the addresses of the old rows.
 """
 
 from __future__ import annotations
@@ -75,11 +75,11 @@ def update_rows(
     """
     snapshot, txn = table.snapshot, session_transaction(spark)
     if txn is not None and snapshot.has_transaction(*txn):
-        done = ChangeResult("UPDATE", snapshot.version, {"numUpdatedRows": 0}, committed=False)
+        result = ChangeResult("UPDATE", snapshot.version, {"numUpdatedRows": 0}, committed=False)
     else:
-        done = _update(spark, table, set, condition, alias, frames or FrameColumns(), txn)
+        result = _update(spark, table, set, condition, alias, frames or FrameColumns(), txn)
     settle(spark, txn)
-    return done
+    return result
 
 
 def _update(

@@ -1,5 +1,4 @@
-"""Writing a DataFrame to a Delta table: by Spark's own Parquet writer where the rows need nothing else, and as Arrow in
-Spark's tasks elsewhere."""
+"""Write a DataFrame to a Delta table: by Spark's Parquet writer if possible, otherwise as Arrow in Spark's tasks."""
 
 from __future__ import annotations
 
@@ -84,11 +83,11 @@ def write_dataframe(
     txn = session_transaction(df.sparkSession) if request.txn is None else None
     if txn is not None:
         request = replace(request, txn=txn)
-    own = own_reads(df, log.store.uri)
-    if own.version is not None and seen is None and request.replaces:
+    reads = own_reads(df, log.store.uri)
+    if reads.version is not None and seen is None and request.replaces:
         # The rows are of that version: what others wrote since must be looked at before it is replaced.
-        seen = log.snapshot(own.version)
-        if _replaces_all(seen, request, uri) and log.head().version > own.version:
+        seen = log.snapshot(reads.version)
+        if _replaces_all(seen, request, uri) and log.head().version > reads.version:
             request = replace(request, isolation="Serializable")  # rows that came before it began must not stay
     zoned = not is_utc(df.sparkSession)
     if request.replace_where is not None and (zoned or not reads_quotes_plainly(df.sparkSession)):
@@ -106,7 +105,7 @@ def write_dataframe(
     try:
         if here is not None and _spark_computes(plan.files):
             df, here = arrow_frame(df.sparkSession, here, df.schema), None
-        with without_echo(), own.watched() as read:
+        with without_echo(), reads.watched() as read:
             rows = _computed(with_a_column(df), plan.files)
             here = rows_on_driver(rows) if here is None else here
             if here is not None:
@@ -122,9 +121,9 @@ def write_dataframe(
         raise  # it says what is wrong with the rows, and nothing was left behind
     except Exception as e:  # noqa: BLE001 - whatever Spark raises for a failed job: the table is unchanged, and that must be said
         raise failed_job(e, log, plan.files.job_id, "write") from None
-    done = finish(log, plan, written, run=SparkRunner(df.sparkSession))
+    result = finish(log, plan, written, run=SparkRunner(df.sparkSession))
     settle(df.sparkSession, txn)
-    return done
+    return result
 
 
 def _write(rows: DataFrame, uri: str, store: Mapping[str, str], log: DeltaLog, files: FilePlan) -> list[WrittenFiles]:

@@ -1,4 +1,4 @@
-"""A write through Spark's Python data source: rows in tasks, one commit on the driver."""
+"""Writes through Spark's Python data source: rows in tasks, one commit on the driver."""
 
 from __future__ import annotations
 
@@ -104,5 +104,5 @@ class DeltaWriter(DataSourceArrowWriter):
         # Spark also calls this after a commit whose outcome is unknown, so nothing is deleted; and its own error, which
         # says why the job failed, must not be hidden behind another one.
         job = self.plan.files.job_id
-        left = files_of_job(self._log(), job)
-        _log.warning("write job %s failed and leaves %d files: %s", job, len(left), left[:5])
+        leftover = files_of_job(self._log(), job)
+        _log.warning("write job %s failed and leaves %d files: %s", job, len(leftover), leftover[:5])

@@ -1,4 +1,4 @@
-"""Lance as a row of the registry of formats, for Spark.  Its libraries are an extra, and loaded by the first use."""
+"""The Spark part of Lance's row in the registry of formats.  Its libraries are an extra, imported on first use."""
 
 from __future__ import annotations
 
@@ -127,8 +127,10 @@ class SparkLanceFormat(SparkFormat):
     def optimize(self, spark: SparkSession, path: str) -> Mapping[str, int]:
         from trilake.spark.lance import jobs
 
-        done = jobs.compact(spark, path)
-        return {name: value for name in done.__dataclass_fields__ if isinstance(value := getattr(done, name), int)}
+        metrics = jobs.compact(spark, path)
+        return {
+            name: value for name in metrics.__dataclass_fields__ if isinstance(value := getattr(metrics, name), int)
+        }
 
 
 LANCE = SparkLanceFormat()

@@ -1,4 +1,4 @@
-"""Lance datasets and DataFrames in the ways that Spark lets no Python data source have."""
+"""Reads and writes of Lance datasets that Spark does not support for Python data sources."""
 
 from __future__ import annotations
 

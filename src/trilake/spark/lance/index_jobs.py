@@ -71,7 +71,7 @@ def create_index(
     ``spark`` is the session, ``uri`` the dataset, ``column`` the column, ``name`` the index's name, and
     ``storage_options`` are those of its store.  The other parameters and errors are those of
     :func:`trilake.lance.commands.vector_indices.plan_index`; with the same seed the index is nearly the same, and as
-    good. ``WriteFailedError`` where a task failed.
+    good.  ``WriteFailedError`` where a task failed.
 
     >>> import pyarrow as pa
     >>> from trilake.lance import write_dataset
@@ -138,9 +138,9 @@ def _centroids_by_jobs(spark: SparkSession, snapshot: Snapshot, plan: VectorInde
             vector_sums, counts = ivf_pq.kmeans_sums(vectors, centroids, metric)
             return json.dumps([vector_sums.tobytes().hex(), counts.tolist()])
 
-        done = [json.loads(text) for text in run_tasks(spark, [str(i) for i in range(parts)], job)]
-        total = sum(np.frombuffer(bytes.fromhex(text)).reshape(centroids.shape) for text, _ in done)
-        return np.asarray(total), np.sum([counts for _, counts in done], axis=0)
+        partial_sums = [json.loads(text) for text in run_tasks(spark, [str(i) for i in range(parts)], job)]
+        total = sum(np.frombuffer(bytes.fromhex(text)).reshape(centroids.shape) for text, _ in partial_sums)
+        return np.asarray(total), np.sum([counts for _, counts in partial_sums], axis=0)
 
     return ivf_pq.train_centroids(
         first, plan.partitions, rng, metric=plan.metric, iterations=_STEPS, modern=modern, sums=sums
@@ -166,9 +166,9 @@ def _words(spark: SparkSession, snapshot: Snapshot, plan: VectorIndexPlan, centr
         ]
         return np.stack(words).tobytes().hex()
 
-    done = run_tasks(spark, [json.dumps(g) for g in groups], job)
+    results = run_tasks(spark, [json.dumps(g) for g in groups], job)
     shape = (-1, ivf_pq.WORDS, plan.size // plan.pieces)
-    return np.concatenate([np.frombuffer(bytes.fromhex(text), np.float32).reshape(shape) for text in done])
+    return np.concatenate([np.frombuffer(bytes.fromhex(text), np.float32).reshape(shape) for text in results])
 
 
 def _encode(
@@ -191,7 +191,7 @@ def _encode(
             filled = 0
         tasks[-1].append(piece)
         filled += size
-    version, named = snapshot.version, {"name": plan.name, "column": plan.column}
+    version, names = snapshot.version, {"name": plan.name, "column": plan.column}
 
     def job(text: str) -> str:
         number, ranges = json.loads(text)
@@ -203,17 +203,17 @@ def _encode(
             parts.append(encoded_rows(current, plan.column, model, reader, start, stop))
         partition, codes, ids = (np.concatenate([p[i] for p in parts]) for i in range(3))
         part = f"{folder}/part-{number}"
-        ivf_pq.write(current.store, part, model, partition, codes, ids, **named, dataset_version=version)
+        ivf_pq.write(current.store, part, model, partition, codes, ids, **names, dataset_version=version)
         return part
 
-    done = run_tasks(spark, [json.dumps([i, ranges]) for i, ranges in enumerate(tasks)], job)
-    opened = [VectorIndex.open(snapshot.store, part) for part in done]
+    results = run_tasks(spark, [json.dumps([i, ranges]) for i, ranges in enumerate(tasks)], job)
+    opened = [VectorIndex.open(snapshot.store, part) for part in results]
 
     def partition_of(number: int) -> tuple[ivf_pq.Codes, ivf_pq.RowIds]:
         partitions = [index.partition(number) for index in opened]
         codes = np.concatenate([np.empty((0, plan.pieces), np.uint8), *(f[0] for f in partitions)])
         return codes, np.concatenate([np.empty(0, np.uint64), *(f[1] for f in partitions)])
 
-    files = write_partitions(snapshot, folder, model, partition_of, **named)
-    snapshot.store.delete([f"{part}/{ivf_pq.FILE}" for part in done])
+    files = write_partitions(snapshot, folder, model, partition_of, **names)
+    snapshot.store.delete([f"{part}/{ivf_pq.FILE}" for part in results])
     return files

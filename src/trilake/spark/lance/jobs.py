@@ -1,7 +1,7 @@
-"""Changes to a Lance dataset as Spark jobs: a task for each fragment, or run of fragments, and one commit.
+"""Changes to a Lance dataset as Spark jobs: a task per fragment, or run of fragments, and one commit.
 
-Tasks leave data and deletion files, which no version names; the driver commits what they have done.  A change that
-loses against another writer is planned again on the newest version, as it is without Spark.
+Tasks write data and deletion files that no version references; the driver commits them.  A change that conflicts with
+another writer is planned again on the newest version, as without Spark.
 """
 
 from __future__ import annotations
@@ -51,8 +51,10 @@ def run_tasks(spark: SparkSession, tasks: Sequence[str], job: Callable[[str], st
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             ids = batch.column(0).to_pylist()
-            done = [job(texts[i]) for i in ids]
-            yield pa.RecordBatch.from_arrays([pa.array(ids, pa.int64()), pa.array(done, pa.string())], ["id", "done"])
+            results = [job(texts[i]) for i in ids]
+            yield pa.RecordBatch.from_arrays(
+                [pa.array(ids, pa.int64()), pa.array(results, pa.string())], ["id", "done"]
+            )
 
     rows = collected(map_in_arrow(spark.range(0, len(texts), 1, len(texts)), run, "id long, done string"))
     by_id = {row.id: row.done for row in rows}
@@ -137,8 +139,8 @@ def compact(
         return rewrite(place.open(), CompactionTask.from_json(text)).json()
 
     plan = plan_compaction(snapshot, options)
-    done = run_tasks(spark, [task.json() for task in plan.tasks], job)
-    return commit_compaction(snapshot, [RewriteResult.from_json(text) for text in done])[1]
+    results = run_tasks(spark, [task.json() for task in plan.tasks], job)
+    return commit_compaction(snapshot, [RewriteResult.from_json(text) for text in results])[1]
 
 
 # --- rows ------------------------------------------------------------------------------------------------------------
@@ -248,9 +250,14 @@ def _change_fragment(
         changed = updating.changed_rows(snapshot, updates, where, offsets, [reader])
         new = write_fragments(snapshot.store, changed, target, options, snapshot.runtime)
         rows = np.concatenate([*offsets.get(id, []), np.array([], np.int64)])
-    left: Fragment | None = reader.fragment
+    rest: Fragment | None = reader.fragment
     if len(rows):
-        left = mark(reader, rows, read_version=snapshot.version, runtime=snapshot.runtime)
+        rest = mark(reader, rows, read_version=snapshot.version, runtime=snapshot.runtime)
     return json.dumps(
-        {"id": id, "rows": len(rows), "left": None if left is None else text_of(left), "new": [text_of(f) for f in new]}
+        {
+            "id": id,
+            "rows": len(rows),
+            "left": None if rest is None else text_of(rest),
+            "new": [text_of(f) for f in new],
+        }
     )

@@ -1,7 +1,7 @@
 """``merge_insert`` of a Lance dataset as Spark jobs: one join, whose rows are written and marked in tasks.
 
-The source may be any DataFrame; it is computed once, whatever it is made of.  Of the dataset, only the key columns and
-those that conditions name are read.  One commit makes it all visible.
+The source may be any DataFrame; it is computed once.  Of the dataset, only key columns and those in conditions are
+read.  One commit makes everything visible.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Vectors of Spark ML, ``VectorUDT``, as lists in Arrow, and back.
+"""Vectors of Spark ML, ``VectorUDT``, as Arrow lists, and back.
 
-Spark hands a vector over as a struct: its kind, and for a sparse one its size and the places of its values.  A column
-that was written from such vectors says so in its metadata, and is read as vectors again.
+Spark passes a vector as a struct: its kind and, for a sparse one, its size and indices.  A column that was written from
+such vectors has a mark in its metadata, and is read as vectors again.
 """
 
 from __future__ import annotations
@@ -61,13 +61,13 @@ def declared(schema: T.StructType, names: Iterable[str]) -> T.StructType:
     """The schema with some columns as vectors.  Raises ``InvalidArgumentError`` for one that holds no numbers."""
     from pyspark.ml.linalg import VectorUDT  # late: few programs need it
 
-    wanted = set(names)
-    unknown = wanted - set(schema.names)
+    requested = set(names)
+    unknown = requested - set(schema.names)
     if unknown:
         raise InvalidArgumentError(f"option mlVectors names {min(unknown)!r}, which is no column")
     fields = []
     for field in schema.fields:
-        if field.name in wanted:
+        if field.name in requested:
             numbers = isinstance(field.dataType, T.ArrayType) and isinstance(
                 field.dataType.elementType, T.DoubleType | T.FloatType
             )

@@ -1,7 +1,7 @@
 """``spark.read.format("lance")`` and ``df.write.format("lance")``: the Python data source.
 
-A version is read in partitions of one fragment each.  Writing leaves data files in Spark's tasks, which no version
-names; the driver makes them one when all tasks are done, so rows of a job appear at once or never.
+A version is read in partitions of one fragment each.  Tasks write data files that no version references; the driver
+commits them after all tasks are done, so rows of a job appear at once or never.
 """
 
 from __future__ import annotations
@@ -105,8 +105,8 @@ class LanceDataSource(DataSource):
 
     def streamReader(self, schema: T.StructType) -> DataSourceStreamReader:
         options = Options(self.options, LANCE_STREAM_OPTIONS, reading=True)
-        wanted = parse_options(options.values)
-        reader = LanceStreamReader(table_path(self.options), options.store, schema, wanted, self.analysed)
+        stream_options = parse_options(options.values)
+        reader = LanceStreamReader(table_path(self.options), options.store, schema, stream_options, self.analysed)
         return stream_reader(reader, {"maxFilesPerTrigger"} & options.values.keys())
 
     def streamWriter(self, schema: T.StructType, overwrite: bool) -> DataSourceStreamWriter:
@@ -229,8 +229,8 @@ def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def _columns(schema: LanceSchema, declared: pa.Schema, uri: str) -> tuple[list[str], frozenset[str]]:
     """The dataset's names of the columns declared, and those that say where rows are."""
-    own = {name.lower() for name in schema.names}
-    places = frozenset(name for name in (ROW_ID, ROW_ADDRESS) if name in declared.names and name not in own)
+    existing = {name.lower() for name in schema.names}
+    places = frozenset(name for name in (ROW_ID, ROW_ADDRESS) if name in declared.names and name not in existing)
     return stored_names(schema, [n for n in declared.names if n not in places], uri), places
 
 

@@ -1,4 +1,4 @@
-"""``spark.readStream.format("lance")`` and ``df.writeStream.format("lance")``: Spark's side of Lance's streams."""
+"""``spark.readStream.format("lance")`` and ``df.writeStream.format("lance")``: the Spark part of Lance's streams."""
 
 from __future__ import annotations
 
@@ -109,8 +109,8 @@ class LanceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         plan = ScanPlan(view, view.schema.project(list(dict.fromkeys(columns))), None)
         reader = FragmentReader(open_store(self.path, self.store), part.fragment, part.stored)
         for batch in scan(plan, [reader], threads=1):
-            named = batch.select(columns).rename_columns(self.declared.names)
-            yield ml_vectors.vectors_in(as_declared(named, self.declared), self.ml)
+            renamed = batch.select(columns).rename_columns(self.declared.names)
+            yield ml_vectors.vectors_in(as_declared(renamed, self.declared), self.ml)
 
 
 def stored_names(schema: LanceSchema, names: Sequence[str], uri: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Trevni as a row of the registry of formats, for Spark."""
+"""The Spark part of Trevni's row in the registry of formats."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class SparkTrevniFormat(SparkFormat):
 
     def write(self, df: DataFrame, uri: str, options: Mapping[str, str], write: TableWrite) -> WriteResult:
         LOCAL.refuse_log_only(write)
-        done = write_dataframe(
+        result = write_dataframe(
             df,
             uri,
             options,
@@ -50,7 +50,7 @@ class SparkTrevniFormat(SparkFormat):
             partition_by=write.partition_by,
             options=write_options(write.properties),
         )
-        return WriteResult(None, done.files_added, 0, done.rows_added, done.bytes_added)
+        return WriteResult(None, result.files_added, 0, result.rows_added, result.bytes_added)
 
     def sources(self) -> tuple[type[DataSource], ...]:
         return TrevniDataSource, TrilakeTrevniDataSource

@@ -1,4 +1,4 @@
-"""Trevni files as a DataFrame whose projection and filter are known when it is made."""
+"""Trevni files as a DataFrame whose projection and filter are fixed when it is made."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def read_dataframe(
     Raises ``FilterError``, ``InvalidArgumentError`` for an unknown column, and ``SchemaMismatchError``.
     """
     output = table.schema if columns is None else table.projected_schema(columns)
-    wanted = rows_schema(output, table.uri)
-    return filtered_frame(spark, TrilakeTrevniDataSource, table, filter, options or {}, output, wanted)
+    row_schema = rows_schema(output, table.uri)
+    return filtered_frame(spark, TrilakeTrevniDataSource, table, filter, options or {}, output, row_schema)
 
 
 def load_trevni(spark: SparkSession, path: str, options: Mapping[str, str], schema: Any = None) -> DataFrame:
@@ -44,7 +44,7 @@ def load_trevni(spark: SparkSession, path: str, options: Mapping[str, str], sche
     """
     table, _ = TrilakeTrevniDataSource({**options, "path": path}).opened()
     if schema is None:
-        wanted = rows_schema(table.schema, table.uri)
+        row_schema = rows_schema(table.schema, table.uri)
     else:
-        wanted = schema if isinstance(schema, T.StructType) else parse_ddl(spark, schema)
-    return pruned_source_frame(spark, TrilakeTrevniDataSource, path, options, table.found_schema, wanted)
+        row_schema = schema if isinstance(schema, T.StructType) else parse_ddl(spark, schema)
+    return pruned_source_frame(spark, TrilakeTrevniDataSource, path, options, table.found_schema, row_schema)

@@ -1,7 +1,7 @@
 """``spark.read.format("trevni")`` and ``df.write.format("trevni")``: the Python data source.
 
-A file, a folder, a glob or partition folders are read in partitions of a file or a range of its rows each.  Writing
-leaves staged files in Spark's tasks, and the driver puts them in their places when all tasks are done.
+A file, a folder, a glob or partition folders are read in partitions of a file or a range of its rows.  Tasks write
+staged files, and the driver moves them into place after all tasks are done.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``spark.readStream.format("trevni")`` and ``df.writeStream.format("trevni")``: Spark's side of Trevni's streams."""
+"""``spark.readStream.format("trevni")`` and ``df.writeStream.format("trevni")``: the Spark part of Trevni's streams."""
 
 from __future__ import annotations
 

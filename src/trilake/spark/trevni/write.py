@@ -1,4 +1,4 @@
-"""Writing a DataFrame to Trevni files in the ways that Spark lets no Python data source have: all modes, partitions."""
+"""Writes of Trevni files that Spark does not support for Python data sources: all modes, partitions."""
 
 from __future__ import annotations
 

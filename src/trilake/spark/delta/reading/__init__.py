@@ -1,1 +1,1 @@
-"""What readers of Delta tables may ask for: times, paths, change feeds."""
+"""Reading Delta tables: time travel, paths, change feeds."""

@@ -1,12 +1,12 @@
-"""The change feed as a frame over Spark's own scan.
+"""The change data feed as a frame over Spark's own scan.
 
 The files of a range of versions are scanned like those of a snapshot.  ``_commit_version`` and ``_commit_timestamp``,
-and ``_change_type`` where all rows of a file were inserted or deleted, are constants of each file, so Spark prunes
-files by them as by partition values.  Files of changes have ``_change_type`` in them.  Where a file only got another
-deletion vector, the rows between the two vectors are read.
+and ``_change_type`` for files whose rows were all inserted or deleted, are constants per file, so Spark prunes files by
+them as by partition values.  Change files store ``_change_type``.  If only a file's deletion vector changed, the rows
+between the two vectors are read.
 
-A file that appears twice in the range, because it was added and removed, is in two scans, and so are files of times
-with other partition columns.
+A file that appears twice in the range, because it was added and removed, is in two scans, as are files from times with
+other partition columns.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Data files of a Delta table as Spark's native scan reads them, and their deletion vectors."""
+"""Data files and deletion vectors of a Delta table for Spark's native scan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``spark.read.format("delta")`` reads: a version of a table or its change feed, natively where possible."""
+"""``spark.read.format("delta")``: a version of a table or its change feed, natively if possible."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ def load_delta(spark: SparkSession, path: str, options: Mapping[str, str], schem
                 condition="DELTA_UNSUPPORTED_TIME_TRAVEL_VIEWS",
             )
         beyond = session_flag(spark, FEED_BEYOND, False)
-        asked = change_range(log, read_options, partial(time_ms, spark), beyond=beyond)
-        if asked.is_empty:
+        feed_range = change_range(log, read_options, partial(time_ms, spark), beyond=beyond)
+        if feed_range.is_empty:
             frame, last = no_changes(spark, log)
         else:
-            frame, last = change_feed(spark, log, asked.start, asked.end, options=read_options.store)
-        newest = ReadVersion(log, last) if asked.end is None else None
+            frame, last = change_feed(spark, log, feed_range.start, feed_range.end, options=read_options.store)
+        newest = ReadVersion(log, last) if feed_range.end is None else None
     else:
         lost = [name for name in _RANGE if read_options.get(name) is not None]
         if lost:
@@ -86,8 +86,8 @@ def load_delta(spark: SparkSession, path: str, options: Mapping[str, str], schem
         where, store_options = read_options.get("filter"), read_options.store
         frame = read_dataframe(spark, table, filter=where, options=store_options, newest=version is None)
         newest = ReadVersion.of(table) if version is None else None
-    shown = frame if schema is None else with_schema(frame, schema)
-    return shown if newest is None else note_version(shown, newest)
+    result = frame if schema is None else with_schema(frame, schema)
+    return result if newest is None else note_version(result, newest)
 
 
 def with_schema(df: DataFrame, schema: Any) -> DataFrame:
@@ -95,18 +95,18 @@ def with_schema(df: DataFrame, schema: Any) -> DataFrame:
 
     Names are found without regard to case.  Raises ``InvalidArgumentError`` for a column that there is not.
     """
-    wanted = schema if isinstance(schema, T.StructType) else parse_ddl(df.sparkSession, schema)
+    requested = schema if isinstance(schema, T.StructType) else parse_ddl(df.sparkSession, schema)
     columns = []
     by_lower = {f.name.lower(): f for f in df.schema.fields}
-    for field in wanted.fields:
-        known = by_lower.get(field.name.lower())
-        if known is None:
+    for field in requested.fields:
+        source = by_lower.get(field.name.lower())
+        if source is None:
             raise InvalidArgumentError(
                 f"the schema names a column that the table lacks: {field.name!r}",
                 help=f"it has {', '.join(df.columns)}",
                 column=field.name,
                 condition="DELTA_UNSUPPORTED_SCHEMA_DURING_READ",
             )
-        column = F.col(quote_name(known.name))
-        columns.append((column if known.dataType == field.dataType else column.cast(field.dataType)).alias(field.name))
+        column = F.col(quote_name(source.name))
+        columns.append((column if source.dataType == field.dataType else column.cast(field.dataType)).alias(field.name))
     return note_row_count(df.select(*columns), row_count(df))

@@ -1,4 +1,4 @@
-"""The version of a Delta table that a read asks for: by options, or by ``@v3`` or a time behind its path."""
+"""The version that a read names: by options, or by ``@v3`` or a timestamp after the path."""
 
 from __future__ import annotations
 

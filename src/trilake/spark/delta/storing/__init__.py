@@ -1,1 +1,1 @@
-"""How values go into columns, as a session says: casts, names, times."""
+"""Store assignment: how a session casts values to columns."""

@@ -1,4 +1,4 @@
-"""What a session says of values that go into columns: how they are cast, and whether the case of names counts."""
+"""Session settings for store assignment: casts, and case sensitivity of names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What only Spark can compute of a table's rules, as columns of the rows that are to be written."""
+"""Columns that only Spark can compute for a table's rules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Defaults of columns that only Spark can evaluate, which it resolves when they are stated."""
+"""Column defaults that only Spark can evaluate, resolved when they are declared."""
 
 from __future__ import annotations
 

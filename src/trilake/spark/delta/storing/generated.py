@@ -1,4 +1,4 @@
-"""Expressions of generated columns that only Spark can evaluate, which it resolves when a table is made."""
+"""Generated columns that only Spark can evaluate, resolved when a table is created."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ def _judge(spark: SparkSession, given: DataFrame, field: StructField, text: str)
         _ = given.join(spark.range(0).toDF("__trilake_other"), condition).schema  # which takes no rand()
     except AnalysisException as e:
         name = error_condition(e) or ""
-        named = next((ours for theirs, ours in _CONDITIONS.items() if name.startswith(theirs)), name or None)
+        condition_name = next((ours for theirs, ours in _CONDITIONS.items() if name.startswith(theirs)), name or None)
         raise ExpressionError(
             f"generated column {field.name} ({text[:200]}) cannot be computed: {str(e).splitlines()[0]}",
             column=field.name,
-            condition=named,
+            condition=condition_name,
         ) from e
     if calls_of_users(spark, frame):
         raise ExpressionError(

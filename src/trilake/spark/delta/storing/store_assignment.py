@@ -1,7 +1,7 @@
-"""Values as a column of a table stores them, in Spark's own expressions.
+"""Spark's store assignment: convert values to a column's type, as Spark expressions.
 
-What Spark calls store assignment.  In its ANSI way, which is the default, a value that does not fit is an error in
-every session, also in one that is not in ANSI mode, where a cast alone would make something else of it without a word.
+With the ANSI policy, the default, a value that does not fit is an error in every session, even without ANSI mode, where
+a plain cast would silently change it.
 """
 
 from __future__ import annotations
@@ -72,10 +72,10 @@ def stored_columns(
     left to the writer.
     """
     rules = AssignmentRules.of(frame.sparkSession)
-    wanted = {f.name: f.dataType for f in to_spark(schema).fields}
+    column_types = {f.name: f.dataType for f in to_spark(schema).fields}
     changed: dict[str, Column] = {}
     for f in frame.schema.fields:
-        kind = None if isinstance(f.dataType, T.UserDefinedType) else wanted.get(f.name)
+        kind = None if isinstance(f.dataType, T.UserDefinedType) else column_types.get(f.name)
         if kind is not None and evolve:
             kind = evolved(f.dataType, kind, by_name=by_name, widen=widen)
         if kind is not None and f.dataType != kind:
@@ -143,10 +143,10 @@ def evolved(source: T.DataType, target: T.DataType, *, by_name: bool, widen: boo
     """
     if isinstance(source, T.StructType) and isinstance(target, T.StructType):
         if by_name:
-            own = {f.name.lower() for f in target.fields}
+            existing = {f.name.lower() for f in target.fields}
             by_lower = {f.name.lower(): f for f in source.fields}
             pairs = [(by_lower.get(f.name.lower()), f) for f in target.fields]
-            new = [f for f in source.fields if f.name.lower() not in own]
+            new = [f for f in source.fields if f.name.lower() not in existing]
         else:
             pairs = [(s, f) for s, f in zip(source.fields, target.fields)]
             pairs += [(None, f) for f in target.fields[len(pairs) :]]

@@ -1,4 +1,4 @@
-"""Predicates on instants in a session whose zone is not UTC, in which the embedded engine evaluates."""
+"""Predicates on timestamps in a session whose time zone is not UTC, which the embedded engine uses."""
 
 from __future__ import annotations
 

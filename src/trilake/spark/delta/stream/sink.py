@@ -1,7 +1,7 @@
-"""``df.writeStream.format("delta")``: Spark's side of :mod:`trilake.delta.stream.sink`.
+"""``df.writeStream.format("delta")``: the Spark part of :mod:`trilake.delta.stream.sink`.
 
-Spark makes the writer again for each batch, and once more, in another process, for its commit.  So the plan of the
-files travels with what the first task returns.  Modes ``append`` and ``complete``; Spark itself refuses ``update``.
+Spark creates the writer again for each batch, and once more, in another process, for its commit.  So the first task
+returns the plan of the files with its result.  Modes ``append`` and ``complete``; Spark itself refuses ``update``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""``spark.readStream.format("delta")``: Spark's side of :mod:`trilake.delta.stream.source`.
+"""``spark.readStream.format("delta")``: the Spark part of :mod:`trilake.delta.stream.source`.
 
-Offsets and plans are made in one process that lives as long as the query and has no SparkSession; the files of a batch
-are read in Spark's tasks.  What goes to them is complete in itself, because Spark makes the reader that reads again, in
-yet another process.
+Offsets and plans are made in one process without a SparkSession that lives as long as the query; Spark's tasks read the
+files of a batch.  Partitions are self-contained, because Spark creates their reader in yet another process.
 """
 
 from __future__ import annotations
