@@ -20,15 +20,24 @@ from trilake.spark.delta.names.catalogue import default_location
 OLD, NEW = [{"id": 1}, {"id": 2}], [7]
 
 
+@pytest.fixture(scope="module")
+def _other(spark: SparkSession) -> Iterator[None]:
+    """A table ``other`` with one row."""
+    trilake.install(spark)
+    spark.sql("CREATE TABLE other USING delta AS SELECT 7 AS id")
+    yield
+    trilake.install(spark)
+    spark.sql("DROP TABLE other")
+    trilake.uninstall(spark)
+
+
 @pytest.fixture
-def place(sql: SparkSession) -> Iterator[Path]:
+def place(_other: None, sql: SparkSession) -> Iterator[Path]:
     """Where the catalogue keeps the table ``left``, with what an earlier session left there."""
     folder = Path(default_location(sql, "left"))
     trilake.write(OLD, folder)
-    sql.sql("CREATE TABLE other USING delta AS SELECT 7 AS id")
     yield folder
-    for name in ("left", "other"):
-        sql.sql(f"DROP TABLE IF EXISTS {name}")
+    sql.sql("DROP TABLE IF EXISTS left")
     shutil.rmtree(folder, ignore_errors=True)
 
 

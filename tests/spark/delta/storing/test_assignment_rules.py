@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -32,12 +33,22 @@ def sql(spark: SparkSession) -> Iterator[SparkSession]:
     trilake.uninstall(spark)
 
 
+@pytest.fixture(scope="module")
+def first(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Delta table with one row."""
+    place = tmp_path_factory.mktemp("first") / "t"
+    trilake.install(spark)
+    spark.sql(f"CREATE TABLE delta.`{place}` ({COLUMNS}) USING delta")
+    spark.sql(f"INSERT INTO delta.`{place}` (id) VALUES (1)")
+    trilake.uninstall(spark)
+    return place
+
+
 @pytest.fixture
-def t(sql: SparkSession, tmp_path: Path) -> str:
-    name = f"delta.`{tmp_path}/t`"
-    sql.sql(f"CREATE TABLE {name} ({COLUMNS}) USING delta")
-    sql.sql(f"INSERT INTO {name} (id) VALUES (1)")
-    return name
+def t(first: Path, sql: SparkSession, tmp_path: Path) -> str:
+    """The name of a copy of it, in statements."""
+    shutil.copytree(first, tmp_path / "t")
+    return f"delta.`{tmp_path}/t`"
 
 
 def only(spark: SparkSession, name: str, column: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -32,14 +33,23 @@ def sql(spark: SparkSession) -> Iterator[SparkSession]:
     trilake.uninstall(spark)
 
 
-@pytest.fixture
-def t(sql: SparkSession, tmp_path: Path) -> str:
-    """The name of a Delta table with one row, in statements."""
-    name = f"delta.`{tmp_path}/t`"
-    sql.sql(f"CREATE TABLE {name} ({COLUMNS}) USING delta")
+@pytest.fixture(scope="module")
+def first(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Delta table with one row."""
+    place = tmp_path_factory.mktemp("first") / "t"
+    trilake.install(spark)
+    spark.sql(f"CREATE TABLE delta.`{place}` ({COLUMNS}) USING delta")
     values = ", ".join(w.format("named_struct('a', 1, 'b', 'x')") for w in WRAPPED.values())
-    sql.sql(f"INSERT INTO {name} VALUES (1, {values})")
-    return name
+    spark.sql(f"INSERT INTO delta.`{place}` VALUES (1, {values})")
+    trilake.uninstall(spark)
+    return place
+
+
+@pytest.fixture
+def t(first: Path, sql: SparkSession, tmp_path: Path) -> str:
+    """The name of a copy of it, in statements."""
+    shutil.copytree(first, tmp_path / "t")
+    return f"delta.`{tmp_path}/t`"
 
 
 def rows(name: str) -> list[dict[str, Any]]:

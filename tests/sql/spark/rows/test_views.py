@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 
 import trilake
 from trilake.errors import InvalidArgumentError, SchemaMismatchError
+from trilake.spark.delta.names.catalogue import default_location
 
 VIEWS = {
     "renamed": "SELECT id AS k, text AS w FROM seen",
@@ -26,8 +27,8 @@ VIEWS = {
 }
 
 
-@pytest.fixture(params=["VIEW", "TEMP VIEW"])
-def sql(request: pytest.FixtureRequest, spark: SparkSession) -> Iterator[SparkSession]:
+@pytest.fixture(scope="module", params=["VIEW", "TEMP VIEW"])
+def views(request: pytest.FixtureRequest, spark: SparkSession) -> Iterator[SparkSession]:
     trilake.install(spark)
     spark.sql("CREATE TABLE seen (id INT, text STRING) USING delta")
     spark.sql("INSERT INTO seen VALUES (1, 'a'), (2, 'b')")
@@ -39,6 +40,14 @@ def sql(request: pytest.FixtureRequest, spark: SparkSession) -> Iterator[SparkSe
         spark.sql(f"DROP VIEW {name}")
     spark.sql("DROP TABLE seen")
     trilake.uninstall(spark)
+
+
+@pytest.fixture
+def sql(views: SparkSession) -> Iterator[SparkSession]:
+    table = trilake.open(default_location(views, "seen"))
+    yield views
+    if trilake.open(table.uri).version > table.version:
+        trilake.open(table.uri).restore(1)
 
 
 @pytest.mark.parametrize(
