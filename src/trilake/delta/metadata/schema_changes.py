@@ -22,7 +22,7 @@ from trilake.delta.protocol.char_varchar import TYPE_STRING
 from trilake.delta.protocol.column_mapping import check_can_rename, check_names, mapped
 from trilake.delta.protocol.features import upgraded
 from trilake.delta.protocol.property_values import column_list
-from trilake.delta.protocol.schema import StructField, StructType
+from trilake.delta.protocol.schema import StructField, StructType, is_spatial
 from trilake.delta.protocol.schema_edit import (
     Path,
     PathLike,
@@ -38,7 +38,6 @@ from trilake.delta.protocol.schema_edit import (
     spelled,
     type_at,
 )
-from trilake.delta.protocol.spatial_types import is_spatial
 from trilake.delta.protocol.sql_types import with_limits, without_limits
 from trilake.delta.rules.defaults import CURRENT_DEFAULT, JudgeDefault, parse_default
 from trilake.delta.rules.identity import START as IDENTITY

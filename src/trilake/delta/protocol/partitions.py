@@ -21,8 +21,8 @@ from trilake.delta.protocol.schema import (
     StructField,
     StructType,
     UserDefinedType,
+    is_spatial,
 )
-from trilake.delta.protocol.spatial_types import is_spatial
 from trilake.errors import CorruptLogError, InvalidArgumentError
 from trilake.expr.terms.literals import format_date, format_timestamp, parse_date, parse_timestamp
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from trilake.delta.protocol.arrow_types import is_variant, primitive_name
 from trilake.delta.protocol.field_notes import notes_of
-from trilake.delta.protocol.spatial_types import is_mixed, is_spatial, spatial_name
+from trilake.delta.protocol.spatial_types import is_mixed, spatial_name
 from trilake.errors import CorruptLogError, SchemaMismatchError, UnsupportedProtocolError
 from trilake.expr.views import without_views_type
 
@@ -68,6 +68,11 @@ def arrow_map(key: pa.DataType, value: pa.DataType, nullable: bool) -> pa.DataTy
     """The Arrow type of a map.  Arrow has no null keys; a map with void keys is empty, so any key type works."""
     key = pa.string() if pa.types.is_null(key) else key
     return pa.map_(pa.field("key", key, False), arrow_field("value", value, nullable))
+
+
+def is_spatial(name: str) -> bool:
+    """Whether the name of a primitive type is that of a spatial one."""
+    return name.startswith(("geometry(", "geography("))
 
 
 @dataclass(frozen=True)

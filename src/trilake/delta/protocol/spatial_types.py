@@ -33,11 +33,6 @@ def spatial_name(name: str) -> str | None:
     return f"geography({crs}, {algorithm})" if algorithm in ALGORITHMS else None
 
 
-def is_spatial(name: str) -> bool:
-    """Whether the name of a primitive type is that of a spatial one."""
-    return name.startswith(("geometry(", "geography("))
-
-
 def is_mixed(name: str) -> bool:
     """Whether a spatial type, by its full name, leaves the reference system to each value."""
     return MIXED_CRS in name.upper()

@@ -20,11 +20,11 @@ from trilake.delta.protocol.schema import (
     StructType,
     UserDefinedType,
     all_nullable,
+    is_spatial,
     needs_mark,
     paired,
     where_marked,
 )
-from trilake.delta.protocol.spatial_types import is_spatial
 from trilake.delta.rules.constraints import verify_not_null
 from trilake.delta.scan.conform import decode_dictionary
 from trilake.errors import SchemaMismatchError

@@ -25,9 +25,9 @@ from trilake.delta.protocol.schema import (
     UserDefinedType,
     all_nullable,
     check_distinct,
+    is_spatial,
     parse_schema,
 )
-from trilake.delta.protocol.spatial_types import is_spatial
 from trilake.delta.protocol.sql_types import parse_sql_type
 from trilake.delta.rules.new_columns import COLLATIONS, check_collations
 from trilake.errors import InvalidArgumentError, SchemaMismatchError

@@ -15,9 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trilake.delta.protocol.char_varchar import filter_schema
-from trilake.delta.protocol.schema import ArrayType, DataType, MapType, StructType
+from trilake.delta.protocol.schema import ArrayType, DataType, MapType, StructType, is_spatial
 from trilake.delta.protocol.schema_edit import parse_path, path_text, spelled, type_at
-from trilake.delta.protocol.spatial_types import is_spatial
 from trilake.delta.rules.identity import identity_columns
 from trilake.delta.rules.row_rules import sql_type
 from trilake.delta.rules.store_assignment import assign_array, check_fields

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.feature import Feature, FeatureRemoval, Inspection, Trace, metadata_in_past
-from trilake.delta.protocol.schema import DataType, types_in
-from trilake.delta.protocol.spatial_types import is_spatial
+from trilake.delta.protocol.schema import DataType, is_spatial, types_in
 
 
 def _has_spatial(t: DataType) -> bool:

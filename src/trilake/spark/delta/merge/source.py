@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from trilake.delta.commands.merge.pruning import MOST_KEYS, KeyValues, key_values
-from trilake.delta.protocol.spatial_types import is_spatial
+from trilake.delta.protocol.schema import is_spatial
 from trilake.spark.delta.merge.source_keys import KeyColumn
 from trilake.spark.delta.merge.tasks import SOURCE
 from trilake.spark.session.compat import to_arrow
