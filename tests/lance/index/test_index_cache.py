@@ -24,7 +24,8 @@ def made(tmp_path: Path) -> LanceDataset:
 
 def ask(ds: LanceDataset, times: int, q: np.ndarray | None = None) -> None:
     for _ in range(times):
-        ds.to_table(columns=[], nearest={"column": "v", "q": RNG.normal(size=16) if q is None else q, "k": 3})
+        near = {"column": "v", "q": RNG.normal(size=16) if q is None else q, "k": 3, "nprobes": 1}
+        ds.to_table(columns=[], nearest=near)
 
 
 def entries(ds: LanceDataset) -> int:

@@ -91,11 +91,26 @@ def test_bounds_of_probes() -> None:
     ds.create_index("v", "IVF_PQ", num_partitions=8, num_sub_vectors=4, seed=1)
     search: dict[str, Any] = {"column": "v", "q": Q, "k": 5}
     for bounds, nprobes in (
-        ({"minimum_nprobes": 3, "maximum_nprobes": 8}, 8),
-        ({"minimum_nprobes": 3}, 3),
+        ({}, 6),
+        ({"minimum_nprobes": 7, "maximum_nprobes": 8}, 7),
+        ({"minimum_nprobes": 3}, 6),
+        ({"maximum_nprobes": 3}, 3),
         ({"maximum_nprobes": 8, "nprobes": 2}, 2),
     ):
         assert f"nprobes={nprobes}" in ds.scanner(nearest={**search, **bounds}).explain_plan()
+
+
+def test_probes_go_on_until_enough_rows_are_found() -> None:
+    """Of deleted rows, or of those that a filter takes away, a search gave fewer than it was asked for."""
+    ds = begun()
+    ds.create_index("v", "IVF_PQ", num_partitions=8, num_sub_vectors=4, seed=1)
+    every: dict[str, Any] = {"column": "v", "q": Q, "k": ds.count_rows()}
+    ds.delete("id = 3")
+    assert ds.to_table(nearest=every).num_rows == ds.count_rows()
+    filtered = ds.to_table(nearest={**every, "minimum_nprobes": 1, "k": 2}, filter="id IN (1, 2)", prefilter=True)
+    assert filtered.num_rows == 2
+    assert ds.to_table(nearest={**every, "nprobes": 2}).num_rows < ds.count_rows()
+    assert ds.to_table(nearest={**every, "maximum_nprobes": 2}).num_rows < ds.count_rows()
 
 
 @pytest.mark.parametrize(

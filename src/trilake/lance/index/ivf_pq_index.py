@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -235,7 +235,14 @@ class VectorIndex:
     # --- searching ---------------------------------------------------------------------------------------------------
 
     def search(
-        self, query: Floats, k: int, *, nprobes: int = 1, allowed: Allowed | None = None
+        self,
+        query: Floats,
+        k: int,
+        *,
+        nprobes: int = 1,
+        maximum_nprobes: int | None = None,
+        enough: int = 1,
+        allowed: Allowed | None = None,
     ) -> tuple[RowIds, Floats]:
         """The rows whose words are nearest to a vector, nearest first, and how far they are.
 
@@ -243,7 +250,9 @@ class VectorIndex:
         ----------
         query: shape (dimension,).
         k: how many.
-        nprobes: partitions to look into.
+        nprobes: partitions to look into first.
+        maximum_nprobes: the most to look into, the next nearest ones, until ``enough`` rows are there; ``nprobes`` by
+            default.
         allowed: says which rows may be found; ``None`` for all.
 
         Distances are those of the vectors that the words stand for, see :func:`trilake.lance.index.ivf_pq.distances`.
@@ -258,23 +267,39 @@ class VectorIndex:
             )
         query = model.prepared(query[None])[0]
         near = centroid_distances(query[None], model.centroids, model.partition_metric)[0]
-        numbers = _least(near, min(nprobes, len(near)))
-        tables = _tables(model, numbers, query) if isinstance(model, Model) else None
+        most = min(maximum_nprobes or nprobes, len(near))
+        numbers = _least(near, min(nprobes, most))
         ids, nearness = [np.empty(0, np.uint64)], [np.empty(0, np.float32)]
-        for i, (codes, rows) in enumerate(self._partitions(numbers.tolist())):
-            if allowed is not None:
-                keep = allowed(rows)
-                codes, rows = codes[keep], rows[keep]
-            ids.append(rows)
-            if isinstance(model, Model) and tables is not None:
-                nearness.append(_code_distances(model, int(numbers[i]), codes, query, tables[i]))
-            elif isinstance(model, VectorModel):
-                nearness.append(distances(model.vectors(codes), query, model.partition_metric))
+        done = count = 0
+        while True:
+            for rows, distance in self._near_rows(query, numbers[done:], allowed):
+                ids.append(rows)
+                nearness.append(distance)
+                count += len(rows)
+            done = len(numbers)
+            if done == most or count >= enough:
+                break
+            numbers = _least(near, min(2 * done, most))
         all_ids, all_distances = np.concatenate(ids), np.concatenate(nearness)
         if model.partition_metric != model.metric:  # of vectors of length 1, half the square is the cosine distance
             all_distances *= np.float32(0.5)
         best = nearest_first(all_distances, all_ids, k)
         return all_ids[best], all_distances[best]
+
+    def _near_rows(
+        self, query: Floats, numbers: npt.NDArray[np.int64], allowed: Allowed | None
+    ) -> Iterator[tuple[RowIds, Floats]]:
+        """The rows of some partitions, and how far they are from a vector."""
+        model = self.model
+        tables = _tables(model, numbers, query) if isinstance(model, Model) else None
+        for i, (codes, rows) in enumerate(self._partitions(numbers.tolist())):
+            if allowed is not None:
+                keep = allowed(rows)
+                codes, rows = codes[keep], rows[keep]
+            if isinstance(model, Model) and tables is not None:
+                yield rows, _code_distances(model, int(numbers[i]), codes, query, tables[i])
+            elif isinstance(model, VectorModel):
+                yield rows, distances(model.vectors(codes), query, model.partition_metric)
 
 
 def nearest_first(distances: Floats, ids: RowIds, k: int) -> npt.NDArray[np.int64]:

@@ -137,8 +137,9 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
         nearest: ``{"column", "q", "k", "metric", "nprobes", "refine_factor", "use_index", "distance_range"}``: the rows
             nearest to the vector ``q``, with their distance in the column ``_distance``; ``distance_range`` is the
             least distance and the one that all stay below, ``None`` for no bound.  Where ``q`` is several vectors, the
-            rows nearest to each, with its place in the column ``query_index``.  ``maximum_nprobes`` and
-            ``minimum_nprobes`` are other words for ``nprobes``.
+            rows nearest to each, with its place in the column ``query_index``.  ``nprobes``
+            partitions of an index are looked into; without it six, or ``minimum_nprobes`` if that is more, and then
+            further ones until ``k`` rows are found, at most ``maximum_nprobes``.
         batch_size: rows of a batch at most.
         batch_readahead, fragment_readahead, scan_in_order: hints; rows always come in order.
         fragments: only these, in this order.

@@ -209,8 +209,9 @@ class ScannerBuilder:
     ) -> ScannerBuilder:
         """Return the rows nearest to a vector: ``k``, or as many as the limit, or 10.
 
-        Without ``nprobes``, as many partitions are looked into as ``maximum_nprobes`` says, or ``minimum_nprobes``.  Of
-        several vectors, the rows nearest to each, with its place among them in the column ``query_index``.
+        Without ``nprobes``, six partitions are looked into, or ``minimum_nprobes`` if that is more, and then further
+        ones until ``k`` rows are found, at most ``maximum_nprobes``.  Of several vectors, the rows nearest to each,
+        with its place among them in the column ``query_index``.
         """
         self._has_k = k is not None
         self._nearest = Nearest.of(

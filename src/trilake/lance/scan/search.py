@@ -6,6 +6,7 @@ deleted rows are left out of either.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -39,6 +40,8 @@ _METRICS = {"l2": "l2", "euclidean": "l2", "cosine": "cosine", "dot": "dot"}
 Ids = npt.NDArray[np.uint64]
 Floats = npt.NDArray[np.float32]
 DistanceRange = tuple[float | None, float | None]
+#: Partitions that a search looks into first where it does not say how many: what pylance 14 does.
+USUAL_NPROBES = 6
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +54,8 @@ class Nearest:
     q: the vector, float32.
     k: number of rows.
     metric: ``l2`` (squared), ``cosine`` or ``dot``; ``None`` for that of the index, or ``l2``.
-    nprobes: partitions of the index that are looked into.
+    nprobes: partitions of the index that are looked into first.
+    maximum_nprobes: the most that are looked into, one after another until ``k`` rows are found; ``None`` for all.
     refine_factor: that many times ``k`` rows are compared by their vectors, not by their codes.
     use_index: whether an index may be used.
     distance_range: the least distance, and that which all are less than; ``None`` for no bound.
@@ -62,7 +66,8 @@ class Nearest:
     q: Floats
     k: int = 10
     metric: str | None = None
-    nprobes: int = 1
+    nprobes: int = USUAL_NPROBES
+    maximum_nprobes: int | None = None
     refine_factor: int | None = None
     use_index: bool = True
     distance_range: DistanceRange = (None, None)
@@ -84,7 +89,7 @@ class Nearest:
         minimum_nprobes: int | None = None,
         maximum_nprobes: int | None = None,
     ) -> Nearest:
-        """Check a search against the columns of a dataset; of two bounds of ``nprobes``, the upper one counts.
+        """Check a search against the columns of a dataset; ``nprobes`` is both of its bounds.
 
         Raises ``InvalidArgumentError``.
         """
@@ -110,9 +115,10 @@ class Nearest:
             raise InvalidArgumentError(f"minimum_nprobes is {minimum_nprobes}, maximum_nprobes {maximum_nprobes}")
         if nprobes is not None and not (minimum_nprobes or 1) <= nprobes <= (maximum_nprobes or nprobes):
             raise InvalidArgumentError(f"nprobes is {nprobes}, and not within its bounds", help="leave one of them out")
-        nprobes = nprobes or maximum_nprobes or minimum_nprobes
+        most = nprobes or maximum_nprobes
+        first = nprobes or min(max(minimum_nprobes or 1, USUAL_NPROBES), most or sys.maxsize)
         bounds = _distance_range(distance_range)
-        options = (k or 10, metric_name(metric), nprobes or 1, refine_factor, use_index, bounds)
+        options = (k or 10, metric_name(metric), first, most, refine_factor, use_index, bounds)
         return cls(column, vectors[0], *options, batch=None if single else vectors)
 
     def in_range(self, distances: Floats) -> npt.NDArray[np.bool_] | None:
@@ -258,11 +264,11 @@ def _by_index(
     every = nearest.distance_range[0] is not None
     many = sum(r.physical_rows for r in covered) if every else nearest.k * (nearest.refine_factor or 1)
     allowed = _allowed(snapshot, covered, condition, index, plan.use_index)
-    some = index.opened.search(nearest.q, many, nprobes=nearest.nprobes, allowed=allowed)
+    some = index.search(nearest, many, allowed)
     if allowed is None and not in_fragments(snapshot, index.fragments, some[0]).all():
         # It has rows that it does not cover any more, as their vectors were changed, in place or by a move.
         of_covered = partial(in_fragments, snapshot, index.fragments)
-        some = index.opened.search(nearest.q, many, nprobes=nearest.nprobes, allowed=of_covered)
+        some = index.search(nearest, many, of_covered)
     snapshot.check_indexed(some[0])
     return some if exact is None else (some[0], _exact(snapshot, nearest, some[0], exact))
 
@@ -274,6 +280,18 @@ class SearchIndex:
     uuid: str
     opened: VectorIndex
     fragments: FrozenBitMap
+
+    def search(self, nearest: Nearest, many: int, allowed: Allowed | None) -> tuple[Ids, Floats]:
+        """The ``many`` nearest rows, in as many partitions as the search looks into."""
+        most = len(self.opened.model.centroids) if nearest.maximum_nprobes is None else nearest.maximum_nprobes
+        return self.opened.search(
+            nearest.q,
+            many,
+            nprobes=nearest.nprobes,
+            maximum_nprobes=max(most, nearest.nprobes),
+            enough=nearest.k,
+            allowed=allowed,
+        )
 
 
 def vector_index(snapshot: Snapshot, nearest: Nearest) -> list[SearchIndex]:
