@@ -18,6 +18,7 @@ _PACKAGES: dict[str, tuple[str, str | None]] = {
     "pandas": ("pandas", "spark"),
     "polars": ("polars", None),
     "py4j": ("pyspark", "spark"),
+    "pyiceberg": ("pyiceberg", "iceberg"),
     "pyspark": ("pyspark", "spark"),
     "torch": ("torch", "torch"),
     "typer": ("typer", "cli"),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from trilake.common.runtime import SYSTEM_RUNTIME, Runtime
 from trilake.delta.engine import Engine, Jobs
 from trilake.delta.protocol.actions import Metadata
+from trilake.delta.protocol.iceberg import is_uniform
 from trilake.table.registry import data_file_rows
 
 if TYPE_CHECKING:
@@ -33,6 +34,14 @@ def update_manifests(event: CommitEvent) -> None:
     from trilake.delta.commit import after_commit
 
     after_commit.update_manifests(event)
+
+
+def update_iceberg(event: CommitEvent) -> None:
+    """See :func:`trilake.delta.iceberg.hook.update_iceberg`."""
+    if is_uniform(event.metadata.configuration):
+        from trilake.delta.iceberg import hook
+
+        hook.update_iceberg(event)
 
 
 @dataclass(frozen=True)
@@ -68,5 +77,5 @@ def standard_engine(
     >>> [f.name for f in standard_engine().formats]
     ['lance', 'trevni']
     """
-    hooks = (maintain_log, CompactAfterCommit(compaction), update_manifests)
+    hooks = (maintain_log, CompactAfterCommit(compaction), update_manifests, update_iceberg)
     return Engine(data_file_rows(), hooks, runtime or SYSTEM_RUNTIME, jobs)

@@ -113,7 +113,7 @@ def test_features_and_versions_are_no_properties() -> None:
         ("delta.logRetentionDuration", "interval 2 months", "interval 30 days"),
         ("delta.targetFileSize", "large", "128mb"),
         ("delta.targetFileSize", "0mb", "128mb"),
-        ("delta.universalFormat.enabledFormats", "iceberg", "empty"),
+        ("delta.universalFormat.enabledFormats", "hudi", "iceberg, or empty"),
         ("delta.feature.clustering", "on", "supported"),
         ("delta.minReaderVersion", "new", "from 1 on"),
         ("delta.appendOnly", None, "unset"),

@@ -39,7 +39,7 @@ from trilake.delta.log.segment import commit_key
 from trilake.delta.log.snapshot import Head, Snapshot
 from trilake.delta.protocol import in_commit_timestamps
 from trilake.delta.protocol.features import check_writable
-from trilake.delta.protocol.iceberg import compat_versions
+from trilake.delta.protocol.iceberg import compat_versions, is_uniform
 from trilake.delta.rules.change_columns import check_change_columns
 from trilake.delta.rules.iceberg_compat import check_compatible, check_files
 from trilake.errors import (
@@ -131,7 +131,7 @@ def _content(
         check_change_columns(previous.state.metadata, metadata)
     if plan.protocol is not None or plan.metadata is not None:
         check_writable(protocol, metadata, uri=log.store.uri, version=version)
-        if compat_versions(metadata.configuration):
+        if compat_versions(metadata.configuration) or is_uniform(metadata.configuration):
             check_compatible(previous.state.metadata, metadata, protocol)
     if compat_versions(metadata.configuration):
         check_files(metadata, (a["add"] for a in plan.file_actions if "add" in a))

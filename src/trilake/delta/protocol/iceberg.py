@@ -16,6 +16,8 @@ ENABLED: Mapping[int, str] = {v: f"delta.enableIcebergCompatV{v}" for v in (1, 2
 MATERIALIZED = "materializePartitionColumns"
 #: Table property: the same as a wish, which other writers may ignore.
 WRITE_PARTITIONS = "delta.writePartitionColumnsToParquet"
+#: Table property: the other formats whose metadata is written after each commit.
+UNIFORM = "delta.universalFormat.enabledFormats"
 #: Tag of a file: the version of the compatibility for which it was written.
 TAG = "ICEBERG_COMPAT_VERSION"
 #: Iceberg's own ids of the columns that keep the id of a row and the version that last changed it.
@@ -29,6 +31,15 @@ def compat_versions(configuration: Mapping[str, str]) -> list[int]:
     [2]
     """
     return [v for v, key in ENABLED.items() if is_on(configuration, key)]
+
+
+def is_uniform(configuration: Mapping[str, str]) -> bool:
+    """Whether Iceberg metadata is written after each commit.
+
+    >>> is_uniform({UNIFORM: "iceberg"})
+    True
+    """
+    return "iceberg" in {name.strip().lower() for name in configuration.get(UNIFORM, "").split(",")}
 
 
 def needs_nested_ids(configuration: Mapping[str, str]) -> bool:

@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import TypeVar
 
 from trilake.delta.protocol import features
-from trilake.delta.protocol.iceberg import WRITE_PARTITIONS
+from trilake.delta.protocol.iceberg import UNIFORM, WRITE_PARTITIONS
 from trilake.delta.protocol.isolation import LEVELS, IsolationLevel, parse_level
 from trilake.delta.protocol.property_values import (
     Property,
@@ -26,7 +26,7 @@ from trilake.delta.protocol.property_values import (
     duration,
     duration_ms,
     integer,
-    no_formats,
+    other_formats,
     size,
     size_bytes,
     whole_number,
@@ -66,7 +66,7 @@ _ROWS = (
     Property("delta.setTransactionRetentionDuration", None, duration),
     Property("delta.targetFileSize", None, size),
     Property("delta.tuneFileSizesForRewrites", None, boolean),
-    Property("delta.universalFormat.enabledFormats", None, no_formats),
+    Property(UNIFORM, None, other_formats),
     Property(WRITE_PARTITIONS, None, boolean),
 )
 #: delta-spark's conditions for invalid values of these properties.

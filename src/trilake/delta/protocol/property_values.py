@@ -123,11 +123,11 @@ def text(text: str) -> str:
     return text
 
 
-def no_formats(text: str) -> str:
-    """Only accept an empty value, since UniForm formats are not written."""
-    if text.strip():
-        raise WrongValueError("empty: metadata of other table formats is not written here")
-    return ""
+def other_formats(text: str) -> str:
+    """Accept ``iceberg``, the one other format whose metadata is written, or an empty value."""
+    if text.strip().lower() not in ("", "iceberg"):
+        raise WrongValueError("iceberg, or empty: metadata of other table formats is not written here")
+    return text.strip().lower()
 
 
 def column_list(text: str) -> list[str]:

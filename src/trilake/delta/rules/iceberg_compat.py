@@ -21,7 +21,7 @@ from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.all_fields import nested_fields
 from trilake.delta.protocol.column_mapping import MODE
 from trilake.delta.protocol.features import has_feature
-from trilake.delta.protocol.iceberg import ENABLED, TAG, compat_versions
+from trilake.delta.protocol.iceberg import ENABLED, TAG, UNIFORM, compat_versions, is_uniform
 from trilake.delta.protocol.property_values import is_on
 from trilake.delta.protocol.schema import ArrayType, DataType, MapType, PrimitiveType, fields_in, parts
 from trilake.delta.protocol.table_features import deletion_vectors, row_tracking
@@ -65,6 +65,12 @@ def check_compatible(before: Metadata | None, after: Metadata, protocol: Protoco
             f"icebergCompatV{versions[0]} and icebergCompatV{versions[1]} exclude each other, and both are on",
             help=f"set {' or '.join(ENABLED[v] for v in versions)} to false",
             condition=f"{_CONDITION}.VERSION_MUTUAL_EXCLUSIVE",
+        )
+    if not versions and is_uniform(after.configuration):
+        raise InvalidArgumentError(
+            f"{UNIFORM} is 'iceberg', which requires icebergCompatV1 or V2",
+            help=f"set {ENABLED[2]} to true as well",
+            condition="DELTA_UNIVERSAL_FORMAT_VIOLATION",
         )
     for version in versions:
         for rule in _RULES:

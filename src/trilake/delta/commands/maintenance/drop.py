@@ -6,11 +6,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trilake.delta.commands.maintenance.vacuum import accounted_for
-from trilake.delta.commands.maintenance.vacuum_files import garbage, nested_tables, partition_names, references
+from trilake.delta.commands.maintenance.vacuum_files import (
+    ICEBERG_METADATA,
+    garbage,
+    nested_tables,
+    partition_names,
+    references,
+)
 from trilake.delta.commands.maintenance.vacuum_listing import list_unfinished, listed_with_log, own_files
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.segment import LOG, LogSegment, commit_key
 from trilake.delta.protocol.features import check_writable
+from trilake.delta.protocol.iceberg import is_uniform
 from trilake.storage.ownership import Territory, check_own
 from trilake.table.dropping import TableFiles
 
@@ -22,6 +29,7 @@ _LOG_FILE = (
 )
 _COMMIT = rf"^{LOG}/\d{{20}}\.json$"
 _MANIFEST = r"^_symlink_format_manifest/(?:[^/]+=[^/]*/)*manifest$"
+_NONE = r"^$"
 #: Hadoop's checksum file of a local file.
 _CHECKSUM_OF = r"(^|/)\.([^/]+)\.crc$"
 
@@ -37,13 +45,14 @@ def table_files(log: DeltaLog) -> TableFiles:
     segment = log.segment()
     snapshot = log.snapshot(segment.version)
     check_writable(snapshot.protocol, snapshot.metadata, uri=snapshot.uri, version=snapshot.version)
+    metadata = ICEBERG_METADATA if is_uniform(snapshot.metadata.configuration) else _NONE
     names = partition_names(snapshot.schema, snapshot.metadata.partition_columns)
     territory = Territory(store, frozenset(nested_tables(listing["path"])))
     log_files = listing.filter(pc.match_substring_regex(listing["path"], _LOG_FILE))
     check_own(store, log_files["path"].to_pylist(), what="drop")
     data = garbage(listing, _ALL_TIMES, references(), names)
     data, _ = accounted_for(log, snapshot, own_files(store, data, territory, _ALL_TIMES, links=False))
-    manifests = listing.filter(pc.match_substring_regex(listing["path"], _MANIFEST))
+    manifests = listing.filter(pc.match_substring_regex(listing["path"], f"{_MANIFEST}|{metadata}"))
     manifests = own_files(store, manifests, territory, _ALL_TIMES, links=False)
     files = pa.concat_tables([data, manifests, list_unfinished(store, "", _ALL_TIMES, names)])
     files = pa.concat_tables([_checksums(listing, files, log_files), files, _ordered(log_files, segment)])

@@ -123,6 +123,10 @@ def _relative_vector_files(paths: pa.Array) -> tuple[pa.Array, bool]:
     return pc.if_else(pc.equal(prefix, ""), files, pc.binary_join_element_wise(prefix, files, "/")), False
 
 
+#: Iceberg metadata of a Delta table, by any writer.
+ICEBERG_METADATA = r"^metadata/(version-hint\.text|[^/]+\.metadata\.json|[^/]+\.avro|[^/]+\.stats)$"
+
+
 def hidden(paths: pa.Array | pa.ChunkedArray, names: Iterable[str]) -> pa.Array | pa.ChunkedArray:
     """Which paths vacuum ignores: a part of them starts with ``_`` or ``.``.
 
@@ -166,11 +170,14 @@ def doubtful(files: pa.Table, born_ms: int, provider: str) -> pa.ChunkedArray:
 
 
 def garbage(listing: pa.Table, cutoff_ms: int, stay: References, partition_columns: Iterable[str]) -> pa.Table:
-    """The files of a listing that may be deleted; files of nested tables belong to those tables."""
+    """The files of a listing that may be deleted, without Iceberg metadata; files of nested tables belong to those
+    tables.
+    """
     old = listing.filter(pc.less(listing["modified_ms"], cutoff_ms))
     for folder in nested_tables(listing["path"]):
         old = old.filter(pc.invert(pc.starts_with(old["path"], f"{folder}/")))
-    seen = old.filter(pc.invert(hidden(old["path"], partition_columns)))
+    other = pc.match_substring_regex(old["path"], ICEBERG_METADATA)
+    seen = old.filter(pc.invert(pc.or_(hidden(old["path"], partition_columns), other)))
     return seen.filter(pa.array(~stay.name(seen["path"])))
 
 

@@ -1,0 +1,27 @@
+"""Post-commit hook: bring the Iceberg metadata of a table up to date, where its properties enable it.
+
+The commit stands whatever happens here, so failures are only logged: the next commit catches up, and ``verify`` reports
+metadata that is behind.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from trilake.common.extras import missing
+from trilake.delta.commit.hooks import CommitEvent
+
+_log = logging.getLogger("trilake.delta")
+
+
+def update_iceberg(event: CommitEvent) -> None:
+    """Convert the versions since the last converted one.  Never raises."""
+    try:
+        try:
+            from trilake.delta.iceberg.sync import sync
+        except ImportError:
+            raise missing("pyiceberg", "Iceberg metadata of Delta tables") from None
+        sync(event.log, event.runtime)
+    except Exception as e:  # noqa: BLE001 - no failure of the conversion may look like one of the commit
+        text = "version %d of %s is committed, but its Iceberg metadata could not be written: %s"
+        _log.warning(text, event.version, event.log.store.uri, e)

@@ -1,0 +1,183 @@
+"""Iceberg metadata of Delta tables, read back by pyiceberg."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.expressions import EqualTo, IsNull
+from pyiceberg.table import StaticTable
+
+import trilake
+from trilake.delta.iceberg import hook
+from trilake.delta.iceberg.newest import newest_metadata
+from trilake.delta.iceberg.sync import sync
+from trilake.delta.log.log import DeltaLog
+from trilake.delta.standard import standard_engine
+from trilake.delta.table import ArrowDeltaTable
+from trilake.errors import InvalidArgumentError
+from trilake.storage import open_store
+
+UNIFORM = {"delta.universalFormat.enabledFormats": "iceberg", "delta.enableIcebergCompatV2": "true"}
+TIME = pa.timestamp("us", "UTC")
+COLUMNS: dict[str, pa.Array] = {
+    "integer": pa.array([1, 2, None], pa.int32()),
+    "short": pa.array([-1, 2, None], pa.int16()),
+    "long": pa.array([1 << 40, -5, None], pa.int64()),
+    "float": pa.array([-0.0, 1.5, None], pa.float32()),
+    "double": pa.array([1e300, -2.5, None], pa.float64()),
+    "string": pa.array(["a b/ü%", "b", None], pa.string()),
+    "bool": pa.array([True, False, None], pa.bool_()),
+    "date": pa.array([date(1969, 12, 31), date(2026, 2, 3), None], pa.date32()),
+    "time": pa.array([datetime(1969, 1, 1, 1, 2, 3, 4, UTC), datetime(2026, 1, 1, 1, 1, 1, 999_999, UTC), None], TIME),
+    "decimal": pa.array([Decimal("123456789012345678.91"), Decimal("-0.10"), None], pa.decimal128(20, 2)),
+    "binary": pa.array([b"\x00\xff", b"x", None], pa.binary()),
+}
+COLUMNS["ntz"] = COLUMNS["time"].cast(pa.timestamp("us"))
+NESTED: dict[str, pa.Array] = {
+    "list": pa.array([[1, None], [], None], pa.list_(pa.int64())),
+    "map": pa.array([[("k", 1)], [], None], pa.map_(pa.string(), pa.int64())),
+    "struct": pa.array(
+        [{"x": 1, "y": "a"}, {"x": None, "y": None}, None], pa.struct([("x", pa.int64()), ("y", pa.string())])
+    ),
+}
+
+
+def opened(uri: str) -> ArrowDeltaTable:
+    table = trilake.open(uri)
+    assert isinstance(table, ArrowDeltaTable)
+    return table
+
+
+def iceberg(uri: str) -> StaticTable:
+    number = newest_metadata(open_store(uri)).number
+    return StaticTable.from_metadata(f"{uri}/metadata/v{number}.metadata.json")
+
+
+def sorted_rows(table: pa.Table) -> list[str]:
+    return sorted(map(repr, table.to_pylist()))
+
+
+def check_all_versions(uri: str) -> None:
+    """Each Iceberg snapshot has the rows of its Delta version."""
+    table = iceberg(uri)
+    versions = []
+    for snapshot in table.metadata.snapshots:
+        assert snapshot.summary is not None
+        version = int(str(snapshot.summary["delta-version"]))
+        expected = trilake.open(uri, version=version).to_arrow()
+        actual = table.scan(snapshot_id=snapshot.snapshot_id).to_arrow()
+        assert actual.column_names == expected.column_names
+        assert sorted_rows(actual) == sorted_rows(expected)
+        versions.append(version)
+    assert versions == list(range(opened(uri).snapshot.version + 1))
+
+
+@pytest.mark.parametrize("partition", [(), tuple(c for c in COLUMNS if c not in ("binary", "integer"))])
+def test_pyiceberg_reads_rows_of_every_type(partition: tuple[str, ...], tmp_path: Path) -> None:
+    uri = str(tmp_path)
+    data = pa.table({**COLUMNS, **NESTED})
+    trilake.write(data, uri, properties=UNIFORM, partition_by=list(partition))
+    trilake.write(data.slice(0, 1), uri, mode="append")
+    check_all_versions(uri)
+    for column in ("long", "float", "string", "date", "time", "decimal"):
+        assert iceberg(uri).scan(row_filter=IsNull(column)).to_arrow().num_rows == 1
+        for value, count in zip(COLUMNS[column].to_pylist()[:2], (2, 1), strict=True):
+            literal = value.isoformat() if isinstance(value, date) else value
+            assert iceberg(uri).scan(row_filter=EqualTo(column, literal)).to_arrow().num_rows == count
+
+
+def test_snapshots_follow_changes_of_rows_and_columns(tmp_path: Path) -> None:
+    uri = str(tmp_path)
+    trilake.write(
+        {"id": [1, 2, 3], "p": ["x", "x", "y"], "s": ["a", "b", "c"]}, uri, properties=UNIFORM, partition_by="p"
+    )
+    opened(uri).delete("id = 1")
+    opened(uri).update({"s": "'new'"}, where="id = 2")
+    trilake.alter(uri).rename_column("s", "renamed")
+    trilake.write({"id": [4], "p": ["z"], "renamed": ["d"]}, uri, mode="append")
+    trilake.alter(uri).drop_columns("renamed")
+    trilake.write({"id": [5], "p": [None], "added": [1.5]}, uri, mode="append", schema_mode="merge")
+    opened(uri).restore(1)
+    check_all_versions(uri)
+    assert len({s.schema_id for s in iceberg(uri).metadata.snapshots}) > 3
+
+
+def test_manifests_without_removed_files_are_carried_over(tmp_path: Path) -> None:
+    uri = str(tmp_path)
+    trilake.write({"n": [1]}, uri, properties=UNIFORM)
+    for n in (2, 3):
+        trilake.write({"n": [n]}, uri, mode="append")
+    table = iceberg(uri)
+    before = {m.manifest_path for m in table.current_snapshot().manifests(table.io)}  # type: ignore[union-attr]
+    opened(uri).delete("n = 2")
+    table = iceberg(uri)
+    after = {m.manifest_path for m in table.current_snapshot().manifests(table.io)}  # type: ignore[union-attr]
+    assert (len(before), len(after), len(before & after)) == (3, 3, 2)
+
+
+def test_table_can_be_registered_in_a_catalogue(tmp_path: Path) -> None:
+    uri = str(tmp_path / "t")
+    trilake.write({"n": [1, 2]}, uri, properties=UNIFORM)
+    catalog = SqlCatalog("c", uri=f"sqlite:///{tmp_path}/c.db", warehouse=str(tmp_path))
+    catalog.create_namespace("ns")
+    table = catalog.register_table("ns.t", f"{uri}/metadata/v1.metadata.json")
+    assert table.scan().to_arrow()["n"].to_pylist() == [1, 2]
+    catalog.close()
+
+
+def test_commits_of_other_writers_are_caught_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    uri = str(tmp_path)
+    trilake.write({"n": [1]}, uri, properties=UNIFORM)
+    log = DeltaLog(open_store(uri), standard_engine())
+    with monkeypatch.context() as patch:
+        patch.setattr(hook, "update_iceberg", lambda event: None)
+        opened(uri).delete("n = 1")
+        trilake.write({"n": [2]}, uri, mode="append")
+    assert newest_metadata(log.store).version == 0
+    assert sync(log) == 2
+    check_all_versions(uri)
+    assert sync(log) == 2
+
+
+def test_failed_conversion_does_not_fail_the_commit(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uri = str(tmp_path)
+    trilake.write({"n": [1]}, uri, properties=UNIFORM)
+    monkeypatch.setitem(sys.modules, "trilake.delta.iceberg.sync", None)
+    with caplog.at_level(logging.WARNING, "trilake.delta"):
+        trilake.write({"n": [2]}, uri, mode="append")
+    assert 'pip install "trilake[iceberg]"' in caplog.text
+    monkeypatch.undo()
+    trilake.write({"n": [3]}, uri, mode="append")
+    check_all_versions(uri)
+
+
+def test_moved_folder_is_converted_as_a_whole(tmp_path: Path) -> None:
+    trilake.write({"n": [1]}, str(tmp_path / "a"), properties=UNIFORM)
+    (tmp_path / "a").rename(tmp_path / "b")
+    uri = str(tmp_path / "b")
+    trilake.write({"n": [2]}, uri, mode="append")
+    assert sorted(iceberg(uri).scan().to_arrow()["n"].to_pylist()) == [1, 2]
+
+
+def test_uniform_requires_iceberg_compatibility() -> None:
+    properties = {"delta.universalFormat.enabledFormats": "iceberg"}
+    with pytest.raises(InvalidArgumentError, match="icebergCompatV1 or V2"):
+        trilake.write({"n": [1]}, "memory://uniform-without-compat", properties=properties)
+
+
+def test_vacuum_keeps_and_drop_deletes_iceberg_metadata(tmp_path: Path) -> None:
+    uri = str(tmp_path / "t")
+    trilake.write({"n": [1]}, uri, properties={**UNIFORM, "delta.deletedFileRetentionDuration": "interval 0 hours"})
+    opened(uri).vacuum(0, dry_run=False, enforce_retention=False)
+    assert iceberg(uri).scan().to_arrow()["n"].to_pylist() == [1]
+    trilake.drop(uri)
+    assert not Path(uri).exists() or not any(p.is_file() for p in Path(uri).rglob("*"))
