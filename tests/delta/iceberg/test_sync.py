@@ -8,6 +8,7 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 
+import fastavro
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
@@ -120,6 +121,22 @@ def test_manifests_without_removed_files_are_carried_over(tmp_path: Path) -> Non
     table = iceberg(uri)
     after = {m.manifest_path for m in table.current_snapshot().manifests(table.io)}  # type: ignore[union-attr]
     assert (len(before), len(after), len(before & after)) == (3, 3, 2)
+
+
+def test_rewritten_manifests_keep_double_partitions_exact(tmp_path: Path) -> None:
+    uri = str(tmp_path)
+    rows = {"n": [1, 2, 3], "x": [0.1, 1e300, 0.1]}
+    trilake.write(rows, uri, properties=UNIFORM, partition_by="x")
+    opened(uri).delete("n = 1")
+    table = iceberg(uri)
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    values = set()
+    for manifest in snapshot.manifests(table.io):
+        with open(manifest.manifest_path.removeprefix("file://"), "rb") as file:
+            entries = list(fastavro.reader(file))
+        values |= {e["data_file"]["partition"]["x"] for e in entries if e["status"] != 2}
+    assert values == {0.1, 1e300}
 
 
 def test_table_can_be_registered_in_a_catalogue(tmp_path: Path) -> None:

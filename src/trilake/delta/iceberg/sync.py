@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,6 +27,7 @@ from pyiceberg.table.metadata import TableMetadataV2
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRef, SnapshotRefType
 from pyiceberg.table.snapshots import MetadataLogEntry, Operation, Snapshot, SnapshotLogEntry, Summary
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
+from pyiceberg.types import DoubleType
 
 from trilake.common.runtime import Runtime
 from trilake.delta.commit.symlink_manifest import path_text
@@ -46,7 +47,7 @@ _ATTEMPTS = 10
 _MERGE_COUNT, _MERGE_BYTES = 100, 8 * 1024 * 1024
 #: Metadata files that are named as earlier ones.
 _EARLIER = 100
-_CODEC = "deflate"
+_CODEC: Final = "deflate"
 #: Iceberg property: the Delta table that was converted.
 _TABLE_ID = "delta-table-id"
 
@@ -135,8 +136,11 @@ class _Conversion:
         assert table is not None
         update: dict[str, Any] = {}
         if before is not None:
-            entry = MetadataLogEntry(
-                metadata_file=f"{self.location}/{metadata_key(self.newest.number)}", timestamp_ms=before.last_updated_ms
+            entry = MetadataLogEntry.model_validate(
+                {
+                    "metadata_file": f"{self.location}/{metadata_key(self.newest.number)}",
+                    "timestamp_ms": before.last_updated_ms,
+                }
             )
             update["metadata_log"] = [*before.metadata_log, entry][-_EARLIER:]
         return table.model_copy(update=update)
@@ -177,30 +181,47 @@ class _Conversion:
         kept = _kept(before, time_ms, step.metadata)
         ids = {s.snapshot_id for s in kept}
         logged = [e for e in before.snapshot_log if e.snapshot_id in ids] if before else []
-        return TableMetadataV2(
-            location=self.location,
-            table_uuid=before.table_uuid if before else self.runtime.new_id(),
-            last_updated_ms=time_ms,
-            last_column_id=max([schema.highest_field_id, before.last_column_id if before else 0]),
-            schemas=schemas,
-            current_schema_id=schema.schema_id,
-            partition_specs=specs,
-            default_spec_id=spec.spec_id,
-            last_partition_id=max([999, *(f.field_id for s in specs for f in s.fields)]),
-            properties={VERSION: str(step.version), TIMESTAMP: str(step.time_ms), _TABLE_ID: step.metadata.id},
-            current_snapshot_id=snapshot.snapshot_id,
-            snapshots=[*kept, snapshot],
-            snapshot_log=[*logged, SnapshotLogEntry(snapshot_id=snapshot.snapshot_id, timestamp_ms=time_ms)],
-            metadata_log=before.metadata_log if before else [],
-            sort_orders=before.sort_orders if before else [UNSORTED_SORT_ORDER],
-            default_sort_order_id=0,
-            refs={MAIN_BRANCH: SnapshotRef(snapshot_id=snapshot.snapshot_id, snapshot_ref_type=SnapshotRefType.BRANCH)},
-            last_sequence_number=sequence,
+        return TableMetadataV2.model_validate(
+            {
+                "location": self.location,
+                "table_uuid": before.table_uuid if before else self.runtime.new_id(),
+                "last_updated_ms": time_ms,
+                "last_column_id": max([schema.highest_field_id, before.last_column_id if before else 0]),
+                "schemas": schemas,
+                "current_schema_id": schema.schema_id,
+                "partition_specs": specs,
+                "default_spec_id": spec.spec_id,
+                "last_partition_id": max([999, *(f.field_id for s in specs for f in s.fields)]),
+                "properties": {VERSION: str(step.version), TIMESTAMP: str(step.time_ms), _TABLE_ID: step.metadata.id},
+                "current_snapshot_id": snapshot.snapshot_id,
+                "snapshots": [*kept, snapshot],
+                "snapshot_log": [
+                    *logged,
+                    SnapshotLogEntry.model_validate({"snapshot_id": snapshot.snapshot_id, "timestamp_ms": time_ms}),
+                ],
+                "metadata_log": before.metadata_log if before else [],
+                "sort_orders": before.sort_orders if before else [UNSORTED_SORT_ORDER],
+                "default_sort_order_id": 0,
+                "refs": {
+                    MAIN_BRANCH: SnapshotRef.model_validate(
+                        {"snapshot_id": snapshot.snapshot_id, "snapshot_ref_type": SnapshotRefType.BRANCH}
+                    )
+                },
+                "last_sequence_number": sequence,
+            }
         )
 
 
 class _UnknownFileError(Exception):
-    """A commit removes a file that no manifest has."""
+    """A commit removes a file that no manifest has, or one whose manifest cannot be copied exactly."""
+
+
+def _copies_exactly(spec: PartitionSpec, schema: Schema) -> bool:
+    """Whether entries that pyiceberg reads can be written again.
+
+    Its compiled decoder (0.12) rounds doubles to 32 bits, and partition values are the only ones in manifests.
+    """
+    return not any(isinstance(schema.find_type(f.source_id), DoubleType) for f in spec.fields)
 
 
 @dataclass
@@ -255,6 +276,8 @@ class _NewSnapshot:
             if not any(leaves):
                 kept.append(manifest)
                 continue
+            if waiting is not None and not _copies_exactly(self.spec, self.schema):
+                raise _UnknownFileError
             left = [e.data_file for e, leave in zip(entries, leaves, strict=True) if leave]
             deleted += left
             if waiting is not None:
@@ -273,7 +296,7 @@ class _NewSnapshot:
             and m.partition_spec_id == self.spec.spec_id
             and m.added_snapshot_id != self.snapshot_id
         ]
-        if len(small) < _MERGE_COUNT:
+        if len(small) < _MERGE_COUNT or not _copies_exactly(self.spec, self.schema):
             return manifests
         entries = [e for m in small for e in m.fetch_manifest_entry(self.work.io)]
         others = [m for m in manifests if m not in small]
@@ -301,14 +324,16 @@ class _NewSnapshot:
         output = self.work.io.new_output(location)
         with write_manifest_list(2, output, self.snapshot_id, parent_id, sequence, _CODEC) as writer:
             writer.add_manifests(manifests)
-        return Snapshot(
-            snapshot_id=self.snapshot_id,
-            parent_snapshot_id=parent_id,
-            sequence_number=sequence,
-            timestamp_ms=time_ms,
-            manifest_list=location,
-            summary=Summary(self.operation, **self.summary),
-            schema_id=self.schema.schema_id,
+        return Snapshot.model_validate(
+            {
+                "snapshot_id": self.snapshot_id,
+                "parent_snapshot_id": parent_id,
+                "sequence_number": sequence,
+                "timestamp_ms": time_ms,
+                "manifest_list": location,
+                "summary": Summary(self.operation, **self.summary),
+                "schema_id": self.schema.schema_id,
+            }
         )
 
 
