@@ -107,7 +107,7 @@ def test_a_filter_loads_what_reads_expressions_and_no_database_for_a_few_statist
 # --- every import inside a function has a reason ----------------------------------------------------------------------
 
 #: Libraries of extras: who has not installed them can do everything else.
-EXTRAS = ("google", "numba", "fastavro", "pyspark", "py4j")
+EXTRAS = ("google", "numba", "fastavro", "pyiceberg", "pyspark", "py4j")
 
 
 class Promise(NamedTuple):
@@ -136,6 +136,7 @@ PROMISES = (
         ("trilake.delta.commands", "trilake.delta.verify", "trilake.table.frames", "sqlglot", "duckdb"),
         "a table is opened without what writes",
     ),
+    Promise("trilake.delta.iceberg.hook", ("pyiceberg",), "a commit stands where pyiceberg is not installed"),
     Promise("trilake.delta.standard", ("trilake.delta.commands", "trilake.delta.commit"), "a read runs no hooks"),
     Promise("trilake.lance.format", ("google", "numba", "trilake.table.frames"), "formats are extras"),
     Promise(
