@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from trilake import lance as lance
     from trilake import storage as storage
     from trilake import trevni as trevni
-    from trilake.api import alter, convert_to_delta, create, explain, read, register, unregister, write
+    from trilake.api import alter, convert_to_delta, create, explain, read, register, sync_iceberg, unregister, write
     from trilake.api import open as open
     from trilake.api.transaction import Transaction
     from trilake.delta.commands.alter.alter_table import Alter
@@ -78,6 +78,7 @@ _HOME = {
     "register": "trilake.api",
     "report": "trilake.tools.report",
     "session": "trilake.sql.spark.start",
+    "sync_iceberg": "trilake.api",
     "unregister": "trilake.api",
     "write": "trilake.api",
     "install": "trilake.sql.spark.install",
@@ -162,6 +163,7 @@ __all__ = [
     "session",
     "sql",
     "stream_lag",
+    "sync_iceberg",
     "uninstall",
     "unregister",
     "verify",

@@ -5,10 +5,21 @@ a row of :mod:`~trilake.table.registry`.  Spark is imported only by the calls th
 without it.
 """
 
-from trilake.api.definitions import alter, convert_to_delta, create
+from trilake.api.definitions import alter, convert_to_delta, create, sync_iceberg
 from trilake.api.opening import open
 from trilake.api.reading import explain, read
 from trilake.api.sessions import register, unregister
 from trilake.api.writing import write
 
-__all__ = ["alter", "convert_to_delta", "create", "explain", "open", "read", "register", "unregister", "write"]
+__all__ = [
+    "alter",
+    "convert_to_delta",
+    "create",
+    "explain",
+    "open",
+    "read",
+    "register",
+    "sync_iceberg",
+    "unregister",
+    "write",
+]

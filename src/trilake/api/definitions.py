@@ -1,4 +1,4 @@
-"""``create``, ``alter`` and ``convert_to_delta``: what a Delta table is, apart from its rows."""
+"""``create``, ``alter``, ``convert_to_delta``, ``sync_iceberg``: what a Delta table is, apart from its rows."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from trilake.common.arguments import checked
+from trilake.common.extras import missing
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.standard import standard_engine
 from trilake.errors import TableNotFoundError
@@ -169,6 +170,37 @@ def convert_to_delta(
         collect_stats=collect_stats,
         properties=properties,
     )
+
+
+@checked
+def sync_iceberg(uri: str | PathLike[str], *, storage_options: Mapping[str, str] | None = None) -> int:
+    """Bring the Iceberg metadata of a Delta table up to date, as after commits of other writers.
+
+    Parameters
+    ----------
+    uri: the table, whose property ``delta.universalFormat.enabledFormats`` is ``iceberg``.
+    storage_options: credentials, region and endpoint of an object store.
+
+    Returns the Delta version that the newest Iceberg snapshot shows.  Raises ``TableNotFoundError`` where there is no
+    Delta table, ``InvalidArgumentError`` where its properties do not enable Iceberg, and for files or types that
+    Iceberg v2 lacks, and ``MissingDependencyError`` without ``trilake[iceberg]``.
+
+    >>> import pyarrow as pa, tempfile, trilake
+    >>> uniform = {"delta.enableIcebergCompatV2": "true", "delta.universalFormat.enabledFormats": "iceberg"}
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = trilake.write(pa.table({"n": [1, 2]}), folder, properties=uniform)
+    ...     trilake.sync_iceberg(folder)
+    0
+    """
+    try:
+        from trilake.delta.iceberg.sync import sync
+    except ImportError:
+        raise missing("pyiceberg", "Iceberg metadata of Delta tables") from None
+
+    log = DeltaLog(open_store(uri, dict(storage_options or {})), standard_engine())
+    if not log.exists():
+        raise TableNotFoundError("no Delta table to show as Iceberg", file=log.store.uri)
+    return sync(log)
 
 
 def column_names(columns: str | Sequence[str] | None) -> tuple[str, ...] | None:
