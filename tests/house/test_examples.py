@@ -12,6 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
+@pytest.mark.timeout(600)
 def test_a_pipeline_of_spark_reads_and_writes_all_formats() -> None:
     pytest.importorskip("pyspark.pipelines", reason="PySpark 4.1 and newer has pipelines")
     done = subprocess.run(
