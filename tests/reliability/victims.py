@@ -352,7 +352,11 @@ def load() -> None:
             if not module.name.startswith(_NOT):
                 importlib.import_module(module.name)
     with tempfile.TemporaryDirectory() as folder:
-        _trevni(f"{folder}/t", Op(1, "append", (0, 0)))  # loading its kernels takes half a second
+        # Kernels that are not compiled yet take seconds, and a victim that is killed meanwhile compiles in vain.
+        _trevni(f"{folder}/t", Op(1, "append", (0, 0)))
+        for number in (1, 2):
+            _lance(f"{folder}/l", Op(number, "append", (number, 0)))
+            trilake.open(f"{folder}/l", format="lance").to_arrow()
 
 
 def template() -> None:
