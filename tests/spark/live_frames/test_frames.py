@@ -107,6 +107,16 @@ def test_a_cached_frame_stays(session: SparkSession, table: str) -> None:
     assert frame.count() == made.count() == 3
 
 
+def test_an_uncached_frame_goes_on_beside_a_cached_one(session: SparkSession, table: str) -> None:
+    """The frames made of it showed the rows of the cache as long as the session had any other frame cached."""
+    other = session.range(3).cache()
+    assert other.count() == 3
+    try:
+        test_a_cached_frame_stays(session, table)
+    finally:
+        other.unpersist()
+
+
 COMMITS: dict[str, Callable[[SparkSession, str, DataFrame], object]] = {
     "properties": lambda spark, path, _: trilake.alter(path).set_properties({"delta.appendOnly": "false"}),
     "a row that came and went": lambda spark, path, _: (append(path, 9), trilake.open(path).delete("id = 9")),

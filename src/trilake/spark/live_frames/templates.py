@@ -126,7 +126,9 @@ def read_outside_of_cache(frame: DataFrame, reads: list[DataFrame]) -> list[bool
     """For each read that a frame is built from, whether Spark really reads it instead of using its cache."""
     if not has_cached_rows(frame.sparkSession) or frame.isStreaming:
         return [True] * len(reads)
-    leaves = _leaves(query_execution(frame).withCachedData())
+    # The frame keeps what it took from the cache when it was used first; what is cached now counts.
+    again = dataset_of(frame.sparkSession, query_execution(frame).analyzed())
+    leaves = _leaves(query_execution(again).withCachedData())
     if not any(leaf.nodeName().startswith("InMemoryRelation") for leaf in leaves):
         return [True] * len(reads)
     read_leaves = [_leaves(query_execution(read).analyzed()) for read in reads]
