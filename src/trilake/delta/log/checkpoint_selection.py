@@ -173,7 +173,7 @@ def has_leaf(struct: pa.DataType, leaf: Leaf) -> bool:
 def _places(file: pq.ParquetFile) -> dict[Leaf, int] | None:
     """The footer position of each column by its path; ``None`` where that is ambiguous."""
     paths = list(_paths(file.schema_arrow, ()))
-    # Names with dots can only be told apart by position.
+    # Only positions tell names with dots apart.
     stored = [file.metadata.schema.column(i).path for i in range(file.metadata.num_columns)]
     plain = len(paths) == len(stored) and all(p is None or ".".join(p) == s for p, s in zip(paths, stored, strict=True))
     places = {p: i for i, p in enumerate(paths) if p is not None}

@@ -72,24 +72,24 @@ class FrameColumns:
         numbers = {int(n) for t in strings for n in re.findall(r"#(\d+)", t)}
         return {n: name for n, name in columns.items() if n in numbers}
 
-    def added(self, frame: DataFrame, expressions: Iterable[object], *, besides: DataFrame | None = None) -> DataFrame:
+    def added(self, frame: DataFrame, expressions: Iterable[object], *, joined: DataFrame | None = None) -> DataFrame:
         """``frame`` with the columns that expressions take from remembered frames.
 
         Parameters
         ----------
         frame: the table's columns, by name.
         expressions: conditions and values; SQL strings and ``None`` name no such columns.
-        besides: a frame that is joined to this one and keeps its own columns.
+        joined: a frame that is joined to this one and keeps its own columns.
 
         Columns that are not in Spark's plans are left out: Spark then raises its own error.
         """
         columns = self.columns_in(expressions)
         if self._plans:
-            for number in columns.keys() - (frame_plans(besides) if besides is not None else set()):
+            for number in columns.keys() - (frame_plans(joined) if joined is not None else set()):
                 frame = with_plan_id(frame, number)
             return frame
-        if besides is not None:
-            columns = {n: name for n, name in columns.items() if n not in _numbers(besides)}
+        if joined is not None:
+            columns = {n: name for n, name in columns.items() if n not in _numbers(joined)}
         if not columns:
             return frame
         try:
@@ -97,20 +97,19 @@ class FrameColumns:
         except Py4JError:
             return frame
 
-    def shared(self, expressions: Iterable[object], besides: DataFrame) -> str | None:
-        """A column that expressions take from a remembered frame, and that ``besides`` has under the same ID, because
-        it is
-        derived from that frame: ambiguous.  ``None`` if there is none.
+    def shared(self, expressions: Iterable[object], joined: DataFrame) -> str | None:
+        """A column that expressions take from a remembered frame and that ``joined`` has too, as it is derived from
+        that frame: which one is meant is ambiguous.  ``None`` if there is none.
         """
         columns = [e for e in expressions if not isinstance(e, str)]
         named = self.columns_in(columns).keys()
         if self._plans:
-            return "a column of toDF()" if named & frame_plans(besides) else None
+            return "a column of toDF()" if named & frame_plans(joined) else None
         strings = [text for c in columns if (text := column_text(c)) is not None]
         numbers = {int(n) for t in strings for n in re.findall(r"#(\d+)", t)}
-        columns_besides = _numbers(besides) if named & numbers else {}
-        same = named & numbers & columns_besides.keys()
-        return columns_besides[min(same)] if same else None
+        joined_columns = _numbers(joined) if named & numbers else {}
+        same = named & numbers & joined_columns.keys()
+        return joined_columns[min(same)] if same else None
 
 
 #: The subclasses, by Spark's class.

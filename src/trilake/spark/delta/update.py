@@ -142,10 +142,11 @@ def _update(
             frame = frame.where(read.column)
         rows = _new_rows(frame, snapshot, changed_schema, new, job)
     others = reads_besides([rows], snapshot.uri, snapshot.version)
-    with overflows_named(narrowed=True, condition=OF_CHANGES), others as told:
+    with overflows_named(narrowed=True, condition=OF_CHANGES), others as read_outside:
         outcomes = run_over_rows(rows, job, table.log, command.job_id, "update")
-        besides = told()
-    return command.finish(files, [_placed(p, addressed) for p in outcomes], SparkRunner(spark), other_reads=besides)
+        other_reads = read_outside()
+    placed = [_placed(p, addressed) for p in outcomes]
+    return command.finish(files, placed, SparkRunner(spark), other_reads=other_reads)
 
 
 def _placed(part: UpdatedPart, addressed: AddressedRows) -> UpdatedPart:

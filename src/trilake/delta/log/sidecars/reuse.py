@@ -119,12 +119,12 @@ def reusable(
     if not stay:
         return None
     kept = {s.path for s in stay}
-    anew = [(d, s) for d, s in zip(sidecars, described, strict=True) if s is None or s.path not in kept]
-    files = sum(0 if s is None else s.files.num_files for _, s in anew)
+    rewritten = [(d, s) for d, s in zip(sidecars, described, strict=True) if s is None or s.path not in kept]
+    files = sum(0 if s is None else s.files.num_files for _, s in rewritten)
     expected = files + version.actions.add.num_rows + version.actions.remove.num_rows
     assert segment.checkpoint_version is not None
     at = segment.checkpoint_version
-    shares = tuple(Share.of_sidecar(d, at, None if s is None else s.files.num_files) for d, s in anew)
+    shares = tuple(Share.of_sidecar(d, at, None if s is None else s.files.num_files) for d, s in rewritten)
     return Reuse(log, version, tuple(stay), shares, expected, rare)
 
 

@@ -288,7 +288,7 @@ class MergeJob:
 
     def named(self, addressed: AddressedRows) -> DataFrame:
         target = addressed.frame if self.request.alias is None else addressed.frame.alias(self.request.alias)
-        return self.request.frames.added(target, self.request.expressions, besides=self.request.source)
+        return self.request.frames.added(target, self.request.expressions, joined=self.request.source)
 
     def joined(self, target: DataFrame, count: int, how: str) -> DataFrame:
         small = count * row_bytes(self.source) <= _BROADCAST_BYTES

@@ -55,7 +55,7 @@ def check_expressions(spark: SparkSession, request: SparkMerge, schema: StructTy
         raise columns.ambiguous(shared)  # Spark would resolve it to the source, and ``x = x`` matches every row
     empty = empty_frame(spark, schema)
     aliased = empty if request.alias is None else empty.alias(request.alias)
-    target = request.frames.added(aliased, request.expressions, besides=request.source)
+    target = request.frames.added(aliased, request.expressions, joined=request.source)
     frames: dict[tuple[Side, ...], DataFrame] = {("source",): request.source, ("target",): target}
     with resolving(partial(name_error, columns), of_table=True), _deterministic():
         both = target.join(request.source, as_column(request.condition))
