@@ -168,6 +168,15 @@ class Store(ABC):
     def put_if_absent(self, key: str, data: bytes | pa.Buffer) -> None:
         """Write an object that must not exist.  Raises ``ObjectExistsError`` where it does."""
 
+    def put_in_order(self, objects: Sequence[tuple[str, bytes, bool]]) -> None:
+        """Write ``(key, data, absent)`` one after another, those with ``absent`` as :meth:`put_if_absent` does.
+
+        For what can be made again: a power failure may take the last ones, but never one whose successor stays.  An
+        error leaves the ones that were written.
+        """
+        for key, data, absent in objects:
+            (self.put_if_absent if absent else self.put)(key, data)
+
     @abstractmethod
     def delete(self, keys: Iterable[str]) -> None:
         """Delete objects; missing ones are ignored."""

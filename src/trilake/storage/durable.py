@@ -143,6 +143,20 @@ def sync_file_system(fd: int) -> None:
         raise OSError(code, os.strerror(code))
 
 
+def write_content(fd: int) -> None:
+    """Write a file's content to disk before any name that it gets later, on file systems that keep changes in order.
+
+    Elsewhere the same as :func:`sync`, whose own change of the journal is most of what it costs.
+    """
+    if sys.platform == "linux" and hasattr(_library(), "sync_file_range") and _kind(fd) in _ORDERED:
+        everything = ctypes.c_int64(0)
+        if _library().sync_file_range(fd, everything, everything, _AND_WAIT) == 0:
+            return
+    sync(fd)
+
+
+#: ext4 and XFS: the size of a file and its later name are in one journal.
+_ORDERED, _AND_WAIT = frozenset({0xEF53, 0x58465342, _IN_MEMORY}), 7
 #: Seconds between flushes of a file being written, and the flag of ``sync_file_range`` that only starts the work.
 _LOOK, _BEGIN = 0.008, 2
 

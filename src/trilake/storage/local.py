@@ -227,6 +227,18 @@ class LocalStore(Store):
         with LocalWriter(self._root, key, absent=True) as writer:
             writer.write(data)
 
+    def put_in_order(self, objects: Sequence[tuple[str, bytes, bool]]) -> None:
+        writers = [LocalWriter(self._root, check_key(key), absent=absent) for key, _, absent in objects]
+        try:
+            for writer, (_, data, _) in zip(writers, objects, strict=True):
+                writer.write(data)
+                writer.write_early()
+            for writer in writers:
+                writer.close()
+        finally:
+            for writer in writers:
+                writer.discard()
+
     def open_output(self, key: str) -> IO[bytes]:
         return LocalWriter(self._root, check_key(key)).as_io()
 

@@ -19,7 +19,7 @@ from typing import NoReturn
 import pyarrow as pa
 
 from trilake.errors import ObjectExistsError, ObjectNotFoundError, StorageError, UnknownOutcomeError
-from trilake.storage.durable import make_folder, sync, sync_folder, writing_early
+from trilake.storage.durable import make_folder, sync, sync_folder, write_content, writing_early
 from trilake.storage.landing import LocalGroup
 from trilake.storage.writer import AtomicWriter
 
@@ -39,6 +39,9 @@ def temporary_name() -> str:
 
 class LocalWriter(AtomicWriter):
     """A temporary file that gets its name when it is closed."""
+
+    #: The content is on disk when it is closed; the name follows with what is written next.
+    _ordered = False
 
     def __init__(self, root: str, key: str, *, absent: bool = False) -> None:
         self._path = root + key
@@ -73,6 +76,8 @@ class LocalWriter(AtomicWriter):
 
     def _publish(self) -> None:
         self.land()
+        if self._ordered:
+            return
         try:
             sync_folder(self.folder)
         except OSError as e:
@@ -80,11 +85,21 @@ class LocalWriter(AtomicWriter):
                 f"the file is there, but its folder could not be forced to disk: {e.strerror}", file=self._path
             ) from e
 
+    def write_early(self) -> None:
+        """Write the content to disk, so that the name cannot get there before it; it need not get there at once."""
+        try:
+            self._buffer.flush()
+            write_content(self._file.fileno())
+        except OSError as e:
+            self.fail(e)
+        self._ordered = True
+
     def land(self) -> None:
         """Sync the content, and give the file its name, which is not synced yet."""
         try:
             self._buffer.flush()
-            sync(self._file.fileno())
+            if not self._ordered:
+                sync(self._file.fileno())
             self._file.close()
             self._keep_folder()
             self._give_name()

@@ -5,27 +5,44 @@ from __future__ import annotations
 import datetime as dt
 import json
 import math
+import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from decimal import Decimal
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
+from urllib.parse import unquote
 
+import orjson
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyiceberg import types
 from pyiceberg.conversions import to_bytes
-from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
-from pyiceberg.typedef import Record
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
 
-from trilake.delta.iceberg.schema import iceberg_type
-from trilake.delta.log.replay import decoded_paths
+from trilake.delta.iceberg.avro import Coder, manifests
+from trilake.delta.iceberg.schema import iceberg_schema, iceberg_type, partition_spec
 from trilake.delta.protocol.actions import Metadata
-from trilake.delta.protocol.partitions import partition_fields, typed_partitions
-from trilake.delta.protocol.schema import ArrayType, MapType, StructType
+from trilake.delta.protocol.partitions import parse_values, partition_fields
+from trilake.delta.protocol.schema import ArrayType, MapType, StructField, StructType
 from trilake.errors import InvalidArgumentError
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICROSECOND = dt.timedelta(microseconds=1)
+_ABSOLUTE = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:/")
+
+
+class FileAction(NamedTuple):
+    """An ``add`` or ``remove`` action."""
+
+    path: str
+    partition: Mapping[str, str | None]
+    size: int
+    stats: str | None
+    has_vector: bool
+    data_change: bool
 
 
 class _Leaf(NamedTuple):
@@ -36,73 +53,147 @@ class _Leaf(NamedTuple):
     type: types.PrimitiveType
 
 
-def file_paths(actions: pa.Table, location: str) -> list[str]:
-    """The absolute paths of the files of some actions."""
-    paths = decoded_paths(actions["path"])
-    absolute = pc.match_substring_regex(paths, "^/|^[A-Za-z][A-Za-z0-9+.-]*:/")
-    joined: list[str] = pc.if_else(absolute, paths, pc.binary_join_element_wise(location, paths, "/")).to_pylist()
-    return joined
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """What a Delta schema and its partition columns are in Iceberg."""
+
+    schema: Schema
+    spec: PartitionSpec
+    leaves: tuple[_Leaf, ...]
+    partition: tuple[StructField, ...]
+    partition_types: tuple[types.PrimitiveType, ...]
+    #: The same as JSON objects.
+    schema_json: dict[str, Any]
+    spec_json: dict[str, Any]
+
+    @cached_property
+    def exact(self) -> bool:
+        """Statistics are read as decimals."""
+        return any(isinstance(leaf.type, types.DecimalType) for leaf in self.leaves)
+
+    @lru_cache(maxsize=64)  # noqa: B019 - as many layouts are kept
+    def coder(self, schema_id: int, spec_id: int) -> Coder:
+        """What writes manifests under ids of a schema and a partition spec."""
+        return manifests(
+            self.schema.model_copy(update={"schema_id": schema_id}), self.spec.model_copy(update={"spec_id": spec_id})
+        )
 
 
-def data_files(adds: pa.Table, metadata: Metadata, location: str) -> list[DataFile]:
-    """The data files of some ``add`` actions.
+def layout(metadata: Metadata) -> Layout:
+    """Convert the schema of a table.  Raises ``SchemaMismatchError`` for what Iceberg v2 lacks."""
+    return _layout(metadata.schema_string, metadata.partition_columns, metadata.column_mapping_mode)
+
+
+@lru_cache(maxsize=64)
+def _layout(schema_string: str, columns: tuple[str, ...], mode: str) -> Layout:
+    metadata = Metadata("", schema_string, columns, {"delta.columnMapping.mode": mode})
+    schema, spec = iceberg_schema(metadata.schema), partition_spec(metadata)
+    fields = tuple(partition_fields(metadata.schema, columns))
+    return Layout(
+        schema,
+        spec,
+        tuple(_leaves(metadata.schema)),
+        fields,
+        tuple(iceberg_type(f.type, f) for f in fields),
+        orjson.loads(schema.model_dump_json()),
+        orjson.loads(spec.model_dump_json()),
+    )
+
+
+def actions_of(table: pa.Table) -> list[FileAction]:
+    """The file actions of an Arrow table."""
+    columns = ("path", "partitionValues", "size", "stats", "deletionVector", "dataChange")
+    nothing = pa.nulls(table.num_rows)
+    values = (table[c].to_pylist() if c in table.column_names else nothing.to_pylist() for c in columns)
+    return [
+        FileAction(path, dict(partition or ()), size, stats, vector is not None, change is not False)
+        for path, partition, size, stats, vector, change in zip(*values, strict=True)
+    ]
+
+
+def action_of(action: Mapping[str, Any]) -> FileAction:
+    """The file action of a JSON object of the log."""
+    partition, vector = action.get("partitionValues") or {}, action.get("deletionVector")
+    change = action.get("dataChange") is not False
+    return FileAction(
+        action["path"], partition, action.get("size") or 0, action.get("stats"), vector is not None, change
+    )
+
+
+def absolute_path(path: str, location: str) -> str:
+    """The absolute path of a file, from the ``path`` of its action."""
+    decoded = unquote(path, errors="strict") if "%" in path else path
+    return decoded if _ABSOLUTE.match(decoded) else f"{location}/{decoded}"
+
+
+def partitions(actions: Sequence[FileAction], to: Layout) -> list[tuple[Any, ...]]:
+    """The partition values of files, as manifests hold them: dates as days and timestamps as microseconds."""
+    if not to.partition:
+        return [()] * len(actions)
+    columns = (
+        parse_values(pa.chunked_array([pa.array([a.partition.get(f.physical_name) for a in actions], pa.string())]), f)
+        for f in to.partition
+    )
+    return list(zip(*(_plain(c).to_pylist() for c in columns), strict=True))
+
+
+def data_files(actions: Sequence[FileAction], to: Layout, location: str) -> list[dict[str, Any]]:
+    """The data files of some ``add`` actions, as records of a manifest with the partition as a tuple.
 
     Raises ``InvalidArgumentError`` for a file with a deletion vector, or without a number of rows.
     """
-    if adds["deletionVector"].null_count < adds.num_rows:
+    if any(a.has_vector for a in actions):
         raise InvalidArgumentError(
             "a file has a deletion vector, which Iceberg v2 metadata cannot hold",
             help="turn delta.enableDeletionVectors off and purge the table (REORG TABLE ... APPLY (PURGE))",
         )
-    leaves = list(_leaves(metadata.schema))
-    paths = file_paths(adds, location)
-    rows = zip(paths, adds["size"].to_pylist(), adds["stats"].to_pylist(), _partitions(adds, metadata), strict=True)
-    return [_data_file(path, size, stats, values, leaves) for path, size, stats, values in rows]
-
-
-def _partitions(adds: pa.Table, metadata: Metadata) -> Iterator[tuple[Any, ...]]:
-    fields = partition_fields(metadata.schema, metadata.partition_columns)
-    if not fields:
-        return iter([()] * adds.num_rows)
-    return zip(*(_plain(column).to_pylist() for column in typed_partitions(adds, fields).values()), strict=True)
+    return [_data_file(a, values, to, location) for a, values in zip(actions, partitions(actions, to), strict=True)]
 
 
 def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Dates as days and timestamps as microseconds, which is how manifests hold them."""
     if pa.types.is_date32(column.type):
         return column.cast(pa.int32())
     return column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column
 
 
-def _data_file(path: str, size: int, text: str | None, values: tuple[Any, ...], leaves: list[_Leaf]) -> DataFile:
-    # Decimals, since the digits of a float are too few for those of wide columns.
-    stats = json.loads(text, parse_float=Decimal) if text else {}
+def _data_file(action: FileAction, values: tuple[Any, ...], to: Layout, location: str) -> dict[str, Any]:
+    path = absolute_path(action.path, location)
+    stats = _statistics(action.stats or "{}", exact=to.exact)
     count = stats.get("numRecords") if isinstance(stats, dict) else None
     if type(count) is not int:
         raise InvalidArgumentError(f"the statistics of {path!r} have no numRecords", help="compute statistics")
-    nulls: dict[int, int] = {}
-    lower: dict[int, bytes] = {}
-    upper: dict[int, bytes] = {}
-    for leaf in leaves:
-        number = _at(stats.get("nullCount"), leaf.path)
+    nulls: list[dict[str, Any]] = []
+    lower: list[dict[str, Any]] = []
+    upper: list[dict[str, Any]] = []
+    stated = stats.get("nullCount"), stats.get("minValues"), stats.get("maxValues")
+    for leaf in to.leaves:
+        number, least, most = (_at(s, leaf.path) for s in stated)
         if type(number) is int:
-            nulls[leaf.field_id] = number
-        for side, name in ((lower, "minValues"), (upper, "maxValues")):
-            bound = _bound(leaf.type, _at(stats.get(name), leaf.path), up=side is upper)
+            nulls.append({"key": leaf.field_id, "value": number})
+        for side, value in ((lower, least), (upper, most)):
+            bound = _bound(leaf.type, value, up=side is upper)
             if bound is not None:
-                side[leaf.field_id] = bound
-    return DataFile.from_args(
-        content=DataFileContent.DATA,
-        file_path=path,
-        file_format=FileFormat.PARQUET,
-        partition=Record(*values),
-        record_count=count,
-        file_size_in_bytes=size,
-        value_counts=dict.fromkeys(nulls, count),
-        null_value_counts=nulls,
-        lower_bounds=lower,
-        upper_bounds=upper,
-    )
+                side.append({"key": leaf.field_id, "value": bound})
+    return {
+        "content": 0,
+        "file_path": path,
+        "file_format": "PARQUET",
+        "partition": values,
+        "record_count": count,
+        "file_size_in_bytes": action.size,
+        "value_counts": [{"key": n["key"], "value": count} for n in nulls],
+        "null_value_counts": nulls,
+        "lower_bounds": lower,
+        "upper_bounds": upper,
+    }
+
+
+def _statistics(text: str, *, exact: bool) -> Any:
+    if not exact:
+        with suppress(orjson.JSONDecodeError):  # NaN, which some writers state
+            return orjson.loads(text)
+    # Decimals, since the digits of a float are too few for those of wide columns.
+    return json.loads(text, parse_float=Decimal)
 
 
 def _leaves(schema: StructType, above: tuple[str, ...] = ()) -> Iterator[_Leaf]:

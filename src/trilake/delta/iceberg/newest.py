@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from functools import cached_property
+from typing import Any
 
 import orjson
 
+from trilake.delta.commit.symlink_manifest import path_text
 from trilake.errors import ObjectNotFoundError
 from trilake.storage.base import Store
 
@@ -15,21 +17,40 @@ FOLDER = "metadata"
 HINT = f"{FOLDER}/version-hint.text"
 #: Properties of the metadata, as delta-spark names them: the last converted version and its time.
 VERSION, TIMESTAMP = "delta-version", "delta-timestamp"
-_METADATA = re.compile(rf"{FOLDER}/v(\d+)\.metadata\.json")
+#: Property of the metadata: the id of the Delta table that was converted.
+TABLE_ID = "delta-table-id"
+METADATA_KEY = re.compile(rf"{FOLDER}/v(\d+)\.metadata\.json")
 
 
-class Newest(NamedTuple):
-    """A metadata file: its number and content; ``0`` and nothing where there is none."""
+class Newest:
+    """A metadata file: its number and its bytes; ``0`` and nothing where there is none."""
 
-    number: int
-    content: Mapping[str, Any]
+    def __init__(self, number: int, data: bytes = b"") -> None:
+        self.number, self.data = number, data
+
+    @cached_property
+    def content(self) -> Mapping[str, Any]:
+        """The parsed file; empty where it is not a JSON object."""
+        try:
+            content = orjson.loads(self.data)
+        except ValueError:
+            return {}
+        return content if isinstance(content, dict) else {}
+
+    @property
+    def properties(self) -> Mapping[str, Any]:
+        properties = self.content.get("properties")
+        return properties if isinstance(properties, Mapping) else {}
 
     @property
     def version(self) -> int:
         """The Delta version that it is of, -1 where it does not say so."""
-        properties = self.content.get("properties")
-        text = properties.get(VERSION, "") if isinstance(properties, Mapping) else ""
-        return int(text) if isinstance(text, str) and text.isdigit() and len(text) < 19 else -1
+        value = self.properties.get(VERSION, "")
+        return int(value) if isinstance(value, str) and value.isdigit() and len(value) < 19 else -1
+
+    def is_of(self, table_id: str, location: str) -> bool:
+        """Whether it is of a table in a place: a folder that was moved is converted as a whole."""
+        return bool(self.properties.get(TABLE_ID) == table_id and self.content.get("location") == location)
 
 
 def metadata_key(number: int) -> str:
@@ -37,22 +58,22 @@ def metadata_key(number: int) -> str:
     return f"{FOLDER}/v{number}.metadata.json"
 
 
-def newest_metadata(store: Store) -> Newest:
-    """Read the newest metadata file.  Raises ``ValueError`` where it is not a JSON object.
+def metadata_location(store: Store) -> str:
+    """The table's folder as Iceberg spells it: with three slashes, which every reader takes."""
+    path = path_text(store.uri)
+    return f"file://{path.removeprefix('file:')}" if path.startswith("file:") else path
 
-    The hint may be behind, so later numbers are tried as well.
-    """
+
+def newest_metadata(store: Store) -> Newest:
+    """Read the newest metadata file.  The hint may be behind, so later numbers are tried as well."""
     number = _hinted(store)
     content = _content(store, number) if number else None
     if content is None:
-        number = max((int(m[1]) for o in store.list(FOLDER) if (m := _METADATA.fullmatch(o.key))), default=0)
+        number = max((int(m[1]) for o in store.list(FOLDER) if (m := METADATA_KEY.fullmatch(o.key))), default=0)
         content = _content(store, number) if number else None
     while content is not None and (later := _content(store, number + 1)) is not None:
         number, content = number + 1, later
-    data = orjson.loads(content) if content is not None else {}
-    if not isinstance(data, dict):
-        raise ValueError(f"{metadata_key(number)} must be a JSON object, got {type(data).__name__}")
-    return Newest(number, data)
+    return Newest(number, content or b"")
 
 
 def _hinted(store: Store) -> int:

@@ -1,109 +1,164 @@
 """Bring the Iceberg metadata of a Delta table up to date: a snapshot for each version since the last converted one.
 
-The cost is that of the commits' files: manifests without removed files are carried over by reference.  The new metadata
-file is put only if absent, so of two writers one wins, and the other starts again from what the winner wrote.
+The cost is that of the commits' files: manifests without removed files are carried over by reference, and what this
+process wrote last need not be parsed again while it is still the newest.  The new metadata file is put only if absent,
+so of two writers one wins, and the other starts again from what the winner wrote.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, NamedTuple
 
-import pyarrow as pa
+import orjson
 import pyarrow.compute as pc
-from pyiceberg.manifest import (
-    DataFile,
-    ManifestEntry,
-    ManifestEntryStatus,
-    ManifestFile,
-    read_manifest_list,
-    write_manifest,
-    write_manifest_list,
-)
-from pyiceberg.partitioning import PartitionSpec
-from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadataV2
-from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRef, SnapshotRefType
-from pyiceberg.table.snapshots import MetadataLogEntry, Operation, Snapshot, SnapshotLogEntry, Summary
-from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
-from pyiceberg.types import DoubleType
 
 from trilake.common.runtime import Runtime
-from trilake.delta.commit.symlink_manifest import path_text
-from trilake.delta.iceberg.data_files import data_files, file_paths
-from trilake.delta.iceberg.files import StoreIO
-from trilake.delta.iceberg.newest import FOLDER, HINT, TIMESTAMP, VERSION, Newest, metadata_key, newest_metadata
-from trilake.delta.iceberg.schema import iceberg_schema, partition_spec
+from trilake.delta.commit.hooks import CommitEvent
+from trilake.delta.iceberg import avro
+from trilake.delta.iceberg.avro import DamagedFileError
+from trilake.delta.iceberg.data_files import (
+    FileAction,
+    Layout,
+    absolute_path,
+    action_of,
+    actions_of,
+    data_files,
+    layout,
+    partitions,
+)
+from trilake.delta.iceberg.manifests import Block, ManifestWriter, UnknownFileError
+from trilake.delta.iceberg.newest import (
+    FOLDER,
+    HINT,
+    METADATA_KEY,
+    TABLE_ID,
+    TIMESTAMP,
+    VERSION,
+    Newest,
+    metadata_key,
+    metadata_location,
+    newest_metadata,
+)
 from trilake.delta.log.log import DeltaLog
+from trilake.delta.log.segment import commit_key
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.iceberg import UNIFORM, is_uniform
 from trilake.delta.protocol.properties import TableProperties
-from trilake.errors import ConcurrentWriteError, InvalidArgumentError, ObjectExistsError
+from trilake.errors import ConcurrentWriteError, InvalidArgumentError, ObjectExistsError, ObjectNotFoundError
 from trilake.storage.base import ObjectMeta
 
 _ATTEMPTS = 10
-#: From so many manifests below a size on, they become one, as Iceberg's ``commit.manifest.min-count-to-merge`` has it.
-_MERGE_COUNT, _MERGE_BYTES = 100, 8 * 1024 * 1024
-#: Metadata files that are named as earlier ones.
-_EARLIER = 100
-_CODEC: Final = "deflate"
-#: Iceberg property: the Delta table that was converted.
-_TABLE_ID = "delta-table-id"
+#: Iceberg's table property: earlier metadata files that stay; and its default.
+_PREVIOUS, _PREVIOUS_MOST = "write.metadata.previous-versions-max", 100
+#: Snapshots that stay at most: their number is in each metadata file.
+_SNAPSHOTS = 1000
+#: Tables whose last state is kept, files that are written together, and bytes of them.
+_TABLES, _FILES, _BYTES = 16, 32, 1 << 23
+#: What this process wrote last, by the store's address.
+_LAST: dict[str, _State] = {}
 
 
-def sync(log: DeltaLog, runtime: Runtime | None = None) -> int:
+def sync(log: DeltaLog, runtime: Runtime | None = None, event: CommitEvent | None = None) -> int:
     """Write Iceberg metadata of the newest version, and return that version.
 
-    Raises ``InvalidArgumentError`` where the table's properties do not enable it, and for files or types that Iceberg
-    v2 lacks; ``ConcurrentWriteError`` where other writers always were first.
+    ``event`` is the commit after which it happens, whose actions need not be read then.  Raises
+    ``InvalidArgumentError`` where the table's properties do not enable it, and for files or types that Iceberg v2
+    lacks; ``ConcurrentWriteError`` where other writers always were first.
     """
     runtime = runtime or log.engine.runtime
-    head = log.head()
+    head = event or log.head()
     if not is_uniform(head.metadata.configuration):
         raise InvalidArgumentError(
             "the table has no Iceberg metadata", help=f"set {UNIFORM} to 'iceberg'", file=log.store.uri
         )
+    before = _LAST.pop(log.store.uri, None)
+    if before is not None and not before.is_newest(log):
+        before = None
     for _ in range(_ATTEMPTS):
-        newest = newest_metadata(log.store)
-        if newest.version >= head.version and _is_of(newest, head.metadata, _location(log)):
-            return newest.version
-        work = _Conversion(log, runtime, head.metadata, newest)
-        content = work.converted(head.version).model_dump_json().encode()
-        try:
-            log.store.put_if_absent(metadata_key(newest.number + 1), content)
-        except ObjectExistsError:
-            continue
-        log.store.put(HINT, str(newest.number + 1).encode())
-        return head.version
+        if before is None:
+            newest = newest_metadata(log.store)
+            if newest.version >= head.version and newest.is_of(head.metadata.id, metadata_location(log.store)):
+                return newest.version
+            before = _State.read(log, newest)
+        work = _Conversion(log, runtime, head.metadata, head.version, event)
+        after = work.converted(before)
+        if work.landed(after):
+            while len(_LAST) >= _TABLES:
+                _LAST.pop(next(iter(_LAST)), None)
+            _LAST[log.store.uri] = after
+            return head.version
+        before = None
     raise ConcurrentWriteError(
         f"other writers converted the table first, {_ATTEMPTS} times", help="try again", file=log.store.uri
     )
 
 
-def _is_of(newest: Newest, metadata: Metadata, location: str) -> bool:
-    """Whether metadata is of this table, where it is now: a folder that was moved is converted as a whole."""
-    properties = newest.content.get("properties") or {}
-    return bool(properties.get(_TABLE_ID) == metadata.id and newest.content.get("location") == location)
+class _Snapshot(NamedTuple):
+    """A snapshot as it stands in the metadata file, and in its log."""
 
+    time_ms: int
+    json: bytes
+    log: bytes
 
-def _location(log: DeltaLog) -> str:
-    path = path_text(log.store.uri)
-    # With three slashes, which every reader takes.
-    return f"file://{path.removeprefix('file:')}" if path.startswith("file:") else path
+    @staticmethod
+    def of(content: dict[str, Any]) -> _Snapshot:
+        time_ms = content["timestamp-ms"]
+        log = {"snapshot-id": content["snapshot-id"], "timestamp-ms": time_ms}
+        return _Snapshot(time_ms, orjson.dumps(content), orjson.dumps(log))
 
 
 @dataclass(frozen=True)
-class _Step:
+class _State:
+    """Converted metadata: the number of its file, its bytes, and what they say."""
+
+    number: int
+    data: bytes = b""
+    #: The metadata without its snapshots; empty where there is none of this table.
+    fields: dict[str, Any] = field(default_factory=dict)
+    snapshots: tuple[_Snapshot, ...] = ()
+    blocks: tuple[Block, ...] = ()
+
+    @staticmethod
+    def read(log: DeltaLog, newest: Newest) -> _State:
+        """The state on disk; without metadata where it is damaged."""
+        try:
+            fields = dict(newest.content)
+            TableMetadataV2.model_validate(fields)
+            snapshots = [_Snapshot.of(s) for s in fields.pop("snapshots")]
+            fields.pop("snapshot-log", None)
+            path = orjson.loads(snapshots[-1].json)["manifest-list"]
+            content = bytes(log.store.read(path.removeprefix(f"{fields['location']}/")))
+            _, manifests = avro.read(content)
+        except (ValueError, LookupError, DamagedFileError, ObjectNotFoundError):
+            return _State(newest.number)
+        blocks = tuple(Block.of(manifests[i : i + 100]) for i in range(0, len(manifests), 100))
+        return _State(newest.number, newest.data, fields, tuple(snapshots), blocks)
+
+    def is_newest(self, log: DeltaLog) -> bool:
+        """Whether the newest file is still this one: then putting the next number succeeds or shows a later one."""
+        try:
+            return self.data == bytes(log.store.read(metadata_key(self.number)))
+        except ObjectNotFoundError:
+            return False
+
+    @property
+    def version(self) -> int:
+        """The Delta version; -1 where there is none."""
+        return int(self.fields.get("properties", {}).get(VERSION, -1))
+
+
+class _Step(NamedTuple):
     """One Delta version: its metadata, its time, and the actions of files."""
 
     version: int
     time_ms: int
     metadata: Metadata
-    adds: pa.Table
-    removes: pa.Table | None
-    #: The files replace all earlier ones.
-    whole: bool = False
+    adds: Sequence[FileAction]
+    #: ``None`` where the added files replace all earlier ones.
+    removes: Sequence[FileAction] | None
 
 
 @dataclass
@@ -111,252 +166,241 @@ class _Conversion:
     log: DeltaLog
     runtime: Runtime
     metadata: Metadata
-    newest: Newest
-    io: StoreIO = field(init=False)
+    version: int
+    event: CommitEvent | None
+    #: Files that are not written yet, and the keys of all.
+    waiting: dict[str, bytes] = field(default_factory=dict)
+    keys: list[str] = field(default_factory=list)
+    #: Metadata files that are no longer named.
+    dropped: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.location = _location(self.log)
-        self.io = StoreIO(self.log.store, self.location)
+        self.location = metadata_location(self.log.store)
 
-    def converted(self, version: int) -> TableMetadataV2:
-        """The metadata of a version, made from the newest that exists."""
-        before = TableMetadataV2.model_validate(self.newest.content) if self.newest.number else None
-        if before is not None and not _is_of(self.newest, self.metadata, self.location):
-            before = None
-        steps = self._steps(before, version)
+    def converted(self, before: _State) -> _State:
+        """The state of the version, made from the newest that exists."""
+        if (
+            before.fields.get("location") != self.location
+            or before.fields["properties"].get(TABLE_ID) != self.metadata.id
+        ):
+            before = _State(before.number)
         try:
-            return self._after(before, steps)
-        except _UnknownFileError:
-            return self._after(before, [self._whole(version)])
+            return self._after(before, self._steps(before))
+        except (UnknownFileError, DamagedFileError, ObjectNotFoundError):
+            if not before.fields:
+                raise
+            self.waiting.clear()
+            return self._after(before, [self._whole()])
 
-    def _after(self, before: TableMetadataV2 | None, steps: Sequence[_Step]) -> TableMetadataV2:
+    def landed(self, state: _State) -> bool:
+        """Write what is new; ``False`` where another writer was first."""
+        store, metadata = self.log.store, (metadata_key(state.number), state.data, True)
+        try:
+            self._write(metadata, (HINT, str(state.number).encode(), False))
+        except ObjectExistsError:
+            if bytes(store.read(metadata_key(state.number))) != state.data:
+                store.delete(self.keys)
+                return False
+            store.put(HINT, str(state.number).encode())
+        later = state.number
+        # A later writer's hint may have been replaced.
+        while _exists(self.log, metadata_key(later + 1)):
+            later += 1
+        if later > state.number:
+            store.put(HINT, str(later).encode())
+        if self.dropped:
+            keys = (path.removeprefix(f"{self.location}/") for path in self.dropped)
+            store.delete([k for k in keys if METADATA_KEY.fullmatch(k)])
+        return True
+
+    def _after(self, before: _State, steps: Sequence[_Step]) -> _State:
         table = before
         for step in steps:
             table = self._applied(table, step)
-        assert table is not None
-        update: dict[str, Any] = {}
-        if before is not None:
-            entry = MetadataLogEntry.model_validate(
-                {
-                    "metadata_file": f"{self.location}/{metadata_key(self.newest.number)}",
-                    "timestamp_ms": before.last_updated_ms,
-                }
-            )
-            update["metadata_log"] = [*before.metadata_log, entry][-_EARLIER:]
-        return table.model_copy(update=update)
+        fields, number = dict(table.fields), before.number + 1
+        if before.fields:
+            entry = {
+                "metadata-file": f"{self.location}/{metadata_key(before.number)}",
+                "timestamp-ms": before.fields["last-updated-ms"],
+            }
+            earlier = [*before.fields.get("metadata-log", ()), entry]
+            most = _previous_most(self.metadata)
+            if len(earlier) > most:
+                # In groups, since each deletion is a request.
+                most -= most // 10
+                self.dropped = [e["metadata-file"] for e in earlier[:-most]]
+                earlier = earlier[-most:]
+            fields["metadata-log"] = earlier
+        content = {
+            **fields,
+            "snapshots": [orjson.Fragment(s.json) for s in table.snapshots],
+            "snapshot-log": [orjson.Fragment(s.log) for s in table.snapshots],
+        }
+        return _State(number, orjson.dumps(content), fields, table.snapshots, table.blocks)
 
-    def _steps(self, before: TableMetadataV2 | None, version: int) -> list[_Step]:
+    # --- versions ---
+
+    def _steps(self, before: _State) -> list[_Step]:
         """The versions to convert: those after the last converted one, or the newest alone, with all of its files."""
-        last = self.newest.version
-        if before is None or last < 0:
-            return [self._whole(version)]
-        commits = self.log.commits(last + 1, version)
-        if [v for v, _ in commits] != list(range(last + 1, version + 1)):
-            return [self._whole(version)]
+        last, event = before.version, self.event
+        if event is not None and event.version - 1 == (last if event.base else -1):
+            return [self._of_event(event)]
+        commits = self.log.commits(last + 1, self.version) if before.fields and last >= 0 else []
+        if not commits or [v for v, _ in commits] != list(range(last + 1, self.version + 1)):
+            return [self._whole()]
         actions, steps = self.log.parse(commits), []
         changes = {v: Metadata.from_json(data, version=v) for v, data in actions.of("metaData")}
         metadata = self.metadata if not changes else None
         for (v, _), time_ms in zip(commits, self.log.commit_times(commits, self.metadata), strict=True):
             metadata = changes.get(v, metadata) or self.log.head(v).metadata
-            adds, removes = (t.filter(pc.equal(t["version"], v)) for t in (actions.add, actions.remove))
+            adds, removes = (actions_of(t.filter(pc.equal(t["version"], v))) for t in (actions.add, actions.remove))
             steps.append(_Step(v, time_ms, metadata, adds, removes))
         return steps
 
-    def _whole(self, version: int) -> _Step:
-        snapshot = self.log.snapshot(version)
-        commits: list[tuple[int, ObjectMeta]] = self.log.commits(version, version)
+    def _of_event(self, event: CommitEvent) -> _Step:
+        key = commit_key(event.version)
+        time_ms = self.log.commit_times([(event.version, self.log.store.head(key))], event.metadata)[0]
+        actions = event.plan.file_actions
+        adds, removes = ([action_of(a[kind]) for a in actions if kind in a] for kind in ("add", "remove"))
+        return _Step(event.version, time_ms, event.metadata, adds, removes if event.base else None)
+
+    def _whole(self) -> _Step:
+        snapshot = self.log.snapshot(self.version)
+        commits: list[tuple[int, ObjectMeta]] = self.log.commits(self.version, self.version)
         time_ms = self.log.commit_times(commits, snapshot.metadata)[0] if commits else self.runtime.clock_ms()
-        return _Step(version, time_ms, snapshot.metadata, snapshot.adds, None, whole=True)
+        return _Step(self.version, time_ms, snapshot.metadata, actions_of(snapshot.adds), None)
 
-    def _applied(self, before: TableMetadataV2 | None, step: _Step) -> TableMetadataV2:
-        schemas, schema = _with_schema(before.schemas if before else [], iceberg_schema(step.metadata.schema))
-        specs, spec = _with_spec(before.partition_specs if before else [], partition_spec(step.metadata))
-        time_ms = max(step.time_ms, before.last_updated_ms if before else 0)
-        new = _NewSnapshot(self, self.runtime.new_number() >> 1, schema, spec)
-        parent = before.current_snapshot() if before is not None else None
-        manifests = [] if parent is None else list(read_manifest_list(self.io.new_input(parent.manifest_list)))
-        manifests = new.manifests(manifests, step)
-        sequence = (before.last_sequence_number if before else 0) + 1
-        snapshot = new.written(manifests, parent, sequence, time_ms)
-        kept = _kept(before, time_ms, step.metadata)
-        ids = {s.snapshot_id for s in kept}
-        logged = [e for e in before.snapshot_log if e.snapshot_id in ids] if before else []
-        return TableMetadataV2.model_validate(
-            {
-                "location": self.location,
-                "table_uuid": before.table_uuid if before else self.runtime.new_id(),
-                "last_updated_ms": time_ms,
-                "last_column_id": max([schema.highest_field_id, before.last_column_id if before else 0]),
-                "schemas": schemas,
-                "current_schema_id": schema.schema_id,
-                "partition_specs": specs,
-                "default_spec_id": spec.spec_id,
-                "last_partition_id": max([999, *(f.field_id for s in specs for f in s.fields)]),
-                "properties": {VERSION: str(step.version), TIMESTAMP: str(step.time_ms), _TABLE_ID: step.metadata.id},
-                "current_snapshot_id": snapshot.snapshot_id,
-                "snapshots": [*kept, snapshot],
-                "snapshot_log": [
-                    *logged,
-                    SnapshotLogEntry.model_validate({"snapshot_id": snapshot.snapshot_id, "timestamp_ms": time_ms}),
-                ],
-                "metadata_log": before.metadata_log if before else [],
-                "sort_orders": before.sort_orders if before else [UNSORTED_SORT_ORDER],
-                "default_sort_order_id": 0,
-                "refs": {
-                    MAIN_BRANCH: SnapshotRef.model_validate(
-                        {"snapshot_id": snapshot.snapshot_id, "snapshot_ref_type": SnapshotRefType.BRANCH}
-                    )
-                },
-                "last_sequence_number": sequence,
-            }
+    def _applied(self, before: _State, step: _Step) -> _State:
+        old, shape = before.fields, layout(step.metadata)
+        schemas, schema_id = _with_schema(old.get("schemas", ()), shape)
+        specs, spec_id = _with_spec(old.get("partition-specs", ()), shape)
+        time_ms = max(step.time_ms, old.get("last-updated-ms", 0))
+        snapshot_id, sequence = self.runtime.new_number() >> 1, old.get("last-sequence-number", 0) + 1
+        parent = old.get("current-snapshot-id")
+        writer = ManifestWriter(
+            shape.coder(schema_id, spec_id),
+            spec_id,
+            shape.partition_types,
+            snapshot_id,
+            sequence,
+            lambda content: self._put(f"{self.runtime.new_id()}-m0.avro", content),
+            self._read,
         )
-
-
-class _UnknownFileError(Exception):
-    """A commit removes a file that no manifest has, or one whose manifest cannot be copied exactly."""
-
-
-def _copies_exactly(spec: PartitionSpec, schema: Schema) -> bool:
-    """Whether entries that pyiceberg reads can be written again.
-
-    Its compiled decoder (0.12) rounds doubles to 32 bits, and partition values are the only ones in manifests.
-    """
-    return not any(isinstance(schema.find_type(f.source_id), DoubleType) for f in spec.fields)
-
-
-@dataclass
-class _NewSnapshot:
-    """A snapshot that is being written."""
-
-    work: _Conversion
-    snapshot_id: int
-    schema: Schema
-    spec: PartitionSpec
-    summary: dict[str, str] = field(default_factory=dict)
-    operation: Operation = Operation.APPEND
-
-    def manifests(self, before: Sequence[ManifestFile], step: _Step) -> list[ManifestFile]:
-        """The manifests of a version, those that change written."""
-        files = data_files(step.adds, step.metadata, self.work.location)
-        gone = set(file_paths(step.removes, self.work.location)) if step.removes is not None else set()
-        gone -= {f.file_path for f in files}
-        again = step.adds.num_rows > 0 and not step.whole and not pc.all(step.adds["dataChange"]).as_py()
-        replaced = {f.file_path for f in files} if again else set()
-        live = [m for m in before if m.has_added_files() or m.has_existing_files()]
-        manifests, deleted = self._without(live, None if step.whole else gone, replaced)
-        if files:
-            manifests.insert(0, self._manifest((ManifestEntryStatus.ADDED, f) for f in files))
-        self.operation = Operation.APPEND if not deleted else Operation.OVERWRITE if files else Operation.DELETE
-        self.summary = {
-            "added-data-files": str(len(files)),
-            "added-records": str(sum(f.record_count for f in files)),
-            "deleted-data-files": str(len(deleted)),
-            "deleted-records": str(sum(f.record_count for f in deleted)),
-            VERSION: str(step.version),
-            TIMESTAMP: str(step.time_ms),
+        files = data_files(step.adds, shape, self.location)
+        blocks = self._blocks(before, step, shape, files, writer)
+        deleted, deleted_rows = writer.deleted
+        operation = "append" if not deleted else "overwrite" if files else "delete"
+        ids = {"snapshot-id": str(snapshot_id), "sequence-number": str(sequence)}
+        ids["parent-snapshot-id"] = "null" if parent is None else str(parent)
+        manifest_list = avro.manifest_lists().file((b.encoded for b in blocks), ids)
+        content = {
+            "snapshot-id": snapshot_id,
+            **({} if parent is None else {"parent-snapshot-id": parent}),
+            "sequence-number": sequence,
+            "timestamp-ms": time_ms,
+            "manifest-list": self._put(f"snap-{snapshot_id}-0-{self.runtime.new_id()}.avro", manifest_list),
+            "summary": {
+                "operation": operation,
+                "added-data-files": str(len(files)),
+                "added-records": str(sum(f["record_count"] for f in files)),
+                "deleted-data-files": str(deleted),
+                "deleted-records": str(deleted_rows),
+                VERSION: str(step.version),
+                TIMESTAMP: str(step.time_ms),
+            },
+            "schema-id": schema_id,
         }
-        return self._merged(manifests)
+        fields = {
+            "format-version": 2,
+            "table-uuid": old.get("table-uuid") or self.runtime.new_id(),
+            "location": self.location,
+            "last-sequence-number": sequence,
+            "last-updated-ms": time_ms,
+            "last-column-id": max(shape.schema.highest_field_id, old.get("last-column-id", 0)),
+            "schemas": schemas,
+            "current-schema-id": schema_id,
+            "partition-specs": specs,
+            "default-spec-id": spec_id,
+            "last-partition-id": max([999, *(f["field-id"] for s in specs for f in s["fields"])]),
+            "sort-orders": [{"order-id": 0, "fields": []}],
+            "default-sort-order-id": 0,
+            "properties": {VERSION: str(step.version), TIMESTAMP: str(step.time_ms), TABLE_ID: step.metadata.id},
+            "current-snapshot-id": snapshot_id,
+            "refs": {"main": {"snapshot-id": snapshot_id, "type": "branch"}},
+            "metadata-log": old.get("metadata-log", []),
+        }
+        since = time_ms - TableProperties(step.metadata.configuration).duration_ms("delta.logRetentionDuration")
+        kept = [s for s in before.snapshots[1 - _SNAPSHOTS :] if s.time_ms >= since]
+        return _State(before.number, b"", fields, (*kept, _Snapshot.of(content)), blocks)
 
-    def _without(
-        self, manifests: Sequence[ManifestFile], gone: set[str] | None, replaced: set[str]
-    ) -> tuple[list[ManifestFile], list[DataFile]]:
-        """The manifests without some files (``None``: without all), and the files that left them.
-
-        Files in ``replaced`` go where they are found.
-        """
-        kept: list[ManifestFile] = []
-        deleted: list[DataFile] = []
-        waiting = None if gone is None else gone | replaced
-        for manifest in manifests:
-            if waiting is not None and not waiting:
-                kept.append(manifest)
-                continue
-            entries = manifest.fetch_manifest_entry(self.work.io)
-            leaves = [waiting is None or e.data_file.file_path in waiting for e in entries]
-            if not any(leaves):
-                kept.append(manifest)
-                continue
-            if waiting is not None and not _copies_exactly(self.spec, self.schema):
-                raise _UnknownFileError
-            left = [e.data_file for e, leave in zip(entries, leaves, strict=True) if leave]
-            deleted += left
-            if waiting is not None:
-                waiting = waiting - {f.file_path for f in left}
-            status = (ManifestEntryStatus.EXISTING, ManifestEntryStatus.DELETED)
-            kept.append(self._manifest((status[leave], e) for e, leave in zip(entries, leaves, strict=True)))
-        if waiting and waiting - replaced:
-            raise _UnknownFileError
-        return kept, deleted
-
-    def _merged(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
-        small = [
-            m
-            for m in manifests
-            if m.manifest_length < _MERGE_BYTES
-            and m.partition_spec_id == self.spec.spec_id
-            and m.added_snapshot_id != self.snapshot_id
-        ]
-        if len(small) < _MERGE_COUNT or not _copies_exactly(self.spec, self.schema):
-            return manifests
-        entries = [e for m in small for e in m.fetch_manifest_entry(self.work.io)]
-        others = [m for m in manifests if m not in small]
-        return [*others, self._manifest((ManifestEntryStatus.EXISTING, e) for e in entries)] if entries else others
-
-    def _manifest(self, entries: Iterable[tuple[ManifestEntryStatus, DataFile | ManifestEntry]]) -> ManifestFile:
-        location = f"{self.work.location}/{FOLDER}/{self.work.runtime.new_id()}-m0.avro"
-        output = self.work.io.new_output(location)
-        with write_manifest(2, self.spec, self.schema, output, self.snapshot_id, _CODEC) as writer:
-            for status, entry in entries:
-                if isinstance(entry, DataFile):
-                    writer.add_entry(
-                        ManifestEntry.from_args(status=status, snapshot_id=self.snapshot_id, data_file=entry)
-                    )
-                elif status == ManifestEntryStatus.DELETED:
-                    writer.delete(entry)
-                else:
-                    writer.existing(entry)
-        return writer.to_manifest_file()
-
-    def written(self, manifests: list[ManifestFile], parent: Snapshot | None, sequence: int, time_ms: int) -> Snapshot:
-        """Write the manifest list, and return the snapshot."""
-        location = f"{self.work.location}/{FOLDER}/snap-{self.snapshot_id}-0-{self.work.runtime.new_id()}.avro"
-        parent_id = parent.snapshot_id if parent else None
-        output = self.work.io.new_output(location)
-        with write_manifest_list(2, output, self.snapshot_id, parent_id, sequence, _CODEC) as writer:
-            writer.add_manifests(manifests)
-        return Snapshot.model_validate(
-            {
-                "snapshot_id": self.snapshot_id,
-                "parent_snapshot_id": parent_id,
-                "sequence_number": sequence,
-                "timestamp_ms": time_ms,
-                "manifest_list": location,
-                "summary": Summary(self.operation, **self.summary),
-                "schema_id": self.schema.schema_id,
+    def _blocks(
+        self, before: _State, step: _Step, shape: Layout, files: Sequence[dict[str, Any]], writer: ManifestWriter
+    ) -> tuple[Block, ...]:
+        removed = None
+        if step.removes is not None:
+            values = partitions(step.removes, shape)
+            removed = {
+                absolute_path(a.path, self.location): v if a.partition else None
+                for a, v in zip(step.removes, values, strict=True)
             }
-        )
+        # A file that exists already may be added again, with other statistics or tags.
+        again = removed is not None and not all(a.data_change for a in step.adds)
+        added = {f["file_path"]: f["partition"] for f in files}
+        replaced = {p: v for p, v in added.items() if again or (removed and p in removed)}
+        if removed:
+            removed = {p: v for p, v in removed.items() if p not in added}
+        return writer.following(before.blocks, files, removed, replaced)
+
+    # --- files ---
+
+    def _put(self, name: str, content: bytes) -> str:
+        key = f"{FOLDER}/{name}"
+        self.waiting[key] = content
+        self.keys.append(key)
+        if len(self.waiting) > _FILES or sum(map(len, self.waiting.values())) > _BYTES:
+            self._write()
+        return f"{self.location}/{key}"
+
+    def _write(self, *more: tuple[str, bytes, bool]) -> None:
+        self.log.store.put_in_order([*((k, v, False) for k, v in self.waiting.items()), *more])
+        self.waiting.clear()
+
+    def _read(self, locations: Sequence[str]) -> list[bytes]:
+        keys = [path.removeprefix(f"{self.location}/") for path in locations]
+        stored = [k for k in keys if k not in self.waiting]
+        contents = dict(zip(stored, self.log.store.read_many(stored), strict=True))
+        return [self.waiting.get(k) or bytes(contents[k]) for k in keys]
 
 
-def _with_schema(schemas: Sequence[Schema], schema: Schema) -> tuple[list[Schema], Schema]:
-    """The schemas with one more unless it is among them, and that one with its id."""
-    same = next((s for s in schemas if s == schema), None)
+def _exists(log: DeltaLog, key: str) -> bool:
+    try:
+        log.store.head(key)
+    except ObjectNotFoundError:
+        return False
+    return True
+
+
+def _previous_most(metadata: Metadata) -> int:
+    value = metadata.configuration.get(_PREVIOUS, "")
+    return max(int(value), 1) if value.isdigit() and len(value) < 10 else _PREVIOUS_MOST
+
+
+def _with_schema(schemas: Sequence[dict[str, Any]], to: Layout) -> tuple[list[dict[str, Any]], int]:
+    """The schemas with one more unless it is among them, and its id."""
+    fields = to.schema_json["fields"]
+    same = next((s["schema-id"] for s in schemas if s["fields"] == fields), None)
     if same is None:
-        same = schema.model_copy(update={"schema_id": max((s.schema_id for s in schemas), default=-1) + 1})
-        return [*schemas, same], same
+        same = max((s["schema-id"] for s in schemas), default=-1) + 1
+        return [*schemas, {**to.schema_json, "schema-id": same}], same
     return list(schemas), same
 
 
-def _with_spec(specs: Sequence[PartitionSpec], spec: PartitionSpec) -> tuple[list[PartitionSpec], PartitionSpec]:
+def _with_spec(specs: Sequence[dict[str, Any]], to: Layout) -> tuple[list[dict[str, Any]], int]:
     """The partition specs, likewise.  A renamed column renames its partition field, in the same spec."""
+    fields = to.spec_json["fields"]
     for i, other in enumerate(specs):
-        if [f.source_id for f in other.fields] == [f.source_id for f in spec.fields]:
-            same = spec.model_copy(update={"spec_id": other.spec_id})
-            return [*specs[:i], same, *specs[i + 1 :]], same
-    same = spec.model_copy(update={"spec_id": max((s.spec_id for s in specs), default=-1) + 1})
-    return [*specs, same], same
-
-
-def _kept(before: TableMetadataV2 | None, now_ms: int, metadata: Metadata) -> list[Snapshot]:
-    """The snapshots that stay: those of the time that the log is kept for, as in Delta."""
-    since = now_ms - TableProperties(metadata.configuration).duration_ms("delta.logRetentionDuration")
-    return [s for s in before.snapshots if s.timestamp_ms >= since] if before else []
+        if [f["source-id"] for f in other["fields"]] == [f["source-id"] for f in fields]:
+            same: int = other["spec-id"]
+            return [*specs[:i], {"spec-id": same, "fields": fields}, *specs[i + 1 :]], same
+    same = max((s["spec-id"] for s in specs), default=-1) + 1
+    return [*specs, {"spec-id": same, "fields": fields}], same
