@@ -12,7 +12,6 @@ from functools import lru_cache
 from io import BytesIO
 from typing import Any, NamedTuple
 
-import fastavro
 from pyiceberg.manifest import (
     MANIFEST_LIST_FILE_SCHEMAS,
     data_file_with_partition,
@@ -21,6 +20,13 @@ from pyiceberg.manifest import (
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
+
+from trilake.common.extras import missing
+
+try:
+    import fastavro
+except ImportError:
+    raise missing("fastavro", "Iceberg metadata of Delta tables", "iceberg") from None
 
 _HEADER = fastavro.parse_schema({"type": "map", "values": "bytes"})
 _ERRORS = (EOFError, ValueError, LookupError, TypeError, ArithmeticError, zlib.error)
