@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import trilake
-from bench.formats.lance import LEGACY, SIDES
+from bench.formats.lance import SIDES
 from bench.harness import ROOT, Benchmark, Contender, data
 from trilake.delta.table import ArrowDeltaTable
 from trilake.storage import open_store
@@ -61,12 +61,12 @@ def _delta(folder: Path) -> None:
 
 def _lance(folder: Path) -> None:
     for i in range(_LANCE_FILES):
-        pylance.write_dataset(_rows(i, _LANCE_ROWS), str(folder / "t"), mode="append", **LEGACY)
+        pylance.write_dataset(_rows(i, _LANCE_ROWS), str(folder / "t"), mode="append")
 
 
 _BUILT: dict[str, Callable[[], Path]] = {
     "delta": lambda: data(f"latency-delta-{_FILES}", _delta) / "t",
-    "lance": lambda: data(f"latency-lance-{_LANCE_FILES}", _lance) / "t",
+    "lance": lambda: data(f"latency-lance2-{_LANCE_FILES}", _lance) / "t",
 }
 
 
@@ -179,8 +179,7 @@ def _dataset(side: str, place: _Place) -> Any:
 
 
 def _lance_append(side: str, place: _Place) -> None:
-    more = LEGACY if side == "pylance" else {}
-    SIDES[side].write_dataset(_rows(9), place.uri, mode="append", storage_options=_options(), **more)
+    SIDES[side].write_dataset(_rows(9), place.uri, mode="append", storage_options=_options())
 
 
 def _of_lance() -> Iterator[Benchmark]:
