@@ -56,9 +56,9 @@ def flat_block(encoding: Any, data: Bytes, count: int, place: str) -> Flat:
 
 def words_of(data: Bytes, bits: int) -> Any:
     """Bytes as words; copied if they do not lie as words do."""
-    if data.ctypes.data % (bits // 8):
-        data = data.copy()
     words = data[: len(data) // (bits // 8) * (bits // 8)].view(f"<u{bits // 8}")
+    if not words.flags.aligned:
+        words = words.copy()
     words.flags.writeable = False
     return words
 

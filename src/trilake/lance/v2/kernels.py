@@ -602,18 +602,18 @@ def unravel_lists(
     nulls = 0
     items = np.int64(0)
     has_def = len(definition) > 0
+    # Without branches: what is written and not counted is written over.
     for i in range(len(rep)):
         level = np.int64(definition[i]) if has_def else np.int64(0)
-        if rep[i] > 0:
-            left[kept] = i
-            kept += 1
-            if level <= most:
-                offsets[lists] = items
-                ok = level != null and level <= new
-                valid[lists] = ok
-                nulls += not ok
-                lists += 1
-        if level <= base:
-            items += 1
+        begins = rep[i] > 0
+        left[kept] = i
+        kept += begins
+        is_list = begins and level <= most
+        ok = level != null and level <= new
+        offsets[lists] = items
+        valid[lists] = ok
+        lists += is_list
+        nulls += is_list and not ok
+        items += level <= base
     offsets[lists] = items
     return lists, kept, nulls

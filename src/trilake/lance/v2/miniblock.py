@@ -59,7 +59,7 @@ class Buffers:
     def words(self, bits: int) -> tuple[Any, Int64s]:
         """The data as words, and where pieces begin in it, in bytes."""
         width = bits // 8
-        if not len(self.at) or not (self.data.ctypes.data % width or (self.at % width).any()):
+        if not (self.at % width).any():
             return words_of(self.data, bits), self.at
         out = np.zeros(int((self.size + width).sum()), np.uint8)  # a file whose buffers lie anywhere
         stride = (self.size + width - 1) // width * width
@@ -156,10 +156,10 @@ class MiniBlockPage:
         starts = np.flatnonzero(rep == self._layers.lists)
         # The row that each begins: the index says how many have begun before a chunk.
         ends = np.cumsum(chunks.level_counts)
-        of = np.searchsorted(ends, starts, "right")
         numbers = np.arange(len(starts))
         if index.begun is not None:
-            numbers += (index.begun[wanted] - np.searchsorted(starts, ends - chunks.level_counts))[of]
+            first_of = np.searchsorted(starts, np.append(ends - chunks.level_counts, len(rep)))
+            numbers += np.repeat(index.begun[wanted] - first_of[:-1], np.diff(first_of))
         if isinstance(rows, range):
             i, j = np.searchsorted(numbers, (rows.start, rows.stop))
             if i >= len(numbers) or numbers[i] != rows.start or j - i != len(rows):
@@ -183,9 +183,10 @@ class MiniBlockPage:
             if visible is not None:
                 before: Int64s = np.cumsum(visible) - visible
                 which = before[entries][visible[entries]]
-            value_ends = np.cumsum(chunks.counts)
-            piece = np.searchsorted(value_ends, which, "right")
-            values = chunks.values(Pick(piece, which - (value_ends - chunks.counts)[piece]))
+            begins = np.append(0, np.cumsum(chunks.counts))
+            each = np.diff(np.searchsorted(which, begins))
+            piece = np.repeat(np.arange(len(each)), each)
+            values = chunks.values(Pick(piece, which - np.repeat(begins[:-1], each)))
         return Part(values, rep[entries], None if definition is None else definition[entries], self._layers)
 
     # --- what the page says of its chunks ---

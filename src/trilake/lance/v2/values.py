@@ -280,6 +280,8 @@ def gather(data: Bytes, begin: Int64s, length: Int64s) -> Variable:
     offsets = new_offsets(len(begin), total)
     np.cumsum(length, out=offsets[1:])
     out = allocate(total + _SLACK)
+    if len(data) < total:  # values repeat: with slack behind them short ones are copied as whole words
+        data = np.append(data, np.zeros(_SLACK, np.uint8))
     kernels().copy_pieces(data, begin, length, out)
     return Variable(offsets, out[:total])
 
