@@ -38,6 +38,9 @@ CHUNK_BYTES, CHUNK_ROWS = 1 << 24, 1 << 17
 #: than these leave the processor's cache before they are looked at.
 _TESTED_BYTES = 1 << 21
 
+#: Rows of a local fragment that a filter looks at before matching rows are read.
+_TESTED_ROWS = 1 << 20
+
 #: Where fewer rows than this part of a chunk match, the other columns are taken row by row.
 _FEW = 8
 
@@ -153,13 +156,17 @@ def _picked_chunks(reader: FragmentReader, rows: Rows) -> Iterator[Chunk]:
 def _chunk_rows(plan: ScanPlan, reader: FragmentReader) -> int:
     """Rows of a chunk.  Of a local file a filter sees more at a time, where its columns are narrow."""
     rows = _result_rows(reader)
-    if plan.filter is None or not reader.is_local:
+    if plan.filter is None or not reader.is_local or plan.limit is not None:
         return rows
-    tested = [f.arrow_type for f in _tested(plan.filter, plan.view).fields]
-    if not all(pa.types.is_primitive(kind) and kind.bit_width >= 8 for kind in tested):
-        return rows
-    bits = sum(kind.bit_width for kind in tested) or _ID_BITS
-    return max(rows, _TESTED_BYTES * 8 // bits)
+    return max(rows, _TESTED_ROWS) if _tested_bits(plan.filter, plan.view) else rows
+
+
+def _tested_bits(filter: Filter, view: View) -> int:
+    """The bits that a condition reads of a row; 0 if it reads strings, lists or structs."""
+    kinds = [f.arrow_type for f in _tested(filter, view).fields]
+    if not all(pa.types.is_primitive(kind) and kind.bit_width >= 8 for kind in kinds):
+        return 0
+    return sum(kind.bit_width for kind in kinds) or _ID_BITS
 
 
 def _result_rows(reader: FragmentReader) -> int:
@@ -249,24 +256,35 @@ def _filtered(plan: ScanPlan, chunk: Chunk) -> Iterator[pa.RecordBatch]:
     assert plan.filter is not None
     reader, view = chunk.reader, plan.view
     tested = _tested(plan.filter, view)
-    read = [view.show(b, tested) for b in reader.read_range(view.stored(tested), chunk.start, chunk.stop)]
-    shown = pa.Table.from_batches(read, schema=tested.shown_schema)
-    rows, asked = shown, asked_ids(plan.filter, view.arrow)
-    if asked:
-        rows = with_ids(shown, asked, reader, np.arange(chunk.start, chunk.stop))
-    matching = plan.filter.mask(rows)
-    if not _true_count(matching):
+    bits, rows = _tested_bits(plan.filter, view), _result_rows(reader)
+    parts = _cut(reader, [(chunk.start, chunk.stop)], max(rows, _TESTED_BYTES * 8 // bits) if bits else rows)
+    looked_at = [_look_at(plan, part, tested) for part in parts]
+    mask = np.concatenate([mask for _, mask in looked_at])
+    hits = int(np.count_nonzero(mask))
+    if not hits:
         return
-    mask = np.asarray(matching)
-    live = None if plan.include_deleted else reader.live_mask(chunk.start, chunk.stop)
-    if live is not None:
-        mask &= live
+    shown = pa.concat_tables([table for table, _ in looked_at])
     have = {f.id: f for f in tested.fields}
     rest = LanceSchema(tuple(f for f in plan.columns.fields if have.get(f.id) != f), plan.columns.metadata)
-    for part in _cut(reader, [(chunk.start, chunk.stop)], _result_rows(reader)):
+    # A call for each column and part costs as much as some thousand rows.
+    together = len(mask) if hits * _FEW < len(mask) else rows
+    for part in _cut(reader, [(chunk.start, chunk.stop)], together):
         low, high = part.start - chunk.start, part.stop - chunk.start
         if mask[low:high].any():
             yield _matching(plan, part, shown.slice(low, high - low), rest, mask[low:high])
+
+
+def _look_at(plan: ScanPlan, chunk: Chunk, tested: LanceSchema) -> tuple[pa.Table, npt.NDArray[np.bool_]]:
+    """The columns of a chunk that the filter reads, and which rows match and live."""
+    assert plan.filter is not None
+    reader, view = chunk.reader, plan.view
+    read = [view.show(b, tested) for b in reader.read_range(view.stored(tested), chunk.start, chunk.stop)]
+    shown = pa.Table.from_batches(read, schema=tested.shown_schema)
+    asked = asked_ids(plan.filter, view.arrow)
+    rows = with_ids(shown, asked, reader, np.arange(chunk.start, chunk.stop)) if asked else shown
+    mask = np.asarray(plan.filter.mask(rows))
+    live = None if plan.include_deleted else reader.live_mask(chunk.start, chunk.stop)
+    return shown, mask if live is None else mask & live
 
 
 def _matching(
@@ -277,10 +295,10 @@ def _matching(
     hits = np.flatnonzero(mask).astype(np.int64)
     offsets = hits + chunk.start
     groups = _groups_with(mask, reader.batch_offsets, chunk)
-    if not rest.fields or len(hits) * _FEW < sum(b - a for a, b in groups):
-        parts = _late_columns(plan, reader, shown, rest, hits, offsets)
-    elif int(hits[-1]) - int(hits[0]) == len(hits) - 1:
+    if rest.fields and len(hits) > 1 and int(hits[-1]) - int(hits[0]) == len(hits) - 1:
         parts = _run(plan, chunk, shown, rest, int(hits[0]), len(hits))
+    elif not rest.fields or len(hits) * _FEW < sum(b - a for a, b in groups):
+        parts = _late_columns(plan, reader, shown, rest, hits, offsets)
     else:
         parts = _masked(plan, chunk, shown, rest, mask, groups)
     batch = _arranged(plan, parts, len(hits))
@@ -329,11 +347,6 @@ def _groups_with(mask: npt.NDArray[np.bool_], offsets: Rows, chunk: Chunk) -> li
     ends = np.append(inside, len(mask))
     hit = np.add.reduceat(mask, starts) > 0
     return list(zip(starts[hit].tolist(), ends[hit].tolist()))
-
-
-def _true_count(mask: pa.BooleanArray | pa.ChunkedArray) -> int:
-    chunks = mask.chunks if isinstance(mask, pa.ChunkedArray) else [mask]
-    return sum(chunk.true_count for chunk in chunks)
 
 
 def _run(
