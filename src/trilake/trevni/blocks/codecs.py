@@ -32,7 +32,7 @@ def _inflate(data: Payload, size: int) -> bytes:
         raw = decompressor.decompress(data, size + 1)
     except zlib.error as e:
         raise _Damaged(f"the deflate stream is damaged: {e}") from None
-    # One byte more was asked for, so that a stream of just this size can reach its end.
+    # One byte more was requested, so that a stream of exactly this size can reach its end.
     if not decompressor.eof and len(raw) <= size:
         raise _Damaged(f"the deflate stream ends after {len(raw)} of {size} bytes")
     return raw
@@ -72,7 +72,7 @@ def _unsnap(data: Payload, size: int) -> pa.Buffer:
 
 
 class _Damaged(Exception):
-    """A codec's complaint; :func:`decompress` adds where it was."""
+    """A damaged stream; :func:`decompress` adds the place."""
 
 
 _COMPRESS: Mapping[str, Callable[[Payload], Payload]] = {
@@ -95,78 +95,82 @@ CHECKSUMS = ("null", "crc32", "crc-32")
 
 
 def check_codec(codec: str) -> str:
-    """The codec, if it may be written.  Raises ``InvalidArgumentError``."""
+    """Check the codec of a new file.  Raises ``InvalidArgumentError``."""
     if codec not in CODECS:
         raise InvalidArgumentError(f"{codec!r} is not a Trevni codec", help=f"use one of {', '.join(CODECS)}")
     return codec
 
 
 def check_checksum(checksum: str) -> str:
-    """The checksum as it is written, ``crc32`` for ``crc-32``.  Raises ``InvalidArgumentError``."""
+    """Check the checksum of a new file; ``crc-32`` becomes ``crc32``.  Raises ``InvalidArgumentError``."""
     if checksum not in CHECKSUMS:
         raise InvalidArgumentError(f"{checksum!r} is not a Trevni checksum", help="use null or crc32")
     return "crc32" if checksum == "crc-32" else checksum
 
 
 def compress(codec: str, data: Payload) -> Payload:
-    """One block's payload through its codec."""
+    """Compress the payload of one block."""
     return _COMPRESS[codec](data)
 
 
 def checksum_size(checksum: str, *, file: str, column: str) -> int:
-    """Bytes of the checksum behind each block.  Raises ``UnsupportedProtocolError`` for a name that is not known."""
+    """Bytes of the checksum after each block.  Raises ``UnsupportedProtocolError`` for an unknown checksum."""
     if checksum not in CHECKSUMS:
         raise UnsupportedProtocolError(
-            f"the checksum {checksum!r} is not known", help="null and crc32 are", file=file, column=column
+            f"unknown checksum {checksum!r}", help="expected null or crc32", file=file, column=column
         )
     return 0 if checksum == "null" else 4
 
 
 def checksum_bytes(data: Payload) -> bytes:
-    """The CRC-32 of an uncompressed payload as the reference stores it: big-endian, where the spec says fixed32."""
+    """The CRC-32 of an uncompressed payload, big-endian as the reference stores it; the spec says fixed32."""
     return zlib.crc32(data).to_bytes(4, "big")
 
 
 class BlockChecksumError(CorruptFileError):
-    """The payload of a block is not that of the checksum behind it."""
+    """The payload of a block does not match the checksum after it."""
 
 
 class Place(NamedTuple):
-    """The block that an error is about."""
+    """The column, or block of a column, that an error is about."""
 
     file: str
     column: str
-    block: int
-    offset: int
+    block: int | None = None
+    offset: int | None = None
+
+    def at(self, block: int, offset: int) -> Place:
+        """A block of this column, and where it starts in the file."""
+        return self._replace(block=block, offset=offset)
 
     def fail(self, message: str, help: str | None = None) -> CorruptFileError:
-        """The error."""
+        """The error to raise."""
         return CorruptFileError(message, help=help, **self._asdict())
 
 
 def decompress(codec: str, data: memoryview, size: int, place: Place) -> Payload:
-    """The payload of one block, of exactly ``size`` bytes.
+    """Decompress the payload of one block, of exactly ``size`` bytes.
 
     Parameters
     ----------
-    data: the stored bytes, without checksum.  What follows the end of the compressed stream in them is ignored, as the
-        reference does.
+    data: the stored bytes, without checksum.  Bytes after the end of the compressed stream are ignored, as in the
+        reference.
 
-    Raises ``CorruptFileError`` where the data is damaged or has another size, ``UnsupportedProtocolError`` for a codec
-    that is not known.
+    Raises ``CorruptFileError`` where the data is damaged or has another size, and ``UnsupportedProtocolError`` for an
+    unknown codec.
     """
     stored = data.nbytes
     if codec == "null":
         if stored != size:
-            raise place.fail(f"the block is stored as it is, in {stored} bytes, and states {size}")
+            raise place.fail(f"the uncompressed block has {stored} bytes, its descriptor states {size}")
         return data
     if codec not in _DECOMPRESS:
         raise UnsupportedProtocolError(
-            f"the codec {codec!r} is not known", help=f"{', '.join(CODECS)} are", **place._asdict()
+            f"unknown codec {codec!r}", help=f"expected one of {', '.join(CODECS)}", **place._asdict()
         )
     bound = _BOUND.get(codec)
     if bound is not None and size > bound * stored + 64:
-        raise place.fail(f"{stored} bytes of {codec} cannot hold the {size} bytes that the block states")
+        raise place.fail(f"{stored} bytes of {codec} cannot hold the {size} bytes that the descriptor states")
     try:
         raw = _DECOMPRESS[codec](data, size)
     except _Damaged as e:
@@ -174,19 +178,19 @@ def decompress(codec: str, data: memoryview, size: int, place: Place) -> Payload
     actual = memoryview(raw).nbytes
     if actual != size:
         more = "more than " if actual > size else ""
-        raise place.fail(f"the block holds {more}{min(actual, size)} bytes, and states {size}")
+        raise place.fail(f"the block holds {more}{min(actual, size)} bytes, its descriptor states {size}")
     return raw
 
 
 def verify(checksum: str, codec: str, data: Payload, stored: bytes, place: Place) -> None:
-    """Compare a payload with the checksum behind its block.  Raises ``CorruptFileError`` where they differ."""
+    """Compare a payload with the checksum after its block.  Raises ``BlockChecksumError`` where they differ."""
     actual = zlib.crc32(data)
     if actual == int.from_bytes(stored, "big"):
         return
-    # The reference writer stores zeros behind uncompressed blocks: it hashes a buffer that it has already consumed.
+    # The reference writer stores zeros after uncompressed blocks: it hashes a buffer that it has already consumed.
     if codec == "null" and stored == b"\0\0\0\0":
         return
     # By the specification, which calls the checksum crc-32, it is a fixed32, which is little-endian.
     if checksum == "crc-32" and actual == int.from_bytes(stored, "little"):
         return
-    raise BlockChecksumError(f"the checksum is {stored.hex()}, that of the data is {actual:08x}", **place._asdict())
+    raise BlockChecksumError(f"expected the checksum {stored.hex()}, got {actual:08x}", **place._asdict())

@@ -1,4 +1,4 @@
-"""``Cursor``: the primitive values of the specification, read from bytes; ``zigzag`` writes one."""
+"""Read and write the primitive values of the specification: :class:`Cursor` and :func:`zigzag`."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from trilake.errors import CorruptFileError
 
 
 class NeedMoreBytes(Exception):
-    """The bytes at hand end inside a header that the file may still hold; never leaves this package."""
+    """The bytes end before the value does, and the file has more.  Never leaves this package."""
 
 
 class Cursor:
-    """A position in bytes, reading primitive values; errors say where in the file they are."""
+    """Reads primitive values from bytes; errors have the offset in the file."""
 
     def __init__(self, data: bytes | memoryview, *, file: str, base: int = 0, limit: int | None = None, **context: Any):
         self._data = memoryview(data).cast("B")  # buffers of Arrow are of signed bytes
         self.position = 0
         self._base = base
-        # How many bytes there could be: what is beyond ``data`` but below this must be fetched first.
+        # Bytes beyond ``data`` but below this limit have to be fetched.
         self._limit = len(self._data) if limit is None else limit
         self._context = {"file": file, **context}
 
     def about(self, **context: Any) -> None:
-        """What errors are about from here on."""
+        """Set the context of further errors."""
         self._context.update(context)
 
     def fail(
         self, message: str, at: int | None = None, kind: type[CorruptFileError] = CorruptFileError
     ) -> CorruptFileError:
-        """The error for a fault at byte ``at`` (default: here)."""
+        """The error for a fault at byte ``at``, by default the current one."""
         offset = self._base + (self.position if at is None else at)
         return kind(message, **self._context, offset=offset)
 
@@ -54,7 +54,7 @@ class Cursor:
         return int(struct.unpack("<q", self.take(8, what))[0])
 
     def varint(self, what: str, bits: int = 32) -> int:
-        """A zig-zag ``int`` (32 bits) or ``long`` (64 bits); too many bytes or bits are refused."""
+        """A zig-zag ``int`` (32 bits) or ``long`` (64 bits).  Raises ``CorruptFileError`` for a longer one."""
         value = shift = 0
         start = self.position
         while True:
@@ -78,9 +78,10 @@ class Cursor:
 
     def string(self, what: str) -> str:
         start = self.position
-        return self.text(self.bytes_(what), what, start)
+        return self.decoded(self.bytes_(what), what, start)
 
-    def text(self, value: bytes, what: str, at: int | None = None) -> str:
+    def decoded(self, value: bytes, what: str, at: int | None = None) -> str:
+        """The string of UTF-8 bytes; ``at`` is their place, for the error."""
         try:
             return value.decode()
         except UnicodeDecodeError as e:
@@ -88,7 +89,7 @@ class Cursor:
 
 
 def zigzag(value: int) -> bytes:
-    """An ``int`` or ``long`` as the specification writes it.
+    """Encode an ``int`` or ``long``.
 
     >>> [zigzag(v).hex() for v in (0, -1, 1, -64, 64)]
     ['00', '01', '02', '7f', '8001']

@@ -1,43 +1,29 @@
-"""Rows of columns, read through the block tables: only blocks that hold them are fetched and decoded."""
+"""Read rows of columns by their block tables: only blocks that hold them are fetched and decoded."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
-import pyarrow as pa
 
-from trilake.trevni.blocks.decode import Block, Budget, ColumnPlace, decode
+from trilake.trevni.blocks.codecs import Place
+from trilake.trevni.blocks.decode import Block, Budget, Slots, decode
 from trilake.trevni.blocks.layout import BlockTable, Header
 
 
-@dataclass(frozen=True, eq=False)
-class Cut:
-    """A column's part of some rows: ``lengths`` a slot each, ``values``, and how many slots there are."""
-
-    lengths: np.ndarray[Any, np.dtype[np.int32]] | None
-    values: pa.Array
-    slots: int
-
-
 class ColumnBlocks(Protocol):
-    """What a request needs of the file."""
+    """What a request needs from the file."""
 
     @property
     def header(self) -> Header:
         """The parsed header."""
 
-    @property
-    def children(self) -> Sequence[Sequence[int]]:
-        """For each column the numbers of the columns that have it as their parent."""
-
     def blocks(self, number: int) -> BlockTable:
         """The block table of a column."""
 
-    def where(self, number: int) -> ColumnPlace:
+    def where(self, number: int) -> Place:
         """The column as errors name it."""
 
     def payloads(self, number: int, first: int, last: int, slots: Sequence[int]) -> Iterator[Block]:
@@ -45,16 +31,16 @@ class ColumnBlocks(Protocol):
 
 
 class Request:
-    """Rows ``start`` to ``stop`` of some columns: decides which blocks to read, and cuts what was decoded.
+    """Rows ``start`` to ``stop`` of some columns: which blocks to read, and which part of them.
 
-    A child's block has the elements of its rows, so its parent's lengths must be known for all of them: the rows needed
-    of a parent are those of the blocks that are read of its children.
+    A child's block has the elements of whole rows, so the lengths of its parent must be known for all of them: a
+    parent is read for the rows of the blocks that are read of its children.
     """
 
     def __init__(self, file: ColumnBlocks, columns: Sequence[int], start: int, stop: int, budget: Budget) -> None:
         self._file, self._start, self._stop, self._budget = file, start, stop, budget
         self._columns = file.header.columns
-        self._wanted = sorted(set(columns) | self._ancestors(columns))
+        self._numbers = sorted(set(columns) | self._ancestors(columns))
         self._ranges = self._block_ranges()
         # For array columns with children: the value at which each row of the blocks read begins.
         self._row_values: dict[int, np.ndarray[Any, np.dtype[np.int64]]] = {}
@@ -70,9 +56,9 @@ class Request:
 
     def _block_ranges(self) -> dict[int, tuple[int, int]]:
         """Blocks to read of each column, children (which come after their parents) first."""
-        need = dict.fromkeys(self._wanted, (self._start, self._stop))
+        need = dict.fromkeys(self._numbers, (self._start, self._stop))
         ranges: dict[int, tuple[int, int]] = {}
-        for number in reversed(self._wanted):
+        for number in reversed(self._numbers):
             table = self._file.blocks(number)
             first, last = table.covering(*need[number])
             ranges[number] = first, last
@@ -83,8 +69,8 @@ class Request:
                 need[parent] = min(low, int(rows[first])), max(high, int(rows[last]))
         return ranges
 
-    def cuts(self) -> dict[int, Cut]:
-        return {number: self._cut(number) for number in self._wanted}
+    def cuts(self) -> dict[int, Slots]:
+        return {number: self._cut(number) for number in self._numbers}
 
     def _rows(self, number: int) -> tuple[int, int]:
         """The rows of the blocks that are read of a column."""
@@ -101,41 +87,41 @@ class Request:
         parent_first = self._rows(parent)[0]
         return int(values[row - parent_first] - values[first_row - parent_first])
 
-    def _cut(self, number: int) -> Cut:
+    def _cut(self, number: int) -> Slots:
         column = self._columns[number]
-        where = self._file.where(number)
+        place = self._file.where(number)
         first, last = self._ranges[number]
         table = self._file.blocks(number)
         bounds = [self._slots_before(number, int(row)) for row in table.row_starts[first : last + 1]]
         slots = [b - a for a, b in pairwise(bounds)]
         raw_bytes = int(table.raw_sizes[first:last].sum())
         total = sum(slots)
-        begin = Block(b"", 0, first, int(table.offsets[first]))
+        begin = place.at(first, int(table.offsets[first]))
         if column.codec != "null":
-            self._budget.inflate(int(table.stored_sizes[first:last].sum()), raw_bytes, where, begin)
+            self._budget.inflate(int(table.stored_sizes[first:last].sum()), raw_bytes, begin)
         if column.array:
-            self._budget.spend(total, raw_bytes, where, begin)
+            self._budget.spend(total, raw_bytes, begin)
         decoded = decode(
             column.type,
             column.array,
             self._file.payloads(number, first, last, slots),
             total,
-            where,
+            place,
             self._budget,
-            # What blocks state is not yet true: no more is reserved than honest files need.
+            # The stated sizes are not yet verified: reserve no more than honest files need.
             min(raw_bytes, (1 << 24) + 16 * int(table.stored_sizes[first:last].sum())),
         )
         low, high = self._slots_before(number, self._start), self._slots_before(number, max(self._start, self._stop))
         if not column.array:
-            return Cut(None, decoded.values.slice(low, high - low), high - low)
+            return Slots(None, decoded.values.slice(low, high - low))
         assert decoded.lengths is not None
         ends = np.concatenate(([0], np.cumsum(decoded.lengths, dtype=np.int64)))
-        if self._file.children[number]:
+        if self._file.header.children[number]:
             row_start, row_stop = self._rows(number)
             rows = self._all_row_slots(number, row_start, row_stop)
             self._row_values[number] = ends[rows]
         first_value, end = int(ends[low]), int(ends[high])
-        return Cut(decoded.lengths[low:high], decoded.values.slice(first_value, end - first_value), high - low)
+        return Slots(decoded.lengths[low:high], decoded.values.slice(first_value, end - first_value))
 
     def _all_row_slots(self, number: int, start: int, stop: int) -> np.ndarray[Any, np.dtype[np.int64]]:
         parent = self._columns[number].parent

@@ -1,8 +1,8 @@
-"""From the payloads of blocks to lengths and values, as Arrow arrays (spec: "Column Metadata", "Block").
+"""Decode the payloads of blocks to lengths and values, as Arrow arrays (spec: "Column Metadata", "Block").
 
-A plain column has one value a row, a child column one value an element of its parent, an array column a length and so
-many values for each of those.  *Slot* is the word here for what a value or length belongs to: a row, or an element of
-the parent.  The number of slots of each block is known before it is decoded.
+A plain column has one value per row, a child column one value per element of its parent; an array column has a length
+for each of those, and that many values.  A *slot* is what a value or length belongs to: a row, or an element of the
+parent.  The number of slots of each block is known before it is decoded.
 """
 
 from __future__ import annotations
@@ -15,16 +15,15 @@ import numpy as np
 import pyarrow as pa
 
 from trilake.common.utf8 import is_utf8
-from trilake.errors import CorruptFileError
 from trilake.trevni.blocks import kinds as k
-from trilake.trevni.blocks.codecs import Payload
+from trilake.trevni.blocks.codecs import Payload, Place
 from trilake.trevni.blocks.kernel_loader import kernels
 from trilake.trevni.blocks.layout import ValueType
 
 Int32s = np.ndarray[Any, np.dtype[np.int32]]
 Int64s = np.ndarray[Any, np.dtype[np.int64]]
 
-#: kind of loop and its width, see :mod:`trilake.trevni.blocks.kinds`
+#: The kind of loop and its width, see :mod:`trilake.trevni.blocks.kinds`.
 KINDS: dict[ValueType, tuple[int, int]] = {
     ValueType.NULL: (k.KIND_NULL, 0),
     ValueType.BOOLEAN: (k.KIND_BOOLEAN, 1),
@@ -38,23 +37,15 @@ KINDS: dict[ValueType, tuple[int, int]] = {
     ValueType.BYTES: (k.KIND_BYTES, 0),
 }
 
-#: Elements that take no bytes (nulls, runs of lengths) may number so many, in one request, and so many more for each
-#: byte of the file: beyond it, a file of a few bytes would fill the memory.
+#: Limit of elements without bytes (nulls, runs of lengths) per request: a constant, and more for each byte of the file.
+#: Without it, a file of a few bytes could fill the memory.
 MAX_UNBACKED, UNBACKED_RATIO = 1 << 23, 64
-#: The same for bytes that compressed blocks grow to.
+#: The same for the bytes of decompressed blocks.
 MAX_INFLATED, INFLATED_RATIO = 1 << 27, 64
-
-
-@dataclass(frozen=True)
-class ColumnPlace:
-    """The column that errors are about."""
-
-    file: str
-    column: str
-
-    def fail(self, message: str, block: int | None = None, offset: int | None = None) -> CorruptFileError:
-        """The error, with the block and the file offset where they are known."""
-        return CorruptFileError(message, file=self.file, column=self.column, block=block, offset=offset)
+TRUST_HELP = "read fewer rows at a time; for a file that you trust, open it with trusted=True"
+#: Most bytes of strings in one array with 32-bit offsets.
+_MAX_DATA = 0x7FFFFFFF
+_NO_BYTES = np.empty(0, np.uint8)
 
 
 @dataclass(slots=True)
@@ -69,7 +60,7 @@ class Block:
 
 @dataclass
 class Budget:
-    """The elements and bytes of payload that a request may still take without bytes of the file that stand for them."""
+    """Elements and bytes that a request may still decode without bytes of the file behind them."""
 
     elements: int
     inflated: int
@@ -80,36 +71,25 @@ class Budget:
         """The budget of one request to a file of ``size`` bytes."""
         return Budget(MAX_UNBACKED + UNBACKED_RATIO * size, MAX_INFLATED + INFLATED_RATIO * size, limited)
 
-    def spend(self, elements: int, raw_bytes: int, where: ColumnPlace, block: Block | None = None) -> None:
-        """Account for elements decoded from so many bytes.  Raises ``CorruptFileError`` when too many cost nothing."""
-        free = max(0, elements - 8 * raw_bytes)
-        self.elements -= free
+    def spend(self, elements: int, raw_bytes: int, place: Place) -> None:
+        """Account for elements decoded from ``raw_bytes``.  Raises ``CorruptFileError`` beyond the budget."""
+        self.elements -= max(0, elements - 8 * raw_bytes)
         if self.limited and self.elements < 0:
-            raise self._fail(f"{raw_bytes} bytes claim {elements} elements", where, block)
+            raise place.fail(f"{raw_bytes} bytes claim {elements} elements", TRUST_HELP)
 
-    def inflate(self, stored: int, raw: int, where: ColumnPlace, block: Block) -> None:
-        """Account for compressed blocks, of which ``block`` is the first.
+    def inflate(self, stored: int, raw: int, place: Place) -> None:
+        """Account for compressed blocks, of which ``place`` is the first.
 
-        Raises ``CorruptFileError`` when they grow too much.
+        Raises ``CorruptFileError`` beyond the budget.
         """
         self.inflated -= raw
         if self.limited and self.inflated < 0:
-            raise self._fail(f"{stored} compressed bytes claim to be {raw}", where, block)
-
-    def _fail(self, message: str, where: ColumnPlace, block: Block | None) -> CorruptFileError:
-        return CorruptFileError(
-            message,
-            help="read fewer rows at a time; if the file is to be trusted, open it with trusted=True",
-            file=where.file,
-            column=where.column,
-            block=None if block is None else block.number,
-            offset=None if block is None else block.offset,
-        )
+            raise place.fail(f"{stored} compressed bytes claim to be {raw}", TRUST_HELP)
 
 
 @dataclass(frozen=True, eq=False)
-class Decoded:
-    """What some blocks of a column hold: ``lengths`` (a slot each; ``None`` without ``array``) and flat ``values``."""
+class Slots:
+    """A column's part of some rows: ``lengths``, one a slot (``None`` without ``array``), and flat ``values``."""
 
     lengths: Int32s | None
     values: pa.Array
@@ -120,188 +100,114 @@ def decode(
     array: bool,
     blocks: Iterable[Block],
     slots: int,
-    where: ColumnPlace,
+    place: Place,
     budget: Budget,
     size: int = 0,
-) -> Decoded:
-    """Decode consecutive blocks that have ``slots`` slots together; ``size`` is a guess of their bytes.
+) -> Slots:
+    """Decode consecutive blocks that have ``slots`` slots together; ``size`` estimates their bytes.
 
-    Raises ``CorruptFileError`` where a block does not hold exactly what it must.
+    Raises ``CorruptFileError`` where a block does not hold exactly its values.
     """
-    decoder = (
-        _ArrayDecoder(type_, slots, where, budget) if array else _PLAIN[KINDS[type_][0]](type_, slots, where, size)
-    )
-    for block in blocks:
-        decoder.add(block, memoryview(block.payload).nbytes)
-    return decoder.finish()
+    if array:
+        return _decode_array(type_, blocks, slots, place, budget)
+    kind, width = KINDS[type_]
+    if kind == k.KIND_VARINT:
+        values = _decode_varints(type_, width, blocks, slots, place)
+    elif kind == k.KIND_BYTES:
+        values = _decode_strings(type_, blocks, slots, place, size)
+    elif kind == k.KIND_BOOLEAN:
+        bits = [np.unpackbits(np.frombuffer(b.payload, np.uint8), count=b.slots, bitorder="little") for b in blocks]
+        values = _booleans(np.concatenate([*bits, _NO_BYTES]))
+    else:
+        # The sizes of the payloads were checked when they were read; those of nulls are empty.
+        raw = [np.frombuffer(b.payload, np.uint8) for b in blocks]
+        values = pa.nulls(slots) if kind == k.KIND_NULL else _fixed(type_, np.concatenate([*raw, _NO_BYTES]), slots)
+    return Slots(None, values)
 
 
-def _check(status: int, position: int, size: int, block: Block, where: ColumnPlace) -> None:
+def _check(status: int, position: int, size: int, place: Place) -> None:
     if status != k.OK:
-        raise where.fail(f"{k.STATUS[status]}, at byte {position} of its payload", block.number, block.offset)
+        raise place.fail(f"{k.STATUS[status]}, at byte {position} of its payload")
     if position != size:
-        raise where.fail(f"{size - position} bytes are left after the last value", block.number, block.offset)
+        raise place.fail(f"{size - position} bytes are left after the last value")
 
 
-class _NullDecoder:
-    def __init__(self, type_: ValueType, slots: int, where: ColumnPlace, size: int) -> None:
-        self._slots = slots
-
-    def add(self, block: Block, size: int) -> None:
-        """Nothing to read: the payload is empty, which :func:`decode` has checked."""
-
-    def finish(self) -> Decoded:
-        return Decoded(None, pa.nulls(self._slots))
-
-
-class _BooleanDecoder:
-    def __init__(self, type_: ValueType, slots: int, where: ColumnPlace, size: int) -> None:
-        self._parts: list[Any] = []
-
-    def add(self, block: Block, size: int) -> None:
-        bits = np.frombuffer(block.payload, np.uint8)
-        self._parts.append(np.unpackbits(bits, count=block.slots, bitorder="little"))
-
-    def finish(self) -> Decoded:
-        bits = np.concatenate(self._parts) if self._parts else np.empty(0, np.uint8)
-        return Decoded(None, _booleans(bits))
-
-
-class _FixedDecoder:
-    def __init__(self, type_: ValueType, slots: int, where: ColumnPlace, size: int) -> None:
-        self._type = type_
-        self._slots = slots
-        self._parts: list[Payload] = []
-
-    def add(self, block: Block, size: int) -> None:
-        self._parts.append(block.payload)
-
-    def finish(self) -> Decoded:
-        width = self._type.width or 0
-        out = np.empty(self._slots * width, np.uint8)
-        at = 0
-        for part in self._parts:
-            raw = np.frombuffer(part, np.uint8)
-            out[at : at + len(raw)] = raw
-            at += len(raw)
-        return Decoded(None, _fixed(self._type, out, self._slots))
-
-
-class _VarintDecoder:
-    def __init__(self, type_: ValueType, slots: int, where: ColumnPlace, size: int) -> None:
-        self._where = where
-        self._most = KINDS[type_][1]
-        self._out = np.empty(slots, np.int32 if type_ is ValueType.INT else np.int64)
-        self._at = 0
-
-    def add(self, block: Block, size: int) -> None:
+def _decode_varints(type_: ValueType, width: int, blocks: Iterable[Block], slots: int, place: Place) -> pa.Array:
+    out = np.empty(slots, np.int32 if type_ is ValueType.INT else np.int64)
+    at = 0
+    for block in blocks:
+        size = memoryview(block.payload).nbytes
         status, position = kernels().decode_varints(
-            kernels().readable(block.payload), 0, size, self._most, self._out, self._at, block.slots
+            kernels().readable(block.payload), 0, size, width, out, at, block.slots
         )
-        _check(status, position, size, block, self._where)
-        self._at += block.slots
-
-    def finish(self) -> Decoded:
-        return Decoded(None, pa.array(self._out))
+        _check(status, position, size, place.at(block.number, block.offset))
+        at += block.slots
+    return pa.array(out)
 
 
-class _BytesDecoder:
-    """Text of all blocks in one buffer, checked to be UTF-8 as a whole."""
-
-    def __init__(self, type_: ValueType, slots: int, where: ColumnPlace, size: int) -> None:
-        self._type, self._slots, self._where = type_, slots, where
-        self._offsets = np.zeros(slots + 1, np.int32)
-        self._data = np.empty(min(max(size - slots, 0), 0x7FFFFFFF), np.uint8)
-        self._at = self._end = 0
-        self._blocks: list[tuple[int, Block]] = []
-
-    def add(self, block: Block, size: int) -> None:
-        self._blocks.append((self._at, Block(b"", block.slots, block.number, block.offset)))
-        # Each value has a length of one byte at least, the rest is the most there can be of data.
-        self._reserve(size - block.slots)
+def _decode_strings(type_: ValueType, blocks: Iterable[Block], slots: int, place: Place, size: int) -> pa.Array:
+    """All values in one buffer, which is checked to be UTF-8 as a whole."""
+    offsets = np.zeros(slots + 1, np.int32)
+    data = np.empty(min(max(size - slots, 0), _MAX_DATA), np.uint8)
+    at = end = 0
+    places: list[tuple[int, int, Place]] = []
+    for block in blocks:
+        size = memoryview(block.payload).nbytes
+        # Each value has a length of at least one byte; all other bytes may be data.
+        needed = end + size - block.slots
+        if needed > _MAX_DATA:
+            raise place.fail("the strings exceed 2 GiB; read fewer rows at a time")
+        if needed > len(data):
+            grown = np.empty(min(max(needed, 2 * len(data)), _MAX_DATA), np.uint8)
+            grown[:end] = data[:end]
+            data = grown
         status, position, end = kernels().decode_strings(
-            kernels().readable(block.payload), 0, size, self._offsets, self._at, block.slots, self._data, self._end
+            kernels().readable(block.payload), 0, size, offsets, at, block.slots, data, end
         )
-        _check(status, position, size, block, self._where)
-        self._at += block.slots
-        self._end = end
-
-    def _reserve(self, more: int) -> None:
-        need = self._end + more
-        if need > 0x7FFFFFFF:
-            raise self._where.fail("more than 2 GiB of text in one piece; read fewer rows at a time")
-        if need > len(self._data):
-            grown = np.empty(min(max(need, 2 * len(self._data)), 0x7FFFFFFF), np.uint8)
-            grown[: self._end] = self._data[: self._end]
-            self._data = grown
-
-    def finish(self) -> Decoded:
-        data = self._data[: self._end]
-        if self._type is ValueType.STRING and not is_utf8(self._offsets, data):
-            for at, block in self._blocks:
-                if not is_utf8(self._offsets[at : at + block.slots + 1], data):
-                    raise self._where.fail("a string is not UTF-8", block.number, block.offset)
-        return Decoded(None, _texts(self._type, self._offsets, data))
+        places.append((at, at + block.slots, place.at(block.number, block.offset)))
+        _check(status, position, size, places[-1][2])
+        at += block.slots
+    data = data[:end]
+    if type_ is ValueType.STRING and not is_utf8(offsets, data):
+        for first, last, block_place in places:
+            if not is_utf8(offsets[first : last + 1], data):
+                raise block_place.fail("a string is not UTF-8")
+    return _strings(type_, offsets, data)
 
 
-class _ArrayDecoder:
-    def __init__(self, type_: ValueType, slots: int, where: ColumnPlace, budget: Budget) -> None:
-        self._type, self._where, self._budget = type_, where, budget
-        self._lengths = np.empty(slots, np.int32)
-        self._at = 0
-        self._parts: list[pa.Array] = []
-        self._nulls = 0
-
-    def add(self, block: Block, size: int) -> None:
-        kind, width = KINDS[self._type]
+def _decode_array(type_: ValueType, blocks: Iterable[Block], slots: int, place: Place, budget: Budget) -> Slots:
+    kind, width = KINDS[type_]
+    lengths = np.empty(slots, np.int32)
+    parts = [pa.array([], type_.arrow)]
+    at = nulls = 0
+    for block in blocks:
+        size = memoryview(block.payload).nbytes
+        block_place = place.at(block.number, block.offset)
         ints = np.empty(size if kind == k.KIND_VARINT else 0, np.int64)
         offsets = np.zeros(size + 1 if kind == k.KIND_BYTES else 0, np.int32)
         data = np.empty(8 * size if kind == k.KIND_BOOLEAN else size, np.uint8)
+        payload = kernels().readable(block.payload)
         status, position, count, end = kernels().decode_array(
-            kernels().readable(block.payload),
-            0,
-            size,
-            kind,
-            width,
-            block.slots,
-            self._lengths,
-            self._at,
-            ints,
-            offsets,
-            data,
+            payload, 0, size, kind, width, block.slots, lengths, at, ints, offsets, data
         )
-        _check(status, position, size, block, self._where)
-        self._at += block.slots
+        _check(status, position, size, block_place)
+        at += block.slots
         if kind == k.KIND_NULL:
-            self._budget.spend(count, size, self._where, block)
-            self._nulls += count
+            budget.spend(count, size, block_place)
+            nulls += count
         elif kind == k.KIND_VARINT:
-            self._parts.append(pa.array(ints[:count].astype(self._type.arrow.to_pandas_dtype())))
+            parts.append(pa.array(ints[:count].astype(type_.arrow.to_pandas_dtype())))
         elif kind == k.KIND_FIXED:
-            self._parts.append(_fixed(self._type, data[:end].copy(), count))
+            parts.append(_fixed(type_, data[:end].copy(), count))
         elif kind == k.KIND_BOOLEAN:
-            self._parts.append(_booleans(data[:end]))
+            parts.append(_booleans(data[:end]))
         else:
-            if self._type is ValueType.STRING and not is_utf8(offsets[: count + 1], data[:end]):
-                raise self._where.fail("a string is not UTF-8", block.number, block.offset)
-            self._parts.append(_texts(self._type, offsets[: count + 1].copy(), data[:end].copy()))
-
-    def finish(self) -> Decoded:
-        if self._type is ValueType.NULL:
-            return Decoded(self._lengths, pa.nulls(self._nulls))
-        if len(self._parts) == 1:
-            return Decoded(self._lengths, self._parts[0])
-        empty = pa.array([], self._type.arrow)
-        return Decoded(self._lengths, pa.concat_arrays(self._parts) if self._parts else empty)
-
-
-_PLAIN: dict[int, Any] = {
-    k.KIND_NULL: _NullDecoder,
-    k.KIND_BOOLEAN: _BooleanDecoder,
-    k.KIND_FIXED: _FixedDecoder,
-    k.KIND_VARINT: _VarintDecoder,
-    k.KIND_BYTES: _BytesDecoder,
-}
+            if type_ is ValueType.STRING and not is_utf8(offsets[: count + 1], data[:end]):
+                raise block_place.fail("a string is not UTF-8")
+            parts.append(_strings(type_, offsets[: count + 1].copy(), data[:end].copy()))
+    if type_ is ValueType.NULL:
+        return Slots(lengths, pa.nulls(nulls))
+    return Slots(lengths, parts[1] if len(parts) == 2 else pa.concat_arrays(parts))
 
 
 def _booleans(bytes_: np.ndarray[Any, np.dtype[np.uint8]]) -> pa.Array:
@@ -310,9 +216,9 @@ def _booleans(bytes_: np.ndarray[Any, np.dtype[np.uint8]]) -> pa.Array:
 
 
 def _fixed(type_: ValueType, data: np.ndarray[Any, np.dtype[np.uint8]], count: int) -> pa.Array:
-    # The file is little-endian as every platform that Arrow supports.  Bits stay bits: NaN payloads survive.
+    # Files are little-endian, like every platform of Arrow.  Bits are kept: NaN payloads survive.
     return pa.Array.from_buffers(type_.arrow, count, [None, pa.py_buffer(data)])
 
 
-def _texts(type_: ValueType, offsets: Int32s, data: np.ndarray[Any, np.dtype[np.uint8]]) -> pa.Array:
+def _strings(type_: ValueType, offsets: Int32s, data: np.ndarray[Any, np.dtype[np.uint8]]) -> pa.Array:
     return pa.Array.from_buffers(type_.arrow, len(offsets) - 1, [None, pa.py_buffer(offsets), pa.py_buffer(data)])

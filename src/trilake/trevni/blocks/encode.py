@@ -1,8 +1,8 @@
-"""From values to the blocks of one column, byte for byte as the reference writer cuts them (spec: "Block").
+"""Encode values to the blocks of one column, byte for byte like the reference writer (spec: "Block").
 
-Before a row begins, a payload of at least the block size (64 KiB) closes its block; a pending run of lengths does not
-count.  Finished blocks go to a :class:`Spool`, which moves to disk what exceeds its memory, so that a file may be
-larger than memory although its header, which comes first, is known last (technique 2 of the specification's notes).
+A payload of at least the block size (64 KiB) closes its block before the next row; a pending run of lengths does not
+count.  Finished blocks go to a :class:`Spool`, which moves to disk what exceeds its memory: a file may be larger than
+memory although its header, which comes first, is computed last (technique 2 of the specification's notes).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from trilake.trevni.blocks.layout import ValueType
 Int64s = np.ndarray[Any, np.dtype[np.int64]]
 
 BLOCK_SIZE = 1 << 16
-#: Uncompressed blocks are built side by side in pieces of this size, so that nothing is copied once more.
+#: Uncompressed blocks are built next to each other in buffers of this size, which saves a copy.
 _ARENA = 1 << 22
 #: Rows in a block are a fixed32.
 _MAX_ROWS = 0x7FFFFFFF
@@ -35,12 +35,12 @@ _NOTHING8 = np.empty(0, np.uint8)
 
 
 class Spool:
-    """Bytes of all columns of a file that is being written: in memory up to a limit, then in one temporary file.
+    """Buffers the columns of a new file: in memory up to a limit, then in one temporary file.
 
     Parameters
     ----------
-    memory: bytes kept in memory.
-    folder: where the temporary file is made; ``None`` for the system's folder.
+    memory: most bytes in memory.
+    folder: for the temporary file; ``None`` for the system's folder.
     """
 
     def __init__(self, memory: int, folder: str | None = None) -> None:
@@ -56,12 +56,11 @@ class Spool:
         return strand
 
     def account(self, size: int) -> None:
-        """Note that so many bytes were added to a strand, and spill everything when it is too much."""
+        """Count ``size`` more bytes, and spill everything when the limit is exceeded."""
         self._in_memory += size
         if self._in_memory > self._memory:
             with spilling():
                 if self._file is None:
-                    # It lives as long as the spool does.
                     self._file = tempfile.TemporaryFile(  # noqa: SIM115
                         dir=self._folder, prefix="trilake-", buffering=1 << 18
                     )
@@ -71,14 +70,14 @@ class Spool:
 
     @property
     def file(self) -> IO[bytes]:
-        """The temporary file, flushed; there is one if any strand has spilled."""
+        """The temporary file, flushed.  Only after a spill."""
         assert self._file is not None
         with spilling():
             self._file.flush()
         return self._file
 
     def close(self) -> None:
-        """Forget everything."""
+        """Delete all bytes."""
         if self._file is not None:
             self._file.close()
         self._strands.clear()
@@ -94,7 +93,7 @@ class SpooledColumn:
         self.size = 0
 
     def append(self, data: Any) -> None:
-        """Add bytes, which must not change any more."""
+        """Add bytes, which must not change afterwards."""
         size = memoryview(data).nbytes
         self._chunks.append(data)
         self.size += size
@@ -113,36 +112,25 @@ class SpooledColumn:
         for start, length in self._spilled:
             file = self._spool.file
             file.seek(start)
-            rest = _BoundedReader(file, length)
-            while data := rest.read(1 << 20):
+            while length:
+                data = file.read(min(length, 1 << 20))
                 sink.write(data)
+                length -= len(data)
         for chunk in self._chunks:
             sink.write(chunk)
 
 
-class _BoundedReader:
-    """The next ``left`` bytes of a file."""
-
-    def __init__(self, file: IO[bytes], left: int) -> None:
-        self._file, self._left = file, left
-
-    def read(self, size: int, /) -> bytes:
-        data = self._file.read(min(size, self._left))
-        self._left -= len(data)
-        return data
-
-
 class ColumnEncoder:
-    """Takes a column's rows and makes blocks of them.
+    """Encodes the rows of a column to blocks.
 
     Parameters
     ----------
     type, array: as in the column's descriptor.
-    codec, checksum: names that may be written.
-    values: keep each block's first value for its descriptor.
-    block_size: the payload size from which on a block is closed before the next row.
-    max_rows: the most rows in a block.
-    column: its name, for errors.
+    codec, checksum: their checked names.
+    values: store the first value of each block in its descriptor.
+    block_size: a payload of this size closes its block before the next row.
+    max_rows: most rows in a block.
+    column: the name, for errors.
     """
 
     def __init__(
@@ -178,7 +166,7 @@ class ColumnEncoder:
         return self._strand.size + self._end
 
     def prefill(self, rows: int, slots: int) -> None:
-        """Stand as if ``rows`` rows with ``slots`` slots, each of length 1, had been added to a null array column."""
+        """Start a null array column with ``rows`` rows of ``slots`` slots, each of length 1."""
         assert self.array
         assert self._kind == k.KIND_NULL
         self._reserve(16 * (1 + slots // k.MAX_RUN))
@@ -202,7 +190,7 @@ class ColumnEncoder:
         values: the values, without nulls, of the type :attr:`ValueType.arrow` (text may have 64-bit offsets); ``None``
             for columns of type null.
 
-        Raises ``SchemaMismatchError`` for a string that is not UTF-8, which no reader would take.
+        Raises ``SchemaMismatchError`` for a string that is not UTF-8, which readers would reject.
         """
         ints, offsets, data = self._operands(values)
         if row_slots is None and not self.array and self._kind != k.KIND_BOOLEAN:
@@ -253,7 +241,8 @@ class ColumnEncoder:
         return self._strand.size
 
     def copy_to(self, sink: IO[bytes]) -> None:
-        """Write all blocks to ``sink``."""
+        """Write the finished column to ``sink``: its block count, descriptors and blocks."""
+        sink.write(self.descriptors())
         self._strand.copy_to(sink)
 
     # --- inside ---
@@ -278,7 +267,7 @@ class ColumnEncoder:
         return _NOTHING64, chosen, data
 
     def _largest_row(self, row_slots: Int64s, slot_values: Int64s | None, offsets: Int64s) -> int:
-        """A bound of the bytes that one row may take."""
+        """An upper bound of the bytes of one row."""
         if len(row_slots) < 2:
             return 16
         slots = np.diff(row_slots)
@@ -317,17 +306,16 @@ class ColumnEncoder:
                 self._close_block()
 
     def _reserve(self, largest_row: int) -> None:
-        """Make room for a full block, one row that is larger than expected, and the block's checksum."""
-        need = self._start + self._block_size + largest_row + 64
-        if need <= len(self._out):
+        """Make room for a full block, one large row, and the checksum."""
+        size = self._block_size + largest_row + 64
+        if self._start + size <= len(self._out):
             return
         block = self._out[self._start : self._end]
         if self._codec == "null" and self._start:
             self._strand.append(self._out[: self._start])
-        size = self._block_size + largest_row + 64
         # Small files should not pay for a large arena: it grows with the column.
-        wanted = min(_ARENA, max(4 * len(self._out), 1 << 16)) if self._codec == "null" else 0
-        self._out = np.empty(max(size, wanted), np.uint8)
+        arena = min(_ARENA, max(4 * len(self._out), 1 << 16)) if self._codec == "null" else 0
+        self._out = np.empty(max(size, arena), np.uint8)
         self._out[: len(block)] = block
         self._start, self._end = 0, len(block)
 
@@ -341,7 +329,7 @@ class ColumnEncoder:
         stored: Any = codecs.compress(self._codec, memoryview(raw)) if self._codec != "null" else raw
         raw_size, stored_size = len(raw), memoryview(stored).nbytes
         if max(raw_size, stored_size) > _MAX_ROWS:
-            raise InvalidArgumentError("one row takes more than 2 GiB in a column, which is the most a block can hold")
+            raise InvalidArgumentError("one row of a column exceeds 2 GiB, the largest size of a block")
         first = self._first_value(raw) if self.values else b""
         self._descriptors.append(struct.pack("<iii", self._rows, raw_size, stored_size) + first)
         check = codecs.checksum_bytes(memoryview(raw)) if self._checksum != "null" else b""
@@ -353,7 +341,7 @@ class ColumnEncoder:
                 self._end += 4
             self._start = self._end
             if self._start + self._block_size + 64 > len(self._out):
-                # Hand the arena over; the next block begins a new one.
+                # The next block starts a new arena.
                 self._strand.append(self._out[: self._start])
                 self._out = np.empty(min(_ARENA, 4 * len(self._out)), np.uint8)
                 self._start = self._end = 0
@@ -367,7 +355,7 @@ class ColumnEncoder:
         if self._kind == k.KIND_NULL:
             return b""
         if self._kind == k.KIND_BOOLEAN:
-            # The reference stores the byte as it is when the first bit has been written.
+            # The reference stores the byte as it is after the first bit was written.
             return bytes([int(raw[0]) & 1])
         if self._kind == k.KIND_FIXED:
             return bytes(raw[: self._width])
@@ -385,12 +373,3 @@ def _window(values: pa.Array, buffer: int, width: int) -> np.ndarray[Any, np.dty
         return _NOTHING8
     start = values.offset * width
     return np.frombuffer(data, np.uint8)[start : start + len(values) * width]
-
-
-def column_bytes(encoder: ColumnEncoder, sink: IO[bytes]) -> None:
-    """Write a finished column: its block count, descriptors and blocks."""
-    sink.write(encoder.descriptors())
-    encoder.copy_to(sink)
-
-
-__all__ = ["BLOCK_SIZE", "ColumnEncoder", "Spool", "SpooledColumn", "column_bytes"]

@@ -8,8 +8,7 @@
     column = blockCount:fixed32  blockDescriptor{blockCount}  block{blockCount}
     blockDescriptor = rows:fixed32  rawSize:fixed32  storedSize:fixed32  [firstValue]
 
-Everything here works on bytes that are in memory and does no I/O.  What a parser believes it has checked: every count
-and length is compared with the bytes that are left before anything is allocated for it.
+No function does I/O.  Every count and length is compared with the remaining bytes before anything is allocated for it.
 """
 
 from __future__ import annotations
@@ -43,17 +42,17 @@ from trilake.trevni.blocks.layout import (
 
 
 class ParentError(CorruptFileError):
-    """A column names a parent that it cannot have."""
+    """The parent of a column is missing, or cannot be one."""
 
 
 # --- header ----------------------------------------------------------------------------------------------------------
 
 
 def parse_header(data: bytes | memoryview, *, file: str, file_size: int) -> Header:
-    """Parse the header that ``data``, the first bytes of a file of ``file_size`` bytes, begins with.
+    """Parse the header at the start of ``data``, the first bytes of a file of ``file_size`` bytes.
 
-    Raises ``CorruptFileError``, ``UnsupportedProtocolError`` for a version that is not known, and
-    :class:`~trilake.trevni.blocks.cursor.NeedMoreBytes` where the header goes on beyond ``data``.
+    Raises ``CorruptFileError``, ``UnsupportedProtocolError`` for an unknown version, and
+    :class:`~trilake.trevni.blocks.cursor.NeedMoreBytes` where the header is longer than ``data``.
     """
     cursor = Cursor(data, file=file, limit=file_size)
     if file_size < 4:
@@ -63,18 +62,18 @@ def parse_header(data: bytes | memoryview, *, file: str, file_size: int) -> Head
         raise cursor.fail(f"this is not a Trevni file: it starts with {magic!r} instead of {MAGIC!r}", 0)
     if magic[3] not in VERSIONS:
         raise UnsupportedProtocolError(
-            f"the file has version {magic[3]} of the Trevni format, versions 1 and 2 are known", file=file, offset=3
+            f"expected version 1 or 2 of the Trevni format, got {magic[3]}", file=file, offset=3
         )
     row_count = cursor.fixed64("the row count")
     if row_count < 0:
         raise cursor.fail(f"the row count is {row_count}", 4)
     count = cursor.fixed32("the column count")
-    # Each column has at least one byte of metadata and eight of start.
+    # Each column has at least one byte of metadata and eight bytes of start.
     if not 0 <= count <= cursor.remaining // 9:
-        raise cursor.fail(f"the column count is {count}, and {cursor.remaining} bytes are left in the file", 12)
+        raise cursor.fail(f"the column count is {count}, but the file has only {cursor.remaining} more bytes", 12)
     metadata = _parse_metadata(cursor, "file metadata")
-    file_codec = _text_property(cursor, metadata, CODEC, "null")
-    file_checksum = _text_property(cursor, metadata, CHECKSUM, "null")
+    file_codec = _string_property(cursor, metadata, CODEC, "null")
+    file_checksum = _string_property(cursor, metadata, CHECKSUM, "null")
     columns: list[ColumnDescriptor] = []
     by_name: dict[str, int] = {}
     depths: list[int] = []
@@ -93,10 +92,10 @@ def parse_header(data: bytes | memoryview, *, file: str, file_size: int) -> Head
     starts = np.frombuffer(cursor.take(8 * count, "the table of column starts"), "<i8")
     header = Header(magic[3], row_count, metadata, tuple(columns), tuple(starts.tolist()), cursor.position)
     for number, start in enumerate(header.starts):
-        # Four bytes of block count are the least a column has.
+        # A column has at least four bytes, its block count.
         if not header.size <= start <= file_size - 4:
             raise CorruptFileError(
-                f"the column starts at byte {start}, outside the bytes {header.size} to {file_size} after the header",
+                f"the column starts at byte {start}, expected one from {header.size} to {file_size - 4}",
                 file=file,
                 column=columns[number].label,
                 offset=table_at + 8 * number,
@@ -107,21 +106,21 @@ def parse_header(data: bytes | memoryview, *, file: str, file_size: int) -> Head
 def _parse_metadata(cursor: Cursor, what: str) -> dict[str, bytes]:
     start = cursor.position
     count = cursor.varint(f"the number of properties in the {what}")
-    # A pair has two lengths at least.
+    # A pair has at least two lengths.
     if not 0 <= count <= cursor.remaining // 2:
         raise cursor.fail(
-            f"the {what} claims {count} properties, and {cursor.remaining} bytes are left in the file", start
+            f"the {what} claims {count} properties, but the file has only {cursor.remaining} more bytes", start
         )
     metadata: dict[str, bytes] = {}
     for _ in range(count):
-        # A key that comes twice: the last value wins, at the place of the first, as in the reference.
+        # Of a duplicate key the last value counts, at the place of the first, as in the reference.
         key = cursor.string(f"a key of the {what}")
         metadata[key] = cursor.bytes_(f"the property {key!r} of the {what}")
     return metadata
 
 
-def _text_property(cursor: Cursor, metadata: Metadata, key: str, default: str) -> str:
-    return cursor.text(metadata[key], f"the property {key!r}") if key in metadata else default
+def _string_property(cursor: Cursor, metadata: Metadata, key: str, default: str) -> str:
+    return cursor.decoded(metadata[key], f"the property {key!r}") if key in metadata else default
 
 
 def _parse_column(
@@ -134,20 +133,20 @@ def _parse_column(
     at: int,
 ) -> ColumnDescriptor:
     metadata = _parse_metadata(cursor, f"metadata of column {number}")
-    name = _text_property(cursor, metadata, NAME, "") if NAME in metadata else None
+    name = _string_property(cursor, metadata, NAME, "") if NAME in metadata else None
     label = name if name is not None else f"column {number}"
     cursor.about(column=label)
     if TYPE not in metadata:
         raise cursor.fail(f"column {label!r} has no {TYPE}", at)
-    type_name = _text_property(cursor, metadata, TYPE, "")
+    type_name = _string_property(cursor, metadata, TYPE, "")
     try:
         type_ = ValueType(type_name.lower())
     except ValueError:
-        raise cursor.fail(f"column {label!r} has the type {type_name!r}, which the format does not know", at) from None
+        raise cursor.fail(f"column {label!r} has the unknown type {type_name!r}", at) from None
     array, values = ARRAY in metadata, VALUES in metadata
     parent: int | None = None
     if PARENT in metadata:
-        parent_name = _text_property(cursor, metadata, PARENT, "")
+        parent_name = _string_property(cursor, metadata, PARENT, "")
         parent = by_name.get(parent_name)
         if parent is None:
             raise cursor.fail(
@@ -168,8 +167,8 @@ def _parse_column(
         array,
         parent,
         values,
-        _text_property(cursor, metadata, CODEC, file_codec),
-        _text_property(cursor, metadata, CHECKSUM, file_checksum),
+        _string_property(cursor, metadata, CODEC, file_codec),
+        _string_property(cursor, metadata, CHECKSUM, file_checksum),
         metadata,
     )
 
@@ -186,7 +185,7 @@ def serialize_metadata(metadata: Metadata) -> bytes:
 def serialize_header(
     row_count: int, metadata: Metadata, columns: Sequence[Metadata], column_sizes: Sequence[int]
 ) -> bytes:
-    """The header of a version 2 file whose columns, of so many bytes each, follow it without gaps."""
+    """The header of a version 2 file, whose columns of ``column_sizes`` bytes follow it without gaps."""
     parts = [MAGIC + b"\x02", struct.pack("<qi", row_count, len(columns)), serialize_metadata(metadata)]
     parts += [serialize_metadata(column) for column in columns]
     start = sum(map(len, parts)) + 8 * len(columns)
@@ -207,20 +206,20 @@ def parse_blocks(
     checksum_size: int,
     file: str,
 ) -> BlockTable:
-    """The block table of a column, from ``data``, the first bytes of the column at ``start`` in the file.
+    """Parse the block table of a column from ``data``, the first bytes of the column at ``start`` in the file.
 
-    ``end`` is where the next column starts, or the file ends: blocks beyond it would overlap.  Checked too: that the
-    blocks' rows add up to ``row_count``, and that no size is negative.
+    ``end`` is the start of the next column, or the end of the file, which no block may pass.  The rows of the blocks
+    must add up to ``row_count``, and no size may be negative.
 
-    Raises ``CorruptFileError``, and :class:`~trilake.trevni.blocks.cursor.NeedMoreBytes` where the
-    descriptors go on beyond ``data``.
+    Raises ``CorruptFileError``, and :class:`~trilake.trevni.blocks.cursor.NeedMoreBytes` where the descriptors are
+    longer than ``data``.
     """
     cursor = Cursor(data, file=file, base=start, limit=end - start, column=column.label)
     count = cursor.fixed32("the block count")
-    # 12 bytes a descriptor; a first value may be empty only for null.
+    # 12 bytes a descriptor; only the first value of null columns takes no bytes.
     per_block = 12 + (1 if column.values and column.type is not ValueType.NULL else 0)
     if not 0 <= count <= cursor.remaining // per_block:
-        raise cursor.fail(f"the block count is {count}, and {cursor.remaining} bytes are left for the column", 0)
+        raise cursor.fail(f"the block count is {count}, but the column has only {cursor.remaining} more bytes", 0)
     first_values: pa.Array | None = None
     if column.values:
         fixed, first_values = _parse_first_values(cursor, column, count)
@@ -237,7 +236,7 @@ def parse_blocks(
     if offsets[-1] > end:
         block = int(np.argmax(offsets[1:] > end))
         raise CorruptFileError(
-            f"the block ends at byte {offsets[block + 1]}, where the column must end at byte {end}",
+            f"the block ends at byte {offsets[block + 1]}, after the end of the column at byte {end}",
             file=file,
             column=column.label,
             block=block,
@@ -245,7 +244,7 @@ def parse_blocks(
         )
     if row_starts[-1] != row_count:
         raise CorruptFileError(
-            f"the blocks of the column hold {row_starts[-1]} rows, the file has {row_count}",
+            f"the blocks of the column have {row_starts[-1]} rows, the file has {row_count}",
             file=file,
             column=column.label,
             offset=start,
@@ -256,7 +255,7 @@ def parse_blocks(
 def _parse_first_values(
     c: Cursor, column: ColumnDescriptor, count: int
 ) -> tuple[np.ndarray[Any, np.dtype[np.int32]], pa.Array]:
-    # One descriptor at a time: their size depends on the value inside.  There is one a block, not one a row.
+    # One descriptor at a time: its size depends on the value.  There is one per block, not per row.
     fixed = np.empty((count, 3), np.int32)
     values: list[Any] = []
     for block in range(count):
@@ -272,7 +271,7 @@ def _read_value(cursor: Cursor, type_: ValueType) -> Any:
         case ValueType.NULL:
             return None
         case ValueType.BOOLEAN:
-            # One byte each, as the writer has it; the reference reader takes one byte for all and misreads the rest.
+            # One byte each, like the reference writer; its reader takes one byte for all and misreads the rest.
             return bool(cursor.take(1, what)[0] & 1)
         case ValueType.INT:
             return cursor.varint(what)

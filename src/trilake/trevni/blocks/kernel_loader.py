@@ -1,4 +1,4 @@
-"""The way to the kernels, which are loaded when the first block is read or written."""
+"""Load the kernels when the first block is read or written."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from types import ModuleType
 @cache
 def kernels() -> ModuleType:
     """The module of the kernels."""
-    # Loading numba takes a second, and those who only look at headers, or at Delta tables, do not need it.
+    # Loading numba takes a second, and readers of headers only do not need it.
     from trilake.trevni.blocks import kernels as loaded
 
     return loaded

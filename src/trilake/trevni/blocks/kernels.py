@@ -1,11 +1,10 @@
-"""The loops that run once a value: decoding and encoding blocks (spec: "Primitive Values", "Column Metadata").
+"""Loops over values, to decode and encode blocks (spec: "Primitive Values", "Column Metadata").
 
-Compiled by numba, which caches the result on disk; with ``TRILAKE_NUMBA=0``, or where numba cannot be loaded, plain
-columns go through numpy and array columns through the same functions, interpreted.  Everything below the decorator is
-therefore Python and numba at once: buffers are read as ``0 + buf[i]`` to leave the 8-bit type behind.
+Numba compiles them and caches the result on disk.  With ``TRILAKE_NUMBA=0``, or without numba, plain columns use numpy,
+and array columns interpret the same functions.  So the functions must run in both ways: ``0 + buf[i]`` widens a byte.
 
-A decoder never takes a value from beyond ``end``, nor puts one behind its targets, whose sizes follow from that of the
-block and the number of its values, whatever the block says: compiled code checks no bounds.  It returns a status of
+Compiled code checks no bounds.  A decoder never reads beyond ``end``, nor writes beyond its targets, whose sizes are
+derived from that of the block and its number of values, whatever the block says.  It returns a status of
 :mod:`~trilake.trevni.blocks.kinds` first.
 """
 
@@ -50,7 +49,7 @@ _inline: Callable[[F], F] = (
 
 
 def readable(data: Any) -> Bytes:
-    """The bytes as the kernels want them."""
+    """Bytes in the form of the kernels' parameters."""
     return np.frombuffer(data, np.uint8) if COMPILED else bytes(data)
 
 
@@ -82,7 +81,7 @@ _copy16: Any = intrinsic(_load_store) if COMPILED else _copy16_interpreted
 @_inline
 def _copy(target: Array, t: int, source: Bytes, s: int, size: int) -> None:
     """Copy ``size`` bytes; up to 15 bytes behind them in the target are undefined afterwards."""
-    # Most strings are short: a call of memcpy for each would take longer than the copy.
+    # Most strings are short: calling memcpy would take longer than copying.
     if size + 15 <= len(source) - s and size + 15 <= len(target) - t:
         for j in range(0, size, 16):
             _copy16(target, t + j, source, s + j)
@@ -93,7 +92,7 @@ def _copy(target: Array, t: int, source: Bytes, s: int, size: int) -> None:
 
 @jit
 def read_varint(buf: Bytes, position: int, end: int, most: int) -> tuple[int, int, int]:
-    """A zig-zag integer of at most ``most`` bytes (5 or 10): status, value, position behind it."""
+    """A zig-zag integer of at most ``most`` bytes (5 or 10): status, value, position after it."""
     value = 0
     shift = 0
     last = 7 * (most - 1)
@@ -103,7 +102,7 @@ def read_varint(buf: Bytes, position: int, end: int, most: int) -> tuple[int, in
         if shift == last:
             if byte >= 128:
                 return OVERLONG, 0, position
-            # 4 bits are left of 32, one of 64.
+            # The last byte has 4 of 32 bits, or 1 of 64.
             if byte > (15 if most == 5 else 1):
                 return TOO_BIG, 0, position
         value |= (byte & 127) << shift
@@ -146,7 +145,7 @@ def _decode_strings(
                 return status, position, filled
         if size < 0:
             return NEGATIVE, position, filled
-        # A byte is left for the length of each value behind it: ``data`` has room for what is left without them.
+        # Each of the next values has a length of at least one byte: ``data`` has room for all other bytes.
         if size > end - position - (at + count - 1 - i):
             return TRUNCATED, position, filled
         _copy(data, filled, buf, position, size)
@@ -170,13 +169,13 @@ def decode_array(
     offsets: Array,
     data: Array,
 ) -> tuple[int, int, int, int]:
-    """An array column's block: ``slots`` times a length and so many values.
+    """Decode the block of an array column: ``slots`` times a length, and that many values.
 
-    ``width`` is the most bytes of a varint or the bytes of a fixed value.  Lengths go to ``lengths`` from ``at`` on;
+    ``width`` is the maximal size of a varint, or the size of a fixed value.  Lengths go to ``lengths`` from ``at``;
     integers to ``ints``; strings to ``data`` with ``offsets``; fixed values to ``data``; booleans to ``data``, a byte
-    each.  Those arrays are as long as the block, which is enough: no value but null takes less than a bit.
+    each.  These arrays are as long as the block, which suffices: all values except nulls take at least a bit.
 
-    Returns status, position, number of values, bytes put into ``data``.
+    Returns status, position, number of values, bytes written to ``data``.
     """
     slot = 0
     count = 0
@@ -191,7 +190,7 @@ def decode_array(
             size = (size + 1) & 1
             if run > slots - slot:
                 return RUN, position, count, filled
-        # One kind of loop inside; each element of a run begins a new byte of booleans.
+        # Each element of a run starts a new byte of booleans.
         if kind == KIND_NULL or size == 0:
             for i in range(run):
                 lengths[at + slot + i] = size
@@ -248,7 +247,7 @@ def _decode_varints_numpy(
     if sizes.size and sizes.max() > most:
         return OVERLONG, position
     if len(ends) < count:
-        # The rest has no end: too long already, or cut off.
+        # The last value is too long, or truncated.
         return (OVERLONG if len(raw) - (int(ends[-1]) + 1 if len(ends) else 0) >= most else TRUNCATED), position
     if not count:
         return OK, position
@@ -265,10 +264,10 @@ def _decode_varints_numpy(
 
 
 decode_varints = _decode_varints if COMPILED else _decode_varints_numpy
-#: ``count`` integers into ``out`` from ``at`` on: status, position.
+#: Decode ``count`` integers to ``out`` from ``at``: status, position.
 
 decode_strings = _decode_strings
-#: ``count`` byte strings, their ends into ``offsets`` from ``at + 1`` on, their bytes into ``data`` from ``d`` on:
+#: Decode ``count`` byte strings, their ends to ``offsets`` from ``at + 1``, their bytes to ``data`` from ``filled``:
 #: status, position, end of the data.
 
 
@@ -277,9 +276,9 @@ decode_strings = _decode_strings
 
 @jit
 def write_varint(out: Array, position: int, value: int) -> int:
-    """A zig-zag integer at ``position``; returns the position behind it."""
+    """Write a zig-zag integer at ``position``; return the position after it."""
     raw = (value << 1) ^ (value >> 63)
-    # The first step shifts logically, after which the sign bit is clear.
+    # The first shift is logical: it clears the sign bit.
     if raw < 0 or raw > 127:
         out[position] = (raw & 127) | 128
         position += 1
@@ -353,11 +352,11 @@ def encode_rows(
     full: int,
     state: Array,
 ) -> tuple[int, int]:
-    """Rows from ``row`` on into ``out`` until ``position`` reaches ``full`` before a row: next row, next position.
+    """Encode rows from ``row`` to ``out`` until ``position`` reaches ``full``: next row, next position.
 
     Row ``r`` has the slots ``row_slots[r]`` to ``row_slots[r + 1]``, slot ``s`` of an array column the values
-    ``slot_values[s]`` to ``slot_values[s + 1]``.  ``state`` goes from call to call within a block: length and value of
-    the pending run of lengths, number of bits in use of the last byte of booleans.
+    ``slot_values[s]`` to ``slot_values[s + 1]``.  ``state`` is kept within a block: count and value of the pending run
+    of lengths, number of used bits in the last byte of booleans.
     """
     while row < rows and position < full:
         for slot in range(row_slots[row], row_slots[row + 1]):
@@ -376,7 +375,7 @@ def encode_rows(
                         state[2] = 0
                         position = write_varint(out, position, size)
                 if kind != KIND_NULL and size > 0:
-                    # Bytes of values come next, and the pending length must stand before them.
+                    # The pending length precedes the bytes of its values.
                     position = _flush_run(out, position, state)
             if kind == KIND_VARINT:
                 for i in range(first, last):
@@ -405,14 +404,14 @@ def encode_rows(
 
 @jit
 def end_block(out: Array, position: int, state: Array) -> int:
-    """Write the pending run, forget the block's bits; returns the block's size."""
+    """Write the pending run and reset ``state``; return the position after it."""
     position = _flush_run(out, position, state)
     state[2] = 0
     return position
 
 
 def _varint_bytes(values: Array) -> tuple[Array, Array]:
-    """The bytes of many integers and the size of each."""
+    """Encode integers: their bytes, and the size of each."""
     raw = ((values << 1) ^ (values >> 63)).view(np.uint64)
     sizes = np.ones(len(raw), np.int64)
     for bits in range(7, 64, 7):
@@ -427,14 +426,14 @@ def _varint_bytes(values: Array) -> tuple[Array, Array]:
 
 
 def _cut(sizes: Array, position: int, full: int) -> int:
-    """How many of the rows of these sizes go into a block that has ``position`` bytes and is closed at ``full``."""
+    """The number of rows of these sizes in a block that has ``position`` bytes and is closed at ``full``."""
     if position >= full:
         return 0
     return min(int(np.searchsorted(np.cumsum(sizes), full - position, side="left")) + 1, len(sizes))
 
 
 def _encode_varints_numpy(values: Array, at: int, out: Array, position: int, full: int) -> tuple[int, int]:
-    # A value has one byte at least, so these are enough to fill the block.
+    # Each value has at least one byte, so these fill the block.
     encoded, sizes = _varint_bytes(values[at : at + max(full - position, 0)].astype(np.int64))
     count = _cut(sizes, position, full)
     used = int(sizes[:count].sum())
@@ -462,7 +461,7 @@ def _encode_strings_numpy(
 
 
 encode_varints = _encode_varints if COMPILED else _encode_varints_numpy
-#: Integers from ``at`` on into ``out`` until ``position`` reaches ``full``: next value, next position.
+#: Encode integers from ``at`` to ``out`` until ``position`` reaches ``full``: next value, next position.
 
 encode_strings = _encode_strings if COMPILED else _encode_strings_numpy
-#: Byte strings ``at`` to ``end``, each with its length, into ``out``, as far as :data:`encode_varints` goes.
+#: Encode byte strings ``at`` to ``end`` with their lengths, as far as :data:`encode_varints` does.

@@ -1,8 +1,8 @@
-"""What the kernels are told and what they answer."""
+"""Constants of the kernels: kinds of values, and the status of a decoder."""
 
 from __future__ import annotations
 
-#: Status of a decoder, and what it says in an error.
+#: Status of a decoder, and its message.
 OK, TRUNCATED, OVERLONG, TOO_BIG, NEGATIVE, RUN = 0, 1, 2, 3, 4, 5
 STATUS = {
     TRUNCATED: "the block ends inside a value",

@@ -1,6 +1,6 @@
-"""The nouns of a Trevni file: types of values, column descriptors, block descriptors, the header (spec: "File Format").
+"""The parts of a Trevni file: value types, column descriptors, block descriptors, the header (spec: "File Format").
 
-:mod:`trilake.trevni.blocks.header_bytes` says how they are laid out in bytes.
+:mod:`trilake.trevni.blocks.header_bytes` parses and serializes them.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ MAGIC = b"Trv"
 #: Version 1 is what Avro 1.7.3 and 1.7.4 wrote: it has no negative run lengths and is otherwise the same.
 VERSIONS = (1, 2)
 
-#: More levels of arrays in arrays than any data has, and fewer than would exhaust the stack.
+#: Most levels of arrays in arrays: more than any data has, and too few to exhaust the stack.
 MAX_DEPTH = 100
 
 CODEC, CHECKSUM = "trevni.codec", "trevni.checksum"
@@ -52,7 +53,7 @@ class ValueType(Enum):
         return _ARROW[self]
 
     def wrong_sizes(self, values: Any, sizes: Any) -> Any:
-        """A mask of the numbers of values that cannot take so many bytes (both arrays) without lengths between them."""
+        """A mask of the places where this number of values cannot take this number of bytes (both are arrays)."""
         if self is ValueType.BOOLEAN:
             return sizes != (values + 7) // 8
         if self is ValueType.NULL or self.width is not None:
@@ -181,3 +182,12 @@ class Header:
     columns: tuple[ColumnDescriptor, ...]
     starts: tuple[int, ...]
     size: int
+
+    @cached_property
+    def children(self) -> tuple[tuple[int, ...], ...]:
+        """For each column the numbers of the columns that have it as their parent."""
+        children: list[list[int]] = [[] for _ in self.columns]
+        for column in self.columns:
+            if column.parent is not None:
+                children[column.parent].append(column.number)
+        return tuple(map(tuple, children))

@@ -1,7 +1,7 @@
-"""The order in which ``values`` columns are sorted, as the reference compares values.
+"""The sort order of ``values`` columns, that of the reference.
 
-Strings compare by UTF-16 code unit, bytes as signed bytes, floating point numbers with -0.0 below 0.0 and NaN, of
-whatever bits, above everything.
+Strings compare by UTF-16 code units, bytes as signed bytes; among floating-point numbers -0.0 is below 0.0, and NaN,
+with any bits, above all others.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _KEYS: dict[ValueType, Callable[[Any], Any]] = {
 
 
 def key(type_: ValueType) -> Callable[[Any], Any]:
-    """The function whose results compare as the reference compares the values.
+    """A function to sort keys that compare in the order of the reference.
 
     >>> k = key(ValueType.DOUBLE)
     >>> k(float("-inf")) < k(-0.0) < k(0.0) < k(5e-324) < k(float("inf")) < k(float("nan"))
@@ -49,7 +49,7 @@ def key(type_: ValueType) -> Callable[[Any], Any]:
 def is_sorted(values: pa.Array, type_: ValueType) -> bool:
     """Whether values without nulls ascend (equal neighbours are allowed).
 
-    Text must ascend in this order and in that of its bytes, which is what filters compare by.
+    Strings must ascend in this order and in that of their bytes, the order of filters.
     """
     if len(values) < 2 or type_ is ValueType.NULL:
         return True
@@ -68,7 +68,7 @@ def is_sorted(values: pa.Array, type_: ValueType) -> bool:
 
 
 def sort_keys(values: pa.Array, type_: ValueType) -> np.ndarray[Any, Any]:
-    """Numbers that compare as the reference compares the values; not for text."""
+    """Numbers that compare in the order of the reference; not for strings and bytes."""
     if type_ is ValueType.BOOLEAN:
         return np.asarray(values.cast(pa.uint8()))
     array = np.asarray(values)

@@ -1,6 +1,6 @@
-"""``Source``: where the bytes of one Trevni file come from.
+"""``Source``: random access to the bytes of one Trevni file.
 
-The reader asks for ranges only and never for the whole, so that a projection costs its own columns.
+Readers fetch ranges, never the whole file, so a projection costs only its columns.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from trilake.errors import CorruptFileError, InvalidArgumentError, StorageError
 from trilake.storage import Store, open_store
 from trilake.storage.uri import Location, parse_location
 
-#: Bytes that are fetched with an object's size: the header and, of a small file, much of the rest.
+#: Bytes fetched together with the size of an object: the header, and all of a small file.
 BEGIN = 1 << 16
 
 
 class Source(ABC):
     """Random access to the bytes of one file.
 
-    ``name`` says in errors which file it is; ``size`` is its length in bytes.
+    ``name`` is the file in errors, ``size`` its length in bytes.
     """
 
     name: str
@@ -32,16 +32,16 @@ class Source(ABC):
 
     @abstractmethod
     def read(self, start: int, length: int) -> pa.Buffer:
-        """``length`` bytes from ``start``; the caller has checked both against ``size``."""
+        """Read ``length`` bytes from ``start``, within ``size``."""
 
     def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[pa.Buffer]:
-        """Several ``(start, length)`` ranges, in the order given."""
+        """Read several ``(start, length)`` ranges, in this order."""
         return [self.read(start, length) for start, length in ranges]
 
     def _whole(self, data: pa.Buffer, start: int, length: int) -> pa.Buffer:
         if data.size != length:
             raise CorruptFileError(
-                f"{length} bytes were requested, got {data.size}: the file was truncated while it was read",
+                f"expected {length} bytes, got {data.size}: the file was truncated while it was read",
                 file=self.name,
                 offset=start,
             )
@@ -49,7 +49,7 @@ class Source(ABC):
 
 
 class BufferSource(Source):
-    """A file that is in memory already."""
+    """A file in memory."""
 
     def __init__(self, data: pa.Buffer, name: str = "<memory>") -> None:
         self.name = name
@@ -61,7 +61,7 @@ class BufferSource(Source):
 
 
 class StoreSource(Source):
-    """An object of a :class:`trilake.storage.Store`; local files are mapped, others are read by ranges."""
+    """An object of a :class:`trilake.storage.Store`; local files are mapped, others read by ranges."""
 
     def __init__(self, store: Store, key: str) -> None:
         self.name = store.local_path(key) or f"{store.uri}/{key}"
@@ -89,7 +89,7 @@ class StoreSource(Source):
 
 
 class FileSource(Source):
-    """An object with ``read`` and ``seek``, opened for reading bytes; it is not closed by the reader."""
+    """An object with ``read`` and ``seek``, opened for reading bytes; the reader does not close it."""
 
     def __init__(self, file: Any) -> None:
         name = getattr(file, "name", None)
@@ -120,18 +120,18 @@ def locate(path: str | os.PathLike[str]) -> tuple[Store, str]:
     place = parse_location(path)
     folder, _, key = place.path.rpartition("/")
     if not key:
-        raise InvalidArgumentError(f"{os.fspath(path)!r} names no file")
+        raise InvalidArgumentError(f"expected the path of a file, got {os.fspath(path)!r}")
     return open_store(Location(place.scheme, place.authority, folder).uri), key
 
 
 def open_source(file: Any) -> Source:
-    """The source behind what a caller may pass for a file.
+    """Open a file in any form that users may pass.
 
     Parameters
     ----------
     file: a path or URI, a pair ``(store, key)``, bytes (any buffer), or an object with ``read``, ``seek`` and ``tell``.
 
-    Raises ``ObjectNotFoundError`` where there is no such file and ``InvalidArgumentError`` for anything else.
+    Raises ``ObjectNotFoundError`` for a missing file and ``InvalidArgumentError`` for other objects.
     """
     if isinstance(file, Source):
         return file
@@ -146,6 +146,6 @@ def open_source(file: Any) -> Source:
     if hasattr(file, "read") and hasattr(file, "seek"):
         return FileSource(file)
     raise InvalidArgumentError(
-        f"a {type(file).__name__} is not a file",
+        f"expected a file, got {type(file).__name__}",
         help="pass a path, a URI, (store, key), bytes, or an object with read and seek",
     )

@@ -26,8 +26,8 @@ from trilake.errors import CorruptFileError, InvalidArgumentError
 from trilake.storage import Store
 from trilake.trevni.blocks import codecs
 from trilake.trevni.blocks.cursor import NeedMoreBytes
-from trilake.trevni.blocks.cuts import Cut, Request
-from trilake.trevni.blocks.decode import Block, Budget, ColumnPlace
+from trilake.trevni.blocks.cuts import Request
+from trilake.trevni.blocks.decode import TRUST_HELP, Block, Budget, Slots
 from trilake.trevni.blocks.header_bytes import parse_blocks, parse_header
 from trilake.trevni.blocks.layout import (
     BlockDescriptor,
@@ -146,15 +146,6 @@ class ColumnFile:
             for d in descriptors
         )
 
-    @cached_property
-    def children(self) -> tuple[tuple[int, ...], ...]:
-        """For each column the numbers of the columns that have it as their parent."""
-        children: list[list[int]] = [[] for _ in self._header.columns]
-        for column in self._header.columns:
-            if column.parent is not None:
-                children[column.parent].append(column.number)
-        return tuple(map(tuple, children))
-
     def number(self, column: str | int) -> int:
         """The number of the column ``column``, given by name or number; of columns with one name it is the last.
 
@@ -214,7 +205,7 @@ class ColumnFile:
         cut = self.cut([descriptor.number], 0, self.row_count)[descriptor.number]
         return ColumnValues(descriptor.name, descriptor.type.value, cut.lengths, cut.values)
 
-    def cut(self, columns: Sequence[int], start: int, stop: int, budget: Budget | None = None) -> dict[int, Cut]:
+    def cut(self, columns: Sequence[int], start: int, stop: int, budget: Budget | None = None) -> dict[int, Slots]:
         """The rows ``start`` to ``stop`` of ``columns``, given by number, and of all their ancestors.
 
         Only blocks that hold such rows are read.  ``budget`` bounds the memory that they may take; that of the file by
@@ -271,7 +262,7 @@ class ColumnFile:
                 offset=4,
             )
 
-    def where(self, number: int) -> ColumnPlace:
+    def where(self, number: int) -> codecs.Place:
         """The place that errors about the column ``number`` name.
 
         >>> import io
@@ -282,7 +273,7 @@ class ColumnFile:
         >>> file.where(1).column
         's'
         """
-        return ColumnPlace(self.uri, self._header.columns[number].label)
+        return codecs.Place(self.uri, self._header.columns[number].label)
 
     def _read_blocks(self, number: int) -> BlockTable:
         column = self._header.columns[number]
@@ -329,7 +320,7 @@ class ColumnFile:
             data = memoryview(self._source.read(base, offsets[stop] - base)).cast("B")
             for i in range(i, stop):  # noqa: B020 - the outer loop goes on where this one ends
                 at, end = offsets[i] - base, offsets[i] - base + stored_sizes[i]
-                place = codecs.Place(self.uri, column.label, first + i, offsets[i])
+                place = self.where(number).at(first + i, offsets[i])
                 raw = codecs.decompress(column.codec, data[at:end], raw_sizes[i], place)
                 if check:
                     codecs.verify(column.checksum, column.codec, raw, bytes(data[end : end + check]), place)
@@ -346,18 +337,14 @@ class ColumnFile:
         if wrong.any():
             i = int(np.argmax(wrong))
             what = "lengths" if column.array else f"values of type {type_.value}"
-            raise self.where(column.number).fail(
-                f"{slots[i]} {what} cannot take {sizes[i]} bytes", first + i, int(table.offsets[first + i])
-            )
+            place = self.where(column.number).at(first + i, int(table.offsets[first + i]))
+            raise place.fail(f"{slots[i]} {what} cannot take {sizes[i]} bytes")
         stored = table.stored_sizes[first : first + len(slots)]
         inflated = np.where((sizes > _LARGE) & (sizes > _MAX_RATIO * stored), sizes, 0)
         if not self._trusted and inflated.sum() > _MAX_INFLATED:
             i = int(np.argmax(inflated))
-            raise CorruptFileError(
-                f"the block states that {stored[i]} bytes of {column.codec} hold {sizes[i]} bytes",
-                help="if the file is to be trusted, open it with trusted=True; or read fewer rows at a time",
-                file=self.uri,
-                column=column.label,
-                block=first + i,
-                offset=int(table.offsets[first + i]),
+            raise (
+                self.where(column.number)
+                .at(first + i, int(table.offsets[first + i]))
+                .fail(f"the block states that {stored[i]} bytes of {column.codec} hold {sizes[i]} bytes", TRUST_HELP)
             )

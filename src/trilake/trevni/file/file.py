@@ -50,7 +50,7 @@ class TrevniFile(ColumnFile):
     def nodes(self) -> tuple[Node, ...]:
         """The fields of the rows and the columns that hold them.  Raises ``CorruptFileError``, see :attr:`schema`."""
         if SCHEMA not in self.metadata:
-            return tuple(plain_nodes(self._header, self.children))
+            return tuple(plain_nodes(self._header))
         try:
             schema = pa.ipc.read_schema(pa.py_buffer(self.metadata[SCHEMA]))
             # Arrow decodes names when they are asked for.
@@ -59,7 +59,7 @@ class TrevniFile(ColumnFile):
         except (pa.ArrowException, OSError, ValueError, TypeError) as e:
             raise CorruptFileError(f"the Arrow schema in the file cannot be read: {e}", file=self.uri) from e
         self._schema_metadata = schema.metadata
-        return tuple(schema_nodes(schema, self._header, self.children, self.uri))
+        return tuple(schema_nodes(schema, self._header, self.uri))
 
     @cached_property
     def schema(self) -> pa.Schema:

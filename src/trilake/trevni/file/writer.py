@@ -1,8 +1,7 @@
-"""Writing files: :func:`write` for data that is at hand, :class:`TrevniWriter` for data that comes in batches.
+"""Write files: :func:`write` in one call, :class:`TrevniWriter` batch by batch.
 
-Columns are encoded as rows come and wait in a :class:`~trilake.trevni.blocks.encode.Spool`; the header, which needs
-their sizes, is written when all rows are there, and the columns after it.  The file appears when it is whole, or not at
-all.
+Columns are encoded as rows arrive, and buffered in a :class:`~trilake.trevni.blocks.encode.Spool`.  On closing, the
+header is written, which needs their sizes, and the columns after it.  The file appears complete or not at all.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from trilake.common.arguments import checked
 from trilake.errors import InvalidArgumentError, SchemaMismatchError
 from trilake.storage import Store
 from trilake.trevni.blocks.codecs import check_checksum, check_codec
-from trilake.trevni.blocks.encode import BLOCK_SIZE, Spool, column_bytes
+from trilake.trevni.blocks.encode import BLOCK_SIZE, Spool
 from trilake.trevni.blocks.header_bytes import serialize_header
 from trilake.trevni.blocks.layout import CHECKSUM, CODEC, ColumnDescriptor, Header, ValueType
 from trilake.trevni.blocks.source import locate
@@ -52,23 +51,23 @@ _STEP = 1 << 17
 
 
 class TrevniWriter:
-    r"""Writes one file from batches that come one after another.
+    r"""Writes one file, batch by batch.
 
     Parameters
     ----------
     path: a path or URI, a pair ``(store, key)``, or a binary file object, which is left open.
-    schema: of the batches; ``None`` where ``columns`` are given and the rows come by :meth:`write_columns`.
-    codec: ``null``, ``deflate``, ``snappy`` or ``bzip2``; for columns without a codec of their own.
+    schema: of the batches; ``None`` with ``columns`` of another file, for rows of :meth:`write_columns`.
+    codec: ``null``, ``deflate``, ``snappy`` or ``bzip2``; the default of all columns.
     checksum: ``null`` or ``crc32``.
     columns: options by column name, see :class:`ColumnOptions`; or the ``columns`` of an open file, to write columns of
-        the same names, types, nesting, order and metadata.  Then ``metadata`` may hold any keys.
-    metadata: file metadata, text to bytes or text.  Keys must not start with ``trevni.``; ``trevni.codec`` and
-        ``trevni.checksum`` are allowed where they say what the parameters say, to keep their place.
-    block_size: payload bytes from which on a block is closed before the next row.
-    memory: bytes of finished blocks kept in memory; what exceeds it goes to a temporary file in ``folder``.
-    folder: a local folder; the one that this machine keeps temporary files in by default.
+        the same names, types, nesting, order and metadata.  Then ``metadata`` may have any keys.
+    metadata: file metadata, strings to bytes or strings.  Keys must not start with ``trevni.``; ``trevni.codec`` and
+        ``trevni.checksum`` are allowed, with the values of the parameters, to determine their order.
+    block_size: a payload of this size in bytes closes its block before the next row.
+    memory: most bytes of finished blocks in memory; more go to a temporary file in ``folder``.
+    folder: a local folder; by default the system's folder for temporary files.
 
-    Used as a context manager, the file appears at the end of the block, unless there was an error.
+    As a context manager, it writes the file at the end of the block, unless that raised an error.
 
     >>> import pyarrow as pa
     >>> import io
@@ -94,26 +93,21 @@ class TrevniWriter:
         folder: str | None = None,
     ) -> None:
         if block_size < 1:
-            raise InvalidArgumentError(f"the block size must be 1 at least, not {block_size}")
+            raise InvalidArgumentError(f"the block size must be at least 1, got {block_size}")
         self._target = path
-        own_metadata = dict(metadata or {})
-        # A copy of a file's columns may keep what that file says, reserved or not.
-        copied = columns is not None and not isinstance(columns, Mapping)
-        codec = self._setting(own_metadata, CODEC, codec)
-        checksum = self._setting(own_metadata, CHECKSUM, checksum)
-        self._metadata = {
-            **({CODEC: check_codec(codec).encode()} if codec is not None and CODEC not in own_metadata else {}),
-            **(
-                {CHECKSUM: check_checksum(checksum).encode()}
-                if checksum is not None and CHECKSUM not in own_metadata
-                else {}
-            ),
-            **{
-                key: value.encode() if isinstance(value, str) else value
-                for key, value in own_metadata.items()
-                if key in (CODEC, CHECKSUM) or copied or user_metadata({key: value})
-            },
-        }
+        metadata = dict(metadata or {})
+        codec = self._setting(metadata, CODEC, codec)
+        checksum = self._setting(metadata, CHECKSUM, checksum)
+        self._metadata: dict[str, bytes] = {}
+        if codec is not None and CODEC not in metadata:
+            self._metadata[CODEC] = check_codec(codec).encode()
+        if checksum is not None and CHECKSUM not in metadata:
+            self._metadata[CHECKSUM] = check_checksum(checksum).encode()
+        for key, value in metadata.items():
+            # Copies of a file's columns may keep its metadata, even with reserved keys.
+            copied = columns is not None and not isinstance(columns, Mapping)
+            if key in (CODEC, CHECKSUM) or copied or user_metadata({key: value}):
+                self._metadata[key] = value.encode() if isinstance(value, str) else value
         self._spool = Spool(memory, folder)
         self._options = FileOptions(self._spool, codec or "null", checksum or "null", block_size)
         self._physical_columns: list[PhysicalColumn] | None = None
@@ -135,15 +129,15 @@ class TrevniWriter:
         if key not in metadata:
             return parameter
         value = metadata[key]
-        text = value if isinstance(value, str) else value.decode(errors="replace")
-        if parameter is not None and parameter != text:
-            raise InvalidArgumentError(f"the metadata says {key} is {text!r}, the parameter {parameter!r}")
-        return text
+        setting = value if isinstance(value, str) else value.decode(errors="replace")
+        if parameter is not None and parameter != setting:
+            raise InvalidArgumentError(f"{key} is {setting!r} in metadata and {parameter!r} as a parameter")
+        return setting
 
     def _derive(self, schema: pa.Schema, options: Mapping[str, ColumnOptions]) -> None:
         if len(set(schema.names)) < len(schema):
             twice = sorted({name for name in schema.names if schema.names.count(name) > 1})
-            raise InvalidArgumentError(f"column names must differ, {', '.join(map(repr, twice))} comes more than once")
+            raise InvalidArgumentError(f"duplicate column names: {', '.join(map(repr, twice))}")
         self._schema: pa.Schema | None = schema
         self._maker = SchemaColumns(self._options, options, schema.names)
         self._shredders = [shredder(f, f.name, None, self._maker) for f in schema]
@@ -160,48 +154,42 @@ class TrevniWriter:
         kinds = {isinstance(c, ColumnDescriptor | Column) for c in given} if isinstance(given, Sequence) else {False}
         if False in kinds:
             raise InvalidArgumentError(
-                f"columns are given as {columns!r:.80}",
-                help="give options by the name of a column, or columns of a file",
+                f"columns must be options by column name, or the columns of a file, got {columns!r:.80}",
             )
         for number, column in enumerate(declared):
             parent = names[column.parent] if isinstance(column.parent, str) else column.parent
             type_ = column.type if isinstance(column.type, ValueType) else ValueType(column.type)
             name = column.name or f"column {number}"
             if name in names:
-                raise InvalidArgumentError(f"column names must differ, {name!r} comes more than once")
+                raise InvalidArgumentError(f"duplicate column names: {name!r}")
             names[name] = number
-            own = {key: bytes(value) for key, value in column.metadata.items()}
-            codec = own[CODEC].decode() if CODEC in own else None
-            checksum = own[CHECKSUM].decode() if CHECKSUM in own else None
+            properties = {key: bytes(value) for key, value in column.metadata.items()}
+            codec = properties[CODEC].decode() if CODEC in properties else None
+            checksum = properties[CHECKSUM].decode() if CHECKSUM in properties else None
             encoder = self._options.encoder(type_, column.array, codec, checksum, column.values, column=name)
             above = None if parent is None else physical[parent]
             check_depth(name, above)
-            physical.append(_GivenColumn(name, encoder, above, own))
+            physical.append(_CopiedColumn(name, encoder, above, properties))
             descriptors.append(ColumnDescriptor(number, name, type_, column.array, parent, column.values))
         self._physical_columns = physical
         self._header = Header(2, 0, {}, tuple(descriptors), (), 0)
-        children: list[list[int]] = [[] for _ in descriptors]
-        for descriptor in descriptors:
-            if descriptor.parent is not None:
-                children[descriptor.parent].append(descriptor.number)
-        nodes = plain_nodes(self._header, children)
+        nodes = plain_nodes(self._header)
         self._shredders = [PlainShredder(node, physical) for node in nodes]
-        # Only the types of the columns can be written, whatever the names in the data are.
         self._schema = pa.schema([node.field for node in nodes])
         if schema is not None and schema.names != self._schema.names:
-            raise SchemaMismatchError(f"the data has the fields {schema.names}, the columns given {self._schema.names}")
+            raise SchemaMismatchError(f"expected the fields {self._schema.names} of columns, got {schema.names}")
 
     # --- rows ---
 
     @property
     def size(self) -> int:
-        """About how many bytes the file has so far."""
+        """The approximate size of the file so far, in bytes."""
         return sum(column.encoder.size for column in self._all_columns())
 
     def write(self, batch: pa.RecordBatch | pa.Table) -> None:
         """Add the rows of ``batch``.
 
-        Raises ``SchemaMismatchError``, and ``InvalidArgumentError`` where a column cannot take them.
+        Raises ``SchemaMismatchError``, and ``InvalidArgumentError`` where a column cannot store them.
 
         >>> import io
         >>> import pyarrow as pa
@@ -222,14 +210,14 @@ class TrevniWriter:
                 self.rows += part.num_rows
 
     def write_columns(self, rows: int, values: Sequence[ColumnValues]) -> None:
-        """Add rows whose lengths and values are flat already.
+        """Add rows as flat lengths and values.
 
         Parameters
         ----------
-        rows: how many rows.
-        values: one entry for each of the columns given, as :meth:`trilake.trevni.TrevniFile.column` reads them.
+        rows: the number of rows.
+        values: for each column, in the form of :meth:`trilake.trevni.TrevniFile.column`.
 
-        Raises ``InvalidArgumentError`` where the writer was made without columns, or numbers do not fit.
+        Raises ``InvalidArgumentError`` for a writer without ``columns``, and for wrong numbers of values.
 
         >>> import io
         >>> from trilake.trevni import TrevniFile, write
@@ -242,7 +230,7 @@ class TrevniWriter:
         {'x': [1, 2]}
         """
         if self._physical_columns is None or self._header is None:
-            raise InvalidArgumentError("flat columns can be written only where the columns were given")
+            raise InvalidArgumentError("write_columns needs a writer with columns of another file")
         through: dict[int, Rows] = {}
         for descriptor, column, flat in zip(self._header.columns, self._physical_columns, values, strict=True):
             above = Rows(rows) if descriptor.parent is None else through[descriptor.parent]
@@ -252,12 +240,12 @@ class TrevniWriter:
                 count, offsets = slots, None
             else:
                 if len(lengths) != slots:
-                    raise InvalidArgumentError(f"{len(lengths)} lengths for {slots} slots", column=column.name)
+                    raise InvalidArgumentError(f"expected {slots} lengths, got {len(lengths)}", column=column.name)
                 offsets = np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))
                 count = int(offsets[-1])
                 through[descriptor.number] = above.through(offsets)
             if len(flat.values) != count:
-                raise InvalidArgumentError(f"{len(flat.values)} values for {count} places", column=column.name)
+                raise InvalidArgumentError(f"expected {count} values, got {len(flat.values)}", column=column.name)
             column.encoder.add(rows, above.slots, offsets, flat.values)
         self.rows += rows
 
@@ -269,7 +257,9 @@ class TrevniWriter:
         return [column for shred in self._shredders for column in shred.columns()]
 
     def close(self) -> None:
-        """Write the file.  Raises ``StorageError`` where that fails; then there is no file.
+        """Write the file.  After an error no file is left.
+
+        Raises ``StorageError``.
 
         >>> import io
         >>> import pyarrow as pa
@@ -293,7 +283,7 @@ class TrevniWriter:
             self._spool.close()
 
     def discard(self) -> None:
-        """Give up: no file is written.
+        """Close without writing a file.
 
         >>> import io
         >>> import pyarrow as pa
@@ -310,28 +300,25 @@ class TrevniWriter:
         columns = self._all_columns()
         for column in columns:
             column.encoder.finish()
-        own = [column.metadata() for column in columns]
+        properties = [column.metadata() for column in columns]
         metadata = dict(self._metadata)
-        # A schema that came with the metadata of another file must not say what these columns are.
+        # Copied metadata may have the schema of another file.
         if self._physical_columns is None and (SCHEMA in metadata or not self._is_plain(columns)):
             assert self._schema is not None
             metadata[SCHEMA] = self._schema.serialize().to_pybytes()
         sizes = [len(column.encoder.descriptors()) + column.encoder.stored_size for column in columns]
-        sink.write(serialize_header(self.rows, metadata, own, sizes))
+        sink.write(serialize_header(self.rows, metadata, properties, sizes))
         for column in columns:
-            column_bytes(column.encoder, sink)
+            column.encoder.copy_to(sink)
 
     def _is_plain(self, columns: Sequence[PhysicalColumn]) -> bool:
-        """Whether the columns by themselves mean just the schema."""
+        """Whether the schema is that of the plain columns."""
         numbers = {id(column): number for number, column in enumerate(columns)}
-        children: list[list[int]] = [[] for _ in columns]
         descriptors = []
         for number, column in enumerate(columns):
             parent = None if column.parent is None else numbers[id(column.parent)]
-            if parent is not None:
-                children[parent].append(number)
             descriptors.append(ColumnDescriptor(number, column.name, column.encoder.type, column.encoder.array, parent))
-        nodes = plain_nodes(Header(2, self.rows, {}, tuple(descriptors), (), 0), children)
+        nodes = plain_nodes(Header(2, self.rows, {}, tuple(descriptors), (), 0))
         return bool(pa.schema([node.field for node in nodes]).equals(self._schema, check_metadata=True))
 
     def __enter__(self) -> TrevniWriter:
@@ -344,14 +331,15 @@ class TrevniWriter:
             self.discard()
 
 
-class _GivenColumn(PhysicalColumn):
-    """A column with the metadata that it had elsewhere."""
+class _CopiedColumn(PhysicalColumn):
+    """A column with the metadata of another file."""
 
     def metadata(self) -> dict[str, bytes]:
         standard = super().metadata()
-        # What the file said keeps its order; whether it ascends is known again.
-        own = {key: standard.get(key, value) for key, value in self._properties.items() if key != SORTED}
-        return {**own, **{key: value for key, value in standard.items() if key not in own and key != SORTED}}
+        # The order is that of the other file.  Nothing checks here whether values ascend.
+        copied = {key: standard.get(key, value) for key, value in self._properties.items()} | standard
+        copied.pop(SORTED, None)
+        return copied
 
 
 @checked

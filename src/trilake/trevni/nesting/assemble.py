@@ -1,16 +1,16 @@
-"""Assembly of nested columns: from their lengths and values to Arrow arrays (spec: "Column Metadata").
+"""Assemble nested columns: from their lengths and values to Arrow arrays (spec: "Column Metadata").
 
 A :class:`Node` is an Arrow field together with the columns that hold it:
 
 * ``leaf``: a column of values;
-* ``list``: an array column, and the node of its elements: the column's own values, its children, or both;
+* ``list``: an array column, and the node of its elements: the values of the column, its children, or both;
 * ``struct``: the nodes of its fields, no column;
-* ``optional``: a null array column of lengths 0 and 1 around the values that are there;
-* ``masked``: the same beside values that stand in every place, for elements of lists.
+* ``optional``: a null array column of lengths 0 and 1, above the values that are not null;
+* ``masked``: the same next to values for nulls too, for elements of lists.
 
-Files say with :data:`SCHEMA` which Arrow schema their columns stand for; where they do not, :func:`plain_nodes` is what
-the columns mean by themselves: a column is a field, an array column is a list, and a parent is a list of structs of its
-children, with its own values, if it has a type, as the first field.
+:data:`SCHEMA` in a file is the Arrow schema of its columns.  Without it :func:`plain_nodes` gives their meaning: a
+column is a field, an array column is a list, and a parent is a list of structs of its children, with its values, if it
+has a type, as the first field.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trilake.errors import CorruptFileError
-from trilake.trevni.blocks.cuts import Cut
-from trilake.trevni.blocks.decode import Budget, ColumnPlace, Int32s
+from trilake.trevni.blocks.codecs import Place
+from trilake.trevni.blocks.decode import Budget, Int32s, Slots
 from trilake.trevni.blocks.layout import ColumnDescriptor, Header, ValueType
 from trilake.trevni.nesting.arrow_forms import bare, plain_type
 from trilake.trevni.nesting.arrow_types import from_values, value_type
 
 Places = np.ndarray[Any, np.dtype[np.int64]]
 
-#: File metadata: the Arrow schema of the rows as an IPC message, where the columns alone do not say it.
+#: File metadata: the Arrow schema of the rows as an IPC message, where it differs from that of the plain columns.
 SCHEMA = "arrow.schema"
-#: Column metadata: this null array column says which values are there, of the field with this number; fields are
-#: numbered depth first, elements of lists and entries of maps included.
+#: Column metadata: this null array column says which values of the field with this number are not null.  Fields are
+#: numbered depth first, including elements of lists and entries of maps.
 PRESENCE = "arrow.presence"
 
 
@@ -50,38 +50,38 @@ class Node:
 
     def columns(self) -> list[int]:
         """The numbers of all columns of this node."""
-        own = [] if self.column is None else [self.column]
-        return sorted({*own, *(c for node in self.nodes for c in node.columns())})
+        below = {c for node in self.nodes for c in node.columns()}
+        return sorted(below if self.column is None else below | {self.column})
 
 
 # --- what columns mean by themselves ---------------------------------------------------------------------------------
 
 
-def plain_nodes(header: Header, children: Sequence[Sequence[int]]) -> list[Node]:
+def plain_nodes(header: Header) -> list[Node]:
     """The nodes of the top-level columns, without regard to :data:`SCHEMA`."""
-    return [_plain_node(c.number, header.columns, children) for c in header.columns if c.parent is None]
+    return [_plain_node(c.number, header) for c in header.columns if c.parent is None]
 
 
-def _plain_node(number: int, columns: Sequence[ColumnDescriptor], children: Sequence[Sequence[int]]) -> Node:
-    column = columns[number]
+def _plain_node(number: int, header: Header) -> Node:
+    column = header.columns[number]
     own = Node("leaf", pa.field(column.label, column.type.arrow), number)
     if not column.array:
         return own
-    inner = [_plain_node(child, columns, children) for child in children[number]]
+    inner = [_plain_node(child, header) for child in header.children[number]]
     if not inner:
         element = Node("leaf", pa.list_(column.type.arrow).value_field, number)
     else:
         if column.type is not ValueType.NULL:
-            inner.insert(0, Node("leaf", pa.field(_own_name(inner), column.type.arrow), number))
+            inner.insert(0, Node("leaf", pa.field(_value_name(inner), column.type.arrow), number))
         struct = pa.struct([node.field for node in inner])
         element = Node("struct", pa.list_(struct).value_field, None, tuple(inner))
     return Node("list", pa.field(column.label, pa.list_(element.field)), number, (element,))
 
 
-def _own_name(inner: Sequence[Node]) -> str:
-    """A name for a parent's own values beside its children."""
-    name, taken = "value", {node.field.name for node in inner}
-    while name in taken:
+def _value_name(inner: Sequence[Node]) -> str:
+    """A name for a parent's values that none of its children has."""
+    name, names = "value", {node.field.name for node in inner}
+    while name in names:
         name += "_"
     return name
 
@@ -93,12 +93,12 @@ class _Mismatch(Exception):
     """The columns are not those of the schema."""
 
 
-def schema_nodes(schema: pa.Schema, header: Header, children: Sequence[Sequence[int]], file: str) -> list[Node]:
+def schema_nodes(schema: pa.Schema, header: Header, file: str) -> list[Node]:
     """The nodes of a schema's fields, taking the columns in their order.
 
     Raises ``CorruptFileError`` where the columns are not those of the schema.
     """
-    walk = _SchemaMatcher(header.columns, children)
+    walk = _SchemaMatcher(header.columns)
     try:
         nodes = [walk.node(field, None) for field in schema]
         if walk.next != len(header.columns):
@@ -109,8 +109,8 @@ def schema_nodes(schema: pa.Schema, header: Header, children: Sequence[Sequence[
 
 
 class _SchemaMatcher:
-    def __init__(self, columns: Sequence[ColumnDescriptor], children: Sequence[Sequence[int]]) -> None:
-        self._columns, self._children = columns, children
+    def __init__(self, columns: Sequence[ColumnDescriptor]) -> None:
+        self._columns = columns
         self.next = 0
         self._fields = 0
 
@@ -149,7 +149,7 @@ class _SchemaMatcher:
         if pa.types.is_struct(type_):
             fields = [type_.field(i) for i in range(type_.num_fields)]
             return Node("struct", field, None, tuple(self.node(f, parent) for f in fields))
-        leaf = self._leaf_type(field)
+        leaf = value_type(type_)
         if leaf is not None:
             column = self._take(field, parent)
             if column.array or column.type.arrow != leaf.arrow:
@@ -161,7 +161,7 @@ class _SchemaMatcher:
         return Node("list", field, column.number, (self._element(element_field(type_), column),))
 
     def _element(self, field: pa.Field, column: ColumnDescriptor) -> Node:
-        leaf = self._leaf_type(field)
+        leaf = value_type(bare(field.type))
         if leaf is None:
             return self.node(field, column.number)
         if column.type.arrow != leaf.arrow:
@@ -170,9 +170,6 @@ class _SchemaMatcher:
         if self._is_presence(column.number, self._number()):
             return Node("masked", field, self._take(field, column.number).number, (own,))
         return own
-
-    def _leaf_type(self, field: pa.Field) -> ValueType | None:
-        return value_type(bare(field.type))
 
 
 def element_field(type_: pa.DataType) -> pa.Field:
@@ -187,9 +184,11 @@ def element_field(type_: pa.DataType) -> pa.Field:
 
 
 class Assembler:
-    """Builds Arrow arrays from the cuts of columns; ``file`` is for errors."""
+    """Builds Arrow arrays from the lengths and values of columns; ``file`` is for errors."""
 
-    def __init__(self, cuts: Mapping[int, Cut], columns: Sequence[ColumnDescriptor], file: str, budget: Budget) -> None:
+    def __init__(
+        self, cuts: Mapping[int, Slots], columns: Sequence[ColumnDescriptor], file: str, budget: Budget
+    ) -> None:
         self._cuts, self._columns, self._file, self._budget = cuts, columns, file, budget
 
     def _fail(self, column: int | None, message: str) -> CorruptFileError:
@@ -234,7 +233,7 @@ class Assembler:
         if len(lengths) != slots:
             raise self._fail(node.column, f"the column has {len(lengths)} lengths for {slots} slots")
         if node.kind != "list" and lengths.size and lengths.max() > 1:
-            raise self._fail(node.column, "a value is there or it is not: no length but 0 and 1 says so")
+            raise self._fail(node.column, f"expected lengths of 0 and 1, got {lengths.max()}")
         return lengths
 
     def _struct(self, node: Node, type_: pa.DataType, slots: int, places: Places | None) -> pa.Array:
@@ -276,8 +275,7 @@ class Assembler:
         inside = None
         if places is not None:
             # A null has elements too, and they are null.
-            where = ColumnPlace(self._file, node.field.name)
-            self._budget.spend(int((places < 0).sum()) * size, 0, where)
+            self._budget.spend(int((places < 0).sum()) * size, 0, Place(self._file, node.field.name))
             steps = np.arange(size)
             inside = np.where(places[:, None] < 0, -1, places[:, None] * size + steps).reshape(-1)
         element = self.array(node.nodes[0], len(lengths) * size, inside)
