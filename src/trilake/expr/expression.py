@@ -9,9 +9,10 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -21,6 +22,9 @@ from trilake.expr.terms import datatypes as types
 from trilake.expr.terms.datatypes import Path
 from trilake.expr.terms.duckdb_sql import Sql, type_name
 from trilake.expr.terms.evaluate import Rows, duckdb_table
+
+if TYPE_CHECKING:
+    from trilake.expr.sql.functions import Function
 
 
 @dataclass(frozen=True)
@@ -122,6 +126,7 @@ def parse_expression(
     case_sensitive: bool = False,
     now: dt.datetime | None = None,
     written: str | None = None,
+    functions: Mapping[str, Function] | None = None,
 ) -> Expression:
     """Bind a Spark SQL expression to the columns of ``schema``.
 
@@ -132,6 +137,7 @@ def parse_expression(
     case_sensitive: whether names must be spelled as in the schema.
     now: the value of ``current_timestamp()``; the clock's, by default.
     written: the user's SQL, if ``text`` wraps it; by default ``text``.
+    functions: those that may be called; Spark's by default.
 
     Raises :class:`~trilake.errors.ExpressionError` for an invalid expression (an unknown column, an aggregate), and
     :class:`~trilake.errors.UnsupportedExpressionError` for one whose meaning in Spark is not known here: then use
@@ -141,7 +147,7 @@ def parse_expression(
     from trilake.expr.sql.scalar import translate_scalar
 
     when = now if now is not None else dt.datetime.now(dt.UTC)
-    translation = translate_scalar(text, schema, case_sensitive=case_sensitive, now=when)
+    translation = translate_scalar(text, schema, case_sensitive=case_sensitive, now=when, functions=functions)
     source = text if written is None else written
     if translation.column is not None:
         return _make(

@@ -12,6 +12,7 @@ import datetime as dt
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,6 +22,9 @@ from trilake.expr import arrow, pushdown
 from trilake.expr.terms.datatypes import Path
 from trilake.expr.terms.evaluate import Rows, evaluate
 from trilake.expr.terms.predicate import Conjunct, Predicate, all_of
+
+if TYPE_CHECKING:
+    from trilake.expr.sql.functions import Function
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,6 +108,7 @@ def parse_filter(
     *,
     case_sensitive: bool = False,
     now: dt.datetime | None = None,
+    functions: Mapping[str, Function] | None = None,
 ) -> Filter | None:
     """Bind a filter to the columns of ``schema``; ``None`` stays ``None``.
 
@@ -113,6 +118,7 @@ def parse_filter(
     schema: the table's schema.
     case_sensitive: whether names in SQL must be spelled as in the schema.
     now: the value of ``current_timestamp()``; the clock's, by default.
+    functions: those that SQL may call, a constant; Spark's by default.
 
     Raises :class:`FilterError` for an invalid condition, unknown columns and types that cannot be compared.
     """
@@ -131,4 +137,5 @@ def parse_filter(
     from trilake.expr.sql.parse import parse_sql
 
     when = now if now is not None else dt.datetime.now(dt.UTC)
-    return Filter(filter, schema, tuple(parse_sql(filter, schema, case_sensitive=case_sensitive, now=when)))
+    conjuncts = parse_sql(filter, schema, case_sensitive=case_sensitive, now=when, functions=functions)
+    return Filter(filter, schema, tuple(conjuncts))

@@ -26,6 +26,8 @@ from trilake.expr.terms.duckdb_sql import INTEGERS, Sql, at_least, common_type, 
 _MAX_LENGTH = 10_000
 
 Handler = Callable[[Call], Sql]
+#: The least and the greatest number of arguments, and the translation.
+Function = tuple[int, int, Handler]
 
 
 def _abs(call: Call) -> Sql:
@@ -314,8 +316,8 @@ def _sha2(call: Call) -> Sql:
     return Sql(f"sha256({call.family(0, 'string', 'binary')})", "VARCHAR")
 
 
-#: By lower-case name: the least and the greatest number of arguments, and the translation.
-FUNCTIONS: dict[str, tuple[int, int, Handler]] = {
+#: By lower-case name.
+FUNCTIONS: dict[str, Function] = {
     # conditions
     "isnull": (1, 1, _null_test("({} IS NULL)")),
     "isnotnull": (1, 1, _null_test("({} IS NOT NULL)")),

@@ -11,7 +11,7 @@ import math
 import re
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from typing import TypeVar
@@ -23,6 +23,7 @@ from sqlglot.errors import SqlglotError
 from trilake.errors import FilterError
 from trilake.expr.keywords import column_names
 from trilake.expr.sql.dialect import IN_BACKQUOTES, mistaken_text, parse, spark_text, text_for_column
+from trilake.expr.sql.functions import Function
 from trilake.expr.sql.translate import COMPARISONS, Translator, operands, plain
 from trilake.expr.terms import bind
 from trilake.expr.terms import datatypes as types
@@ -53,21 +54,31 @@ _DEEP_CALLS, _DEEP_STACK = 5_000, 1 << 26
 
 Built = TypeVar("Built")
 
-#: Recently parsed conditions, by SQL and case sensitivity, with their schemas: a scan of few rows takes no longer than
-#: parsing. Conditions that depend on the time are not cached.
-_known: dict[tuple[str, bool], tuple[pa.Schema, Sequence[Conjunct]]] = {}
+#: Recently parsed conditions, by SQL, case sensitivity and functions, with their schemas: a scan of few rows takes no
+#: longer than parsing. Conditions that depend on the time are not cached.
+_known: dict[tuple[str, bool, int], tuple[pa.Schema, Sequence[Conjunct]]] = {}
 
 
-def parse_sql(text: str, schema: pa.Schema, *, case_sensitive: bool, now: dt.datetime) -> Sequence[Conjunct]:
+def parse_sql(
+    text: str,
+    schema: pa.Schema,
+    *,
+    case_sensitive: bool,
+    now: dt.datetime,
+    functions: Mapping[str, Function] | None = None,
+) -> Sequence[Conjunct]:
     """The conjuncts of a Spark SQL condition over the columns of ``schema``.
 
-    ``now`` is the value of ``current_timestamp()`` and ``current_date()``.  Raises :class:`FilterError`.
+    ``now`` is the value of ``current_timestamp()`` and ``current_date()``; ``functions`` are a constant.
+    Raises :class:`FilterError`.
     """
-    key = (text, case_sensitive)
+    key = (text, case_sensitive, id(functions))
     cached = _known.get(key)
     if cached is not None and cached[0].equals(schema, check_metadata=True):
         return cached[1]
-    parsed, timed = _parsed(text, schema, case_sensitive=case_sensitive, now=now)
+    translator = Translator(schema, case_sensitive=case_sensitive, now=now, functions=functions)
+    parsed = _parsed(text, translator)
+    timed = translator.timed
     if not timed and len(text) <= _LONGEST_KNOWN:
         if len(_known) >= _MOST_KNOWN:
             _known.clear()
@@ -75,9 +86,7 @@ def parse_sql(text: str, schema: pa.Schema, *, case_sensitive: bool, now: dt.dat
     return parsed
 
 
-def _parsed(
-    text: str, schema: pa.Schema, *, case_sensitive: bool, now: dt.datetime
-) -> tuple[tuple[Conjunct, ...], bool]:
+def _parsed(text: str, translator: Translator) -> tuple[Conjunct, ...]:
     if len(text) > MAX_TEXT:
         raise FilterError(
             f"the filter is {len(text):,} characters long, and the limit is {MAX_TEXT:,}",
@@ -86,15 +95,13 @@ def _parsed(
     if not is_unicode(text):
         raise FilterError("the filter is not a valid Unicode", help="remove the lone surrogate")
 
-    names = column_names(schema)
+    names, builder = column_names(translator.schema), _Builder(translator)
 
-    def build() -> tuple[tuple[Conjunct, ...], bool]:
-        builder = _Builder(Translator(schema, case_sensitive=case_sensitive, now=now))
+    def build() -> tuple[Conjunct, ...]:
         root = parse_text(text, names)
         if (constant := text_for_column(root, text, names)) is not None:
             raise FilterError(mistaken_text(constant), help=IN_BACKQUOTES)
-        built = tuple(builder.conjunct(part) for part in conjuncts(root))
-        return built, builder.translator.timed
+        return tuple(builder.conjunct(part) for part in conjuncts(root))
 
     try:
         return with_room(build)

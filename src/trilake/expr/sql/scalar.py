@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -14,7 +14,7 @@ from sqlglot import exp
 from trilake.errors import ExpressionError, FilterError, UnsupportedExpressionError
 from trilake.expr.keywords import column_names
 from trilake.expr.sql.dialect import IN_BACKQUOTES, spark_text, text_as_name
-from trilake.expr.sql.functions import AGGREGATES, NON_DETERMINISTIC
+from trilake.expr.sql.functions import AGGREGATES, NON_DETERMINISTIC, Function
 from trilake.expr.sql.parse import MAX_TEXT, is_unicode, parse_text, shorten, too_deep, with_room
 from trilake.expr.sql.translate import Translator, is_name, plain
 from trilake.expr.terms import bind
@@ -64,7 +64,14 @@ def _makes_instant(node: exp.Expression) -> bool:
     return node.name.lower() in _INSTANTS
 
 
-def translate_scalar(text: str, schema: pa.Schema, *, case_sensitive: bool, now: dt.datetime) -> Scalar:
+def translate_scalar(
+    text: str,
+    schema: pa.Schema,
+    *,
+    case_sensitive: bool,
+    now: dt.datetime,
+    functions: Mapping[str, Function] | None = None,
+) -> Scalar:
     """Translate an expression.
 
     Raises what :func:`trilake.expr.parse_expression` raises.
@@ -78,7 +85,7 @@ def translate_scalar(text: str, schema: pa.Schema, *, case_sensitive: bool, now:
     def build() -> Scalar:
         root = parse_text(text, column_names(schema))
         _check(root, schema, case_sensitive)
-        translator = Translator(schema, case_sensitive=case_sensitive, now=now)
+        translator = Translator(schema, case_sensitive=case_sensitive, now=now, functions=functions)
         column = translator.column(root)
         sql, paths = translator.scalar(root)
         instants = any(

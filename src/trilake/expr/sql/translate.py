@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import difflib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import cast as typing_cast
 
@@ -28,6 +28,7 @@ from trilake.expr.sql.functions import (
     AGGREGATES,
     FUNCTIONS,
     NON_DETERMINISTIC,
+    Function,
     element,
 )
 from trilake.expr.sql.texts import concat, like, lower
@@ -78,10 +79,18 @@ class Translator:
     """Translates the expressions of one filter over one schema.
 
     ``now`` is the value of ``current_timestamp()``, and ``timed`` says whether anything used it.  ``instants`` says
-    whether anything created or read an instant, and can be reset.
+    whether anything created or read an instant, and can be reset.  ``functions`` are those that may be called.
     """
 
-    def __init__(self, schema: pa.Schema, *, case_sensitive: bool, now: dt.datetime) -> None:
+    def __init__(
+        self,
+        schema: pa.Schema,
+        *,
+        case_sensitive: bool,
+        now: dt.datetime,
+        functions: Mapping[str, Function] | None = None,
+    ) -> None:
+        self.functions = FUNCTIONS if functions is None else functions
         self.schema = schema
         self.case_sensitive = case_sensitive
         self.now, self.timed = now, False
@@ -402,14 +411,14 @@ class Translator:
             raise FilterError(f"{name} is an aggregate function", help="a filter sees one row at a time")
         if key in NON_DETERMINISTIC:
             raise FilterError(f"{name} is not deterministic", help="a filter must select the same rows each time")
-        if key not in FUNCTIONS:
-            close = difflib.get_close_matches(key, FUNCTIONS, n=1)
+        if key not in self.functions:
+            close = difflib.get_close_matches(key, self.functions, n=1)
             hint = f"did you mean {close[0]}? " if close else ""
             raise FilterError(
                 f"the function {name} cannot be used in a filter",
                 help=f"{hint}see the documentation for supported functions; filters of Spark DataFrames support more",
             )
-        least, most, handler = FUNCTIONS[key]
+        least, most, handler = self.functions[key]
         if not least <= len(nodes) <= most:
             expected = str(least) if least == most else f"{least} to {most}"
             raise FilterError(f"{name} takes {expected} arguments, not {len(nodes)}")

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from trilake.common.arguments import flag
 from trilake.errors import InvalidArgumentError
-from trilake.expr import evaluate_all, parse_expression
+from trilake.expr import evaluate_all
 from trilake.lance.commands import input_rows
 from trilake.lance.commands.fragment_writer import NullPolicy, Target, write_columns
 from trilake.lance.commands.replan import USUAL, Retries, replanned_with_files
@@ -26,7 +26,7 @@ from trilake.lance.file.schema import Field, LanceSchema
 from trilake.lance.scan.fragment_reader import FragmentReader
 from trilake.lance.scan.scan import one_array, one_batch
 from trilake.lance.scan.snapshot import Snapshot
-from trilake.lance.scan.sql_text import as_spark
+from trilake.lance.scan.sql_text import expression_of
 from trilake.lance.versions import operations as op
 from trilake.lance.versions.effects import with_files_of
 from trilake.lance.versions.manifest import Fragment, Manifest
@@ -163,7 +163,7 @@ def of_expressions(known: pa.Schema, expressions: Mapping[str, str]) -> tuple[Va
     """What computes SQL expressions, the schema of what it makes, and the columns that it needs."""
     if not expressions:
         raise InvalidArgumentError("there is no column to add")
-    bound = {name: parse_expression(as_spark(text), known) for name, text in expressions.items()}
+    bound = {name: expression_of(text, known) for name, text in expressions.items()}
     schema = pa.schema([pa.field(name, e.type) for name, e in bound.items()])
     read = sorted({c for e in bound.values() for c in e.columns})
 

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from trilake.common.arguments import flag
 from trilake.common.display import PublicNames
 from trilake.errors import InvalidArgumentError
-from trilake.expr import Filter, parse_filter
+from trilake.expr import Filter
 from trilake.expr.terms.engine import query
 from trilake.lance.commands import input_rows
 from trilake.lance.commands.delete import mark_all
@@ -30,7 +30,7 @@ from trilake.lance.file.storage_version import StorageVersion
 from trilake.lance.scan.fragment_reader import ROW_ADDRESS, FragmentReader, Rows, split
 from trilake.lance.scan.id_conditions import asked_ids
 from trilake.lance.scan.snapshot import Snapshot
-from trilake.lance.scan.sql_text import as_spark
+from trilake.lance.scan.sql_text import filter_of
 from trilake.lance.versions import operations as op
 from trilake.lance.versions.manifest import Fragment
 
@@ -193,7 +193,7 @@ def _match(snapshot: Snapshot, what: MergeInsert, rows: pa.Table) -> _Matches:
     keys = _keys(rows.select(list(what.on))).append_column("source_row", pa.array(np.arange(rows.num_rows)))
     condition = None if what.delete_if is None else snapshot.filter(what.delete_if)
     sides = pair_schema(snapshot.schema, rows.schema)
-    update_if = None if what.update_if is None else parse_filter(as_spark(what.update_if), sides)
+    update_if = None if what.update_if is None else filter_of(what.update_if, sides)
     needs = set(what.on)
     if condition is not None:
         needs |= condition.columns

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from trilake.common.display import Displayed
 from trilake.errors import InvalidArgumentError, SchemaMismatchError
-from trilake.expr import Expression, evaluate_all, parse_expression
+from trilake.expr import Expression, evaluate_all
 from trilake.expr.terms.duckdb_sql import Sql
 from trilake.lance.commands.delete import mark_all
 from trilake.lance.commands.fragment_writer import Target, WriteOptions, check_fields, write_fragments
@@ -20,7 +20,7 @@ from trilake.lance.file.errors import WrongTypeError
 from trilake.lance.scan.fragment_reader import ROW_ADDRESS, FragmentReader, Rows, split
 from trilake.lance.scan.scan import one_array
 from trilake.lance.scan.snapshot import Snapshot
-from trilake.lance.scan.sql_text import as_spark
+from trilake.lance.scan.sql_text import expression_of
 from trilake.lance.versions import operations as op
 from trilake.lance.versions.manifest import Fragment
 from trilake.table.table import FilterLike
@@ -86,7 +86,7 @@ def bind(schema: pa.Schema, updates: Mapping[str, str]) -> dict[str, Expression]
         if _is_list(kind) and text.strip()[:1] == "[":
             expressions[name] = _vector(text, kind)
         else:
-            expressions[name] = parse_expression(as_spark(text), schema)
+            expressions[name] = expression_of(text, schema)
     return expressions
 
 

@@ -34,7 +34,9 @@ class SqlQuery:
 
         Raises ``SqlTextError`` for SQL that is not a query, and ``InvalidArgumentError`` for what is wrong in it.
         """
-        result: pa.Table = import_module(_QUERIES).query(self.text, {self.name: self.rows})
+        from trilake.lance.scan.json_functions import in_duckdbs_words  # imports sqlglot, as the query does
+
+        result: pa.Table = import_module(_QUERIES).query(in_duckdbs_words(self.text), {self.name: self.rows})
         return result
 
     def to_batch_records(self) -> list[pa.RecordBatch]:

@@ -13,13 +13,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trilake.errors import InvalidArgumentError
-from trilake.expr import Expression, evaluate_all, parse_expression
+from trilake.expr import Expression, evaluate_all
 from trilake.lance.file.errors import WrongTypeError
 from trilake.lance.file.schema import LanceSchema
 from trilake.lance.file.view import View
 from trilake.lance.scan.fragment_reader import PLACE_TYPE, PLACES, ROW_ADDRESS, ROW_ID
 from trilake.lance.scan.scan import one_array, one_batch
-from trilake.lance.scan.sql_text import as_spark
+from trilake.lance.scan.sql_text import expression_of
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ def _bound(name: object, text: object, schema: pa.Schema) -> Expression | pa.Fie
         )
     if text in schema.names:  # of any type, and under any name, those included that SQL cannot compute with
         return schema.field(text)
-    return parse_expression(as_spark(text), schema)
+    return expression_of(text, schema)
 
 
 def _unless(fields: Mapping[str, pa.Field], chosen: Mapping[str, object]) -> dict[str, pa.Field]:

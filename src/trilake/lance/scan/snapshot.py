@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from trilake.common.runtime import Runtime
 from trilake.errors import CorruptFileError, CorruptLogError, MissingFileError
-from trilake.expr import Filter, parse_filter
+from trilake.expr import Filter
 from trilake.lance.file.errors import UnknownRowError, WrongTypeError
 from trilake.lance.file.schema import TOMBSTONE, LanceSchema
 from trilake.lance.file.view import View
@@ -29,7 +29,7 @@ from trilake.lance.scan.id_conditions import asked_ids, condition_schema
 from trilake.lance.scan.open_indices import OpenIndices
 from trilake.lance.scan.scalar_search import IndexQuery
 from trilake.lance.scan.scan import ScanPlan
-from trilake.lance.scan.sql_text import as_spark
+from trilake.lance.scan.sql_text import filter_of
 from trilake.lance.versions import transaction
 from trilake.lance.versions.bases import Bases
 from trilake.lance.versions.effects import carried
@@ -110,8 +110,7 @@ class Snapshot:
         """A condition bound to the columns, and to ``_rowid`` and ``_rowaddr``.  Raises ``FilterError``."""
         if filter is None or isinstance(filter, Filter):
             return filter
-        schema = condition_schema(self.schema, filter)
-        return parse_filter(as_spark(filter) if isinstance(filter, str) else filter, schema)
+        return filter_of(filter, condition_schema(self.schema, filter))
 
     def names_ids(self, filter: Filter | None) -> bool:
         """Whether a condition is one of row ids, which are those of this version."""

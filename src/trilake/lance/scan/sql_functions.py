@@ -1,14 +1,14 @@
-"""Functions of lists, structs and texts that users of the format know, in the words of Spark.
+"""Functions of lists, structs and strings that users of pylance know, in Spark's SQL.
 
-A text is cut into calls and brackets; those that are known here are written anew, everything else stays as it is.  A
-text whose brackets do not match stays, too: its parser says what is wrong.
+SQL is cut into calls and brackets; the calls in a table are rewritten, the rest stays as it is.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 _TOKEN = re.compile(
     r"""(?P<quoted>'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*"|`(?:[^`]|``)*`)
@@ -59,7 +59,11 @@ def _argument(parts: Sequence[str]) -> str:
     return solid[0] if len(solid) == 1 and isinstance(solid[0], _List) else "".join(parts)
 
 
-def _named(name: str) -> Callable[[list[str]], str | None]:
+#: The SQL of a call with some arguments; ``None`` where it stays.
+Rewrite = Callable[[list[str]], str | None]
+
+
+def _named(name: str) -> Rewrite:
     return lambda arguments: f"{name}({','.join(arguments)})"
 
 
@@ -109,7 +113,7 @@ def _made_list(arguments: list[str]) -> str | None:
     return _list(f"array({inner})", arguments)
 
 
-def _contains(operator: str, none: str) -> Callable[[list[str]], str | None]:
+def _contains(operator: str, none: str) -> Rewrite:
     """``array_has_any`` and ``array_has_all`` of a list that is written out, which Spark has not."""
 
     def rewritten(arguments: list[str]) -> str | None:
@@ -127,8 +131,7 @@ def _contains(operator: str, none: str) -> Callable[[list[str]], str | None]:
 
 
 _ANY, _ALL = _contains("OR", "FALSE"), _contains("AND", "TRUE")
-#: By lower-case name: what a call with some arguments is, ``None`` where it stays.
-_CALLS: dict[str, Callable[[list[str]], str | None]] = {
+_SPARK: dict[str, Rewrite] = {
     "starts_with": _named("startswith"),
     "ends_with": _named("endswith"),
     "strpos": _named("instr"),
@@ -143,47 +146,67 @@ _CALLS: dict[str, Callable[[list[str]], str | None]] = {
     "make_array": _made_list,
     "make_list": _made_list,
 }
-_KNOWN = re.compile(rf"(?<![\w.`])(?:{'|'.join(_CALLS)})\s*\(|\[", re.IGNORECASE)
 
 
-def in_sparks_words(text: str) -> str:
-    """The text with Spark's names of functions, and its way to name fields of structs.
+@dataclass(frozen=True)
+class Rewrites:
+    """What becomes of calls, by lower-case name; ``brackets``: also of lists and fields in ``[]``."""
+
+    calls: Mapping[str, Rewrite]
+    brackets: bool = False
+
+    @cached_property
+    def _known(self) -> re.Pattern[str]:
+        brackets = r"|\[" if self.brackets else ""
+        return re.compile(rf"(?<![\w.`])(?:{'|'.join(self.calls)})\s*\({brackets}", re.IGNORECASE)
+
+    def apply(self, sql: str) -> str:
+        """The SQL with the calls rewritten; brackets that do not match are left to its parser."""
+        if self._known.search(sql) is None:
+            return sql
+        frames = [_Frame()]
+        for token in _TOKEN.finditer(sql):
+            here = frames[-1]
+            if token["call"] is not None or token["open"] is not None:
+                frames.append(_Frame(token[0]))
+                if len(frames) > _DEEPEST:
+                    return sql
+            elif token["comma"] is not None and len(frames) > 1:
+                here.arguments.append([])
+            elif token["close"] is not None:
+                frames.pop()
+                if not frames or not here.opener or (here.opener[-1] == "(") != (token[0] == ")"):
+                    return sql
+                frames[-1].add(self._closed(here, frames[-1], token[0]))
+            else:
+                here.add(token[0])
+        return "".join(frames[0].arguments[0]) if len(frames) == 1 else sql
+
+    def _closed(self, frame: _Frame, around: _Frame, close: str) -> str:
+        """A call, or brackets, with its arguments."""
+        arguments = frame.texts()
+        whole = f"{frame.opener}{','.join(arguments)}{close}"
+        if close == ")":
+            name = frame.opener[:-1].strip().lower()
+            if name == "array" and self.brackets:
+                return _list(whole, arguments)
+            new = self.calls[name](arguments) if name in self.calls else None
+            return whole if new is None else new
+        if not self.brackets:
+            return whole
+        if not around.follows_value():
+            return _list(f"array({','.join(arguments)})", arguments)
+        named = _PLAIN_FIELD.fullmatch(arguments[0]) if len(arguments) == 1 else None
+        return whole if named is None else f".`{named[1]}`"
+
+
+_REWRITES = Rewrites(_SPARK, brackets=True)
+
+
+def in_sparks_words(sql: str) -> str:
+    """The SQL with Spark's names of functions, and its way to name fields of structs.
 
     >>> in_sparks_words("starts_with(note['email'], 'x') AND array_has_any(tags, ['a', 'b'])")
     "startswith(note.`email`, 'x') AND (array_contains(tags, 'a') OR array_contains(tags, 'b'))"
     """
-    if _KNOWN.search(text) is None:
-        return text
-    frames = [_Frame()]
-    for token in _TOKEN.finditer(text):
-        here = frames[-1]
-        if token["call"] is not None or token["open"] is not None:
-            frames.append(_Frame(token[0]))
-            if len(frames) > _DEEPEST:
-                return text
-        elif token["comma"] is not None and len(frames) > 1:
-            here.arguments.append([])
-        elif token["close"] is not None:
-            frames.pop()
-            if not frames or not here.opener or (here.opener[-1] == "(") != (token[0] == ")"):
-                return text
-            frames[-1].add(_closed(here, frames[-1], token[0]))
-        else:
-            here.add(token[0])
-    return "".join(frames[0].arguments[0]) if len(frames) == 1 else text
-
-
-def _closed(frame: _Frame, around: _Frame, close: str) -> str:
-    """A call, or brackets, with its arguments."""
-    arguments = frame.texts()
-    whole = f"{frame.opener}{','.join(arguments)}{close}"
-    if close == ")":
-        name = frame.opener[:-1].strip().lower()
-        if name == "array":
-            return _list(whole, arguments)
-        new = _CALLS[name](arguments) if name in _CALLS else None
-        return whole if new is None else new
-    if not around.follows_value():
-        return _list(f"array({','.join(arguments)})", arguments)
-    named = _PLAIN_FIELD.fullmatch(arguments[0]) if len(arguments) == 1 else None
-    return whole if named is None else f".`{named[1]}`"
+    return _REWRITES.apply(sql)

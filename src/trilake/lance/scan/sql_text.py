@@ -1,14 +1,22 @@
-"""Conditions in the words of other implementations of the format, in those of Spark.
+"""SQL in Lance datasets: Spark's, with the forms and functions that users of pylance know.
 
-Everywhere else conditions are Spark's SQL.  Users of the format also know a few forms that Spark does not have; they
-are replaced here, outside of quotes, and everything else stays as it is.
+Forms that Spark does not have are replaced outside of quotes; the rest of the SQL stays as it is.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
+from trilake.expr import Expression, Filter, parse_expression, parse_filter
 from trilake.lance.scan.sql_functions import in_sparks_words
+from trilake.table.table import FilterLike
+
+if TYPE_CHECKING:
+    from trilake.expr.sql.functions import Function
 
 #: Quoted texts and names, which stay; behind them what is replaced.
 _FORMS = re.compile(
@@ -19,6 +27,26 @@ _FORMS = re.compile(
     |\bdecimal\s*(?P<digits>\(\s*\d+\s*,\s*\d+\s*\))\s*(?P<decimal>'[^']*')""",
     re.IGNORECASE | re.VERBOSE | re.DOTALL,
 )
+
+
+def filter_of(condition: FilterLike, schema: pa.Schema) -> Filter | None:
+    """Bind a condition to ``schema``.  Raises ``FilterError``."""
+    if not isinstance(condition, str):
+        return parse_filter(condition, schema)
+    return parse_filter(as_spark(condition), schema, functions=_functions(condition))
+
+
+def expression_of(sql: str, schema: pa.Schema) -> Expression:
+    """Bind an expression to ``schema``.  Raises ``ExpressionError`` and ``UnsupportedExpressionError``."""
+    return parse_expression(as_spark(sql), schema, functions=_functions(sql))
+
+
+def _functions(sql: str) -> Mapping[str, Function] | None:
+    if "json_" not in sql.lower():
+        return None
+    from trilake.lance.scan.json_functions import JSON_FUNCTIONS  # imports sqlglot, which takes a third of a second
+
+    return JSON_FUNCTIONS
 
 
 def as_spark(text: str) -> str:

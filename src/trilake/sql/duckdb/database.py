@@ -37,28 +37,39 @@ _numbers = itertools.count()
 _MOST_CHECKED = 256
 
 
-def table_of(sources: Sources, query: str, parameters: Mapping[str, Any] | None = None) -> pa.Table:
+def table_of(
+    sources: Sources, query: str, parameters: Mapping[str, Any] | None = None, *, json: bool = False
+) -> pa.Table:
     """The rows of a query in a database that has ``sources`` as relations.
+
+    With ``json``, columns of DuckDB's type JSON are of Arrow's, not strings.
 
     Raises the errors of the tables' scans, and ``duckdb.Error`` for all else.
     """
     if not sources:
         with idle_connection() as db:
-            return _relation(db, query, parameters).to_arrow_table()
+            return _arrow(_relation(db, query, parameters), json=json)
 
     def of(files: _Files) -> pa.Table:
         errors: list[TrilakeError] = []
         with _kept.of(_all(files)) as (database, db), _raise_noted(errors):
             only_views = _relate(database, db, sources, files, errors)
             if only_views and not parameters:
-                return database.relation(query).to_arrow_table()
-            return _relation(db, query, parameters).to_arrow_table()
+                return _arrow(database.relation(query), json=json)
+            return _arrow(_relation(db, query, parameters), json=json)
 
     files = _files(sources)
     if files:
         with suppress(duckdb.Error):
             return of(files)
     return of({})
+
+
+def _arrow(relation: duckdb.DuckDBPyRelation, *, json: bool) -> pa.Table:
+    table: pa.Table = relation.to_arrow_table()
+    for i in (i for i, kind in enumerate(relation.types) if json and str(kind) == "JSON"):
+        table = table.set_column(i, table.schema.names[i], table.column(i).cast(pa.json_()))
+    return table
 
 
 def _relation(

@@ -31,15 +31,15 @@ from trilake.table.table import Table
 _UNKNOWN = re.compile(r"Catalog Error: Table with name (.*) does not exist")
 
 
-def run_query(context: Context, sql: str) -> pa.Table:
-    """The rows of a query.
+def run_query(context: Context, sql: str, *, json: bool = False) -> pa.Table:
+    """The rows of a query; with ``json``, JSON as Arrow's type and not as strings.
 
     Raises ``SqlTextError`` for SQL that DuckDB does not take, ``TableNotFoundError`` for tables that are not there,
     ``InvalidArgumentError`` for what is wrong in the query or a value that it meets.
     """
     query = parse_query(sql)
     try:
-        return table_of(_sources(context, query), query.sql, _parameters(context, query))
+        return table_of(_sources(context, query), query.sql, _parameters(context, query), json=json)
     except duckdb.Error as e:
         raise _problem(e) from e
 

@@ -84,7 +84,7 @@ def query(text: str, frames: Mapping[str, Any]) -> pa.Table:
                 "the statement is not a query",
                 help="pass a SELECT; trilake.sql runs other statements over tables by path",
             )
-        return run_query(Context(frames=frames), text)
+        return run_query(Context(frames=frames), text, json=True)
     except SyntaxProblem as e:
         raise SqlTextError.at(text, e) from None
 
