@@ -7,6 +7,7 @@ import pickle
 from pathlib import Path
 from typing import Any
 
+import lance as pylance
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -331,3 +332,24 @@ def test_columns_are_joined_by_row_ids(first: LanceDataset) -> None:
         made.checkout_latest()
     with pytest.raises(InvalidArgumentError, match="to join on"):
         made.merge(rows, "nothing")
+
+
+@pytest.mark.parametrize("index", ["BTREE", None])
+def test_fast_search_leaves_out_rows_without_index(uri: Path, index: str | None) -> None:
+    made = lance.write_dataset(pa.table({"n": range(100)}), uri)
+    if index is not None:
+        made.create_scalar_index("n", index)
+    made.insert(pa.table({"n": range(100, 110)}))
+    assert made.count_rows("n >= 95") == 15
+    theirs = pylance.dataset(uri).to_table(filter="n >= 95", fast_search=True)
+    assert made.to_table(filter="n >= 95", fast_search=True).equals(theirs)
+    assert theirs.num_rows == (15 if index is None else 5)
+
+
+def test_fast_search_without_index_finds_no_vector(uri: Path) -> None:
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array(np.arange(20), pa.float32()), 2)
+    made = lance.write_dataset(pa.table({"id": range(10), "v": vectors}), uri)
+    search = {"column": "v", "q": [[0.0, 1.0], [4.0, 5.0]], "k": 2}
+    assert made.to_table(["id"], nearest=search).num_rows == 4
+    found = made.to_table(["id"], nearest=search, fast_search=True)
+    assert (found.num_rows, found.schema.names) == (0, ["query_index", "id", "_distance"])

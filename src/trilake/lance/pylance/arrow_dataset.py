@@ -129,8 +129,9 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
 
         Parameters
         ----------
-        columns: to return, all by default; ``"struct.field"`` is a part of one.  ``_rowid``, ``_rowaddr`` and, where
-            ``nearest`` is given, ``_distance`` may be among them.  A mapping has SQL expressions by the name of the
+        columns: to return, all by default; ``"struct.field"`` is a part of one.  ``_rowid``, ``_rowaddr``,
+            ``_rowoffset`` and, where ``nearest`` is given, ``_distance`` may be among them.
+            A mapping has SQL expressions by the name of the
             column that each makes; they may name ``_rowid`` and ``_distance``.
         filter: SQL text, or a pyarrow expression; it may name ``_rowid``, which finds such rows at once.
         limit, offset: rows to return at most, and rows to pass over first.
@@ -153,7 +154,8 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
         strict_batch_size: whether all batches but the last have ``batch_size`` rows, 8,192 where it is not said.
         order_by: names of columns, or :class:`~trilake.lance.scan.ordering.ColumnOrdering`, in whose order the rows
             come; the limit counts in this order.
-        arrow: ``batch_size_bytes``, the bytes of a batch at most; and options of Arrow's scanners and hints of other
+        arrow: ``fast_search``, to leave out rows that the index of the search, or of the filter, does not cover;
+            ``batch_size_bytes``, the bytes of a batch at most; and options of Arrow's scanners and hints of other
             implementations, such as ``use_threads``, which change nothing.
 
         Raises ``UnknownColumnError`` for a column that is not there, ``FilterError`` for a filter that does not fit the

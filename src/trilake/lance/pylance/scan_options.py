@@ -12,7 +12,7 @@ SCAN_OPTIONS = (
     *("columns", "filter", "limit", "offset", "nearest", "batch_size", "batch_size_bytes", "batch_readahead"),
     *("fragment_readahead", "scan_in_order", "fragments", "prefilter", "with_row_id", "with_row_address", "use_stats"),
     *("use_scalar_index", "include_deleted_rows", "strict_batch_size", "order_by", "disable_scoring_autoprojection"),
-    "blob_handling",
+    *("blob_handling", "fast_search"),
 )
 #: Hints of pylance, which change nothing here.
 LANCE_HINTS = frozenset(("io_buffer_size", "late_materialization"))
@@ -29,7 +29,6 @@ OF_ROWS = HINTS | {
 #: Options of later releases of pylance that the format cannot serve, or that have another name here.
 _BEYOND = {
     "full_text_query": "the format has no index of words; filters such as contains(text, 'word') look at all rows",
-    "fast_search": "rows that an index does not cover are always found",
     "index_segments": "an index is searched in all its segments",
 }
 #: What a search for the nearest rows may say, see :class:`~trilake.lance.scan.search.Nearest`.

@@ -55,6 +55,7 @@ class ScannerBuilder:
     _batch_bytes: int | None = None
     _order_by: Orderings = ()
     _scored: bool = True
+    _fast_search: bool = False
     _blob_bytes: bool = False
     _in_order: bool = field(default=True, repr=False)
 
@@ -156,6 +157,11 @@ class ScannerBuilder:
     def disable_scoring_autoprojection(self, disable: bool = True) -> ScannerBuilder:
         """Leave ``_distance`` out of what a search returns, unless it is among the columns."""
         self._scored = not flag("disable_scoring_autoprojection", disable)
+        return self
+
+    def fast_search(self, flag_: bool = True) -> ScannerBuilder:
+        """Leave out the rows of fragments that the index of the search, or of the filter, does not cover."""
+        self._fast_search = flag("fast_search", flag_)
         return self
 
     def blob_handling(self, blob_handling: str | None) -> ScannerBuilder:
@@ -267,10 +273,13 @@ class ScannerBuilder:
         if self._strict_batch_size and self._batch_bytes is not None:
             raise InvalidArgumentError("strict_batch_size and batch_size_bytes exclude each other")
         _check_deleted(plan, alone=nearest is None and not self._order_by)
+        readers = self._readers
+        if self._fast_search:
+            readers = search.indexed_readers(snapshot, plan, nearest, readers)
         return LanceScanner(
             self.ds,
             plan,
-            self._readers,
+            readers,
             nearest,
             self._prefilter,
             self._readahead,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -45,11 +45,11 @@ MAX_UNBACKED = 1 << 25
 #: Bytes that the nulls of a column which no file has may take in one batch.
 MAX_NULL_BYTES = 1 << 31
 
-#: Columns that no file has: the id of a row, its address, and the versions in which it was made and last got other
-#: values.
-ROW_ID, ROW_ADDRESS = "_rowid", "_rowaddr"
+#: Columns that no file has: the id of a row, its address, its rank among the rows of the dataset, and the versions in
+#: which it was made and last got other values.
+ROW_ID, ROW_ADDRESS, ROW_OFFSET = "_rowid", "_rowaddr", "_rowoffset"
 CREATED_AT, UPDATED_AT = "_row_created_at_version", "_row_last_updated_at_version"
-PLACES = (ROW_ID, ROW_ADDRESS, CREATED_AT, UPDATED_AT)
+PLACES = (ROW_ID, ROW_ADDRESS, ROW_OFFSET, CREATED_AT, UPDATED_AT)
 PLACE_TYPE = pa.uint64()
 
 Ids = npt.NDArray[np.uint64]
@@ -135,6 +135,8 @@ class FragmentReader:
     def __init__(self, store: Store, fragment: Fragment, schema: LanceSchema, bases: Bases | None = None) -> None:
         self.store, self.fragment, self.schema = store, fragment, schema
         self.bases = bases or Bases(store)
+        #: The number of rows in the fragments before this one.
+        self.first_rank: Callable[[], int] = int
         self._files: dict[str, DataFileReader] = {}
         self._lock = threading.Lock()
         self._statistics: Mapping[Path, ColumnStats] | None = None
@@ -281,6 +283,9 @@ class FragmentReader:
             return self.ids_of(offsets)
         if name == ROW_ADDRESS:
             return addresses(self.fragment.id, offsets)
+        if name == ROW_OFFSET:
+            deleted = 0 if self.fragment.deletion_file is None else np.searchsorted(self.deleted, offsets)
+            return (self.first_rank() + offsets - deleted).astype(np.uint64)
         return self.created[offsets] if name == CREATED_AT else self.updated[offsets]
 
     def statistics(self, masked: Sequence[Masked] = ()) -> Mapping[Path, ColumnStats]:

@@ -317,6 +317,21 @@ def vector_index(snapshot: Snapshot, nearest: Nearest) -> list[SearchIndex]:
     return parts
 
 
+def indexed_readers(
+    snapshot: Snapshot, plan: ScanPlan, nearest: Nearest | None, readers: Sequence[FragmentReader] | None
+) -> tuple[FragmentReader, ...]:
+    """The readers, by default of all fragments, that the index covers; a search without an index has none."""
+    readers = tuple(snapshot.readers if readers is None else readers)
+    if nearest is not None:
+        covered = FrozenBitMap.union(FrozenBitMap(), *(part.fragments for part in vector_index(snapshot, nearest)))
+    else:
+        query = snapshot.index_query(plan.filter) if plan.use_index else None
+        if query is None:
+            return readers
+        covered = query.fragments
+    return tuple(reader for reader in readers if reader.fragment.id in covered)
+
+
 def in_fragments(snapshot: Snapshot, fragments: FrozenBitMap, ids: Ids) -> npt.NDArray[np.bool_]:
     """For each row id whether its row is in one of some fragments."""
     of: npt.NDArray[np.bool_] = np.isin(split(snapshot.addresses_of(ids))[0], np.array(fragments, np.int64))

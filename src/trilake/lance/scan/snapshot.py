@@ -8,6 +8,7 @@ that stay when rows move.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import copy
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
@@ -74,7 +75,8 @@ class Snapshot:
         if manifest.schema == self.manifest.schema and not manifest.schema.dictionaries:
             other.view = self.view
             readers = {reader.fragment: reader for reader in self.readers}
-            other.__dict__["readers"] = tuple(readers.get(f) or other.reader(f) for f in manifest.fragments)
+            shared = (copy(readers[f]) if f in readers else other.reader(f) for f in manifest.fragments)
+            other.__dict__["readers"] = other._ranked(shared)
         return other
 
     @property
@@ -94,7 +96,16 @@ class Snapshot:
     @cached_property
     def readers(self) -> tuple[FragmentReader, ...]:
         """A reader for each fragment, in order."""
-        return tuple(map(self.reader, self.manifest.fragments))
+        return self._ranked(map(self.reader, self.manifest.fragments))
+
+    def _ranked(self, readers: Iterable[FragmentReader]) -> tuple[FragmentReader, ...]:
+        ranked = tuple(readers)
+        for i, reader in enumerate(ranked):
+            reader.first_rank = partial(self._first_rank, i)
+        return ranked
+
+    def _first_rank(self, i: int) -> int:
+        return int(self.rank_offsets[i])
 
     @cached_property
     def _by_id(self) -> dict[int, FragmentReader]:
