@@ -184,16 +184,16 @@ def test_reference_files_to_avro_and_back(path: Path) -> None:
     [
         (lambda b: b[:3], "not an Avro data file"),
         (lambda b: b"Obj\x02" + b[4:], "not an Avro data file"),
-        (lambda b: b[:40], "ends within its header"),
-        (lambda b: b.replace(b'"long"', b'"lung"'), "not an Avro schema"),
+        (lambda b: b[:40], "a value of the metadata needs"),
+        (lambda b: b.replace(b'"long"', b'"lung"'), "invalid Avro schema"),
         (lambda b: b[:-1], "in"),
         (lambda b: b[:-16] + bytes(16), "sync marker after a block"),
-        (lambda b: b[:-30], "a block says"),
-        (lambda b: b + b"\xff" * 30, "numbers before a block"),
+        (lambda b: b[:-30], "a block claims"),
+        (lambda b: b + b"\xff" * 30, "the count of a block"),
         (lambda b: b + zigzag(1 << 40) + zigzag(0) + b[-16:], "damaged"),
-        (lambda b: b + zigzag(0) + zigzag(1 << 40), "a block says"),
+        (lambda b: b + zigzag(0) + zigzag(1 << 40), "a block claims"),
         (lambda b: b + zigzag(0) + zigzag(3) + b"abc" + b[-16:], "left after"),
-        (lambda b: b"Obj\x01" + zigzag(-5) + zigzag(-1) + zigzag(-7), "header is damaged"),
+        (lambda b: b"Obj\x01" + zigzag(-5) + zigzag(-1) + zigzag(-7), "a key of the metadata is -7"),
     ],
 )
 def test_damaged_files(damage: Any, message: str) -> None:

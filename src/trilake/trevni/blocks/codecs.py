@@ -54,13 +54,19 @@ def _bunzip(data: Payload, size: int) -> bytes:
     return raw
 
 
-def _unsnap(data: Payload, size: int) -> pa.Buffer:
-    stated = shift = 0
+def snappy_size(data: Payload) -> int:
+    """The uncompressed size at the start of a snappy block."""
+    size = shift = 0
     for byte in memoryview(data).cast("B")[:5]:
-        stated |= (byte & 0x7F) << shift
+        size |= (byte & 0x7F) << shift
         shift += 7
         if byte < 0x80:
             break
+    return size
+
+
+def _unsnap(data: Payload, size: int) -> pa.Buffer:
+    stated = snappy_size(data)
     if stated != size:
         raise _Damaged(f"the snappy block states {stated} bytes, its descriptor {size}")
     if size == 0:

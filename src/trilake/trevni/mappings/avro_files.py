@@ -1,8 +1,8 @@
-"""Avro data files to Trevni files and back, record by record, as :mod:`trilake.trevni.mappings.avro` lays them out.
+"""Convert Avro data files to Trevni files and back, in the layout of :mod:`trilake.trevni.mappings.avro`.
 
-Records are decoded by fastavro.  The container around them is read here: whatever is wrong with it is a typed error
-with file and offset, and the branch that a union's value is of is known even where the value does not tell
-(``["float", "double"]``), because the decoder takes such branches for records of one field, whose bytes are the same.
+fastavro decodes the records.  This module reads the container: errors have file and offset, and the branch of an
+ambiguous value of a union (``["float", "double"]``) is kept, because the decoder reads such branches as records of one
+field, whose bytes are the same.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ import pyarrow as pa
 
 from trilake.errors import CorruptFileError, InvalidArgumentError, SchemaMismatchError, UnsupportedProtocolError
 from trilake.storage import Store
+from trilake.trevni.blocks.codecs import snappy_size
+from trilake.trevni.blocks.cursor import Cursor, NeedMoreBytes
 from trilake.trevni.blocks.encode import BLOCK_SIZE
 from trilake.trevni.blocks.layout import RESERVED
 from trilake.trevni.blocks.source import Source, locate, open_source
@@ -28,10 +30,10 @@ from trilake.trevni.mappings.avro_library import fastavro
 from trilake.trevni.mappings.avro_schema import AvroSchema, SchemaLike, with_named_branches
 
 _MAGIC = b"Obj\x01"
-#: Codecs of Avro files that are read, and those that are written.
+#: Codecs of Avro files, for reading and for writing.
 READ_CODECS = ("null", "deflate", "snappy", "bzip2", "xz", "zstandard")
 WRITE_CODECS = ("null", "deflate", "bzip2", "xz")
-#: Bytes read first for a header, and for the numbers before a block.
+#: Bytes to read for a header, at first, and for the numbers before a block.
 _HEADER, _NUMBERS = 1 << 16, 20
 _DAMAGED = (zlib.error, OSError, ValueError, EOFError, lzma.LZMAError)
 
@@ -41,26 +43,26 @@ class AvroFile:
 
     Parameters
     ----------
-    file: what :class:`trilake.trevni.TrevniFile` opens.
+    file: anything that :class:`trilake.trevni.TrevniFile` opens.
 
     Raises ``ObjectNotFoundError``, ``CorruptFileError``, and ``UnsupportedProtocolError`` for an unknown codec.
     """
 
     def __init__(self, file: Any) -> None:
         self._source: Source = open_source(file)
-        #: The file's metadata: text to bytes.
+        #: The file's metadata.
         self.metadata: dict[str, bytes] = {}
         self._start = self._read_header()
         try:
             #: The schema of the records.
             self.schema = AvroSchema(self.metadata["avro.schema"].decode())
         except (KeyError, UnicodeDecodeError, InvalidArgumentError) as e:
-            raise self._fail(f"the file has no schema that can be read: {e}", 4) from e
+            raise self._fail(f"the schema of the file cannot be read: {e}", 4) from e
         self.codec = self.metadata.get("avro.codec", b"null").decode(errors="replace")
         if self.codec not in READ_CODECS:
             raise UnsupportedProtocolError(
-                f"the Avro codec {self.codec!r} is not known",
-                help=f"{', '.join(READ_CODECS)} are",
+                f"unknown Avro codec {self.codec!r}",
+                help=f"expected one of {', '.join(READ_CODECS)}",
                 file=self.uri,
             )
 
@@ -79,33 +81,25 @@ class AvroFile:
     def _read_header(self) -> int:
         size, length = self._source.size, _HEADER
         if self._read(0, min(4, size)) != _MAGIC:
-            raise self._fail("this is not an Avro data file: it does not begin with 'Obj' and 1", 0)
+            raise self._fail("this is not an Avro data file: it does not start with 'Obj' and 1", 0)
         while True:
-            cursor = _Cursor(self._read(0, length), 4)
+            cursor = Cursor(self._read(4, length), file=self.uri, base=4, limit=size - 4)
             try:
-                self.metadata = dict(cursor.pairs())
-                self._sync = cursor.take(16)
-            except EOFError:
-                if length >= size:
-                    raise self._fail("the file ends within its header", size) from None
+                self.metadata = dict(_pairs(cursor))
+                self._sync = bytes(cursor.take(16, "the sync marker of the header"))
+                return 4 + cursor.position
+            except NeedMoreBytes:
                 length *= 4
-            except ValueError as e:
-                raise self._fail(f"the header is damaged: {e}", cursor.at) from e
-            else:
-                return cursor.at
 
     def blocks(self) -> Iterator[tuple[int, int, bytes]]:
-        """The blocks: where each begins, how many records it has, and their bytes."""
+        """The blocks: the offset of each, its number of records, and their bytes."""
         at, size = self._start, self._source.size
         while at < size:
-            cursor = _Cursor(self._read(at, _NUMBERS), 0)
-            try:
-                count, stored = cursor.long(), cursor.long()
-            except (EOFError, ValueError) as e:
-                raise self._fail(f"the numbers before a block are damaged: {e}", at) from e
-            start = at + cursor.at
+            cursor = Cursor(self._read(at, _NUMBERS), file=self.uri, base=at, limit=min(_NUMBERS, size - at))
+            count, stored = cursor.varint("the count of a block", 64), cursor.varint("the size of a block", 64)
+            start = at + cursor.position
             if count < 0 or not 0 <= stored <= size - start - 16:
-                raise self._fail(f"a block says that it has {count} records in {stored} bytes", at)
+                raise self._fail(f"a block claims {count} records in {stored} bytes", at)
             if self._read(start + stored, 16) != self._sync:
                 raise self._fail("the sync marker after a block differs from the header's", start + stored)
             try:
@@ -115,10 +109,10 @@ class AvroFile:
             at = start + stored + 16
 
     def records(self, *, named: bool = False) -> Iterator[Any]:
-        """The records, as fastavro gives them.
+        """The records, in the form of fastavro.
 
-        With ``named``, values of unions with several branches are as :func:`trilake.trevni.mappings.avro.write_avro`
-        takes them with ``named``.
+        With ``named``, values of unions are in the form of ``named`` in
+        :func:`trilake.trevni.mappings.avro.write_avro`.
         """
         schema = with_named_branches(self.schema) if named else self.schema.root
         parsed = fastavro.parse_schema(schema)
@@ -134,39 +128,13 @@ class AvroFile:
                 raise self._fail(f"{len(data) - stream.tell()} bytes are left after a block's records", at)
 
 
-class _Cursor:
-    """A place in bytes; ``EOFError`` at their end."""
-
-    def __init__(self, data: bytes, at: int) -> None:
-        self._data, self.at = data, at
-
-    def long(self) -> int:
-        value = shift = 0
-        while True:
-            (byte,) = self.take(1)
-            value |= (byte & 127) << shift
-            shift += 7
-            if byte < 128:
-                return (value >> 1) ^ -(value & 1)
-            if shift > 63:
-                raise ValueError("a number does not end within 10 bytes")
-
-    def take(self, size: int) -> bytes:
-        if size < 0:
-            raise ValueError("a length is negative")
-        part = self._data[self.at : self.at + size]
-        if len(part) < size:
-            raise EOFError("there are no more bytes")
-        self.at += size
-        return part
-
-    def pairs(self) -> Iterator[tuple[str, bytes]]:
-        while count := self.long():
-            if count < 0:  # then the size of the pairs follows
-                count = -count
-                self.long()
-            for _ in range(count):
-                yield self.take(self.long()).decode(), self.take(self.long())
+def _pairs(cursor: Cursor) -> Iterator[tuple[str, bytes]]:
+    """The metadata of a header: blocks of pairs; a negative count is followed by the size of the block."""
+    while count := cursor.varint("the number of pairs in the metadata", 64):
+        if count < 0:
+            cursor.varint("the size of the metadata", 64)
+        for _ in range(abs(count)):
+            yield cursor.string("a key of the metadata"), cursor.bytes_("a value of the metadata")
 
 
 def _decompress(codec: str, data: bytes) -> bytes:
@@ -182,20 +150,13 @@ def _decompress(codec: str, data: bytes) -> bytes:
         case "zstandard":
             with pa.CompressedInputStream(pa.BufferReader(data), "zstd") as stream:
                 return bytes(stream.read())
-    # Snappy: the bytes' CRC follows.
-    size = _Cursor(data[:5], 0)
-    stated = shift = 0
-    while True:
-        (byte,) = size.take(1)
-        stated |= (byte & 127) << shift
-        shift += 7
-        if byte < 128:
-            break
-    if stated > 64 * len(data):
-        raise ValueError(f"{len(data)} bytes cannot hold {stated}")
-    raw = pa.Codec("snappy").decompress(data[:-4], stated).to_pybytes() if stated else b""
+    # Snappy: a CRC follows the block.
+    size = snappy_size(data)
+    if size > 64 * len(data):
+        raise ValueError(f"{len(data)} bytes cannot hold {size}")
+    raw = pa.Codec("snappy").decompress(data[:-4], size).to_pybytes() if size else b""
     if zlib.crc32(raw) != int.from_bytes(data[-4:], "big"):
-        raise ValueError("the checksum is not that of the data")
+        raise ValueError("the checksum does not match the data")
     return raw
 
 
@@ -207,16 +168,16 @@ def from_avro(
     checksum: str | None = "crc32",
     block_size: int = BLOCK_SIZE,
 ) -> int:
-    """Convert one Avro data file to a Trevni file, and return the number of records.
+    """Convert one Avro data file to a Trevni file; return the number of records.
 
     Parameters
     ----------
-    source: what :class:`trilake.trevni.TrevniFile` opens; of codec ``null``, ``deflate``, ``snappy``, ``bzip2``, ``xz``
-        or ``zstandard``.
+    source: anything that :class:`trilake.trevni.TrevniFile` opens; with the codec ``null``, ``deflate``, ``snappy``,
+        ``bzip2``, ``xz`` or ``zstandard``.
     target: a path or URI, a pair ``(store, key)``, or a binary file object.
 
-    The schema goes to ``avro.schema`` in the file's metadata, and other metadata of the Avro file with it.  The other
-    parameters are those of :class:`trilake.trevni.TrevniWriter`.
+    The file's metadata has the schema as ``avro.schema``, and other metadata of the Avro file.  All other parameters
+    are those of :class:`trilake.trevni.TrevniWriter`.
 
     Raises ``CorruptFileError`` and ``UnsupportedProtocolError`` for the Avro file, ``InvalidArgumentError`` for a
     schema that cannot be stored.
@@ -253,12 +214,12 @@ def to_avro(
 
     Parameters
     ----------
-    source: what :class:`trilake.trevni.TrevniFile` opens, or an open one.
+    source: an open file, or anything that :class:`trilake.trevni.TrevniFile` opens.
     schema: a projection, see :func:`trilake.trevni.mappings.avro.read_avro`.
     target: a path or URI, a pair ``(store, key)``, or a binary file object.
     codec: ``null``, ``deflate``, ``bzip2`` or ``xz``.
 
-    Raises ``SchemaMismatchError`` where file and schema do not fit, and ``CorruptFileError``.
+    Raises ``SchemaMismatchError`` where the file does not fit the schema, and ``CorruptFileError``.
 
     >>> from io import BytesIO
     >>> import fastavro
@@ -271,7 +232,9 @@ def to_avro(
     [['a', 'b'], []]
     """
     if codec not in WRITE_CODECS:
-        raise InvalidArgumentError(f"Avro files are not written with codec {codec!r}", help=f"use {WRITE_CODECS}")
+        raise InvalidArgumentError(
+            f"{codec!r} is not a codec of new Avro files", help=f"use one of {', '.join(WRITE_CODECS)}"
+        )
     file = source if isinstance(source, TrevniFile) else TrevniFile(source)
     parsed = AvroSchema(schema) if schema is not None else read_schema(file)
     records = _Counted(read_avro(file, parsed, tagged=True))
@@ -290,7 +253,7 @@ def to_avro(
 
 
 def _is_text(value: bytes) -> bool:
-    """Whether fastavro, which takes metadata as a string, can write it."""
+    """Whether fastavro, which expects strings as metadata, can write it."""
     try:
         value.decode()
     except UnicodeDecodeError:

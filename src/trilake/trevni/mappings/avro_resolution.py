@@ -1,9 +1,9 @@
-"""Reading records of one schema from the columns of another (Avro's specification: "Schema Resolution").
+"""The columns of Avro records, and records of one schema in columns of another (Avro: "Schema Resolution").
 
-A file's columns are named after the schema that it was written with.  A field asked for is looked up in that schema, by
-its name and aliases, and read from the columns that the schema gives it, as what the schema asked for makes of it: a
-type may have become wider, a branch of a union or a union around it, an enum may have other symbols, and records
-other fields.  Only fields that the schema of the file does not have take their defaults.
+The names of a file's columns follow from the schema that it was written with.  To read another schema, each of its
+fields is looked up in the file's schema by name and aliases: types may be wider, a branch of a union or a union of the
+stored type, enums may have other symbols, and records other fields.  Only fields that the file's schema lacks take
+their defaults.
 """
 
 from __future__ import annotations
@@ -14,10 +14,19 @@ from typing import Any
 from trilake.errors import InvalidArgumentError, SchemaMismatchError
 from trilake.trevni.blocks.layout import ValueType
 from trilake.trevni.file.file import TrevniFile
-from trilake.trevni.mappings.avro_schema import AvroSchema
-from trilake.trevni.mappings.avro_values import SIMPLE, Symbols, default_value, logical_reader, promotion
+from trilake.trevni.mappings.avro_schema import AvroSchema, branch_name, is_named_branch
+from trilake.trevni.mappings.avro_values import (
+    SIMPLE,
+    BranchTest,
+    FieldGetter,
+    Symbols,
+    as_string,
+    default_value,
+    encoder,
+    logical_reader,
+    promotion,
+)
 from trilake.trevni.mappings.shapes import (
-    BoundSheet,
     Branch,
     Choice,
     Default,
@@ -25,6 +34,7 @@ from trilake.trevni.mappings.shapes import (
     Record,
     Repeated,
     Shape,
+    Sheet,
     Simple,
     Stream,
 )
@@ -37,103 +47,121 @@ _WIDER = {
     "string": ("bytes",),
     "bytes": ("string",),
 }
-#: The types that values of a type are stored as: Avro does not read them so, and there is nothing to lose.
+#: The types of the columns of enums and fixed types: more than Avro allows, and without loss.
 _STORED = {"enum": "int", "fixed": "bytes"}
 _RECORDS = ("record", "error")
 _NAMED = (*_RECORDS, "enum", "fixed")
 
 
-class ResolvedRecords(BoundSheet):
-    """The shape of the records of the schema ``wanted``, over the columns of a file that has records of ``stored``.
+class AvroRecords(Sheet):
+    """The columns of Avro records, and the shape that writes and reads them.
 
-    With ``tagged`` values of unions come as pairs of their branch's name and themselves.
+    Parameters
+    ----------
+    schema: of the records.
+    stored: the schema that the columns have; by default the same.
+    file: to read from.
+    tagged: read values of unions as pairs of the branch's name and the value.
+    named: write values of simple branches from records, see :func:`~.avro_schema.with_named_branches`.
 
-    Raises ``SchemaMismatchError`` where one cannot be read as the other, or the file does not have the columns of
-    ``stored``, and ``InvalidArgumentError`` for recursive schemas.
+    Raises ``SchemaMismatchError`` where ``stored`` cannot be read as ``schema``, or ``file`` lacks columns, and
+    ``InvalidArgumentError`` for recursive schemas.
     """
 
-    def __init__(self, wanted: AvroSchema, stored: AvroSchema, file: TrevniFile, *, tagged: bool) -> None:
+    def __init__(
+        self,
+        schema: AvroSchema,
+        stored: AvroSchema | None = None,
+        file: TrevniFile | None = None,
+        *,
+        tagged: bool = False,
+        named: bool = False,
+    ) -> None:
         super().__init__(file)
-        self._wanted, self._stored, self._tagged, self._uri = wanted, stored, tagged, file.uri
+        self._schema, self._stored = schema, schema if stored is None else stored
+        self._tagged, self._named = tagged, named
+        self._uri = None if file is None else file.uri
         self._seen: list[str] = []
-        self.shape = self._walk(wanted.root, stored.root, None, None)
+        self.shape = self._walk(schema.root, self._stored.root, None, None)
 
-    def _walk(self, wanted: Any, stored: Any, path: str | None, parent: Stream | None) -> Shape:
+    def _walk(self, schema: Any, stored: Any, path: str | None, parent: Stream | None) -> Shape:
         stored = self._stored.resolve(stored)
         kind = self._stored.kind(stored)
         if kind == "union":
-            return self._union(wanted, stored, path, parent)
+            return self._union(schema, stored, path, parent)
         if kind in SIMPLE:
             name = path if path is not None else self._stored.full_name(stored)
-            return self._simple(wanted, stored, self.add(name, SIMPLE[kind], parent))
-        wanted, tag = self._same(wanted, stored, path)
-        return self._with_tag(self._nested(wanted, stored, path, parent), tag)
+            return self._simple(schema, stored, self.add(name, SIMPLE[kind], parent))
+        target, tag = self._target(schema, stored, path)
+        return self._with_tag(self._nested(target, stored, path, parent), tag)
 
-    def _nested(self, wanted: Any, stored: Any, path: str | None, parent: Stream | None) -> Shape:
+    def _nested(self, target: Any, stored: Any, path: str | None, parent: Stream | None) -> Shape:
         if self._stored.kind(stored) in _RECORDS:
-            return self._record(wanted, stored, path, parent)
+            return self._record(target, stored, path, parent)
         if self._stored.kind(stored) == "array":
-            return Repeated(*self._array(f"{path or ''}[]", wanted["items"], stored["items"], parent))
+            return Repeated(*self._array(f"{path or ''}[]", target["items"], stored["items"], parent))
         name = f"{path or ''}>"
         stream = self.add(name, ValueType.NULL, parent, array=True)
-        key = Simple(self.add(f"{name}key", ValueType.STRING, stream))
-        return Pairs(stream, key, self._walk(wanted["values"], stored["values"], f"{name}value", stream))
+        key = Simple(self.add(f"{name}key", ValueType.STRING, stream), as_string)
+        return Pairs(stream, key, self._walk(target["values"], stored["values"], f"{name}value", stream))
 
-    def _array(self, name: str, wanted: Any, stored: Any, parent: Stream | None) -> tuple[Stream, Shape]:
-        """An array column, and what its elements are."""
+    def _array(self, name: str, schema: Any, stored: Any, parent: Stream | None) -> tuple[Stream, Shape]:
+        """An array column, and the shape of its elements."""
         stored = self._stored.resolve(stored)
         kind = self._stored.kind(stored)
         stream = self.add(name, SIMPLE.get(kind, ValueType.NULL), parent, array=True)
         if kind in SIMPLE:
-            return stream, self._simple(wanted, stored, stream)
-        return stream, self._walk(wanted, stored, name, stream)
+            return stream, self._simple(schema, stored, stream)
+        return stream, self._walk(schema, stored, name, stream)
 
-    def _simple(self, wanted: Any, stored: Any, stream: Stream) -> Shape:
-        wanted, tag = self._same(wanted, stored, stream.name)
-        return self._with_tag(Simple(stream, None, self._decoder(wanted, stored, stream)), tag)
+    def _simple(self, schema: Any, stored: Any, stream: Stream) -> Shape:
+        target, tag = self._target(schema, stored, stream.name)
+        decode = self._decoder(target, stored, stream)
+        return self._with_tag(Simple(stream, encoder(stored, self._stored.kind(stored), stream.name), decode), tag)
 
-    def _decoder(self, wanted: Any, stored: Any, stream: Stream) -> Any:
-        kind = self._wanted.kind(wanted)
+    def _decoder(self, target: Any, stored: Any, stream: Stream) -> Any:
+        kind = self._schema.kind(target)
         if kind == "enum":
-            return Symbols(stored["symbols"], wanted, stream.name)
-        if kind == "fixed" and wanted["size"] != stored["size"]:
+            return Symbols(stored["symbols"], target, stream.name)
+        if kind == "fixed" and target["size"] != stored["size"]:
             raise SchemaMismatchError(
-                f"the values have {stored['size']} bytes, the schema asks for {wanted['size']}",
+                f"the values have {stored['size']} bytes, the schema asks for {target['size']}",
                 file=self._uri,
                 column=stream.name,
             )
         widen = promotion(stream.type, SIMPLE[kind], stream.name)
-        read = logical_reader(wanted, column=stream.name, file=self._uri)
+        read = logical_reader(target, column=stream.name, file=self._uri)
         if widen is None or read is None:
             return widen or read
         return lambda value: read(widen(value))
 
-    def _record(self, wanted: Any, stored: Any, path: str | None, parent: Stream | None) -> Shape:
+    def _record(self, target: Any, stored: Any, path: str | None, parent: Stream | None) -> Shape:
         name = stored["name"]
         if name in self._seen:
-            raise recursive(name)
+            raise _recursive(name)
         self._seen.append(name)
         stored_fields = {field["name"]: field for field in stored["fields"]}
         fields: list[tuple[str, Shape]] = []
-        for field in wanted["fields"]:
+        defaults: dict[str, Any] = {}
+        for field in target["fields"]:
             names = (field["name"], *field.get("aliases", ()))
             source = next((stored_fields[one] for one in names if one in stored_fields), None)
+            if "default" in field and (source is None or self.file is None):
+                defaults[field["name"]] = default_value(self._schema, field["type"], field["default"])
             if source is not None:
-                below = field_path(path, source["name"])
+                below = _field_path(path, source["name"])
                 fields.append((field["name"], self._walk(field["type"], source["type"], below, parent)))
             elif "default" in field:
-                value = default_value(self._wanted, field["type"], field["default"])
-                fields.append((field["name"], Default(value)))
+                fields.append((field["name"], Default(defaults[field["name"]])))
             else:
                 raise SchemaMismatchError(
-                    f"the file has no field {field_path(path, field['name'])!r}, and the schema gives no default "
-                    "for it",
+                    f"the file has no field {_field_path(path, field['name'])!r}, and the schema has no default for it",
                     file=self._uri,
                 )
         self._seen.pop()
-        return Record(fields, _get_nothing, dict)
+        return Record(fields, FieldGetter(name, defaults), dict)
 
-    def _union(self, wanted: Any, stored: list[Any], path: str | None, parent: Stream | None) -> Shape:
+    def _union(self, schema: Any, stored: list[Any], path: str | None, parent: Stream | None) -> Shape:
         branches: list[Branch] = []
         foreign: list[Stream] = []
         nothing = False
@@ -144,63 +172,66 @@ class ResolvedRecords(BoundSheet):
                 nothing = True
                 continue
             name = tag if path is None else f"{path}/{tag}"
-            if self._choose(wanted, branch, by_name=True) is None:
+            if self._match(schema, branch, by_name=True) is None:
                 foreign.append(self.add(name, SIMPLE.get(kind, ValueType.NULL), parent, array=True))
                 continue
-            stream, inner = self._array(name, wanted, branch, parent)
-            branches.append(Branch(stream, inner, tag, _never))
+            stream, inner = self._array(name, schema, branch, parent)
+            if self._named and is_named_branch(self._stored, stored, branch):
+                branches.append(Branch(stream, _Named(inner), branch_name(branch), _never))
+                continue
+            # A Python float is a double; a union with both stores it as one.
+            double = kind == "float" and any(self._stored.kind(other) == "double" for other in stored)
+            branches.append(Branch(stream, inner, tag, _never if double else BranchTest(self._stored, branch)))
         where = path or "union"
         choice = Choice(branches, where, nothing=nothing, foreign=foreign)
-        if nothing and self._choose(wanted, "null", by_name=True) is None:
+        if nothing and self._match(schema, "null", by_name=True) is None:
             return _NotNull(choice, where)
         return choice
 
-    def _same(self, wanted: Any, stored: Any, path: str | None) -> tuple[Any, str | None]:
-        """What values of a type that is not a union are read as: a type, and its name where it is a union's branch.
+    def _target(self, schema: Any, stored: Any, path: str | None) -> tuple[Any, str | None]:
+        """The type that a stored type, which is not a union, is read as; and its name where it is a union's branch.
 
-        Raises ``SchemaMismatchError`` where there is no such type.
+        Raises ``SchemaMismatchError`` where there is none.
         """
-        union = self._wanted.kind(wanted) == "union"
-        chosen = self._choose(wanted, stored, by_name=union)
-        if chosen is None:
-            asked = self._wanted.resolve(wanted)
-            names = [self._wanted.full_name(one) for one in (asked if union else [asked])]
+        union = self._schema.kind(schema) == "union"
+        target = self._match(schema, stored, by_name=union)
+        if target is None:
+            requested = self._schema.resolve(schema)
+            names = [self._schema.full_name(one) for one in (requested if union else [requested])]
             raise SchemaMismatchError(
                 f"the file has values of type {self._stored.full_name(stored)}, the schema asks for "
                 + (" or ".join(names) or "none"),
                 file=self._uri,
                 column=path,
             )
-        return chosen, self._wanted.full_name(chosen) if union else None
+        return target, self._schema.full_name(target) if union else None
 
-    def _choose(self, wanted: Any, stored: Any, *, by_name: bool) -> Any:
-        """The type, or branch of a union, that values of a type that is not a union are read as; ``None`` without one.
+    def _match(self, schema: Any, stored: Any, *, by_name: bool) -> Any:
+        """The type, or branch of a union, that a stored type is read as; ``None`` without one.
 
-        ``by_name``: named types must have one name, or that of an alias.
+        With ``by_name`` named types must have the same name or an alias of it.
         """
         stored = self._stored.resolve(stored)
         kind = self._stored.kind(stored)
-        wanted = self._wanted.resolve(wanted)
-        branches = [self._wanted.resolve(one) for one in (wanted if isinstance(wanted, list) else [wanted])]
-        alike = [one for one in branches if _alike(self._wanted.kind(one), kind)]
+        schema = self._schema.resolve(schema)
+        branches = [self._schema.resolve(one) for one in (schema if isinstance(schema, list) else [schema])]
+        alike = [one for one in branches if _alike(self._schema.kind(one), kind)]
         if alike and by_name and kind in _NAMED:
             alike = _of_name(alike, stored["name"])
         if alike:
             return alike[0]
         wider = _WIDER.get(kind, ()) if by_name else (*_WIDER.get(kind, ()), _STORED.get(kind))
-        return next((one for one in branches if self._wanted.kind(one) in wider), None)
+        return next((one for one in branches if self._schema.kind(one) in wider), None)
 
     def _with_tag(self, shape: Shape, tag: str | None) -> Shape:
         return shape if tag is None or not self._tagged or tag == "null" else _Tagged(shape, tag)
 
 
-def recursive(name: str) -> InvalidArgumentError:
-    """The error for a record that contains itself."""
+def _recursive(name: str) -> InvalidArgumentError:
     return InvalidArgumentError(f"the schema is recursive: {name} contains itself; it cannot become columns")
 
 
-def field_path(path: str | None, name: str) -> str:
-    """The path of a field below that of its record."""
+def _field_path(path: str | None, name: str) -> str:
     return name if path is None else f"{path}#{name}"
 
 
@@ -209,7 +240,7 @@ def _alike(one: str, other: str) -> bool:
 
 
 def _of_name(types: list[Any], name: str) -> list[Any]:
-    """Those of the types that have a name, those with its namespace first, or have it as an alias."""
+    """The types of this full name; else those of its last part; else those with it as an alias."""
     short = name.rpartition(".")[2]
     full = [one for one in types if one["name"] == name]
     same = [one for one in types if one["name"].rpartition(".")[2] == short]
@@ -221,12 +252,21 @@ def _never(value: Any) -> bool:
     return False
 
 
-def _get_nothing(record: Any, field: str) -> Any:
-    raise InvalidArgumentError("a reader with another schema cannot be used for writing")
+class _Named(Shape):
+    """A branch whose values are records of one field, see ``with_named_branches``."""
+
+    def __init__(self, inner: Shape) -> None:
+        self._inner = inner
+
+    def write(self, value: Any) -> None:
+        self._inner.write(value["v"])
+
+    def read(self) -> Any:
+        return self._inner.read()
 
 
 class _Tagged(Shape):
-    """A union's branch, read as a pair of its name and the value."""
+    """A branch of a union, read as a pair of its name and the value."""
 
     def __init__(self, inner: Shape, tag: str) -> None:
         self._inner, self._tag = inner, tag
@@ -239,7 +279,7 @@ class _Tagged(Shape):
 
 
 class _NotNull(Shape):
-    """A union with null, read as something that must be there."""
+    """A union with null, read as a type without null."""
 
     def __init__(self, inner: Shape, where: str) -> None:
         self._inner, self._where = inner, where
@@ -252,24 +292,24 @@ class _NotNull(Shape):
         if value is None:
             raise SchemaMismatchError(
                 "a value is null, which the requested schema does not allow",
-                help="ask for a union with null",
+                help="read it with a union with null",
                 column=self._where,
             )
         return value
 
 
-# --- files that do not say their schema ------------------------------------------------------------------------------
+# --- files without a schema ------------------------------------------------------------------------------------------
 
 
-def schema_of_columns(wanted: AvroSchema, file: TrevniFile) -> AvroSchema:
-    """The part of a schema that a file has the columns of, for files that do not state the schema of their records.
+def schema_of_columns(schema: AvroSchema, file: TrevniFile) -> AvroSchema:
+    """The part of a schema whose columns a file has, for files without a schema of their records.
 
-    Raises ``SchemaMismatchError`` where a field is there and of another type.
+    Raises ``SchemaMismatchError`` where a field has another type in the file.
     """
-    return wanted.with_root(_Present(wanted, file).part(wanted.root, None, ()))
+    return schema.with_root(_PresentPart(schema, file).part(schema.root, None, ()))
 
 
-class _Present:
+class _PresentPart:
     def __init__(self, schema: AvroSchema, file: TrevniFile) -> None:
         self._schema, self._file = schema, file
         self._columns = [column.name for column in file.header.columns if column.name is not None]
@@ -280,12 +320,12 @@ class _Present:
         kind = self._schema.kind(schema)
         if kind in _RECORDS:
             if schema["name"] in seen:
-                raise recursive(schema["name"])
+                raise _recursive(schema["name"])
             within = (*seen, schema["name"])
             fields = [
-                {**field, "type": self.part(field["type"], field_path(path, field["name"]), within)}
+                {**field, "type": self.part(field["type"], _field_path(path, field["name"]), within)}
                 for field in schema["fields"]
-                if not self._is_missing(field["type"], field_path(path, field["name"]))
+                if not self._is_missing(field["type"], _field_path(path, field["name"]))
             ]
             return {**schema, "fields": fields}
         if kind == "array":
@@ -302,14 +342,13 @@ class _Present:
         return schema
 
     def _branch(self, branch: Any, path: str | None) -> str | None:
-        """The name of a branch's column; null has none."""
         if self._schema.kind(branch) == "null":
             return None
         name = self._schema.full_name(branch)
         return name if path is None else f"{path}/{name}"
 
     def _is_missing(self, schema: Any, path: str) -> bool:
-        """Whether the file has nothing of a field."""
+        """Whether the file has no column of a field."""
         names = list(self._names(schema, path, ()))
         if not names or any(name in self._by_name for name in names):
             return False
@@ -335,4 +374,4 @@ class _Present:
             yield from (name for name in (self._branch(branch, path) for branch in schema) if name is not None)
         elif schema["name"] not in seen:
             for field in schema["fields"]:
-                yield from self._names(field["type"], field_path(path, field["name"]), (*seen, schema["name"]))
+                yield from self._names(field["type"], _field_path(path, field["name"]), (*seen, schema["name"]))

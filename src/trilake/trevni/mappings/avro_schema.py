@@ -1,4 +1,4 @@
-"""``AvroSchema``: a parsed Avro schema, and the text that the reference writes for it."""
+"""``AvroSchema``: a parsed Avro schema, and its JSON in the form of the reference."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any, TypeAlias
 from trilake.errors import InvalidArgumentError
 from trilake.trevni.mappings.avro_library import fastavro
 
-#: A schema as fastavro takes it, its JSON text, or one that is parsed.
+#: A schema in the form of fastavro, as JSON, or parsed.
 SchemaLike: TypeAlias = "str | dict[str, Any] | list[Any] | AvroSchema"
 
 
 class AvroSchema:
-    """A parsed schema: its types by full name, and the JSON text the reference would write for it.
+    """A parsed schema, and its types by full name.
 
-    Raises ``InvalidArgumentError`` for what is not an Avro schema.
+    Raises ``InvalidArgumentError`` for an invalid schema.
     """
 
     def __init__(self, schema: SchemaLike) -> None:
@@ -37,22 +37,22 @@ class AvroSchema:
             TypeError,
             KeyError,
         ) as e:
-            raise InvalidArgumentError(f"this is not an Avro schema: {e}") from e
+            raise InvalidArgumentError(f"invalid Avro schema: {e}") from e
         except RecursionError as e:
             raise InvalidArgumentError("the Avro schema nests too deeply") from e
 
     def with_root(self, root: Any) -> AvroSchema:
-        """A schema of another root, whose names are those of this one."""
+        """A schema with another root and the same names."""
         other = copy(self)
         other.root = root
         return other
 
-    def text(self) -> str:
-        """The schema as compact JSON, each type in full where it is first named."""
+    def as_json(self) -> str:
+        """The schema as compact JSON of the reference; each type is defined at its first use."""
         return json.dumps(_java_form(self.root, self.named, "", set()), separators=(",", ":"), ensure_ascii=False)
 
     def resolve(self, schema: Any) -> Any:
-        """A type in full, where it is given by name."""
+        """The definition of a type that may be given by name."""
         return self.named[schema] if isinstance(schema, str) and schema in self.named else schema
 
     def kind(self, schema: Any) -> str:
@@ -66,32 +66,36 @@ class AvroSchema:
         return self.kind(schema["type"]) if isinstance(schema["type"], dict | list) else str(schema["type"])
 
     def full_name(self, schema: Any) -> str:
-        """The name that the reference gives to a type: its full name, or what kind of type it is."""
+        """The name of a type in the reference: the full name of a named type, else its kind."""
         schema = self.resolve(schema)
         kind = self.kind(schema)
         return str(schema["name"]) if kind in ("record", "error", "enum", "fixed") else kind
 
 
 def branch_name(branch: Any) -> str:
-    """The name of the record that stands in for a union's branch of a simple type, see :func:`with_named_branches`."""
+    """The name of the record for a union's branch of a simple type, see :func:`with_named_branches`."""
     return f"trilake.branch_{zlib.crc32(json.dumps(branch, sort_keys=True).encode()):08x}"
 
 
 def is_named_branch(schema: AvroSchema, union: Sequence[Any], branch: Any) -> bool:
-    """Whether a branch of a union needs a stand-in: its values may be those of another branch."""
+    """Whether a branch of a union becomes a record, as its values may be those of another branch."""
     several = sum(schema.kind(other) != "null" for other in union) > 1
     return several and schema.kind(branch) in _UNNAMED
 
 
 def with_named_branches(schema: AvroSchema) -> Any:
-    """The schema with a record of one field ``v`` in the place of each simple type that is one of several branches.
+    """The schema with a record of one field ``v`` for each simple type among several branches of a union.
 
-    The bytes of values are the same, and decoders can say of which branch a value is.
+    The bytes of values are the same, and decoders return the branch of a value.
     """
     return _named(schema, schema.root, set())
 
 
 _UNNAMED = frozenset({"boolean", "int", "long", "float", "double", "bytes", "string"})
+#: The properties of types in Avro's specification.
+_PROPERTIES = frozenset(
+    ["type", "name", "namespace", "doc", "fields", "symbols", "size", "items", "values", "aliases", "default"]
+)
 
 
 def _named(schema: AvroSchema, part: Any, seen: set[str]) -> Any:
@@ -104,7 +108,7 @@ def _named(schema: AvroSchema, part: Any, seen: set[str]) -> Any:
         if isinstance(named.get(key), dict | list):
             named[key] = _named(schema, named[key], seen)
     if "fields" in named:
-        # Defaults play no part in decoding, and may not fit the stand-ins.
+        # Decoding needs no defaults, which may not fit the records.
         named["fields"] = [{"name": f["name"], "type": _named(schema, f["type"], seen)} for f in named["fields"]]
     return named
 
@@ -125,40 +129,22 @@ def _loaded(schema: SchemaLike) -> Any:
     try:
         loaded = json.loads(schema)
     except ValueError:
-        return schema  # the bare name of a type
-    return "null" if loaded is None else loaded  # which is a type's bare name as well
+        return schema  # the name of a type
+    return "null" if loaded is None else loaded  # null is the name of a type, too
 
 
 def _java_form(schema: Any, named: Mapping[str, Any], space: str, seen: set[str]) -> Any:
-    """The schema as the reference prints it: properties in a fixed order, names as short as they may be."""
+    """The schema in the form of the reference: a fixed order of properties, and the shortest names."""
     if isinstance(schema, list):
         return [_java_form(branch, named, space, seen) for branch in schema]
     if isinstance(schema, str):
         if schema not in named:
             return schema
         if schema in seen:
-            own, _, short = schema.rpartition(".")
-            return short if own == space else schema
+            namespace, _, short = schema.rpartition(".")
+            return short if namespace == space else schema
         schema = named[schema]
-    extra = {
-        key: value
-        for key, value in schema.items()
-        if key
-        not in (
-            "type",
-            "name",
-            "namespace",
-            "doc",
-            "fields",
-            "symbols",
-            "size",
-            "items",
-            "values",
-            "aliases",
-            "default",
-        )
-        and not key.startswith("__")
-    }
+    extra = {key: value for key, value in schema.items() if key not in _PROPERTIES and not key.startswith("__")}
     kind = schema["type"]
     if kind == "array":
         return {"type": "array", "items": _java_form(schema["items"], named, space, seen), **extra}
@@ -167,15 +153,15 @@ def _java_form(schema: Any, named: Mapping[str, Any], space: str, seen: set[str]
     if kind not in ("record", "error", "enum", "fixed"):
         inner = _java_form(kind, named, space, seen)
         return {"type": inner, **extra} if extra else inner
-    own, _, short = schema["name"].rpartition(".")
+    namespace, _, short = schema["name"].rpartition(".")
     seen.add(schema["name"])
     form: dict[str, Any] = {"type": kind, "name": short}
-    if own != space:
-        form["namespace"] = own
+    if namespace != space:
+        form["namespace"] = namespace
     if "doc" in schema:
         form["doc"] = schema["doc"]
     if kind in ("record", "error"):
-        form["fields"] = [_java_field(field, named, own, seen) for field in schema["fields"]]
+        form["fields"] = [_java_field(field, named, namespace, seen) for field in schema["fields"]]
     elif kind == "enum":
         form["symbols"] = schema["symbols"]
         if "default" in schema:
@@ -191,8 +177,8 @@ def _java_form(schema: Any, named: Mapping[str, Any], space: str, seen: set[str]
 def _java_field(field: Mapping[str, Any], named: Mapping[str, Any], space: str, seen: set[str]) -> dict[str, Any]:
     form = {"name": field["name"], "type": _java_form(field["type"], named, space, seen)}
     form.update({key: field[key] for key in ("doc", "default", "order") if key in field})
-    known = ("name", "type", "doc", "default", "order", "aliases")
-    form.update({key: value for key, value in field.items() if key not in known and not key.startswith("__")})
+    standard = ("name", "type", "doc", "default", "order", "aliases")
+    form.update({key: value for key, value in field.items() if key not in standard and not key.startswith("__")})
     if field.get("aliases"):
         form["aliases"] = field["aliases"]
     return form

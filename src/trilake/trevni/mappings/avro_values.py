@@ -1,4 +1,4 @@
-"""Values of Avro's simple types as columns hold them, and back; defaults, which schemas give as JSON."""
+"""Values of Avro's simple types in columns, and back; branches of unions; defaults from JSON."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from trilake.errors import CorruptFileError, SchemaMismatchError
 from trilake.trevni.blocks.layout import ValueType
 from trilake.trevni.mappings.avro_library import fastavro
 from trilake.trevni.mappings.avro_schema import AvroSchema
+
+_RANGES = {"int": (-(1 << 31), (1 << 31) - 1), "long": (-(1 << 63), (1 << 63) - 1)}
 
 #: The Trevni type of each simple type of Avro.
 SIMPLE = {
@@ -28,12 +30,21 @@ SIMPLE = {
 # --- written ---------------------------------------------------------------------------------------------------------
 
 
-def text(value: Any) -> Any:
-    """A string that may come as its bytes."""
+def as_string(value: Any) -> Any:
+    """Decode a string that is given as bytes."""
     return value.decode() if isinstance(value, bytes) else value
 
 
-class Codes:
+def encoder(schema: Any, kind: str, column: str) -> Callable[[Any], Any] | None:
+    """The conversion of values of a simple type to those of its column; ``None`` where they are the same."""
+    if kind == "enum":
+        return _Codes(schema["symbols"], column)
+    if kind == "fixed":
+        return _Fixed(schema, column)
+    return logical_writer(schema) or (as_string if kind == "string" else None)
+
+
+class _Codes:
     """Symbols of an enum to their numbers."""
 
     def __init__(self, symbols: Sequence[str], column: str) -> None:
@@ -41,12 +52,12 @@ class Codes:
 
     def __call__(self, value: Any) -> int:
         if value not in self._codes:
-            raise SchemaMismatchError(f"{value!r} is none of {', '.join(self._codes)}", column=self._column)
+            raise SchemaMismatchError(f"expected one of {', '.join(self._codes)}, got {value!r}", column=self._column)
         return self._codes[value]
 
 
-class Fixed:
-    """Values of the size that a fixed type has."""
+class _Fixed:
+    """Values of a fixed type, checked for their size."""
 
     def __init__(self, schema: Mapping[str, Any], column: str) -> None:
         self._size, self._column = schema["size"], column
@@ -56,7 +67,7 @@ class Fixed:
         if self._prepare is not None:
             value = self._prepare(value)
         if not isinstance(value, bytes | bytearray) or len(value) != self._size:
-            raise SchemaMismatchError(f"{value!r} does not have {self._size} bytes", column=self._column)
+            raise SchemaMismatchError(f"expected {self._size} bytes, got {value!r}", column=self._column)
         return bytes(value)
 
 
@@ -67,27 +78,101 @@ def _logical_key(schema: Any) -> str | None:
 
 
 def logical_writer(schema: Any) -> Callable[[Any], Any] | None:
-    """What makes a value of a logical type one of its simple type; ``None`` for other types."""
+    """The conversion of values of a logical type to its simple type; ``None`` for other types."""
     prepare = fastavro.write.LOGICAL_WRITERS.get(_logical_key(schema) or "")
     return None if prepare is None else lambda value: prepare(value, schema)
+
+
+class FieldGetter:
+    """Returns a field of a record, or its default."""
+
+    def __init__(self, name: str, defaults: Mapping[str, Any]) -> None:
+        self._name, self._defaults = name, defaults
+
+    def __call__(self, record: Any, field: str) -> Any:
+        if not isinstance(record, Mapping):
+            raise SchemaMismatchError(f"expected a record {self._name}, got {type(record).__name__}")
+        if field in record:
+            return record[field]
+        # Like fastavro: without a default it is null, which the type must allow.
+        return self._defaults.get(field)
+
+
+class BranchTest:
+    """Whether a value belongs to a branch, by its Python type and the names of its fields."""
+
+    def __init__(self, schema: AvroSchema, branch: Any) -> None:
+        self._schema, self._branch = schema, branch
+
+    def __call__(self, value: Any) -> bool:
+        return self._check(self._branch, value, 0)
+
+    def _check(self, schema: Any, value: Any, depth: int) -> bool:
+        schema = self._schema.resolve(schema)
+        kind = self._schema.kind(schema)
+        match kind:
+            case "null":
+                return value is None
+            case "boolean":
+                return isinstance(value, bool)
+            case "union":
+                return isinstance(value, tuple) or any(self._check(branch, value, depth) for branch in schema)
+            case "array":
+                return isinstance(value, list | tuple) and all(self._check(schema["items"], v, depth) for v in value)
+            case "map":
+                return isinstance(value, Mapping) and all(
+                    isinstance(key, str) and self._check(schema["values"], item, depth) for key, item in value.items()
+                )
+            case "record" | "error":
+                return self._check_record(schema, value, depth)
+        prepare = logical_writer(schema)
+        if prepare is not None:
+            try:
+                value = prepare(value)
+            except (ValueError, TypeError, AttributeError, ArithmeticError):
+                return False
+        match kind:
+            case "int" | "long":
+                low, high = _RANGES[kind]
+                return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
+            case "float" | "double":
+                return isinstance(value, int | float) and not isinstance(value, bool)
+            case "string":
+                return isinstance(value, str)
+            case "enum":
+                return isinstance(value, str) and value in schema["symbols"]
+            case "fixed":
+                return isinstance(value, bytes | bytearray) and len(value) == schema["size"]
+            case _:
+                return isinstance(value, bytes | bytearray)
+
+    def _check_record(self, schema: Any, value: Any, depth: int) -> bool:
+        if not isinstance(value, Mapping):
+            return False
+        if "-type" in value:
+            return value["-type"] in (schema["name"], schema["name"].rpartition(".")[2])
+        names = {field["name"] for field in schema["fields"]}
+        return names.issuperset(value) and all(
+            self._check(field["type"], value.get(field["name"], field.get("default")), depth + 1)
+            for field in schema["fields"]
+        )
 
 
 # --- read ------------------------------------------------------------------------------------------------------------
 
 
 class Symbols:
-    """Numbers of an enum to the symbols of another one: symbols that it does not have are its default.
+    """Numbers of an enum to symbols of another one; symbols that it lacks become its default.
 
     Parameters
     ----------
-    stored: the symbols that the numbers count.
-    wanted: the enum asked for.
+    stored: the symbols by number.
+    target: the other enum.
     """
 
-    def __init__(self, stored: Sequence[str], wanted: Mapping[str, Any], column: str) -> None:
-        self._stored, self._column, self._name = stored, column, wanted["name"]
-        known, default = set(wanted["symbols"]), wanted.get("default")
-        self._symbols = [symbol if symbol in known else default for symbol in stored]
+    def __init__(self, stored: Sequence[str], target: Mapping[str, Any], column: str) -> None:
+        self._stored, self._column, self._name = stored, column, target["name"]
+        self._symbols = [symbol if symbol in target["symbols"] else target.get("default") for symbol in stored]
 
     def __call__(self, code: int) -> str:
         if not 0 <= code < len(self._symbols):
@@ -102,9 +187,9 @@ class Symbols:
 
 
 def logical_reader(schema: Any, **where: str | None) -> Callable[[Any], Any] | None:
-    """What makes a stored value one of its logical type; ``None`` for other types.
+    """The conversion of stored values to their logical type; ``None`` for other types.
 
-    It raises ``CorruptFileError``, with the context ``where``, for values that the type does not have.
+    It raises ``CorruptFileError``, with the context ``where``, for values outside the type.
     """
     read = fastavro.read.LOGICAL_READERS.get(_logical_key(schema) or "")
     if read is None:
@@ -117,21 +202,21 @@ def logical_reader(schema: Any, **where: str | None) -> Callable[[Any], Any] | N
             kind = schema["logicalType"]
             raise CorruptFileError(
                 f"a value cannot be read as a {kind}: {value!r:.100} ({e!r})",
-                help=f"read it as it is stored, by a schema without the logical type {kind}",
+                help=f"read the stored value, with a schema without the logical type {kind}",
                 **where,
             ) from e
 
     return typed
 
 
-def promotion(stored: ValueType, wanted: ValueType, column: str) -> Callable[[Any], Any] | None:
-    """What makes values of a type those of a wider one; ``None`` where they are that already.
+def promotion(stored: ValueType, target: ValueType, column: str) -> Callable[[Any], Any] | None:
+    """The conversion of values to a wider type; ``None`` where they are the same.
 
-    It raises ``SchemaMismatchError`` for bytes that are not strings.
+    It raises ``SchemaMismatchError`` for bytes that are not UTF-8.
     """
-    if wanted in (ValueType.FLOAT, ValueType.DOUBLE) and stored in (ValueType.INT, ValueType.LONG):
+    if target in (ValueType.FLOAT, ValueType.DOUBLE) and stored in (ValueType.INT, ValueType.LONG):
         return float
-    if stored is ValueType.STRING and wanted is ValueType.BYTES:
+    if stored is ValueType.STRING and target is ValueType.BYTES:
         return lambda value: value.encode()
 
     def decode(value: Any) -> Any:
@@ -140,11 +225,11 @@ def promotion(stored: ValueType, wanted: ValueType, column: str) -> Callable[[An
         except UnicodeDecodeError as e:
             raise SchemaMismatchError(f"bytes are not strings: {e}", help="read them as bytes", column=column) from e
 
-    return decode if stored is ValueType.BYTES and wanted is ValueType.STRING else None
+    return decode if stored is ValueType.BYTES and target is ValueType.STRING else None
 
 
 def default_value(parsed: AvroSchema, schema: Any, value: Any) -> Any:
-    """A default, which JSON gives, as a value of its type: bytes are text of code points below 256."""
+    """A default from JSON as a value of its type: bytes are strings of code points below 256."""
     schema = parsed.resolve(schema)
     kind = parsed.kind(schema)
     if kind == "union":

@@ -1,7 +1,7 @@
-"""Protocol Buffers messages in Trevni files (spec: "Type Mappings", "Protocol Buffers", which it leaves blank).
+"""Protocol Buffers messages in Trevni files (spec: "Type Mappings", "Protocol Buffers", which is blank).
 
-The mapping follows that of Avro, with the same marks in column names: ``#`` before a field of a message, ``[]`` behind
-a repeated field, ``>`` behind a map, with the children ``key`` and ``value``.
+The mapping follows that of Avro, with the same marks in column names: ``#`` before a field of a message, ``[]`` after a
+repeated field, ``>`` after a map, with the children ``key`` and ``value``.
 
 =====================================================  ===============================================================
 field                                                  columns
@@ -16,10 +16,10 @@ map                                                    a null array column ``nam
 
 int32, sint32 and enums are int (an enum's number); int64, sint64 and uint32 are long; uint64, fixed64 and sfixed64 are
 fixed64 and fixed32 and sfixed32 are fixed32, unsigned ones by their bits; the others have types of the same name.
-Recursive messages are refused, and so are messages with extensions, groups or unknown fields, which have no column.
+Recursive messages, and messages with extensions, groups or unknown fields, cannot be stored.
 
-The file's metadata keep the message's name and a ``FileDescriptorSet`` of all that it needs, so that a reader without
-the generated class gets messages too.
+The file's metadata has the name of the message and a ``FileDescriptorSet``, so that it can be read without the
+generated class.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from trilake.storage import Store
 from trilake.trevni.blocks.encode import BLOCK_SIZE
 from trilake.trevni.blocks.layout import ValueType
 from trilake.trevni.file.file import TrevniFile
-from trilake.trevni.mappings.shapes import BoundSheet, Shape, Stream, read_records, write_file
+from trilake.trevni.mappings.shapes import Shape, Sheet, Stream
 
 try:
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, unknown_fields
@@ -70,53 +70,49 @@ _TYPES = {
 _UNSIGNED = {_F.TYPE_UINT64: 64, _F.TYPE_FIXED64: 64, _F.TYPE_FIXED32: 32}
 
 
-class _Field(Shape):
+def _signed(value: Any, bits: int) -> Any:
+    return value - (1 << bits) if bits and value >> (bits - 1) else value
+
+
+def _unsigned(value: Any, bits: int) -> Any:
+    return value & ((1 << bits) - 1) if bits else value
+
+
+class _Field:
     """One field of a message: writes from the message, and reads into it."""
 
-    def __init__(
-        self, field: FieldDescriptor, stream: Stream, inner: _Fields | None, key: _Field | None = None
-    ) -> None:
+    def __init__(self, field: FieldDescriptor, stream: Stream, inner: _Fields | None) -> None:
         self.field, self._stream, self._inner = field, stream, inner
         self._name = field.name
         self._bits = _UNSIGNED.get(field.type, 0)
         self._repeated = _is_repeated(field)
-        self._key = key
 
-    def _to(self, value: Any) -> Any:
-        return value - (1 << self._bits) if self._bits and value >> (self._bits - 1) else value
-
-    def _from(self, value: Any) -> Any:
-        return value & ((1 << self._bits) - 1) if self._bits else value
-
-    def write(self, value: Any) -> None:
+    def write(self, message: Any) -> None:
         if self._repeated:
-            items = getattr(value, self._name)
+            items = getattr(message, self._name)
         elif self.field.has_presence:
-            items = [getattr(value, self._name)] if value.HasField(self._name) else []
+            items = [getattr(message, self._name)] if message.HasField(self._name) else []
         else:
-            self._stream.values.append(self._to(getattr(value, self._name)))
+            self._stream.values.append(_signed(getattr(message, self._name), self._bits))
             return
         self._stream.lengths.append(len(items))
         if self._inner is None:
-            self._stream.values.extend(map(self._to, items))
+            self._stream.values.extend(_signed(item, self._bits) for item in items)
             return
         self._stream.values.extend([None] * len(items))
         for item in items:
             self._inner.write(item)
 
-    def read(self) -> Any:
-        raise AssertionError("a field is read into a message")
-
     def read_into(self, message: Message) -> None:
         if not self._repeated and not self.field.has_presence:
-            setattr(message, self._name, self._from(self._stream.next_value()))
+            setattr(message, self._name, _unsigned(self._stream.next_value(), self._bits))
             return
         count = self._stream.next_length()
         if not self._repeated and count > 1:
-            raise CorruptFileError(f"a field has {count} values instead of one", column=self._stream.name)
+            raise CorruptFileError(f"expected at most one value of a field, got {count}", column=self._stream.name)
         for _ in range(count):
             if self._inner is None:
-                value = self._from(self._stream.next_value())
+                value = _unsigned(self._stream.next_value(), self._bits)
                 if self._repeated:
                     getattr(message, self._name).append(value)
                 else:
@@ -129,51 +125,40 @@ class _Field(Shape):
                 self._inner.read_into(inner)
 
 
-class _Map(Shape):
+class _Map:
     """A map field: keys and values are scalars or messages, never absent."""
 
-    def __init__(self, field: FieldDescriptor, stream: Stream, key: Stream, value: Stream | None, inner: Any) -> None:
-        self._name, self._stream, self._key, self._value, self._inner = field.name, stream, key, value, inner
+    def __init__(self, field: FieldDescriptor, stream: Stream, key: Stream, value: Stream | _Fields) -> None:
+        self._name, self._stream, self._key, self._value = field.name, stream, key, value
         assert field.message_type is not None
         self._key_bits = _UNSIGNED.get(field.message_type.fields_by_name["key"].type, 0)
         self._value_bits = _UNSIGNED.get(field.message_type.fields_by_name["value"].type, 0)
 
-    def write(self, value: Any) -> None:
-        pairs = getattr(value, self._name)
+    def write(self, message: Any) -> None:
+        pairs = getattr(message, self._name)
         self._stream.lengths.append(len(pairs))
         self._stream.values.extend([None] * len(pairs))
         for key in pairs:
             self._key.values.append(_signed(key, self._key_bits))
-            if self._value is not None:
+            if isinstance(self._value, Stream):
                 self._value.values.append(_signed(pairs[key], self._value_bits))
             else:
-                self._inner.write(pairs[key])
-
-    def read(self) -> Any:
-        raise AssertionError("a field is read into a message")
+                self._value.write(pairs[key])
 
     def read_into(self, message: Message) -> None:
         pairs = getattr(message, self._name)
         for _ in range(self._stream.next_length()):
             key = _unsigned(self._key.next_value(), self._key_bits)
-            if self._value is not None:
+            if isinstance(self._value, Stream):
                 pairs[key] = _unsigned(self._value.next_value(), self._value_bits)
             else:
-                self._inner.read_into(pairs[key])
-
-
-def _signed(value: Any, bits: int) -> Any:
-    return value - (1 << bits) if bits and value >> (bits - 1) else value
-
-
-def _unsigned(value: Any, bits: int) -> Any:
-    return value & ((1 << bits) - 1) if bits else value
+                self._value.read_into(pairs[key])
 
 
 class _Fields(Shape):
     """A message."""
 
-    def __init__(self, fields: list[Any], new: Any) -> None:
+    def __init__(self, fields: list[_Field | _Map], new: Any) -> None:
         self._fields, self._new = fields, new
 
     def write(self, value: Any) -> None:
@@ -196,7 +181,7 @@ class _Fields(Shape):
 
 
 def _is_repeated(field: FieldDescriptor) -> bool:
-    # Newer releases of the library have a property in the place of the label.
+    # Newer releases of the library have a property instead of the label.
     repeated: Any = getattr(field, "is_repeated", None)
     return bool(repeated) if repeated is not None else getattr(field, "label", 0) == _F.LABEL_REPEATED
 
@@ -205,7 +190,7 @@ def _is_map(field: FieldDescriptor) -> bool:
     return field.message_type is not None and bool(field.message_type.GetOptions().map_entry)
 
 
-class _ShapeBuilder(BoundSheet):
+class _Messages(Sheet):
     def __init__(self, descriptor: Descriptor, new: Any, file: TrevniFile | None = None) -> None:
         super().__init__(file)
         self.shape = self._message(descriptor, "", None, new, ())
@@ -220,30 +205,30 @@ class _ShapeBuilder(BoundSheet):
         if descriptor.is_extendable and descriptor.file.pool.FindAllExtensions(descriptor):
             raise InvalidArgumentError(f"{descriptor.full_name} has extensions, which have no column")
         seen = (*seen, descriptor.full_name)
-        fields = []
+        fields: list[_Field | _Map] = []
         for field in descriptor.fields:
             name = f"{path}#{field.name}" if path else field.name
-            if self._file is not None and not self._has_column(field, name):
-                continue  # as on the wire: what is not there has its default
+            if self.file is not None and not self._has_column(field, name):
+                continue  # like on the wire: an absent field has its default
             fields.append(self._field(field, name, parent, seen))
         return _Fields(fields, new)
 
     def _has_column(self, field: FieldDescriptor, name: str) -> bool:
-        own = f"{name}{'>' if _is_map(field) else '[]' if _is_repeated(field) else ''}"
-        other = next(
-            (one for mark in ("", "[]", ">") if (one := f"{name}{mark}") in self._by_name and one != own), None
-        )
-        if other is not None and own not in self._by_name:
-            assert self._file is not None
+        column = f"{name}{'>' if _is_map(field) else '[]' if _is_repeated(field) else ''}"
+        if column in self._by_name:
+            return True
+        other = next((one for mark in ("", "[]", ">") if (one := f"{name}{mark}") in self._by_name), None)
+        if other is not None:
+            assert self.file is not None
             raise SchemaMismatchError(
-                f"the file has the column {other!r} where the message has {own!r}",
-                help="read it without a class, or with one whose field is single, repeated or a map as it was",
-                file=self._file.uri,
+                f"the file has the column {other!r} where the message has {column!r}",
+                help="read it without a class, or with the class that it was written with",
+                file=self.file.uri,
                 column=other,
             )
-        return own in self._by_name
+        return False
 
-    def _field(self, field: FieldDescriptor, name: str, parent: Stream | None, seen: tuple[str, ...]) -> Shape:
+    def _field(self, field: FieldDescriptor, name: str, parent: Stream | None, seen: tuple[str, ...]) -> _Field | _Map:
         if field.type == _F.TYPE_GROUP:
             raise InvalidArgumentError(f"{field.full_name} is a group, which cannot become columns")
         if _is_map(field):
@@ -256,7 +241,7 @@ class _ShapeBuilder(BoundSheet):
         stream = self.add(name, ValueType.NULL, parent, array=True)
         return _Field(field, stream, self._message(field.message_type, name, stream, None, seen))
 
-    def _map(self, field: FieldDescriptor, name: str, parent: Stream | None, seen: tuple[str, ...]) -> Shape:
+    def _map(self, field: FieldDescriptor, name: str, parent: Stream | None, seen: tuple[str, ...]) -> _Map:
         assert field.message_type is not None
         stream = self.add(name, ValueType.NULL, parent, array=True)
         of_key, of_value = (field.message_type.fields_by_name.get(part) for part in ("key", "value"))
@@ -264,16 +249,15 @@ class _ShapeBuilder(BoundSheet):
             raise SchemaMismatchError(f"{field.full_name} is not a map: it has no key or no value", column=name)
         key = self.add(f"{name}key", _TYPES[of_key.type], stream)
         if of_value.message_type is None:
-            return _Map(field, stream, key, self.add(f"{name}value", _TYPES[of_value.type], stream), None)
-        inner = self._message(of_value.message_type, f"{name}value", stream, None, seen)
-        return _Map(field, stream, key, None, inner)
+            return _Map(field, stream, key, self.add(f"{name}value", _TYPES[of_value.type], stream))
+        return _Map(field, stream, key, self._message(of_value.message_type, f"{name}value", stream, None, seen))
 
 
 # --- files -----------------------------------------------------------------------------------------------------------
 
 
-def _described(descriptor: Descriptor) -> bytes:
-    """All files that a message needs, those that others import first."""
+def _descriptor_set(descriptor: Descriptor) -> bytes:
+    """The files that a message needs, each after its dependencies."""
     files: dict[str, FileDescriptor] = {}
 
     def visit(file: FileDescriptor) -> None:
@@ -289,9 +273,9 @@ def _described(descriptor: Descriptor) -> bytes:
 
 
 def message_class(file: TrevniFile) -> type[Message]:
-    """The class of a file's messages, made from the descriptors in the file.
+    """Make the class of a file's messages from the descriptors in the file.
 
-    Raises ``SchemaMismatchError`` where the file has none and ``CorruptFileError`` where they cannot be read.
+    Raises ``SchemaMismatchError`` for a file without descriptors and ``CorruptFileError`` for damaged ones.
     """
     if DESCRIPTOR_KEY not in file.metadata or MESSAGE_KEY not in file.metadata:
         raise SchemaMismatchError(
@@ -318,16 +302,16 @@ def write_protobuf(
     metadata: Mapping[str, bytes | str] | None = None,
     block_size: int = BLOCK_SIZE,
 ) -> int:
-    """Write messages to a Trevni file and return how many.
+    """Write messages to a Trevni file; return their number.
 
     Parameters
     ----------
-    messages: all of class ``message_type``, generated or made from a descriptor.
-    message_type: the class.
+    messages: of the class ``message_type``.
+    message_type: the class, generated or made from a descriptor.
 
     The other parameters are those of :class:`trilake.trevni.TrevniWriter`.
 
-    Raises ``InvalidArgumentError`` for messages that cannot be stored and ``SchemaMismatchError`` for others than said.
+    Raises ``InvalidArgumentError`` for messages that cannot be stored and ``SchemaMismatchError`` for other objects.
 
     >>> from io import BytesIO
     >>> from google.protobuf.duration_pb2 import Duration
@@ -338,19 +322,27 @@ def write_protobuf(
     [(1, 0), (0, 2)]
     """
     descriptor = cast(Descriptor, message_type.DESCRIPTOR)
-    builder = _ShapeBuilder(descriptor, message_type)
-    whole = {**(metadata or {}), MESSAGE_KEY: descriptor.full_name, DESCRIPTOR_KEY: _described(descriptor)}
-    options: dict[str, Any] = {"codec": codec, "checksum": checksum, "metadata": whole, "block_size": block_size}
-    return write_file(_checked(messages, descriptor), builder.shape, builder.sheet, path, **options)
+    return _Messages(descriptor, message_type).write(
+        _checked(messages, descriptor),
+        path,
+        codec=codec,
+        checksum=checksum,
+        metadata={
+            **(metadata or {}),
+            MESSAGE_KEY: descriptor.full_name,
+            DESCRIPTOR_KEY: _descriptor_set(descriptor),
+        },
+        block_size=block_size,
+    )
 
 
 def _checked(messages: Iterable[Any], descriptor: Descriptor) -> Iterator[Message]:
     for message in messages:
         if not isinstance(message, Message) or message.DESCRIPTOR.full_name != descriptor.full_name:
-            raise SchemaMismatchError(f"a {type(message).__name__} is not a {descriptor.full_name}")
+            raise SchemaMismatchError(f"expected a {descriptor.full_name}, got {type(message).__name__}")
         if not message.IsInitialized():
-            lacks = ", ".join(cast(Any, message).FindInitializationErrors())
-            raise SchemaMismatchError(f"a {descriptor.full_name} lacks {lacks}, which are required")
+            missing_fields = ", ".join(cast(Any, message).FindInitializationErrors())
+            raise SchemaMismatchError(f"a {descriptor.full_name} lacks the required fields {missing_fields}")
         yield message
 
 
@@ -359,15 +351,15 @@ def read_protobuf(file: TrevniFile | Any, message_type: type[_Read]) -> Iterator
 @overload
 def read_protobuf(file: TrevniFile | Any, message_type: None = None) -> Iterator[Message]: ...
 def read_protobuf(file: TrevniFile | Any, message_type: type[Message] | None = None) -> Iterator[Message]:
-    """The messages of a file, one after another.
+    """Iterate over the messages of a file.
 
     Parameters
     ----------
-    file: an open file, or what :class:`trilake.trevni.TrevniFile` opens.
-    message_type: a class whose fields are found by name, and only they are read; fields that the file does not have
-        keep their defaults.  Without it, the class is made from the file's metadata.
+    file: an open file, or anything that :class:`trilake.trevni.TrevniFile` opens.
+    message_type: the class of the messages; only the columns of its fields are read, by name, and fields that the file
+        lacks have their defaults.  By default the class is made from the file's metadata.
 
-    Raises ``SchemaMismatchError`` where file and class do not fit, and ``CorruptFileError``.
+    Raises ``SchemaMismatchError`` where the file does not fit the class, and ``CorruptFileError``.
 
     >>> from io import BytesIO
     >>> from google.protobuf.duration_pb2 import Duration
@@ -378,5 +370,4 @@ def read_protobuf(file: TrevniFile | Any, message_type: type[Message] | None = N
     """
     opened = file if isinstance(file, TrevniFile) else TrevniFile(file)
     message_class_ = message_type if message_type is not None else message_class(opened)
-    builder = _ShapeBuilder(cast(Descriptor, message_class_.DESCRIPTOR), message_class_, opened)
-    return read_records(opened, builder.shape, builder.bound)
+    return _Messages(cast(Descriptor, message_class_.DESCRIPTOR), message_class_, opened).read()

@@ -1,9 +1,9 @@
-"""Records taken apart into columns and put together again: what Avro, Protocol Buffers and Thrift have in common.
+"""Records to columns and back, for Avro, Protocol Buffers and Thrift.
 
-A schema of theirs becomes a tree of shapes over the columns of a :class:`Sheet` (spec: "Type Mappings": "a depth-first
-recursive walk can assign a separate column for each primitive value").  To write a record, the tree walks through it
-and appends to the columns; to read one, it walks the same way and takes from them.  Records are Python objects, so
-this is the one place of the package with a loop over rows; columns are encoded and decoded as everywhere."""
+A schema becomes a tree of shapes over the columns of a :class:`Sheet` (spec: "Type Mappings": "a depth-first recursive
+walk can assign a separate column for each primitive value").  To write a record, the tree walks through it and appends
+to the columns; to read one, it walks in the same order and takes values from them.  Records are Python objects, so this
+is the only module of the package that loops over rows."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from trilake.trevni.file.column_file import ColumnValues
 from trilake.trevni.file.file import TrevniFile
 from trilake.trevni.file.writer import TrevniWriter
 
-#: Records turned into columns in one go.
+#: Records that become columns at once.
 _RECORDS = 4096
 
 
 class Stream:
-    """One column of a sheet: what is to be written, or where reading is."""
+    """One column of a sheet: the values to write, or the next ones to read."""
 
     def __init__(self, number: int, name: str, type: ValueType, array: bool, parent: int | None) -> None:
         self.number, self.name, self.type, self.array, self.parent = number, name, type, array, parent
@@ -38,32 +38,60 @@ class Stream:
         self.next_value: Callable[[], Any] = iter(()).__next__
 
     def drain(self) -> ColumnValues:
-        """What was collected, as flat columns; the lists are empty afterwards."""
+        """The collected lengths and values, which are removed from the stream."""
         try:
             values = pa.array(self.values, self.type.arrow)
         except (pa.ArrowException, ValueError, TypeError, OverflowError) as e:
             raise SchemaMismatchError(f"a value is not of type {self.type.value}: {e}", column=self.name) from e
         if values.null_count and self.type is not ValueType.NULL:
-            raise SchemaMismatchError("a value is missing, and the schema does not allow that", column=self.name)
+            raise SchemaMismatchError("a value is missing, which the schema does not allow", column=self.name)
         lengths = np.array(self.lengths, np.int32) if self.array else None
         self.values, self.lengths = [], []
         return ColumnValues(self.name, self.type.value, lengths, values)
 
 
 class Sheet:
-    """The columns of a record schema, in the order of the walk."""
+    """The columns of a schema, in the order of the walk, and the shape over them.
 
-    def __init__(self) -> None:
+    With ``file`` they read those of its columns that have their names.
+    """
+
+    shape: Shape
+
+    def __init__(self, file: TrevniFile | None = None) -> None:
         self.streams: list[Stream] = []
+        self.file = file
+        columns = () if file is None else file.header.columns
+        self._by_name = {c.name: c.number for c in columns if c.name is not None}
+        #: With a file, the column of each stream.
+        self._numbers: list[int] = []
 
-    def add(self, name: str, type: ValueType, parent: Stream | None = None, *, array: bool = False) -> Stream:
-        """A new column behind the others."""
-        stream = Stream(len(self.streams), name, type, array, None if parent is None else parent.number)
+    def add(self, name: str, type_: ValueType, parent: Stream | None = None, *, array: bool = False) -> Stream:
+        """Append a column.  Raises ``SchemaMismatchError`` where the file has no such column."""
+        stream = Stream(len(self.streams), name, type_, array, None if parent is None else parent.number)
+        if self.file is not None:
+            self._numbers.append(self._bind(stream, self.file))
         self.streams.append(stream)
         return stream
 
+    def _bind(self, stream: Stream, file: TrevniFile) -> int:
+        number = self._by_name.get(stream.name)
+        if number is None:
+            raise SchemaMismatchError("the file has no such column", file=file.uri, column=stream.name)
+        column = file.header.columns[number]
+        if column.parent != (None if stream.parent is None else self._numbers[stream.parent]):
+            raise SchemaMismatchError("the column has another parent", file=file.uri, column=stream.name)
+        if column.array != stream.array or not _readable(column.type, stream.type):
+            kind = f"{'array of ' if column.array else ''}{column.type.value}"
+            raise SchemaMismatchError(
+                f"the column is {kind}, the schema asks for {'array of ' if stream.array else ''}{stream.type.value}",
+                file=file.uri,
+                column=stream.name,
+            )
+        return number
+
     def descriptors(self) -> list[ColumnDescriptor]:
-        """The columns as a writer takes them.  Raises ``InvalidArgumentError`` where two have one name."""
+        """The columns in the form of :class:`TrevniWriter`."""
         descriptors = []
         for s in self.streams:
             metadata = {NAME: s.name.encode(), TYPE: s.type.value.encode()}
@@ -74,23 +102,47 @@ class Sheet:
             descriptors.append(ColumnDescriptor(s.number, s.name, s.type, s.array, s.parent, metadata=metadata))
         return descriptors
 
+    def write(self, records: Iterable[Any], path: str | os.PathLike[str] | Any, **options: Any) -> int:
+        """Write records to a file, with the options of :class:`TrevniWriter`; return their number."""
+        with TrevniWriter(path, None, columns=self.descriptors(), **options) as writer:
+            source = iter(records)
+            row = 0
+            while part := list(islice(source, _RECORDS)):
+                for record in part:
+                    try:
+                        self.shape.write(record)
+                    except (KeyError, AttributeError, TypeError, ValueError) as e:
+                        if isinstance(e, SchemaMismatchError | InvalidArgumentError):
+                            raise
+                        raise SchemaMismatchError(f"record {row} does not have the schema: {e!r}") from e
+                    row += 1
+                writer.write_columns(len(part), [stream.drain() for stream in self.streams])
+        return writer.rows
 
-class BoundSheet:
-    """The columns of a schema that is walked; with a file, bound to those of its columns that have their names."""
-
-    def __init__(self, file: TrevniFile | None = None) -> None:
-        self.sheet = Sheet()
-        self._file = file
-        columns = () if file is None else file.header.columns
-        self._by_name = {c.name: c.number for c in columns if c.name is not None}
-        self.bound: list[tuple[Stream, int]] = []
-
-    def add(self, name: str, type_: ValueType, parent: Stream | None, *, array: bool = False) -> Stream:
-        """A new column behind the others.  Raises ``SchemaMismatchError`` where the file has none such."""
-        stream = self.sheet.add(name, type_, parent, array=array)
-        if self._file is not None:
-            self.bound.append((stream, _bind(stream, self._file, self._by_name, self.bound)))
-        return stream
+    def read(self) -> Iterator[Any]:
+        """The records of the file."""
+        file = self.file
+        assert file is not None
+        raw = sum(int(file.blocks(number).raw_sizes.sum()) for number in self._numbers)
+        step = max(1, min(1 << 14, file.row_count * (1 << 23) // max(raw, 1)))
+        for start in range(0, file.row_count, step):
+            stop = min(start + step, file.row_count)
+            cuts = file.cut(self._numbers, start, stop)
+            for stream, number in zip(self.streams, self._numbers, strict=True):
+                cut = cuts[number]
+                if cut.lengths is not None:
+                    stream.next_length = iter(cut.lengths.tolist()).__next__
+                if stream.type is ValueType.NULL:
+                    stream.next_value = _none
+                else:
+                    stream.next_value = iter(_widened(cut.values, stream, file).to_pylist()).__next__
+            for _ in range(start, stop):
+                try:
+                    yield self.shape.read()
+                except StopIteration:  # it would end the generator without an error
+                    raise CorruptFileError(
+                        "the columns hold fewer values than their lengths say", file=file.uri
+                    ) from None
 
 
 class Shape(ABC):
@@ -106,7 +158,7 @@ class Shape(ABC):
 
 
 class Simple(Shape):
-    """A value in one column; ``encode`` and ``decode`` convert it from and to what the column holds."""
+    """A value in one column; ``encode`` and ``decode`` convert it to and from the column's type."""
 
     def __init__(
         self,
@@ -125,7 +177,7 @@ class Simple(Shape):
 
 
 class Record(Shape):
-    """Named fields.  ``get`` takes a field's value out of a record, ``make`` builds one from a dictionary of them."""
+    """Named fields.  ``get`` returns a field of a record, ``make`` builds a record from a dictionary."""
 
     def __init__(
         self,
@@ -184,7 +236,7 @@ class Pairs(Shape):
 
 
 class Branch:
-    """One of several things that a value may be; ``tag`` names it, ``accepts`` says whether a value is one."""
+    """A branch of a choice; ``tag`` is its name, ``accepts`` tests whether a value belongs to it."""
 
     def __init__(self, stream: Stream | None, inner: Shape, tag: str, accepts: Callable[[Any], bool]) -> None:
         self.stream, self.inner, self.tag, self.accepts = stream, inner, tag, accepts
@@ -192,13 +244,13 @@ class Branch:
 
 
 class Choice(Shape):
-    """One of several branches, or nothing: each branch is an array column of lengths 0 and 1.
+    """One of several branches, or none: each branch is an array column of lengths 0 and 1.
 
     Parameters
     ----------
+    where: the name in errors.
     nothing: whether ``None`` is allowed.
-    tagged: reads a value as a pair of its branch's tag and itself, where that branch is named so.
-    foreign: columns of branches that the file has and this shape does not, by name.
+    foreign: columns of branches that only the file has.
     """
 
     def __init__(
@@ -207,13 +259,12 @@ class Choice(Shape):
         where: str,
         *,
         nothing: bool,
-        tagged: Callable[[Branch], bool] | None = None,
         foreign: Sequence[Stream] = (),
     ) -> None:
         self._branches, self._where, self._nothing = branches, where, nothing
-        self._tagged, self._foreign = tagged, foreign
+        self._foreign = foreign
 
-    def _choose(self, value: Any) -> tuple[Branch | None, Any]:
+    def _branch_of(self, value: Any) -> tuple[Branch | None, Any]:
         if value is None and self._nothing:
             return None, None
         if isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], str):
@@ -224,10 +275,10 @@ class Choice(Shape):
             if branch.accepts(value):
                 return branch, value
         allowed = ", ".join([*(b.tag for b in self._branches), *(["null"] if self._nothing else [])])
-        raise SchemaMismatchError(f"{_short(value)} is none of {allowed}", column=self._where)
+        raise SchemaMismatchError(f"expected one of {allowed}, got {_short(value)}", column=self._where)
 
     def write(self, value: Any) -> None:
-        chosen, value = self._choose(value)
+        chosen, value = self._branch_of(value)
         for branch in self._branches:
             assert branch.stream is not None
             if branch is not chosen:
@@ -242,20 +293,16 @@ class Choice(Shape):
         value: Any = None
         count = 0
         for branch in self._branches:
-            # A branch that the file does not have holds nothing.
+            # The file may not have the branch.
             length = branch.stream.next_length() if branch.stream is not None else 0
             if length:
                 count += length
                 value = branch.inner.read()
-                if self._tagged is not None and self._tagged(branch):
-                    value = (branch.tag, value)
         for stream in self._foreign:
             if stream.next_length():
-                raise SchemaMismatchError(
-                    "a value is of a branch that is not in the requested union", column=stream.name
-                )
+                raise SchemaMismatchError("a value belongs to a branch outside the requested union", column=stream.name)
         if count > 1 or (count == 0 and not self._nothing):
-            raise CorruptFileError(f"a value has {count} branches instead of one", column=self._where)
+            raise CorruptFileError(f"expected a value of one branch, got {count}", column=self._where)
         return value
 
 
@@ -281,65 +328,12 @@ def _short(value: Any) -> str:
     return text if len(text) < 60 else f"{text[:57]}..."
 
 
-def write_file(
-    records: Iterable[Any], shape: Shape, sheet: Sheet, path: str | os.PathLike[str] | Any, **options: Any
-) -> int:
-    """The number of records written to a file through a shape; ``options`` are those of :class:`TrevniWriter`."""
-    with TrevniWriter(path, None, columns=sheet.descriptors(), **options) as writer:
-        _write_records(records, shape, sheet, writer)
-    return writer.rows
-
-
-def _write_records(records: Iterable[Any], shape: Shape, sheet: Sheet, writer: TrevniWriter) -> None:
-    source = iter(records)
-    row = 0
-    while part := list(islice(source, _RECORDS)):
-        for record in part:
-            try:
-                shape.write(record)
-            except (KeyError, AttributeError, TypeError, ValueError) as e:
-                if isinstance(e, SchemaMismatchError | InvalidArgumentError):
-                    raise
-                raise SchemaMismatchError(f"record {row} does not have the schema: {e!r}") from e
-            row += 1
-        writer.write_columns(len(part), [stream.drain() for stream in sheet.streams])
-
-
-def read_records(file: TrevniFile, shape: Shape, bound: Sequence[tuple[Stream, int]]) -> Iterator[Any]:
-    """The records of a file.
-
-    Parameters
-    ----------
-    bound: the streams that the shape reads, each with the number of its column in the file.
-    """
-    numbers = [number for _, number in bound]
-    tables = [file.blocks(number) for number in numbers]
-    raw = sum(int(table.raw_sizes.sum()) for table in tables)
-    step = max(1, min(1 << 14, file.row_count * (1 << 23) // max(raw, 1)))
-    for start in range(0, file.row_count, step):
-        stop = min(start + step, file.row_count)
-        cuts = file.cut(numbers, start, stop)
-        for stream, number in bound:
-            cut = cuts[number]
-            if cut.lengths is not None:
-                stream.next_length = iter(cut.lengths.tolist()).__next__
-            if stream.type is ValueType.NULL:
-                stream.next_value = _none
-            else:
-                stream.next_value = iter(_widened(cut.values, stream, file).to_pylist()).__next__
-        for _ in range(start, stop):
-            try:
-                yield shape.read()
-            except StopIteration:  # inside a generator it would end the records silently
-                raise CorruptFileError("the columns hold fewer values than their lengths say", file=file.uri) from None
-
-
 def _widened(values: pa.Array, stream: Stream, file: TrevniFile) -> pa.Array:
-    """Values of a column as those of the stream, whose type may be another that they can be read as."""
+    """Convert values to the type of the stream."""
     if values.type == stream.type.arrow:
         return values
     try:
-        # The nearest number, where a long has more digits than a double.
+        # A long with more digits than a double has becomes the nearest one.
         return values.cast(stream.type.arrow, safe=stream.type is ValueType.STRING)
     except pa.ArrowInvalid as e:
         raise SchemaMismatchError(
@@ -351,30 +345,8 @@ def _none() -> None:
     return None
 
 
-def _bind(stream: Stream, file: TrevniFile, by_name: Mapping[str, int], bound: Sequence[tuple[Stream, int]]) -> int:
-    """The column that a stream reads; ``bound`` has those of all streams before it.
-
-    Raises ``SchemaMismatchError`` where there is none, or it is not of the stream's kind or hangs below another.
-    """
-    number = by_name.get(stream.name)
-    if number is None:
-        raise SchemaMismatchError("the file has no such column", file=file.uri, column=stream.name)
-    column = file.header.columns[number]
-    if column.parent != (None if stream.parent is None else bound[stream.parent][1]):
-        raise SchemaMismatchError("the column has another parent", file=file.uri, column=stream.name)
-    if column.array != stream.array or not _readable(column.type, stream.type):
-        kind = f"{'array of ' if column.array else ''}{column.type.value}"
-        raise SchemaMismatchError(
-            f"the column is {kind}, the schema asks for {'array of ' if stream.array else ''}{stream.type.value}",
-            file=file.uri,
-            column=stream.name,
-        )
-    return number
-
-
-def _readable(stored: ValueType, wanted: ValueType) -> bool:
-    """Whether values of one type can be read as another without loss."""
+def _readable(stored: ValueType, target: ValueType) -> bool:
     numbers = [ValueType.INT, ValueType.LONG, ValueType.FLOAT, ValueType.DOUBLE]
-    if stored is wanted or {stored, wanted} == {ValueType.STRING, ValueType.BYTES}:
+    if stored is target or {stored, target} == {ValueType.STRING, ValueType.BYTES}:
         return True
-    return stored in numbers and wanted in numbers and numbers.index(stored) < numbers.index(wanted)
+    return stored in numbers and target in numbers and numbers.index(stored) < numbers.index(target)

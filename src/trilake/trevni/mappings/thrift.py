@@ -1,12 +1,10 @@
-"""Thrift structs in Trevni files (spec: "Type Mappings", "Thrift", which it leaves blank).
+"""Thrift structs in Trevni files (spec: "Type Mappings", "Thrift", which is blank).
 
-The schema is the ``thrift_spec`` that Apache Thrift's compiler puts into the Python classes it generates: a tuple, by
-field id, of ``(id, type, name, type arguments, default)``.  That is plain data, so no Thrift library is needed to write
-or read; a library would add a dependency and no knowledge.
+The schema is the ``thrift_spec`` of the Python classes that Apache Thrift's compiler generates: a tuple, by field id,
+of ``(id, type, name, type arguments, default)``.  It is plain data, so no Thrift library is needed.
 
-The mapping follows that of Avro, with the same marks in column names.  A field may be unset in any struct, so each is
-an array column of length 0 or 1: of the field's type if it is simple, else a null array column with what is in it
-below.
+The mapping follows that of Avro, with the same marks in column names.  Any field may be unset, so each is an array
+column of length 0 or 1: of the field's type if that is simple, else a null array column with children.
 
 =====================  ===========================================================================================
 Thrift                 Trevni
@@ -15,14 +13,14 @@ bool                   boolean
 byte (i8), i16, i32    int
 i64                    long
 double                 double
-string; binary         string; bytes (the type argument ``BINARY`` tells them apart)
-enum                   int, its number: Thrift's compiler says i32
+string; binary         string; bytes (binary has the type argument ``BINARY``)
+enum                   int, its number: an i32 for Thrift's compiler
 struct                 its fields, at the path of the struct and ``#``
 list, set              an array column ``path[]``; below a null array column, if its elements are not simple
 map                    a null array column ``path>`` with the children ``path>key`` and ``path>value``
 =====================  ===========================================================================================
 
-Values of maps and elements of lists are never unset.  Recursive structs are refused.
+Values of maps and elements of lists are never unset.  Recursive structs raise ``InvalidArgumentError``.
 """
 
 from __future__ import annotations
@@ -39,7 +37,6 @@ from trilake.trevni.blocks.encode import BLOCK_SIZE
 from trilake.trevni.blocks.layout import ValueType
 from trilake.trevni.file.file import TrevniFile
 from trilake.trevni.mappings.shapes import (
-    BoundSheet,
     Branch,
     Choice,
     Default,
@@ -47,10 +44,9 @@ from trilake.trevni.mappings.shapes import (
     Record,
     Repeated,
     Shape,
+    Sheet,
     Simple,
     Stream,
-    read_records,
-    write_file,
 )
 
 #: File metadata: the struct as JSON, types by name and fields with their ids.
@@ -69,10 +65,11 @@ _SIMPLE = {
 _BITS = {BYTE: 8, I16: 16, I32: 32, I64: 64}
 
 
-class _ShapeBuilder(BoundSheet):
+class _Structs(Sheet):
     def __init__(self, struct: type, file: TrevniFile | None = None) -> None:
         super().__init__(file)
-        self.described, self.shape = self._struct(struct, _spec(struct), "", None, ())
+        #: The struct as in :data:`STRUCT_KEY`.
+        self.description, self.shape = self._struct(struct, _spec(struct), "", None, ())
 
     def _struct(
         self, struct: Any, spec: Sequence[Any], path: str, parent: Stream | None, seen: tuple[Any, ...]
@@ -82,57 +79,59 @@ class _ShapeBuilder(BoundSheet):
                 f"the struct is recursive: {struct.__name__} contains itself; it cannot become columns"
             )
         fields: list[tuple[str, Shape]] = []
-        described = []
+        descriptions = []
         for entry in spec:
             if entry is None:
                 continue
             number, kind, field, arguments = entry[:4]
             name = f"{path}#{field}" if path else field
-            if self._file is not None and name not in self._by_name:
+            if self.file is not None and name not in self._by_name:
                 fields.append((field, Default(entry[4] if len(entry) > 4 else None)))
                 continue
-            what, stream, inner = self._slot(kind, arguments, name, parent, (*seen, struct), array=True)
-            branch = Branch(stream, inner, field, _is_set)
+            type_, stream, inner = self._slot(kind, arguments, name, parent, (*seen, struct), array=True)
+            branch = Branch(stream, inner, field, lambda value: value is not None)
             fields.append((field, Choice([branch], name, nothing=True)))
-            described.append({"id": number, "name": field, "type": what})
-        return {"struct": struct.__name__, "fields": described}, Record(fields, getattr, _maker(struct))
+            descriptions.append({"id": number, "name": field, "type": type_})
+        # Structs may be frozen, so they take all fields at once.
+        return {"struct": struct.__name__, "fields": descriptions}, Record(fields, getattr, lambda f: struct(**f))
 
     def _slot(
         self, kind: int, arguments: Any, name: str, parent: Stream | None, seen: tuple[Any, ...], *, array: bool
     ) -> tuple[Any, Stream | None, Shape]:
-        """The column of a value that may be a field or an element (``array``), or stands in each place.
+        """The column of a field or element (``array``), or of a key or value of a map.
 
-        Returns what the type is called, the array column if there is one, and the shape of the value itself.
+        Returns the description of the type, the array column if there is one, and the shape of the value.
         """
         simple = _simple(kind, arguments)
         if simple is not None:
-            called, type_ = simple
-            own = self.add(name, type_, parent, array=array)
-            return called, own, Simple(own, _checker(kind, type_, name))
+            description, type_ = simple
+            column = self.add(name, type_, parent, array=array)
+            return description, column, Simple(column, _checker(kind, type_, name))
         above = self.add(name, ValueType.NULL, parent, array=True) if array else parent
         stream_or_none = above if array else None
         if kind == STRUCT:
             struct, spec = arguments[0], arguments[1] if len(arguments) > 1 and arguments[1] else _spec(arguments[0])
-            described, inner = self._struct(struct, spec, name, above, seen)
-            return described, stream_or_none, inner
+            description, inner = self._struct(struct, spec, name, above, seen)
+            return description, stream_or_none, inner
         if kind in (LIST, SET):
-            called, stream, element = self._slot(arguments[0], arguments[1], f"{name}[]", above, seen, array=True)
+            description, stream, element = self._slot(arguments[0], arguments[1], f"{name}[]", above, seen, array=True)
             assert stream is not None
             make: Callable[[list[Any]], Any] | None = set if kind == SET else None
-            return {"set" if kind == SET else "list": called}, stream_or_none, Repeated(stream, element, make)
+            return {"set" if kind == SET else "list": description}, stream_or_none, Repeated(stream, element, make)
         if kind == MAP:
             pairs = self.add(f"{name}>", ValueType.NULL, above, array=True)
             of_key, _, key = self._slot(arguments[0], arguments[1], f"{name}>key", pairs, seen, array=False)
             of_value, _, value = self._slot(arguments[2], arguments[3], f"{name}>value", pairs, seen, array=False)
             return {"map": [of_key, of_value]}, stream_or_none, Pairs(pairs, key, value)
-        raise InvalidArgumentError(f"the Thrift type {kind} of {name} is not known")
+        raise InvalidArgumentError(f"unknown Thrift type {kind} of {name}")
 
 
 def _spec(struct: Any) -> Sequence[Any]:
     spec = getattr(struct, "thrift_spec", None)
     if not isinstance(spec, tuple | list):
         raise InvalidArgumentError(
-            f"{struct!r} has no thrift_spec", help="pass a class that Apache Thrift's compiler generated for Python"
+            f"expected a class with a thrift_spec, got {struct!r}",
+            help="pass a class that Apache Thrift's compiler generated for Python",
         )
     return spec
 
@@ -144,13 +143,13 @@ def _simple(kind: int, arguments: Any) -> tuple[str, ValueType] | None:
 
 
 def _checker(kind: int, type_: ValueType, name: str) -> Callable[[Any], Any]:
-    """Checks what Thrift would write: Python's integers have no width, and text may come as bytes."""
+    """Checks and converts values like Thrift: Python's integers have no width, and bytes may be given as strings."""
     bits = _BITS.get(kind)
 
     def check(value: Any) -> Any:
         if bits is not None:
             if not isinstance(value, int) or not -(1 << (bits - 1)) <= value < 1 << (bits - 1):
-                raise SchemaMismatchError(f"{value!r} is not an integer of {bits} bits", column=name)
+                raise SchemaMismatchError(f"expected an integer of {bits} bits, got {value!r}", column=name)
             return int(value)
         if type_ is ValueType.BYTES:
             return value.encode() if isinstance(value, str) else value
@@ -159,21 +158,6 @@ def _checker(kind: int, type_: ValueType, name: str) -> Callable[[Any], Any]:
         return value
 
     return check
-
-
-def _is_set(value: Any) -> bool:
-    return value is not None
-
-
-def _maker(struct: Any) -> Callable[[dict[str, Any]], Any]:
-    if struct is SimpleNamespace:
-        return lambda fields: SimpleNamespace(**fields)
-
-    def make(fields: dict[str, Any]) -> Any:
-        # Frozen structs take their fields at once, as all generated classes do.
-        return struct(**fields)
-
-    return make
 
 
 def write_thrift(
@@ -186,16 +170,16 @@ def write_thrift(
     metadata: Mapping[str, bytes | str] | None = None,
     block_size: int = BLOCK_SIZE,
 ) -> int:
-    """Write Thrift structs to a Trevni file and return how many.
+    """Write Thrift structs to a Trevni file; return their number.
 
     Parameters
     ----------
-    structs: objects with the attributes that the class has fields for; ``None`` means unset.
+    structs: objects with an attribute for each field; ``None`` means unset.
     struct: the generated class, for its ``thrift_spec``.
 
     The other parameters are those of :class:`trilake.trevni.TrevniWriter`.
 
-    Raises ``InvalidArgumentError`` for structs that cannot be stored and ``SchemaMismatchError`` for others than said.
+    Raises ``InvalidArgumentError`` for structs that cannot be stored and ``SchemaMismatchError`` for other objects.
 
     >>> from io import BytesIO
     >>> class Point:  # as Thrift's compiler makes it: of each field number, type (10 is i64), name and default
@@ -208,23 +192,28 @@ def write_thrift(
     >>> [(p.x, p.y) for p in read_thrift(file.getvalue(), Point)]
     [(1, 2), (3, 0)]
     """
-    builder = _ShapeBuilder(struct)
-    text = json.dumps(builder.described, separators=(",", ":"))
-    whole = {**(metadata or {}), STRUCT_KEY: text}
-    options: dict[str, Any] = {"codec": codec, "checksum": checksum, "metadata": whole, "block_size": block_size}
-    return write_file(structs, builder.shape, builder.sheet, path, **options)
+    sheet = _Structs(struct)
+    description = json.dumps(sheet.description, separators=(",", ":"))
+    return sheet.write(
+        structs,
+        path,
+        codec=codec,
+        checksum=checksum,
+        metadata={**(metadata or {}), STRUCT_KEY: description},
+        block_size=block_size,
+    )
 
 
 def read_thrift(file: TrevniFile | Any, struct: type | None = None) -> Iterator[Any]:
-    """The structs of a file, one after another.
+    """Iterate over the structs of a file.
 
     Parameters
     ----------
-    file: an open file, or what :class:`trilake.trevni.TrevniFile` opens.
-    struct: the class to make; only columns of its fields are read, by name, and fields that the file does not have take
-        the defaults of its ``thrift_spec``.  Without it, objects with the fields that the file's metadata describe.
+    file: an open file, or anything that :class:`trilake.trevni.TrevniFile` opens.
+    struct: the class of the structs; only the columns of its fields are read, by name, and fields that the file lacks
+        take the defaults of its ``thrift_spec``.  By default a class with the fields in the file's metadata.
 
-    Raises ``SchemaMismatchError`` where file and class do not fit, and ``CorruptFileError``.
+    Raises ``SchemaMismatchError`` where the file does not fit the class, and ``CorruptFileError``.
 
     >>> from io import BytesIO
     >>> class Name:  # as Thrift's compiler makes it: of each field number, type (10 is i64), name and default
@@ -237,12 +226,11 @@ def read_thrift(file: TrevniFile | Any, struct: type | None = None) -> Iterator[
     [1, 2]
     """
     opened = file if isinstance(file, TrevniFile) else TrevniFile(file)
-    builder = _ShapeBuilder(struct if struct is not None else _described_struct(opened), opened)
-    return read_records(opened, builder.shape, builder.bound)
+    return _Structs(struct if struct is not None else _struct_in(opened), opened).read()
 
 
-def _described_struct(file: TrevniFile) -> type:
-    """A class like the one that a file's metadata describe."""
+def _struct_in(file: TrevniFile) -> type:
+    """A class with the fields in the file's metadata."""
     if STRUCT_KEY not in file.metadata:
         raise SchemaMismatchError(
             f"the file has no {STRUCT_KEY} in its metadata", help="pass the class of its structs", file=file.uri
@@ -256,14 +244,12 @@ def _described_struct(file: TrevniFile) -> type:
 _NUMBERS = {name: kind for kind, (name, _) in _SIMPLE.items()}
 
 
-def _class(described: Mapping[str, Any]) -> type:
-    spec = tuple((f["id"], *_arguments(f["type"], f["name"]), None) for f in described["fields"])
-    return type(str(described["struct"]), (SimpleNamespace,), {"thrift_spec": spec})
-
-
-def _arguments(type_: Any, name: str) -> tuple[int, str, Any]:
-    kind, arguments = _type_arguments(type_)
-    return kind, name, arguments
+def _class(description: Mapping[str, Any]) -> type:
+    spec = []
+    for field in description["fields"]:
+        kind, arguments = _type_arguments(field["type"])
+        spec.append((field["id"], kind, field["name"], arguments, None))
+    return type(str(description["struct"]), (SimpleNamespace,), {"thrift_spec": tuple(spec)})
 
 
 def _type_arguments(type_: Any) -> tuple[int, Any]:
