@@ -173,6 +173,11 @@ class FragmentReader:
                 file = self._files.setdefault(entry.path, file)
         return file
 
+    def open(self) -> None:
+        """Open all data files.  Raises what :meth:`file` raises."""
+        for entry in self.fragment.files:
+            self.file(entry)
+
     def _check(self, file: DataFileReader) -> None:
         known = self.fragment.physical_rows
         if known and file.num_rows != known:

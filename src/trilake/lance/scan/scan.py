@@ -10,13 +10,12 @@ first, and of the others only what the matching rows need.
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain, islice
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -30,8 +29,8 @@ from trilake.lance.scan.id_conditions import asked_ids, with_ids
 from trilake.lance.scan.skipping import candidate_groups
 from trilake.table.data_files import no_columns
 
-#: Chunks that are read at once, and about how many stored bytes and rows each has.
-THREADS = min(4, os.cpu_count() or 1)
+#: Chunks of other machines' files that are read at once, and about how many stored bytes and rows a chunk has.
+THREADS = 8
 CHUNK_BYTES, CHUNK_ROWS = 1 << 24, 1 << 17
 
 #: Bytes of a local fragment that a filter looks at together: a call costs as much as a thousand rows, and more bytes
@@ -420,28 +419,38 @@ def scan(plan: ScanPlan, readers: Iterable[FragmentReader], *, threads: int | No
     readers = list(readers)
     if threads is None:
         threads = 1 if all(r.is_local for r in readers) else THREADS
-    batches = _parallel(plan, chunks(plan, readers), threads)
+    if threads > 1:
+        batches = _parallel(plan, readers, threads)
+    else:  # a thread costs more than it brings
+        batches = chain.from_iterable(read_chunk(plan, chunk) for chunk in chunks(plan, readers))
     if plan.filter is None:
         return batches
     return _limited(batches, plan.limit, plan.offset)
 
 
-def _parallel(plan: ScanPlan, pending: Iterator[Chunk], threads: int) -> Iterator[pa.RecordBatch]:
-    first = list(islice(pending, 2 if threads > 1 else 0))
-    if len(first) < 2:  # a thread costs more than it brings
-        for chunk in chain(first, pending):
-            yield from read_chunk(plan, chunk)
-        return
+def _parallel(plan: ScanPlan, readers: Sequence[FragmentReader], threads: int) -> Iterator[pa.RecordBatch]:
     with ThreadPoolExecutor(threads, thread_name_prefix="lance") as pool:
-        running: deque[Future[list[pa.RecordBatch]]] = deque(pool.submit(_read_whole_chunk, plan, c) for c in first)
-        running.extend(pool.submit(_read_whole_chunk, plan, c) for c in islice(pending, max(threads - 2, 0)))
+        pending = chunks(plan, _opened_ahead(readers, pool, threads))
+        running: deque[Future[list[pa.RecordBatch]]] = deque()
         try:
+            for chunk in pending:
+                running.append(pool.submit(_read_whole_chunk, plan, chunk))
+                if len(running) >= threads:
+                    yield from running.popleft().result()
             while running:
                 yield from running.popleft().result()
-                running.extend(pool.submit(_read_whole_chunk, plan, c) for c in islice(pending, 1))
         finally:
             for future in running:
                 future.cancel()
+
+
+def _opened_ahead(readers: Sequence[FragmentReader], pool: ThreadPoolExecutor, ahead: int) -> Iterator[FragmentReader]:
+    """The readers, with the files of the next ones being opened."""
+    opening: deque[Future[object]] = deque()
+    for i, reader in enumerate(readers):
+        opening.extend(pool.submit(r.open) for r in readers[i + len(opening) : i + ahead])
+        opening.popleft().result()
+        yield reader
 
 
 def _limited(batches: Iterator[pa.RecordBatch], limit: int | None, offset: int) -> Iterator[pa.RecordBatch]:

@@ -44,6 +44,9 @@ from trilake.lance.v2.values import (
 )
 from trilake.lance.v2.values import Rows as PackedRows
 
+#: Chunks of so few bytes in all are read with what the page says of them: another request would take longer.
+_SMALL = 1 << 17
+
 
 @dataclass(frozen=True, slots=True)
 class Buffers:
@@ -116,27 +119,29 @@ class MiniBlockPage:
 
     def read(self, rows: Rows) -> PlacedJob[Part]:
         """The values of some rows, which ascend, and their levels."""
-        index = self._index
+        index, data = self._index, None
         if index is None:
-            index = self._index = yield from self._load()
+            whole = self._page.buffers[1][1] <= _SMALL or len(rows) * 2 >= self._page.length
+            index, data = yield from self._load(whole)
+            self._index = index
         if self._layers.lists:
-            return (yield from self._read_lists(index, rows))
+            return (yield from self._read_lists(index, data, rows))
         if isinstance(rows, range):
             first, last = np.searchsorted(index.values, (rows.start, rows.stop - 1), "right") - 1
-            chunks = yield from self._chunks(index, np.arange(first, last + 1))
+            chunks = yield from self._chunks(index, data, np.arange(first, last + 1))
             a = rows.start - int(index.values[first])
             b = a + len(rows)
             levels = chunks.levels("def")
             return Part(chunks.values().slice(a, b), None, None if levels is None else levels[a:b], self._layers)
         of = np.searchsorted(index.values, rows, "right") - 1
         wanted, piece = np.unique(of, return_inverse=True)
-        chunks = yield from self._chunks(index, wanted)
+        chunks = yield from self._chunks(index, data, wanted)
         pick = Pick(piece, rows - index.values[of])
         return Part(chunks.values(pick), None, chunks.levels("def", pick), self._layers)
 
     # --- lists ---
 
-    def _read_lists(self, index: _Index, rows: Rows) -> PlacedJob[Part]:
+    def _read_lists(self, index: _Index, data: Placed | None, rows: Rows) -> PlacedJob[Part]:
         first, last = (rows.start, rows.stop - 1) if isinstance(rows, range) else (rows, rows)
         if index.begun is None or index.ended is None:
             wanted = np.arange(len(index.at))
@@ -145,7 +150,7 @@ class MiniBlockPage:
             a = np.searchsorted(index.begun, first, "right") - 1
             b = np.searchsorted(index.ended, last, "right") - 1
             wanted = np.arange(int(a), int(b) + 1) if isinstance(rows, range) else np.unique(ranges(a, b + 1))
-        chunks = yield from self._chunks(index, wanted)
+        chunks = yield from self._chunks(index, data, wanted)
         rep, definition = chunks.levels("rep"), chunks.levels("def")
         if rep is None:
             raise DamagedPage("a page with lists has no repetition levels")
@@ -191,15 +196,18 @@ class MiniBlockPage:
 
     # --- what the page says of its chunks ---
 
-    def _load(self) -> PlacedJob[_Index]:
+    def _load(self, whole: bool) -> PlacedJob[tuple[_Index, Placed | None]]:
+        """The index; with ``whole`` the data too, in the same round of requests."""
         layout, buffers = self._layout, self._page.buffers
         wanted = [buffers[0]]
         if layout.HasField("dictionary"):
             wanted.append(buffers[2])
         if layout.repetition_index_depth:
             wanted.append(buffers[-1])
-        answers = iter((yield [Pieces(np.array([a], np.int64), n) for a, n in wanted]))
-        parts = [_bytes(next(answers), n) for _, n in wanted]
+        requests = [Pieces(np.array([a], np.int64), n) for a, n in (*wanted, *(buffers[1:2] if whole else ()))]
+        answers = yield requests
+        data = answers[-1] if whole else None
+        parts = [_bytes(placed, n) for placed, (_, n) in zip(answers, wanted, strict=False)]
         width = 4 if self._wide else 2
         words = np.frombuffer(parts[0].tobytes()[: len(parts[0]) // width * width], f"<u{width}").astype(np.int64)
         size = ((words >> 4) + 1) * 8
@@ -232,12 +240,16 @@ class MiniBlockPage:
                 raise DamagedPage(f"the repetition index has {ended[-1]} rows, not {self._page.length}")
             begun = ended[:-1].copy()
             begun[1:] += left[:-1] > 0
-        return _Index(position + np.cumsum(size) - size, size, values, begun, ended, dictionary)
+        return _Index(position + np.cumsum(size) - size, size, values, begun, ended, dictionary), data
 
-    def _chunks(self, index: _Index, wanted: Int64s) -> PlacedJob[_Chunks]:
-        """Some chunks, which ascend."""
+    def _chunks(self, index: _Index, data: Placed | None, wanted: Int64s) -> PlacedJob[_Chunks]:
+        """Some chunks, which ascend; ``data`` is the buffer of all, if it was read already."""
+        if not len(wanted):
+            raise DamagedPage(f"a page of {self._page.length} rows has no chunks")
         at, size = index.at[wanted], index.size[wanted]
-        if int(wanted[-1] - wanted[0]) == len(wanted) - 1:
+        if data is not None:
+            placed, at = data, data.at[0] + at - index.at[0]
+        elif int(wanted[-1] - wanted[0]) == len(wanted) - 1:
             (placed,) = yield [Pieces(at[:1], int(size.sum()))]
             at = placed.at[0] + at - at[0]
         else:
