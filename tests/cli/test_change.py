@@ -197,6 +197,17 @@ def test_convert_says_that_rows_were_compared(tmp_path: Path, inputs: dict[str, 
     assert run("convert", tmp_path / "t", tmp_path / "x", "--to", "lance", "-m", "ignore").code == 2
 
 
+def test_convert_writes_iceberg_metadata(tmp_path: Path, inputs: dict[str, Path]) -> None:
+    properties = ("delta.enableIcebergCompatV2=true", "delta.universalFormat.enabledFormats=iceberg")
+    run("write", tmp_path / "t", inputs["a.parquet"], *(a for p in properties for a in ("--property", p)))
+    (tmp_path / "t/metadata/v1.metadata.json").unlink()
+    done = run("convert", tmp_path / "t", "--to", "iceberg-metadata", "--json")
+    assert done.json["source_version"] == 0
+    assert (tmp_path / "t/metadata/v1.metadata.json").exists()
+    assert run("convert", tmp_path / "t", tmp_path / "x", "--to", "iceberg-metadata").code == 2
+    assert run("convert", tmp_path / "t", "--to", "lance").code == 2
+
+
 def test_optimize_purges_deleted_rows(tmp_path: Path) -> None:
     place = tmp_path / "t"
     trilake.write({"id": list(range(100))}, place, properties={"delta.enableDeletionVectors": "true"})

@@ -53,6 +53,13 @@ def build_mapped(folder: Path) -> None:
     trilake.write(pa.table({"a": [1, 2], "b": ["x", "y"]}), str(folder), properties=properties)
 
 
+def build_uniform(folder: Path) -> None:
+    """A table that is an Iceberg table too."""
+    properties = {"delta.enableIcebergCompatV2": "true", "delta.universalFormat.enabledFormats": "iceberg"}
+    trilake.write(pa.table({"a": [1, 2]}), str(folder), properties=properties)
+    trilake.write(pa.table({"a": [3]}), str(folder), mode="append")
+
+
 # --- edits -----------------------------------------------------------------------------------------------------------
 
 
@@ -257,6 +264,17 @@ class Fault:
     base: Callable[[Path], None] = build
 
 
+def behind_in_iceberg(folder: Path) -> None:
+    trilake.sync_iceberg(str(folder))
+    (folder / "metadata/v3.metadata.json").unlink()
+
+
+def without_manifests(folder: Path) -> None:
+    trilake.sync_iceberg(str(folder))
+    for file in (folder / "metadata").glob("*-m0.avro"):
+        file.unlink()
+
+
 FAULTS = (
     Fault("a commit is gone", "delta.log-gap", gap),
     Fault(
@@ -271,6 +289,8 @@ FAULTS = (
     Fault("a checksum counts wrongly", "delta.checksum-differs", false_checksum),
     Fault("time runs back", "delta.in-commit-timestamp-wrong", time_runs_back),
     Fault("a feature is not listed", "delta.protocol-lacks-feature", without_feature),
+    Fault("Iceberg metadata is of an older version", "delta.iceberg-behind", behind_in_iceberg, build_uniform),
+    Fault("an Iceberg manifest is lost", "delta.iceberg-differs", without_manifests, build_uniform),
     Fault("two columns of one id", "delta.column-mapping-wrong", two_of_one_id, build_mapped),
     Fault("a file is there twice", "delta.file-twice", twice),
     Fault(

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import trilake
-from tests.tools.delta_faults import FAULTS, Fault, build, build_mapped
+from tests.tools.delta_faults import FAULTS, Fault, build, build_mapped, build_uniform
 from tests.tools.other_faults import LANCE, TREVNI, build_lance, build_numbers, build_texts, build_trevni
 from trilake import lance
 from trilake.delta.verify.run import CHECKS as DELTA_CHECKS
@@ -21,7 +21,9 @@ from trilake.table.registry import format_named
 from trilake.trevni.verify.run import CHECKS as TREVNI_CHECKS
 
 ALL = (*FAULTS, *LANCE, *TREVNI)
-BASES = {f.__name__: f for f in (build, build_mapped, build_lance, build_texts, build_numbers, build_trevni)}
+BASES = {
+    f.__name__: f for f in (build, build_mapped, build_uniform, build_lance, build_texts, build_numbers, build_trevni)
+}
 FORMATS = {"delta": DELTA_CHECKS, "lance": LANCE_CHECKS, "trevni": TREVNI_CHECKS}
 DEPTHS = {c.code: c.depth for checks in FORMATS.values() for c in checks}
 

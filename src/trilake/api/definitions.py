@@ -173,13 +173,16 @@ def convert_to_delta(
 
 
 @checked
-def sync_iceberg(uri: str | PathLike[str], *, storage_options: Mapping[str, str] | None = None) -> int:
+def sync_iceberg(
+    uri: str | PathLike[str], *, storage_options: Mapping[str, str] | None = None, rebuild: bool = False
+) -> int:
     """Bring the Iceberg metadata of a Delta table up to date, as after commits of other writers.
 
     Parameters
     ----------
     uri: the table, whose property ``delta.universalFormat.enabledFormats`` is ``iceberg``.
     storage_options: credentials, region and endpoint of an object store.
+    rebuild: write the manifests again from the log, where :func:`verify` says that they are damaged or differ.
 
     Returns the Delta version that the newest Iceberg snapshot shows.  Raises ``TableNotFoundError`` where there is no
     Delta table, ``InvalidArgumentError`` where its properties do not enable Iceberg, and for files or types that
@@ -200,7 +203,7 @@ def sync_iceberg(uri: str | PathLike[str], *, storage_options: Mapping[str, str]
     log = DeltaLog(open_store(uri, dict(storage_options or {})), standard_engine())
     if not log.exists():
         raise TableNotFoundError("no Delta table to show as Iceberg", file=log.store.uri)
-    return sync(log)
+    return sync(log, rebuild=rebuild)
 
 
 def column_names(columns: str | Sequence[str] | None) -> tuple[str, ...] | None:

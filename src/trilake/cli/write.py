@@ -157,10 +157,19 @@ def _result(done: Any) -> dict[str, Any]:
     return {name: getattr(done, name) for name in names}
 
 
+#: The format of ``convert`` that brings the Iceberg metadata of a Delta table up to date.
+_ICEBERG = "iceberg-metadata"
+
+
 def convert(
     source: Annotated[str, typer.Argument(help="Table, or folder of Parquet files, to read.")],
-    target: Annotated[str, typer.Argument(help="Where the rows are to be.")],
-    to: Annotated[str, format_option("Format of the target.", "--to", "parquet")],
+    to: Annotated[
+        str,
+        format_option(
+            f"Format of the target; {_ICEBERG} adds the metadata of an Iceberg table.", "--to", "parquet", _ICEBERG
+        ),
+    ],
+    target: Annotated[str | None, typer.Argument(help=f"Where the rows are to be; none with --to {_ICEBERG}.")] = None,
     source_format: Annotated[str | None, format_option("Format of the source; found out.", "--from", "parquet")] = None,
     mode: WriteMode = Mode.error,
     column: Columns = None,
@@ -183,6 +192,15 @@ def convert(
     """Copy rows to another format; all that is written is read back and compared before anyone sees it."""
     from trilake.tools.convert import convert as run
 
+    if (target is None) != (to == _ICEBERG):
+        message = f"--to {to} takes {'no target' if target else 'a target'}"
+        raise InvalidArgumentError(message, help=f"pass {'one place' if target else 'two places'}")
+    if target is None:
+        from trilake.api.definitions import sync_iceberg
+
+        version_there = sync_iceberg(source, storage_options=key_values(option, "--option"))
+        output(json).facts({"source": source, "format": _ICEBERG, "source_version": version_there})
+        return
     if mode is Mode.ignore:
         raise InvalidArgumentError("a conversion has no mode 'ignore'", help="pass error, append or overwrite")
     if no_partitions and partition_by:

@@ -22,7 +22,7 @@ from pyiceberg.conversions import to_bytes
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 
-from trilake.delta.iceberg.avro import Coder, manifests
+from trilake.delta.iceberg.avro import ManifestSchema
 from trilake.delta.iceberg.schema import iceberg_schema, iceberg_type, partition_spec
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.partitions import parse_values, partition_fields
@@ -72,9 +72,9 @@ class Layout:
         return any(isinstance(leaf.type, types.DecimalType) for leaf in self.leaves)
 
     @lru_cache(maxsize=64)  # noqa: B019 - as many layouts are kept
-    def coder(self, schema_id: int, spec_id: int) -> Coder:
-        """What writes manifests under ids of a schema and a partition spec."""
-        return manifests(
+    def manifests(self, schema_id: int, spec_id: int) -> ManifestSchema:
+        """The schema of manifests under ids of a schema and a partition spec."""
+        return ManifestSchema(
             self.schema.model_copy(update={"schema_id": schema_id}), self.spec.model_copy(update={"spec_id": spec_id})
         )
 

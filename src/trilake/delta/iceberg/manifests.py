@@ -14,18 +14,25 @@ from pyiceberg.conversions import from_bytes, to_bytes
 from pyiceberg.types import PrimitiveType
 
 from trilake.delta.iceberg import avro
-from trilake.delta.iceberg.avro import Coder
+from trilake.delta.iceberg.avro import DamagedFileError, Entry, ManifestSchema
+from trilake.storage.base import Store
 
 #: Entries of a manifest at most.  Those with half as many or fewer are small; so many small ones become few, as
 #: Iceberg's ``commit.manifest.min-count-to-merge`` has it.
-ENTRIES, SMALL, MERGE_COUNT = 1000, 500, 100
+ENTRIES, SMALL, MERGE_COUNT = 250, 125, 100
+#: Manifests of a block of the manifest list.
+_BLOCK = 100
 _EXISTING, _ADDED, _DELETED = 0, 1, 2
 #: Removed files that are looked for in the bytes of a manifest; of more, the entries are decoded at once.
 _FEW = 64
 #: Manifests read at once.
 _BATCH = 16
 
+_BOUNDS = ("lower_bound", "upper_bound")
+
 Record = dict[str, Any]
+
+__all__ = ["Block", "DamagedFileError", "ManifestWriter", "UnknownFileError", "live_files"]
 
 
 class UnknownFileError(Exception):
@@ -42,9 +49,14 @@ class Block(NamedTuple):
     dead: int
 
     @staticmethod
+    def all_of(manifests: Sequence[Record]) -> list[Block]:
+        """Blocks of bounded size."""
+        return [Block.of(manifests[i : i + _BLOCK]) for i in range(0, len(manifests), _BLOCK)]
+
+    @staticmethod
     def of(manifests: Sequence[Record]) -> Block:
         live = [m["added_files_count"] + m["existing_files_count"] for m in manifests]
-        encoded = avro.manifest_lists().block(manifests)
+        encoded = avro.manifest_block(manifests)
         return Block(tuple(manifests), encoded, sum(n <= SMALL for n in live), live.count(0))
 
     def without(self, leaves: Callable[[Record], bool]) -> Block | None:
@@ -62,7 +74,7 @@ class ManifestWriter:
     ``put`` writes a manifest and returns its location, ``read`` reads some by their locations.
     """
 
-    coder: Coder
+    schema: ManifestSchema
     spec_id: int
     types: Sequence[PrimitiveType]
     snapshot_id: int
@@ -97,20 +109,16 @@ class ManifestWriter:
             if len(small) >= MERGE_COUNT:
                 new += self._merged(list(small.values()))
                 left = _without(left, small)
-        return (*((Block.of(new),) if new else ()), *left)
+        return (*Block.all_of(new), *left)
 
     def _added(self, files: Sequence[Record]) -> Record:
-        names = [f["name"] for f in _partition_schema(self.coder)]
-        entries = (
-            {
-                "status": _ADDED,
-                "snapshot_id": self.snapshot_id,
-                "data_file": {**f, "partition": dict(zip(names, f["partition"], strict=True))},
-            }
-            for f in files
-        )
-        counts = {_ADDED: (len(files), sum(f["record_count"] for f in files))}
-        return self._written(self.coder, entries, counts, self.sequence, self._summaries(f["partition"] for f in files))
+        encoded = self.schema.data_files(files)
+        entries = [
+            Entry(_ADDED, self.snapshot_id, None, None, f["file_path"], f["record_count"], data)
+            for f, data in zip(files, encoded, strict=True)
+        ]
+        partitions = self._summaries([f["partition"] for f in files])
+        return self._written(self.schema.meta, entries, self.spec_id, partitions)
 
     def _without(
         self,
@@ -122,28 +130,34 @@ class ManifestWriter:
         waiting = None if removed is None else {**removed, **replaced}
         changed: dict[str, Record] = {}
         may_hold = [m for m in manifests if waiting is None or self._may_hold(m, waiting.values())]
-        for manifest, content in self._contents(may_hold, lambda: waiting is None or bool(waiting)):
+        for manifest, content in self._contents(may_hold):
+            if waiting == {}:
+                break
+            file = avro.File(content)
             if waiting is not None and len(waiting) <= _FEW:
-                data = avro.inflated(content)
-                if not any(path.encode() in data for path in waiting):
+                names = [path.encode() for path in waiting]
+                if not any(name in data for _, data in file.blocks for name in names):
                     continue
-            coder, entries = avro.read(content)
-            live = [_explicit(e, manifest) for e in entries if e["status"] != _DELETED]
-            gone = [e for e in live if waiting is None or e["data_file"]["file_path"] in waiting]
+            live = _existing(file, manifest)
+            gone = {e.path for e in live if waiting is None or e.path in waiting}
             if gone:
-                changed[manifest["manifest_path"]] = self._rewritten(coder, manifest, live, gone)
+                entries = [
+                    e._replace(status=_DELETED, snapshot_id=self.snapshot_id) if e.path in gone else e for e in live
+                ]
+                path, spec_id = manifest["manifest_path"], manifest["partition_spec_id"]
+                changed[path] = written = self._written(file.meta, entries, spec_id, manifest["partitions"])
+                self.deleted[0] += written["deleted_files_count"]
+                self.deleted[1] += written["deleted_rows_count"]
             if waiting is not None:
-                for e in gone:
-                    waiting.pop(e["data_file"]["file_path"], None)
+                waiting = {path: v for path, v in waiting.items() if path not in gone}
         if waiting and not waiting.keys() <= replaced.keys():
             raise UnknownFileError
         return changed
 
-    def _contents(self, manifests: Sequence[Record], needed: Callable[[], bool]) -> Iterator[tuple[Record, bytes]]:
+    def _contents(self, manifests: Sequence[Record]) -> Iterator[tuple[Record, bytes]]:
         for i in range(0, len(manifests), _BATCH):
             batch = manifests[i : i + _BATCH]
-            if needed():
-                yield from zip(batch, self.read([m["manifest_path"] for m in batch]), strict=True)
+            yield from zip(batch, self.read([m["manifest_path"] for m in batch]), strict=True)
 
     def _may_hold(self, manifest: Record, values: Iterable[tuple[Any, ...] | None]) -> bool:
         """Whether the partitions of a manifest may be those of one of some files."""
@@ -163,63 +177,63 @@ class ManifestWriter:
             for v in values
         )
 
-    def _rewritten(self, coder: Coder, manifest: Record, live: list[Record], gone: list[Record]) -> Record:
-        """A manifest whose entries are marked as deleted where they are gone, under its own schema."""
-        left = {id(e) for e in gone}
-        for e in live:
-            e["status"] = _DELETED if id(e) in left else _EXISTING
-            e["snapshot_id"] = self.snapshot_id if id(e) in left else e["snapshot_id"]
-        rows = sum(e["data_file"]["record_count"] for e in live)
-        gone_rows = sum(e["data_file"]["record_count"] for e in gone)
-        self.deleted[0] += len(gone)
-        self.deleted[1] += gone_rows
-        counts = {_EXISTING: (len(live) - len(gone), rows - gone_rows), _DELETED: (len(gone), gone_rows)}
-        least = min((e["sequence_number"] for e in live if e["status"] == _EXISTING), default=self.sequence)
-        written = self._written(coder, live, counts, least, manifest["partitions"])
-        return {**written, "partition_spec_id": manifest["partition_spec_id"]}
-
     def _merged(self, manifests: Sequence[Record]) -> Iterator[Record]:
-        names = [f["name"] for f in _partition_schema(self.coder)]
-        entries: list[Record] = []
-        for manifest, content in self._contents(manifests, lambda: True):
-            for e in avro.read(content)[1]:
-                if e["status"] != _DELETED:
-                    file = e["data_file"]
-                    file["partition"] = dict(zip(names, file["partition"].values(), strict=True))
-                    entries.append({**_explicit(e, manifest), "status": _EXISTING})
+        entries: list[Entry] = []
+        for manifest, content in self._contents(manifests):
+            file = avro.File(content)
+            added = _existing(file, manifest)
+            if file.schema != self.schema.schema:  # a partition column was renamed, or its type changed
+                live = (r["data_file"] for r in file.records() if r["status"] != _DELETED)
+                files = [{**f, "partition": tuple(f["partition"].values())} for f in live]
+                encoded = self.schema.data_files(files)
+                added = [e._replace(data_file=data) for e, data in zip(added, encoded, strict=True)]
+            entries += added
+        # Wider than those of the entries where several manifests are written, which is right too.
+        partitions = [self._joined(t, [m["partitions"][i] for m in manifests]) for i, t in enumerate(self.types)]
         for i in range(0, len(entries), ENTRIES):
-            part = entries[i : i + ENTRIES]
-            counts = {_EXISTING: (len(part), sum(e["data_file"]["record_count"] for e in part))}
-            summaries = self._summaries(e["data_file"]["partition"].values() for e in part)
-            yield self._written(self.coder, part, counts, min(e["sequence_number"] for e in part), summaries)
+            yield self._written(self.schema.meta, entries[i : i + ENTRIES], self.spec_id, partitions)
 
-    def _summaries(self, partitions: Iterable[Iterable[Any]]) -> list[Record]:
-        if not self.types:
-            return []
-        return [_summary(t, values) for t, values in zip(self.types, zip(*partitions, strict=True), strict=True)]
+    def _joined(self, type_: PrimitiveType, summaries: Sequence[Record]) -> Record:
+        bounds = [from_bytes(type_, s[side]) for s in summaries for side in _BOUNDS if s[side] is not None]
+        joined = _summary(type_, bounds)
+        return {**joined, **{k: any(s[k] for s in summaries) for k in ("contains_null", "contains_nan")}}
+
+    def _summaries(self, partitions: Sequence[tuple[Any, ...]]) -> list[Record]:
+        return [_summary(t, [values[i] for values in partitions]) for i, t in enumerate(self.types)]
 
     def _written(
-        self,
-        coder: Coder,
-        entries: Iterable[Record],
-        counts: Mapping[int, tuple[int, int]],
-        least_sequence: int,
-        partitions: list[Record],
+        self, meta: Mapping[str, bytes], entries: Sequence[Entry], spec_id: int, partitions: list[Record]
     ) -> Record:
-        content = coder.file([coder.block(entries)])
+        data = b"".join(e.encoded() for e in entries)
+        content = avro.container(meta, [avro.block(len(entries), data)])
+        sequences = (self.sequence if e.sequence is None else e.sequence for e in entries if e.status != _DELETED)
         record = {
             "manifest_path": self.put(content),
             "manifest_length": len(content),
-            "partition_spec_id": self.spec_id,
+            "partition_spec_id": spec_id,
             "content": 0,
             "sequence_number": self.sequence,
-            "min_sequence_number": least_sequence,
+            "min_sequence_number": min(sequences, default=self.sequence),
             "added_snapshot_id": self.snapshot_id,
             "partitions": partitions,
         }
         for status, name in ((_ADDED, "added"), (_EXISTING, "existing"), (_DELETED, "deleted")):
-            record[f"{name}_files_count"], record[f"{name}_rows_count"] = counts.get(status, (0, 0))
+            rows = [e.rows for e in entries if e.status == status]
+            record[f"{name}_files_count"], record[f"{name}_rows_count"] = len(rows), sum(rows)
         return record
+
+
+def live_files(store: Store, location: str, manifest_list: str) -> Iterator[tuple[str, int]]:
+    """The path and number of rows of each file of a snapshot.
+
+    Raises ``DamagedFileError``, and ``ObjectNotFoundError`` for a missing file.
+    """
+    prefix = f"{location}/"
+    manifests = avro.File(bytes(store.read(manifest_list.removeprefix(prefix)))).records()
+    for i in range(0, len(manifests), _BATCH):
+        keys = [m["manifest_path"].removeprefix(prefix) for m in manifests[i : i + _BATCH]]
+        for content in store.read_many(keys):
+            yield from ((e.path, e.rows) for e in avro.File(bytes(content)).entries() if e.status != _DELETED)
 
 
 def _without(blocks: Iterable[Block], paths: Mapping[str, Any]) -> list[Block]:
@@ -231,19 +245,19 @@ def _live(manifest: Record) -> int:
     return int(manifest["added_files_count"] + manifest["existing_files_count"])
 
 
-def _explicit(entry: Record, manifest: Record) -> Record:
-    """An entry with the ids that it takes from its manifest, where it is new there."""
-    if entry["sequence_number"] is None:
-        entry["sequence_number"] = entry["file_sequence_number"] = manifest["sequence_number"]
-    if entry["snapshot_id"] is None:
-        entry["snapshot_id"] = manifest["added_snapshot_id"]
-    return entry
-
-
-def _partition_schema(coder: Coder) -> list[dict[str, Any]]:
-    data_file = next(f for f in coder.schema["fields"] if f["name"] == "data_file")["type"]
-    fields: list[dict[str, Any]] = next(f for f in data_file["fields"] if f["name"] == "partition")["type"]["fields"]
-    return fields
+def _existing(file: avro.File, manifest: Record) -> list[Entry]:
+    """The files of a manifest, with the ids that they take from it where they are new there."""
+    return [
+        Entry(
+            _EXISTING,
+            manifest["added_snapshot_id"] if e.snapshot_id is None else e.snapshot_id,
+            manifest["sequence_number"] if e.sequence is None else e.sequence,
+            manifest["sequence_number"] if e.file_sequence is None else e.file_sequence,
+            *e[4:],
+        )
+        for e in file.entries()
+        if e.status != _DELETED
+    ]
 
 
 def _summary(type_: PrimitiveType, values: Sequence[Any]) -> Record:

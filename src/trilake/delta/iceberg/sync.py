@@ -61,10 +61,13 @@ _TABLES, _FILES, _BYTES = 16, 32, 1 << 23
 _LAST: dict[str, _State] = {}
 
 
-def sync(log: DeltaLog, runtime: Runtime | None = None, event: CommitEvent | None = None) -> int:
+def sync(
+    log: DeltaLog, runtime: Runtime | None = None, event: CommitEvent | None = None, *, rebuild: bool = False
+) -> int:
     """Write Iceberg metadata of the newest version, and return that version.
 
-    ``event`` is the commit after which it happens, whose actions need not be read then.  Raises
+    ``event`` is the commit after which it happens, whose actions need not be read then.  With ``rebuild``, manifests
+    that exist are not used.  Raises
     ``InvalidArgumentError`` where the table's properties do not enable it, and for files or types that Iceberg v2
     lacks; ``ConcurrentWriteError`` where other writers always were first.
     """
@@ -75,14 +78,18 @@ def sync(log: DeltaLog, runtime: Runtime | None = None, event: CommitEvent | Non
             "the table has no Iceberg metadata", help=f"set {UNIFORM} to 'iceberg'", file=log.store.uri
         )
     before = _LAST.pop(log.store.uri, None)
-    if before is not None and not before.is_newest(log):
+    if before is not None and (rebuild or not before.is_newest(log)):
         before = None
     for _ in range(_ATTEMPTS):
         if before is None:
             newest = newest_metadata(log.store)
-            if newest.version >= head.version and newest.is_of(head.metadata.id, metadata_location(log.store)):
+            if (
+                not rebuild
+                and newest.version >= head.version
+                and newest.is_of(head.metadata.id, metadata_location(log.store))
+            ):
                 return newest.version
-            before = _State.read(log, newest)
+            before = _State(newest.number) if rebuild else _State.read(log, newest)
         work = _Conversion(log, runtime, head.metadata, head.version, event)
         after = work.converted(before)
         if work.landed(after):
@@ -131,11 +138,10 @@ class _State:
             fields.pop("snapshot-log", None)
             path = orjson.loads(snapshots[-1].json)["manifest-list"]
             content = bytes(log.store.read(path.removeprefix(f"{fields['location']}/")))
-            _, manifests = avro.read(content)
+            manifests = avro.File(content).records()
         except (ValueError, LookupError, DamagedFileError, ObjectNotFoundError):
             return _State(newest.number)
-        blocks = tuple(Block.of(manifests[i : i + 100]) for i in range(0, len(manifests), 100))
-        return _State(newest.number, newest.data, fields, tuple(snapshots), blocks)
+        return _State(newest.number, newest.data, fields, tuple(snapshots), tuple(Block.all_of(manifests)))
 
     def is_newest(self, log: DeltaLog) -> bool:
         """Whether the newest file is still this one: then putting the next number succeeds or shows a later one."""
@@ -278,7 +284,7 @@ class _Conversion:
         snapshot_id, sequence = self.runtime.new_number() >> 1, old.get("last-sequence-number", 0) + 1
         parent = old.get("current-snapshot-id")
         writer = ManifestWriter(
-            shape.coder(schema_id, spec_id),
+            shape.manifests(schema_id, spec_id),
             spec_id,
             shape.partition_types,
             snapshot_id,
@@ -292,7 +298,7 @@ class _Conversion:
         operation = "append" if not deleted else "overwrite" if files else "delete"
         ids = {"snapshot-id": str(snapshot_id), "sequence-number": str(sequence)}
         ids["parent-snapshot-id"] = "null" if parent is None else str(parent)
-        manifest_list = avro.manifest_lists().file((b.encoded for b in blocks), ids)
+        manifest_list = avro.manifest_list(ids, (b.encoded for b in blocks))
         content = {
             "snapshot-id": snapshot_id,
             **({} if parent is None else {"parent-snapshot-id": parent}),

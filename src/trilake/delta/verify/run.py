@@ -8,6 +8,7 @@ from trilake.delta.verify import (
     checksums,
     compactions,
     footers,
+    iceberg,
     log_files,
     partitions,
     protocol,
@@ -41,12 +42,14 @@ _LOG: tuple[Check[DeltaContext], ...] = (
     Check("delta.row-id-mark-behind", "the mark of row ids is ahead of them", "log", row_ids.mark_ahead),
     Check("delta.identity-mark-behind", "the marks of identity columns are ahead", "log", row_ids.identity_marks),
     Check("delta.statistics-malformed", "statistics are JSON with a number of rows", "log", statistics.well_formed),
+    Check("delta.iceberg-behind", "Iceberg metadata is of the version", "log", iceberg.current),
 )
 _FILES: tuple[Check[DeltaContext], ...] = (
     Check("delta.file-missing", "every data file of the version is there", "files", footers.present),
     Check("delta.file-size", "every data file has the size that the log states", "files", footers.sized),
     Check("delta.file-unreadable", "every data file can be opened", "files", footers.readable),
     Check("delta.statistics-num-records", "statistics state the number of rows", "files", footers.counted),
+    Check("delta.iceberg-differs", "Iceberg snapshots have the version's files", "files", iceberg.same_files),
     Check("delta.deletion-vector-unreadable", "every deletion vector can be read", "files", vectors.readable),
     Check("delta.deletion-vector-cardinality", "a vector deletes as many rows as stated", "files", vectors.counted),
     Check("delta.deletion-vector-position", "a vector deletes rows that the file has", "files", vectors.inside),

@@ -1,0 +1,81 @@
+"""Checks of Iceberg metadata, where the table's properties ask for it: it is of the version, and names its files."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+from trilake.common.extras import load
+from trilake.delta.iceberg.newest import VERSION, Newest, metadata_key, metadata_location, newest_metadata
+from trilake.delta.protocol.iceberg import is_uniform
+from trilake.delta.scan.statistics import record_counts
+from trilake.delta.verify.context import DeltaContext
+from trilake.errors import MissingDependencyError, TrilakeError
+from trilake.table.findings import Finding, NotCheckedError
+
+_SYNC = "bring it up to date (trilake.sync_iceberg); a warning of trilake's log says why a commit could not"
+_REBUILD = "write it again from the log (trilake.sync_iceberg with rebuild=True)"
+
+
+def current(table: DeltaContext) -> Generator[Finding, None, int]:
+    """The newest Iceberg metadata is of this table, and of its version or a later one."""
+    metadata = table.snapshot.metadata
+    if not is_uniform(metadata.configuration):
+        return 0
+    newest = newest_metadata(table.store)
+    message, help = "", _SYNC
+    if not newest.number:
+        message = "the table has no Iceberg metadata, which its properties enable"
+    elif not newest.content:
+        message, help = "the newest Iceberg metadata is not a JSON object", _REBUILD
+    elif not newest.is_of(metadata.id, metadata_location(table.store)):
+        message = f"the newest Iceberg metadata is of another table, or of {newest.content.get('location')}"
+    elif newest.version < table.version:
+        converted = f"of version {newest.version}" if newest.version >= 0 else "of no version of the table"
+        message = f"the newest Iceberg metadata is {converted}, while the table has version {table.version}"
+    if message:
+        file = metadata_key(newest.number) if newest.number else None
+        yield Finding("delta.iceberg-behind", message, severity="warning", help=help, file=file, version=table.version)
+    return 1
+
+
+def same_files(table: DeltaContext) -> Generator[Finding, None, int]:
+    """The Iceberg snapshot of the version has the version's files, with as many rows."""
+    metadata, location = table.snapshot.metadata, metadata_location(table.store)
+    if not is_uniform(metadata.configuration):
+        return 0
+    newest = newest_metadata(table.store)
+    path = _manifest_list(newest, table.version)
+    if path is None or not newest.is_of(metadata.id, location):
+        raise NotCheckedError(f"there is no Iceberg snapshot of version {table.version} in {table.store.uri}")
+    try:
+        manifests = load("trilake.delta.iceberg.manifests", "Iceberg manifests")
+        data_files = load("trilake.delta.iceberg.data_files", "Iceberg manifests")
+    except MissingDependencyError as e:
+        raise NotCheckedError(e.message) from e
+    try:
+        there = dict(manifests.live_files(table.store, location, path))
+    except (TrilakeError, manifests.DamagedFileError) as e:
+        yield _differs(table, f"the manifests of the version's Iceberg snapshot cannot be read: {e}", path)
+        return 1
+    paths = (data_files.absolute_path(p, location) for p in table.adds["path"].to_pylist())
+    for file, rows in zip(paths, record_counts(table.adds).to_pylist(), strict=True):
+        shown = there.pop(file, None)
+        if shown is None:
+            yield _differs(table, "the Iceberg snapshot lacks the file", file)
+        elif shown != rows:
+            yield _differs(table, f"the Iceberg snapshot says that the file has {shown} rows, the log {rows}", file)
+    for file in there:
+        yield _differs(table, "the Iceberg snapshot has a file that the version lacks", file)
+    return table.file_count
+
+
+def _differs(table: DeltaContext, message: str, file: str) -> Finding:
+    return Finding("delta.iceberg-differs", message, help=_REBUILD, file=file, version=table.version)
+
+
+def _manifest_list(newest: Newest, version: int) -> str | None:
+    snapshots = newest.content.get("snapshots")
+    for snapshot in reversed(snapshots if isinstance(snapshots, list) else []):
+        if isinstance(snapshot, dict) and (snapshot.get("summary") or {}).get(VERSION) == str(version):
+            return str(snapshot.get("manifest-list"))
+    return None
