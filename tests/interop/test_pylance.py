@@ -311,6 +311,41 @@ def test_other_vector_indices_of_pylance_are_searched(kind: str, metric: str, tm
     assert found == pytest.approx(exact)
 
 
+@pytest.mark.parametrize("kind", ["IVF_FLAT", "IVF_SQ"])
+@pytest.mark.parametrize("metric", ["l2", "cosine", "dot"])
+def test_pylance_searches_and_extends_indices_of_vectors(kind: str, metric: str, tmp_path: Path) -> None:
+    """With the same recall: both find the rows whose vectors, or bytes, are nearest."""
+    uri, rows = str(tmp_path / "t"), indexed_rows()
+    ours.write_dataset(rows, uri, max_rows_per_file=400).create_index("v", kind, metric=metric, num_partitions=3)
+    pylance.write_dataset(rows.slice(0, 20), uri, mode="append")
+    for extend in (ours, pylance, ours):
+        mine, theirs = ours.dataset(uri), pylance.dataset(uri)
+        search = {"column": "v", "q": rows["v"][5].as_py(), "k": 20, "nprobes": 2, "metric": metric}
+        assert "ANN" in theirs.scanner(["id"], nearest=search).explain_plan()
+        assert "KNNIndex" in mine.scanner(["id"], nearest=search).explain_plan()
+        exact = set(mine.to_table(["id"], nearest={**search, "use_index": False})["id"].to_pylist())
+        found = [set(one.to_table(["id"], nearest=search)["id"].to_pylist()) for one in (mine, theirs)]
+        assert abs(len(found[0] & exact) - len(found[1] & exact)) <= 2
+        assert trilake.verify(uri).findings == ()
+        extend.dataset(uri).delete(f"id = {300 + 10 * len(list_versions(open_store(uri)).versions)}")
+        extend.dataset(uri).optimize.optimize_indices()
+        extend.dataset(uri).optimize.compact_files()
+        statistics = pylance.dataset(uri).stats.index_stats("v_idx")
+        assert (statistics["index_type"], statistics["num_unindexed_rows"]) == (kind, 0)
+
+
+def test_hamming_distances_of_bytes_equal_pylances(tmp_path: Path) -> None:
+    data = [list(random.Random(i).randbytes(8)) if i % 9 else None for i in range(100)]
+    uri, rows = str(tmp_path / "t"), pa.table({"id": range(100), "v": pa.array(data, pa.list_(pa.uint8(), 8))})
+    mine = ours.write_dataset(rows, uri)
+    for more in ({}, {"metric": "hamming"}, {"distance_range": (20, 30)}):
+        search = {"column": "v", "q": data[5], "k": 7, **more}
+        assert mine.to_table(["id"], nearest=search).equals(pylance.dataset(uri).to_table(["id"], nearest=search))
+    for search in ({"q": data[5], "metric": "l2"}, {"q": [0.5] * 8}, {"q": [256] * 8}):
+        with pytest.raises(trilake.errors.InvalidArgumentError):
+            mine.to_table(nearest={"column": "v", **search})
+
+
 def test_label_lists_and_zones_of_pylance(tmp_path: Path) -> None:
     uri = str(tmp_path / "t")
     ds = pylance.write_dataset(indexed_rows(), uri)

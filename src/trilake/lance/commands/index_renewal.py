@@ -8,7 +8,7 @@ from trilake.errors import InvalidArgumentError
 from trilake.lance.commands import vector_indices
 from trilake.lance.commands.indices import TRAINED, find, kind_of, of_fragments, trained
 from trilake.lance.commands.replan import replanned
-from trilake.lance.commands.vector_indices import VectorIndexPlan
+from trilake.lance.commands.vector_indices import VECTOR_KINDS, VectorIndexPlan
 from trilake.lance.index.ivf_pq import Model
 from trilake.lance.index.ivf_pq_index import VectorIndex
 from trilake.lance.index.zonemap import ZoneMapIndex
@@ -99,7 +99,6 @@ def _part(snapshot: Snapshot, same: list[IndexMetadata]) -> IndexMetadata | None
     vectors = snapshot.indices.vector(same[0])
     if vectors is None:
         return scalar_like(rows, column, same[0])
-    assert isinstance(vectors.model, Model)
     encoded = vector_indices.encoded(rows, column, vectors.model)
     return vector_indices.write_index(rows, column, same[0].name, vectors.model, encoded)
 
@@ -107,7 +106,7 @@ def _part(snapshot: Snapshot, same: list[IndexMetadata]) -> IndexMetadata | None
 def _column(snapshot: Snapshot, index: IndexMetadata) -> str | None:
     """The column of an index that can be renewed."""
     fields = [snapshot.manifest.schema.by_id(id) for id in index.fields]
-    if len(fields) != 1 or fields[0] is None or kind_of(snapshot, index).upper() not in {*TRAINED, "IVF_PQ"}:
+    if len(fields) != 1 or fields[0] is None or kind_of(snapshot, index).upper() not in {*TRAINED, *VECTOR_KINDS}:
         return None
     return snapshot.view.schema.name_of(fields[0])
 
@@ -123,6 +122,8 @@ def scalar_like(snapshot: Snapshot, column: str, index: IndexMetadata) -> IndexM
 def _plan_of(column: str, name: str, index: VectorIndex) -> VectorIndexPlan:
     """The plan of an index like the one that there is."""
     model = index.model
-    assert isinstance(model, Model)
-    size, partitions, pieces = model.dimension, len(model.centroids), len(model.words)
-    return VectorIndexPlan(column, name, model.metric, size, partitions, pieces, replace=True)
+    pieces = len(model.words) if isinstance(model, Model) else 1
+    partitions = len(model.centroids)
+    return VectorIndexPlan(
+        column, name, model.metric, model.dimension, partitions, pieces, replace=True, kind=model.kind
+    )

@@ -12,9 +12,8 @@ from trilake.lance.commands import vector_indices
 from trilake.lance.commands.index_names import check_name
 from trilake.lance.commands.index_renewal import scalar_like
 from trilake.lance.commands.indices import checked_column, of_fragments, scalar_kind, trained
-from trilake.lance.commands.vector_indices import VectorIndexPlan
+from trilake.lance.commands.vector_indices import VECTOR_KINDS, VectorIndexPlan
 from trilake.lance.file.errors import UnsupportedIndexError
-from trilake.lance.index.ivf_pq import Model
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions import operations as op
 from trilake.lance.versions import transaction
@@ -65,7 +64,7 @@ def merge(snapshot: Snapshot, segments: Sequence[IndexMetadata]) -> IndexMetadat
     vectors = snapshot.indices.vector(first)
     if vectors is None:
         return scalar_like(rows, column, first)
-    if not isinstance(vectors.model, Model):
+    if vectors.kind not in VECTOR_KINDS:
         raise UnsupportedIndexError(
             f"segments of type {vectors.kind} cannot be merged", help="commit them as they are: all are searched"
         )

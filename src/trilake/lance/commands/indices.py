@@ -414,7 +414,7 @@ def remap(snapshot: Snapshot, before: RowIds, after: RowIds, rewritten: set[int]
             rows = rows.set_column(1, "row_ids", pa.array(ids)).filter(pa.array(keep))
             # In the format that the index has: an index without nulls would say that there are none.
             train(snapshot.store, new, rows, file_version(snapshot, modern=scalar.has_nulls))
-        elif vector is not None and vector.kind == "IVF_PQ":
+        elif vector is not None and vector.kind == vector.model.kind:
             details = VECTOR_DETAILS
             version = file_version(snapshot, modern=vector.model.modern)
             vector.write_with(snapshot.store, new, move=move, version=version)

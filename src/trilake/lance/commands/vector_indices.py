@@ -29,6 +29,8 @@ from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions import operations as op
 from trilake.lance.versions.manifest import VECTOR_DETAILS, IndexMetadata
 
+#: Kinds of index that are made, in the first format only the first one.
+VECTOR_KINDS = ("IVF_PQ", "IVF_FLAT", "IVF_SQ")
 #: Vectors of the sample for each partition, and at least: as many for each of 256 words.
 SAMPLE_RATE, SAMPLE_LEAST = 256, 1 << 16
 #: Rows that are encoded at once.
@@ -46,10 +48,11 @@ class VectorIndexPlan:
     column, name: of the index.
     metric: ``l2``, ``cosine`` or ``dot``.
     size: numbers of a vector.
-    partitions, pieces: of the index.
+    partitions, pieces: of the index; ``pieces`` is 0 where ``kind`` is not ``IVF_PQ``.
     replace: whether an index of the name may be replaced.
     centroids, words: where they are given, and not learned.
     seed: of the random choices.
+    kind: ``IVF_PQ``, ``IVF_FLAT`` or ``IVF_SQ``.
     """
 
     column: str
@@ -62,6 +65,7 @@ class VectorIndexPlan:
     centroids: Floats | None = None
     words: Floats | None = None
     seed: int = 0
+    kind: str = "IVF_PQ"
 
     def check(self, snapshot: Snapshot) -> None:
         """Raise ``IndexExistsError`` where an index of the name is there and must not be replaced."""
@@ -102,12 +106,12 @@ def plan_index(
 
     Parameters
     ----------
-    index_type: ``IVF_PQ``.
+    index_type: ``IVF_PQ``; ``IVF_FLAT``, which keeps vectors, or ``IVF_SQ``, a byte of each number, in datasets of 2.x.
     metric: ``L2``, ``cosine`` or ``dot``.
     replace: whether an index of the name may be replaced.
     num_partitions: of the index; where it is not given as many as there are centroids, or as ``target_partition_size``
         says, which is 8,192 rows by default.
-    num_sub_vectors: of the index; divides the dimension.
+    num_sub_vectors: of an ``IVF_PQ``; divides the dimension.
     ivf_centroids: partitions x dimension, as an array or a column of vectors; learned where they are not given.
     pq_codebook: sub-vectors x 256 x numbers of one, as an array; learned where it is not given.
     seed: of the random choices, so that an index can be made again.
@@ -123,8 +127,15 @@ def plan_index(
     names = [snapshot.view.schema.spelled(names[0])]
     size = vector_type(snapshot, names[0]).list_size
     chosen = metric_name(metric) or "l2"
-    if str(index_type).upper() != "IVF_PQ":
-        raise UnsupportedIndexError(f"an index of type {index_type!r} cannot be made", help="vector indices are IVF_PQ")
+    kind = str(index_type).upper()
+    kinds = VECTOR_KINDS if is_modern(snapshot) else VECTOR_KINDS[:1]
+    if kind not in kinds:
+        raise UnsupportedIndexError(
+            f"an index of type {index_type!r} cannot be made",
+            help=f"vector indices of this dataset are {', '.join(kinds)}",
+        )
+    if kind != "IVF_PQ":
+        num_sub_vectors, pq_codebook = 1, None
     if num_sub_vectors is None:
         raise InvalidArgumentError("num_sub_vectors is required for IVF_PQ", help="it divides the dimension")
     if num_partitions is None:
@@ -150,6 +161,7 @@ def plan_index(
         centroids,
         words,
         seed,
+        kind,
     )
 
 
@@ -184,8 +196,18 @@ def is_modern(snapshot: Snapshot) -> bool:
     return not snapshot.manifest.storage_version.is_first
 
 
-def learned(what: VectorIndexPlan, vectors: Floats, rng: np.random.Generator, *, modern: bool = False) -> ivf_pq.Model:
-    """Centroids and words from a sample, as far as they are not given."""
+def learned(what: VectorIndexPlan, vectors: Floats, rng: np.random.Generator, *, modern: bool = False) -> AnyModel:
+    """Centroids, and words or bounds, from a sample, as far as they are not given."""
+    if what.kind != "IVF_PQ":
+        centroids = what.centroids
+        if centroids is None:
+            centroids = ivf_pq.train_centroids(vectors, what.partitions, rng, metric=what.metric, modern=modern)
+        model = ivf_pq.VectorModel(what.metric, centroids)
+        if what.kind == "IVF_FLAT":
+            return model
+        numbers = model.prepared(vectors)
+        low, high = float(numbers.min()), float(numbers.max())
+        return replace(model, bounds=(low, high if high > low else low + 1))
     if what.centroids is None and what.words is None:
         return ivf_pq.train(vectors, what.partitions, what.pieces, rng, metric=what.metric, modern=modern)
     centroids = what.centroids
@@ -224,15 +246,18 @@ def sample_part(snapshot: Snapshot, what: VectorIndexPlan, ranks: npt.NDArray[np
     return vectors_of(storage(one_array(table.column(0))), what.size)
 
 
+AnyModel = ivf_pq.Model | ivf_pq.VectorModel
 #: Rows of an index: partition, codes and row id of each.
 Encoded = tuple[npt.NDArray[np.int32], ivf_pq.Codes, ivf_pq.RowIds]
 
 
 def encoded(
-    snapshot: Snapshot, column: str, model: ivf_pq.Model, readers: Iterable[FragmentReader] | None = None
+    snapshot: Snapshot, column: str, model: AnyModel, readers: Iterable[FragmentReader] | None = None
 ) -> Encoded:
     """The live rows of some fragments, or of all, as an index has them, without nulls, NaN and infinities."""
-    partitions, codes, ids = [], [np.empty((0, len(model.words)), np.uint8)], [np.empty(0, np.uint64)]
+    none = np.empty(0, np.int32)
+    codes = [model.codes(np.empty((0, model.dimension), np.float32), none)]
+    partitions, ids = [none], [np.empty(0, np.uint64)]
     for reader in snapshot.readers if readers is None else readers:
         for start in range(0, reader.physical_rows, _CHUNK):
             stop = min(start + _CHUNK, reader.physical_rows)
@@ -240,11 +265,11 @@ def encoded(
             partitions.append(partition)
             codes.append(code)
             ids.append(id)
-    return np.concatenate([np.empty(0, np.int32), *partitions]), np.concatenate(codes), np.concatenate(ids)
+    return np.concatenate(partitions), np.concatenate(codes), np.concatenate(ids)
 
 
 def encoded_rows(
-    snapshot: Snapshot, column: str, model: ivf_pq.Model, reader: FragmentReader, start: int, stop: int
+    snapshot: Snapshot, column: str, model: AnyModel, reader: FragmentReader, start: int, stop: int
 ) -> Encoded:
     """The rows of a range of a fragment, as :func:`encoded` gives them."""
     columns = snapshot.view.schema.project([column])
@@ -260,7 +285,7 @@ def encoded_rows(
     return *ivf_pq.encode(model, vectors if keep.all() else vectors[keep]), ids
 
 
-def write_index(snapshot: Snapshot, column: str, name: str, model: ivf_pq.Model, rows: Encoded) -> IndexMetadata:
+def write_index(snapshot: Snapshot, column: str, name: str, model: AnyModel, rows: Encoded) -> IndexMetadata:
     """Write an index of all rows of a version; the entry that makes it count."""
     uuid = UUID(snapshot.runtime.new_id())
     by_partition = ivf_pq.by_partition(model, *rows)
@@ -271,7 +296,7 @@ def write_index(snapshot: Snapshot, column: str, name: str, model: ivf_pq.Model,
 def write_partitions(
     snapshot: Snapshot,
     folder: str,
-    model: ivf_pq.Model,
+    model: AnyModel,
     rows: Callable[[int], tuple[ivf_pq.Codes, ivf_pq.RowIds]],
     *,
     name: str,
@@ -281,6 +306,7 @@ def write_partitions(
     store, version = snapshot.store, snapshot.manifest.storage_version
     if not version.is_first:
         return ivf_files.write_index(store, folder, model, rows, version)
+    assert isinstance(model, ivf_pq.Model)
     of = snapshot.version
     ivf_pq.write_partitions(store, folder, model, rows, name=name, column=column, dataset_version=of)
     return ()
@@ -291,7 +317,7 @@ def index_entry(
     uuid: UUID,
     column: str,
     name: str,
-    model: ivf_pq.Model,
+    model: AnyModel,
     files: tuple[tuple[str, int], ...],
 ) -> IndexMetadata:
     """The entry of an index of all rows of a version."""
@@ -309,7 +335,6 @@ def extended(snapshot: Snapshot, column: str, index: IndexMetadata, opened: Vect
 
     Rows whose vectors were changed in place are of fragments that it does not cover any more.
     """
-    assert isinstance(opened.model, ivf_pq.Model)
     uuid = UUID(snapshot.runtime.new_id())
     covered = index.fragment_bitmap or FrozenBitMap()
     new = [r for r in snapshot.readers if r.fragment.id not in covered]

@@ -1,4 +1,4 @@
-"""Indices of vectors in files of version 2.x, as pylance 14 writes them: opened, and IVF_PQ written.
+"""Indices of vectors in files of version 2.x, as pylance 14 writes them; IVF_PQ, IVF_FLAT and IVF_SQ are written.
 
 ``auxiliary.idx`` has the rows, partition by partition: ``_rowid``, and ``flat`` (vectors), ``__pq_code`` or
 ``__sq_code``; within a partition the codes of PQ lie column by column.  Global buffers have where partitions begin, and
@@ -168,30 +168,31 @@ def _parsed(file: V2File, number: int, kind: Any) -> Any:
 # --- writing ---------------------------------------------------------------------------------------------------------
 
 
-def details(model: Model) -> bytes:
-    """What a manifest says of an index: its metric, and the bits and pieces of its codes."""
-    pq = b"\x08" + bytes(varint(model.bits)) + b"\x10" + bytes(varint(len(model.words)))
+def details(model: Model | VectorModel) -> bytes:
+    """What a manifest says of an index: its metric, and what its codes are."""
     metric = METRICS[model.metric]
-    return (b"\x08" + bytes(varint(metric)) if metric else b"") + b"\x22" + bytes(varint(len(pq))) + pq
+    said = b"\x08" + bytes(varint(metric)) if metric else b""
+    if isinstance(model, Model):
+        pq = b"\x08" + bytes(varint(model.bits)) + b"\x10" + bytes(varint(len(model.words)))
+        return said + b"\x22" + bytes(varint(len(pq))) + pq
+    return said + (b"\x42\x00" if model.bounds is None else b"\x2a\x02\x08\x08")
 
 
 def write_index(
     store: Store,
     folder: str,
-    model: Model,
+    model: Model | VectorModel,
     rows: Callable[[int], tuple[Codes, RowIds]],
     version: StorageVersion,
 ) -> tuple[tuple[str, int], ...]:
-    """Write an IVF_PQ index; ``rows`` gives codes and row ids of a partition by its number.
+    """Write an index; ``rows`` gives codes and row ids of a partition by its number.
 
     Returns the names and sizes of its files.
     """
     from trilake.lance.v2.writer import V2Writer  # late: most processes only read
 
-    pieces, count, width = model.words.shape
-    bits = model.bits
-    bytes_of_row = pieces * bits // 8
-    schema = pa.schema([pa.field("_rowid", pa.uint64()), pa.field("__pq_code", pa.list_(pa.uint8(), bytes_of_row))])
+    codes_field = _codes_field(model)
+    schema = pa.schema([pa.field("_rowid", pa.uint64()), codes_field])
     places, position = index_pb2.IVF(), 0
     key = f"{folder}/{ROWS_FILE}"
     with V2Writer(store, key, LanceSchema.from_arrow(schema), version=(version.major, version.minor)) as writer:
@@ -201,20 +202,23 @@ def write_index(
             places.lengths.append(len(ids))
             position += len(ids)
             if len(ids):
-                packed = codes[:, ::2] | (codes[:, 1::2] << 4) if bits == 4 else codes
-                columns = pa.array(np.ascontiguousarray(packed.T).ravel())
-                batch = [pa.array(ids, pa.uint64()), pa.FixedSizeListArray.from_arrays(columns, bytes_of_row)]
-                writer.write(pa.RecordBatch.from_arrays(batch, schema=schema))
+                columns = [pa.array(ids, pa.uint64()), _codes_array(model, codes, codes_field.type)]
+                writer.write(pa.RecordBatch.from_arrays(columns, schema=schema))
         number = writer.add_global_buffer(places.SerializeToString())
-        codebook = writer.add_global_buffer(tensor(model.words, (count, pieces * width)).SerializeToString())
-        storage = {
-            "codebook_position": codebook,
-            "nbits": bits,
-            "num_sub_vectors": pieces,
-            "dimension": model.dimension,
-            "codebook_tensor": [],
-            "transposed": True,
-        }
+        storage: dict[str, Any] = {"dim": model.dimension}
+        if isinstance(model, Model):
+            pieces, count, width = model.words.shape
+            codebook = tensor(model.words, (count, pieces * width)).SerializeToString()
+            storage = {
+                "codebook_position": writer.add_global_buffer(codebook),
+                "nbits": model.bits,
+                "num_sub_vectors": pieces,
+                "dimension": model.dimension,
+                "codebook_tensor": [],
+                "transposed": True,
+            }
+        elif model.bounds is not None:
+            storage |= {"num_bits": 8, "bounds": {"start": model.bounds[0], "end": model.bounds[1]}}
         metadata = {_METRIC: model.metric, _IVF: str(number), _STORAGE: json.dumps([json.dumps(storage)])}
         writer.add_metadata({name: value.encode() for name, value in metadata.items()})
         size = writer.close().size
@@ -223,8 +227,22 @@ def write_index(
     ivf.centroids_tensor.CopyFrom(tensor(model.centroids, model.centroids.shape))
     empty = pa.RecordBatch.from_pylist([], pa.schema([pa.field("__flat_marker", pa.uint64(), nullable=False)]))
     said = {
-        _INDEX: json.dumps({"type": "IVF_PQ", "distance_type": model.metric}).encode(),
+        _INDEX: json.dumps({"type": model.kind, "distance_type": model.metric}).encode(),
         _FLAT: json.dumps([""] * partitions).encode(),
     }
     buffers = {_IVF: ivf.SerializeToString()}
     return (ROWS_FILE, size), write_file(store, f"{folder}/{FILE}", empty, version, said, buffers)
+
+
+def _codes_field(model: Model | VectorModel) -> pa.Field:
+    if isinstance(model, Model):
+        return pa.field("__pq_code", pa.list_(pa.uint8(), len(model.words) * model.bits // 8))
+    if model.bounds is not None:
+        return pa.field("__sq_code", pa.list_(pa.uint8(), model.dimension))
+    return pa.field("flat", pa.list_(pa.float32(), model.dimension), nullable=False)
+
+
+def _codes_array(model: Model | VectorModel, codes: Codes, kind: pa.DataType) -> pa.Array:
+    if isinstance(model, Model):
+        codes = (codes[:, ::2] | (codes[:, 1::2] << 4) if model.bits == 4 else codes).T
+    return pa.FixedSizeListArray.from_arrays(pa.array(np.ascontiguousarray(codes).ravel()), type=kind)

@@ -31,13 +31,16 @@ from trilake.lance.proto import index_pb2
 from trilake.storage.base import Store
 
 Floats = npt.NDArray[np.float32]
-Codes = npt.NDArray[np.uint8]
+#: Codes of PQ and of SQ are bytes; IVF_FLAT keeps vectors.
+Codes = npt.NDArray[Any]
 RowIds = npt.NDArray[np.uint64]
 
 FILE = "index.idx"
 WORDS = 256
 METRICS = {"l2": index_pb2.L2, "cosine": index_pb2.COSINE, "dot": index_pb2.DOT}
 _BLOCK = 4096
+#: The bits of each byte that are set.
+_ONES = np.array([i.bit_count() for i in range(256)], np.uint8)
 #: Up to so many numbers of all centroids a loop is faster than a product of matrices.
 _SMALL = 1 << 14
 #: k-means ends where the squares of what centroids have moved are this part of their own.
@@ -97,9 +100,23 @@ class Model(Partitioned):
         """Of a code."""
         return int(self.words.shape[1]).bit_length() - 1
 
+    @property
+    def kind(self) -> str:
+        """``IVF_PQ``."""
+        return "IVF_PQ"
+
     def residuals(self, vectors: Floats, partition: npt.NDArray[np.int32]) -> Floats:
         """What codes are of: prepared vectors without their centroids, where these are taken off."""
         return vectors - self.centroids[partition] if self.has_residuals else vectors
+
+    def codes(self, vectors: Floats, partition: npt.NDArray[np.int32]) -> Codes:
+        """The numbers of words, a row for each prepared vector."""
+        pieces, _, width = self.words.shape
+        codes = np.empty((len(vectors), pieces), np.uint8)
+        residuals = self.residuals(vectors, partition).reshape(len(vectors), pieces, width)
+        for m in range(pieces):
+            codes[:, m] = kernels.nearest(np.ascontiguousarray(residuals[:, m]), self.words[m], np.uint8)
+        return codes
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,6 +133,19 @@ class VectorModel(Partitioned):
     centroids: Floats
     bounds: tuple[float, float] | None = None
     modern: bool = True
+
+    @property
+    def kind(self) -> str:
+        """``IVF_FLAT`` or ``IVF_SQ``."""
+        return "IVF_FLAT" if self.bounds is None else "IVF_SQ"
+
+    def codes(self, vectors: Floats, _: npt.NDArray[np.int32]) -> Codes:
+        """What is kept of prepared vectors."""
+        if self.bounds is None:
+            return vectors
+        low, high = self.bounds
+        codes: Codes = np.clip((vectors - low) * (255 / (high - low)), 0, 255).astype(np.uint8)
+        return codes
 
     def vectors(self, codes: npt.NDArray[Any]) -> Floats:
         """The vectors that rows stand for."""
@@ -136,12 +166,16 @@ def unit(vectors: Floats) -> Floats:
 
 
 def distances(vectors: Floats, query: Floats, metric: str) -> Floats:
-    """The distance of each vector from ``query``: the squared L2 distance, 1 - cosine, or 1 - the dot product.
+    """The distance of each vector from ``query``: squared L2, 1 - cosine, 1 - the dot product, or the bits that differ.
 
     >>> distances(np.array([[3, 4], [0, 1]], np.float32), np.array([0, 1], np.float32), "l2").tolist()
     [18.0, 0.0]
     """
     distance: Floats
+    if metric == "hamming":  # rows without a vector are NaN, and left out by the caller
+        bits = _ONES[np.nan_to_num(vectors).astype(np.uint8) ^ query.astype(np.uint8)]
+        distance = bits.sum(axis=1, dtype=np.float32)
+        return distance
     if metric == "l2":
         difference = vectors - query
         distance = np.einsum("ij,ij->i", difference, difference)
@@ -337,19 +371,14 @@ def check(metric: str, dimension: int, pieces: int) -> None:
         )
 
 
-def encode(model: Model, vectors: Floats) -> tuple[npt.NDArray[np.int32], Codes]:
-    """Partition of each vector, and its codes, shape (vectors, pieces).
+def encode(model: Model | VectorModel, vectors: Floats) -> tuple[npt.NDArray[np.int32], Codes]:
+    """Partition of each vector, and its codes, a row each.
 
     Vectors with NaN or infinity have no place in an index: the caller leaves them out.
     """
-    pieces = len(model.words)
     vectors = model.prepared(vectors)
     partition = assign(vectors, model.centroids, model.partition_metric)
-    codes = np.empty((len(vectors), pieces), np.uint8)
-    residuals = model.residuals(vectors, partition).reshape(len(vectors), pieces, -1)
-    for m in range(pieces):
-        codes[:, m] = kernels.nearest(np.ascontiguousarray(residuals[:, m]), model.words[m], np.uint8)
-    return partition, codes
+    return partition, model.codes(vectors, partition)
 
 
 # --- the file --------------------------------------------------------------------------------------------------------
@@ -373,7 +402,7 @@ def write(
 
 
 def by_partition(
-    model: Model, partition: npt.NDArray[np.int32], codes: Codes, row_ids: RowIds
+    model: Partitioned, partition: npt.NDArray[np.int32], codes: Codes, row_ids: RowIds
 ) -> Callable[[int], tuple[Codes, RowIds]]:
     """The codes and ids of encoded rows, in any order, by the number of their partition."""
     order = np.argsort(partition, kind="stable")

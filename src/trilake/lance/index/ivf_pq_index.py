@@ -199,7 +199,7 @@ class VectorIndex:
         dataset_version: int | None = None,
         version: StorageVersion = FIRST,
     ) -> tuple[tuple[str, int], ...]:
-        """Write the index, which is of PQ, to another folder; return the names and sizes of files of version 2.x.
+        """Write the index, which has no graphs, to another folder; return the names and sizes of files of version 2.x.
 
         Parameters
         ----------
@@ -208,7 +208,6 @@ class VectorIndex:
         dataset_version: of the dataset that it covers then.
         version: of the files; that of those that it is in.
         """
-        assert isinstance(self.model, Model)
         extra: dict[int, npt.NDArray[np.int64]] = {}
         if more is not None:
             order = np.argsort(more[0], kind="stable")
@@ -227,6 +226,7 @@ class VectorIndex:
 
         if not version.is_first:
             return ivf_files.write_index(store, folder, self.model, rows, version)
+        assert isinstance(self.model, Model)
         made_of = self.dataset_version if dataset_version is None else dataset_version
         column = self.columns[0] if self.columns else ""
         write_partitions(store, folder, self.model, rows, name=self.name, column=column, dataset_version=made_of)

@@ -79,7 +79,7 @@ class IndexedDataset(ArrowDataset):
         index_cache_size: int | None = None,
         **more: Any,
     ) -> Self:
-        """Index a column of vectors for searches of the nearest; the type is ``IVF_PQ``.
+        """Index a column of vectors for searches of the nearest: ``IVF_PQ``, ``IVF_FLAT`` or ``IVF_SQ``.
 
         Parameters
         ----------

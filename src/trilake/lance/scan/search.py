@@ -50,10 +50,10 @@ class Nearest:
 
     Parameters
     ----------
-    column: of vectors, a list of fixed size of floating point numbers.
+    column: of vectors, a list of fixed size of floating point numbers, or of bytes.
     q: the vector, float32.
     k: number of rows.
-    metric: ``l2`` (squared), ``cosine`` or ``dot``; ``None`` for that of the index, or ``l2``.
+    metric: ``l2`` (squared), ``cosine`` or ``dot``, of bytes ``hamming``; ``None`` for that of the index, or ``l2``.
     nprobes: partitions of the index that are looked into first.
     maximum_nprobes: the most that are looked into, one after another until ``k`` rows are found; ``None`` for all.
     refine_factor: that many times ``k`` rows are compared by their vectors, not by their codes.
@@ -93,7 +93,7 @@ class Nearest:
 
         Raises ``InvalidArgumentError``.
         """
-        kind = vector_type(snapshot, column)
+        kind = vector_type(snapshot, column, bytes_too=True)
         vectors, single = vectors_in(q)
         if vectors.shape[1] != kind.list_size:
             raise InvalidArgumentError(
@@ -118,7 +118,15 @@ class Nearest:
         most = nprobes or maximum_nprobes
         first = nprobes or min(max(minimum_nprobes or 1, USUAL_NPROBES), most or sys.maxsize)
         bounds = _distance_range(distance_range)
-        options = (k or 10, metric_name(metric), first, most, refine_factor, use_index, bounds)
+        options = (
+            k or 10,
+            _metric_of(metric, kind.value_type, vectors, column),
+            first,
+            most,
+            refine_factor,
+            use_index,
+            bounds,
+        )
         return cls(column, vectors[0], *options, batch=None if single else vectors)
 
     def in_range(self, distances: Floats) -> npt.NDArray[np.bool_] | None:
@@ -132,6 +140,18 @@ class Nearest:
         if high is not None:
             within &= distances < high
         return within
+
+
+def _metric_of(metric: str | None, kind: pa.DataType, vectors: Floats, column: str) -> str | None:
+    """The metric of a search, which for vectors of bytes is ``hamming``.  Raises ``InvalidArgumentError``."""
+    name = "hamming" if str(metric).lower() == "hamming" else metric_name(metric)
+    if (kind == pa.uint8()) != (name == "hamming") and (name is not None):
+        raise InvalidArgumentError(f"metric {metric!r} does not support vectors of {kind}", column=column)
+    if kind != pa.uint8():
+        return name
+    if ((vectors < 0) | (vectors > 255) | (vectors != np.floor(vectors))).any():
+        raise InvalidArgumentError("the query vector has numbers that are not bytes", help="pass 0 to 255")
+    return "hamming"
 
 
 def _distance_range(given: Any) -> DistanceRange:
@@ -153,13 +173,17 @@ def _number(bound: Any) -> float:
         return float(np.float32(bound))  # as distances are
 
 
-def vector_type(snapshot: Snapshot, column: str) -> pa.DataType:
-    """The type of a column of vectors.  Raises ``UnknownColumnError``, and ``WrongTypeError`` for any other column."""
+def vector_type(snapshot: Snapshot, column: str, *, bytes_too: bool = False) -> pa.DataType:
+    """The type of a column of vectors, of floating point numbers or, with ``bytes_too``, of bytes.
+
+    Raises ``UnknownColumnError``, and ``WrongTypeError`` for any other column.
+    """
     field = snapshot.view.schema.find(column)
     if field is None:
         raise UnknownColumnError(f"{column} not found in schema", help=f"there are {snapshot.schema.names}")
     kind = field.arrow_type
-    if not pa.types.is_fixed_size_list(kind) or not pa.types.is_floating(kind.value_type) or not kind.list_size:
+    is_list = pa.types.is_fixed_size_list(kind) and kind.list_size
+    if not is_list or not (pa.types.is_floating(kind.value_type) or (bytes_too and kind.value_type == pa.uint8())):
         raise WrongTypeError(
             f"the column must be a vector, and is of type {kind}",
             help="vectors are fixed-size lists of floating point numbers",
@@ -198,7 +222,7 @@ def metric_name(metric: str | None) -> str | None:
         return None
     name = _METRICS.get(str(metric).lower())
     if name is None:
-        raise InvalidArgumentError(f"metric {metric!r} is unknown", help="metrics are L2, cosine and dot")
+        raise InvalidArgumentError(f"metric {metric!r} is unknown", help="metrics are L2, cosine, dot and hamming")
     return name
 
 

@@ -33,6 +33,7 @@ from trilake.lance.commands.vector_indices import (
     sample_ranks,
     write_partitions,
 )
+from trilake.lance.file.errors import UnsupportedIndexError
 from trilake.lance.index import ivf_pq
 from trilake.lance.index.ivf_pq_index import VectorIndex
 from trilake.lance.scan.snapshot import Snapshot
@@ -94,6 +95,8 @@ def create_index(
         pq_codebook=pq_codebook,
         seed=seed,
     )
+    if what.kind != "IVF_PQ":
+        raise UnsupportedIndexError(f"Spark builds IVF_PQ, not {what.kind}", help="LanceDataset.create_index does")
 
     def plan(current: Snapshot) -> op.Operation:
         what.check(current)
