@@ -88,18 +88,18 @@ class ManifestWriter:
         self,
         blocks: Iterable[Block],
         files: Sequence[Record],
-        removed: Mapping[str, tuple[Any, ...] | None] | None,
+        removed: Mapping[str, tuple[Any, ...] | None],
         replaced: Mapping[str, tuple[Any, ...] | None],
     ) -> tuple[Block, ...]:
         """The blocks of this snapshot's manifest list, from those of the one before.
 
-        ``removed`` has the paths and partition values (``None`` where not stated) of files to remove, ``None`` for
-        all files; those in ``replaced`` are removed where they exist.  Raises ``UnknownFileError``.
+        ``removed`` has the paths and partition values (``None`` where not stated) of files to remove; those in
+        ``replaced`` are removed where they exist.  Raises ``UnknownFileError``.
         """
         new = [self._added(files[i : i + ENTRIES]) for i in range(0, len(files), ENTRIES)]
         kept = [b.without(lambda m: _live(m) == 0) if b.dead else b for b in blocks]
         left = [b for b in kept if b is not None]
-        if removed != {} or replaced:
+        if removed or replaced:
             changed = self._without([m for b in left for m in b.manifests], removed, replaced)
             new += changed.values()
             left = _without(left, changed)
@@ -123,23 +123,23 @@ class ManifestWriter:
     def _without(
         self,
         manifests: Sequence[Record],
-        removed: Mapping[str, tuple[Any, ...] | None] | None,
+        removed: Mapping[str, tuple[Any, ...] | None],
         replaced: Mapping[str, tuple[Any, ...] | None],
     ) -> dict[str, Record]:
         """The manifests that lose files, by their old locations."""
-        waiting = None if removed is None else {**removed, **replaced}
+        waiting = {**removed, **replaced}
         changed: dict[str, Record] = {}
-        may_hold = [m for m in manifests if waiting is None or self._may_hold(m, waiting.values())]
+        may_hold = [m for m in manifests if self._may_hold(m, waiting.values())]
         for manifest, content in self._contents(may_hold):
-            if waiting == {}:
+            if not waiting:
                 break
             file = avro.File(content)
-            if waiting is not None and len(waiting) <= _FEW:
+            if len(waiting) <= _FEW:
                 names = [path.encode() for path in waiting]
                 if not any(name in data for _, data in file.blocks for name in names):
                     continue
             live = _existing(file, manifest)
-            gone = {e.path for e in live if waiting is None or e.path in waiting}
+            gone = {e.path for e in live if e.path in waiting}
             if gone:
                 entries = [
                     e._replace(status=_DELETED, snapshot_id=self.snapshot_id) if e.path in gone else e for e in live
@@ -148,9 +148,8 @@ class ManifestWriter:
                 changed[path] = written = self._written(file.meta, entries, spec_id, manifest["partitions"])
                 self.deleted[0] += written["deleted_files_count"]
                 self.deleted[1] += written["deleted_rows_count"]
-            if waiting is not None:
                 waiting = {path: v for path, v in waiting.items() if path not in gone}
-        if waiting and not waiting.keys() <= replaced.keys():
+        if not waiting.keys() <= replaced.keys():
             raise UnknownFileError
         return changed
 

@@ -90,6 +90,9 @@ def sync(
             ):
                 return newest.version
             before = _State(newest.number) if rebuild else _State.read(log, newest)
+        elif before.version >= head.version and before.is_of(head.metadata.id, metadata_location(log.store)):
+            _LAST[log.store.uri] = before  # of a later commit, whose conversion came first
+            return before.version
         work = _Conversion(log, runtime, head.metadata, head.version, event)
         after = work.converted(before)
         if work.landed(after):
@@ -150,6 +153,11 @@ class _State:
         except ObjectNotFoundError:
             return False
 
+    def is_of(self, table_id: str, location: str) -> bool:
+        """Whether it is of a table in a place."""
+        properties = self.fields.get("properties", {})
+        return bool(properties.get(TABLE_ID) == table_id and self.fields.get("location") == location)
+
     @property
     def version(self) -> int:
         """The Delta version; -1 where there is none."""
@@ -185,10 +193,7 @@ class _Conversion:
 
     def converted(self, before: _State) -> _State:
         """The state of the version, made from the newest that exists."""
-        if (
-            before.fields.get("location") != self.location
-            or before.fields["properties"].get(TABLE_ID) != self.metadata.id
-        ):
+        if not before.is_of(self.metadata.id, self.location):
             before = _State(before.number)
         try:
             return self._after(before, self._steps(before))
@@ -295,7 +300,8 @@ class _Conversion:
         files = data_files(step.adds, shape, self.location)
         blocks = self._blocks(before, step, shape, files, writer)
         deleted, deleted_rows = writer.deleted
-        operation = "append" if not deleted else "overwrite" if files else "delete"
+        replaces = deleted or (step.removes is None and before.blocks)
+        operation = "append" if not replaces else "overwrite" if files else "delete"
         ids = {"snapshot-id": str(snapshot_id), "sequence-number": str(sequence)}
         ids["parent-snapshot-id"] = "null" if parent is None else str(parent)
         manifest_list = avro.manifest_list(ids, (b.encoded for b in blocks))
@@ -342,20 +348,17 @@ class _Conversion:
     def _blocks(
         self, before: _State, step: _Step, shape: Layout, files: Sequence[dict[str, Any]], writer: ManifestWriter
     ) -> tuple[Block, ...]:
-        removed = None
-        if step.removes is not None:
-            values = partitions(step.removes, shape)
-            removed = {
-                absolute_path(a.path, self.location): v if a.partition else None
-                for a, v in zip(step.removes, values, strict=True)
-            }
+        if step.removes is None:
+            return writer.following((), files, {}, {})
+        removed = {
+            absolute_path(a.path, self.location): v if a.partition else None
+            for a, v in zip(step.removes, partitions(step.removes, shape), strict=True)
+        }
         # A file that exists already may be added again, with other statistics or tags.
-        again = removed is not None and not all(a.data_change for a in step.adds)
+        again = not all(a.data_change for a in step.adds)
         added = {f["file_path"]: f["partition"] for f in files}
-        replaced = {p: v for p, v in added.items() if again or (removed and p in removed)}
-        if removed:
-            removed = {p: v for p, v in removed.items() if p not in added}
-        return writer.following(before.blocks, files, removed, replaced)
+        replaced = {p: v for p, v in added.items() if again or p in removed}
+        return writer.following(before.blocks, files, {p: v for p, v in removed.items() if p not in added}, replaced)
 
     # --- files ---
 
