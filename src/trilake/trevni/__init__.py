@@ -1,7 +1,7 @@
-"""Trevni column files: reader, writer, tables of them, and the mappings of Arrow, Avro, Protocol Buffers and Thrift.
+"""Trevni column files: readers, writers, tables of files, and mappings of Arrow, Avro, Protocol Buffers and Thrift.
 
-Avro, Protocol Buffers and Thrift have modules of their own, :mod:`~trilake.trevni.mappings.avro`,
-:mod:`~trilake.trevni.mappings.protobuf` and :mod:`~trilake.trevni.mappings.thrift`, which load what they need.
+The modules :mod:`~trilake.trevni.mappings.avro`, :mod:`~trilake.trevni.mappings.protobuf` and
+:mod:`~trilake.trevni.mappings.thrift` need their libraries, so import them directly.
 """
 
 from trilake.trevni.file.column_file import Column, ColumnValues
@@ -9,8 +9,9 @@ from trilake.trevni.file.column_options import ColumnOptions
 from trilake.trevni.file.file import TrevniFile
 from trilake.trevni.file.writer import TrevniWriter, write
 from trilake.trevni.tables.dataset import Split, read_split
-from trilake.trevni.tables.row_groups import RowGroupWriter, WriteOptions, discard, new_write_id, publish, write_table
+from trilake.trevni.tables.row_groups import RowGroupWriter, WriteOptions, discard, new_write_id, publish
 from trilake.trevni.tables.table import TrevniTable
+from trilake.trevni.tables.table_write import write_table
 
 __all__ = [
     "Column",

@@ -445,7 +445,7 @@ def test_a_file_in_the_way_is_not_replaced() -> None:
     store = table_of_two_files()
     plan, files = staged(store, "append")
     store.put(files[1].key, b"mine")
-    with pytest.raises(WriteFailedError, match="there already"):
+    with pytest.raises(WriteFailedError, match="exists already"):
         finish_table_write(store, plan, files)
     assert store.read(files[1].key).to_pybytes() == b"mine"
     with pytest.raises(ObjectExistsError):

@@ -1,4 +1,4 @@
-"""What callers pass for data, as a schema and batches of it."""
+"""Convert data of users to a schema and batches."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import pyarrow as pa
 
 from trilake.errors import InvalidArgumentError, SchemaMismatchError
 
-#: Rows that are turned into one batch.
+#: Rows of one batch.
 _ROWS = 1 << 14
 
 
 def as_batches(data: Any, schema: pa.Schema | None) -> tuple[pa.Schema, Iterator[pa.RecordBatch | pa.Table]]:
-    """The schema of what a caller passed for data, and its batches; see :func:`trilake.trevni.write`."""
+    """The schema and the batches of any data that :func:`trilake.trevni.write` accepts."""
     if isinstance(data, pa.Table | pa.RecordBatch):
         return schema or data.schema, iter([data])
     if isinstance(data, Mapping):
@@ -28,7 +28,7 @@ def as_batches(data: Any, schema: pa.Schema | None) -> tuple[pa.Schema, Iterator
     if isinstance(data, Iterable) and not isinstance(data, str | bytes):
         return _from_items(iter(data), schema)
     raise InvalidArgumentError(
-        f"a {type(data).__name__} is not data that can be written",
+        f"expected data to write, got {type(data).__name__}",
         help="pass an Arrow table, batches, or rows as dictionaries",
     )
 
@@ -42,42 +42,30 @@ def _from_items(
     if isinstance(first, pa.RecordBatch | pa.Table):
         return schema or first.schema, chain([first], items)
     if isinstance(first, Mapping):
-        return _from_rows(chain([first], items), schema)
-    raise InvalidArgumentError(f"a {type(first).__name__} is neither a batch nor a row")
-
-
-def _from_rows(
-    rows: Iterator[Mapping[str, Any]], schema: pa.Schema | None
-) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    first = _row_batch(list(islice(rows, _ROWS)), schema)
-    return first.schema, _row_batches(first, rows)
-
-
-def _row_batches(first: pa.RecordBatch, rows: Iterator[Mapping[str, Any]]) -> Iterator[pa.RecordBatch]:
-    yield first
-    while part := list(islice(rows, _ROWS)):
-        yield _row_batch(part, first.schema)
+        batch = _row_batch([first, *islice(items, _ROWS - 1)], schema)
+        parts = iter(lambda: list(islice(items, _ROWS)), [])
+        return batch.schema, chain([batch], (_row_batch(part, batch.schema) for part in parts))
+    raise InvalidArgumentError(f"expected a batch or a row, got {type(first).__name__}")
 
 
 def _row_batch(rows: Sequence[Mapping[str, Any]], schema: pa.Schema | None) -> pa.RecordBatch:
-    """Rows as a batch; without a schema, of all columns that any of them has."""
+    """Convert rows to a batch; without a schema, with the columns of all rows."""
     for row in rows:
         if not isinstance(row, Mapping):
-            raise SchemaMismatchError(f"a {type(row).__name__} is not a row", help="pass each row as a dictionary")
+            raise SchemaMismatchError(f"expected a row, got {type(row).__name__}", help="pass rows as dictionaries")
     names = list(dict.fromkeys(name for row in rows for name in row))
-    wanted = names if schema is None else schema.names
     if schema is not None:
-        extra = [name for name in names if name not in set(wanted)]
+        extra = [name for name in names if name not in set(schema.names)]
         if extra:
             raise SchemaMismatchError(
-                f"a row has {', '.join(map(repr, extra))}, which the columns have not",
-                help="pass the schema of all rows",
+                f"a row has {', '.join(map(repr, extra))}, which the schema lacks", help="pass the schema of all rows"
             )
+        names = schema.names
     try:
         arrays = [
             pa.array([row.get(name) for row in rows], None if schema is None else schema.field(name).type)
-            for name in wanted
+            for name in names
         ]
-        return pa.RecordBatch.from_arrays(arrays, wanted if schema is None else None, schema=schema)
+        return pa.RecordBatch.from_arrays(arrays, names if schema is None else None, schema=schema)
     except (pa.ArrowException, ValueError, TypeError) as e:
         raise SchemaMismatchError(f"the rows cannot become Arrow columns: {e}") from e

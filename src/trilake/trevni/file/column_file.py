@@ -1,12 +1,12 @@
 """``ColumnFile``: one file opened for reading, as columns and their blocks.
 
-Opening reads the header.  A column's block descriptors are read when the column is first used, its blocks when their
-rows are asked for, and no others.  What is checked, and when:
+Opening reads the header.  The block descriptors of a column are read at its first use, and only the blocks of requested
+rows.  The checks are:
 
 * opening: magic, version, counts and lengths of the header, column starts, names of types, parents;
-* first use of a column: block count, sizes, that its rows are those of the file, that it overlaps no other column;
-* reading a block: its codec, its size, its checksum, that its payload holds exactly its values; children against the
-  lengths of their parents.
+* first use of a column: block count and sizes, the number of rows, overlaps with other columns;
+* reading a block: codec, size, checksum, that the payload holds exactly its values; children against the lengths of
+  their parents.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from trilake.trevni.blocks.source import Source, open_source
 
 _HEADER_GUESS = 1 << 16
 _DESCRIPTORS_GUESS = 1 << 12
-#: Stored bytes fetched with one read.
+#: Stored bytes per read.
 _READ_SIZE = 1 << 22
-#: A file may claim so many rows beyond those that its bytes could hold; above that, rows without bytes are refused.
+#: Rows that a file may claim beyond those that its bytes could hold.
 _MAX_FREE_ROWS = 1 << 25
-#: Blocks are 64 KiB unless one row is larger.  Blocks of more than ``_LARGE`` bytes that grow more than ``_MAX_RATIO``
-#: times over are taken for inflation bombs when they come to more than ``_MAX_INFLATED`` bytes together.
+#: Blocks are 64 KiB unless one row is larger.  Blocks of more than ``_LARGE`` bytes that grow by more than
+#: ``_MAX_RATIO`` are rejected as inflation bombs if they exceed ``_MAX_INFLATED`` bytes together.
 _LARGE, _MAX_RATIO, _MAX_INFLATED = 1 << 20, 64, 1 << 24
 
 
@@ -53,7 +53,7 @@ _LARGE, _MAX_RATIO, _MAX_INFLATED = 1 << 20, 64, 1 << 24
 class Column:
     """A column descriptor together with its block descriptors: an entry of :attr:`TrevniFile.columns`.
 
-    ``parent`` is the parent's name here; ``values`` says that block descriptors hold first values.
+    ``parent`` is the name of the parent; ``values``: block descriptors have first values.
     """
 
     number: int
@@ -82,7 +82,7 @@ class ColumnValues:
 
 
 class ColumnFile:
-    """The header, the columns and their blocks of a file; parameters and errors are those of :class:`TrevniFile`."""
+    """The header, columns and blocks of a file; parameters and errors are those of :class:`TrevniFile`."""
 
     def __init__(
         self, file: str | os.PathLike[str] | tuple[Store, str] | bytes | Any, *, trusted: bool = False
@@ -118,7 +118,7 @@ class ColumnFile:
 
     @property
     def metadata(self) -> Metadata:
-        """File metadata: text to bytes, in file order."""
+        """File metadata, in file order."""
         return self._header.metadata
 
     @property
@@ -147,9 +147,9 @@ class ColumnFile:
         )
 
     def number(self, column: str | int) -> int:
-        """The number of the column ``column``, given by name or number; of columns with one name it is the last.
+        """The number of ``column``, a name or number; of several columns with a name, the last one.
 
-        Raises ``InvalidArgumentError`` where there is no such column.
+        Raises ``InvalidArgumentError`` for an unknown column.
 
         >>> import io
         >>> from trilake.trevni import TrevniFile, write
@@ -173,7 +173,7 @@ class ColumnFile:
         )
 
     def blocks(self, column: str | int) -> BlockTable:
-        """The block table of the column ``column``, given by name or number; read on first use.
+        """The block table of ``column``, a name or number; read on first use.
 
         >>> import io
         >>> from trilake.trevni import TrevniFile, write
@@ -191,7 +191,7 @@ class ColumnFile:
     # --- content ---
 
     def column(self, column: str | int) -> ColumnValues:
-        """All lengths and values of the column ``column``, flat, as they follow each other in the file.
+        """All lengths and values of ``column``, a name or number, flat and in file order.
 
         >>> import io
         >>> from trilake.trevni import TrevniFile, write
@@ -206,10 +206,9 @@ class ColumnFile:
         return ColumnValues(descriptor.name, descriptor.type.value, cut.lengths, cut.values)
 
     def cut(self, columns: Sequence[int], start: int, stop: int, budget: Budget | None = None) -> dict[int, Slots]:
-        """The rows ``start`` to ``stop`` of ``columns``, given by number, and of all their ancestors.
+        """The rows ``start`` to ``stop`` of ``columns``, given by number, and of their ancestors.
 
-        Only blocks that hold such rows are read.  ``budget`` bounds the memory that they may take; that of the file by
-        default.
+        Only blocks that hold these rows are read.  ``budget`` limits their memory, by default that of the file.
 
         >>> import io
         >>> from trilake.trevni import TrevniFile, write
@@ -234,7 +233,7 @@ class ColumnFile:
             try:
                 return parse_header(data, file=self.uri, file_size=size)
             except NeedMoreBytes:
-                # Only while there is more: the cursor knows the file's size.
+                # The cursor knows the size of the file, so this ends.
                 length = min(4 * length, size)
 
     def _column_ends(self) -> list[int]:
@@ -252,18 +251,18 @@ class ColumnFile:
         return [following[start] for start in self._header.starts]
 
     def _check_row_count(self) -> None:
-        # A compressed bit can stand for a thousand values, and a row of nulls takes nothing at all.
+        # A compressed bit can stand for a thousand values, and rows of nulls take no bytes.
         most = _MAX_FREE_ROWS + 8 * 1032 * self._source.size
         if not self._trusted and self.row_count > most:
             raise CorruptFileError(
                 f"{self._source.size} bytes claim {self.row_count} rows",
-                help="if the file is to be trusted, open it with trusted=True",
+                help="for a file that you trust, open it with trusted=True",
                 file=self.uri,
                 offset=4,
             )
 
     def where(self, number: int) -> codecs.Place:
-        """The place that errors about the column ``number`` name.
+        """The place of the column ``number``, for errors.
 
         >>> import io
         >>> from trilake.trevni import TrevniFile, write
@@ -295,10 +294,9 @@ class ColumnFile:
                 length = min(8 * length, end - start)
 
     def payloads(self, number: int, first: int, last: int, slots: Sequence[int]) -> Iterator[Block]:
-        """The blocks ``first`` to ``last`` of the column ``number``, decompressed and verified; fetched a few MB at a
-        time.
+        """The blocks ``first`` to ``last`` of the column ``number``, decompressed and verified; a few MB per read.
 
-        ``slots`` says how many slots each of them has; sizes that so many values cannot have are refused unread.
+        ``slots`` has the number of slots of each block; impossible sizes raise an error before reading.
 
         >>> import io
         >>> from trilake.trevni import TrevniFile, write
@@ -318,7 +316,7 @@ class ColumnFile:
             stop = max(i + 1, bisect_left(offsets, offsets[i] + _READ_SIZE, i) - 1)
             base = offsets[i]
             data = memoryview(self._source.read(base, offsets[stop] - base)).cast("B")
-            for i in range(i, stop):  # noqa: B020 - the outer loop goes on where this one ends
+            for i in range(i, stop):  # noqa: B020 - the outer loop continues where this one ends
                 at, end = offsets[i] - base, offsets[i] - base + stored_sizes[i]
                 place = self.where(number).at(first + i, offsets[i])
                 raw = codecs.decompress(column.codec, data[at:end], raw_sizes[i], place)
@@ -332,7 +330,7 @@ class ColumnFile:
     ) -> None:
         sizes = table.raw_sizes[first : first + len(slots)]
         type_ = column.type
-        # A run of lengths may stand for any number of them, but not for any in no bytes.
+        # A run may stand for any number of lengths, but takes bytes.
         wrong = (slots > 0) & (sizes == 0) if column.array else type_.wrong_sizes(slots, sizes)
         if wrong.any():
             i = int(np.argmax(wrong))

@@ -1,4 +1,4 @@
-"""``ColumnOptions``: how columns of a file are written, and the columns that a schema and such options make."""
+"""``ColumnOptions``: how columns are written; and the columns of a schema with such options."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ _PRESENCE_ROWS, _MAX_ROWS = 1 << 18, 0x7FFFFFFF
 class ColumnOptions:
     """The options of one column.
 
-    ``codec`` and ``checksum`` override those of the file; ``values`` stores each block's first value in its descriptor,
-    for columns in ascending order; ``type`` names another Trevni type for the same bits (``fixed32`` for an int);
-    ``metadata`` are further properties, which must not start with ``trevni.``.
+    ``codec`` and ``checksum`` override those of the file; ``values`` stores the first value of each block in its
+    descriptor, for columns in ascending order; ``type`` is another Trevni type for the same bits (``fixed32`` for an
+    int); ``metadata`` has more properties, whose names must not start with ``trevni.``.
     """
 
     codec: str | None = None
@@ -48,19 +48,19 @@ class ColumnOptions:
 
     @staticmethod
     def of(options: ColumnOptions | Mapping[str, Any]) -> ColumnOptions:
-        """The options, which may be given as a dictionary.  Raises ``UnknownOptionError``."""
+        """Convert a dictionary to options.  Raises ``UnknownOptionError``."""
         if isinstance(options, ColumnOptions):
             return options
         if not isinstance(options, Mapping):
             raise InvalidArgumentError(
-                f"the options of a column are given as {options!r:.80}",
-                help='give a dict, such as {"codec": "deflate"}',
+                f"the options of a column must be a dict, got {options!r:.80}",
+                help='pass options such as {"codec": "deflate"}',
             )
-        known = {f.name for f in fields(ColumnOptions)}
+        names = {f.name for f in fields(ColumnOptions)}
         for name in options:
-            if name not in known:
+            if name not in names:
                 raise UnknownOptionError(
-                    f"{name!r} is not an option of a column", help=f"use {', '.join(sorted(known))}"
+                    f"{name!r} is not an option of a column", help=f"use one of {', '.join(sorted(names))}"
                 )
         return ColumnOptions(**options)
 
@@ -68,8 +68,8 @@ class ColumnOptions:
 #: Options by column name, or the columns of another file to write the same ones.
 ColumnsLike = Mapping[str, ColumnOptions | Mapping[str, Any]] | Sequence[ColumnDescriptor] | Sequence[Column]
 
-#: Keys of metadata by which the writer tells readers what a column is.
-_OWN = frozenset({PRESENCE, SORTED})
+#: Column metadata that only the writer sets.
+_WRITERS_KEYS = frozenset({PRESENCE, SORTED})
 
 _SAME_BITS = [
     {ValueType.INT, ValueType.FIXED32},
@@ -79,59 +79,55 @@ _SAME_BITS = [
 
 
 class SchemaColumns(ColumnBuilder):
-    """Makes columns from a schema's fields."""
+    """Creates the columns of a schema."""
 
     def __init__(self, file: FileOptions, options: Mapping[str, ColumnOptions], fields_: Sequence[str]) -> None:
         self._file, self._options = file, options
-        self._taken: set[str] = set()
+        self._names: set[str] = set()
         self._fields = set(fields_)
-        self._used: set[str] = set()
         self._numbers = count()
 
     def next_field(self) -> int:
         return next(self._numbers)
 
     def free(self, name: str) -> bool:
-        return name not in self._taken and name not in self._fields
+        return name not in self._names and name not in self._fields
 
     def __call__(
         self, name: str, type: ValueType, array: bool, parent: PhysicalColumn | None, presence: int | None = None
     ) -> PhysicalColumn:
-        while name in self._taken or (presence is not None and name in self._fields):
+        while name in self._names or (presence is not None and name in self._fields):
             name += "_"
-        self._taken.add(name)
+        self._names.add(name)
         check_depth(name, parent)
         options = self._options.get(name, ColumnOptions())
-        self._used.add(name)
         if options.values and (array or parent is not None):
-            raise InvalidArgumentError(
-                "an array column, or one below an array, cannot have the option values", column=name
-            )
+            raise InvalidArgumentError("array columns and their children cannot have the option values", column=name)
         if options.type is not None:
             type = _other_type(type, options.type, name)
         properties = _properties(options)
-        # A run may stand for all rows of a file; readers of a few rows should not have to decode them all.
+        # A run may stand for all rows of a file; without more blocks, readers of a few rows would decode them all.
         most = _PRESENCE_ROWS if presence is not None else _MAX_ROWS
         encoder = self._file.encoder(type, array, options.codec, options.checksum, options.values, most, name)
         return PhysicalColumn(name, encoder, parent, properties, presence)
 
     def check_names(self) -> None:
-        """Raises ``InvalidArgumentError`` where options name a column that there is not."""
-        unknown = [name for name in self._options if name not in self._used and not name.endswith("?")]
+        """Raise ``InvalidArgumentError`` for options of unknown columns."""
+        unknown = [name for name in self._options if name not in self._names and not name.endswith("?")]
         if unknown:
             raise InvalidArgumentError(
-                f"options are given for {', '.join(map(repr, unknown))}, and the file has no such column",
-                help=f"its columns are {', '.join(sorted(self._used))}",
+                f"options of {', '.join(map(repr, unknown))}, but the file has no such column",
+                help=f"its columns are {', '.join(sorted(self._names))}",
             )
 
 
 def _other_type(type_: ValueType, name: str, column: str) -> ValueType:
     try:
-        wanted = ValueType(name)
+        other = ValueType(name)
     except ValueError:
         raise InvalidArgumentError(f"{name!r} is not a Trevni type", column=column) from None
-    if any({wanted, type_} <= same for same in [{type_}, *_SAME_BITS]):
-        return wanted
+    if any({other, type_} <= same for same in [{type_}, *_SAME_BITS]):
+        return other
     raise InvalidArgumentError(f"values of type {type_.value} cannot be written as {name}", column=column)
 
 
@@ -145,7 +141,7 @@ def _properties(options: ColumnOptions) -> dict[str, bytes]:
 
 
 def check_depth(name: str, parent: PhysicalColumn | None) -> None:
-    """Raises ``InvalidArgumentError`` for a column below more others than a reader takes."""
+    """Raise ``InvalidArgumentError`` for a column with more ancestors than readers allow."""
     depth, above = 0, parent
     while above is not None:
         depth, above = depth + 1, above.parent
@@ -154,22 +150,22 @@ def check_depth(name: str, parent: PhysicalColumn | None) -> None:
 
 
 def user_metadata(metadata: Mapping[Any, Any]) -> dict[str, bytes]:
-    """Metadata as bytes.  Raises ``InvalidArgumentError`` for a reserved key, and for other values."""
-    own: dict[str, bytes] = {}
+    """Metadata as bytes.  Raises ``InvalidArgumentError`` for reserved keys and other types."""
+    encoded: dict[str, bytes] = {}
     for key, value in metadata.items():
         if not isinstance(key, str) or not isinstance(value, bytes | str):
             raise InvalidArgumentError(f"metadata must map strings to bytes, got {key!r} to {type(value).__name__}")
         if key.startswith(RESERVED):
             raise InvalidArgumentError(f"the metadata key {key!r} starts with {RESERVED!r}, which is reserved")
-        if key in _OWN:
-            raise InvalidArgumentError(f"the metadata key {key!r} is what the writer says of a column")
-        own[key] = value.encode() if isinstance(value, str) else value
-    return own
+        if key in _WRITERS_KEYS:
+            raise InvalidArgumentError(f"the metadata key {key!r} is reserved for the writer")
+        encoded[key] = value.encode() if isinstance(value, str) else value
+    return encoded
 
 
 @dataclass(frozen=True)
 class FileOptions:
-    """The options of a file, which columns have that do not say others."""
+    """The options of a file, the defaults of its columns."""
 
     spool: Spool
     codec: str

@@ -26,10 +26,10 @@ class TrevniFile(ColumnFile):
     Parameters
     ----------
     file: a path or URI, a pair ``(store, key)``, bytes, or an object with ``read`` and ``seek``.
-    trusted: lift the limits on inflation and on elements without bytes that protect against hostile files.
+    trusted: no limits on decompressed bytes and on elements without bytes, which protect against hostile files.
 
-    Raises ``ObjectNotFoundError``, ``CorruptFileError`` with ``file``, ``column``, ``block`` and ``offset`` as far as
-    they are known, and ``UnsupportedProtocolError`` for unknown versions, codecs and checksums.
+    Raises ``ObjectNotFoundError``, ``CorruptFileError`` with ``file`` and, where possible, ``column``, ``block`` and
+    ``offset``, and ``UnsupportedProtocolError`` for unknown versions, codecs and checksums.
 
     >>> import pyarrow as pa
     >>> from io import BytesIO
@@ -48,12 +48,12 @@ class TrevniFile(ColumnFile):
 
     @cached_property
     def nodes(self) -> tuple[Node, ...]:
-        """The fields of the rows and the columns that hold them.  Raises ``CorruptFileError``, see :attr:`schema`."""
+        """The fields of the rows and their columns.  Raises ``CorruptFileError``, see :attr:`schema`."""
         if SCHEMA not in self.metadata:
             return tuple(plain_nodes(self._header))
         try:
             schema = pa.ipc.read_schema(pa.py_buffer(self.metadata[SCHEMA]))
-            # Arrow decodes names when they are asked for.
+            # Arrow decodes names on access.
             for one in schema:
                 _check_names(one)
         except (pa.ArrowException, OSError, ValueError, TypeError) as e:
@@ -65,13 +65,13 @@ class TrevniFile(ColumnFile):
     def schema(self) -> pa.Schema:
         """The Arrow schema of the rows.
 
-        Raises ``CorruptFileError`` where the file states a schema that is not that of its columns.
+        Raises ``CorruptFileError`` where the schema in the file does not fit its columns.
         """
         nodes = self.nodes
         return pa.schema([node.field for node in nodes], metadata=self._schema_metadata)
 
     def select(self, columns: Sequence[str] | None) -> tuple[Node, ...]:
-        """The nodes of the top-level fields ``columns``, in the order asked for.  Raises ``InvalidArgumentError``.
+        """The nodes of the top-level fields ``columns``, in this order.  Raises ``InvalidArgumentError``.
 
         >>> import io
         >>> from trilake.trevni import TrevniFile, write
@@ -103,7 +103,7 @@ class TrevniFile(ColumnFile):
         columns: names of top-level fields; ``None`` for all.
         rows: ``None`` for all, a ``slice``, a ``range``, or row numbers in any order.
 
-        Raises ``CorruptFileError``, and ``InvalidArgumentError`` for fields or rows that the file does not have.
+        Raises ``CorruptFileError``, and ``InvalidArgumentError`` for fields or rows that the file lacks.
 
         >>> import io
         >>> from trilake.trevni import TrevniFile, write
@@ -120,7 +120,7 @@ class TrevniFile(ColumnFile):
         pieces = (piece for start, stop in spans for piece in self.pieces(nodes, start, stop))
         batches = [self._plain(nodes, a, b, budget) for a, b in pieces]
         if not nodes:
-            # Arrow needs a column to know how many rows there are.
+            # Arrow takes the number of rows from a column.
             count = sum(stop - start for start, stop in spans) if order is None else len(order)
             return pa.table({"rows": pa.nulls(count)}).select([])
         table = pa.Table.from_batches(batches, schema=_plain_schema(nodes))
@@ -131,9 +131,9 @@ class TrevniFile(ColumnFile):
     def batches(
         self, columns: Sequence[str] | None = None, start: int = 0, stop: int | None = None, size: int = 1 << 25
     ) -> Iterator[pa.RecordBatch]:
-        """The rows ``start`` to ``stop`` as a stream of batches of about ``size`` bytes; with all ``columns`` or some.
+        """The rows ``start`` to ``stop`` as batches of about ``size`` bytes, of all or some ``columns``.
 
-        Raises as :meth:`read`.
+        Raises ``CorruptFileError``, and ``InvalidArgumentError`` for fields that the file lacks.
 
         >>> import io
         >>> from trilake.trevni import TrevniFile, write
@@ -148,7 +148,7 @@ class TrevniFile(ColumnFile):
             yield self.batch(nodes, a, b)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """The rows one after another, each as a dictionary of Python values."""
+        """Iterate over the rows as dictionaries of Python values."""
         for batch in self.batches(size=1 << 20):
             yield from batch.to_pylist()
 
@@ -156,7 +156,7 @@ class TrevniFile(ColumnFile):
         return self.row_count
 
     def batch(self, nodes: Sequence[Node], start: int, stop: int) -> pa.RecordBatch:
-        """The rows ``start`` to ``stop`` of some fields, those of ``nodes``, as one batch.
+        """The rows ``start`` to ``stop`` of the fields ``nodes`` as one batch.
 
         >>> import io
         >>> from trilake.trevni import TrevniFile, write
@@ -190,10 +190,9 @@ class TrevniFile(ColumnFile):
             ) from e
 
     def pieces(self, nodes: Sequence[Node], start: int, stop: int, size: int = 1 << 30) -> Iterator[tuple[int, int]]:
-        """The rows ``start`` to ``stop`` in pieces that take about ``size`` bytes of payload, each of one row at least.
+        """Divide the rows ``start`` to ``stop`` into pieces of about ``size`` bytes of payload, and at least one row.
 
-        ``nodes`` are the fields whose payload counts.  No piece has so much text in a column that 32-bit offsets do not
-        reach.
+        ``nodes`` are the fields whose payload counts.  The strings of a column in a piece fit 32-bit offsets.
 
         >>> import io
         >>> from trilake.trevni import TrevniFile, write
@@ -208,7 +207,7 @@ class TrevniFile(ColumnFile):
         raw = sum(int(t.raw_sizes.sum()) for t in tables)
         # Rows without bytes count too.
         step = max(1, min(self.row_count * size // max(raw, 1), max(size // 16, 1 << 16)))
-        # A request must not ask for more lengths than any file may give it for nothing.
+        # A piece must not exceed the budget of elements without bytes.
         arrays = sum(self._header.columns[c].array for c in numbers)
         step = min(step, max(1, MAX_UNBACKED // arrays)) if arrays else step
         step = min([step, *(max_rows(node.field.type) for node in nodes)])
@@ -220,12 +219,12 @@ class TrevniFile(ColumnFile):
             start = end
 
     def seek(self, column: str | int, value: Any) -> int:
-        """The first row whose value in the sorted ``values`` column ``column`` is not below ``value``; the row count if
-        none is.
+        """The first row of the sorted ``values`` column ``column`` with at least ``value``; else the row count.
 
-        At most one block is read.  Values compare as :mod:`trilake.trevni.blocks.order` says.
+        At most one block is read.  The order is that of :mod:`trilake.trevni.blocks.order`.
 
-        Raises ``InvalidArgumentError`` for a column without first values or not in order, or a value of another type.
+        Raises ``InvalidArgumentError`` for a column without first values or not in order, and for a value of another
+        type.
 
         >>> import io
         >>> from trilake.trevni import TrevniFile, write
@@ -244,9 +243,9 @@ class TrevniFile(ColumnFile):
             )
         key = order.key(descriptor.type)
         try:
-            wanted = key(self._stored_value(number, value))
+            target = key(self._stored_value(number, value))
             firsts = list(map(key, table.first_values.to_pylist()))
-            block = bisect_left(firsts, wanted)
+            block = bisect_left(firsts, target)
         except (pa.ArrowException, ValueError, TypeError, AttributeError) as e:
             raise InvalidArgumentError(
                 f"{value!r} is not a value of column {descriptor.label!r} of type {descriptor.type.value}",
@@ -254,23 +253,23 @@ class TrevniFile(ColumnFile):
             ) from e
         if any(a > b for a, b in pairwise(firsts)):
             raise InvalidArgumentError(
-                f"column {descriptor.label!r} is not in order, so there is nothing to seek in", file=self.uri
+                f"column {descriptor.label!r} is not in order, so seek cannot work", file=self.uri
             )
         if block == 0:
             return 0
         start, stop = int(table.row_starts[block - 1]), int(table.row_starts[block])
-        # The block before begins below the value and may reach it.
+        # The block before starts below the value and may reach it.
         keys = map(key, self.cut([number], start, stop)[number].values.to_pylist())
         for row, one in enumerate(keys, start):
             if row == start and one != firsts[block - 1]:
                 raise CorruptFileError(
-                    "the first value is not that of the block descriptor",
+                    "the first value differs from that of the block descriptor",
                     file=self.uri,
                     column=descriptor.label,
                     block=block - 1,
                     offset=int(table.offsets[block - 1]),
                 )
-            if one >= wanted:
+            if one >= target:
                 return row
         return stop
 
@@ -281,7 +280,7 @@ class TrevniFile(ColumnFile):
         return to_values(to_plain(pa.array([value], leaf.field.type)))[0].as_py()
 
     def _spans(self, rows: Any, nodes: Sequence[Node]) -> tuple[list[tuple[int, int]], Any]:
-        """The row ranges to read, and where in what was read the rows asked for are (``None``: in order)."""
+        """The row ranges to read, and the positions of the requested rows in them (``None``: in order)."""
         count = self.row_count
         if rows is None:
             return [(0, count)], None
@@ -291,26 +290,26 @@ class TrevniFile(ColumnFile):
             if len(rows) and not 0 <= rows.start <= rows.stop <= count:
                 raise InvalidArgumentError(f"the rows {rows} are not all in the file's {count}", file=self.uri)
             return [(rows.start, rows.stop)] if len(rows) else [(0, 0)], None
-        wanted = np.asarray(rows, dtype=np.int64).reshape(-1)
-        if wanted.size and not 0 <= int(wanted.min()) <= int(wanted.max()) < count:
+        numbers = np.asarray(rows, dtype=np.int64).reshape(-1)
+        if numbers.size and not 0 <= int(numbers.min()) <= int(numbers.max()) < count:
             raise InvalidArgumentError(f"a row number is not in 0 to {count - 1}", file=self.uri)
-        if not wanted.size:
-            return [(0, 0)], wanted
-        sorted_rows = np.unique(wanted)
-        # Rows whose blocks are the same or next to each other are read together.
+        if not numbers.size:
+            return [(0, 0)], numbers
+        sorted_rows = np.unique(numbers)
+        # Rows in the same or adjacent blocks are read together.
         tables = [self.blocks(c) for node in nodes for c in node.columns()]
         gap = min((count // max(len(t), 1) for t in tables), default=count)
         breaks = np.flatnonzero(np.diff(sorted_rows) > gap)
         starts = sorted_rows[np.concatenate(([0], breaks + 1))]
         stops = sorted_rows[np.concatenate((breaks, [len(sorted_rows) - 1]))] + 1
         before = np.concatenate(([0], np.cumsum(stops - starts)))
-        span = np.searchsorted(starts, wanted, side="right") - 1
-        places = before[span] + wanted - starts[span]
+        span = np.searchsorted(starts, numbers, side="right") - 1
+        places = before[span] + numbers - starts[span]
         return list(zip(starts.tolist(), stops.tolist(), strict=True)), places
 
 
 def _check_names(field: pa.Field) -> None:
-    """Raises ``UnicodeDecodeError`` where a name in a schema is not UTF-8, at whatever depth."""
+    """Raise ``UnicodeDecodeError`` for a name in a schema, at any depth, that is not UTF-8."""
     str(field.name)
     for i in range(field.type.num_fields):
         _check_names(field.type.field(i))

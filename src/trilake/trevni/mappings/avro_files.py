@@ -176,8 +176,9 @@ def from_avro(
         ``bzip2``, ``xz`` or ``zstandard``.
     target: a path or URI, a pair ``(store, key)``, or a binary file object.
 
-    The file's metadata has the schema as ``avro.schema``, and other metadata of the Avro file.  All other parameters
-    are those of :class:`trilake.trevni.TrevniWriter`.
+    The file's metadata has the schema as ``avro.schema``, and other metadata of the Avro file.
+
+    The other parameters are those of :class:`trilake.trevni.TrevniWriter`.
 
     Raises ``CorruptFileError`` and ``UnsupportedProtocolError`` for the Avro file, ``InvalidArgumentError`` for a
     schema that cannot be stored.

@@ -1,9 +1,8 @@
-"""Plain forms: Arrow arrays without the encodings that Arrow lays over values, and the way back.
+"""Convert Arrow arrays to plain forms, without Arrow's encodings, and back.
 
-Every type has a plain one, in which views are offsets, dictionaries and run-end encodings are decoded, extensions are
-their storage, and a union is a struct of lists of 0 or 1 values, a list for each branch.  Shredding and assembling deal
-with plain arrays only.  Nothing here relies on Arrow to filter, cast or join other types, since it knows how to for
-some of them only.
+In the plain form of a type views become offsets, dictionaries and run-end encodings are decoded, extensions are
+their storage, and a union is a struct of lists of 0 or 1 values, one per branch.  Shredding and assembling use plain
+arrays only.  Arrow can filter, cast and concatenate only some of the other types, so nothing here does that.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trilake.common.arrow_types import mapped
 from trilake.errors import InvalidArgumentError, SchemaMismatchError
 
 T = pa.types
@@ -22,7 +22,7 @@ _Convert = Callable[[pa.Array, pa.DataType], pa.Array]
 
 
 def bare(type_: pa.DataType) -> pa.DataType:
-    """The type without dictionary, run-end encoding, extension and union; what is inside lists and structs stays.
+    """The type without dictionary, run-end encoding, extension and union; types inside lists and structs stay.
 
     >>> bare(pa.dense_union([pa.field("a", pa.int32()), pa.field("b", pa.string())]))
     StructType(struct<a: list<a: int32> not null, b: list<b: string> not null>)
@@ -45,26 +45,16 @@ def plain_type(type_: pa.DataType) -> pa.DataType:
     >>> plain_type(pa.list_view(pa.dictionary(pa.int8(), pa.string_view())))
     LargeListType(large_list<item: large_string>)
     """
+    return mapped(type_, _plain)
+
+
+def _plain(type_: pa.DataType) -> pa.DataType:
     type_ = bare(type_)
     if T.is_string_view(type_):
         return pa.large_string()
     if T.is_binary_view(type_):
         return pa.large_binary()
-    if T.is_struct(type_):
-        return pa.struct([_plain_field(type_.field(i)) for i in range(type_.num_fields)])
-    if T.is_map(type_):
-        return pa.map_(_plain_field(type_.key_field), _plain_field(type_.item_field), type_.keys_sorted)
-    if T.is_fixed_size_list(type_):
-        return pa.list_(_plain_field(type_.value_field), type_.list_size)
-    if T.is_list(type_):
-        return pa.list_(_plain_field(type_.value_field))
-    if T.is_large_list(type_) or _is_list_view(type_):
-        return pa.large_list(_plain_field(type_.value_field))
-    return type_
-
-
-def _plain_field(field: pa.Field) -> pa.Field:
-    return field.with_type(plain_type(field.type))
+    return pa.large_list(type_.value_field) if _is_list_view(type_) else type_
 
 
 def _is_list_view(type_: pa.DataType) -> bool:
@@ -76,11 +66,11 @@ def _is_view(type_: pa.DataType) -> bool:
 
 
 def check_form(field: pa.Field) -> None:
-    """Raise ``InvalidArgumentError`` for a type that could be written and not be read back as it was."""
+    """Raise ``InvalidArgumentError`` for a type that could not be read back unchanged."""
     for type_ in _within(field.type):
         if T.is_dictionary(type_) and T.is_nested(plain_type(type_.value_type)):
             raise InvalidArgumentError(
-                f"a dictionary of {type_.value_type} cannot be kept: Arrow has no way to build it again",
+                f"a dictionary of {type_.value_type} cannot be kept: Arrow cannot build it again",
                 help="decode the column before writing it",
                 column=field.name,
             )
@@ -91,8 +81,8 @@ def check_form(field: pa.Field) -> None:
         survives = False
     if not survives:
         raise InvalidArgumentError(
-            f"the type {field.type} cannot be kept: Arrow's own messages do not bring it back as it was",
-            help="cast the column to a type that they can",
+            f"the type {field.type} cannot be kept: it does not survive Arrow's IPC format",
+            help="cast the column to another type",
             column=field.name,
         )
 
@@ -141,7 +131,7 @@ def _rebuilt(array: pa.Array, type_: pa.DataType, convert: _Convert) -> pa.Array
     if T.is_struct(type_):
         parts = [convert(array.field(i), type_.field(i).type) for i in range(type_.num_fields)]
         fields = [type_.field(i) for i in range(type_.num_fields)]
-        # No .flatten(), which gives validity bitmaps to unions, which have none.
+        # Not .flatten(), which adds validity bitmaps to unions.
         return pa.StructArray.from_arrays(parts, fields=fields, mask=array.is_null() if array.null_count else None)
     if T.is_map(type_):
         parts = [convert(array.keys, type_.key_type), convert(array.items, type_.item_type)]
@@ -166,7 +156,7 @@ def _from_list_view(array: pa.Array, plain: pa.DataType) -> pa.Array:
 
 
 def _sliced(buffer: pa.Buffer | None, type_: Any, array: pa.Array) -> np.ndarray[Any, Any]:
-    """The entries of a buffer that belong to an array; Arrow's own accessors forget where a slice begins."""
+    """The entries of a buffer that belong to an array; Arrow's accessors ignore the start of a slice."""
     if buffer is None or not len(array):
         return np.empty(0, type_)
     return np.frombuffer(buffer, type_, count=len(array) + array.offset)[array.offset :]
@@ -190,14 +180,14 @@ def _from_union(array: pa.Array, plain: pa.DataType) -> pa.Array:
     return pa.StructArray.from_arrays(lists, fields=fields)
 
 
-# --- and back --------------------------------------------------------------------------------------------------------
+# --- from plain ------------------------------------------------------------------------------------------------------
 
 
 def from_plain(array: pa.Array, type_: pa.DataType) -> pa.Array:
-    """An array of a type from its plain form.
+    """The inverse of :func:`to_plain`.
 
-    Raises ``SchemaMismatchError`` where there are too many values for the type's indices, and ``ValueError`` where the
-    array is not what :func:`to_plain` makes of the type.
+    Raises ``SchemaMismatchError`` for more values than the type's indices allow, and ``ValueError`` for an array that
+    is not a plain form of the type.
     """
     if array.type == type_ and not isinstance(type_, pa.BaseExtensionType):
         return array
@@ -215,7 +205,7 @@ def from_plain(array: pa.Array, type_: pa.DataType) -> pa.Array:
 
 
 def from_plain_chunks(chunks: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
-    """A column of a table in the form of its type, from its plain form."""
+    """Convert a column of a table from its plain form."""
     if chunks.type == type_ and not isinstance(type_, pa.BaseExtensionType):
         return chunks
     most = max_rows(type_)
@@ -224,12 +214,12 @@ def from_plain_chunks(chunks: pa.ChunkedArray, type_: pa.DataType) -> pa.Chunked
 
 
 def filtered(array: pa.Array, mask: pa.Array) -> pa.Array:
-    """The values for which ``mask`` is true, for all types, where Arrow can filter only some."""
+    """The values for which ``mask`` is true, for all types; Arrow can filter only some."""
     return from_plain(to_plain(array).filter(mask), array.type)
 
 
 def max_rows(type_: pa.DataType) -> int:
-    """The most rows of one array of a type: run ends may have 16 bits."""
+    """The maximal length of an array of a type: run ends may have 16 bits."""
     short = any(T.is_run_end_encoded(one) and one.run_end_type == pa.int16() for one in _within(type_))
     return 0x7FFF if short else 1 << 62
 
@@ -254,7 +244,7 @@ def _to_runs(array: pa.Array, type_: pa.DataType) -> pa.Array:
         runs = pc.run_end_encode(array, run_end_type=type_.run_end_type)
         ends, values = runs.run_ends, runs.values
     except pa.ArrowNotImplementedError:
-        # Arrow cannot compare such values: each is a run.
+        # Arrow cannot compare these values: each becomes a run.
         ends, values = pa.array(np.arange(1, len(array) + 1), type_.run_end_type), array
     return pa.RunEndEncodedArray.from_arrays(ends, from_plain(values, type_.value_type), type=type_)
 
@@ -273,7 +263,7 @@ def _to_list_view(array: pa.Array, type_: pa.DataType) -> pa.Array:
 
 
 def _to_union(array: pa.Array, type_: pa.DataType) -> pa.Array:
-    """What is null, below a null parent, is a null of the first branch."""
+    """A null, below a null parent, becomes a null of the first branch."""
     lists = array.flatten()
     count = len(array)
     lengths = np.array([np.asarray(pc.fill_null(pc.list_value_length(one), 0)) for one in lists], np.int64)
@@ -290,7 +280,7 @@ def _to_union(array: pa.Array, type_: pa.DataType) -> pa.Array:
         children = [c.take(pa.array(at, mask=at < 0)) for c, at in zip(children, places, strict=True)]
     else:
         if not there.all():
-            # Nulls take their turn in the first branch: offsets must ascend within each.
+            # Nulls go into the first branch, in order: offsets must ascend within each branch.
             at = places[0][branch == 0]
             children[0] = children[0].take(pa.array(at, mask=at < 0))
             places[0] = np.where(branch == 0, (branch == 0).cumsum() - 1, -1)

@@ -1,4 +1,4 @@
-"""The Trevni type of each Arrow type, and the conversion of bare values between the two.
+"""The Trevni type of each Arrow type, and the conversion of values between the two.
 
 ========================================  ==========  ================================================================
 Arrow                                     Trevni      stored as
@@ -38,7 +38,7 @@ T = pa.types
 
 
 def value_type(type_: pa.DataType) -> ValueType | None:
-    """The Trevni type of a bare type without children; ``None`` for lists, structs and maps.
+    """The Trevni type of a bare Arrow type; ``None`` for lists, structs and maps.
 
     >>> value_type(pa.timestamp("us")), value_type(pa.decimal128(38, 2))
     (<ValueType.LONG: 'long'>, <ValueType.BYTES: 'bytes'>)
@@ -60,9 +60,9 @@ def value_type(type_: pa.DataType) -> ValueType | None:
         return ValueType.INT
     if T.is_date64(type_) or T.is_time64(type_) or T.is_timestamp(type_) or T.is_duration(type_):
         return ValueType.LONG
-    if _is_text(type_):
+    if is_string(type_):
         return ValueType.STRING
-    if _is_binary(type_):
+    if is_binary(type_):
         return ValueType.BYTES
     if T.is_decimal(type_):
         return ValueType.INT if type_.precision <= 9 else ValueType.LONG if type_.precision <= 18 else ValueType.BYTES
@@ -73,18 +73,20 @@ def value_type(type_: pa.DataType) -> ValueType | None:
     )
 
 
-def _is_text(type_: pa.DataType) -> bool:
+def is_string(type_: pa.DataType) -> bool:
+    """Whether a type is any kind of string."""
     return bool(T.is_string(type_) or T.is_large_string(type_) or T.is_string_view(type_))
 
 
-def _is_binary(type_: pa.DataType) -> bool:
+def is_binary(type_: pa.DataType) -> bool:
+    """Whether a type is any kind of binary."""
     return bool(
         T.is_binary(type_) or T.is_large_binary(type_) or T.is_binary_view(type_) or T.is_fixed_size_binary(type_)
     )
 
 
 def to_values(array: pa.Array) -> pa.Array:
-    """The stored values of a bare array without nulls: of :attr:`ValueType.arrow`, or text with 64-bit offsets."""
+    """The stored values of a bare array without nulls: of :attr:`ValueType.arrow`, or strings with 64-bit offsets."""
     type_ = array.type
     kind = value_type(type_)
     assert kind is not None
@@ -111,15 +113,15 @@ def to_values(array: pa.Array) -> pa.Array:
 
 
 def filled(array: pa.Array) -> pa.Array:
-    """A bare leaf array with zeros or empty text in the place of nulls."""
+    """Replace the nulls of a bare leaf array by zeros or empty strings."""
     type_ = array.type
     if T.is_boolean(type_):
         return array.fill_null(False)
-    if _is_text(type_):
+    if is_string(type_):
         return array.fill_null("")
-    if _is_binary(type_) and not T.is_fixed_size_binary(type_):
+    if is_binary(type_) and not T.is_fixed_size_binary(type_):
         return array.fill_null(b"")
-    # Whatever the bits below a null are, they do not belong into a file.
+    # The bits below a null are arbitrary, and must not go into a file.
     raw = _raw(array, type_.bit_width // 8).copy()
     raw[np.asarray(array.is_null().cast(pa.uint8())).view(bool)] = 0
     return pa.Array.from_buffers(type_, len(array), [None, pa.py_buffer(raw)])
@@ -128,7 +130,7 @@ def filled(array: pa.Array) -> pa.Array:
 def from_values(values: pa.Array, type_: pa.DataType) -> pa.Array:
     """The inverse of :func:`to_values`.
 
-    Raises ``ValueError`` (also as ``pyarrow.ArrowInvalid``) where stored values are out of the type's range.
+    Raises ``ValueError`` (or its subclass ``pyarrow.ArrowInvalid``) for stored values outside the type's range.
     """
     kind = value_type(type_)
     assert kind is not None
@@ -153,7 +155,7 @@ def from_values(values: pa.Array, type_: pa.DataType) -> pa.Array:
 
 
 def _raw(array: pa.Array, width: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """The bytes of a fixed-width array, a row each."""
+    """The bytes of a fixed-width array, one row per value."""
     data = array.buffers()[1]
     if data is None or not len(array):
         return np.empty((0, width), np.uint8)
@@ -168,10 +170,10 @@ def _fixed_bytes(raw: np.ndarray[Any, np.dtype[np.uint8]], count: int, width: in
 
 
 def _equal_sizes(values: pa.Array, width: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """The bytes of values that must have ``width`` bytes each."""
+    """The bytes of values of ``width`` bytes each.  Raises ``ValueError`` for others."""
     offsets = np.frombuffer(values.buffers()[1], np.int32)[values.offset : values.offset + len(values) + 1]
     if (np.diff(offsets) != width).any():
-        raise ValueError(f"a value does not have {width} bytes")
+        raise ValueError(f"expected values of {width} bytes")
     data = values.buffers()[2]
     if data is None or not len(values):
         return np.empty(0, np.uint8)

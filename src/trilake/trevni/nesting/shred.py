@@ -1,8 +1,7 @@
-"""From Arrow arrays to the columns of a file: the inverse of :mod:`trilake.trevni.nesting.assemble`.
+"""Split Arrow arrays into the columns of a file: the inverse of :mod:`trilake.trevni.nesting.assemble`.
 
-A tree of shredders mirrors the schema.  Each takes the slots of its field for some rows, adds what is its own to the
-encoders of its columns, and hands the rest down.  Whether a field has nulls is known only when the first one comes:
-then its presence column is made, as if it had been there with a 1 for each slot before.
+A tree of shredders mirrors the schema.  Each takes the slots of its field for some rows, writes its columns, and passes
+the rest down.  The presence column of a field is created at its first null, with a 1 for each slot before.
 """
 
 from __future__ import annotations
@@ -25,27 +24,27 @@ from trilake.trevni.nesting.assemble import PRESENCE, Node, element_field
 
 Int64s = np.ndarray[Any, np.dtype[np.int64]]
 
-#: Column metadata: the writer has seen that the values of this ``values`` column ascend.
+#: Column metadata: the values of this ``values`` column ascend.
 SORTED = "trilake.sorted"
 
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows that an array of slots belongs to.
+    """The rows of an array of slots.
 
-    ``slots`` says at which slot each row begins, with one entry more than ``count``; ``None``: one slot each.
+    ``slots`` has the first slot of each row, and the end, so ``count + 1`` entries; ``None``: one slot each.
     """
 
     count: int
     slots: Int64s | None = None
 
     def through(self, slot_values: Int64s) -> Rows:
-        """These rows over the values of some slots."""
+        """The same rows over the values of their slots."""
         return Rows(self.count, slot_values if self.slots is None else slot_values[self.slots])
 
 
 class PhysicalColumn:
-    """A column of the file to be: its properties and its encoder."""
+    """A column of a new file: its properties and its encoder."""
 
     def __init__(
         self,
@@ -61,7 +60,7 @@ class PhysicalColumn:
         self._last: Any = None
 
     def metadata(self) -> dict[str, bytes]:
-        """The column's metadata, in the order of the reference: name, type, then as set."""
+        """The column's metadata, in the order of the reference: name, type, then others."""
         properties = {NAME: self.name.encode(), TYPE: self.encoder.type.value.encode()}
         if self.encoder.array:
             properties[ARRAY] = b""
@@ -77,7 +76,7 @@ class PhysicalColumn:
         return properties
 
     def watch(self, values: pa.Array) -> None:
-        """Note whether the values of a ``values`` column ascend."""
+        """Check whether the values of a ``values`` column ascend."""
         if not self._sorted or not len(values):
             return
         compare = key(self.encoder.type)
@@ -90,15 +89,15 @@ class PhysicalColumn:
 
 
 class ColumnBuilder(ABC):
-    """Makes the columns of a file and sees to their names."""
+    """Creates the columns of a file, with unique names."""
 
     @abstractmethod
     def __call__(
         self, name: str, type: ValueType, array: bool, parent: PhysicalColumn | None, presence: int | None = None
     ) -> PhysicalColumn:
-        """A new column, with another name where this one is taken.
+        """Create a column; its name gets a suffix if another column has it.
 
-        ``presence`` makes it the presence column of the field with that number.
+        ``presence`` makes it the presence column of the field with this number.
         """
 
     @abstractmethod
@@ -122,13 +121,12 @@ class Shredder(ABC):
         self._rows = self._slots = 0
 
     def add(self, array: pa.Array, rows: Rows) -> None:
-        """Write the slots of some more rows; the array is plain."""
+        """Write the slots of more rows, a plain array."""
         slots = len(array)
         if array.null_count and not pa.types.is_null(self._type):
             self._make_presence()
         if self._presence is not None:
-            there = np.asarray(array.is_valid().cast(pa.int8())) if slots else np.empty(0, np.int8)
-            values = np.concatenate(([0], np.cumsum(there, dtype=np.int64)))
+            values = _valid_before(array)
             self._presence.encoder.add(rows.count, rows.slots, values)
             array, rows = array.drop_null(), rows.through(values)
         self._add(array, rows)
@@ -140,7 +138,7 @@ class Shredder(ABC):
             return
         if any(column.encoder.values for column in self.columns()):
             raise InvalidArgumentError(
-                f"column {self._path!r} has the option values and holds nulls; a column with first values cannot",
+                f"column {self._path!r} has the option values, so it cannot have nulls",
                 column=self._path,
             )
         self._presence = self._make(f"{self._path}?", ValueType.NULL, True, self._parent, self._number)
@@ -149,11 +147,11 @@ class Shredder(ABC):
 
     @abstractmethod
     def _adopt(self, parent: PhysicalColumn) -> None:
-        """Take another parent."""
+        """Change the parent."""
 
     @abstractmethod
     def _add(self, array: pa.Array, rows: Rows) -> None:
-        """Write slots that are all there."""
+        """Write slots without nulls."""
 
     @abstractmethod
     def _columns(self) -> Iterator[PhysicalColumn]: ...
@@ -166,6 +164,8 @@ class Shredder(ABC):
 
 
 class LeafShredder(Shredder):
+    """A type without children."""
+
     def __init__(self, field: pa.Field, path: str, parent: PhysicalColumn | None, make: ColumnBuilder) -> None:
         super().__init__(field, path, parent, make)
         type_ = value_type(self._type)
@@ -186,7 +186,7 @@ class LeafShredder(Shredder):
 
 
 class StructShredder(Shredder):
-    """The fields of a struct; those of a list's elements have names without path where they can, as in the spec.
+    """The fields of a struct; for elements of a list with ``short`` names if they are free, as in the specification.
 
     Branches of a union have a slash before their names, as in the Avro mapping.
     """
@@ -211,7 +211,7 @@ class StructShredder(Shredder):
 
     def _adopt(self, parent: PhysicalColumn) -> None:
         for inner in self.inner:
-            # Those that have a presence column hang below it.
+            # Columns of a field with a presence column are its children.
             if inner._presence is not None:
                 inner._presence.parent = parent
             else:
@@ -220,7 +220,7 @@ class StructShredder(Shredder):
 
     def _add(self, array: pa.Array, rows: Rows) -> None:
         for i, inner in enumerate(self.inner):
-            # Not .flatten(), which would give a validity bitmap to unions: there are no nulls here.
+            # Not .flatten(), which adds validity bitmaps to unions: the array has no nulls.
             inner.add(array.field(i), rows)
 
     def _columns(self) -> Iterator[PhysicalColumn]:
@@ -237,17 +237,17 @@ class ListShredder(Shredder):
         element = bare(self._element.type)
         self._leaf = value_type(element)
         self._column = make(path, self._leaf or ValueType.NULL, True, parent)
-        # Which of the elements are there, beside the values.
+        # Which elements are not null.
         self._mask: PhysicalColumn | None = None
+        self._elements = 0
         self._inner: Shredder | None = None
         if self._leaf is not None:
             self._element_number = make.next_field()
+        elif pa.types.is_struct(element):
+            short = not pa.types.is_map(self._type)
+            self._inner = StructShredder(self._element, path, self._column, make, short)
         else:
-            if pa.types.is_struct(element):
-                short = not pa.types.is_map(self._type)
-                self._inner = StructShredder(self._element, path, self._column, make, short)
-            else:
-                self._inner = shredder(self._element, f"{path}.{self._element.name}", self._column, make)
+            self._inner = shredder(self._element, f"{path}.{self._element.name}", self._column, make)
 
     def _adopt(self, parent: PhysicalColumn) -> None:
         self._column.parent = parent
@@ -261,19 +261,13 @@ class ListShredder(Shredder):
             if elements.null_count and self._leaf is not ValueType.NULL and self._mask is None:
                 self._mask = self._make(f"{self._path}?", ValueType.NULL, True, self._column, self._element_number)
                 self._mask.encoder.prefill(self._rows, self._elements)
-            there = elements.is_valid()
+            valid = _valid_before(elements)
             if elements.null_count and self._leaf is not ValueType.NULL:
                 elements = filled(elements)
             self._column.encoder.add(rows.count, rows.slots, offsets, to_values(elements))
             if self._mask is not None:
-                present = np.asarray(there.cast(pa.int8())) if len(elements) else np.empty(0, np.int8)
-                inside = rows.through(offsets)
-                self._mask.encoder.add(
-                    inside.count, inside.slots, np.concatenate(([0], np.cumsum(present, dtype=np.int64)))
-                )
+                self._mask.encoder.add(rows.count, rows.through(offsets).slots, valid)
         self._elements += len(elements)
-
-    _elements = 0
 
     def _columns(self) -> Iterator[PhysicalColumn]:
         yield self._column
@@ -284,26 +278,22 @@ class ListShredder(Shredder):
 
 
 class PlainShredder(Shredder):
-    """A field of columns that are given: see :func:`trilake.trevni.nesting.assemble.plain_nodes`.  It cannot hold
-    nulls."""
+    """A field of existing columns, without nulls; see :func:`trilake.trevni.nesting.assemble.plain_nodes`."""
 
-    def __init__(self, node: Node, columns: Sequence[PhysicalColumn], owned: bool = False) -> None:
+    def __init__(self, node: Node, columns: Sequence[PhysicalColumn], with_values: bool = False) -> None:
         self.field, self._node = node.field, node
-        self._own = None if node.column is None else columns[node.column]
-        # In a struct, the parent's own values come first and are written by the list around it.
-        nodes = node.nodes[1:] if node.kind == "struct" and owned else node.nodes
+        self._column = None if node.column is None else columns[node.column]
+        # The list around a struct writes the values of the parent, which are the first field.
+        nodes = node.nodes[1:] if node.kind == "struct" and with_values else node.nodes
         self._inner: list[PlainShredder] = []
         if node.kind == "list" and node.nodes[0].kind == "struct":
-            self._inner = [PlainShredder(node.nodes[0], columns, owned=node.nodes[0].nodes[0].column == node.column)]
+            struct = node.nodes[0]
+            self._inner = [PlainShredder(struct, columns, with_values=struct.nodes[0].column == node.column)]
         elif node.kind == "struct":
             self._inner = [PlainShredder(inner, columns) for inner in nodes]
 
     def add(self, array: pa.Array, rows: Rows) -> None:
-        if array.null_count and not pa.types.is_null(array.type):
-            raise InvalidArgumentError(
-                "the field holds nulls, and the columns given for it have no place for them", column=self.field.name
-            )
-        self._add(array, rows)
+        self._add(_without_nulls(array, self.field), rows)
 
     def _add(self, array: pa.Array, rows: Rows) -> None:
         if self._node.kind == "struct":
@@ -311,36 +301,40 @@ class PlainShredder(Shredder):
             for inner, values in zip(self._inner, parts[len(parts) - len(self._inner) :], strict=True):
                 inner.add(values, rows)
             return
-        assert self._own is not None
+        assert self._column is not None
+        encoder = self._column.encoder
         if self._node.kind == "leaf":
-            if self._own.encoder.values:
-                self._own.watch(array)
-            self._own.encoder.add(rows.count, rows.slots, None, array)
+            if encoder.values:
+                self._column.watch(array)
+            encoder.add(rows.count, rows.slots, None, array)
             return
         offsets, elements = _list_parts(array)
         if not self._inner:
-            self._own.encoder.add(rows.count, rows.slots, offsets, _without_nulls(elements, self.field))
+            encoder.add(rows.count, rows.slots, offsets, _without_nulls(elements, self.field))
             return
-        struct = self._node.nodes[0]
-        first = struct.nodes[0]
-        own = elements.flatten()[0] if first.kind == "leaf" and first.column == self._node.column else None
-        if own is not None:
-            own = _without_nulls(own, self.field)
-        self._own.encoder.add(rows.count, rows.slots, offsets, own)
+        first = self._node.nodes[0].nodes[0]
+        values = None
+        if first.kind == "leaf" and first.column == self._node.column:
+            values = _without_nulls(elements.flatten()[0], self.field)
+        encoder.add(rows.count, rows.slots, offsets, values)
         self._inner[0].add(elements, rows.through(offsets))
 
     def _adopt(self, parent: PhysicalColumn) -> None:
-        raise AssertionError("columns that are given have their parents")
+        raise AssertionError("existing columns have their parents")
 
     def _columns(self) -> Iterator[PhysicalColumn]:
-        raise AssertionError("columns that are given have their order")
+        raise AssertionError("existing columns have their order")
+
+
+def _valid_before(array: pa.Array) -> Int64s:
+    """The number of valid values before each one, and of all."""
+    valid = np.asarray(array.is_valid().cast(pa.int8())) if len(array) else np.empty(0, np.int8)
+    return np.concatenate(([0], np.cumsum(valid, dtype=np.int64)))
 
 
 def _without_nulls(values: pa.Array, field: pa.Field) -> pa.Array:
     if values.null_count and not pa.types.is_null(values.type):
-        raise InvalidArgumentError(
-            "the field holds nulls, and the columns given for it have no place for them", column=field.name
-        )
+        raise InvalidArgumentError("the field has nulls, which its columns cannot store", column=field.name)
     return values
 
 
@@ -359,18 +353,18 @@ def shredder(field: pa.Field, path: str, parent: PhysicalColumn | None, make: Co
 
 
 def _list_parts(array: pa.Array) -> tuple[Int64s, pa.Array]:
-    """Where each list begins and ends in the elements that follow: counted from 0, with one entry more than lists."""
+    """The offsets of the lists, from 0, with one more for the end; and their elements."""
     type_ = array.type
     if pa.types.is_fixed_size_list(type_):
         size = type_.list_size
-        # Not .flatten(), which drops what is below nulls: there are none.
+        # Not .flatten(), which checks for nulls: the array has none.
         return np.arange(len(array) + 1, dtype=np.int64) * size, array.values.slice(
             array.offset * size, len(array) * size
         )
     offsets = np.asarray(array.offsets).astype(np.int64)
     if pa.types.is_map(type_):
         elements = pa.StructArray.from_arrays([array.keys, array.items], fields=[type_.key_field, type_.item_field])
-        # keys and items of a slice are those of the whole array
+        # Keys and items of a slice are those of the whole array.
     else:
         elements = array.values
     first, last = int(offsets[0]), int(offsets[-1])
@@ -378,15 +372,12 @@ def _list_parts(array: pa.Array) -> tuple[Int64s, pa.Array]:
 
 
 def checked_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The batch, if it has the schema, or can be cast to it without loss.  Raises ``SchemaMismatchError``."""
+    """Cast a batch to the schema, without loss.  Raises ``SchemaMismatchError``."""
     if batch.schema.equals(schema):
         return batch
     if batch.schema.names != schema.names:
-        raise SchemaMismatchError(f"a batch has the columns {batch.schema.names}, the file {schema.names}")
+        raise SchemaMismatchError(f"expected the columns {schema.names}, got a batch with {batch.schema.names}")
     try:
         return batch.cast(schema)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError) as e:
         raise SchemaMismatchError(f"a batch does not have the file's schema: {e}") from e
-
-
-__all__ = ["SORTED", "PhysicalColumn", "Rows", "Shredder", "checked_batch", "shredder"]

@@ -1,16 +1,15 @@
-"""Many Trevni files as one table: which files there are, how they are cut into splits, and how a split is read.
+"""Many Trevni files as one table: list files, divide them into splits, and read splits.
 
 A location is a file, a folder, or a glob (``*``, ``?``, ``[…]`` within a path segment, ``**`` over segments).  Folders
-named ``key=value`` on the way to a file are partition columns, as Hive has them.  Names that start with ``_`` or ``.``
-are passed over.  Everything here is data or functions of data that can be pickled: a planner may run in one process and
-the readers of its splits in others.
+named ``key=value`` are partition columns, as in Hive.  Names that start with ``_`` or ``.`` are ignored.  Splits can be
+pickled: they may be planned in one process and read in others.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
@@ -34,9 +33,9 @@ from trilake.trevni.nesting.assemble import Node
 from trilake.trevni.nesting.shred import SORTED
 from trilake.trevni.tables.jobs import STAGING, visible
 
-#: Stored bytes that one split should have.
+#: Stored bytes of a split.
 SPLIT_SIZE = 1 << 27
-#: Payload bytes that one batch should have.
+#: Payload bytes of a batch.
 BATCH_SIZE = 1 << 25
 
 _GLOB = re.compile(r"[*?\[]")
@@ -44,10 +43,7 @@ _GLOB = re.compile(r"[*?\[]")
 
 @dataclass(frozen=True)
 class Split:
-    """Rows of one file, for one reader: all of them, or from ``start`` to ``stop``.
-
-    ``uri`` and ``options`` open the store, in any process.
-    """
+    """Rows of one file, from ``start`` to ``stop``; ``uri`` and ``options`` are those of the store."""
 
     uri: str
     key: str
@@ -58,7 +54,7 @@ class Split:
     trusted: bool = False
 
     def open(self) -> TrevniFile:
-        """The file."""
+        """Open the file."""
         return TrevniFile((open_store(self.uri, self.options), self.key), trusted=self.trusted)
 
 
@@ -68,9 +64,9 @@ class Split:
 def find_files(
     location: str | os.PathLike[str], options: Mapping[str, str] | None = None
 ) -> tuple[Store, list[DataFile]]:
-    """The files of a location, in key order, and the store that holds them.
+    """The files of a location, in key order, and their store.
 
-    Raises ``TableNotFoundError`` where there is none.
+    Raises ``TableNotFoundError`` for a location without files.
     """
     place = parse_location(location)
     glob = _GLOB.search(place.path)
@@ -105,7 +101,7 @@ def find_files(
 
 
 def _exists(place: Location, options: Mapping[str, str] | None) -> bool:
-    """Whether a path with a star in it is just called so."""
+    """Whether a path with glob characters exists literally."""
     if next(iter(open_store(place.uri, options).list()), None) is not None:
         return True
     folder, _, key = place.path.rpartition("/")
@@ -117,22 +113,23 @@ def _exists(place: Location, options: Mapping[str, str] | None) -> bool:
 
 
 def list_files(store: Store) -> list[DataFile]:
-    """The files below a table's root, in key order, see :func:`trilake.trevni.tables.jobs.visible`: without those whose
-    names say that readers shall pass them over.
+    """The files below a table's root that readers see, in key order.
+
+    Raises the errors of :func:`trilake.trevni.tables.jobs.visible`.
     """
     return [data_file(meta) for meta in visible(store) if not is_hidden(meta.key)]
 
 
 def check_trevni(store: Store, files: Sequence[DataFile]) -> None:
-    """Check that the files in a folder that is written to are Trevni files, by their names or first bytes.
+    """Check that the files of a folder are Trevni files, by their names or first bytes, before writing to it.
 
-    All files of a folder are the table's: rows cannot be added among others, and must not take their place.  Raises
+    All files of a folder belong to the table, so rows must not be added to other files, nor replace them.  Raises
     ``ForeignFilesError``, and ``StorageError`` where the staging folder is a link.
     """
     if store.passes_link(f"{STAGING}/x"):
         raise StorageError(
-            f"the folder {STAGING} is a link: what lies there may belong to others",
-            help="put a folder in the place of the link",
+            f"the folder {STAGING} is a link: its files may belong to another table",
+            help="replace the link by a folder",
             file=store.uri,
         )
     if not files:
@@ -140,14 +137,14 @@ def check_trevni(store: Store, files: Sequence[DataFile]) -> None:
     for file in files:
         if not file.key.endswith(".trv") and store.read_range(file.key, 0, len(MAGIC)).to_pybytes() != MAGIC:
             raise ForeignFilesError(
-                f"a table cannot be written here, among files that are not of it: {file.key} is not a Trevni file",
+                f"the folder has files of other formats: {file.key} is not a Trevni file",
                 help="write to another folder, or convert the files first; a folder of Trevni files holds nothing else",
                 file=store.uri,
             )
 
 
 def _list(place: Location, path: str, store: Store, options: Mapping[str, str] | None) -> list[DataFile]:
-    """The files below a folder.  Where that is a partition folder, jobs are those of the table that it belongs to."""
+    """The files below a folder; a partition folder depends on the jobs of its table."""
     root = path
     while "=" in root.rpartition("/")[2]:
         root = root.rpartition("/")[0]
@@ -160,49 +157,49 @@ def _list(place: Location, path: str, store: Store, options: Mapping[str, str] |
 
 
 def is_hidden(key: str) -> bool:
-    """Whether readers pass over a file because of its name or that of a folder."""
+    """Whether readers ignore a file because of its name or that of a folder."""
     return any(part.startswith((".", "_")) and "=" not in part for part in key.split("/"))
 
 
 def split_of(store: Store, key: str) -> Split:
-    """All rows of the file under a key."""
+    """The split of a whole file."""
     file = data_file(ObjectMeta(key, 0, 0))
     return Split(store.uri, file.key, file.partition, options=dict(store.options))
 
 
-def _matcher(pattern: str) -> Any:
-    """Whether a key, or a folder on the way to it, matches a glob."""
+def _matcher(pattern: str) -> Callable[[str], bool]:
+    """A test whether a key, or one of its folders, matches a glob."""
     parts = []
     for segment in pattern.split("/"):
         if segment == "**":
             parts.append("(?:[^/]+/)*")
             continue
-        text = ""
+        expression = ""
         i = 0
         while i < len(segment):
             char = segment[i]
             close = segment.find("]", i + 2)
             if char == "*":
-                text += "[^/]*"
+                expression += "[^/]*"
             elif char == "?":
-                text += "[^/]"
+                expression += "[^/]"
             elif char == "[" and close > 0:
                 inside = segment[i + 1 : close].replace("\\", "\\\\")
-                text += f"[^{inside[1:]}]" if inside.startswith("!") else f"[{inside}]"
+                expression += f"[^{inside[1:]}]" if inside.startswith("!") else f"[{inside}]"
                 i = close
             else:
-                text += re.escape(char)
+                expression += re.escape(char)
             i += 1
-        parts.append(text + "/")
-    expression = re.compile("".join(parts) + ".*")
-    return lambda key: expression.match(key + "/") is not None
+        parts.append(expression + "/")
+    glob = re.compile("".join(parts) + ".*")
+    return lambda key: glob.match(key + "/") is not None
 
 
 # --- splits ----------------------------------------------------------------------------------------------------------
 
 
 def skip_files(filter: Filter | None, files: Sequence[DataFile], fields: Sequence[pa.Field]) -> SkipResult:
-    """The files that may hold a matching row, by their partition values."""
+    """Which files may hold a matching row, by their partition values."""
     stats: dict[tuple[str, ...], ColumnStats] = {
         (name,): ColumnStats(value=values) for name, values in partition_values(files, fields).items()
     }
@@ -210,7 +207,7 @@ def skip_files(filter: Filter | None, files: Sequence[DataFile], fields: Sequenc
 
 
 def split_file(store: Store, file: DataFile, *, size: int = SPLIT_SIZE, trusted: bool = False) -> list[Split]:
-    """Splits of about ``size`` stored bytes; a file that is not larger is one split, and is not opened for it."""
+    """Divide a file into splits of about ``size`` stored bytes; only larger files are opened."""
     whole = Split(store.uri, file.key, file.partition, options=dict(store.options), trusted=trusted)
     if file.size <= size + size // 2:
         return [whole]
@@ -223,17 +220,13 @@ def split_file(store: Store, file: DataFile, *, size: int = SPLIT_SIZE, trusted:
 
 
 def candidate_rows(file: TrevniFile, filter: Filter | None, start: int, stop: int) -> list[tuple[int, int]]:
-    """The ranges of rows within ``start`` to ``stop`` that can match, by the first values of sorted columns.
-
-    Only columns that a writer has marked as sorted tell anything: in others, first values say nothing of the values
-    behind them.
-    """
+    """The ranges of rows within ``start`` to ``stop`` that may match, by the first values of sorted columns."""
     ranges = [(start, stop)] if start < stop else []
     if filter is None:
         return ranges
-    wanted = {path[0] for path in filter.paths if len(path) == 1}
+    names = {path[0] for path in filter.paths if len(path) == 1}
     for node in file.nodes:
-        if node.field.name in wanted and node.kind == "leaf" and _is_sorted(file, node):
+        if node.field.name in names and node.kind == "leaf" and _is_sorted(file, node):
             ranges = _intersect(ranges, _kept_blocks(file, node, filter))
     return ranges
 
@@ -253,7 +246,7 @@ def _kept_blocks(file: TrevniFile, node: Node, filter: Filter) -> list[tuple[int
         low = from_values(table.first_values, bare(node.field.type))
     except (pa.ArrowException, ValueError, OverflowError):
         return [(0, file.row_count)]
-    # Values ascend: none in a block is above the first of the next.  NaN, which is above all, bounds nothing.
+    # Values ascend: none in a block is above the first of the next.  NaN, above all others, is not a bound.
     high = pa.concat_arrays([low[1:], pa.nulls(1, low.type)])
     if pa.types.is_floating(low.type):
         low, high = (pc.if_else(pc.is_nan(x), pa.scalar(None, x.type), x) for x in (low, high))
@@ -290,20 +283,22 @@ def read_split(
     *,
     batch_size: int = BATCH_SIZE,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a split for which ``filter`` is true, as batches of the chosen columns of ``schema``.
+    """Read the rows of a split that match ``filter``, as batches of ``columns`` of ``schema``.
 
-    A column that the file does not have is null.  The filter's columns are read first, and of the others only the
-    blocks that hold matching rows.
+    Columns that the file lacks are null.  The columns of the filter are read first, and of the others only blocks with
+    matching rows.
 
-    Raises ``SchemaMismatchError`` where a column cannot become what the schema says, and ``CorruptFileError``.
+    Raises ``SchemaMismatchError`` where a column cannot be cast to the schema, and ``CorruptFileError``.
     """
     file = split.open()
-    wanted = list(schema.names if columns is None else columns)
+    names = list(schema.names if columns is None else columns)
     reader = _SplitReader(file, split, schema)
     stop = file.row_count if split.stop is None else min(split.stop, file.row_count)
-    for start, end in candidate_rows(file, reader.own_filter(filter), split.start, stop):
-        for a, b in reader.pieces(wanted, filter, start, end, batch_size):
-            batch = reader.batch(wanted, filter, a, b)
+    needed = dict.fromkeys([*names, *(filter.columns if filter is not None else ())])
+    nodes = file.select([n for n in needed if n in reader.file_columns])
+    for start, end in candidate_rows(file, reader.usable_filter(filter), split.start, stop):
+        for a, b in file.pieces(nodes, start, end, batch_size):
+            batch = reader.batch(names, filter, a, b)
             if batch is not None:
                 yield batch
 
@@ -312,54 +307,45 @@ class _SplitReader:
     def __init__(self, file: TrevniFile, split: Split, schema: pa.Schema) -> None:
         self._file, self._schema = file, schema
         self._partition = dict(split.partition)
-        self._own = {node.field.name for node in file.nodes} - set(self._partition)
+        self.file_columns = {node.field.name for node in file.nodes} - set(self._partition)
 
-    def own_filter(self, filter: Filter | None) -> Filter | None:
-        """The filter, if the file's columns are of the types it was bound to: then their first values may be used."""
+    def usable_filter(self, filter: Filter | None) -> Filter | None:
+        """The filter, if it can use first values: the file's columns must have the types that it was bound to."""
         if filter is None:
             return None
         types = {node.field.name: node.field.type for node in self._file.nodes}
         for name in filter.columns:
-            if name in self._own and types[name] != self._schema.field(name).type:
+            if name in self.file_columns and types[name] != self._schema.field(name).type:
                 return None
         return filter
 
-    def pieces(
-        self, wanted: Sequence[str], filter: Filter | None, start: int, stop: int, size: int
-    ) -> Iterator[tuple[int, int]]:
-        names = dict.fromkeys([*wanted, *(filter.columns if filter is not None else ())])
-        return self._file.pieces(self._file.select([n for n in names if n in self._own]), start, stop, size)
-
-    def batch(self, wanted: Sequence[str], filter: Filter | None, start: int, stop: int) -> pa.RecordBatch | None:
+    def batch(self, names: Sequence[str], filter: Filter | None, start: int, stop: int) -> pa.RecordBatch | None:
         if filter is None:
-            return self._conformed(self._read(wanted, range(start, stop)), wanted, stop - start)
-        tested_names = sorted(filter.columns)
-        tested = self._conformed(self._read(tested_names, range(start, stop)), tested_names, stop - start)
-        mask = filter.mask(tested)
+            return self._read(names, range(start, stop), stop - start)
+        filter_names = sorted(filter.columns)
+        filter_rows = self._read(filter_names, range(start, stop), stop - start)
+        mask = filter.mask(filter_rows)
         matching = int(pc.sum(mask).as_py() or 0)
         if not matching:
             return None
-        known = dict(zip(tested_names, tested.columns, strict=True))
-        rest = [name for name in wanted if name not in known]
-        count = stop - start
-        if matching * 4 >= count:
-            every = self._conformed(self._read(rest, range(start, stop)), rest, count)
-            others = [filtered(column, mask) for column in every.columns]
+        columns = dict(zip(filter_names, filter_rows.columns, strict=True))
+        rest = [name for name in names if name not in columns]
+        arrays = {n: filtered(columns[n], mask) for n in names if n in columns}
+        if matching * 4 >= stop - start:
+            every = self._read(rest, range(start, stop), stop - start)
+            arrays |= {n: filtered(column, mask) for n, column in zip(rest, every.columns, strict=True)}
         else:
             rows = np.flatnonzero(np.asarray(mask.cast(pa.uint8()))) + start
-            others = self._conformed(self._read(rest, rows), rest, matching).columns
-        arrays = {**{n: filtered(known[n], mask) for n in wanted if n in known}, **dict(zip(rest, others))}
-        fields = [self._schema.field(name) for name in wanted]
+            arrays |= zip(rest, self._read(rest, rows, matching).columns, strict=True)
+        fields = [self._schema.field(name) for name in names]
         if not fields:
             return no_columns(matching)
-        return pa.RecordBatch.from_arrays([arrays[name] for name in wanted], schema=pa.schema(fields))
+        return pa.RecordBatch.from_arrays([arrays[name] for name in names], schema=pa.schema(fields))
 
-    def _read(self, names: Sequence[str], rows: Any) -> pa.Table | None:
-        own = [name for name in names if name in self._own]
-        return self._file.read(own, rows) if own else None
-
-    def _conformed(self, table: pa.Table | None, names: Sequence[str], count: int) -> pa.RecordBatch:
-        """The columns ``names`` with the schema's types: the file's, partition values, and null for the rest."""
+    def _read(self, names: Sequence[str], rows: Any, count: int) -> pa.RecordBatch:
+        """``count`` rows with the types of the schema: columns of the file, partition values, nulls for the rest."""
+        in_file = [name for name in names if name in self.file_columns]
+        table = self._file.read(in_file, rows) if in_file else None
         arrays: list[pa.Array] = []
         fields = [self._schema.field(name) for name in names]
         for one in fields:
@@ -367,7 +353,7 @@ class _SplitReader:
                 value = partition_value(self._partition[one.name], one, self._file.uri)
                 arrays.append(pa.repeat(value, count))
                 continue
-            if one.name not in self._own or table is None:
+            if one.name not in self.file_columns or table is None:
                 arrays.append(pa.nulls(count, one.type))
                 continue
             chunks = table[one.name]

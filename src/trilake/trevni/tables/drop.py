@@ -11,8 +11,8 @@ from trilake.table.dropping import TableFiles, as_files
 from trilake.trevni.tables.dataset import find_files
 from trilake.trevni.tables.jobs import RECORD, STAGING
 
-#: Data files in partition folders only: files deeper down may be other tables'.
-_OWN = re.compile(
+#: Data files in partition folders only: files below other folders may belong to other tables.
+_DELETABLE = re.compile(
     rf"(?:(?!\.)[^/]*=[^/]*/)*(?![._])[^/]+\.trv|{RECORD.pattern}|{STAGING}/[^/]+/.*[^/]+\.trv|(?:.*/)?{TEMPORARY}"
 )
 
@@ -31,10 +31,10 @@ def table_files(store: Store) -> TableFiles:
         return TableFiles(place, as_files(place.head(file.key) for file in files), keep_root=True)
     objects = list(store.list())
     territory = Territory(store, tables_of(m.key for m in objects if not m.key.startswith(f"{STAGING}/")))
-    named = [m for m in (*objects, *store.unfinished()) if _OWN.fullmatch(m.key)]
-    foreign = set(territory.foreign(m.key.rpartition("/")[0] for m in named))
-    own = [m for m in named if m.key.rpartition("/")[0] not in foreign]
-    # Records of jobs go last: until then they say which files count.
-    own.sort(key=lambda m: m.key.startswith(f"{STAGING}/"))
-    names = {m.key for m in own}
-    return TableFiles(store, as_files(own), as_files(m for m in objects if m.key not in names))
+    matches = [m for m in (*objects, *store.unfinished()) if _DELETABLE.fullmatch(m.key)]
+    foreign = set(territory.foreign(m.key.rpartition("/")[0] for m in matches))
+    deletable = [m for m in matches if m.key.rpartition("/")[0] not in foreign]
+    # Records of jobs go last: until then they determine which files are visible.
+    deletable.sort(key=lambda m: m.key.startswith(f"{STAGING}/"))
+    keys = {m.key for m in deletable}
+    return TableFiles(store, as_files(deletable), as_files(m for m in objects if m.key not in keys))

@@ -1,6 +1,6 @@
-r"""Jobs: what makes the files of one write appear in a folder, and those that it replaces disappear, all at once.
+r"""Jobs: the files of one write appear in a folder, and those that it replaces disappear, all at once.
 
-The format has no log, so two small records in the staging folder stand in for one while a job puts its files in place::
+The format has no log, so a job has two small records in the staging folder while it moves its files::
 
     <job>.plan   the keys that the job adds and those that it removes
     <job>.end    "committed" or "aborted"; written by ``put_if_absent``, so a job has one end
@@ -8,16 +8,16 @@ The format has no log, so two small records in the staging folder stand in for o
     put plan -> move files -> put end: committed -> remove replaced files -> remove plan -> remove end
                    \-------> put end: aborted   -> remove moved files    -> remove plan -> remove end
 
-Readers (:func:`visible`) pass over the files that a plan without the end "committed" adds, and those that a plan with
-it removes.  A request whose reply was lost may land later, so the records of an aborted job stay for a week where its
-driver is not the one that removes them, or does not know what became of a file.  So whatever dies whenever:
+Readers (:func:`visible`) ignore the files that a plan without the end "committed" adds, and those that a plan with it
+removes.  A request whose reply was lost may take effect later, so the records of an aborted job stay for a week where
+another driver aborted it, or the outcome of a move is unknown.  After any failure:
 
-1. before the end is written, readers see what was there before the job, and none of its files;
+1. before the end is written, readers see the files from before the job, and none of its files;
 2. after it, they see all of its files, and none that it replaces;
-3. a file that no plan names, from whomever, is always seen.
+3. a file that is in no plan is always visible.
 
-:func:`finish_stale_jobs` completes what was decided, and gives up jobs that have not been heard of for a week.  A job
-that is given up before it has a plan has an end only, which tells tasks that still run to stop.
+:func:`finish_stale_jobs` completes jobs that have an end, and aborts jobs without activity for a week.  A job that is
+aborted before it has a plan has only an end, which stops its running tasks.
 """
 
 from __future__ import annotations
@@ -45,23 +45,23 @@ from trilake.storage.ownership import old_temporaries, own_keys
 from trilake.storage.staging import remove_empty_folder, remove_folder, sync_names
 
 STAGING = "_staged"
-#: How long nothing must have been heard of a job before others take it for dead.
+#: Inactivity after which a job is considered dead.
 STALE_MS = 7 * 24 * 3600 * 1000
 
 Outcome = Literal["committed", "aborted"]
 RECORD = re.compile(rf"{STAGING}/([^/]+)\.(plan|end)")
-#: Keys that a job may add, and those that one may remove, whatever its plan says: no hidden ones.
+#: The only keys that a job may add and remove, whatever its plan says: no hidden ones.
 _VISIBLE = r"(?:(?![._])[^/]+/|_[^/]*=[^/]*/)*"
 _ADDED, _REMOVED = rf"{_VISIBLE}part-[^/]+", rf"{_VISIBLE}(?![._])[^/]+"
-#: Listings of a folder that changes all the time.
+#: Most listings of a folder that keeps changing.
 _TRIES = 20
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The keys of files that a job adds, and those of files that it removes.
+    """The keys of files that a job adds and removes.
 
-    ``alone`` says that no two such jobs may be at work, see :mod:`trilake.trevni.tables.rivals`.
+    ``alone``: the job is exclusive, see :mod:`trilake.trevni.tables.rivals`.
     """
 
     adds: tuple[str, ...]
@@ -69,7 +69,7 @@ class Plan:
     alone: bool = False
 
     def serialised(self) -> bytes:
-        """What is written into the record."""
+        """The JSON of the record."""
         fields = {"adds": self.adds, "removes": self.removes}
         return orjson.dumps({**fields, "alone": True} if self.alone else fields)
 
@@ -85,7 +85,7 @@ def end_key(job: str) -> str:
 
 
 def job_of(folder: str) -> str:
-    """The job that a folder of staged files belongs to: what stands before the names of task and attempt.
+    """The job of a folder of staged files, whose name ends with task and attempt.
 
     >>> job_of("0fd1-00003-17")
     '0fd1'
@@ -94,30 +94,25 @@ def job_of(folder: str) -> str:
 
 
 def begin(store: Store, job: str, plan: Plan) -> None:
-    """Say which files will come and go; none may have moved yet."""
+    """Write the plan of a job, before any file moves."""
     store.put_if_absent(plan_key(job), plan.serialised())
 
 
 def put_plan(store: Store, job: str, plan: Plan) -> None:
-    """Change the plan of a job that has moved nothing yet."""
+    """Replace the plan of a job, before any file moves."""
     store.put(plan_key(job), plan.serialised())
 
 
 def take_back(store: Store, job: str) -> None:
-    """Remove the plan of a job that has moved nothing yet."""
+    """Remove the plan of a job that has moved no file."""
     store.delete([plan_key(job)])
 
 
 def alone_at_work(store: Store, own: str) -> list[str]:
-    """The jobs apart from ``own`` that count alone and have no end."""
+    """The running exclusive jobs except ``own``."""
     keys = [meta.key for meta in store.list(STAGING)]
-    ended, found = set(_jobs(keys, "end")), []
-    for job in _jobs(keys, "plan"):
-        if job != own and job not in ended:
-            plan = plan_of(store, job)
-            if plan is not None and plan.alone:
-                found.append(job)
-    return found
+    running = set(_jobs(keys, "plan")) - set(_jobs(keys, "end")) - {own}
+    return [job for job in sorted(running) if (plan := plan_of(store, job)) is not None and plan.alone]
 
 
 def is_at_work(store: Store, job: str) -> bool:
@@ -134,9 +129,9 @@ def is_at_work(store: Store, job: str) -> bool:
 
 
 def record_outcome(store: Store, job: str, outcome: Outcome) -> Outcome:
-    """Give a job its end, and return the end that it has.
+    """Write the end of a job, unless it has one; return its end.
 
-    Raises ``UnknownOutcomeError`` where the store can tell neither whether the end was written nor what it is.
+    Raises ``UnknownOutcomeError`` where the store confirms neither the write nor the current end.
     """
     for _ in range(3):
         try:
@@ -147,30 +142,32 @@ def record_outcome(store: Store, job: str, outcome: Outcome) -> Outcome:
         try:
             return _outcome(store, job)
         except ObjectNotFoundError:
-            continue  # it has not landed, or went with a job that is complete
+            continue  # not yet written, or removed with a complete job
         except StorageError:
             break
     raise UnknownOutcomeError(
-        f"whether the write is committed is not known: {lost.message}",
+        f"it is unknown whether the write is committed: {lost.message}",
         help="open the folder again: it shows all of the write's rows or none",
         file=store.uri,
     ) from lost
 
 
 def check_running(store: Store, job: str) -> None:
-    """Raise ``WriteFailedError`` where a job has an end: its tasks must not stage anything any more."""
+    """Raise ``WriteFailedError`` where a job has an end: its tasks must not stage more files."""
     with suppress(ObjectNotFoundError):
         store.head(end_key(job))
         raise WriteFailedError(
-            "the job that this task belongs to was given up", help="its rows are not written", file=store.uri
+            "the job of this task was aborted", help="its rows are not written; repeat the write", file=store.uri
         )
 
 
 def _outcome(store: Store, job: str) -> Outcome:
-    text = store.read(end_key(job)).to_pybytes()
-    if text in (b"committed", b"aborted"):
-        return cast(Outcome, text.decode())
-    raise CorruptFileError("the end of a job is neither 'committed' nor 'aborted'", file=f"{store.uri}/{end_key(job)}")
+    end = store.read(end_key(job)).to_pybytes()
+    if end in (b"committed", b"aborted"):
+        return cast(Outcome, end.decode())
+    raise CorruptFileError(
+        f"the end of a job is neither 'committed' nor 'aborted', but {end!r:.50}", file=f"{store.uri}/{end_key(job)}"
+    )
 
 
 def _plan(store: Store, job: str) -> Plan:
@@ -183,7 +180,7 @@ def _plan(store: Store, job: str) -> Plan:
     except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError):
         pass
     raise CorruptFileError(
-        "the plan of a job cannot be read, so it is not known which files count",
+        "the plan of a job cannot be read, so it is unknown which files are committed",
         help="if no write is running, remove the plan and the files of that job",
         file=f"{store.uri}/{plan_key(job)}",
     )
@@ -201,10 +198,10 @@ def plan_of(store: Store, job: str) -> Plan | None:
 
 
 def visible(store: Store, prefix: str = "") -> list[ObjectMeta]:
-    """The objects below a folder of the table at the store's root, in key order, that no unfinished job hides.
+    """The objects below a folder of the table, in key order, that no job hides.
 
-    Listing takes time, and a job may begin and end in the meantime; so the folder is listed until two listings in a
-    row agree about jobs and their files.
+    A job may start and end during a listing; so the folder is listed until two consecutive listings have the same jobs
+    and files of jobs.
 
     Raises ``StorageError`` where they never do, and ``CorruptFileError`` for a damaged plan.
     """
@@ -212,14 +209,14 @@ def visible(store: Store, prefix: str = "") -> list[ObjectMeta]:
     for _ in range(_TRIES):
         objects = list(store.list(prefix))
         records = [m for m in (store.list(STAGING) if prefix else objects) if RECORD.fullmatch(m.key)]
-        ours = records + [m for m in objects if m.key.rpartition("/")[2].startswith("part-")]
-        if ours == before:
-            with suppress(ObjectNotFoundError):  # a job ended just now: look again
+        of_jobs = records + [m for m in objects if m.key.rpartition("/")[2].startswith("part-")]
+        if of_jobs == before:
+            with suppress(ObjectNotFoundError):  # a job ended just now: list again
                 hidden = _hidden(store, [m.key for m in records])
                 return [m for m in objects if m.key not in hidden]
-        before = ours
+        before = of_jobs
     raise StorageError(
-        f"{_TRIES} listings of the folder were all different: files come and go faster than they can be listed",
+        f"{_TRIES} listings of the folder were all different: files change faster than they can be listed",
         help="retry when fewer jobs write, or use a table with a log",
         file=store.uri,
     )
@@ -244,15 +241,15 @@ def _jobs(records: Iterable[str], kind: str) -> list[str]:
 
 
 def complete(store: Store, job: str, plan: Plan, outcome: Outcome, *, keep_records: bool = False) -> None:
-    """Remove the files that a job's end has made superfluous, and then the job's records.
+    """Remove the superfluous files of a job that has an end, and then its records.
 
-    The order matters: the files are hidden as long as there is a plan, and a plan without its end would hide others.
-    With ``keep_records`` both stay: a file of an aborted job may land later, and its driver may still be at work.
+    The order matters: the plan hides these files, and without its end it would hide others.  With ``keep_records`` both
+    stay: a file of an aborted job may appear later, and its driver may still run.
     """
     planned = plan.removes if outcome == "committed" else plan.adds
     superfluous = own_keys(store, planned, _REMOVED if outcome == "committed" else _ADDED, what="the end of a job")
     store.delete(superfluous)
-    # Or a power failure could bring back what no plan hides any more.
+    # Otherwise a power failure could restore files that no plan hides any more.
     sync_names(store, superfluous)
     if not keep_records:
         store.delete([plan_key(job)])
@@ -260,11 +257,11 @@ def complete(store: Store, job: str, plan: Plan, outcome: Outcome, *, keep_recor
 
 
 def finish_stale_jobs(store: Store, now_ms: int, *, stale_ms: int = STALE_MS) -> None:
-    """Complete jobs that have an end, and remove what is left of those not heard of for ``stale_ms``.
+    """Complete jobs that have an end, and abort jobs without activity for ``stale_ms``.
 
     Parameters
     ----------
-    now_ms: the time, in milliseconds since the epoch, by the store's clock.
+    now_ms: the time of the store, in milliseconds since the epoch.
     """
     newest: dict[str, int] = {}
     staged: dict[str, list[str]] = {}
@@ -281,15 +278,15 @@ def finish_stale_jobs(store: Store, now_ms: int, *, stale_ms: int = STALE_MS) ->
     plans = set(_jobs(records, "plan"))
     for job, at in newest.items():
         stale = now_ms - at > stale_ms
-        with suppress(ObjectNotFoundError):  # another sweeps as well, or the job has completed itself in the meantime
+        with suppress(ObjectNotFoundError):  # removed by another process, or by the job
             if job in plans and (job in ends or stale):
                 # An end that was there, and is gone, was that of a job which is complete: it must get no other one.
                 outcome = _outcome(store, job) if job in ends else record_outcome(store, job, "aborted")
                 # Behind the end: a job removes its plan before its end, so where both are there, they belong together.
                 plan = _plan(store, job)
-                # Whoever is still moving these files must fail rather than go on.
+                # A driver that still moves these files must fail.
                 _remove(store, staged.get(job, []))
-                # A fresh end, of a job given up here, stops its driver; it goes a week later, and the plan with it.
+                # The end of a job that is aborted here stops its driver; a week later it goes with the plan.
                 complete(store, job, plan, outcome, keep_records=outcome == "aborted" and not (job in ends and stale))
             elif job in ends or stale:
                 _remove(store, staged.get(job, []))
@@ -305,7 +302,7 @@ def finish_stale_jobs(store: Store, now_ms: int, *, stale_ms: int = STALE_MS) ->
 
 
 def _folders(store: Store) -> list[tuple[str, int]]:
-    """Folders of tasks and when something was last added to them; empty where there are no folders."""
+    """The folders of tasks and their modification times; none in object stores."""
     path = store.local_path(STAGING)
     if path is None or not os.path.isdir(path) or os.path.islink(path):
         return []
@@ -320,7 +317,7 @@ def _remove(store: Store, staged: Sequence[str]) -> None:
 
 
 def remove_staged(store: Store, job: str) -> None:
-    """Remove all that the tasks of a job have staged, finished or not."""
+    """Remove all staged files of a job, finished or not."""
     keys = {m.key for metas in (store.list(STAGING), store.unfinished(STAGING)) for m in metas}
     _remove(store, [k for k in sorted(keys) if not RECORD.fullmatch(k) and job_of(k.split("/")[1]) == job])
     for folder, _ in _folders(store):
@@ -330,5 +327,5 @@ def remove_staged(store: Store, job: str) -> None:
 
 
 def remove_staging_folder(store: Store) -> None:
-    """Remove the staging folder, where there are folders, if it is empty."""
+    """Remove the staging folder if it is empty; object stores have none."""
     remove_empty_folder(store, STAGING)

@@ -1,12 +1,12 @@
-"""A folder of files as a stream: every file once, by the time it was written.
+"""A folder of files as a stream: each file once, in the order of modification times.
 
-There is no log, so an offset must say which files were read.  It names those of the batch that ends there and those
-younger than a window, and of all older ones keeps their number and a sum of hashes of their names::
+There is no log, so an offset must describe the files that were read.  It has the names of those in its batch and of
+those younger than a window, and for all older ones their number and a sum of hashes of their names::
 
     {"horizonMs": 1700000000000, "older": 12, "olderHash": 8123, "recent": ["part-7.trv"], "added": ["part-8.trv"]}
 
-``horizonMs`` is the time up to which files are only counted.  A file that appears behind it, as one may that was staged
-for longer than the window, changes the count or the sum: that is an error, never a file passed over.
+Files up to ``horizonMs`` are only counted.  A file that appears before it, for example one that was staged for longer
+than the window, changes the count or the sum: that raises an error, and never skips a file.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from trilake.storage.base import ObjectMeta, Store
 from trilake.trevni.tables.dataset import Split, is_hidden, split_of
 from trilake.trevni.tables.jobs import visible
 
-#: How long a file may be under way before it appears, in ms: the window in which files are known by name.
+#: How long a file may be staged before it appears, in ms: the window in which files are listed by name.
 WINDOW_MS = 3_600_000
 _MODULUS = 1 << 53
 
 
 class TrevniStreamError(TrilakeError):
-    """A stream that reads or writes a folder cannot go on."""
+    """A stream of a folder cannot continue."""
 
     code = "STREAM"
 
 
 @dataclass(frozen=True)
 class TrevniOffset:
-    """A place in the stream; see the head of this module.
+    """An offset of the stream; see the head of this module.
 
     >>> o = TrevniOffset(0, 0, 0, ("a",), ("a",))
     >>> TrevniOffset.from_json(o.to_json()) == o
@@ -50,7 +50,7 @@ class TrevniOffset:
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> TrevniOffset:
-        """From the JSON of a checkpoint; raises ``TrevniStreamError`` for anything else."""
+        """Parse the JSON of a checkpoint.  Raises ``TrevniStreamError`` for other JSON."""
         try:
             return TrevniOffset(
                 int(data["horizonMs"]),
@@ -61,7 +61,7 @@ class TrevniOffset:
             )
         except (KeyError, TypeError, ValueError) as e:
             raise TrevniStreamError(
-                f"the checkpoint's offset {str(data)[:200]} is none of a folder of Trevni files",
+                f"expected the offset of a folder of Trevni files in the checkpoint, got {str(data)[:200]}",
                 help="use the checkpoint of a query that reads this folder, or a new one",
             ) from e
 
@@ -79,7 +79,7 @@ class TrevniOffset:
 class TrevniStream:
     """A folder read as a stream.
 
-    ``fail_on_data_loss`` is whether files that come or go behind the horizon end it.
+    With ``fail_on_data_loss`` changes of files older than the window raise an error.
     """
 
     def __init__(self, store: Store, *, fail_on_data_loss: bool = True, window_ms: int = WINDOW_MS) -> None:
@@ -92,13 +92,13 @@ class TrevniStream:
         return sorted(objects, key=lambda m: (m.modified_ms, m.key))
 
     def stop_at_newest(self) -> None:
-        """Leave files that appear from now on to a later run."""
+        """Ignore files that appear from now on."""
         self._until = frozenset(m.key for m in self._files())
 
     def latest(self, start: TrevniOffset, limit: int | None = None) -> TrevniOffset:
-        """The end of the batch of at most ``limit`` files that begins at ``start``.
+        """The end of a batch of at most ``limit`` files that starts at ``start``.
 
-        Raises ``TrevniStreamError`` where files came or went that are older than the window.
+        Raises ``TrevniStreamError`` where files older than the window appeared or disappeared.
         """
         files = self._files()
         self._check_older(files, start)
@@ -108,16 +108,16 @@ class TrevniStream:
         taken = new[:limit]
         if not taken:
             return start
-        # No file that is still to be read may be behind the horizon.
+        # Files that are not yet read must be after the horizon.
         horizon = max(start.horizon_ms, taken[-1].modified_ms - self.window_ms)
         seen.update(m.key for m in taken)
-        known = [m for m in young if m.key in seen]
-        passed = [m.key for m in known if m.modified_ms <= horizon]
+        read = [m for m in young if m.key in seen]
+        passed = [m.key for m in read if m.modified_ms <= horizon]
         return TrevniOffset(
             horizon,
             start.older + len(passed),
             (start.older_hash + sum(map(_hash, passed))) % _MODULUS,
-            tuple(m.key for m in known if m.modified_ms > horizon),
+            tuple(m.key for m in read if m.modified_ms > horizon),
             tuple(m.key for m in taken),
         )
 
@@ -133,7 +133,7 @@ class TrevniStream:
             raise TrevniStreamError(
                 f"the folder has {len(older)} files older than the stream's window, and {start.older} were read: files"
                 " came late or went",
-                help="set failOnDataLoss=false to go on without files that came late, or start with a new checkpoint",
+                help="set failOnDataLoss=false to continue without late files, or start with a new checkpoint",
                 file=self.store.uri,
             )
 
@@ -142,6 +142,6 @@ def _hash(key: str) -> int:
     return int.from_bytes(blake2b(key.encode(), digest_size=6).digest(), "big")
 
 
-def parse_limit(text: str | None) -> int:
-    """The option ``maxFilesPerTrigger``, 1000 by default.  Raises ``InvalidArgumentError``."""
-    return positive("maxFilesPerTrigger", text) or MAX_FILES
+def parse_limit(value: str | None) -> int:
+    """Parse the option ``maxFilesPerTrigger``, 1000 by default.  Raises ``InvalidArgumentError``."""
+    return positive("maxFilesPerTrigger", value) or MAX_FILES

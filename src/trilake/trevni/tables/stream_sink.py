@@ -1,13 +1,13 @@
-"""A batch of a stream becomes files of a folder, once, whoever dies when.
+"""Write a batch of a stream to a folder exactly once, after any failure.
 
-The job that writes a batch claims it first: ``_streams/<query>/<batch>.<n>`` names the job and is written by
-``put_if_absent``.  Who finds the batch claimed brings the job of that claim to its end before anything else::
+A job claims its batch first: ``_streams/<query>/<batch>.<n>`` has the id of the job and is written by
+``put_if_absent``.  A job that finds a claim ends the job of that claim before anything else::
 
     claim 0 --won---> publish
             --lost--> its job is committed? done
                       else it is aborted, and can never be committed: claim 1 ...
 
-Jobs are what makes files appear all at once; see :mod:`trilake.trevni.tables.jobs`.
+Jobs make files appear at once; see :mod:`trilake.trevni.tables.jobs`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from trilake.trevni.tables.row_groups import StagedFile
 from trilake.trevni.tables.table_write import TableWritePlan, finish_table_write
 
 FOLDER = "_streams"
-#: Claims of so many batches are kept; Spark repeats the last one only.
+#: Batches whose claims are kept; Spark repeats only the last one.
 _KEPT = 200
 
 
@@ -40,9 +40,9 @@ class TrevniBatch:
 
 
 def commit_batch(store: Store, plan: TableWritePlan, batch: TrevniBatch, files: Sequence[StagedFile]) -> bool:
-    """Put the staged files of a batch in their places, unless the batch is there; whether this call did it.
+    """Commit the staged files of a batch, unless it is committed; whether this call did it.
 
-    Raises as :func:`trilake.trevni.tables.table_write.finish_table_write` does.
+    Raises the errors of :func:`trilake.trevni.publish`.
     """
     if not files and not plan.describe and plan.mode != "overwrite":
         return False
@@ -70,17 +70,17 @@ def _claim(store: Store, key: str, job: str) -> bool:
 
 
 def end_job(store: Store, job: str) -> bool:
-    """Bring a job to its end; whether it is committed.  One that is not can never be afterwards."""
+    """End a job; whether it is committed.  If not, it never can be."""
     outcome = jobs.record_outcome(store, job, "aborted")
     plan = jobs.plan_of(store, job)
     if plan is not None:
         if outcome == "aborted":
-            jobs.remove_staged(store, job)  # whoever is still moving these files must fail rather than go on
+            jobs.remove_staged(store, job)  # a driver that still moves these files must fail
         jobs.complete(store, job, plan, outcome, keep_records=outcome == "aborted")
         return outcome == "committed"
     if outcome == "committed":
         return True
-    # A job that is complete has no records left, and files whose names have its id.
+    # A complete job has no records, but files with its id in their names.
     landed = any(job in m.key for m in jobs.visible(store) if not m.key.startswith(("_", ".")))
     if landed:
         with suppress(ObjectNotFoundError):

@@ -24,7 +24,7 @@ from trilake.table.table import FilterLike, Table
 from trilake.trevni.file.file import TrevniFile
 from trilake.trevni.tables.dataset import Split, candidate_rows, find_files, read_split, skip_files, split_file
 
-#: Splits that are read at once, and the stored bytes of each.
+#: Splits to read in parallel, and the stored bytes of each.
 _THREADS = min(4, os.cpu_count() or 1)
 _READ_SPLIT = 1 << 24
 
@@ -42,17 +42,17 @@ _FILES = pa.schema(
 
 @checked_methods
 class TrevniTable(Table):
-    """Trevni files as a table.
+    """A table of Trevni files.
 
     Parameters
     ----------
     location: a file, a folder (with or without ``key=value`` folders below it) or a glob.
-    schema: the schema to read with; without it, that of the first file and the partition folders.
-    options: for the store.
+    schema: the schema of reads, by default that of the first file and the partition folders.
+    options: of the store.
     trusted: see :class:`trilake.trevni.TrevniFile`.
 
-    Columns that a file does not have are null in its rows.  Raises ``TableNotFoundError`` where there are no files; its
-    schema raises ``SchemaMismatchError`` where columns of the first file have one name.
+    Columns that a file lacks are null in its rows.  Raises ``TableNotFoundError`` where there are no files; the
+    property ``schema`` raises ``SchemaMismatchError`` for duplicate names in the first file.
 
     >>> import pyarrow as pa
     >>> import trilake
@@ -79,14 +79,13 @@ class TrevniTable(Table):
         self.uri = os.fspath(location)
         self._partitions = partition_fields(self._files)
         if schema is not None:
-            # What a partition folder says has the type asked for.
             types = {f.name: f for f in schema}
             self._partitions = [types.get(f.name, f) for f in self._partitions]
-        self._stated_schema = schema
+        self._requested_schema = schema
 
     @property
     def storage_options(self) -> Mapping[str, str]:
-        """What the store was opened with."""
+        """The options of the store."""
         return self._store.options
 
     def under(self, schema: pa.Schema) -> TrevniTable:
@@ -100,8 +99,8 @@ class TrevniTable(Table):
         {'n': [1.0, 2.0]}
         """
         other = copy.copy(self)
-        other.__dict__.pop("_schema", None)  # what was inferred
-        other._stated_schema = schema
+        other.__dict__.pop("_schema", None)
+        other._requested_schema = schema
         types = {f.name: f for f in schema}
         other._partitions = [types.get(f.name, f) for f in self._partitions]
         return other
@@ -113,39 +112,38 @@ class TrevniTable(Table):
 
     @property
     def partition_names(self) -> list[str]:
-        """The columns that are folders."""
+        """The partition columns."""
         return [f.name for f in self._partitions]
 
     @cached_property
     def _first(self) -> pa.Schema:
-        """The columns of the first file, and what its metadata say of them."""
-        return TrevniFile((self._store, self._files[0].key), trusted=self._trusted).schema
+        return self.file(self._files[0].key).schema
 
     @cached_property
     def _schema(self) -> pa.Schema:
-        if self._stated_schema is not None:
-            return self._stated_schema
-        found, names = self.found_schema, self._first.names
+        if self._requested_schema is not None:
+            return self._requested_schema
+        names = self._first.names
         twice = sorted(name for name in set(names) - set(self.partition_names) if names.count(name) > 1)
         if twice:
             raise SchemaMismatchError(
                 f"several columns of the file are called {', '.join(map(repr, twice))}",
-                help="read the file with TrevniFile, by the numbers of its columns; or state a schema, which reads the "
+                help="read the file with TrevniFile, by the numbers of its columns; or pass a schema, which reads the "
                 "last column of each name",
                 file=f"{self._store.uri}/{self._files[0].key}",
             )
-        return found
+        return self.found_schema
 
     @property
     def found_schema(self) -> pa.Schema:
-        """The columns that reads by name find in the first file, which are the last of each name, and the folders'."""
+        """The columns of the first file, of each name the last one, and the partition columns."""
         partitions = set(self.partition_names)
-        own = {f.name: f for f in self._first if f.name not in partitions}
-        return pa.schema([*own.values(), *self._partitions], metadata=self._first.metadata)
+        columns = {f.name: f for f in self._first if f.name not in partitions}
+        return pa.schema([*columns.values(), *self._partitions], metadata=self._first.metadata)
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns of the files, then those of the partition folders."""
+        """The columns of the files, then the partition columns."""
         return self._schema
 
     def _bound(self, filter: FilterLike | None) -> Filter | None:
@@ -156,8 +154,7 @@ class TrevniTable(Table):
         return [file for file, needed in zip(self._files, keep.tolist(), strict=True) if needed]
 
     def splits(self, filter: FilterLike | None = None, *, size: int | None = None) -> list[Split]:
-        """The rows of all files that can hold a row for which ``filter`` is true, cut into parts of about ``size``
-        stored bytes.
+        """The files that may hold rows matching ``filter``, in parts of about ``size`` stored bytes.
 
         Raises ``FilterError`` for a filter that does not fit the table.
 
@@ -176,9 +173,9 @@ class TrevniTable(Table):
         ]
 
     def files(self, filter: FilterLike | None = None) -> pa.Table:
-        """One row a file; ``stats`` has the number of records."""
+        """One row per file; ``stats`` has the number of records."""
         files = self._needed_files(self._bound(filter))
-        counts = [self._open(file).row_count for file in files]
+        counts = [self.file(file.key).row_count for file in files]
         return pa.table(
             [
                 [file.key for file in files],
@@ -192,7 +189,7 @@ class TrevniTable(Table):
         )
 
     def file(self, key: str) -> TrevniFile:
-        """One file of the table by its ``path`` in :meth:`files`, the ``key``.
+        """Open a file of the table by ``key``, its ``path`` in :meth:`files`.
 
         >>> import trilake
         >>> rows = {"day": ["mon", "tue"], "n": [1, 2]}
@@ -203,13 +200,10 @@ class TrevniTable(Table):
         """
         return TrevniFile((self._store, key), trusted=self._trusted)
 
-    def _open(self, file: DataFile) -> TrevniFile:
-        return TrevniFile((self._store, file.key), trusted=self._trusted)
-
     def to_batches(
         self, columns: Sequence[str] | None = None, filter: FilterLike | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """The rows as batches; some splits are read at once, and no more than those are held."""
+        """The rows as batches; a few splits are read in parallel, and only those are in memory."""
         schema = self.schema
         bound = self._bound(filter)
         names = schema.names if columns is None else self.projected_schema(columns).names
@@ -233,11 +227,11 @@ class TrevniTable(Table):
     def count(self, filter: FilterLike | None = None) -> int:
         """Number of matching rows; without a filter, from the headers alone."""
         if filter is None or self._bound(filter) is None:
-            return sum(self._open(file).row_count for file in self._files)
+            return sum(self.file(file.key).row_count for file in self._files)
         return sum(batch.num_rows for batch in self.to_batches([], filter))
 
     def history(self, limit: int | None = None) -> pa.Table:
-        """Empty: there are no versions.  ``limit`` changes nothing."""
+        """Empty, as there are no versions; ``limit`` has no effect."""
         return pa.table({"version": pa.array([], pa.int64()), "timestamp": pa.array([], pa.timestamp("ms", "UTC"))})
 
     def explain(self, filter: FilterLike | None = None) -> Explanation:
@@ -252,7 +246,7 @@ class TrevniTable(Table):
         if bound is not None:
             total = candidates = 0
             for file in self._needed_files(bound):
-                opened = self._open(file)
+                opened = self.file(file.key)
                 total += opened.row_count
                 candidates += sum(b - a for a, b in candidate_rows(opened, bound, 0, opened.row_count))
             notes.append(f"{candidates} of {total} rows of the kept files are in blocks that may match")
