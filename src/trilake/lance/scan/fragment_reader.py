@@ -140,6 +140,7 @@ class FragmentReader:
         self._files: dict[str, DataFileReader] = {}
         self._lock = threading.Lock()
         self._statistics: Mapping[Path, ColumnStats] | None = None
+        self._deleted: BitMap | None = None
 
     def __repr__(self) -> str:
         return f"FragmentReader({self.fragment.id}, {self.store.uri!r})"
@@ -174,9 +175,10 @@ class FragmentReader:
         return file
 
     def open(self) -> None:
-        """Open all data files.  Raises what :meth:`file` raises."""
+        """Read what the files say of themselves, and which rows are deleted.  Raises what :meth:`file` raises."""
         for entry in self.fragment.files:
             self.file(entry)
+        _ = self.deleted_set
 
     def _check(self, file: DataFileReader) -> None:
         known = self.fragment.physical_rows
@@ -204,12 +206,15 @@ class FragmentReader:
         """Rows in the files, deleted ones included."""
         return self.fragment.physical_rows or int(self.batch_offsets[-1])
 
-    @cached_property
+    @property
     def deleted_set(self) -> BitMap:
         """The deleted rows: no more than the data files have, whatever the manifest says."""
-        if self.fragment.deletion_file is None:
-            return BitMap()
-        return deletions.read(self.bases, self.fragment, int(self.batch_offsets[-1]))
+        if (
+            self._deleted is None
+        ):  # not a cached_property: in Python 3.11 those of all fragments would wait for each other
+            none = self.fragment.deletion_file is None
+            self._deleted = BitMap() if none else deletions.read(self.bases, self.fragment, int(self.batch_offsets[-1]))
+        return self._deleted
 
     @cached_property
     def deleted(self) -> deletions.Offsets:
