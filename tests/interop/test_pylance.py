@@ -334,6 +334,17 @@ def test_pylance_searches_and_extends_indices_of_vectors(kind: str, metric: str,
         assert (statistics["index_type"], statistics["num_unindexed_rows"]) == (kind, 0)
 
 
+@pytest.mark.parametrize("kind", ["IVF_FLAT", "IVF_SQ", "IVF_PQ"])
+@pytest.mark.parametrize("numbers", [pa.float16(), pa.float64()])
+def test_pylance_searches_indices_of_other_floats(kind: str, numbers: pa.DataType, tmp_path: Path) -> None:
+    uri, values = str(tmp_path / "t"), indexed_rows()["v"].cast(pa.list_(numbers, 8))
+    mine = ours.write_dataset(pa.table({"id": range(600), "v": values}), uri)
+    mine = mine.create_index("v", kind, num_partitions=2, **({"num_sub_vectors": 8} if kind == "IVF_PQ" else {}))
+    search = {"column": "v", "q": values[5].as_py(), "k": 5, "nprobes": 2, "refine_factor": 10}
+    found = [one.to_table(["id"], nearest=search)["_distance"].to_pylist() for one in (mine, pylance.dataset(uri))]
+    assert found[0] == pytest.approx(found[1])
+
+
 def test_hamming_distances_of_bytes_equal_pylances(tmp_path: Path) -> None:
     data = [list(random.Random(i).randbytes(8)) if i % 9 else None for i in range(100)]
     uri, rows = str(tmp_path / "t"), pa.table({"id": range(100), "v": pa.array(data, pa.list_(pa.uint8(), 8))})

@@ -125,5 +125,13 @@ def _plan_of(column: str, name: str, index: VectorIndex) -> VectorIndexPlan:
     pieces = len(model.words) if isinstance(model, Model) else 1
     partitions = len(model.centroids)
     return VectorIndexPlan(
-        column, name, model.metric, model.dimension, partitions, pieces, replace=True, kind=model.kind
+        column,
+        name,
+        model.metric,
+        model.dimension,
+        partitions,
+        pieces,
+        replace=True,
+        kind=model.kind,
+        numbers=model.numbers,
     )

@@ -53,6 +53,7 @@ class VectorIndexPlan:
     centroids, words: where they are given, and not learned.
     seed: of the random choices.
     kind: ``IVF_PQ``, ``IVF_FLAT`` or ``IVF_SQ``.
+    numbers: numpy's name of the type of the column's.
     """
 
     column: str
@@ -66,6 +67,7 @@ class VectorIndexPlan:
     words: Floats | None = None
     seed: int = 0
     kind: str = "IVF_PQ"
+    numbers: str = "f4"
 
     def check(self, snapshot: Snapshot) -> None:
         """Raise ``IndexExistsError`` where an index of the name is there and must not be replaced."""
@@ -125,7 +127,8 @@ def plan_index(
     if not isinstance(names[0], str):
         raise WrongTypeError(f"column is {names[0]!r}", help="it is a name")
     names = [snapshot.view.schema.spelled(names[0])]
-    size = vector_type(snapshot, names[0]).list_size
+    column_type = vector_type(snapshot, names[0])
+    size = column_type.list_size
     chosen = metric_name(metric) or "l2"
     kind = str(index_type).upper()
     kinds = VECTOR_KINDS if is_modern(snapshot) else VECTOR_KINDS[:1]
@@ -162,6 +165,7 @@ def plan_index(
         words,
         seed,
         kind,
+        f"f{column_type.value_type.bit_width // 8}",
     )
 
 
@@ -202,14 +206,15 @@ def learned(what: VectorIndexPlan, vectors: Floats, rng: np.random.Generator, *,
         centroids = what.centroids
         if centroids is None:
             centroids = ivf_pq.train_centroids(vectors, what.partitions, rng, metric=what.metric, modern=modern)
-        model = ivf_pq.VectorModel(what.metric, centroids)
+        model = ivf_pq.VectorModel(what.metric, centroids, numbers=what.numbers)
         if what.kind == "IVF_FLAT":
             return model
         numbers = model.prepared(vectors)
         low, high = float(numbers.min()), float(numbers.max())
         return replace(model, bounds=(low, high if high > low else low + 1))
     if what.centroids is None and what.words is None:
-        return ivf_pq.train(vectors, what.partitions, what.pieces, rng, metric=what.metric, modern=modern)
+        trained = ivf_pq.train(vectors, what.partitions, what.pieces, rng, metric=what.metric, modern=modern)
+        return replace(trained, numbers=what.numbers)
     centroids = what.centroids
     if centroids is None:
         centroids = ivf_pq.train_centroids(vectors, what.partitions, rng, metric=what.metric, modern=modern)
@@ -217,7 +222,7 @@ def learned(what: VectorIndexPlan, vectors: Floats, rng: np.random.Generator, *,
     if words is None:
         residuals = ivf_pq.sample_residuals(vectors, centroids, what.metric, modern=modern)
         words = ivf_pq.train_words(residuals, what.pieces, rng)
-    return ivf_pq.Model(what.metric, centroids, words, modern)
+    return ivf_pq.Model(what.metric, centroids, words, modern, what.numbers)
 
 
 def sample(snapshot: Snapshot, what: VectorIndexPlan, rng: np.random.Generator) -> Floats:

@@ -20,7 +20,7 @@ from trilake.lance.file.schema import LanceSchema
 from trilake.lance.file.storage_version import StorageVersion
 from trilake.lance.index.files import write_file
 from trilake.lance.index.ivf_first import REMAKE, numbers_of
-from trilake.lance.index.ivf_pq import FILE, METRICS, Codes, Model, RowIds, VectorModel, tensor
+from trilake.lance.index.ivf_pq import FILE, METRICS, NUMBERS, Codes, Model, RowIds, VectorModel, tensor
 from trilake.lance.proto import DecodeError, index_pb2, varint
 from trilake.lance.v2.file import V2File
 from trilake.storage.base import Store
@@ -134,9 +134,10 @@ def _model(
     centroids = numbers_of(ivf.centroids_tensor, ivf.centroids, (partitions, dimension), rows.file)
     if not np.isfinite(centroids).all() or (words is not None and not np.isfinite(words).all()):
         raise CorruptFileError("the index has centroids or words that are no numbers", file=rows.file)
+    numbers = next((name for name, kind in NUMBERS.items() if kind == ivf.centroids_tensor.data_type), "f4")
     if words is None:
-        return VectorModel(metric, centroids, limits), None
-    return Model(metric, centroids, words, modern=True), bits
+        return VectorModel(metric, centroids, limits, numbers=numbers), None
+    return Model(metric, centroids, words, modern=True, numbers=numbers), bits
 
 
 def _json(file: V2File, key: bytes) -> dict[str, Any]:
@@ -208,7 +209,7 @@ def write_index(
         storage: dict[str, Any] = {"dim": model.dimension}
         if isinstance(model, Model):
             pieces, count, width = model.words.shape
-            codebook = tensor(model.words, (count, pieces * width)).SerializeToString()
+            codebook = tensor(model.words, (count, pieces * width), model.numbers).SerializeToString()
             storage = {
                 "codebook_position": writer.add_global_buffer(codebook),
                 "nbits": model.bits,
@@ -224,7 +225,7 @@ def write_index(
         size = writer.close().size
     partitions = len(model.centroids)
     ivf = index_pb2.IVF(offsets=[0] * partitions, lengths=[0] * partitions)
-    ivf.centroids_tensor.CopyFrom(tensor(model.centroids, model.centroids.shape))
+    ivf.centroids_tensor.CopyFrom(tensor(model.centroids, model.centroids.shape, model.numbers))
     empty = pa.RecordBatch.from_pylist([], pa.schema([pa.field("__flat_marker", pa.uint64(), nullable=False)]))
     said = {
         _INDEX: json.dumps({"type": model.kind, "distance_type": model.metric}).encode(),
@@ -239,7 +240,7 @@ def _codes_field(model: Model | VectorModel) -> pa.Field:
         return pa.field("__pq_code", pa.list_(pa.uint8(), len(model.words) * model.bits // 8))
     if model.bounds is not None:
         return pa.field("__sq_code", pa.list_(pa.uint8(), model.dimension))
-    return pa.field("flat", pa.list_(pa.float32(), model.dimension), nullable=False)
+    return pa.field("flat", pa.list_(pa.from_numpy_dtype(np.dtype(model.numbers)), model.dimension), nullable=False)
 
 
 def _codes_array(model: Model | VectorModel, codes: Codes, kind: pa.DataType) -> pa.Array:

@@ -88,12 +88,14 @@ class Model(Partitioned):
     words: shape (pieces, 256, dimension / pieces); 16 words where a code has 4 bits.
     modern: whether the index is in files of version 2.x.  There vectors of ``cosine`` have length 1 and are compared by
         L2, and codes of ``dot`` are of vectors, not of residuals.
+    numbers: numpy's name of the type of the column's numbers, which files of 2.x have, too.
     """
 
     metric: str
     centroids: Floats
     words: Floats
     modern: bool = False
+    numbers: str = "f4"
 
     @property
     def bits(self) -> int:
@@ -125,7 +127,7 @@ class VectorModel(Partitioned):
 
     Parameters
     ----------
-    metric, centroids: see :class:`Model`.
+    metric, centroids, numbers: see :class:`Model`.
     bounds: what the least and the greatest byte stand for; ``None`` where vectors are kept as they are.
     """
 
@@ -133,6 +135,7 @@ class VectorModel(Partitioned):
     centroids: Floats
     bounds: tuple[float, float] | None = None
     modern: bool = True
+    numbers: str = "f4"
 
     @property
     def kind(self) -> str:
@@ -142,7 +145,7 @@ class VectorModel(Partitioned):
     def codes(self, vectors: Floats, _: npt.NDArray[np.int32]) -> Codes:
         """What is kept of prepared vectors."""
         if self.bounds is None:
-            return vectors
+            return vectors.astype(self.numbers, copy=False)
         low, high = self.bounds
         codes: Codes = np.clip((vectors - low) * (255 / (high - low)), 0, 255).astype(np.uint8)
         return codes
@@ -460,8 +463,11 @@ def model_checksum(model: Model, offsets: Sequence[int], lengths: Sequence[int])
     return crc32(np.array([offsets, lengths], "<u8").tobytes(), checksum)
 
 
-def tensor(values: Floats, shape: Sequence[int]) -> index_pb2.Tensor:
+#: The types of numbers in messages, by numpy's names.
+NUMBERS = {"f2": index_pb2.Tensor.FLOAT16, "f4": index_pb2.Tensor.FLOAT32, "f8": index_pb2.Tensor.FLOAT64}
+
+
+def tensor(values: Floats, shape: Sequence[int], numbers: str = "f4") -> index_pb2.Tensor:
     """The message of an array, which may say another shape."""
-    return index_pb2.Tensor(
-        data_type=index_pb2.Tensor.FLOAT32, shape=list(shape), data=values.astype("<f4", copy=False).tobytes()
-    )
+    data = values.astype(f"<{numbers}", copy=False).tobytes()
+    return index_pb2.Tensor(data_type=NUMBERS[numbers], shape=list(shape), data=data)

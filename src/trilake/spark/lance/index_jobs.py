@@ -114,7 +114,7 @@ def _model(spark: SparkSession, snapshot: Snapshot, plan: VectorIndexPlan) -> iv
         large = plan.sample_size(snapshot.count()) * plan.size >= _LARGE
         centroids = _centroids_by_jobs(spark, snapshot, plan) if large else _centroids(snapshot, plan)
     words = plan.words if plan.words is not None else _words(spark, snapshot, plan, centroids)
-    return ivf_pq.Model(plan.metric, centroids, words, is_modern(snapshot))
+    return ivf_pq.Model(plan.metric, centroids, words, is_modern(snapshot), plan.numbers)
 
 
 def _centroids(snapshot: Snapshot, plan: VectorIndexPlan) -> Floats:
