@@ -12,6 +12,8 @@ import pytest
 from trilake import lance
 from trilake.errors import InvalidArgumentError
 from trilake.lance import LanceDataset
+from trilake.lance.index.files import ReadCache
+from trilake.lance.v2.file import V2File
 
 RNG = np.random.default_rng(42)
 
@@ -68,3 +70,33 @@ def test_the_same_question_is_answered_from_the_cache(made: LanceDataset) -> Non
 def test_a_size_that_cannot_be(made: LanceDataset) -> None:
     with pytest.raises(InvalidArgumentError, match="index_cache_size"):
         lance.dataset(made.uri, index_cache_size=-1)
+
+
+def test_pages_and_bitmaps_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A range with two ends is one search of the index."""
+    rows = pa.table({"n": range(10_000), "k": [i % 5 for i in range(10_000)]})
+    made = lance.write_dataset(rows, tmp_path / "t")
+    made.create_scalar_index("n", "BTREE")
+    made.create_scalar_index("k", "BITMAP")
+    filters = ["n >= 5000 AND n < 5003", "k = 3 AND n < 20", "k IN (1, 3) AND n > 9990"]
+    first = [made.to_table(filter=filter) for filter in filters]
+    assert [len(found) for found in first] == [3, 4, 4]
+    assert "[n >= 5000 && n < 5003]@n_idx" in made.scanner(filter=filters[0]).explain_plan()
+
+    read: list[str] = []
+    for name in ("read_rows", "take"):
+        method = getattr(V2File, name)
+        monkeypatch.setattr(V2File, name, lambda file, *args, of=method: [read.append(file.file), of(file, *args)][1])
+    assert [made.to_table(filter=filter) for filter in filters] == first
+    assert not [file for file in read if "_indices" in file]
+
+
+def test_read_cache_drops_the_least_recently_used() -> None:
+    cache = ReadCache(10)
+    for number in range(3):
+        cache.keep("f", number, number, 4)
+    assert [cache.get("f", number) for number in range(3)] == [None, 1, 2]
+    cache.get("f", 1)
+    cache.keep("f", 3, 3, 4)
+    cache.keep("f", 4, 4, 11)
+    assert [cache.get("f", number) for number in range(5)] == [None, 1, None, 3, None]

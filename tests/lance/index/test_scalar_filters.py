@@ -46,6 +46,9 @@ FILTERS = (
     "small = 300 OR small = 7",
     "i BETWEEN 40 AND 44",
     "i > 2.5 AND i < 4.5",
+    "i > 40 AND i < 60 AND i >= 44 AND i <= 47",
+    "i < 7 AND s > 't1' AND i >= 3 AND s <= 't5'",
+    "f > 0.2 AND f <= 0.3 OR i > 195",
 )
 
 

@@ -20,7 +20,7 @@ from pyroaring import BitMap
 
 from trilake.errors import CorruptFileError, InvalidArgumentError
 from trilake.lance.file.storage_version import StorageVersion
-from trilake.lance.index.files import check_rows, write_file
+from trilake.lance.index.files import ReadCache, check_rows, write_file
 from trilake.lance.index.scalar import REMAKE, Bound, Mask, RowIds, WholePages, between
 from trilake.lance.v2.file import V2File
 from trilake.storage.base import Store
@@ -48,6 +48,7 @@ class BitmapIndex(WholePages):
 
     def __init__(self, file: V2File, keys: pa.Array) -> None:
         self._file, self._keys = file, keys
+        self.cache = ReadCache()
         self.value_type = keys.type
 
     @classmethod
@@ -99,11 +100,14 @@ class BitmapIndex(WholePages):
 
     def rows_of(self, pages: Mask) -> RowIds | None:
         """See :class:`WholePages`."""
-        chosen = np.flatnonzero(pages)
-        if not len(chosen):
-            return np.empty(0, np.uint64)
-        maps = (parse_map(data.as_py() or b"", self._file.file) for data in self._bitmaps(chosen))
-        return row_ids(_joined(maps))
+        file, chosen = self._file.file, np.flatnonzero(pages).tolist()
+        maps: dict[int, RowMap | None] = {number: self.cache.get(file, number) for number in chosen}
+        missing = [number for number, kept in maps.items() if kept is None]
+        if missing:
+            for number, data in zip(missing, self._bitmaps(np.array(missing)), strict=True):
+                maps[number] = rows = parse_map(data.as_py() or b"", file)
+                self.cache.keep(file, number, rows, len(data.as_py() or b""))
+        return row_ids(_joined(rows for rows in maps.values() if rows is not None))
 
 
 class LabelListIndex(BitmapIndex):

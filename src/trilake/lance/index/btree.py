@@ -24,7 +24,7 @@ from trilake.errors import CorruptFileError, InvalidArgumentError
 from trilake.lance.file import types
 from trilake.lance.file.schema import LanceSchema
 from trilake.lance.file.storage_version import FIRST, StorageVersion
-from trilake.lance.index.files import PagedFile, open_file, read_whole, write_file
+from trilake.lance.index.files import PagedFile, ReadCache, open_file, read_whole, write_file
 from trilake.lance.index.scalar import REMAKE, Bound, RowIds, ScalarIndex, between
 from trilake.lance.v1.data_file import V1File
 from trilake.lance.v1.data_file_writer import V1Writer
@@ -59,6 +59,7 @@ class BTreeIndex(ScalarIndex):
 
     def __init__(self, data: V1File | PagedFile, lookup: pa.RecordBatch, checksums: Sequence[int] = ()) -> None:
         self._data = data
+        self.cache = ReadCache()
         self.has_nulls = isinstance(data, PagedFile)
         #: Of each page of the data; none where the writer kept none.
         self._checksums = checksums
@@ -199,6 +200,9 @@ class BTreeIndex(ScalarIndex):
 
     def _page(self, number: int) -> pa.RecordBatch:
         """A page.  Raises ``CorruptFileError`` unless it is what was written, as far as the files can tell."""
+        kept: pa.RecordBatch | None = self.cache.get(self._data.file, number)
+        if kept is not None:
+            return kept
         batch = self._data.read_batch(number)
         if number not in self._checked:  # once: the files do not change
             if self._checksums:
@@ -210,6 +214,7 @@ class BTreeIndex(ScalarIndex):
                     f"page {number} of the index is not what the index says of it", help=REMAKE, file=self._data.file
                 )
             self._checked.add(number)
+        self.cache.keep(self._data.file, number, batch, batch.nbytes)
         return batch
 
     def _is_sound(self, batch: pa.RecordBatch, number: int) -> bool:
@@ -240,7 +245,8 @@ class BTreeIndex(ScalarIndex):
         """
         if not self._checksums:
             for number in beside[(beside >= 0) & (beside < self.num_pages)].tolist():
-                self._page(number)
+                if number not in self._checked:
+                    self._page(number)
         row_ids, empty = [], None if self.has_nulls else _empty(self.value_type)
         for page in self._pages[keep].tolist():
             batch = self._page(page)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+from collections import OrderedDict
 from collections.abc import Mapping
+from typing import Any
 
 import pyarrow as pa
 
@@ -19,6 +22,40 @@ from trilake.storage.base import Store
 _ROWS_PER_BYTE = 64
 #: Rows of a page, at most.
 _LARGEST_PAGE = 1 << 20
+
+
+#: Bytes of pages that are kept, by default.
+CACHE_BYTES = 1 << 26
+
+
+class ReadCache:
+    """Parts of index files that were read, by file and number; the least recently used goes first.
+
+    May be used by several threads.
+    """
+
+    def __init__(self, size: int = CACHE_BYTES) -> None:
+        self._size, self._used = size, 0
+        self._entries: OrderedDict[tuple[str, int], tuple[Any, int]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, file: str, number: int) -> Any:
+        """A part; ``None`` where it is not kept."""
+        with self._lock:
+            if (file, number) not in self._entries:
+                return None
+            self._entries.move_to_end((file, number))
+            return self._entries[file, number][0]
+
+    def keep(self, file: str, number: int, part: Any, size: int) -> None:
+        """Keep a part of some bytes, unless it is larger than the cache."""
+        if size > self._size:
+            return
+        with self._lock:
+            self._used += size - self._entries.pop((file, number), (None, 0))[1]
+            self._entries[file, number] = part, size
+            while self._used > self._size:
+                self._used -= self._entries.popitem(last=False)[1][1]
 
 
 class PagedFile:

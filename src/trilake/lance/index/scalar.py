@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from trilake.errors import InvalidArgumentError
+from trilake.lance.index.files import ReadCache
 
 RowIds = npt.NDArray[np.uint64]
 Mask = npt.NDArray[np.bool_]
@@ -41,6 +42,8 @@ class ScalarIndex(ABC):
     value_type: pa.DataType
     #: Whether nulls are in it as such.
     has_nulls: bool = True
+    #: Where parts of its files are kept; several indices may share one.
+    cache: ReadCache
     #: Whether it names the rows themselves by their addresses, not by their stable ids.
     by_address: ClassVar[bool] = False
     #: Whether it says of lists which items they have, and nothing else.

@@ -10,6 +10,7 @@ from uuid import UUID
 from trilake.errors import InvalidArgumentError, MissingFileError, UnsupportedProtocolError
 from trilake.lance.index.bitmap import BitmapIndex, LabelListIndex
 from trilake.lance.index.btree import BTreeIndex
+from trilake.lance.index.files import CACHE_BYTES, ReadCache
 from trilake.lance.index.ivf_pq_index import PartitionCache, VectorIndex
 from trilake.lance.index.scalar import ScalarIndex
 from trilake.lance.index.zonemap import ZoneMapIndex
@@ -32,6 +33,8 @@ def scalar_kind(entry: IndexMetadata) -> type[BTreeIndex | BitmapIndex | ZoneMap
 
 #: Entries that are kept where nobody says how many.
 CACHE_SIZE = 256
+#: Bytes of pages of scalar indices that are kept for each entry.
+_PAGE_BYTES = 1 << 18
 
 
 class OpenIndices:
@@ -50,6 +53,7 @@ class OpenIndices:
         self._size = CACHE_SIZE if size is None else size
         self._open: OrderedDict[tuple[type[Any], UUID], Any] = OrderedDict()
         self._partitions = PartitionCache()
+        self._pages = ReadCache(min(self._size * _PAGE_BYTES, CACHE_BYTES))
         self._lock = threading.Lock()
         self._hits = self._requests = 0
 
@@ -87,6 +91,8 @@ class OpenIndices:
             index = self._open.setdefault(key, index)
             if isinstance(index, VectorIndex):
                 index.partitions = self._partitions
+            elif index is not None:
+                index.cache = self._pages
             self._requests += index is not None
             while self._whole() > max(self._size, 1):
                 self._open.popitem(last=False)

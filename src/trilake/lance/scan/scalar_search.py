@@ -7,7 +7,7 @@ that an index does not cover nothing is said: they are scanned.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,8 +48,17 @@ class Contains:
     value: str | int
 
 
+@dataclass(frozen=True)
+class Between:
+    """The values of a column lie between two bounds."""
+
+    path: tuple[str, ...]
+    low: Compare
+    high: Compare
+
+
 #: Parts of a filter that an index can answer.
-IndexedLeaf = Compare | In | StartsWith | IsNull | Contains
+IndexedLeaf = Compare | In | StartsWith | IsNull | Contains | Between
 
 
 @dataclass(frozen=True)
@@ -82,8 +91,7 @@ def index_query(
     if filter is None:
         return None
     builder = _QueryBuilder(manifest, schema, indices)
-    parts = [c.predicate for c in filter.conjuncts]
-    return _intersection([builder.index_query(p) for p in parts])
+    return builder.conjunction([c.predicate for c in filter.conjuncts])
 
 
 @dataclass(frozen=True)
@@ -95,7 +103,7 @@ class _QueryBuilder:
     def index_query(self, predicate: Predicate) -> IndexQuery | None:
         match predicate:
             case And(parts):
-                return _intersection([self.index_query(p) for p in parts])
+                return self.conjunction(parts)
             case Or(parts):
                 return _union([self.index_query(p) for p in parts])
             case Compare() | In() | StartsWith() | IsNull():
@@ -106,6 +114,20 @@ class _QueryBuilder:
                 # Which pyarrow says beside each list of values: all rows have an id.
                 return IndexQuery(f"{leaf.path[0]} IS NOT NULL", self.everywhere, True, lambda: None, certain=True)
         return None
+
+    def conjunction(self, parts: Sequence[Predicate]) -> IndexQuery | None:
+        """What indices can say about the rows for which all of some conditions are true."""
+        queries: list[IndexQuery | None] = []
+        rest = list(parts)
+        for low in [p for p in parts if isinstance(p, Compare) and p.op in (">", ">=") and not p.widened]:
+            for high in rest:
+                if isinstance(high, Compare) and high.path == low.path and high.op in ("<", "<=") and not high.widened:
+                    query = self.leaf(Between(low.path, low, high))
+                    if query is not None:
+                        queries.append(query)
+                        rest = [p for p in rest if p is not low and p is not high]
+                    break
+        return _intersection([*queries, *(self.index_query(p) for p in rest)])
 
     def leaf(self, leaf: IndexedLeaf) -> IndexQuery | None:
         if isinstance(leaf, Compare | In) and is_of_ids(leaf, self.schema):
@@ -152,7 +174,7 @@ class _QueryBuilder:
             pages, row_ids = _pages_and_rows(index, leaf)
         except InvalidArgumentError:
             return None  # a literal that the index's type cannot hold: the scan knows what it means
-        few = int(np.count_nonzero(pages())) <= max(_FEW, index.num_pages // _PART)
+        few = int(np.count_nonzero(pages)) <= max(_FEW, index.num_pages // _PART)
         return IndexQuery(text, covered, True, row_ids if few else lambda: None)
 
     def of_items(self, index: ScalarIndex, leaf: Contains, covered: FrozenBitMap, text: str) -> IndexQuery | None:
@@ -195,21 +217,21 @@ def _check_count(index: ScalarIndex, entry: IndexMetadata, manifest: Manifest) -
 
 
 def _pages_and_rows(
-    index: ScalarIndex, leaf: Compare | In | StartsWith
-) -> tuple[Callable[[], npt.NDArray[np.bool_]], Callable[[], RowIds | None]]:
+    index: ScalarIndex, leaf: Compare | In | StartsWith | Between
+) -> tuple[npt.NDArray[np.bool_], Callable[[], RowIds | None]]:
     if isinstance(leaf, In):
         values = leaf.values
         if pt.is_float32(index.value_type) or pt.is_float16(index.value_type):
             kind = index.value_type.to_pandas_dtype()
             values = pa.array(np.unique(values.to_numpy(zero_copy_only=False).astype(kind)), index.value_type)
-        index.pages_of(values)  # raises for values that do not fit
-        return (lambda: index.pages_of(values)), (lambda: index.is_in(values))
+        return index.pages_of(values), (lambda: index.is_in(values))
     low, high = _bounds(index.value_type, leaf)
-    index.pages_of_range(low, high)
-    return (lambda: index.pages_of_range(low, high)), (lambda: index.range(low, high))
+    return index.pages_of_range(low, high), (lambda: index.range(low, high))
 
 
-def _bounds(kind: pa.DataType, leaf: Compare | StartsWith) -> tuple[Bound | None, Bound | None]:
+def _bounds(kind: pa.DataType, leaf: Compare | StartsWith | Between) -> tuple[Bound | None, Bound | None]:
+    if isinstance(leaf, Between):
+        return _bounds(kind, leaf.low)[0], _bounds(kind, leaf.high)[1]
     if isinstance(leaf, StartsWith):
         return Bound(leaf.prefix), None if (after := _successor(leaf.prefix.as_py())) is None else Bound(after, False)
     value: Any = leaf.literal
@@ -337,6 +359,8 @@ def _text(leaf: IndexedLeaf) -> str:
             return f"array_contains({name}, {value!r})"
         case Compare(_, op, literal):
             return f"{name} {op} {literal.as_py()}"
+        case Between(_, low, high):
+            return f"{_text(low)} && {_text(high)}"
         case In(_, values):
             return f"{name} IN {values.to_pylist()[:10]}"
         case StartsWith(_, prefix):

@@ -51,6 +51,8 @@ _ID_BITS = 64
 
 #: So few rows are always taken one by one where an index has found them.
 _SURELY_FEW = 1024
+#: Rows that an index has found whose columns are read together with those that the condition reads.
+_AT_ONCE = 256
 
 
 @dataclass(frozen=True)
@@ -315,6 +317,10 @@ def _picked(plan: ScanPlan, chunk: Chunk, rows: Rows) -> list[pa.RecordBatch]:
         whole = one_batch(reader.take(rows, view.stored(plan.columns)))
         return [finish(plan, reader, whole, rows)]
     tested = _tested(plan.filter, view)
+    if len(rows) <= _AT_ONCE and not view.blob_bytes:  # a second read takes longer than rows that do not match
+        ids = {f.id for f in tested.fields}
+        more = (f for f in plan.columns.fields if f.id not in ids)
+        tested = LanceSchema((*tested.fields, *more), plan.columns.metadata)
     stored = one_batch(reader.take(rows, view.stored(tested)))
     shown = pa.Table.from_batches([view.show(stored, tested)])
     shown_with_ids = with_ids(shown, asked_ids(plan.filter, view.arrow), reader, rows)
