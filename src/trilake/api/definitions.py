@@ -133,7 +133,7 @@ def convert_to_delta(
     properties: Mapping[str, str] | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> ConvertResult:
-    """Make a Delta table of a folder of Parquet files, where it is; no file is rewritten and no row is read.
+    """Make a Delta table of a folder of Parquet files, or of an Iceberg table, where it is; no file is rewritten.
 
     Parameters
     ----------
@@ -145,9 +145,14 @@ def convert_to_delta(
     properties: table properties.
     storage_options: credentials, region and endpoint of an object store.
 
+    Of an Iceberg table (versions 1 and 2), the newest metadata file in ``metadata/`` says which files are live; columns
+    are mapped by their field ids, identity transforms become partition columns, and position deletes become deletion
+    vectors.  It takes ``trilake[iceberg]``.
+
     Where a Delta table is there already, nothing happens.  Raises ``TableNotFoundError`` where there is no file,
     ``CorruptFileError`` for one that is not Parquet, ``SchemaMismatchError`` for files that cannot be one table,
-    ``InvalidArgumentError`` for folders that contradict each other.
+    ``InvalidArgumentError`` for folders that contradict each other, and for what Delta cannot show of an Iceberg table,
+    such as equality deletes.
 
     >>> import tempfile
     >>> import pyarrow as pa, pyarrow.parquet as pq, trilake

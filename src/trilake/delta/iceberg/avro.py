@@ -130,6 +130,15 @@ class File:
         return records
 
 
+def foreign_records(content: bytes) -> list[dict[str, Any]]:
+    """The records of a file by another writer, with any codec.  Raises ``DamagedFileError``."""
+    try:
+        records: list[Any] = list(fastavro.reader(BytesIO(content)))
+    except _ERRORS as e:
+        raise DamagedFileError(f"not an Avro file: {e}") from e
+    return records
+
+
 class ManifestSchema:
     """Manifests of data files under a schema and a partition spec."""
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Literal
 
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T
@@ -132,7 +133,7 @@ def convert_table(
     collect_stats: bool = True,
     options: Mapping[str, str] | None = None,
 ) -> str:
-    """Convert ``parquet.`/path```, or a Parquet table of the catalogue, and return its location.
+    """Convert ``parquet.`/path```, ``iceberg.`/path```, or a Parquet table of the catalogue, and return its location.
 
     Raises ``InvalidArgumentError`` for anything else, and the errors of
     :func:`trilake.delta.commands.maintenance.convert.convert_to_delta`.
@@ -152,13 +153,13 @@ def convert_table(
     provider, path = by_path[1].lower(), by_path[2].replace("``", "`")
     if provider == "delta":
         return known_location(spark, identifier)
-    if provider != "parquet":
+    if provider not in ("parquet", "iceberg"):
         raise InvalidArgumentError(
-            f"CONVERT TO DELTA converts Parquet files, not {provider}",
-            help="write parquet.`/path/to/table`",
+            f"CONVERT TO DELTA converts Parquet files and Iceberg tables, not {provider}",
+            help="write parquet.`/path/to/table` or iceberg.`/path/to/table`",
             condition="DELTA_CONVERT_NON_PARQUET_TABLE",
         )
-    _convert(spark, path, fields, collect_stats, options)
+    _convert(spark, path, fields, collect_stats, options, "iceberg" if provider == "iceberg" else "parquet")
     return path
 
 
@@ -168,6 +169,7 @@ def _convert(
     fields: list[str | StructField] | None,
     collect_stats: bool,
     options: Mapping[str, str] | None,
+    source_format: Literal["parquet", "iceberg"] = "parquet",
 ) -> None:
     store = session_store(spark, path, options)
     zone, log = session_zone(spark), session_log(spark, store)
@@ -180,6 +182,7 @@ def _convert(
         user_metadata=log.user_metadata,
         timezone="UTC" if zone in UTC_ZONES else zone,
         by_manifest=session_flag(spark, CONVERT_BY_MANIFEST, True),
+        source_format=source_format,
         run=ManyRunner(spark, store, least=16),
     )
 

@@ -111,7 +111,7 @@ def _convert(context: Context, statement: Convert) -> pa.Table:
     parts = statement.parts
     path = parts[0] if len(parts) == 1 else parts[1]
     if (len(parts) == 1 and "/" not in path) or (
-        len(parts) == 2 and parts[0].lower() != "parquet" and format_of_provider(parts[0]) is None
+        len(parts) == 2 and parts[0].lower() not in ("parquet", "iceberg") and format_of_provider(parts[0]) is None
     ):
         raise InvalidArgumentError(
             f"{'.'.join(parts)} cannot be converted without Spark", help="name a folder: parquet.`/path`"
@@ -121,5 +121,6 @@ def _convert(context: Context, statement: Convert) -> pa.Table:
         standard_engine(),
         partition_by=given_columns(statement.partitions or ""),
         collect_stats=statement.statistics,
+        source_format="iceberg" if parts[0].lower() == "iceberg" else "parquet",
     )
     return pa.table({})

@@ -14,15 +14,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from trilake.common.display import Displayed
+from trilake.common.extras import load
 from trilake.common.progress import progress
 from trilake.common.runtime import Runtime
 from trilake.delta.commands.maintenance.convert_footers import Footer, FooterReader, merged_schema
+from trilake.delta.commands.maintenance.convert_iceberg import conversion_plan
 from trilake.delta.commands.maintenance.convert_partitions import Partitions, discover, with_partition_columns
 from trilake.delta.commands.maintenance.sink_manifest import committed_files
 from trilake.delta.commands.maintenance.vacuum_files import nested_tables
@@ -40,8 +42,17 @@ from trilake.delta.protocol.features import check_writable
 from trilake.delta.protocol.properties import FEATURE
 from trilake.delta.protocol.schema import StructField, parse_schema
 from trilake.delta.protocol.table_features import variant_shredding
-from trilake.errors import ForeignFilesError, InvalidArgumentError, TableExistsError, TableNotFoundError
+from trilake.errors import (
+    CorruptFileError,
+    ForeignFilesError,
+    InvalidArgumentError,
+    TableExistsError,
+    TableNotFoundError,
+)
 from trilake.storage.base import Store
+
+if TYPE_CHECKING:
+    from trilake.delta.iceberg.source import IcebergSource
 
 #: What Spark ignores when it lists data: names that start with a dot, or with an underscore unless they are of a
 #: partition column, and unfinished files.
@@ -82,6 +93,7 @@ def convert_to_delta(
     timezone: str = "UTC",
     user_metadata: str | None = None,
     by_manifest: bool = True,
+    source_format: Literal["parquet", "iceberg"] | None = None,
     runtime: Runtime | None = None,
     run: Runner = run_here,
 ) -> ConvertResult:
@@ -99,6 +111,7 @@ def convert_to_delta(
     timezone: the zone of timestamps in folder names without one.
     user_metadata: a string kept in the table's history.
     by_manifest: in a folder that Spark's streaming sink wrote, take only the files in its list.
+    source_format: what must be there; by default an Iceberg table where there is metadata of one.
     runtime: clock and ids.
     run: runs the reading of footers.
 
@@ -126,6 +139,12 @@ def convert_to_delta(
         return converted
     if into is not None:
         check_place(into, now_ms=runtime.clock_ms())
+    source = _iceberg(store, source_format)
+    if source is not None:
+        if partition_by:
+            raise InvalidArgumentError("an Iceberg table has its own partitions", help="leave partition_by out")
+        plan, rows = conversion_plan(source, into, properties or {}, runtime, collect_stats=collect_stats)
+        return _committed(log, plan, rows, runtime)
     files = _data_files(store, by_manifest=by_manifest)
     folders = pc.replace_substring_regex(files["path"], r"/?[^/]*$", "")
     partitions = discover(pc.unique(folders).to_pylist(), partition_by, timezone=timezone, uri=store.uri)
@@ -168,14 +187,35 @@ def convert_to_delta(
         metrics={"numConvertedFiles": files.num_rows},
         among_files=into is None,
     )
+    return _committed(log, plan, sum(f.rows for f in footers), runtime)
+
+
+def _committed(log: DeltaLog, plan: CommitPlan, rows: int, runtime: Runtime) -> ConvertResult:
     try:
         version = commit(log, None, plan, runtime).version
     except ForeignFilesError:
         raise
     except TableExistsError:
         return _already(log) or ConvertResult(0, False, 0)
-    rows = sum(f.rows for f in footers)
-    return ConvertResult(version, True, files.num_rows, rows, int(pc.sum(files["size"]).as_py() or 0))
+    return ConvertResult(version, True, len(plan.file_actions), rows, sum(a["add"]["size"] for a in plan.file_actions))
+
+
+def _iceberg(store: Store, source_format: Literal["parquet", "iceberg"] | None) -> IcebergSource | None:
+    keys = [m.key for m in store.list("metadata") if m.key.endswith(".metadata.json")]
+    if not keys and source_format == "iceberg":
+        raise TableNotFoundError("there is no Iceberg metadata in metadata/", file=store.uri)
+    if not keys:
+        return None
+    if source_format == "parquet":
+        raise InvalidArgumentError(
+            "the folder is an Iceberg table: its live files cannot be distinguished from removed ones",
+            help="convert it as one: CONVERT TO DELTA iceberg.`/path/to/table`",
+            file=store.uri,
+        )
+    source = load("trilake.delta.iceberg.source", "Iceberg tables").iceberg_source(store)
+    if source is None:
+        raise CorruptFileError("the names of the Iceberg metadata have no version", file=f"{store.uri}/{keys[0]}")
+    return cast("IcebergSource", source)
 
 
 def _already(log: DeltaLog) -> ConvertResult | None:
