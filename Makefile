@@ -69,7 +69,7 @@ soak: $(LOCKED) ## Run the randomized tests for long (hours, with more examples)
 reliability: $(LOCKED) ## Run simulation, planted faults, models, crashes and kills for long, write docs/reliability.md
 	@$(PY) scripts/reliability $(ARGS)
 
-interop: $(LOCKED) ## Run the tests with other implementations, pylance 0.8.19 in its own environment
+interop: $(LOCKED) ## Run the tests with other implementations, pylance 0.8.19 and DuckDB 1.5.5 in environments of their own
 	@scripts/interop $(ARGS)
 
 matrix: $(LOCKED) ## Run every public call on every release of Spark, write docs/compatibility.md (ARGS="spark-3.5 ...")
@@ -85,6 +85,6 @@ protos: $(LOCKED) ## Make the Python modules of Lance's messages anew, after a c
 	@scripts/protos
 
 clean: ## Remove .venv and everything that was generated
-	rm -rf $(VENV) .venv-interop .venv-matrix dist build bench-data demo-data spark-warehouse metastore_db derby.log artifacts
+	rm -rf $(VENV) .venv-interop .venv-interop-duckdb .venv-matrix dist build bench-data demo-data spark-warehouse metastore_db derby.log artifacts
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find src tests bench examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

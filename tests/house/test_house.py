@@ -28,6 +28,7 @@ IGNORED = {
     ".git",
     ".venv",
     ".venv-interop",
+    ".venv-interop-duckdb",
     ".venv-matrix",
     "__pycache__",
     "bench-data",
