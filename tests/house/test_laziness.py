@@ -69,6 +69,20 @@ def test_opening_a_table_loads_no_engine_of_expressions_or_frames(table: str, wh
 def test_opening_a_table_does_not_load_pandas(table: str) -> None:
     """pyarrow (26) loads pandas, where it is installed, with the first Python value that becomes Arrow: 0.3 s."""
     assert not {"pandas"} & loaded(f"import trilake; trilake.open({table!r}).version")
+    assert not {"pandas"} & loaded(f"import trilake; trilake.open({table!r}).files()")
+
+
+def test_a_command_loads_no_pandas_unless_it_runs_on_spark(table: str) -> None:
+    code = f"""
+import sys
+from trilake.cli.app import run
+sys.argv = ["trilake", "count", {table!r}]
+try:
+    run()
+except SystemExit as end:
+    assert not end.code
+"""
+    assert "pandas" not in loaded(code)
 
 
 def test_opening_a_table_with_a_checkpoint_and_removed_files_does_not_load_pandas(tmp_path: Path) -> None:
@@ -172,6 +186,7 @@ PROMISES = (
     Promise("trilake.tools.report.run", (*EXTRAS, "altair", "jinja2"), "formats and charts are extras"),
     Promise("trilake.table.comparison.compare", ("numba",), "tables of one schema and file list have no rows to hash"),
     Promise("trilake.table.comparison.*", ("duckdb",), "rows are compared with duckdb only where a key is given"),
+    Promise("trilake.lance.scan.sql_text", ("sqlglot",), "most conditions call no functions of JSON"),
     Promise("trilake.lance.index.*", ("numba",), "only indices of vectors have kernels"),
     Promise("trilake.lance.data_files", ("numba",), "kernels are loaded with the first page"),
     Promise("trilake.lance.v2.kernel_loader", ("numba",), "the same"),

@@ -12,6 +12,8 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from importlib.abc import MetaPathFinder
+from types import ModuleType
 from typing import Any, NoReturn
 
 import typer
@@ -218,8 +220,18 @@ def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
     print(printable(f"warning: {message}"), file=sys.stderr)
 
 
+class _WithoutPandas(MetaPathFinder):
+    """pyarrow imports pandas, if there is one, with the first Python value: a third of the time of a short command."""
+
+    def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> None:
+        if fullname == "pandas":
+            raise ModuleNotFoundError("commands without --spark need no pandas", name="pandas")
+
+
 def run() -> NoReturn:
     """Run the command line of this process."""
+    if "--spark" not in sys.argv:
+        sys.meta_path.insert(0, _WithoutPandas())
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # a terminal that knows no UTF-8 is no reason to fail

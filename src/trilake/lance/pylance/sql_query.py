@@ -12,6 +12,7 @@ import pyarrow as pa
 from trilake.errors import InvalidArgumentError
 from trilake.lance.file.errors import WrongTypeError
 from trilake.lance.scan.fragment_reader import ROW_ADDRESS, ROW_ID
+from trilake.lance.scan.json_functions import in_duckdbs_words
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.table import LanceTable
 from trilake.table.table import FilterLike
@@ -34,8 +35,6 @@ class SqlQuery:
 
         Raises ``SqlTextError`` for SQL that is not a query, and ``InvalidArgumentError`` for what is wrong in it.
         """
-        from trilake.lance.scan.json_functions import in_duckdbs_words  # imports sqlglot, as the query does
-
         result: pa.Table = import_module(_QUERIES).query(in_duckdbs_words(self.text), {self.name: self.rows})
         return result
 
