@@ -1,4 +1,4 @@
-"""Trevni folders as source and target of conversions."""
+"""Convert from and to folders of Trevni files."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class TrevniPiece:
 
 
 def trevni_source(table: TrevniTable, columns: list[str] | None, filter: FilterLike | None) -> Source:
-    """The rows of a table in pieces.  Raises ``InvalidArgumentError`` and ``FilterError``."""
+    """A table as the source of a conversion.  Raises ``InvalidArgumentError`` and ``FilterError``."""
     names = check_columns(columns, table.schema, table.uri)
     bound = parse_filter(filter, table.schema)
 
@@ -67,7 +67,7 @@ def trevni_source(table: TrevniTable, columns: list[str] | None, filter: FilterL
         uri=table.uri,
         format="trevni",
         version=None,
-        # A file may lack what another has.
+        # A file may lack columns of another one.
         schema=pa.schema([whole.field(n) for n in names], whole.metadata),
         partition_by=partition,
         rows=table.count() if filter is None else None,
@@ -93,10 +93,10 @@ class TrevniRows:
 
     def read_back(self, written: list[StagedFile]) -> Iterator[pa.RecordBatch]:
         files = [(f, data_file(ObjectMeta(f.key, f.size, 0))) for f in written]
-        own = {name.lower(): self.plan.schema.field(name) for name in self.plan.schema.names}
-        # Partition columns are read as anyone would who has only the folders' names.
-        own.update({f.name.lower(): f for f in partition_fields([d for _, d in files])})
-        schema = pa.schema([own[name.lower()].with_nullable(True) for name in self.names])
+        fields = {name.lower(): self.plan.schema.field(name) for name in self.plan.schema.names}
+        # Partition columns have the types that readers infer from the names of folders.
+        fields.update({f.name.lower(): f for f in partition_fields([d for _, d in files])})
+        schema = pa.schema([fields[name.lower()].with_nullable(True) for name in self.names])
         options = dict(self.store.options)
         for staged, file in files:
             split = Split(self.store.uri, staged.staged, file.partition, options=options)
@@ -105,7 +105,7 @@ class TrevniRows:
 
 
 class TrevniTarget:
-    """A folder of Trevni files: all are seen at once, see ``docs/internals/trevni.md``."""
+    """A folder of Trevni files, which appear at once."""
 
     exact = True
 
@@ -114,15 +114,15 @@ class TrevniTarget:
         self.rows = TrevniRows(store, plan, tuple(names), runtime)
 
     def commit(self, written: Sequence[list[StagedFile]]) -> Done:
-        done = finish_table_write(self.store, self.plan, [f for some in written for f in some], runtime=self.runtime)
-        return Done(None, done.files_added, done.bytes_added)
+        result = finish_table_write(self.store, self.plan, [f for some in written for f in some], runtime=self.runtime)
+        return Done(None, result.files_added, result.bytes_added)
 
     def discard(self, written: Sequence[list[StagedFile]]) -> None:
         give_up(self.store, self.plan)
 
 
 def trevni_target(store: Store, source: Source, request: TargetRequest, exists: bool) -> TrevniTarget:
-    """The target at a place.  Raises as :func:`plan_table_write` does."""
+    """A folder as the target of a conversion.  Raises the errors of :func:`plan_table_write`."""
     schema = for_trevni(source.schema)
     plan = plan_table_write(
         store,
@@ -136,9 +136,9 @@ def trevni_target(store: Store, source: Source, request: TargetRequest, exists: 
 
 
 def for_trevni(schema: pa.Schema) -> pa.Schema:
-    """The schema itself, if a Trevni file can have it.  Raises ``SchemaMismatchError``."""
+    """Check that Trevni files can store a schema.  Raises ``SchemaMismatchError``."""
 
-    def begin(one: pa.Schema) -> None:
+    def write_nothing(one: pa.Schema) -> None:
         TrevniWriter((MemoryStore("memory://check"), "x.trv"), one).close()
 
-    return check_each_column(schema, "Trevni", begin)
+    return check_each_column(schema, "Trevni", write_nothing)

@@ -24,7 +24,7 @@ def _read_trevni(store: Store, key: str, needed_columns: NeededColumns, threads:
 
 
 def _write_trevni(store: Store, key: str, schema: pa.Schema, compression: str | None) -> RowFile:
-    # Files of many partitions may be open at once; what exceeds this waits on disk.
+    # Files of many partitions may be open at once; larger ones are buffered on disk.
     return TrevniWriter((store, key), schema, codec=compression, checksum="crc32", memory=1 << 24)
 
 

@@ -1,4 +1,4 @@
-"""Trevni as a row of the registry of formats."""
+"""Trevni in the registry of formats."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from trilake.table.upkeep import Upkeep
 
 _SUFFIX = ".trv"
-#: Files that are looked at for one of Trevni's: a folder may hold millions of others.
-_LOOK_AT = 10_000
+#: Most files to list until one of Trevni's: a folder may hold millions of others.
+_LISTED = 10_000
 
 
 class TrevniFormat(Format):
@@ -44,10 +44,10 @@ class TrevniFormat(Format):
     tells_by_opening = False
 
     def detect(self, store: Store) -> bool:
-        """Whether the location is named like a Trevni file, or has such files among the first below it."""
+        """Whether the location is named like a Trevni file, or the first files below it include one."""
         if parse_location(store.uri).path.endswith(_SUFFIX):
             return True
-        return any(meta.key.endswith(_SUFFIX) for meta in islice(store.list(), _LOOK_AT))
+        return any(meta.key.endswith(_SUFFIX) for meta in islice(store.list(), _LISTED))
 
     def open(self, store: Store, version: int | None, timestamp: TimestampLike | None) -> Table:
         if version is not None or timestamp is not None:
@@ -63,14 +63,14 @@ class TrevniFormat(Format):
         options = table_write.write_options(write.properties)
         schema, batches = arrow_batches(data)
         if not isinstance(data, pa.Table | pa.RecordBatch | pa.RecordBatchReader):
-            # Frames of pandas and polars hold views, which most of Arrow's kernels do not take.
+            # Frames of pandas and polars have views, which most of Arrow's kernels do not support.
             schema, batches = stream_without_views(schema, batches)
         plan = table_write.plan_table_write(
             store, schema, mode=write.mode, partition_by=write.partition_by, options=options
         )
         staged = [] if plan.nothing else table_write.write_rows(store, plan, batches)
-        done = table_write.finish_table_write(store, plan, staged)
-        return WriteResult(None, done.files_added, 0, done.rows_added, done.bytes_added)
+        result = table_write.finish_table_write(store, plan, staged)
+        return WriteResult(None, result.files_added, 0, result.rows_added, result.bytes_added)
 
     def store_of(self, table: Table) -> Store:
         return open_store(table.uri, _trevni_table(table).storage_options)

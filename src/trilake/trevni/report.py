@@ -1,4 +1,4 @@
-"""What a report says of Trevni files: names, sizes, partition folders, and the bytes of columns in a few of them."""
+"""The facts of Trevni files for a report: names, sizes, partition folders, and the sizes of columns in some files."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _FILES = 12
 def trevni_facts(table: TrevniTable, now_ms: int) -> Facts:
     """The facts of the files of a table.  Raises the errors of reading their headers."""
     files = table.files()
-    nothing = pa.array(np.zeros(files.num_rows, np.int64))
+    zeros = pa.array(np.zeros(files.num_rows, np.int64))
     return Facts(
         format="trevni",
         uri=table.uri,
         version=None,
         schema=table.schema,
-        files=pa.table([files["path"], files["size"], files["num_records"], nothing], schema=FILES),
+        files=pa.table([files["path"], files["size"], files["num_records"], zeros], schema=FILES),
         now_ms=now_ms,
         partitions=_partitions(files["partition_values"]),
         storage=_storage(table, files),
@@ -32,13 +32,12 @@ def trevni_facts(table: TrevniTable, now_ms: int) -> Facts:
 
 
 def _partitions(values: pa.ChunkedArray) -> tuple[PartitionColumn, ...]:
-    """All files of a table have the same folders."""
     names = [name for name, _ in values[0].as_py()] if len(values) else []
     return tuple(PartitionColumn(n, pc.map_lookup(values, pa.scalar(n, pa.string()), "first")) for n in names)
 
 
 def _storage(table: TrevniTable, files: pa.Table) -> Storage | None:
-    """Bytes of the columns of files of all sizes: a column ends where the next one starts."""
+    """Bytes of the columns, in a sample of files of all sizes."""
     order = np.argsort(files["size"].to_numpy(), kind="stable")
     at = np.unique(np.linspace(0, len(order) - 1, min(len(order), _FILES)).round().astype(np.int64))
     columns: dict[str, int] = {}
@@ -53,7 +52,7 @@ def _storage(table: TrevniTable, files: pa.Table) -> Storage | None:
 
 
 def column_bytes(file: TrevniFile) -> dict[str, int]:
-    """Bytes of each top-level field of a file, with all columns below it."""
+    """Bytes of each top-level field of a file, including its children."""
     header = file.header
     starts = [*header.starts, file.size]
     following = dict(zip(sorted(starts), sorted(starts)[1:], strict=False))

@@ -1,4 +1,4 @@
-"""What the command line asks of Trevni files, see :class:`trilake.table.upkeep.Upkeep`."""
+"""Trevni files for the command line, see :class:`trilake.table.upkeep.Upkeep`."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Whether Trevni files keep the format's promises: headers, descriptors, parents, blocks and their checksums."""
+"""Verify Trevni files: headers, descriptors, parents, blocks and their checksums."""

@@ -1,4 +1,4 @@
-"""Checks of blocks: checksum, codec, payload, children against their parents, first values; each block by itself."""
+"""Checks of blocks, one by one: checksum, codec, payload, children and parents, first values."""
 
 from __future__ import annotations
 
@@ -15,40 +15,25 @@ from trilake.trevni.verify.headers import HELP, finding
 
 @dataclass(frozen=True)
 class BlockFault:
-    """A block that is wrong: an error, or a first value that is not the descriptor's."""
+    """A damaged block: an error, or a first value that differs from the descriptor."""
 
     key: str
     column: str
     block: int
     error: Exception | None = None
-    stated: object = None
-    true: object = None
+    descriptor_value: object = None
+    actual_value: object = None
 
 
-@dataclass(frozen=True)
-class BlockFaults:
-    """What reading all blocks found; ``blocks`` is how many were read."""
-
-    wrong: tuple[BlockFault, ...]
-    blocks: int
-
-
-def seen(table: TrevniContext) -> BlockFaults:
-    """What reading the blocks of the chosen files finds, read once."""
+def block_faults(table: TrevniContext) -> list[BlockFault | None]:
+    """Read the blocks of the chosen files, once; one entry per block, ``None`` for a sound one."""
     if table.blocks is None:
-        wrong: list[BlockFault] = []
-        count = 0
-        for one in table.chosen:
-            for fault in _blocks(one):
-                count += 1
-                wrong += [fault] if isinstance(fault, BlockFault) else []
-        table.blocks = BlockFaults(tuple(wrong), count)
-    out: BlockFaults = table.blocks
-    return out
+        table.blocks = [fault for one in table.chosen for fault in _blocks(one)]
+    faults: list[BlockFault | None] = table.blocks
+    return faults
 
 
 def _blocks(one: OpenFile) -> Iterator[BlockFault | None]:
-    """One entry a block: what is wrong with it."""
     file = one.file
     if file is None:
         return
@@ -59,11 +44,11 @@ def _blocks(one: OpenFile) -> Iterator[BlockFault | None]:
         while parent is not None and parent in one.tables:
             parent = file.header.columns[parent].parent
         if parent is not None:
-            continue  # an ancestor has no block table: a finding of its own
+            continue  # an ancestor has no block table: another finding
         for block in range(len(blocks)):
             start, stop = int(blocks.row_starts[block]), int(blocks.row_starts[block + 1])
             try:
-                # A child is read with its ancestors, whose faults are theirs.
+                # A child is read with its ancestors; their faults are reported for them.
                 cut = file.cut([number], start, stop, Budget.of(file.size, limited=True))[number]
             except (TrilakeError, OSError) as e:
                 context = e.context if isinstance(e, TrilakeError) else {}
@@ -79,45 +64,39 @@ def _blocks(one: OpenFile) -> Iterator[BlockFault | None]:
                 and len(cut.values)
                 and not cut.values[0].equals(blocks.first_values[block])
             ):
-                yield BlockFault(
-                    one.key,
-                    column.label,
-                    block,
-                    None,
-                    blocks.first_values[block].as_py(),
-                    cut.values[0].as_py(),
-                )
+                stated = blocks.first_values[block].as_py()
+                yield BlockFault(one.key, column.label, block, None, stated, cut.values[0].as_py())
                 continue
             yield None
 
 
 def checksums(table: TrevniContext) -> Generator[Finding, None, int]:
-    """Every block is what its checksum says."""
-    for wrong in seen(table).wrong:
-        if isinstance(wrong.error, BlockChecksumError):
-            yield finding("trevni.block-checksum", wrong.error, wrong.key)
-    return seen(table).blocks
+    """Every block matches its checksum."""
+    for fault in block_faults(table):
+        if fault is not None and isinstance(fault.error, BlockChecksumError):
+            yield finding("trevni.block-checksum", fault.error, fault.key)
+    return len(block_faults(table))
 
 
 def payloads(table: TrevniContext) -> Generator[Finding, None, int]:
     """Every block can be decompressed and holds exactly its values; children fit the lengths of their parents."""
-    for wrong in seen(table).wrong:
-        if wrong.error is not None and not isinstance(wrong.error, BlockChecksumError):
-            yield finding("trevni.block-unreadable", wrong.error, wrong.key)
-    return seen(table).blocks
+    for fault in block_faults(table):
+        if fault is not None and fault.error is not None and not isinstance(fault.error, BlockChecksumError):
+            yield finding("trevni.block-unreadable", fault.error, fault.key)
+    return len(block_faults(table))
 
 
 def first_values(table: TrevniContext) -> Generator[Finding, None, int]:
-    """The first value that a block descriptor states is that of the block."""
-    for wrong in seen(table).wrong:
-        if wrong.error is None:
+    """The first value in a block descriptor is that of the block."""
+    for fault in block_faults(table):
+        if fault is not None and fault.error is None:
             yield Finding(
                 "trevni.first-value-wrong",
-                f"the block begins with {wrong.true!r:.100}, its descriptor says {wrong.stated!r:.100}:"
-                " seeking and filters would miss rows",
+                f"the block starts with {fault.actual_value!r:.100}, expected {fault.descriptor_value!r:.100}:"
+                " seek and filters would miss rows",
                 HELP,
-                file=wrong.key,
-                column=wrong.column,
-                details={"block": wrong.block},
+                file=fault.key,
+                column=fault.column,
+                details={"block": fault.block},
             )
-    return seen(table).blocks
+    return len(block_faults(table))

@@ -1,4 +1,4 @@
-"""``TrevniContext``: the files of one table and what opening each of them gave, read once."""
+"""``TrevniContext``: the files of one table, each opened once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _THREADS = 8
 
 @dataclass(frozen=True)
 class OpenFile:
-    """One file: open, or why it is not; and the block table of each column, or why there is none."""
+    """One file, or the error of opening it; and the block tables of its columns, or their errors."""
 
     key: str
     file: TrevniFile | None = None
@@ -34,19 +34,20 @@ class OpenFile:
 
 @dataclass
 class TrevniContext:
-    """A folder of Trevni files, or one file, while it is verified.
+    """A folder of Trevni files, or one file, to verify.
 
     Parameters
     ----------
-    location, options: where it is.
-    depth, sample: how deep, and of how many files the rows are read.
+    location, options: of the folder or file.
+    depth: which checks run.
+    sample: the number of files whose rows are read; ``None`` for all.
     """
 
     location: str
     options: Mapping[str, str]
     depth: Depth
     sample: int | None = None
-    #: What several checks share, gathered by the first of them.
+    #: The result of :func:`~trilake.trevni.verify.blocks.block_faults`, which several checks share.
     blocks: Any = None
 
     @cached_property
@@ -59,7 +60,7 @@ class TrevniContext:
 
     @property
     def files(self) -> list[DataFile]:
-        """The files.  Raises ``TableNotFoundError`` where there are none."""
+        """The files.  Raises ``TableNotFoundError`` for a location without files."""
         return self._store_and_files[1]
 
     @cached_property

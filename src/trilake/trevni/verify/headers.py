@@ -1,4 +1,4 @@
-"""Checks of headers, descriptors and schemas: what a file says before any of its blocks is read."""
+"""Checks of headers, descriptors and schemas, which read no blocks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HELP = "restore the file from a copy, or write it again"
 
 
 def finding(code: str, error: Exception, key: str) -> Finding:
-    """The finding that an error is: where it is, and what to do."""
+    """Convert an error to a finding."""
     base = unreadable(code, error)
     context = error.context if isinstance(error, TrilakeError) else {}
     details: dict[str, Any] = {k: context[k] for k in ("block", "offset") if k in context}
@@ -25,14 +25,14 @@ def finding(code: str, error: Exception, key: str) -> Finding:
 
 
 def folders(table: TrevniContext) -> Generator[Finding, None, int]:
-    """All files lie in folders of the same partition columns."""
+    """All files are in folders of the same partition columns."""
     names = [tuple(name for name, _ in f.partition) for f in table.files]
     usual = Counter(names).most_common(1)[0][0]
-    for file, own in zip(table.files, names, strict=True):
-        if own != usual:
+    for file, columns in zip(table.files, names, strict=True):
+        if columns != usual:
             yield Finding(
                 "trevni.partition-folders-differ",
-                f"the file lies in folders of {', '.join(own) or 'no column'}, others of {', '.join(usual) or 'none'}",
+                f"expected partition folders of {', '.join(usual) or 'no column'}, got {', '.join(columns) or 'none'}",
                 "move the file into folders of the same columns: its rows have nulls there",
                 file=file.key,
             )
@@ -57,16 +57,16 @@ def parents(table: TrevniContext) -> Generator[Finding, None, int]:
 
 def descriptors(table: TrevniContext) -> Generator[Finding, None, int]:
     """The block descriptors of every column fit the file: sizes, places, and rows that add up."""
-    looked_at = 0
+    count = 0
     for one in table.opened:
-        looked_at += len(one.tables) + len(one.table_errors)
+        count += len(one.tables) + len(one.table_errors)
         for error in one.table_errors.values():
             yield finding("trevni.descriptor-wrong", error, one.key)
-    return looked_at
+    return count
 
 
 def schemas(table: TrevniContext) -> Generator[Finding, None, int]:
-    """Every file's schema is that of its columns."""
+    """The schema of every file fits its columns."""
     for one in table.opened:
         schema = _schema(one)
         if isinstance(schema, Exception):
@@ -75,7 +75,7 @@ def schemas(table: TrevniContext) -> Generator[Finding, None, int]:
 
 
 def _schema(one: OpenFile) -> pa.Schema | Exception | None:
-    """The schema of a file, or why there is none; ``None`` for a file that is not open."""
+    """The schema of a file, or the error; ``None`` for a file that could not be opened."""
     try:
         return None if one.file is None else one.file.schema
     except (TrilakeError, OSError, pa.ArrowException) as e:
@@ -98,7 +98,7 @@ def same_columns(table: TrevniContext) -> Generator[Finding, None, int]:
             yield Finding(
                 "trevni.schema-differs",
                 f"the file has other columns than {first[0]}: {', '.join(other)[:300]}",
-                "readers take nulls for columns that a file lacks; write the files again with one schema",
+                "readers see nulls in columns that a file lacks; write the files again with one schema",
                 severity="warning",
                 file=one.key,
             )
