@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -77,3 +78,12 @@ def test_a_log_evaluates_sql_by_the_engine_it_is_given(tmp_path: Path, monkeypat
     log = DeltaLog(open_store(tmp_path / "t"), replace(standard_engine(), query=spied))
     assert log.snapshot().adds.num_rows == 1
     assert len(seen) == 1
+
+
+def test_log_and_protocol_evaluate_with_the_given_engine() -> None:
+    """They get the evaluator as a parameter: nothing there reaches for that of the process."""
+    root = Path(trilake.__file__).parent / "delta"
+    sources = [path for folder in ("log", "protocol") for path in sorted((root / folder).rglob("*.py"))]
+    assert len(sources) > 40
+    own = re.compile(r"terms\.engine import [^\n]*\bquery\b|terms import engine\b")
+    assert [str(path.relative_to(root)) for path in sources if own.search(path.read_text())] == []

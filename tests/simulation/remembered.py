@@ -76,6 +76,7 @@ def _pieces_once(pieces: Callable[..., Iterator[pa.Table]]) -> Callable[..., Ite
     def of(
         store: Any,
         key: str,
+        query: Any,
         kind: str | None,
         version: int,
         rare: list[Any],
@@ -86,12 +87,12 @@ def _pieces_once(pieces: Callable[..., Iterator[pa.Table]]) -> Callable[..., Ite
     ) -> Iterator[pa.Table]:
         held = _Held(store, key)
         if held.data is None or choice is not None:
-            yield from pieces(held, key, kind, version, rare, size, choice, only, share)
+            yield from pieces(held, key, query, kind, version, rare, size, choice, only, share)
             return
         known = ("pieces", key, held.data, kind, version, size, only, share)
         if known not in _known:
             own: list[Any] = []
-            tables = list(pieces(held, key, kind, version, own, size, choice, only, share))
+            tables = list(pieces(held, key, query, kind, version, own, size, choice, only, share))
             _known[known] = pickle.dumps(own), tables
         text, tables = _known[known]
         rare += pickle.loads(text)

@@ -39,6 +39,7 @@ from trilake.errors import (
     TableExistsError,
     UnknownOutcomeError,
 )
+from trilake.expr.terms.engine import query
 from trilake.storage import open_store
 from trilake.storage.base import Store
 from trilake.storage.faults import Fault, FaultStore, SimulatedCrash
@@ -64,7 +65,7 @@ def _rows(store: Store) -> int:
 
 def _winner(*actions: dict[str, Any], **info: Any) -> Winner:
     content = lines([{"commitInfo": {"operation": "WRITE", **info}}, *actions])
-    return Winner(7, parse_commits([(7, "7.json", pa.py_buffer(content))]))
+    return Winner(7, parse_commits([(7, "7.json", pa.py_buffer(content))], query))
 
 
 _BLIND = {"isBlindAppend": True}

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from trilake.delta.log.checkpoint_stats import StatsParser, indexed_paths, stats_text
 from trilake.delta.protocol.schema import ArrayType, PrimitiveType, StructField, StructType, parse_primitive
 from trilake.delta.scan.statistics import StatisticsReader
+from trilake.expr.terms.engine import query
 
 
 def _schema(**types: Any) -> StructType:
@@ -24,7 +25,7 @@ def _schema(**types: Any) -> StructType:
 
 def _parse(schema: StructType, *stats: Any, partition: tuple[str, ...] = (), **conf: str) -> pa.ChunkedArray:
     texts = [s if s is None or isinstance(s, str) else json.dumps(s) for s in stats]
-    return StatsParser(schema, partition, {k.replace("__", "."): v for k, v in conf.items()}).parse(
+    return StatsParser(schema, partition, {k.replace("__", "."): v for k, v in conf.items()}, query).parse(
         pa.chunked_array([texts], pa.string())
     )
 
@@ -137,7 +138,7 @@ _TYPES = {
 @given(st.data())
 def test_struct_to_text_and_back(data: st.DataObject) -> None:
     schema = _schema(**{n.partition("(")[0]: n for n in _TYPES})
-    parser = StatsParser(schema, (), {})
+    parser = StatsParser(schema, (), {}, query)
     bounds = parser.type.field("minValues").type
     values = st.fixed_dictionaries({n.partition("(")[0]: st.none() | s for n, s in _TYPES.items()})
     one = st.fixed_dictionaries({"numRecords": st.integers(0, 2**40), "tightBounds": st.none() | st.booleans()})
@@ -145,7 +146,7 @@ def test_struct_to_text_and_back(data: st.DataObject) -> None:
     made = [None if r is None else {**r[0], "minValues": r[1]} for r in rows]
     parsed = pa.chunked_array([pa.array(made, parser.type)])
     assert bounds.num_fields == len(_TYPES)
-    back = parser.parse(stats_text(parsed)).to_pylist()
+    back = parser.parse(stats_text(parsed, query)).to_pylist()
     assert [r and r["numRecords"] for r in back] == [r and r["numRecords"] for r in parsed.to_pylist()]
     for there, here in zip(parsed.to_pylist(), back, strict=True):
         if there is not None:
@@ -165,7 +166,7 @@ def test_skipping_sees_the_same_through_either_form(low: int, span: int, moment:
         "maxValues": {"c": low + span, "t": f"{text}Z"},
         "nullCount": {"c": 1, "t": 0},
     }
-    parsed = stats_text(_parse(schema, stats))
+    parsed = stats_text(_parse(schema, stats), query)
     for column in ("c", "t"):
         two = [
             StatisticsReader(pa.table({"stats": s}), schema, ()).column((column,))

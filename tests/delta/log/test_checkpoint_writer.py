@@ -28,6 +28,7 @@ from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.scan.statistics import StatisticsReader
 from trilake.delta.standard import standard_engine
 from trilake.errors import InvalidArgumentError
+from trilake.expr.terms.engine import query
 from trilake.storage import open_store
 
 KEEP_ALL = runtime_in_ms(lambda: 0)
@@ -103,10 +104,10 @@ def test_a_part_size_that_is_none(size: str) -> None:
 def test_a_path_decides_its_part(paths: set[str], parts: int) -> None:
     log = log_of([add(p.replace("%", "%25")) for p in sorted(paths)])
     adds = log.snapshot().adds
-    owner = dict(zip(adds["path"].to_pylist(), owners(adds, parts).tolist(), strict=True))
+    owner = dict(zip(adds["path"].to_pylist(), owners(adds, parts, query).tolist(), strict=True))
     assert set(owner.values()) <= set(range(parts))
     backwards = adds.take(pa.array(reversed(range(adds.num_rows)), pa.int64()))
-    assert dict(zip(backwards["path"].to_pylist(), owners(backwards, parts).tolist(), strict=True)) == owner
+    assert dict(zip(backwards["path"].to_pylist(), owners(backwards, parts, query).tolist(), strict=True)) == owner
 
 
 def test_tombstones_are_in_the_part_of_their_file() -> None:

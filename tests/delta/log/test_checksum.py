@@ -26,6 +26,7 @@ from trilake.delta.log.segment import checksum_key, commit_key
 from trilake.delta.protocol.commits import parse_commits
 from trilake.delta.standard import standard_engine
 from trilake.errors import CorruptLogError
+from trilake.expr.terms.engine import query
 from trilake.storage import open_store
 
 VECTOR = {"storageType": "u", "pathOrInlineDv": "vBn[lx{q8@P<9BNH/isA", "offset": 1, "sizeInBytes": 36}
@@ -33,7 +34,7 @@ VECTOR = {"storageType": "u", "pathOrInlineDv": "vBn[lx{q8@P<9BNH/isA", "offset"
 
 def _following(log: DeltaLog, before: VersionChecksum | None, version: int) -> VersionChecksum | None:
     key = commit_key(version)
-    return following(before, parse_commits([(version, key, log.store.read(key))]))
+    return following(before, parse_commits([(version, key, log.store.read(key))], query))
 
 
 def test_of_a_snapshot() -> None:
@@ -130,7 +131,7 @@ def test_what_cannot_be_known_is_not_written(commit: list[dict[str, Any]]) -> No
 
 
 def test_the_first_commit_without_protocol_has_none() -> None:
-    batch = parse_commits([(0, "x", b'{"commitInfo":{}}')])
+    batch = parse_commits([(0, "x", b'{"commitInfo":{}}')], query)
     assert following(None, batch) is None
 
 

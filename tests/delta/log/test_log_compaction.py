@@ -22,6 +22,7 @@ from trilake.delta.log.segment import commit_key, compacted_key
 from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.standard import standard_engine
 from trilake.errors import CorruptLogError, InvalidArgumentError, LogGapError, VersionNotFoundError
+from trilake.expr.terms.engine import query
 from trilake.storage import open_store
 
 VECTOR = {"storageType": "i", "pathOrInlineDv": "wi5b=000010000siXQKl0rr91000f55c8Xg0@@D72lkbi5=-{L", "sizeInBytes": 40}
@@ -193,10 +194,10 @@ def test_few_lines_say_what_the_query_says_of_many(monkeypatch: pytest.MonkeyPat
     batch = log_of([protocol(), metadata()], actions).parse(log_of([protocol(), metadata()], actions).commits(0, 1))
     found = apply(empty_state(), batch)
     for kind, table in (("add", found.adds), ("remove", found.removes)):
-        few = json_lines(kind, table)
+        few = json_lines(kind, table, query)
         with monkeypatch.context() as patch:
             patch.setattr(log_compaction, "_FEW", 0)
-            many = json_lines(kind, table)
+            many = json_lines(kind, table, query)
         assert len(few) == 2
         assert [json.loads(line) for line in few] == [json.loads(line) for line in many]
 

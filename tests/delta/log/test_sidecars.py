@@ -70,9 +70,9 @@ def test_paths_without_order_are_read_and_nothing_else(monkeypatch: pytest.Monke
     read: list[frozenset[str] | None] = []
     real = checkpoint_module._read_actions
 
-    def spied(source: Any, file: pq.ParquetFile, footer: Any, kind: str, choice: Any, only: Any, share: Any) -> Any:
-        read.append(only)
-        return real(source, file, footer, kind, choice, only, share)
+    def spied(source: Any, file: pq.ParquetFile, footer: Any, query: Any, kind: str, *choice: Any) -> Any:
+        read.append(choice[1])
+        return real(source, file, footer, query, kind, *choice)
 
     monkeypatch.setattr(checkpoint_module, "_read_actions", spied)
     world.commit(*files(["50x"]))

@@ -77,7 +77,7 @@ def _commits(draw: st.DrawFn) -> list[Commit]:
 
 def _both(commits: list[Commit]) -> tuple[ActionBatch, ActionBatch]:
     names, texts = [(v, n) for v, n, _ in commits], [bytes(d) for _, _, d in commits]
-    return parser._parse_few(names, texts), parser._parse_many(names, texts)
+    return parser._parse_few(names, texts), parser._parse_many(names, texts, query)
 
 
 def _plain(batch: ActionBatch) -> dict[str, Any]:
@@ -153,7 +153,7 @@ def test_damaged_commits_name_file_and_version(content: bytes, size: str, monkey
     monkeypatch.setattr(parser, "_FEW_LINES", 10**9 if size == "few" else -1)
     good = pa.py_buffer(lines([protocol(), metadata(), add("ok")]))
     with pytest.raises(CorruptLogError) as e:
-        parse_commits([(6, "_delta_log/6.json", good), (7, "_delta_log/7.json", pa.py_buffer(content))])
+        parse_commits([(6, "_delta_log/6.json", good), (7, "_delta_log/7.json", pa.py_buffer(content))], query)
     assert e.value.context["version"] == 7
     assert e.value.context["file"] == "_delta_log/7.json"
 

@@ -48,7 +48,7 @@ def read_checkpoint(store: Store, segment: LogSegment, query: Query) -> State:
     if segment.checkpoint_version is None:
         return empty_state()
     rare: list[tuple[str, Any]] = []
-    adds = pa.concat_tables([_NO_ACTIONS["add"], *checkpoint_pieces(store, segment, rare=rare)])
+    adds = pa.concat_tables([_NO_ACTIONS["add"], *checkpoint_pieces(store, segment, query, rare=rare)])
     refuse_keys_twice(adds, segment.checkpoint_files[0].key, segment.checkpoint_version, query)
     state = empty_state()
     state = apply(state, _batch(segment.checkpoint_version, rare))
@@ -66,6 +66,7 @@ class Choice:
 def checkpoint_pieces(
     store: Store,
     segment: LogSegment,
+    query: Query,
     kind: str = "add",
     rare: list[tuple[str, Any]] | None = None,
     selection: Selection | None = None,
@@ -75,6 +76,7 @@ def checkpoint_pieces(
     Parameters
     ----------
     store, segment: where the checkpoint is.
+    query: evaluates SQL.
     kind: which file actions.
     rare: the checkpoint's other actions are appended to it.
     selection: which ``add`` actions to read; others may be skipped, unread where possible.
@@ -87,7 +89,7 @@ def checkpoint_pieces(
     others: list[tuple[str, Any]] = [] if rare is None else rare
     choice = None if selection is None else Choice(selection)
     count = size = 0
-    for piece in _pieces(store, segment, kind, version, others, choice):
+    for piece in _pieces(store, segment, query, kind, version, others, choice):
         count += piece.num_rows
         size += int(pc.sum(piece["size"]).as_py() or 0)
         yield piece
@@ -99,15 +101,16 @@ def checkpoint_pieces(
 def _pieces(
     store: Store,
     segment: LogSegment,
+    query: Query,
     kind: str,
     version: int,
     rare: list[tuple[str, Any]],
     choice: Choice | None,
 ) -> Iterator[pa.Table]:
     for file in segment.checkpoint_files:
-        yield from _file_pieces(store, file.key, kind, version, rare, choice=choice)
+        yield from _file_pieces(store, file.key, query, kind, version, rare, choice=choice)
     for sidecar in [d for n, d in rare if n == "sidecar"]:
-        yield from Share.of_sidecar(sidecar, version).pieces(store, kind, choice=choice)
+        yield from Share.of_sidecar(sidecar, version).pieces(store, query, kind, choice=choice)
 
 
 @dataclass(frozen=True)
@@ -136,13 +139,18 @@ class Share:
         return Share(key, version, size if isinstance(size, int) else None, files=files)
 
     def pieces(
-        self, store: Store, kind: str = "add", only: frozenset[str] | None = None, choice: Choice | None = None
+        self,
+        store: Store,
+        query: Query,
+        kind: str = "add",
+        only: frozenset[str] | None = None,
+        choice: Choice | None = None,
     ) -> Iterator[pa.Table]:
         """Yield the share's file actions of one kind, piece by piece.
 
         ``only`` are the fields to read, at least those of :data:`KEY_FIELDS`.  Raises ``CorruptLogError``.
         """
-        return _file_pieces(store, self.key, kind, self.version, [], self.size, choice, only, share=self)
+        return _file_pieces(store, self.key, query, kind, self.version, [], self.size, choice, only, share=self)
 
     def groups(self, groups: list[int]) -> list[int]:
         """The row groups of the file that belong to this share; they are adjacent."""
@@ -236,11 +244,11 @@ def read_checkpoint_rare(store: Store, segment: LogSegment) -> State:
     return apply(empty_state(), _batch(segment.checkpoint_version, rare))
 
 
-def read_checkpoint_tombstones(store: Store, segment: LogSegment) -> pa.Table:
+def read_checkpoint_tombstones(store: Store, segment: LogSegment, query: Query) -> pa.Table:
     """Read the ``remove`` actions of the segment's checkpoint."""
     if segment.checkpoint_version is None:
         return empty_state().removes
-    return pa.concat_tables([_NO_ACTIONS["remove"], *checkpoint_pieces(store, segment, "remove")])
+    return pa.concat_tables([_NO_ACTIONS["remove"], *checkpoint_pieces(store, segment, query, "remove")])
 
 
 def sidecar_keys(store: Store, segment: LogSegment) -> list[str]:
@@ -261,7 +269,7 @@ def checkpoint_actions(store: Store, segment: LogSegment) -> list[tuple[str, Any
     rare: list[tuple[str, Any]] = []
     for file in segment.checkpoint_files:
         assert segment.checkpoint_version is not None
-        for _ in _file_pieces(store, file.key, None, segment.checkpoint_version, rare):
+        for _ in _file_pieces(store, file.key, None, None, segment.checkpoint_version, rare):
             pass
     return rare
 
@@ -276,6 +284,7 @@ def _sidecar_key(path: str, version: int) -> str:
 def _file_pieces(
     store: Store,
     key: str,
+    query: Query | None,
     kind: str | None,
     version: int,
     rare: list[tuple[str, Any]],
@@ -286,11 +295,12 @@ def _file_pieces(
 ) -> Iterator[pa.Table]:
     """Yield the file actions of one kind, or of none; the rare actions are appended to ``rare`` first.
 
-    ``size`` is the expected size of the file; ``only`` are the fields to read.
+    ``query`` is only needed with a kind; ``size`` is the expected size of the file; ``only`` are the fields to read.
     """
     try:
         if key.endswith(".json"):
-            batch = (parse_commits if kind else parse_rare)([(version, f"{store.uri}/{key}", store.read(key))])
+            content = [(version, f"{store.uri}/{key}", store.read(key))]
+            batch = parse_rare(content) if query is None else parse_commits(content, query)
             rare += [(n, d) for _, n, d in batch.rare]
             if kind:
                 yield (batch.remove if kind == "remove" else batch.add).drop_columns(["version", "order"])
@@ -302,8 +312,8 @@ def _file_pieces(
             footer = checked_footer(source, file)
             _check_columns(set(file.schema_arrow.names))
             rare += _read_rare(source, file, footer)
-            if kind:
-                yield from _read_actions(source, file, footer, kind, choice, only, share)
+            if kind and query is not None:
+                yield from _read_actions(source, file, footer, query, kind, choice, only, share)
     except ObjectNotFoundError as e:
         raise CorruptLogError(
             "checkpoint file is missing",
@@ -369,6 +379,7 @@ def _read_actions(
     source: pa.NativeFile,
     file: pq.ParquetFile,
     footer: Footer,
+    query: Query,
     kind: str,
     choice: Choice | None,
     only: frozenset[str] | None,
@@ -388,17 +399,22 @@ def _read_actions(
     if choice is not None and kind == "add" and rebasing is None:
         selected = select(source, file, footer, groups, choice.selection, _BATCH_ROWS)
         if selected is not None:
-            yield from _read_selected(source, file, selected, parts, choice)
+            yield from _read_selected(source, file, query, selected, parts, choice)
             return
     # Piece by piece, so that the raw column and its actions are never both whole in memory.
     for run in fetched_together(source, file, groups, parts):
         for batch in batches(file, _BATCH_ROWS, row_groups=run, columns=parts, use_threads=True):
             rows = batch if rebasing is None else rebasing.rows(batch)
-            yield _file_actions(pa.Table.from_batches([rows]), kind, only)
+            yield _file_actions(pa.Table.from_batches([rows]), query, kind, only)
 
 
 def _read_selected(
-    source: pa.NativeFile, file: pq.ParquetFile, selected: Selected, parts: list[str], choice: Choice
+    source: pa.NativeFile,
+    file: pq.ParquetFile,
+    query: Query,
+    selected: Selected,
+    parts: list[str],
+    choice: Choice,
 ) -> Iterator[pa.Table]:
     choice.skipped += sum(selected.files.values())
     for run in fetched_together(source, file, list(selected.groups), parts):
@@ -408,7 +424,7 @@ def _read_selected(
                 mask = rows[start : start + batch.num_rows]
                 start += batch.num_rows
                 if mask.any():
-                    piece = _file_actions(pa.Table.from_batches([batch]).filter(pa.array(mask)), "add")
+                    piece = _file_actions(pa.Table.from_batches([batch]).filter(pa.array(mask)), query, "add")
                     choice.skipped -= piece.num_rows
                     yield piece
 
@@ -425,7 +441,7 @@ def _needs_parsed_stats(footer: Footer, fields: pa.StructType) -> bool:
     return False
 
 
-def _file_actions(table: pa.Table, kind: str, only: frozenset[str] | None = None) -> pa.Table:
+def _file_actions(table: pa.Table, query: Query, kind: str, only: frozenset[str] | None = None) -> pa.Table:
     """The file actions of one kind with all their fields, or some, whichever the checkpoint's writer left out."""
     type_ = FILE_ACTIONS[kind]
     if only is not None:
@@ -453,7 +469,7 @@ def _file_actions(table: pa.Table, kind: str, only: frozenset[str] | None = None
         present = pc.is_valid(out["path"])
         out, column = out.filter(present), column.filter(present)
     if "stats_parsed" in have:
-        stats = pc.coalesce(out["stats"], stats_text(pc.struct_field(column, "stats_parsed")))
+        stats = pc.coalesce(out["stats"], stats_text(pc.struct_field(column, "stats_parsed"), query))
         out = out.set_column(out.schema.get_field_index("stats"), out.schema.field("stats"), stats)
     return out
 

@@ -22,7 +22,7 @@ from trilake.delta.log.replay import decoded_paths
 from trilake.delta.log.snapshot import Head
 from trilake.delta.protocol.actions import ADD, REMOVE, Metadata
 from trilake.errors import ObjectExistsError, ObjectNotFoundError
-from trilake.expr.terms.engine import Query, query
+from trilake.expr.terms.engine import Query
 from trilake.parquet.files import PAGE_CHECKSUMS
 from trilake.storage.base import Store
 
@@ -127,7 +127,7 @@ def _removes(files: pa.Table) -> pa.StructArray:
     return pa.StructArray.from_arrays([_one(files[f.name]) for f in _REMOVE], fields=list(_REMOVE))
 
 
-def owners(files: pa.Table, parts: int, query: Query = query) -> np.ndarray[Any, np.dtype[np.int64]]:
+def owners(files: pa.Table, parts: int, query: Query) -> np.ndarray[Any, np.dtype[np.int64]]:
     """Which of ``parts`` checkpoint files each file action goes into: by the MD5 of its decoded path.
 
     The same in every attempt and every version of this library.

@@ -18,7 +18,7 @@ from trilake.delta.protocol.partitions import partition_fields, typed_partitions
 from trilake.delta.protocol.properties import TableProperties
 from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType
 from trilake.delta.protocol.schema_edit import split_names
-from trilake.expr.terms.engine import Query, query
+from trilake.expr.terms.engine import Query
 
 #: DuckDB's names of the types with bounds; decimals and other string types are handled separately.
 _BOUNDED = {
@@ -109,9 +109,10 @@ class StatsParser:
     configuration: the table's properties.
     query: evaluates SQL.
 
+    >>> from trilake.delta.engine import Engine
     >>> schema = StructType((StructField("a", PrimitiveType("long")),))
     >>> stats = pa.chunked_array([['{"numRecords":2,"minValues":{"a":1},"maxValues":{"a":3},"nullCount":{"a":0}}']])
-    >>> parsed = StatsParser(schema, (), {}).parse(stats).to_pylist()[0]
+    >>> parsed = StatsParser(schema, (), {}, Engine().query).parse(stats).to_pylist()[0]
     >>> parsed["numRecords"], parsed["minValues"], parsed["maxValues"], parsed["nullCount"]
     (2, {'a': 1}, {'a': 3}, {'a': 0})
     """
@@ -121,7 +122,7 @@ class StatsParser:
         schema: StructType,
         partition: tuple[str, ...],
         configuration: Mapping[str, str],
-        query: Query = query,
+        query: Query,
     ) -> None:
         self._query = query
         indexed = indexed_paths(schema, partition, configuration)
@@ -174,7 +175,7 @@ def _exact(sql: str, node: _Node) -> str:
     return sql
 
 
-def stats_text(parsed: pa.ChunkedArray, query: Query = query) -> pa.ChunkedArray:
+def stats_text(parsed: pa.ChunkedArray, query: Query) -> pa.ChunkedArray:
     """Convert ``stats_parsed`` to the JSON strings of ``stats``; null stays null."""
     return query(
         f"select case when s is null then null else to_json({_json_ready('s', parsed.type)})::varchar end as v from t",

@@ -28,7 +28,8 @@ def live_files(log: DeltaLog, pending: PendingSnapshot, selection: Selection | N
 
     Raises ``MaybeTwiceError`` after the last piece, where a file may be listed twice.
     """
-    older = map(pending.touched.left_of, checkpoint_pieces(log.store, pending.segment, selection=selection))
+    read = checkpoint_pieces(log.store, pending.segment, log.engine.query, selection=selection)
+    older = map(pending.touched.left_of, read)
     seen = np.empty(0, np.uint64)
     for piece in chain(older, [pending.newer.adds]):
         yield piece

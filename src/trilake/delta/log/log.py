@@ -339,7 +339,7 @@ class DeltaLog:
         """All ``remove`` actions of the snapshot, including those in its checkpoint."""
 
         def read(segment: LogSegment) -> pa.Table:
-            old = read_checkpoint_tombstones(self.store, segment)
+            old = read_checkpoint_tombstones(self.store, segment, self.engine.query)
             loaded = snapshot if segment is snapshot.segment else self._read_whole(segment)
             if not old.num_rows:
                 return loaded.state.removes

@@ -257,7 +257,7 @@ def _sound(log: DeltaLog, segment: LogSegment) -> bool:
     try:
         state = read_checkpoint_rare(log.store, segment)
         for kind in "add", "remove":
-            for _ in checkpoint_pieces(log.store, segment, kind):
+            for _ in checkpoint_pieces(log.store, segment, log.engine.query, kind):
                 pass
     except TrilakeError as e:
         _log.warning("the log of %s is not cleaned up: %s", log.store.uri, e)

@@ -20,7 +20,7 @@ from trilake.delta.log.same_table import check_same_file
 from trilake.delta.log.segment import compacted_key
 from trilake.delta.protocol.actions import FILE_ACTIONS, ActionBatch
 from trilake.errors import InvalidArgumentError, ObjectExistsError, VersionNotFoundError
-from trilake.expr.terms.engine import Query, query
+from trilake.expr.terms.engine import Query
 
 #: Up to this many file actions are written one by one: faster than starting a query and loading DuckDB.
 _FEW = 300
@@ -54,7 +54,7 @@ def compact_log(log: DeltaLog, start: int, end: int) -> str | None:
     return key
 
 
-def compacted(batch: ActionBatch, query: Query = query) -> bytes:
+def compacted(batch: ActionBatch, query: Query) -> bytes:
     """The content of the compaction file of some commits' actions."""
     files = apply(empty_state(), ActionBatch(batch.add, batch.remove, batch.cdc))
     lines = [orjson.dumps(action).decode() for action in _reconciled(batch)]
@@ -75,11 +75,12 @@ def _reconciled(batch: ActionBatch) -> Iterator[Mapping[str, Any]]:
             yield {kind: data}
 
 
-def json_lines(kind: str, files: pa.Table, query: Query = query) -> list[str]:
+def json_lines(kind: str, files: pa.Table, query: Query) -> list[str]:
     """File actions of one kind as the lines of a commit; null fields are left out.
 
+    >>> from trilake.delta.engine import Engine
     >>> from trilake.delta.log.replay import empty_state
-    >>> json_lines("add", empty_state().adds)
+    >>> json_lines("add", empty_state().adds, Engine().query)
     []
     """
     if files.num_rows <= _FEW:

@@ -18,14 +18,14 @@ import pyarrow.json as pj
 from trilake.delta.protocol.actions import EMPTY_BATCH, FILE_ACTIONS, RARE_ACTIONS, ActionBatch, action_schema
 from trilake.delta.protocol.arrow_values import int64_array
 from trilake.errors import CorruptLogError
-from trilake.expr.terms.engine import Query, QueryError, query
+from trilake.expr.terms.engine import Query, QueryError
 
 #: Below this many lines plain parsing beats the start-up cost of a columnar query (measured: 5 ms against 2.5 us per
 #: line).
 _FEW_LINES = 1500
 
 
-def parse_commits(commits: Sequence[tuple[int, str, pa.Buffer]], query: Query = query) -> ActionBatch:
+def parse_commits(commits: Sequence[tuple[int, str, pa.Buffer]], query: Query) -> ActionBatch:
     """Parse commit files, oldest first, given as ``(version, file name, content)``.
 
     Unknown actions and fields are ignored, as the protocol asks.  Raises ``CorruptLogError`` for an empty file, and
@@ -267,7 +267,7 @@ def _suspects(parsed: pa.ChunkedArray, lines: pa.Array, vectors: bool) -> np.nda
     return suspect | nothing
 
 
-def _parse_many(names: list[tuple[int, str]], texts: list[bytes], query: Query = query) -> ActionBatch:
+def _parse_many(names: list[tuple[int, str]], texts: list[bytes], query: Query) -> ActionBatch:
     lines, owner = _split_lines(names, texts)
     versions = pa.chunked_array([int64_array(np.asarray([v for v, _ in names], dtype=np.int64)[owner])])
     order = pa.chunked_array([int64_array(np.arange(len(lines), dtype=np.int64))])

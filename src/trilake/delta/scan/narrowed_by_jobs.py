@@ -53,7 +53,7 @@ class ShareFilter:
         choice = Choice(self.selection)
         count = size = 0
         matches = [empty_state().adds]
-        for piece in share.pieces(self.store, choice=choice):
+        for piece in share.pieces(self.store, self.head.engine.query, choice=choice):
             count += piece.num_rows
             size += int(pc.sum(piece["size"]).as_py() or 0)
             remaining = with_files(self.head, self.touched.left_of(piece))

@@ -172,8 +172,9 @@ class DeltaContext:
     def checkpoint(self, version: int, files: tuple[ObjectMeta, ...]) -> State:
         """The content of a checkpoint, including tombstones.  Raises ``CorruptLogError``."""
         segment = LogSegment(version, version, files, ())
-        state = read_checkpoint(self.store, segment, self.log.engine.query)
-        return replace(state, removes=read_checkpoint_tombstones(self.store, segment))
+        query = self.log.engine.query
+        state = read_checkpoint(self.store, segment, query)
+        return replace(state, removes=read_checkpoint_tombstones(self.store, segment, query))
 
     # --- the version -------------------------------------------------------------------------------------------------
 

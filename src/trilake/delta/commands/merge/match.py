@@ -23,8 +23,8 @@ from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.scan.read import RowsOfFiles, pack_size, packs, read_together, row_keys
 from trilake.delta.scan.scan import ReadPlan, read_plan
 from trilake.errors import ExpressionError
-from trilake.expr.terms import engine
 from trilake.expr.terms.datatypes import normalise
+from trilake.expr.terms.engine import QueryError
 from trilake.expr.terms.evaluate import Rows, duckdb_table
 from trilake.storage.base import Store
 
@@ -152,6 +152,7 @@ class Matcher:
         self.paths = sides["target"]
         self.columns = sorted({p[1] for p in self.paths})
         self.plan = read_fields(snapshot, self.columns)
+        self.query = snapshot.engine.query
         self.source = self._numbered(source, sides["source"], {"n": pa.array(np.arange(source.num_rows))})
         self.chunk = max(_JOIN_ROWS, min(source.num_rows, 4 * _JOIN_ROWS))
 
@@ -202,8 +203,8 @@ class Matcher:
         if limit is not None:
             sql = f"{sql} LIMIT {limit + 1}"
         try:
-            joined = engine.query(sql, target=target, source=self.source)
-        except engine.QueryError as error:
+            joined = self.query(sql, target=target, source=self.source)
+        except QueryError as error:
             raise ExpressionError(
                 f"the merge condition {self.join.text} fails on a row: {error.message}",
                 help="correct the row, or guard the condition with CASE or a try_ function",

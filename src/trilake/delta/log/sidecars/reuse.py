@@ -36,6 +36,7 @@ from trilake.delta.log.segment import SIDECARS, commit_key
 from trilake.delta.log.sidecars.sidecar import Sidecar, folded
 from trilake.delta.log.snapshot import PendingSnapshot
 from trilake.errors import InvalidArgumentError, ObjectNotFoundError
+from trilake.expr.terms.engine import Query
 from trilake.storage.base import Store
 
 _DAY_MS = 24 * 3600 * 1000
@@ -62,7 +63,7 @@ class Reuse:
         totals = sum((s.files for s in self.kept), FileTotals())
         added = one_spelling(version.newer.adds, version.uri)
         for sidecar in self.rewritten:
-            for piece in sidecar.pieces(log.store):
+            for piece in sidecar.pieces(log.store, log.engine.query):
                 totals += FileTotals.of(piece)
                 remaining = version.touched.left_of(piece)
                 if again(remaining, added, version.uri) is not None:
@@ -73,7 +74,7 @@ class Reuse:
             raise MaybeTwiceError
         yield "add", version.newer.adds
         for sidecar in self.rewritten:
-            for piece in sidecar.pieces(log.store, "remove"):
+            for piece in sidecar.pieces(log.store, log.engine.query, "remove"):
                 yield "remove", unexpired(version.touched.left_of(piece))
         yield "remove", unexpired(version.newer.removes)
 
@@ -145,7 +146,7 @@ def _changed(store: Store, version: PendingSnapshot, sidecars: Sequence[Sidecar]
     assert version.segment.checkpoint_version is not None
     added = one_spelling(version.newer.adds, version.uri)
     shares = [Share.of_sidecar(s.action, version.segment.checkpoint_version) for s in sidecars]
-    changes = _Changes(store, version.touched, added, version.uri)
+    changes = _Changes(store, version.engine.query, version.touched, added, version.uri)
     changed = map(changes, shares) if jobs is None or not shares else jobs.run(changes, shares)
     return {key.rpartition("/")[2] for key in changed if key is not None}
 
@@ -155,12 +156,13 @@ class _Changes:
     """Yields the key of a sidecar if the commits since the checkpoint change one of its files."""
 
     store: Store
+    query: Query
     touched: Touched
     added: pa.ChunkedArray
     uri: str
 
     def __call__(self, sidecar: Share) -> str | None:
-        for piece in sidecar.pieces(self.store, only=KEY_FIELDS):
+        for piece in sidecar.pieces(self.store, self.query, only=KEY_FIELDS):
             remaining = self.touched.left_of(piece)
             if remaining.num_rows < piece.num_rows:
                 return sidecar.key  # duplicates are detected when it is rewritten

@@ -26,6 +26,7 @@ from trilake.delta.log.replay import Touched, one_spelling, refuse_twice, twice_
 from trilake.delta.log.sidecars.reuse import Reuse, again, is_ours
 from trilake.delta.log.sidecars.writing import SidecarWriter, Written
 from trilake.delta.log.snapshot import PendingSnapshot
+from trilake.expr.terms.engine import Query
 from trilake.storage.base import Store
 
 #: Above this many, actions of the commits since are written by this process.
@@ -57,6 +58,7 @@ class PartWriter:
     """Writes the sidecars of a part, in any process; ``added`` are the paths of the files that the commits added."""
 
     store: Store
+    query: Query
     runtime: Runtime
     columns: FileColumns
     most: int
@@ -72,7 +74,7 @@ class PartWriter:
         def pieces() -> Iterator[tuple[str, pa.Table]]:
             nonlocal read
             for share in part.shares:
-                for piece in share.pieces(self.store):
+                for piece in share.pieces(self.store, self.query):
                     read += FileTotals.of(piece)
                     remaining = self.touched.left_of(piece)
                     if (path := again(remaining, self.added, self.uri)) is not None:
@@ -81,7 +83,7 @@ class PartWriter:
             if part.adds is not None:
                 yield "add", part.adds
             for share in part.shares:
-                for piece in share.pieces(self.store, "remove"):
+                for piece in share.pieces(self.store, self.query, "remove"):
                     yield "remove", self.unexpired(self.touched.left_of(piece))
             if part.removes is not None:
                 yield "remove", self.unexpired(part.removes)
@@ -98,11 +100,12 @@ class _StayingPaths:
     """The paths in a share that the commits since do not touch."""
 
     store: Store
+    query: Query
     touched: Touched
     uri: str
 
     def __call__(self, share: Share) -> Iterator[pa.ChunkedArray]:
-        for piece in share.pieces(self.store, only=KEY_FIELDS):
+        for piece in share.pieces(self.store, self.query, only=KEY_FIELDS):
             yield one_spelling(self.touched.left_of(piece), self.uri)
 
 
@@ -127,11 +130,13 @@ def write_by_tasks(
     added = one_spelling(version.newer.adds, version.uri)
     refuse_twice(added, version.uri, version.version)
     if not is_ours(rare):
-        path = jobs.repeated(_StayingPaths(store, version.touched, version.uri), older)
+        path = jobs.repeated(_StayingPaths(store, version.engine.query, version.touched, version.uri), older)
         if path is not None:
             raise twice_error(path, version.uri, version.version)
     unexpired = Unexpired.of(version, runtime.clock_ms())
-    write = PartWriter(store, runtime, columns, most, version.touched, unexpired, added, version.uri)
+    write = PartWriter(
+        store, version.engine.query, runtime, columns, most, version.touched, unexpired, added, version.uri
+    )
     sent, local = parts(older, version.newer.adds, version.newer.removes, most)
     written: list[PartWritten] = []
     try:

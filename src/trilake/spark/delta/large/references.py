@@ -42,20 +42,21 @@ class Named:
     cutoff: int
 
     def __call__(self, task: Any) -> Iterator[pa.RecordBatch]:
+        log = DeltaLog(self.store)
         if isinstance(task, Share):
             files = size = 0
-            for piece in task.pieces(self.store, "add"):
+            for piece in task.pieces(self.store, log.engine.query, "add"):
                 files += piece.num_rows
                 size += int(pc.sum(piece["size"]).as_py() or 0)
                 yield from _rows(references(self.touched.left_of(piece)))
-            for piece in task.pieces(self.store, "remove"):
+            for piece in task.pieces(self.store, log.engine.query, "remove"):
                 yield from _rows(references(recently_removed(self.touched.left_of(piece), self.cutoff)))
             yield _batch("files", pa.nulls(1, pa.string()), files, size)
         elif isinstance(task[0], pa.Table):
             adds, removes = task
             yield from _rows(references(adds, recently_removed(removes, self.cutoff)))
         else:
-            batch = DeltaLog(self.store).parse(list(task))
+            batch = log.parse(list(task))
             yield from _rows(references(batch.add, batch.remove, batch.cdc))
 
 
