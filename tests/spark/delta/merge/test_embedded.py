@@ -30,8 +30,8 @@ def session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> SparkSessio
 
 @pytest.fixture
 def reasons(logged: Callable[[str], Callable[[], list[str]]]) -> Callable[[], list[str]]:
-    """Why merges were left to jobs of Spark's since it was asked last."""
-    return logged("is merged by jobs of Spark's")
+    """Why the embedded engine did not merge, since the last call."""
+    return logged("is not merged by the embedded engine")
 
 
 def _values(path: Path) -> list[tuple[Any, ...]]:

@@ -1,4 +1,4 @@
-"""MERGE that writes its source as it is: its rows are right, and what does not fit is merged row by row."""
+"""MERGE that writes its source as it is: its rows are right, and what does not fit is merged another way."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> SparkSessio
 
 @pytest.fixture
 def reasons(logged: Callable[[str], Callable[[], list[str]]]) -> Callable[[], list[str]]:
-    """Why merges were done row by row since it was asked last."""
-    return logged("is merged row by row")
+    """Why merges were no upserts, since the last call."""
+    return logged("is not merged by an upsert")
 
 
 def _opened(path: Path) -> ArrowDeltaTable:

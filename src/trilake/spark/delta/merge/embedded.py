@@ -7,18 +7,19 @@
 To join large tables row by row, Spark caches the source, shuffles all columns of both tables, and passes the result to
 Python, which writes it.  The merge without Spark joins keys, reads only matching rows, and needs memory only for mapped
 files.  It is used if it certainly gives the same result: an expression that it doesn't know or evaluates differently
-leaves the merge to Spark, as does one that fails on a row.
+leaves the merge to Spark.  Only the rows can tell whether an expression fails on one of them, or that the source or its
+matches are too large: then this strategy gives way, before anything is written.
 """
 
 from __future__ import annotations
 
-import logging
 import os
 import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import pyarrow as pa
 from py4j.protocol import Py4JError
@@ -28,7 +29,6 @@ from pyspark.sql import DataFrame
 from trilake.delta.commands.merge.clauses import Clause
 from trilake.delta.commands.merge.commit import MergeRequest, MergeResult
 from trilake.delta.commands.merge.names import VISIBLE, Side
-from trilake.delta.protocol.schema import StructType
 from trilake.errors import ConstraintViolatedError, ExpressionError, SchemaMismatchError
 from trilake.spark.delta.merge.job import MergeJob
 from trilake.spark.delta.merge.request import Expr
@@ -43,8 +43,6 @@ from trilake.spark.session.schemas import from_spark
 from trilake.spark.session.settings import is_utc, reads_quotes_plainly
 from trilake.storage.spill import spilling, temporary_folder
 
-_log = logging.getLogger("trilake.spark")
-
 #: Limits on bytes and rows of the source.
 _MOST_BYTES, _MOST_ROWS = 8 << 30, 32 << 20
 #: Limit on matching pairs of rows: in total, or per row of the source.
@@ -53,18 +51,30 @@ _MOST_PAIRS = (4 << 20, 4)
 _MOST_CORES = 8
 
 
-def merge_embedded(job: MergeJob) -> MergeResult | None:
-    """Run a merge by the embedded engine; ``None``, without any effect, if that is not possible.
+class EmbeddedMerge:
+    """The merge without Spark, of a source that Spark computes: a :class:`~trilake.spark.delta.merge.run.Strategy`."""
 
-    Raises the errors of :func:`trilake.spark.delta.merge.run.merge_dataframe`.
-    """
-    from trilake.delta.commands.merge import match, merge  # imported late: loading the parser takes a third of a second
+    name = "the embedded engine"
 
-    request = _request(job)
-    if isinstance(request, MergeRequest):
+    def __init__(self, job: MergeJob) -> None:
+        self._job = job
+
+    def can_run(self) -> str | None:
+        """Why the embedded engine would not merge as Spark does, or not faster."""
+        request = self._request
+        return request if isinstance(request, str) else None
+
+    def run(self) -> MergeResult | str:
+        """Merge, or say which rows the engine cannot merge."""
+        # Imported late: loading the parser takes a third of a second.
+        from trilake.delta.commands.merge import match, merge
+
+        job, request = self._job, self._request
+        assert isinstance(request, MergeRequest)
         try:
-            merge.check_merge(job.log, job.snapshot, _schema(job.request.source), request)
             with _materialized(job) as rows:
+                if rows is None:
+                    return "the source is too large for it"
                 most = max(_MOST_PAIRS[0], _MOST_PAIRS[1] * rows.num_rows)
                 request = replace(request, source_read=job.reads_besides())
                 return merge.merge(
@@ -73,53 +83,43 @@ def merge_embedded(job: MergeJob) -> MergeResult | None:
         except ConstraintViolatedError:
             raise
         except (ExpressionError, SchemaMismatchError) as e:
-            request = str(e)
-        except _TooLargeError:
-            request = "the source is too large for it"
+            return str(e)
         except match.TooManyPairsError:
-            request = "too many rows match"
-    _log.info("%s is merged by jobs of Spark's: %s", job.snapshot.uri, request)
-    return None
+            return "too many rows match"
+
+    @cached_property
+    def _request(self) -> MergeRequest | str:
+        job = self._job
+        spark, request = job.spark, job.request
+        if is_connect(spark) or not str(spark.conf.get("spark.master", None) or "").startswith("local"):
+            return "tasks may run on other machines"
+        if spark.sparkContext.defaultParallelism > _MOST_CORES:
+            return "Spark has many cores for it"
+        if not is_utc(spark) or job.rules != AssignmentRules():
+            return "the session's zone is not UTC, or it is not in ANSI mode, or case counts in names"
+        if not reads_quotes_plainly(spark):
+            return "the session reads strings and names in another way"
+        if request.frames.columns_in(request.expressions):
+            return "an expression names a column of a frame"
+        if plan_bytes(request.source) <= FEW_BYTES:
+            return "the source is small"
+        sql = _sql(job)
+        if sql is None:
+            return "an expression is more than Spark's own functions of columns"
+        on, clauses = sql
+        names = alias_of(request.source) or SOURCE_NAME, request.alias or TARGET_NAME
+        embedded = MergeRequest(on, tuple(clauses), *names, job.evolve, txn=request.txn, for_history=job.shown)
+
+        from trilake.delta.commands.merge import merge  # late, as above
+
+        try:
+            merge.check_merge(job.log, job.snapshot, _schema(request.source), embedded)
+        except (ExpressionError, SchemaMismatchError) as e:
+            return str(e)
+        return embedded
 
 
-class _TooLargeError(Exception):
-    """The source has too many rows, or bytes."""
-
-
-# --- whether it can be -----------------------------------------------------------------------------------------------
-
-
-def _request(job: MergeJob) -> MergeRequest | str:
-    """The request for the embedded engine, or why it cannot run the merge."""
-    spark, request = job.spark, job.request
-    if is_connect(spark) or not str(spark.conf.get("spark.master", None) or "").startswith("local"):
-        return "tasks may run on other machines"
-    if spark.sparkContext.defaultParallelism > _MOST_CORES:
-        return "Spark has many cores for it"
-    if not is_utc(spark) or job.rules != AssignmentRules():
-        return "the session's zone is not UTC, or it is not in ANSI mode, or case counts in names"
-    if not reads_quotes_plainly(spark):
-        return "the session reads strings and names in another way"
-    if request.frames.columns_in(request.expressions):
-        return "an expression names a column of a frame"
-    if plan_bytes(request.source) <= FEW_BYTES:
-        return "the source is small"
-    source_alias = alias_of(request.source) or SOURCE_NAME
-    sql = _texts(job)
-    if sql is None:
-        return "an expression is more than Spark's own functions of columns"
-    return MergeRequest(
-        sql[0],
-        tuple(sql[1]),
-        source_alias,
-        request.alias or TARGET_NAME,
-        job.evolve,
-        txn=request.txn,
-        for_history=job.shown,
-    )
-
-
-def _texts(job: MergeJob) -> tuple[str, list[Clause[str]]] | None:
+def _sql(job: MergeJob) -> tuple[str, list[Clause[str]]] | None:
     """Condition and clauses as SQL over the columns of both tables; ``None`` if one of them has no SQL."""
     request = job.request
     empty = empty_frame(job.spark, job.snapshot.schema)
@@ -130,13 +130,11 @@ def _texts(job: MergeJob) -> tuple[str, list[Clause[str]]] | None:
         ("source",): request.source,
         ("target", "source"): both,
     }
-    lacking = False
+    translated: list[str | None] = []
 
     def sql(frame: DataFrame, expression: Expr) -> str:
-        nonlocal lacking
-        result = _text(frame, expression)
-        lacking = lacking or result is None
-        return result or ""
+        translated.append(_sql_of(frame, expression))
+        return translated[-1] or ""
 
     on = sql(both, request.condition)
     clauses = []
@@ -145,10 +143,10 @@ def _texts(job: MergeJob) -> tuple[str, list[Clause[str]]] | None:
         condition = None if c.condition is None else sql(frame, c.condition)
         values = None if c.values is None else {n: sql(frame, v) for n, v in c.values.items()}
         clauses.append(Clause(c.kind, c.action, condition, values, c.excluded))
-    return None if lacking else (on, clauses)
+    return None if None in translated else (on, clauses)
 
 
-def _text(frame: DataFrame, expression: Expr) -> str | None:
+def _sql_of(frame: DataFrame, expression: Expr) -> str | None:
     """The SQL of an expression of Spark's built-in functions; a SQL string as it is."""
     try:
         plan = query_execution(frame.select(as_column(expression).alias("v"))).analyzed()
@@ -159,30 +157,27 @@ def _text(frame: DataFrame, expression: Expr) -> str | None:
 
 
 def _schema(source: DataFrame) -> pa.Schema:
-    schema = from_spark(source.schema, limits=True)
-    assert isinstance(schema, StructType)
-    return schema.to_arrow_schema()
+    return from_spark(source.schema, limits=True).to_arrow_schema()
 
 
 # --- the rows of the source ------------------------------------------------------------------------------------------
 
 
 @contextmanager
-def _materialized(job: MergeJob) -> Iterator[pa.Table]:
-    """The rows of the source, computed once, in mapped files that the block deletes at its end."""
+def _materialized(job: MergeJob) -> Iterator[pa.Table | None]:
+    """The rows of the source, computed once, in mapped files that the block deletes; ``None`` if they are too large."""
     with temporary_folder("trilake-merge-") as folder, ExitStack() as stack:
         paths = run_over_rows(job.request.source, _Materialize(str(folder), _MOST_BYTES), job.log, job.job_id, "merge")
-        parts = []
         if not all(paths):
-            raise _TooLargeError
+            yield None
+            return
+        parts = []
         for path in paths:
             with spilling():
                 mapped = stack.enter_context(pa.memory_map(path))
             parts.append(pa.ipc.open_file(mapped).read_all())
         rows = pa.concat_tables(parts) if parts else _schema(job.request.source).empty_table()
-        if rows.num_rows > _MOST_ROWS:
-            raise _TooLargeError
-        yield rows
+        yield rows if rows.num_rows <= _MOST_ROWS else None
 
 
 @dataclass(frozen=True)

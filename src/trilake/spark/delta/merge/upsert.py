@@ -7,15 +7,15 @@
                   +-- columns of the condition --join--> rows of the target that they replace
 
 The source is computed once and never passes through Python; afterwards it is read from the new files.  If the condition
-only compares columns for equality, this process joins the keys in a tenth of the time of a Spark job.  If a row of
-either table has several matches, the new files are deleted and the merge runs row by row.
+only compares columns for equality, this process joins the keys in a tenth of the time of a Spark job.  Only the keys
+can tell whether a row of either table has several matches: then the new files are deleted, and this strategy gives way.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -56,52 +56,74 @@ from trilake.spark.session.row_jobs import chunks, failed_job
 if TYPE_CHECKING:
     from trilake.delta.commands.merge.key_join import KeyJoin
 
-_log = logging.getLogger("trilake.spark")
-
 #: Maximum bytes of source keys that are joined in this process.
 _MOST_KEY_BYTES = 512 << 20
 _SEVERAL = "a row has several matches"
 
 
-def upsert(job: MergeJob) -> MergeResult | None:
-    """Run a merge in this way; ``None``, without any effect, if that is not possible.
+class Upsert:
+    """The merge whose source Spark writes as it is: a :class:`~trilake.spark.delta.merge.run.Strategy`."""
 
-    Raises the errors of :func:`trilake.spark.delta.merge.run.merge_dataframe`, except ``AmbiguousMergeError``.
-    """
-    planned = _planned(job)
-    if isinstance(planned, str):
-        _log.info("%s is merged row by row: %s", job.snapshot.uri, planned)
-        return None
-    try:
-        written = write_natively(planned.rows, job.log.store, planned.files, job.runtime)
-    except (TrilakeError, AnalysisException):
-        raise
-    except (PySparkException, Py4JError) as e:
-        raise failed_job(e, job.log, job.job_id, "merge") from None
-    try:
-        replaced: _Replaced | str = _replaced(planned, written)
-    except NativeScanError as e:
-        replaced = str(e)
-    except BaseException:
-        _discard(job, written)
-        raise
-    if isinstance(replaced, str):
-        _discard(job, written)
-        _log.info("%s is merged row by row: %s", job.snapshot.uri, replaced)
-        return None
-    # The history shows the caller's condition.
-    return job.finish(replaced.pruned, [written], [], replaced.removed, replaced.counts, replaced.times)
+    name = "an upsert"
 
+    def __init__(self, job: MergeJob) -> None:
+        self._job = job
 
-def _discard(job: MergeJob, written: WrittenFiles) -> None:
-    discard(job.log.store, [{"add": a} for a in written.actions], job.job_id)
+    def can_run(self) -> str | None:
+        """Why the merge is more than an upsert, or Spark cannot write the source as it is."""
+        plan = self._plan
+        return plan if isinstance(plan, str) else None
 
+    def run(self) -> MergeResult | str:
+        """Merge, or say that a row has several matches."""
+        job, plan = self._job, self._plan
+        assert isinstance(plan, _Plan)
+        try:
+            written = write_natively(plan.rows, job.log.store, plan.files, job.runtime)
+        except (TrilakeError, AnalysisException):
+            raise
+        except (PySparkException, Py4JError) as e:
+            raise failed_job(e, job.log, job.job_id, "merge") from None
+        replaced: _Replaced | str | None = None
+        try:
+            replaced = _replaced(plan, written)
+        except NativeScanError as e:
+            replaced = str(e)
+        finally:
+            if not isinstance(replaced, _Replaced):
+                discard(job.log.store, [{"add": a} for a in written.actions], job.job_id)
+        if isinstance(replaced, str):
+            return replaced
+        # The history shows the caller's condition.
+        return job.finish(replaced.pruned, [written], [], replaced.removed, replaced.counts, replaced.times)
 
-# --- whether it can be -----------------------------------------------------------------------------------------------
+    @cached_property
+    def _plan(self) -> _Plan | str:
+        job = self._job
+        columns = _columns(job)
+        if columns is None:
+            return "its clauses do not take each row of the source as it is"
+        if job.feed or job.request.frames.columns_in([job.request.condition]):
+            return "the table records changes, or the condition names a frame of the table"
+        if plan_bytes(job.request.source) <= FEW_BYTES:
+            return "the source is small"
+        files = replace(changed_rows_plan(job.snapshot, job.metadata, job.job_id), rules=job.inserts[0].rules)
+        rows = job.rows_to_insert(job.source, [])
+        refusal = native_write_refusal(rows, job.log.store, files) or files_refusal(
+            job.metadata, job.snapshot.uri, job.spark, vectors=False
+        )
+        if refusal is not None:
+            return refusal
+        kinds = {f.name: f.dataType for f in job.sides(None).types_after.fields}
+        same = {n: c for n, c in columns.items() if job.request.source.schema[c].dataType == kinds[n]}
+        condition = condition_text(job.spark, job.snapshot.schema, job.source, job.request.condition, job.request.alias)
+        if condition is None or not _resolves(job, condition, list(same.values())):
+            return "the condition names more than the columns that the table gets as they are"
+        return _Plan(job, rows, files, same, condition)
 
 
 @dataclass(frozen=True)
-class _Planned:
+class _Plan:
     """The rows to write and how; ``columns`` maps the table's names to columns that the files contain."""
 
     job: MergeJob
@@ -113,7 +135,7 @@ class _Planned:
     def reading(self, written: WrittenFiles) -> MergeJob:
         job = self.job
         frame = native_frame(
-            job.spark, task_files(job.log.store, job.metadata.schema, self._plan(None), _tasks(written))
+            job.spark, task_files(job.log.store, job.metadata.schema, self._read_plan(None), _tasks(written))
         )
         frame = frame.select(*(F.col(quote_name(n)).alias(of) for n, of in self.columns.items()))
         own = alias_of(job.request.source)
@@ -135,42 +157,18 @@ class _Planned:
     def keys(self, written: WrittenFiles, join: KeyJoin) -> pa.Table:
         names = {of: n for n, of in self.columns.items()}
         wanted = list(dict.fromkeys(source for _, source in join.columns))
-        plan = self._plan([names[n] for n in wanted])
+        plan = self._read_plan([names[n] for n in wanted])
         batches = list(read_tasks(self.job.log.store, _tasks(written), plan))
         rows = pa.Table.from_batches(batches, plan.schema)
         return rows.select([names[n] for n in wanted]).rename_columns(wanted)
 
-    def _plan(self, columns: Sequence[str] | None) -> ReadPlan:
+    def _read_plan(self, columns: Sequence[str] | None) -> ReadPlan:
         snapshot = self.job.snapshot
         return metadata_plan(self.job.metadata, snapshot.engine, snapshot.uri, snapshot.version, columns)
 
 
 def _tasks(written: WrittenFiles) -> list[FileTask]:
     return [FileTask(unquote(str(a["path"])), int(a["size"]), {}) for a in written.actions]
-
-
-def _planned(job: MergeJob) -> _Planned | str:
-    """The plan for this way, or why it is not possible."""
-    columns = _columns(job)
-    if columns is None:
-        return "its clauses do not take each row of the source as it is"
-    if job.feed or job.request.frames.columns_in([job.request.condition]):
-        return "the table records changes, or the condition names a frame of the table"
-    if plan_bytes(job.request.source) <= FEW_BYTES:
-        return "the source is small"
-    files = replace(changed_rows_plan(job.snapshot, job.metadata, job.job_id), rules=job.inserts[0].rules)
-    rows = job.rows_to_insert(job.source, [])
-    refusal = native_write_refusal(rows, job.log.store, files) or files_refusal(
-        job.metadata, job.snapshot.uri, job.spark, vectors=False
-    )
-    if refusal is not None:
-        return refusal
-    kinds = {f.name: f.dataType for f in job.sides(None).types_after.fields}
-    same = {n: c for n, c in columns.items() if job.request.source.schema[c].dataType == kinds[n]}
-    condition = condition_text(job.spark, job.snapshot.schema, job.source, job.request.condition, job.request.alias)
-    if condition is None or not _resolves(job, condition, list(same.values())):
-        return "the condition names more than the columns that the table gets as they are"
-    return _Planned(job, rows, files, same, condition)
 
 
 def _columns(job: MergeJob) -> dict[str, str] | None:
@@ -228,13 +226,13 @@ class _Replaced:
     times: tuple[int, int]
 
 
-def _replaced(planned: _Planned, written: WrittenFiles) -> _Replaced | str:
+def _replaced(plan: _Plan, written: WrittenFiles) -> _Replaced | str:
     """Remove the matching rows from the target; or why the source's rows are not what to write."""
-    join = planned.key_join()
+    join = plan.key_join()
     if join is None or _key_bytes(join, written) > _MOST_KEY_BYTES:
-        return _replaced_by_job(planned.reading(written))
-    job, held_at = planned.job, planned.job.runtime.clock_ms()
-    keys = planned.keys(written, join)
+        return _replaced_by_job(plan.reading(written))
+    job, held_at = plan.job, plan.job.runtime.clock_ms()
+    keys = plan.keys(written, join)
     matches = join.matches(job.log.store, job.snapshot, keys)
     if matches is None:
         return _SEVERAL
