@@ -69,8 +69,8 @@ def test_a_format_without_its_libraries_says_what_to_install(tmp_path: Path) -> 
 def test_sessions_register_without_the_libraries_of_lance(tmp_path: Path) -> None:
     _run(
         """
-        from trilake.spark.patches.data_sources import SOURCES
-        import trilake.spark.patches.savers
+        from trilake.spark.patches.formats import SOURCES
+        import trilake.spark.patches.register
         lance = next(s for s in SOURCES if s.name() == "lance")
         with pytest.raises(MissingDependencyError, match="lance"):
             lance({})

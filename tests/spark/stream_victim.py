@@ -13,7 +13,7 @@ from pathlib import Path
 
 import trilake
 from trilake.spark.delta import native_batch
-from trilake.spark.patches.data_sources import SOURCES
+from trilake.spark.patches.formats import SOURCES
 from trilake.spark.session.local import local_session
 from trilake.spark.session.sources.registry import register_sources
 

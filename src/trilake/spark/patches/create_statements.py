@@ -20,8 +20,8 @@ from trilake.delta.log.log import DeltaLog
 from trilake.errors import InvalidArgumentError
 from trilake.spark.delta.names.entries import About, find_entry, make_entry
 from trilake.spark.patches.chains import classes, default_source
-from trilake.spark.patches.dataframe_writer import SAVERS, translated
-from trilake.spark.patches.reader import LOADERS
+from trilake.spark.patches.dataframe_writer import translated
+from trilake.spark.patches.formats import FORMATS
 from trilake.spark.patches.recorder import Action, patch
 from trilake.spark.scan.columns import no_rows
 from trilake.spark.session.engine import spark_engine
@@ -48,7 +48,7 @@ class _Create:
 
 
 def _sql(original: Any, spark: SparkSession, sqlQuery: Any, *args: Any, **kwargs: Any) -> Action | None:
-    call = _parsed(sqlQuery, SAVERS) if isinstance(sqlQuery, str) else None
+    call = _parsed(sqlQuery, FORMATS) if isinstance(sqlQuery, str) else None
     if call is None or not _in_session_catalog(spark, call):
         return None
     return _action(spark, call, "Spark's SQL", lambda: no_rows(spark, T.StructType([])))
@@ -66,7 +66,7 @@ def _create_table(
 ) -> Action | None:
     spark: SparkSession = catalog._sparkSession
     format = str(source or default_source(spark)).lower()
-    if format not in SAVERS or not isinstance(tableName, str):
+    if format not in FORMATS or not isinstance(tableName, str):
         return None
     location = path if path is not None else options.get("path")
     details = (schema, description, *(value for key, value in options.items() if key != "path"))
@@ -74,7 +74,7 @@ def _create_table(
     call = _Create(parts, format, location, alone=not any(details))
 
     def rows() -> Any:
-        return LOADERS[format](spark, str(location), {})
+        return FORMATS[format].load(spark, str(location), {})
 
     return _action(spark, call, "Spark's catalogue", rows)
 
@@ -144,7 +144,7 @@ def _name(spark: SparkSession, call: _Create) -> None:
         about = About.of(DeltaLog(session_store(spark, call.location), spark_engine()).head())
     else:
         options = session_options(spark, call.location, {})
-        about = About(LOADERS[call.format](spark, call.location, options).schema)
+        about = About(FORMATS[call.format].load(spark, call.location, options).schema)
     make_entry(spark, list(call.parts), about, path=call.location, provider=call.format)
 
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from os import PathLike, fspath
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T
@@ -32,6 +32,7 @@ from trilake.spark.delta.names.catalogue import (
     NamedTable,
     find_table,
     new_name,
+    refresh_entry,
     refresh_name,
     table_at,
 )
@@ -48,7 +49,7 @@ from trilake.spark.patches.chains import (
     source_of,
     watch_chains,
 )
-from trilake.spark.patches.other_tables import refresh_entry
+from trilake.spark.patches.formats import FORMATS, is_default, registered
 from trilake.spark.patches.recorder import Action, Record, patch, record_of
 from trilake.spark.session.analysis_errors import job_error
 from trilake.spark.session.engine import spark_engine
@@ -62,19 +63,6 @@ from trilake.table.format import parse_mode
 from trilake.table.registry import open_table
 
 R = TypeVar("R")
-
-
-class Saver(Protocol):
-    """Writes a DataFrame to a path."""
-
-    def __call__(self, request: SaveRequest, path: str) -> None:
-        """Write the frame in the request's mode."""
-
-
-#: How to write each format, by the name it is registered under.
-SAVERS: dict[str, Saver] = {}
-#: The names of these that are Delta.
-NAMED: set[str] = set()
 
 
 def patch_dataframe_writer() -> None:
@@ -96,7 +84,7 @@ def _save(
     **options: Any,
 ) -> Action | None:
     record = record_of(writer)
-    if record is None or source_of(record, format, session_of(record)) not in SAVERS:
+    if record is None or source_of(record, format, session_of(record)) not in FORMATS:
         return None
     request = _request(record, format, mode, partitionBy, options)
     place = path or record_option(request.options, "path")
@@ -105,7 +93,7 @@ def _save(
         check_one_place(place, request.options)
         if not isinstance(place, str | PathLike):
             raise IllegalArgumentError("no path was given", help='write .save("/path/to/table")')
-        SAVERS[request.format](request, fspath(place))
+        FORMATS[request.format].save(request, fspath(place))
 
     return lambda: translated(act)
 
@@ -114,7 +102,7 @@ def _save_as_table(
     original: Any, writer: Any, name: str, format: Any = None, mode: Any = None, partitionBy: Any = None, **options: Any
 ) -> Action | None:
     record = record_of(writer)
-    if record is None or source_of(record, format, session_of(record)) not in SAVERS:
+    if record is None or source_of(record, format, session_of(record)) not in FORMATS:
         return None
     request = _request(record, format, mode, partitionBy, options)
     return lambda: translated(lambda: save_as_table(request, name))
@@ -224,18 +212,13 @@ def delta_location(spark: SparkSession, name: str) -> str | None:
     return None if table is None or table.format != "delta" else table.location
 
 
-def registered(format: str) -> str | None:
-    """The name under which a format is registered, ``None`` if this session leaves it to others."""
-    return next((name for name in (format, f"trilake-{format}") if name in SAVERS), None)
-
-
 def format_of_new(spark: SparkSession, name: str) -> str | None:
     """The registered name of the session's default format, for a new table.
 
     ``None`` if the default is not a trilake format, or the table already exists.
     """
     default = default_source(spark)
-    return default if default in SAVERS and not spark.catalog.tableExists(name) else None
+    return default if default in FORMATS and not spark.catalog.tableExists(name) else None
 
 
 @contextmanager
@@ -329,8 +312,8 @@ def save_named(request: SaveRequest, name: str, place: str, *, managed: bool) ->
     ``managed``: whether the catalogue manages the table's files.
     """
     options = {k: v for k, v in request.options.items() if k.lower() != "path"}
-    SAVERS[request.format](replace(request, options=options), place)
-    if request.format in NAMED:
+    FORMATS[request.format].save(replace(request, options=options), place)
+    if is_default(request.format):
         rename(request.df.sparkSession, name, place, options, managed=managed)
     elif table_at(name) is None:
         spark, format = request.df.sparkSession, request.format.removeprefix("trilake-")
@@ -395,6 +378,6 @@ def insert_into(request: SaveRequest, spark: SparkSession, name: str, mode: str)
     df = stored_columns(renamed, schema, by_name=by_name, evolve=evolve, widen=widen)
     with overflows_named(narrowed=df is not renamed):
         save = SaveRequest(df, request.format, mode, request.options, None, must_exist=True)
-        SAVERS[request.format](save, table.location)
+        FORMATS[request.format].save(save, table.location)
     if evolve:
         rename(spark, name, table.location, request.options, managed=table.managed)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike, fspath
-from typing import Any, Protocol
+from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession, functions
@@ -19,29 +19,18 @@ from trilake.spark.live_frames.connect import keeping
 from trilake.spark.live_frames.frames import following, follows, is_live, make, makers
 from trilake.spark.patches.chains import all_options, classes, is_connect_class, source_of, watch_chains
 from trilake.spark.patches.dataframe_writer import check_one_place, must_be_at, record_option, trilake_table
+from trilake.spark.patches.formats import FORMATS, registered
 from trilake.spark.patches.recorder import Action, Record, patch, record_of
 from trilake.spark.scan.whole_tables import note_whole_table
 from trilake.spark.session.analysis_errors import analysis_error, raise_for_spark
 from trilake.spark.session.compat import is_connect
-from trilake.spark.session.format import spark_format_named
+from trilake.spark.session.format import SparkFormat
 from trilake.spark.session.internals import frame_named, say_once
 from trilake.spark.session.storage import session_options
 
 
-class Loader(Protocol):
-    """Reads a path as a DataFrame."""
-
-    def __call__(self, spark: SparkSession, path: str, options: Mapping[str, str], schema: Any = None) -> DataFrame:
-        """Read the frame; ``schema`` is that of ``spark.read.schema``."""
-
-
-#: How to read each format, by the name it is registered under.
-LOADERS: dict[str, Loader] = {}
-
-
-def patch_readers(registered: list[str]) -> None:
-    """Patch ``spark.read`` and ``spark.table`` for the formats registered under these names."""
-    LOADERS.update({name: spark_format_named(name.removeprefix("trilake-")).load for name in registered})
+def patch_readers() -> None:
+    """Patch ``spark.read`` and ``spark.table``.  Idempotent."""
     watch_chains()
     for cls in classes("reader"):
         patch(cls, "load", _load)
@@ -67,22 +56,33 @@ def _load(
         return None
     spark = record.made_of[0]
     source = source_of(record, format, spark)
-    if source not in LOADERS:
+    if source not in FORMATS:
         return None
     merged = all_options(record, options)
-    requested_schema = record.schema if schema is None else schema
 
     def act() -> DataFrame:
-        others = {k: v for k, v in merged.items() if k.lower() != "path"}
         place = _one_path(path, record_option(merged, "path"))
         check_one_place(place, merged)
-        frame = following(
-            lambda: LOADERS[source](spark, place, session_options(spark, place, others), requested_schema)
-        )
-        is_whole = not others and requested_schema is None
-        return note_whole_table(frame, source.removeprefix("trilake-"), place) if is_whole else frame
+        return _followed(spark, FORMATS[source], place, merged, record.schema if schema is None else schema)
 
     return lambda: _translated(act)
+
+
+def _followed(
+    spark: SparkSession,
+    format: SparkFormat,
+    place: str,
+    options: Mapping[str, str],
+    schema: Any,
+    names: Sequence[str] = (),
+) -> DataFrame:
+    """The frame of a read, which follows its table; ``names`` are the parts of the table's name in the catalogue."""
+    others = {k: v for k, v in options.items() if k.lower() != "path"}
+    frame = following(
+        lambda: format.load(spark, place, session_options(spark, place, others), schema),
+        lambda read: with_table_name(spark, read, names),
+    )
+    return note_whole_table(frame, format.name, place) if not others and schema is None else frame
 
 
 def _make(original: Any, frame: DataFrame, *args: Any, **kwargs: Any) -> Action | None:
@@ -130,19 +130,12 @@ def _table(spark: SparkSession, name: str, record: Record) -> Action | None:
     table, names = table_at(name), list[str]()  # a path may end with a version
     if table is None:
         table, names = _table_of(spark, name)
-    if table is None or not {table.format, f"trilake-{table.format}"} & LOADERS.keys():
+    if table is None or (format := registered(table.format)) is None:
         return None
-    existing, place, load = table, table.location, spark_format_named(table.format).load
-    options = {k: v for k, v in record.options.items() if k.lower() != "path"}
 
     def act() -> DataFrame:
-        must_be_at(existing, name, record_option(record.options, "path"))
-        frame = following(
-            lambda: load(spark, place, session_options(spark, place, options), record.schema),
-            lambda read: with_table_name(spark, read, names),
-        )
-        is_whole = not options and record.schema is None
-        return note_whole_table(frame, table.format, place) if is_whole else frame
+        must_be_at(table, name, record_option(record.options, "path"))
+        return _followed(spark, FORMATS[format], table.location, record.options, record.schema, names)
 
     return lambda: _translated(act)
 

@@ -10,16 +10,28 @@ from pyspark.sql import SparkSession
 from trilake.spark.live_frames.frames import pin_all
 from trilake.spark.patches.chains import classes
 from trilake.spark.patches.create_statements import patch_create_table
-from trilake.spark.patches.data_sources import SOURCES
-from trilake.spark.patches.dataframe_writer import NAMED, SAVERS
+from trilake.spark.patches.dataframe_writer import patch_dataframe_writer
+from trilake.spark.patches.formats import FORMATS, SOURCES
+from trilake.spark.patches.merge_writer import patch_merge_into
 from trilake.spark.patches.read_errors import patch_read_errors
-from trilake.spark.patches.reader import LOADERS, patch_readers
+from trilake.spark.patches.reader import patch_readers
 from trilake.spark.patches.recorder import Action, patch, undo
-from trilake.spark.patches.savers import install
 from trilake.spark.patches.stream_errors import patch_stream_errors
-from trilake.spark.patches.stream_writer import STREAMED, patch_streams
+from trilake.spark.patches.stream_writer import patch_streams
+from trilake.spark.patches.table_writer import patch_table_writer
+from trilake.spark.session.format import spark_format_named
 from trilake.spark.session.sources.registry import register_sources
 
+_PATCHES = (
+    patch_dataframe_writer,
+    patch_table_writer,
+    patch_merge_into,
+    patch_readers,
+    patch_streams,
+    patch_read_errors,
+    patch_stream_errors,
+    patch_create_table,
+)
 #: Sessions that called :func:`register`.
 _sessions: WeakSet[SparkSession] = WeakSet()
 
@@ -43,12 +55,9 @@ def register(spark: SparkSession) -> list[str]:
     Returns the registered names.
     """
     names = register_sources(spark, SOURCES)
-    install(names)
-    patch_readers(names)
-    patch_streams(names)
-    patch_read_errors()
-    patch_stream_errors()
-    patch_create_table()
+    FORMATS.update({name: spark_format_named(name.removeprefix("trilake-")) for name in names})
+    for install in _PATCHES:
+        install()
     for cls in classes("session"):
         patch(cls, "newSession", _new_session)
     _sessions.add(spark)
@@ -57,7 +66,7 @@ def register(spark: SparkSession) -> list[str]:
 
 def with_sources(session: SparkSession) -> SparkSession:
     """Register this process's data sources in a session that Spark has just derived from another."""
-    register_sources(session, [s for s in SOURCES if s.name() in LOADERS])
+    register_sources(session, [s for s in SOURCES if s.name() in FORMATS])
     return session
 
 
@@ -68,13 +77,11 @@ def _new_session(original: Any, spark: SparkSession) -> Action:
 def unregister(spark: SparkSession) -> None:
     """Undo :func:`register`; the last session that does so restores Spark's methods.
 
-    Spark cannot unregister a data source: the formats' names keep working in the session as far as Spark alone
-        supports.
+    Spark cannot unregister a data source: in the session, the formats' names keep working as Spark alone supports.
     """
     _sessions.discard(spark)
     if _sessions:
         return
     pin_all()
     undo("front")
-    for registry in (SAVERS, NAMED, STREAMED, LOADERS):
-        registry.clear()
+    FORMATS.clear()

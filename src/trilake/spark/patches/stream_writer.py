@@ -11,7 +11,7 @@ runs such functions on the server, uses the Python sink.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from os import PathLike, fspath
@@ -31,7 +31,7 @@ from trilake.errors import (
     TableExistsError,
     UnsupportedExpressionError,
 )
-from trilake.spark.delta.names.catalogue import NamedTable, absolute, find_table, known_table, new_name
+from trilake.spark.delta.names.catalogue import absolute, find_table, known_table, new_name
 from trilake.spark.delta.reading.time_travel import split_place
 from trilake.spark.delta.settings import FEED_BEYOND, session_flag, session_log, with_session
 from trilake.spark.delta.source import WRITE_OPTIONS
@@ -47,7 +47,6 @@ from trilake.spark.patches.chains import (
     source_of,
     watch_chains,
 )
-from trilake.spark.patches.data_sources import SOURCES
 from trilake.spark.patches.dataframe_writer import (
     check_one_place,
     format_of_new,
@@ -62,6 +61,7 @@ from trilake.spark.patches.dataframe_writer import (
     trilake_table,
 )
 from trilake.spark.patches.foreach_batch import sink_batches
+from trilake.spark.patches.formats import FORMATS, SOURCES, is_default, registered
 from trilake.spark.patches.recorder import Action, Record, patch, record_of
 from trilake.spark.session.analysis_errors import analysis_error, raise_for_spark
 from trilake.spark.session.engine import spark_engine
@@ -81,15 +81,9 @@ _CHECKPOINT = "checkpointLocation"
 _START, _BEYOND = "startingTimestamp", "beyondNewest"
 _CHECKPOINTS = "spark.sql.streaming.checkpointLocation"
 
-_DELTA = ("delta", "trilake-delta")
 
-#: Registered names of formats with streams.
-STREAMED: set[str] = set()
-
-
-def patch_streams(registered: Iterable[str]) -> None:
-    """Patch streams for the formats registered under these names.  Idempotent."""
-    STREAMED.update(registered)
+def patch_streams() -> None:
+    """Patch streams.  Idempotent."""
     watch_chains()
     for cls in classes("stream_writer"):
         patch(cls, "start", _start)
@@ -146,7 +140,7 @@ def _start(
 ) -> Action | None:
     record = record_of(writer)
     source = "" if record is None else source_of(record, format, session_of(record))
-    if record is None or source not in STREAMED:
+    if record is None or source not in FORMATS:
         return None
     batches = not is_connect_class(type(writer))
 
@@ -171,9 +165,9 @@ def _to_table(
     if record is None:
         return None
     source = str(format or record.format or "").lower()
-    table = None if source and source not in STREAMED else trilake_table(session_of(record), tableName)
-    streamed = source or (format_of_new(session_of(record), tableName) if table is None else _streamed(table))
-    if streamed is None or streamed not in STREAMED:
+    table = None if source and source not in FORMATS else trilake_table(session_of(record), tableName)
+    streamed = source or (format_of_new(session_of(record), tableName) if table is None else registered(table.format))
+    if streamed is None or streamed not in FORMATS:
         return None
     batches = not is_connect_class(type(writer))
 
@@ -193,12 +187,6 @@ def _to_table(
     return lambda: translated(act)
 
 
-def _streamed(table: NamedTable | None) -> str | None:
-    """The registered name of a table's format for streams, or ``None``."""
-    names = [] if table is None else [table.format, f"trilake-{table.format}"]
-    return next((name for name in names if name in STREAMED), None)
-
-
 def _started(request: _Request, place: Any, *, batches: bool) -> Any:
     """Start a query.  With ``batches``, batches of a Delta table are written on the driver, without passing rows
     through Python.  Other sinks run in another process, maybe in another working directory, so paths are made absolute.
@@ -214,7 +202,7 @@ def _started(request: _Request, place: Any, *, batches: bool) -> Any:
     if not batches:
         check_streams(request.df.sparkSession, "write a stream to it")
         _check_zone(request, place)
-    if request.format in _DELTA and batches:
+    if is_default(request.format) and batches:
         return _start_by_batches(request, place)
     if not HAS_DATA_SOURCES:
         return _start_sink_by_batches(request, place)
@@ -230,7 +218,7 @@ def _check_zone(request: _Request, place: Any) -> None:
     Raises ``UnsupportedExpressionError``.
     """
     spark = request.df.sparkSession
-    if request.format not in _DELTA or is_utc(spark) or not isinstance(place, str | PathLike):
+    if not is_default(request.format) or is_utc(spark) or not isinstance(place, str | PathLike):
         return
     log = DeltaLog(open_store(fspath(place), store_options(request.options)), spark_engine())
     if not log.exists():
@@ -305,7 +293,7 @@ def _start_sink_by_batches(request: _Request, place: Any) -> Any:
 def _created_place(request: _Request, name: str, path: str | None) -> str:
     """Create a table with the stream's columns, at ``path`` if given, and return its location."""
     spark = request.df.sparkSession
-    if request.format not in _DELTA:
+    if not is_default(request.format):
         return _created_empty(request, name)
     schema = from_spark(request.df.schema, limits=True)
     others = {k: v for k, v in request.options.items() if k.lower() != "path"}
@@ -350,7 +338,7 @@ def _table(original: Any, reader: Any, tableName: str) -> Action | None:
     if record is None:
         return None
     table = trilake_table(record.made_of[0], tableName)
-    streamed = _streamed(table)
+    streamed = None if table is None else registered(table.format)
     if table is None or streamed is None:
         return None
 
@@ -365,7 +353,7 @@ def _load(
 ) -> Action | None:
     record = record_of(reader)
     source = "" if record is None else source_of(record, format, record.made_of[0])
-    if record is None or source not in STREAMED:
+    if record is None or source not in FORMATS:
         return None
     merged = all_options(record, options)
     option = next((name for name in merged if name.lower() == "path"), None)
@@ -392,10 +380,10 @@ def _loaded(load: Callable[..., Any], record: Record, source: str, path: Any, op
 
     def act() -> Any:
         check_one_place(place, options)
-        if source in _DELTA:
+        if is_default(source):
             _check_no_travel(place, options)
         check_streams(spark, "read a stream of it")
-        limits = STREAM_LIMITS if source in _DELTA else {"maxFilesPerTrigger"}
+        limits = STREAM_LIMITS if is_default(source) else {"maxFilesPerTrigger"}
         check_limits(limit for limit in limits if record_option(options, limit) is not None)
         if HAS_DATA_SOURCES:
             ensure_source(spark, _source(source))
@@ -417,7 +405,7 @@ def _loaded(load: Callable[..., Any], record: Record, source: str, path: Any, op
 
 def _start_of_session(spark: SparkSession, source: str, options: Mapping[str, str]) -> dict[str, str]:
     """Options that depend on the session: its time zone for the start, and its settings."""
-    beyond = {_BEYOND: "true"} if source in _DELTA and session_flag(spark, FEED_BEYOND, False) else {}
+    beyond = {_BEYOND: "true"} if is_default(source) and session_flag(spark, FEED_BEYOND, False) else {}
     start = record_option(options, _START)
     if start is None:
         return beyond

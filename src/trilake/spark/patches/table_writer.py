@@ -19,20 +19,18 @@ from trilake.errors import InvalidArgumentError, TableExistsError, TableNotFound
 from trilake.spark.delta.names.catalogue import NamedTable, table_at
 from trilake.spark.patches.chains import classes, frame_of, table_of, watch_chains
 from trilake.spark.patches.dataframe_writer import (
-    NAMED,
-    SAVERS,
     existing_table,
     format_of_new,
     must_be_at,
     must_be_of,
     new_place,
     record_option,
-    registered,
     save_named,
     store_options,
     translated,
     trilake_table,
 )
+from trilake.spark.patches.formats import FORMATS, is_default, registered
 from trilake.spark.patches.recorder import Action, Record, patch, record_of
 from trilake.spark.scan.columns import column_sql, read_condition
 from trilake.spark.session.engine import spark_engine
@@ -79,7 +77,7 @@ def _name(column: str | Column) -> str:
 def _decider(act: Callable[..., None]) -> Callable[..., Action | None]:
     def decide(original: Any, writer: Any, *args: Any) -> Action | None:
         record = record_of(writer)
-        if record is None or record.format not in (None, *SAVERS):
+        if record is None or record.format not in (None, *FORMATS):
             return None
         df, table = frame_of(record), table_of(record)
         named_table = trilake_table(df.sparkSession, table)
@@ -108,7 +106,7 @@ def _create(request: _Request, verb: str = "CREATE") -> None:
     record = request.record
     path = _stated_place(record)
     managed = path is None and table_at(request.table) is None
-    replaces = managed and verb != "CREATE" and request.format in NAMED  # leftovers of an earlier table
+    replaces = managed and verb != "CREATE" and is_default(request.format)  # leftovers of an earlier table
     mode = "overwrite" if replaces else "error"
     save = SaveRequest(request.df, request.format, mode, record.options, None)
     more = {"partitionOverwriteMode": "static"} if replaces else {}
@@ -123,7 +121,7 @@ def _stated_place(record: Record) -> str | None:
 
 def _replace(request: _Request, verb: str = "REPLACE") -> None:
     _check_replaces_schema(request)
-    more = {"partitionOverwriteMode": "static"} if request.format in NAMED else {}
+    more = {"partitionOverwriteMode": "static"} if is_default(request.format) else {}
     place = _existing_location(request)
     managed = request.existing is not None and request.existing.managed
     _save(request, place, "overwrite", replaces=True, verb=verb, managed=managed, **more)
@@ -146,7 +144,7 @@ def _create_or_replace(request: _Request) -> None:
 def _check_replaces_schema(request: _Request) -> None:
     """Raise ``InvalidArgumentError`` if the schema of a replaced Delta table should stay."""
     stated = record_option(request.record.options, "overwriteSchema")
-    if request.format in NAMED and stated is not None and stated.lower() == "false":
+    if is_default(request.format) and stated is not None and stated.lower() == "false":
         raise InvalidArgumentError(
             "overwriteSchema is not allowed when replacing a Delta table: its schema is replaced with its rows",
             help="leave overwriteSchema out; overwritePartitions() and overwrite(condition) keep the schema",
@@ -209,7 +207,7 @@ def _existing_location(request: _Request) -> str:
 
 def _delta_alone(request: _Request, call: str) -> str:
     place = _existing_location(request)
-    if request.format not in NAMED:
+    if not is_default(request.format):
         raise InvalidArgumentError(
             f"{call} is not supported for {request.format} tables: they replace all rows or none",
             help="use replace(), or append()",
@@ -231,7 +229,7 @@ def _save(
     """Write the rows; ``verb`` is the statement in the history for a created or replaced table."""
     record = request.record
     properties = {key: value for key, value in record.properties.items() if key != _LOCATION}
-    if properties and request.format not in NAMED:
+    if properties and not is_default(request.format):
         raise InvalidArgumentError(
             f"a {request.format} table has no properties: {', '.join(properties)}",
             help="leave tableProperty out; option() says how its files are written",

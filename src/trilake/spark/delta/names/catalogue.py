@@ -45,6 +45,7 @@ from trilake.spark.delta.names.entries import (
 )
 from trilake.spark.session.bypass import bypass
 from trilake.spark.session.engine import spark_engine
+from trilake.spark.session.format import spark_format_named
 from trilake.spark.session.schemas import to_spark
 from trilake.spark.session.sources.api import HAS_DATA_SOURCES
 from trilake.spark.session.storage import session_store
@@ -192,7 +193,7 @@ def new_name(
         check_left_over(spark, parts_of(name), session_store(spark, location, options), format, replaces=replaces)
         there_before = True
         make_entry(spark, parts_of(name), about, path=absolute(location), provider=format, managed=True)
-    place = path if path is not None else _place_of(spark, name)
+    place = path if path is not None else known_table(spark, name).location
     store = session_store(spark, place, options)
     try:
         yield place
@@ -264,10 +265,6 @@ def _is_table(store: Store, format: str) -> bool:
     return next(store.list(), None) is not None
 
 
-def _place_of(spark: SparkSession, name: str) -> str:
-    return known_table(spark, name).location
-
-
 def absolute(path: str | None) -> str | None:
     """An absolute path: the catalogue would put a relative one below its warehouse."""
     return path if path is None or re.match(r"[A-Za-z][A-Za-z0-9+.\-]*:/", path) else os.path.abspath(path)
@@ -312,6 +309,26 @@ def refresh_name(spark: SparkSession, name: str, location: str, log: DeltaLog, *
     with bypass():  # Spark doesn't rename tables of an unknown provider
         spark.sql(f"DROP TABLE {quoted(name)}")
     add_name(spark, name, location, about)
+
+
+def refresh_entry(
+    spark: SparkSession,
+    name: str,
+    location: str,
+    store: Store,
+    format: str,
+    about: About,
+    *,
+    managed: bool,
+    replaced: bool,
+) -> None:
+    """Like :func:`refresh_name`, for formats other than Delta; ``replaced``: the write replaced the table."""
+    parts = parts_of(name)
+    if find_entry(spark, parts) is not None:
+        if replaced:
+            change_entry(spark, parts, about)
+    elif managed and spark_format_named(format).is_whole(store):
+        make_entry(spark, parts, about, path=absolute(location), provider=format, managed=True)
 
 
 def same_place(a: str, b: str) -> bool:

@@ -19,13 +19,13 @@ from trilake.delta.rules.defaults import check_defaults_allowed
 from trilake.delta.scan.scan import read_schema
 from trilake.errors import InvalidArgumentError, SchemaMismatchError, TableExistsError, stating
 from trilake.spark.delta.maintenance import ManyRunner
+from trilake.spark.delta.names.catalogue import refresh_entry
 from trilake.spark.delta.names.entries import About
 from trilake.spark.delta.settings import default_properties, session_log
 from trilake.spark.delta.storing.defaults import judge_defaults
 from trilake.spark.delta.storing.generated import judge_generated
 from trilake.spark.delta.write import write_dataframe
-from trilake.spark.patches.dataframe_writer import SAVERS
-from trilake.spark.patches.other_tables import refresh_entry
+from trilake.spark.patches.formats import FORMATS
 from trilake.spark.session.format import SaveRequest
 from trilake.spark.session.schemas import from_spark, to_spark
 from trilake.sql.parser.create import Create
@@ -226,10 +226,10 @@ def _create_other(
     about = _about(call, schema)
     if new and place.managed and not session.classic:
         with name_first(session, place, about):
-            SAVERS[place.format](request, place.path)
+            FORMATS[place.format].save(request, place.path)
         return nothing(session)
     try:
-        SAVERS[place.format](request, place.path)
+        FORMATS[place.format].save(request, place.path)
     except (TableExistsError, InvalidArgumentError):
         if new and call.if_not_exists and gets_its_name(session, place):
             return nothing(session)

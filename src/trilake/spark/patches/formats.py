@@ -1,0 +1,24 @@
+"""The formats of this process: their Python data sources, and those that are registered, by name."""
+
+from __future__ import annotations
+
+from trilake.spark.session.format import SparkFormat, spark_format_named
+from trilake.spark.session.sources.api import DataSource
+from trilake.table.registry import DEFAULT, rows
+
+#: The data sources of all formats, each under the format's name and under ``trilake-<name>``.
+SOURCES: tuple[type[DataSource], ...] = tuple(
+    source for row in rows() for source in spark_format_named(row.name).sources()
+)
+#: The formats by the names they are registered under; ``delta`` is missing if delta-spark's jar owns that name.
+FORMATS: dict[str, SparkFormat] = {}
+
+
+def registered(format: str) -> str | None:
+    """The name under which a format is registered, ``None`` if this session leaves it to others."""
+    return next((name for name in (format, f"trilake-{format}") if name in FORMATS), None)
+
+
+def is_default(name: str) -> bool:
+    """Whether a registered name is that of the default format, Delta."""
+    return name.removeprefix("trilake-") == DEFAULT
