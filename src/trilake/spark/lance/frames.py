@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import pickle
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
@@ -15,16 +12,15 @@ from trilake.errors import InvalidArgumentError
 from trilake.lance.commands.fragment_writer import WriteOptions
 from trilake.lance.commands.write import Mode
 from trilake.lance.file.errors import DatasetExistsError
-from trilake.lance.proto import format_pb2 as pb
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.table import LanceTable
-from trilake.lance.versions.manifest import Fragment, fragment_message, parse_fragment
+from trilake.lance.versions.manifest import Fragment
 from trilake.lance.versions.versions import list_versions
 from trilake.spark.lance import ml_vectors
 from trilake.spark.lance.source import LanceWriter, TrilakeLanceDataSource, WrittenFragments
 from trilake.spark.lance.vectors import Vectors
 from trilake.spark.session.job_errors import job_error_of
-from trilake.spark.session.runner import map_rows
+from trilake.spark.session.row_jobs import row_outcomes
 from trilake.spark.session.schemas import parse_ddl
 from trilake.spark.session.sources.pruned_source import filtered_frame, pruned_source_frame
 from trilake.spark.session.sources.rows_source import rows_schema
@@ -32,7 +28,6 @@ from trilake.spark.session.storage import check_shared, session_options
 from trilake.storage import Store, open_store
 from trilake.table.table import FilterLike
 
-_WRITTEN = ["fragment", "sizes"]
 _MODES: dict[str, Mode] = {"error": "create", "ignore": "create", "append": "append", "overwrite": "overwrite"}
 
 
@@ -46,7 +41,7 @@ def read_dataframe(
 ) -> DataFrame:
     """The rows of a version for which ``filter`` is true, projected to ``columns``.
 
-    All uses of the DataFrame want the same rows, so a filter that is SQL text may choose fragments and row groups.
+    All uses of the DataFrame read the same rows, so a SQL filter may choose fragments and row groups.
 
     Raises ``FilterError``, ``InvalidArgumentError`` for an unknown column, and ``SchemaMismatchError``.
     """
@@ -63,8 +58,8 @@ def read_dataframe(
 def load_lance(spark: SparkSession, path: str, options: Mapping[str, str], schema: Any = None) -> DataFrame:
     """The frame of ``spark.read.format("lance").options(...).schema(...).load(path)``.
 
-    Its version is that of this moment, where the options name none.  ``schema`` has the columns wanted, a type or a
-    text of DDL.  Raises as :class:`~trilake.spark.lance.source.LanceDataSource` does.
+    It shows the newest version unless the options name one.  ``schema`` has the columns to read, as a type or a DDL
+    string.  Raises the errors of :class:`~trilake.spark.lance.source.LanceDataSource`.
     """
     source = TrilakeLanceDataSource({**options, "path": path})
     source_schema = source.schema()
@@ -88,9 +83,8 @@ def write_dataframe(
 ) -> tuple[Snapshot | None, list[Fragment]]:
     """Run a write as one Spark job and commit it, in any mode: ``error``, ``ignore``, ``append`` or ``overwrite``.
 
-    Returns the version (``None`` where ``ignore`` found a dataset) and the fragments added.  Raises as
-    :func:`trilake.lance.commands.write.write` does, and ``WriteFailedError`` where a task failed: then nothing was
-    written.
+    Returns the version (``None`` if ``ignore`` found a dataset) and the added fragments.  Raises the errors of
+    :func:`trilake.lance.commands.write.write`, and ``WriteFailedError``, with nothing written, if a task failed.
     """
     check_shared(uri)
     store = session_options(df.sparkSession, uri, store)
@@ -109,28 +103,16 @@ def write_dataframe(
 
 
 def _written(df: DataFrame, target: Store, writer: LanceWriter) -> tuple[Snapshot, list[Fragment]]:
-    """Run a write that was begun.  Raises as :func:`write_dataset` does."""
-    packed = pickle.dumps(writer)
+    """Run a write that was begun.  Raises the errors of :func:`write_dataframe`."""
 
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        task_writer: LanceWriter = pickle.loads(packed)
-        done = task_writer.write(batches)
-        messages = [fragment_message(f).SerializeToString() for f in done.fragments]
-        sizes = [json.dumps(done.sizes)] * len(messages)
-        yield pa.RecordBatch.from_arrays([pa.array(messages, pa.binary()), pa.array(sizes, pa.string())], _WRITTEN)
-
-    try:
-        rows = map_rows(df, run, "fragment binary, sizes string").collect()
-    except Exception as e:  # noqa: BLE001 - whatever Spark raises for a failed job: nothing was written, and that must be said
-        raise job_error_of(
-            e,
+    def failed(cause: Exception) -> Exception:
+        return job_error_of(
+            cause,
             "the write failed before its commit; the dataset is unchanged",
             again="repeat the write",
             cleanup="cleanup_old_versions removes the files that tasks left",
             file=target.uri,
-        ) from None
-    written = [
-        WrittenFragments([parse_fragment(pb.DataFragment.FromString(bytes(row.fragment)))], json.loads(row.sizes))
-        for row in rows
-    ]
+        )
+
+    written: list[WrittenFragments] = row_outcomes(df, lambda batches, _: writer.write(batches), failed)
     return writer.finish(written), [f for w in written for f in w.fragments]

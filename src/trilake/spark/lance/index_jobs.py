@@ -4,15 +4,14 @@
 
     sample, centroids --(tasks: some pieces each)--> words --(tasks: some rows each)--> parts --(driver)--> index
 
-The sample is chosen by a seed, so each task reads it from the dataset by itself; only centroids, words and names of
-files travel.  A task leaves the rows it has encoded as an index of its own, and the driver puts the parts together,
+The sample is chosen by a seed, so each task reads it from the dataset itself; only centroids, words and file names
+travel.  A task leaves the rows it has encoded as an index of its own, and the driver puts the parts together,
 one partition of the index at a time.  Where the sample is large, the centroids too are found by tasks, which add up
 their shares of it.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
@@ -43,7 +42,7 @@ from trilake.spark.session.storage import session_store
 
 #: Rows that one task encodes, at least, and tasks at most.
 _ROWS, _TASKS = 1 << 16, 512
-#: From so many numbers in the sample on, tasks find the centroids; fewer are faster done than distributed.
+#: With at least this many numbers in the sample, tasks find the centroids.
 _LARGE = 1 << 27
 #: Shares of a large sample, and steps over them at most.
 _PARTS, _STEPS = 16, 20
@@ -72,7 +71,7 @@ def create_index(
     ``spark`` is the session, ``uri`` the dataset, ``column`` the column, ``name`` the index's name, and
     ``storage_options`` are those of its store.  The other parameters and errors are those of
     :func:`trilake.lance.commands.vector_indices.plan_index`; with the same seed the index is nearly the same, and as
-    good.  ``WriteFailedError`` where a task failed.
+    good.  Raises ``WriteFailedError`` if a task failed.
 
     >>> import pyarrow as pa
     >>> from trilake.lance import write_dataset
@@ -132,18 +131,16 @@ def _centroids_by_jobs(spark: SparkSession, snapshot: Snapshot, plan: VectorInde
     place, parts, modern = Place.of(snapshot), _PARTS, is_modern(snapshot)
 
     def sums(_: Floats, centroids: Floats) -> ivf_pq.Sums:
-        def job(text: str) -> str:
+        def job(part: int) -> ivf_pq.Sums:
             current = place.open()
-            share = np.array_split(sample_ranks(current, plan), parts)[int(text)]
+            share = np.array_split(sample_ranks(current, plan), parts)[part]
             vectors = sample_part(current, plan, share)
             vectors = vectors[np.isfinite(vectors).all(axis=1)]
             vectors, metric = ivf_pq.step_vectors(vectors, plan.metric, modern=modern)
-            vector_sums, counts = ivf_pq.kmeans_sums(vectors, centroids, metric)
-            return json.dumps([vector_sums.tobytes().hex(), counts.tolist()])
+            return ivf_pq.kmeans_sums(vectors, centroids, metric)
 
-        partial_sums = [json.loads(text) for text in run_tasks(spark, [str(i) for i in range(parts)], job)]
-        total = sum(np.frombuffer(bytes.fromhex(text)).reshape(centroids.shape) for text, _ in partial_sums)
-        return np.asarray(total), np.sum([counts for _, counts in partial_sums], axis=0)
+        partial_sums = run_tasks(spark, range(parts), job)
+        return np.sum([s for s, _ in partial_sums], axis=0), np.sum([counts for _, counts in partial_sums], axis=0)
 
     return ivf_pq.train_centroids(
         first, plan.partitions, rng, metric=plan.metric, iterations=_STEPS, modern=modern, sums=sums
@@ -151,33 +148,27 @@ def _centroids_by_jobs(spark: SparkSession, snapshot: Snapshot, plan: VectorInde
 
 
 def _words(spark: SparkSession, snapshot: Snapshot, plan: VectorIndexPlan, centroids: Floats) -> Floats:
-    """The words of all pieces, some pieces a task."""
+    """The words of all pieces, some pieces per task."""
     place, modern = Place.of(snapshot), is_modern(snapshot)
     # A word needs no more vectors than a partition does, however many partitions there are.
     most = 256 * ivf_pq.WORDS
     groups = [part.tolist() for part in np.array_split(np.arange(plan.pieces), min(plan.pieces, 8))]
 
-    def job(text: str) -> str:
+    def job(numbers: list[int]) -> list[Floats]:
         current = place.open()
         ranks = sample_ranks(current, plan)
         ranks = ranks[:: max(1, len(ranks) // most)]
         vectors = plan.checked_sample(sample_part(current, plan, ranks), least=1)
         residuals = ivf_pq.sample_residuals(vectors, centroids, plan.metric, modern=modern)
-        words = [
-            ivf_pq.piece_words(residuals, plan.pieces, m, np.random.default_rng([plan.seed, m]))
-            for m in json.loads(text)
-        ]
-        return np.stack(words).tobytes().hex()
+        return [ivf_pq.piece_words(residuals, plan.pieces, m, np.random.default_rng([plan.seed, m])) for m in numbers]
 
-    results = run_tasks(spark, [json.dumps(g) for g in groups], job)
-    shape = (-1, ivf_pq.WORDS, plan.size // plan.pieces)
-    return np.concatenate([np.frombuffer(bytes.fromhex(text), np.float32).reshape(shape) for text in results])
+    return np.stack([words for part in run_tasks(spark, groups, job) for words in part])
 
 
 def _encode(
     spark: SparkSession, snapshot: Snapshot, plan: VectorIndexPlan, model: ivf_pq.Model, folder: str
 ) -> tuple[tuple[str, int], ...]:
-    """Write the index of all live rows; the names and sizes of its files, where an entry has these."""
+    """Write the index of all live rows; returns the names and sizes of its files, if entries have these."""
     place = Place.of(snapshot)
     rows = max(_ROWS, sum(r.physical_rows for r in snapshot.readers) // _TASKS)
     pieces = [
@@ -196,8 +187,8 @@ def _encode(
         filled += size
     version, names = snapshot.version, {"name": plan.name, "column": plan.column}
 
-    def job(text: str) -> str:
-        number, ranges = json.loads(text)
+    def job(task: tuple[int, list[list[int]]]) -> str:
+        number, ranges = task
         current = place.open()
         parts = []
         for id, start, stop in ranges:
@@ -209,7 +200,7 @@ def _encode(
         ivf_pq.write(current.store, part, model, partition, codes, ids, **names, dataset_version=version)
         return part
 
-    results = run_tasks(spark, [json.dumps([i, ranges]) for i, ranges in enumerate(tasks)], job)
+    results = run_tasks(spark, list(enumerate(tasks)), job)
     opened = [VectorIndex.open(snapshot.store, part) for part in results]
 
     def partition_of(number: int) -> tuple[ivf_pq.Codes, ivf_pq.RowIds]:

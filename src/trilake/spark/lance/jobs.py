@@ -6,13 +6,12 @@ another writer is planned again on the newest version, as without Spark.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
-import pyarrow as pa
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import SparkSession
 
 from trilake.common.runtime import Runtime
 from trilake.delta.standard import standard_engine
@@ -29,49 +28,42 @@ from trilake.lance.commands.compaction import (
 from trilake.lance.commands.delete import mark
 from trilake.lance.commands.fragment_writer import Target, WriteOptions, write_fragments
 from trilake.lance.commands.replan import replanned_with_files
-from trilake.lance.proto import format_pb2 as pb
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions import operations as op
-from trilake.lance.versions.manifest import Fragment, fragment_message, parse_fragment
+from trilake.lance.versions.manifest import Fragment
 from trilake.spark.session.job_errors import job_error_of
-from trilake.spark.session.runner import map_in_arrow
+from trilake.spark.session.runner import SparkRunner
 from trilake.spark.session.storage import session_store
 from trilake.storage import open_store
 
+T = TypeVar("T")
+R = TypeVar("R")
 
-def run_tasks(spark: SparkSession, tasks: Sequence[str], job: Callable[[str], str]) -> list[str]:
-    """Run ``job`` on each of some texts, each in a task of its own; the results in the order of the tasks.
 
-    Raises ``WriteFailedError`` where a task failed.
+def run_tasks(spark: SparkSession, tasks: Sequence[T], job: Callable[[T], R]) -> list[R]:
+    """Run ``job`` on each of ``tasks``, each in a Spark task of its own; the results in the order of the tasks.
+
+    Raises ``WriteFailedError`` if a task failed.
     """
-    if not tasks:
-        return []
-    texts = list(tasks)
 
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            ids = batch.column(0).to_pylist()
-            results = [job(texts[i]) for i in ids]
-            yield pa.RecordBatch.from_arrays(
-                [pa.array(ids, pa.int64()), pa.array(results, pa.string())], ["id", "done"]
-            )
+    def numbered(task: tuple[int, T]) -> tuple[int, R]:
+        return task[0], job(task[1])
 
-    rows = collected(map_in_arrow(spark.range(0, len(texts), 1, len(texts)), run, "id long, done string"))
-    by_id = {row.id: row.done for row in rows}
-    return [by_id[i] for i in range(len(texts))]
-
-
-def collected(df: DataFrame) -> list[Row]:
-    """The rows of a job that writes.  Raises ``WriteFailedError`` where a task failed."""
     try:
-        return df.collect()
-    except Exception as e:  # noqa: BLE001 - whatever Spark raises for a failed job: nothing was committed, and that must be said
-        raise job_error_of(
-            e,
-            "a task failed before the commit; the dataset is unchanged",
-            again="repeat the job",
-            cleanup="cleanup_old_versions removes the files that tasks left",
-        ) from None
+        results = dict(SparkRunner(spark, width=1, least=1)(numbered, list(enumerate(tasks))) if tasks else ())
+    except Exception as e:  # noqa: BLE001 - any error of a failed job
+        raise failed_job(e) from None
+    return [results[i] for i in range(len(tasks))]
+
+
+def failed_job(cause: Exception) -> Exception:
+    """The error for a job that failed before its commit."""
+    return job_error_of(
+        cause,
+        "a task failed before the commit; the dataset is unchanged",
+        again="repeat the job",
+        cleanup="cleanup_old_versions removes the files that tasks left",
+    )
 
 
 @dataclass(frozen=True)
@@ -93,14 +85,20 @@ class Place:
         return Snapshot.open(open_store(self.uri, dict(self.options)), self.runtime, self.version)
 
 
-def text_of(fragment: Fragment) -> str:
-    """An entry as text, on its way between tasks and driver."""
-    return fragment_message(fragment).SerializeToString(deterministic=True).hex()
+@dataclass(frozen=True)
+class ChangedFragment:
+    """What a task changed in a fragment: how many rows, what is left of it (``None`` if nothing), and new fragments."""
+
+    id: int
+    rows: int
+    left: Fragment | None
+    new: tuple[Fragment, ...] = ()
 
 
-def fragment_of(text: str) -> Fragment:
-    """The entry in a text."""
-    return parse_fragment(pb.DataFragment.FromString(bytes.fromhex(text)))
+def left_of(changes: Sequence[ChangedFragment]) -> tuple[tuple[Fragment, ...], tuple[int, ...]]:
+    """The fragments that are left, and the IDs of those that are not."""
+    left = tuple(c.left for c in changes if c.left is not None)
+    return left, tuple(c.id for c in changes if c.left is None)
 
 
 # --- compaction ------------------------------------------------------------------------------------------------------
@@ -113,7 +111,7 @@ def compact(
     *,
     storage_options: Mapping[str, str] | None = None,
 ) -> CompactionMetrics:
-    """Join small fragments, and write those with many deleted rows anew, one task a run of fragments.
+    """Join small fragments, and rewrite those with many deleted rows, one task per run of fragments.
 
     Parameters
     ----------
@@ -122,7 +120,7 @@ def compact(
     options: which fragments, and how they are written.
     storage_options: credentials, region and endpoint of an object store.
 
-    Raises ``ConflictError`` where somebody changed these fragments meanwhile, and ``WriteFailedError``.
+    Raises ``ConflictError`` if another writer changed these fragments, and ``WriteFailedError`` if a task failed.
 
     >>> import trilake
     >>> for n in range(3):
@@ -135,12 +133,10 @@ def compact(
     snapshot.manifest.check_writable(snapshot.store.uri)
     place = Place.of(snapshot)
 
-    def job(text: str) -> str:
-        return rewrite(place.open(), CompactionTask.from_json(text)).json()
+    def job(task: CompactionTask) -> RewriteResult:
+        return rewrite(place.open(), task)
 
-    plan = plan_compaction(snapshot, options)
-    results = run_tasks(spark, [task.json() for task in plan.tasks], job)
-    return commit_compaction(snapshot, [RewriteResult.from_json(text) for text in results])[1]
+    return commit_compaction(snapshot, run_tasks(spark, plan_compaction(snapshot, options).tasks, job))[1]
 
 
 # --- rows ------------------------------------------------------------------------------------------------------------
@@ -149,13 +145,13 @@ def compact(
 def delete(
     spark: SparkSession, uri: str, predicate: str, *, storage_options: Mapping[str, str] | None = None
 ) -> Snapshot:
-    """Delete the rows for which ``predicate`` is true, one task a fragment; the version after that.
+    """Delete the rows for which ``predicate`` is true, one task per fragment; the version after that.
 
     Parameters
     ----------
     spark: the session.
     uri: the dataset.
-    predicate: SQL text.
+    predicate: SQL.
     storage_options: credentials, region and endpoint of an object store.
 
     Raises ``FilterError``, ``ConflictError`` or ``WriteFailedError``.
@@ -177,15 +173,15 @@ def update(
     options: WriteOptions | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> updating.UpdateResult:
-    """Set columns to SQL expressions where a condition is true, one task a fragment.
+    """Set columns to SQL expressions where a condition is true, one task per fragment.
 
     Parameters
     ----------
     spark: the session.
     uri: the dataset.
     updates: SQL expressions by column.
-    where: SQL text; all rows without one.
-    options: of the files that are written.
+    where: SQL; all rows without one.
+    options: of the written files.
     storage_options: credentials, region and endpoint of an object store.
 
     Raises ``InvalidArgumentError``, ``ExpressionError``, ``FilterError``, ``ConflictError`` or ``WriteFailedError``.
@@ -212,20 +208,18 @@ def _changed(
 
     def plan(current: Snapshot, written: list[Fragment]) -> op.Operation:
         nonlocal count
-        current.filter(where)  # a mistake shows here, and not in a task
+        current.filter(where)  # raises here instead of in a task
         if updates is not None:
             updating.bind(current.schema, updates)
         place = Place.of(current)
 
-        def job(text: str) -> str:
-            return _change_fragment(place.open(), int(text), where, updates, options)
+        def job(fragment: int) -> ChangedFragment:
+            return _change_fragment(place.open(), fragment, where, updates, options)
 
-        results = [json.loads(t) for t in run_tasks(spark, [str(f.id) for f in current.manifest.fragments], job)]
-        touched = [r for r in results if r["rows"]]
-        count = sum(r["rows"] for r in touched)
-        changed_fragments = tuple(fragment_of(r["left"]) for r in touched if r["left"] is not None)
-        removed_ids = tuple(r["id"] for r in touched if r["left"] is None)
-        written.extend(fragment_of(text) for r in touched for text in r["new"])
+        touched = [c for c in run_tasks(spark, [f.id for f in current.manifest.fragments], job) if c.rows]
+        count = sum(c.rows for c in touched)
+        changed_fragments, removed_ids = left_of(touched)
+        written.extend(fragment for c in touched for fragment in c.new)
         if updates is None:
             return op.Delete(changed_fragments, removed_ids, str(where))
         return op.Update(removed_ids, changed_fragments, tuple(written))
@@ -236,8 +230,8 @@ def _changed(
 
 def _change_fragment(
     snapshot: Snapshot, id: int, where: str | None, updates: dict[str, str] | None, options: WriteOptions
-) -> str:
-    """Mark the matching rows of one fragment, and write them anew where they change; what was done, as JSON."""
+) -> ChangedFragment:
+    """Mark the matching rows of one fragment as deleted, and write their new versions for an update."""
     reader = snapshot.reader_of(id)
     assert reader is not None
     new: list[Fragment] = []
@@ -253,11 +247,4 @@ def _change_fragment(
     rest: Fragment | None = reader.fragment
     if len(rows):
         rest = mark(reader, rows, read_version=snapshot.version, runtime=snapshot.runtime)
-    return json.dumps(
-        {
-            "id": id,
-            "rows": len(rows),
-            "left": None if rest is None else text_of(rest),
-            "new": [text_of(f) for f in new],
-        }
-    )
+    return ChangedFragment(id, len(rows), rest, tuple(new))

@@ -6,7 +6,6 @@ read.  One commit makes everything visible.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
 
@@ -28,14 +27,15 @@ from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions import operations as op
 from trilake.lance.versions.manifest import Fragment
 from trilake.spark.lance import ml_vectors
-from trilake.spark.lance.jobs import Place, collected, fragment_of, text_of
+from trilake.spark.lance.jobs import ChangedFragment, Place, failed_job, left_of
 from trilake.spark.lance.source import TrilakeLanceDataSource
-from trilake.spark.session.runner import map_in_arrow
+from trilake.spark.session.row_jobs import row_outcomes
 from trilake.spark.session.sources.registry import ensure_source
 from trilake.spark.session.sources.rows_source import rows_schema
 from trilake.spark.session.storage import session_options
 from trilake.storage import open_store
 
+_SEVERAL = "several rows of the source match one row of the dataset"
 _SOURCE, _TARGET, _UPDATES, _DELETES = "source", "target", "trilake_updates", "trilake_deletes"
 
 
@@ -57,12 +57,12 @@ def merge_insert(
     uri: the dataset.
     source: with the columns of the dataset, in any order.
     on: key columns; a null in one matches nothing.
-    clauses: what becomes of rows; by default matched ones are updated and others inserted.
-    options: of the files that are written.
+    clauses: what happens to rows; by default matched rows are updated and others inserted.
+    options: of the written files.
     storage_options: credentials, region and endpoint of an object store.
 
-    Raises ``InvalidArgumentError`` where several rows of the source would replace one row, ``SchemaMismatchError``,
-    ``FilterError``, ``ConflictError`` or ``WriteFailedError``.  Of a merge that fails nothing is ever visible.
+    Raises ``InvalidArgumentError`` if several rows of the source would replace one row, ``SchemaMismatchError``,
+    ``FilterError``, ``ConflictError`` or ``WriteFailedError``.  Nothing of a failed merge is ever visible.
 
     >>> import trilake
     >>> _ = trilake.write({"id": [1, 2], "n": [10, 20]}, "lake/lance-merge", format="lance", mode="overwrite")
@@ -101,7 +101,7 @@ def merge_insert(
 
 
 def _check(snapshot: Snapshot, source: DataFrame, clauses: MergeInsert, keys: Sequence[str]) -> None:
-    """Mistakes show here, and not in a task."""
+    """Find mistakes before a task runs."""
     names = snapshot.schema.names
     unknown = [k for k in keys if k not in names]
     if unknown or not keys:
@@ -164,40 +164,39 @@ def _pairs(
 def _mark_rows(
     pairs: DataFrame, snapshot: Snapshot, clauses: MergeInsert
 ) -> tuple[tuple[Fragment, ...], tuple[int, ...], int]:
-    """Mark the rows that go: the fragments that are left, the ids of those that are not, and the number of rows."""
+    """Mark rows as deleted: the fragments that are left, the IDs of those that are not, and the number of rows."""
     if clauses.fail_matched:
         count = pairs.where("matched").count()
         if count:
             raise InvalidArgumentError(f"{count} rows match, which this merge insert forbids")
-    place, several_forbidden = Place.of(snapshot), clauses.update
+    place, must_differ = Place.of(snapshot), clauses.update
 
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def work(batches: Iterator[pa.RecordBatch], _: int) -> list[ChangedFragment] | str | None:
         parts = [b.column(0).to_numpy(zero_copy_only=False).astype(np.uint64) for b in batches]
-        ids = np.concatenate([np.empty(0, np.uint64), *parts])
-        unique = np.unique(ids)
-        done = [json.dumps({"twice": True})] if several_forbidden and len(unique) < len(ids) else []
-        current = place.open() if len(unique) and not done else None
-        of = (unique >> np.uint64(32)).astype(np.int64)
-        for id in np.unique(of).tolist() if current is not None else ():
-            assert current is not None
+        addresses = np.concatenate([np.empty(0, np.uint64), *parts])
+        unique = np.unique(addresses)
+        if must_differ and len(unique) < len(addresses):
+            return _SEVERAL
+        if not len(unique):
+            return None
+        current, changes = place.open(), []
+        fragments = (unique >> np.uint64(32)).astype(np.int64)
+        for id in np.unique(fragments).tolist():
             reader = current.reader_of(id)
             assert reader is not None
-            rows = (unique[of == id] & np.uint64(0xFFFFFFFF)).astype(np.int64)
+            rows = (unique[fragments == id] & np.uint64(0xFFFFFFFF)).astype(np.int64)
             left = mark(reader, rows, read_version=current.version, runtime=current.runtime)
-            done.append(json.dumps({"id": id, "rows": len(rows), "left": None if left is None else text_of(left)}))
-        yield pa.RecordBatch.from_arrays([pa.array(done, pa.string())], ["done"])
+            changes.append(ChangedFragment(id, len(rows), left))
+        return changes
 
-    deletes = pairs.where(_DELETES).select(ROW_ADDRESS)
     # All rows of a fragment in one task: it has one deletion file.
+    deletes = pairs.where(_DELETES).select(ROW_ADDRESS)
     deletes = deletes.repartition(F.shiftright(F.col(ROW_ADDRESS), 32))
-    results = [json.loads(row.done) for row in collected(map_in_arrow(deletes, run, "done string"))]
-    if any("twice" in r for r in results):
-        raise InvalidArgumentError(
-            "several rows of the source match one row of the dataset", help="remove all but one from the source"
-        )
-    left = tuple(fragment_of(r["left"]) for r in results if r["left"] is not None)
-    empty = tuple(r["id"] for r in results if r["left"] is None)
-    return left, empty, sum(r["rows"] for r in results)
+    parts = row_outcomes(deletes, work, failed_job)
+    if _SEVERAL in parts:
+        raise InvalidArgumentError(_SEVERAL, help="remove all but one from the source")
+    changes: list[ChangedFragment] = [c for part in parts for c in part]
+    return *left_of(changes), sum(c.rows for c in changes)
 
 
 def _write_rows(
@@ -208,30 +207,30 @@ def _write_rows(
     vectors: tuple[str, ...],
     written: list[Fragment],
 ) -> tuple[int, int]:
-    """Write the rows that come; how many were inserted and updated.  What was written goes into ``written``."""
+    """Write new rows, adding their fragments to ``written``; returns how many were inserted and updated."""
+    if not (clauses.update or clauses.insert):
+        return 0, 0
     schema, version = snapshot.manifest.schema, snapshot.manifest.storage_version
-    store = dict(snapshot.store.options)
-    uri, runtime = snapshot.store.uri, snapshot.runtime
+    uri, store, runtime = snapshot.store.uri, dict(snapshot.store.options), snapshot.runtime
 
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        counts, target = [0, 0], Target(schema, version, nulls=options.nulls)
+    def work(batches: Iterator[pa.RecordBatch], _: int) -> tuple[int, int, list[Fragment]]:
+        inserted = updated = 0
 
         def rows() -> Iterator[pa.RecordBatch]:
+            nonlocal inserted, updated
             for batch in batches:
-                counts[1] += batch.column(1).true_count
-                counts[0] += batch.num_rows - batch.column(1).true_count
+                updates = batch.column(1).true_count
+                inserted, updated = inserted + batch.num_rows - updates, updated + updates
                 source = batch.column(0)
                 columns = pa.RecordBatch.from_arrays(source.flatten(), names=[f.name for f in source.type])
                 yield ml_vectors.lists_in(columns, vectors)
 
-        done = write_fragments(open_store(uri, store), rows(), target, options, runtime)
-        text = json.dumps({"counts": counts, "new": [text_of(f) for f in done]})
-        yield pa.RecordBatch.from_arrays([pa.array([text], pa.string())], ["done"])
+        target = Target(schema, version, nulls=options.nulls)
+        fragments = write_fragments(open_store(uri, store), rows(), target, options, runtime)
+        return inserted, updated, fragments
 
-    if not (clauses.update or clauses.insert):
-        return 0, 0
     inserts = F.col("matched") == F.lit(False) if clauses.insert else F.lit(False)
-    coming = pairs.where(F.col(_SOURCE).isNotNull() & (F.col(_UPDATES) | inserts)).select(_SOURCE, _UPDATES)
-    results = [json.loads(row.done) for row in collected(map_in_arrow(coming, run, "done string"))]
-    written.extend(fragment_of(text) for r in results for text in r["new"])
-    return sum(r["counts"][0] for r in results), sum(r["counts"][1] for r in results)
+    new = pairs.where(F.col(_SOURCE).isNotNull() & (F.col(_UPDATES) | inserts)).select(_SOURCE, _UPDATES)
+    results = row_outcomes(new, work, failed_job)
+    written.extend(fragment for _, _, fragments in results for fragment in fragments)
+    return sum(inserted for inserted, _, _ in results), sum(updated for _, updated, _ in results)

@@ -35,13 +35,22 @@ def run_over_rows(
 
     Raises ``WriteFailedError`` if the job fails, or the trilake error of a task; nothing is committed then.
     """
+    return row_outcomes(rows, work, lambda e: failed_job(e, log, job_id, verb))
+
+
+def row_outcomes(
+    rows: DataFrame,
+    work: Callable[[Iterator[pa.RecordBatch], int], object],
+    failed: Callable[[Exception], Exception],
+) -> list[Any]:
+    """:func:`run_over_rows` for any format; ``failed`` makes the error of a job that failed."""
     try:
         with without_echo():
             outcomes = map_rows(rows, _RowTask(work), "outcome binary").collect()
     except AnalysisException:
         raise  # nothing ran
     except Exception as e:  # noqa: BLE001 - any error of a failed job
-        raise failed_job(e, log, job_id, verb) from None
+        raise failed(e) from None
     return [pickle.loads(row.outcome) for row in outcomes]
 
 

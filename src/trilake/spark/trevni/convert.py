@@ -7,12 +7,9 @@ writes go through DataFrames.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
 
-import orjson
-import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from trilake.errors import (
@@ -23,7 +20,7 @@ from trilake.errors import (
     TrilakeError,
 )
 from trilake.spark.session.job_errors import job_error_of
-from trilake.spark.session.runner import map_in_arrow
+from trilake.spark.session.runner import SparkRunner
 from trilake.spark.session.sources.registry import ensure_source
 from trilake.spark.trevni.source import TrilakeTrevniDataSource, task_name
 from trilake.spark.trevni.write import write_dataframe
@@ -36,7 +33,7 @@ from trilake.trevni.tables.dataset import find_files, list_files
 from trilake.trevni.tables.row_groups import StagedFile, TableWrite, new_write_id, publish
 from trilake.trevni.tables.table_write import write_options
 
-#: Converts one file of the first store to one of the second; returns how many records it has.
+#: Converts a file of the first store to one of the second; returns the number of records.
 _Convert = Callable[[tuple[Store, str], tuple[Store, str]], int]
 
 
@@ -154,7 +151,7 @@ def _convert(
     suffix: str,
     convert: _Convert,
 ) -> TableWrite:
-    """One task a file; then the driver puts all files in their places at once."""
+    """Convert each file in a task of its own; then the driver moves all files into place at once."""
     if mode not in ("error", "append", "overwrite"):
         raise InvalidArgumentError(f"mode {mode!r} is unknown", help="modes are append, error, overwrite")
     try:
@@ -166,22 +163,19 @@ def _convert(
         raise TableExistsError("there are files already", file=target)
     job, uri = new_write_id(), origin.uri
 
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                staged = _run_task(uri, target, options, files[number], number, job, suffix, convert)
-                yield pa.RecordBatch.from_arrays([pa.array([orjson.dumps(asdict(staged))], pa.binary())], ["file"])
+    def run(task: tuple[int, DataFile]) -> StagedFile:
+        number, file = task
+        return _run_task(uri, target, options, file, number, job, suffix, convert)
 
     try:
-        rows = map_in_arrow(spark.range(0, len(files), 1, len(files)), run, "file binary").collect()
-    except Exception as e:  # noqa: BLE001 - whatever Spark raises for a failed job: nothing was written, and that must be said
-        with suppress(StorageError, OSError):  # why the job failed is the error to show
+        staged = sorted(SparkRunner(spark, width=1, least=1)(run, list(enumerate(files))), key=lambda f: f.key)
+    except Exception as e:  # noqa: BLE001 - any error of a failed job
+        with suppress(StorageError, OSError):  # the job's own error is the one to show
             jobs.record_outcome(store, job, "aborted")
             jobs.remove_staged(store, job)
         raise job_error_of(
             e, "a file could not be converted, and nothing was written", again="convert again", file=target
         ) from None
-    staged = sorted((StagedFile(**orjson.loads(bytes(row.file))) for row in rows), key=lambda f: f.key)
     try:
         publish(store, staged, replace=mode == "overwrite", first=mode == "error", job=job)
     except TableExistsError:

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
 
-import orjson
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from trilake.errors import StorageError
 from trilake.spark.session.job_errors import job_error_of
-from trilake.spark.session.runner import map_rows, with_a_column
+from trilake.spark.session.row_jobs import row_outcomes
+from trilake.spark.session.runner import with_a_column
 from trilake.spark.session.schemas import new_columns
 from trilake.spark.session.storage import check_shared, session_options
 from trilake.spark.trevni.source import task_name
 from trilake.storage import open_store
 from trilake.trevni.tables.row_groups import StagedFile, TableWrite, WriteOptions
-from trilake.trevni.tables.table_write import TableWritePlan, finish_table_write, give_up, plan_table_write, write_rows
+from trilake.trevni.tables.table_write import finish_table_write, give_up, plan_table_write, write_rows
 
 
 def write_dataframe(
@@ -30,10 +29,10 @@ def write_dataframe(
     partition_by: Sequence[str] | None = None,
     options: WriteOptions | None = None,
 ) -> TableWrite:
-    """Run the write as one Spark job and put its files in their places.
+    """Run the write as one Spark job and move its files into place.
 
-    Raises as :func:`trilake.trevni.tables.table_write.plan_table_write` does, and ``WriteFailedError`` where a task
-    failed: then nothing was written.
+    Raises the errors of :func:`trilake.trevni.tables.table_write.plan_table_write`, and ``WriteFailedError``, with
+    nothing written, if a task failed.
     """
     check_shared(uri)
     store_options = session_options(df.sparkSession, uri, store)
@@ -43,27 +42,19 @@ def write_dataframe(
     if plan.nothing:
         return TableWrite()
 
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield _run_task(uri, store_options, plan, batches)
+    def work(batches: Iterator[pa.RecordBatch], _: int) -> list[StagedFile]:
+        task, attempt = task_name()
+        return write_rows(open_store(uri, store_options), plan, batches, task=task, attempt=attempt)
 
-    try:
-        rows = map_rows(with_a_column(df), run, "files binary").collect()
-    except Exception as e:  # noqa: BLE001 - whatever Spark raises for a failed job: nothing was written, and that must be said
-        with suppress(StorageError, OSError):  # why the job failed is the error to show
+    def failed(cause: Exception) -> Exception:
+        with suppress(StorageError, OSError):  # the job's own error is the one to show
             give_up(target, plan)
-        raise job_error_of(
-            e,
+        return job_error_of(
+            cause,
             "the write failed before any file was in its place; the folder is unchanged",
             again="repeat the write",
             file=target.uri,
-        ) from None
-    files = [StagedFile(**f) for row in rows for f in orjson.loads(bytes(row.files))]
-    return finish_table_write(target, plan, files)
+        )
 
-
-def _run_task(
-    uri: str, options: Mapping[str, str], plan: TableWritePlan, batches: Iterator[pa.RecordBatch]
-) -> pa.RecordBatch:
-    task, attempt = task_name()
-    files = write_rows(open_store(uri, dict(options)), plan, batches, task=task, attempt=attempt)
-    return pa.RecordBatch.from_arrays([pa.array([orjson.dumps([asdict(f) for f in files])], pa.binary())], ["files"])
+    staged: list[list[StagedFile]] = row_outcomes(with_a_column(df), work, failed)
+    return finish_table_write(target, plan, [f for files in staged for f in files])
