@@ -114,7 +114,7 @@ def test_a_frame_is_whole_where_choosing_fails(
         raise KeyError("renamed")
 
     df = trilake.read(spark, table)
-    monkeypatch.setattr("trilake.spark.delta.read.plan_filter", broken)
+    monkeypatch.setattr("trilake.spark.delta.reading.plan_filter.plan_filter", broken)
     assert df.where("id = 7").count() == 1
     monkeypatch.setattr(file_index, "file_relation", broken)
     assert trilake.read(spark, table).where("id = 7").count() == 1

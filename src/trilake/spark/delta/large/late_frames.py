@@ -21,7 +21,6 @@ from pyspark.sql import DataFrame, SparkSession
 
 from trilake.delta.commit import row_tracking
 from trilake.delta.commit.conflicts import ReadSet
-from trilake.delta.commit.partition_predicate import PartitionPredicate
 from trilake.delta.log.checksum import read_checksum
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.replay import empty_state, file_keys
@@ -36,17 +35,16 @@ from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import CorruptLogError, TrilakeError
 from trilake.expr import Filter
 from trilake.spark.delta.large.lookup import looked_up
-from trilake.spark.delta.reading.native_files import condition_columns, load_vectors, native_files, native_output
+from trilake.spark.delta.reading.native_files import load_vectors, native_files, native_output
+from trilake.spark.delta.reading.plan_filter import PlanFilter, read_set
 from trilake.spark.scan.bases import cache_value, cached_value
 from trilake.spark.scan.late_scan import LateList, LateTable, late_scan
 from trilake.spark.scan.manifest import Integers
-from trilake.spark.scan.planning.plan_conditions import plan_filter
 from trilake.spark.scan.planning.table_reads import TableReads
 from trilake.spark.scan.row_counts import note_row_count
 from trilake.spark.scan.scan import NativeFiles, NativeScan, NativeScanError
 from trilake.spark.session.compat import is_connect
 from trilake.spark.session.internals import say_once
-from trilake.spark.session.settings import session_zone
 
 _log = logging.getLogger("trilake.spark")
 
@@ -103,13 +101,28 @@ class _LargeTable:
         required = frozenset(f.physical_name for f in pending.schema.fields if not f.nullable)
         floats = any(map(is_float, nested_fields(pending.schema)))
         files = replace(self._files(plan_scan(nowhere)), required=required, nan_counted=not floats)
-        choose = _Choice(spark, self, files.id_mode)
-        reads = TableReads(pending.uri, pending.version, choose.read_set) if newest else None
+        plan_filter = PlanFilter(spark, read_schema(pending.schema), files.id_mode)
+
+        def listed(conditions: Sequence[str]) -> LateList:
+            filter = plan_filter(conditions)
+            scan = self._scan(spark, filter)
+            where = "true" if filter is None else filter.text
+            _log.info("%d files are listed of %s where %s", len(scan.paths), pending.uri, where)
+            return LateList(self._files(scan), self._slots(scan.files))
+
+        def read(conditions: Sequence[str]) -> ReadSet:
+            filter = plan_filter(conditions)
+            if filter is None:
+                return ReadSet(whole_table=True)
+            scan = self._scan(spark, filter)
+            return read_set(scan.snapshot, filter, scan.files["path"])
+
+        reads = TableReads(pending.uri, pending.version, read) if newest else None
         vectors = load_vectors(store, plan_scan(with_files(pending, self.marked)))
         return LateTable(
             replace(files, reads=reads),
             self.size,
-            choose.listed,
+            listed,
             [vectors.get(i, BitMap64()) for i in range(self.marked.num_rows)],
             lambda: row_count(self.log, pending),
             not record_counts(self.marked).null_count,
@@ -118,13 +131,9 @@ class _LargeTable:
     def _files(self, scan: Scan) -> NativeFiles:
         return replace(native_files(self.log.store, scan, {}), times=scan.files["modificationTime"])
 
-    def scan(self, spark: SparkSession, filter: Filter | None) -> Scan:
+    def _scan(self, spark: SparkSession, filter: Filter | None) -> Scan:
         """The files that may have a row for which the filter is true."""
         return plan_scan(looked_up(spark, self.log, self.pending, filter, self.log.load), None, filter)
-
-    def listed(self, scan: Scan) -> LateList:
-        """The files of a scan, and the deletion vector of each."""
-        return LateList(self._files(scan), self._slots(scan.files))
 
     @cached_property
     def _keys(self) -> pa.Array:
@@ -145,36 +154,6 @@ class _LargeTable:
             )
         slots[valid.to_numpy()] = positions.to_numpy()
         return slots if self.marked.num_rows else None
-
-
-@dataclass(frozen=True)
-class _Choice:
-    """Chooses files of a version by the conditions of Spark's plans."""
-
-    spark: SparkSession
-    table: _LargeTable
-    id_mode: bool
-
-    def listed(self, conditions: Sequence[str]) -> LateList:
-        """The files that may have a row for which all conditions are true."""
-        filter = self._filter(conditions)
-        files = self.table.listed(self.table.scan(self.spark, filter))
-        where = "true" if filter is None else filter.text
-        _log.info("%d files are listed of %s where %s", len(files.files.paths), self.table.pending.uri, where)
-        return files
-
-    def read_set(self, conditions: Sequence[str]) -> ReadSet:
-        """The read set of a transaction whose plan has these conditions."""
-        filter = self._filter(conditions)
-        if filter is None:
-            return ReadSet(whole_table=True)
-        scan = self.table.scan(self.spark, filter)
-        predicate = PartitionPredicate.of(scan.snapshot, filter)
-        return ReadSet(predicates=(predicate,), files=frozenset(scan.files["path"].to_pylist()))
-
-    def _filter(self, conditions: Sequence[str]) -> Filter | None:
-        schema, names = condition_columns(read_schema(self.table.pending.schema), id_mode=self.id_mode)
-        return plan_filter(conditions, schema, names, session_zone(self.spark))
 
 
 def _stated_size(log: DeltaLog, pending: PendingSnapshot) -> int | None:

@@ -19,7 +19,7 @@ from trilake.delta.protocol.schema import StructType
 from trilake.delta.scan.scan import FileTask, ReadPlan, Scan, read_schema
 from trilake.delta.scan.statistics import record_counts
 from trilake.spark.scan.refusal import hadoop_uri
-from trilake.spark.scan.scan import NativeFiles, scan_name
+from trilake.spark.scan.scan import NativeFiles
 from trilake.spark.session.schemas import to_physical_spark, to_spark
 from trilake.storage.base import Store
 from trilake.storage.uri import check_same_kind
@@ -103,15 +103,3 @@ def load_vectors(store: Store, scan: Scan) -> dict[int, BitMap64]:
     with ThreadPoolExecutor(8) as pool:
         bitmaps = pool.map(lambda d, rows: d.load(store, rows) if d is not None else None, vectors, records)
         return {int(i): b for i, b in zip(at, bitmaps, strict=True) if b is not None}
-
-
-def condition_columns(schema: StructType, *, id_mode: bool) -> tuple[pa.Schema, dict[str, str]]:
-    """The columns of a table as conditions of Spark's plans name them, and their names in the table."""
-    names: dict[str, str] = {}
-    fields: dict[str, pa.Field] = {}
-    for f in schema.fields:
-        # Folders of partitions have either name.
-        for name in (scan_name(f.physical_name, id_mode=id_mode), f.physical_name, f.name):
-            if names.setdefault(name, f.name) == f.name:
-                fields[name] = pa.field(name, f.type.arrow)
-    return pa.schema([fields[name] for name in names if name in fields]), names
