@@ -12,7 +12,7 @@ from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import FilterError
 from trilake.spark.delta.frame_columns import FrameColumns
 from trilake.spark.delta.row_addresses import addressed_rows
-from trilake.spark.delta.session_transaction import Transaction, session_transaction, settle
+from trilake.spark.delta.session_transaction import Transaction, once
 from trilake.spark.scan.columns import read_condition
 from trilake.spark.scan.reads_besides import reads_besides
 from trilake.spark.scan.resolution import column_errors, resolving
@@ -33,13 +33,9 @@ def delete_rows(
 
     Raises the errors of :func:`trilake.delta.commands.write.delete.delete_rows`.
     """
-    snapshot, txn = table.snapshot, session_transaction(spark)
-    if txn is not None and snapshot.has_transaction(*txn):
-        result = ChangeResult("DELETE", snapshot.version, {"numDeletedRows": 0}, committed=False)
-    else:
-        result = _delete(spark, table, condition, alias, frames, txn)
-    settle(spark, txn)
-    return result
+    skipped = ChangeResult("DELETE", table.version, {"numDeletedRows": 0}, committed=False)
+    columns = frames or FrameColumns()
+    return once(spark, table.snapshot, skipped, lambda txn: _delete(spark, table, condition, alias, columns, txn))
 
 
 def _delete(
@@ -47,7 +43,7 @@ def _delete(
     table: ArrowDeltaTable,
     condition: str | Column | None,
     alias: str | None,
-    frames: FrameColumns | None,
+    frames: FrameColumns,
     txn: Transaction | None,
 ) -> ChangeResult:
     snapshot = table.snapshot
@@ -55,7 +51,6 @@ def _delete(
         command = Deletion(table.log, snapshot, "true", None, table.log.engine.runtime, txn=txn)
         command.check()
         return command.finish(every_row(snapshot), SparkRunner(spark))
-    frames = frames or FrameColumns()
     read = read_condition(
         spark, condition, snapshot.schema, alias=alias, extend=frames.added, now=not snapshot.adds.num_rows
     )

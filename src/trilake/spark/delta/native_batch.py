@@ -41,7 +41,7 @@ from trilake.spark.delta.reading.native_files import task_files
 from trilake.spark.delta.stream.source import DeltaStreamReader
 from trilake.spark.scan.scan import NativeScanError, native_scan
 from trilake.spark.session.compat import arrow_frame, dataset_of, is_connect
-from trilake.spark.session.internals import java_session, jvm, query_execution
+from trilake.spark.session.internals import items_of, java_session, jvm, query_execution, renumbered, sequence
 from trilake.spark.session.options import Options
 from trilake.storage.base import Store
 
@@ -209,9 +209,7 @@ def _options(relation: Any) -> dict[str, str]:
 
 def _counter(execution: Any, leaf: Any) -> Any:
     """Spark's counter of a source's rows."""
-    leaves = execution.executedPlan().collectLeaves()
-    for i in range(leaves.size()):
-        scan = leaves.apply(i)
+    for scan in items_of(execution.executedPlan().collectLeaves()):
         if scan.nodeName() == "MicroBatchScan" and scan.stream().equals(leaf.stream()):
             metric = scan.metrics().get("numOutputRows")
             if metric.isDefined():
@@ -221,24 +219,14 @@ def _counter(execution: Any, leaf: Any) -> Any:
 
 def _replaced(df: DataFrame, steps: list[Any], source: _Source, frame: DataFrame) -> DataFrame:
     """The steps over other rows with the same columns."""
-    java = jvm(df.sparkSession)
-    expressions = java.org.apache.spark.sql.catalyst.expressions
-    analyzed = query_execution(frame).analyzed()
-    old_output, new_output = source.leaf.output(), analyzed.output()
     if [(f.name, f.dataType) for f in frame.schema] != [(f.name, f.dataType) for f in source.schema]:
         raise _NotNativelyReadable("the source's columns were declared with other types")
-    columns = []
-    for i in range(old_output.size()):
-        old, new = old_output.apply(i), new_output.apply(i)
-        none = java.scala.Option.empty()
-        columns.append(
-            expressions.Alias(new, old.name(), old.exprId(), old.qualifier(), none, java.PythonUtils.toSeq([]))
-        )
-    logical = java.org.apache.spark.sql.catalyst.plans.logical
-    plan = logical.Project(java.PythonUtils.toSeq(columns), analyzed)
+    spark, analyzed = df.sparkSession, query_execution(frame).analyzed()
+    pairs = zip(items_of(analyzed.output()), items_of(source.leaf.output()), strict=True)
+    plan = renumbered(spark, analyzed, pairs)
     for step in reversed(steps):
-        plan = step.withNewChildren(java.PythonUtils.toSeq([plan]))
-    return dataset_of(df.sparkSession, plan)
+        plan = step.withNewChildren(sequence(spark, [plan]))
+    return dataset_of(spark, plan)
 
 
 # --- the files of the batch ------------------------------------------------------------------------------------------

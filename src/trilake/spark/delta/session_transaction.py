@@ -6,23 +6,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 from pyspark.sql import SparkSession
 
+from trilake.delta.log.snapshot import Snapshot
 from trilake.errors import InvalidArgumentError
 from trilake.spark.delta.settings import PREFIX, session_flag
 
+R = TypeVar("R")
 Transaction = tuple[str, int]
 
 APP_ID = PREFIX + "write.txnAppId"
 VERSION = PREFIX + "write.txnVersion"
-#: Whether the session forgets its version once a change stood for it.
+#: Whether the version is unset after a change.
 AUTO_RESET = VERSION + ".autoReset.enabled"
 
 
 def session_transaction(spark: SparkSession) -> Transaction | None:
-    """The application and the version of it that the next change of the session stands for; ``None`` without them.
+    """The application and version of the session's next change; ``None`` if the session has none.
 
-    Raises ``InvalidArgumentError`` where the session says one of the two, or a version that is not a whole number.
+    Raises ``InvalidArgumentError`` if only one of the two is set, or the version is not a whole number.
     """
     app_id, version = spark.conf.get(APP_ID, None), spark.conf.get(VERSION, None)
     if app_id is None and version is None:
@@ -49,8 +54,17 @@ def session_transaction(spark: SparkSession) -> Transaction | None:
     return app_id, number
 
 
+def once(spark: SparkSession, snapshot: Snapshot, skipped: R, change: Callable[[Transaction | None], R]) -> R:
+    """Run a change for the session's transaction; returns ``skipped`` instead if the table has had that transaction."""
+    transaction = session_transaction(spark)
+    done = transaction is not None and snapshot.has_transaction(*transaction)
+    result = skipped if done else change(transaction)
+    settle(spark, transaction)
+    return result
+
+
 def settle(spark: SparkSession, transaction: Transaction | None) -> None:
-    """Say that a change stood for ``transaction``, or was left out because one had: a session that resets its version
-    forgets it, so that its next change cannot be taken for this one."""
+    """Unset the session's version after a change, or a skipped one, if the session resets it: the next change must not
+    count as this one."""
     if transaction is not None and session_flag(spark, AUTO_RESET, False):
         spark.conf.unset(VERSION)

@@ -36,13 +36,12 @@ from trilake.spark.delta.row_addresses import (
     FILE,
     OLD,
     ROW,
-    AddressedRows,
     RowOrigins,
     addressed_rows,
     bitmaps,
     old_images,
 )
-from trilake.spark.delta.session_transaction import Transaction, session_transaction, settle
+from trilake.spark.delta.session_transaction import Transaction, once
 from trilake.spark.delta.storing.assignment_rules import AssignmentRules, named_columns
 from trilake.spark.delta.storing.computed import with_stages
 from trilake.spark.delta.storing.store_assignment import OF_CHANGES, overflows_named, stored
@@ -66,20 +65,17 @@ def update_rows(
     alias: str | None = None,
     frames: FrameColumns | None = None,
 ) -> ChangeResult:
-    """Give the rows of an open table for which ``condition`` is true new values; all rows without one.
+    """Update the rows of an open table for which ``condition`` is true; all rows without one.
 
-    ``frames`` knows the frames whose columns condition and values may name.
+    ``frames`` has the frames whose columns condition and values may name.
 
-    Raises as :func:`trilake.delta.commands.write.update.update_rows` does, ``FilterError`` and ``ExpressionError`` for
-    expressions that Spark cannot resolve, and ``WriteFailedError`` where its job failed: then nothing was committed.
+    Raises the errors of :func:`trilake.delta.commands.write.update.update_rows`, ``FilterError`` and
+    ``ExpressionError`` for expressions that Spark cannot resolve, and ``WriteFailedError``, with nothing committed, if
+    the job failed.
     """
-    snapshot, txn = table.snapshot, session_transaction(spark)
-    if txn is not None and snapshot.has_transaction(*txn):
-        result = ChangeResult("UPDATE", snapshot.version, {"numUpdatedRows": 0}, committed=False)
-    else:
-        result = _update(spark, table, set, condition, alias, frames or FrameColumns(), txn)
-    settle(spark, txn)
-    return result
+    skipped = ChangeResult("UPDATE", table.version, {"numUpdatedRows": 0}, committed=False)
+    columns = frames or FrameColumns()
+    return once(spark, table.snapshot, skipped, lambda txn: _update(spark, table, set, condition, alias, columns, txn))
 
 
 def _update(
@@ -117,7 +113,7 @@ def _update(
             empty = empty_frame(spark, snapshot.schema)
             named = empty if alias is None else empty.alias(alias)
             frame = frames.added(named, values.values())
-            _ = frame.select(*_changed_columns(frame, changed_schema, new)).schema  # which has it looked at on Connect
+            _ = frame.select(*_changed_columns(frame, changed_schema, new)).schema  # Connect analyses here
         return command.finish(files, [])
     addressed = addressed_rows(spark, table, files, row_ids=True)
     rules = update_rules(
@@ -145,16 +141,12 @@ def _update(
     with overflows_named(narrowed=True, condition=OF_CHANGES), others as read_outside:
         outcomes = run_over_rows(rows, job, table.log, command.job_id, "update")
         other_reads = read_outside()
-    placed = [_placed(p, addressed) for p in outcomes]
-    return command.finish(files, placed, SparkRunner(spark), other_reads=other_reads)
+    # Positions in the snapshot instead of the scan.
+    parts = [replace(p, taken={int(addressed.files[n]): rows for n, rows in p.taken.items()}) for p in outcomes]
+    return command.finish(files, parts, SparkRunner(spark), other_reads=other_reads)
 
 
-def _placed(part: UpdatedPart, addressed: AddressedRows) -> UpdatedPart:
-    """The part with positions in the snapshot instead of those in the scan."""
-    return replace(part, taken={int(addressed.files[n]): rows for n, rows in part.taken.items()})
-
-
-# --- the rows, as Spark makes them -----------------------------------------------------------------------------------
+# --- the rows that Spark computes -----------------------------------------------------------------------------------
 
 
 def _new_rows(
@@ -181,9 +173,9 @@ def _new_rows(
 def _changed_columns(
     frame: DataFrame, changed_schema: StructType, values: Mapping[tuple[str, ...], Column]
 ) -> list[Column]:
-    """The columns of the table, with the values that are assigned to paths of them as they are stored there.
+    """The columns of the table, with new values at some paths, in the types of the table.
 
-    Raises ``SchemaMismatchError`` for a struct that does not fit, and what Spark's analysis raises.
+    Raises ``SchemaMismatchError`` for a struct that does not fit, and Spark's analysis errors.
     """
     check_row_values(frame, list(values.values()))
     typed = (
@@ -210,7 +202,7 @@ def _value(
     if not any(p[: len(path)] == path for p in new):
         return old
     assert isinstance(field.dataType, T.StructType)
-    # The other fields of a struct that was null are null; the struct is not, once it has a value.
+    # If the struct was null, it becomes non-null, and its other fields are null.
     return F.struct(
         *(_value(old.getField(f.name), f, (*path, f.name), new, rules).alias(f.name) for f in field.dataType.fields)
     )
@@ -221,7 +213,7 @@ def _value(
 
 @dataclass(frozen=True)
 class _UpdateTask:
-    """What one task of an update does, as it travels."""
+    """The function of an update's tasks; pickled."""
 
     store: Store
     files: FilePlan

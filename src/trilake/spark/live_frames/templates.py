@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from trilake.errors import UnsupportedSparkError
 from trilake.spark.session.compat import dataset_of
 from trilake.spark.session.internals import (
+    JavaObject,
     items_of,
     java_class,
     java_of,
@@ -22,6 +23,7 @@ from trilake.spark.session.internals import (
     jvm,
     query_execution,
     relation_option,
+    renumbered,
     sequence,
     start_callbacks,
 )
@@ -154,14 +156,7 @@ def _under(spark: SparkSession, columns: Any, rows: DataFrame) -> Any:
     """A projection that gives rows the names and expression IDs of ``columns``."""
     plan = query_execution(rows).analyzed()
     by_name = {str(a.name()): a for a in items_of(plan.output())}
-    alias = java_class(spark, "org.apache.spark.sql.catalyst.expressions.Alias")
-    nothing, none = java_class(spark, "scala.Option").empty(), sequence(spark, [])
-    aliases = [
-        alias(by_name[name], name, a.exprId(), a.qualifier(), nothing, none)
-        for a in items_of(columns)
-        for name in [str(a.name())]
-    ]
-    return java_class(spark, f"{_PLANS}.Project")(sequence(spark, aliases), plan)
+    return renumbered(spark, plan, [(by_name[str(a.name())], a) for a in items_of(columns)])
 
 
 def _place(spark: SparkSession, leaf: Any, width: int) -> Any:
@@ -186,7 +181,7 @@ def _slot(spark: SparkSession, schema: Any, output: Any, options: Mapping[str, s
     return leaf(relation, output, none, False, *more)
 
 
-class _NoFiles:
+class _NoFiles(JavaObject):
     """The ``FileIndex`` of a slot, with the method names of Spark's interface."""
 
     def __init__(self, spark: SparkSession) -> None:
@@ -217,19 +212,5 @@ class _NoFiles:
         """Too large for a broadcast."""
         return 1 << 40
 
-    def equals(self, other: object) -> bool:
-        """The JVM asks only about other objects."""
-        return False
-
-    def hashCode(self) -> int:
-        """A number that is the same for the same object."""
-        return id(self) & 0x7FFFFFFF
-
-    def toString(self) -> str:
-        """What logs of Spark show."""
-        return "slot"
-
     class Java:
-        """What py4j implements for the JVM."""
-
         implements = ("org.apache.spark.sql.execution.datasources.FileIndex",)

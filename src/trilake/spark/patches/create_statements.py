@@ -18,10 +18,11 @@ from sqlglot.errors import SqlglotError
 
 from trilake.delta.log.log import DeltaLog
 from trilake.errors import InvalidArgumentError
+from trilake.spark.delta.names.catalogue import has_table
 from trilake.spark.delta.names.entries import About, find_entry, make_entry
 from trilake.spark.patches.chains import classes, default_source
 from trilake.spark.patches.dataframe_writer import translated
-from trilake.spark.patches.formats import FORMATS
+from trilake.spark.patches.formats import FORMATS, is_default
 from trilake.spark.patches.recorder import Action, patch
 from trilake.spark.scan.columns import no_rows
 from trilake.spark.session.engine import spark_engine
@@ -132,15 +133,12 @@ def _is_table(spark: SparkSession, call: _Create) -> bool:
     """Whether the location is a table.  A relative one is below Spark's warehouse."""
     if call.location is None or not is_absolute(call.location):
         return False
-    store = session_store(spark, call.location)
-    if call.format.endswith("delta"):
-        return DeltaLog(store, spark_engine()).exists()
-    return next(iter(store.list()), None) is not None
+    return has_table(session_store(spark, call.location), call.format)
 
 
 def _name(spark: SparkSession, call: _Create) -> None:
     assert call.location is not None
-    if call.format.endswith("delta"):
+    if is_default(call.format):
         about = About.of(DeltaLog(session_store(spark, call.location), spark_engine()).head())
     else:
         options = session_options(spark, call.location, {})

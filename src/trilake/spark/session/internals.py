@@ -29,7 +29,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -63,6 +63,22 @@ def say_once(what: str, error: object) -> None:
             return
         _logged.add(what)
     _log.warning("this Spark is not as expected, so %s: %r", what, error)
+
+
+class JavaObject:
+    """An object of Python that the JVM calls; a subclass names its interfaces in a class ``Java``, as py4j asks for."""
+
+    def equals(self, other: object) -> bool:
+        """The JVM asks only about other objects."""
+        return False
+
+    def hashCode(self) -> int:
+        """By identity."""
+        return id(self) & 0x7FFFFFFF
+
+    def toString(self) -> str:
+        """For Spark's logs and plans."""
+        return type(self).__name__
 
 
 def jvm(spark: SparkSession) -> Any:
@@ -319,6 +335,17 @@ def frame_named(spark: SparkSession, df: DataFrame, names: Sequence[str]) -> Dat
     alias = java_class(spark, f"{_PLANS}.SubqueryAlias")(identifier, plan)
     project = java_class(spark, f"{_PLANS}.Project")
     return dataset_of(spark, project(alias.output(), plan))
+
+
+def renumbered(spark: SparkSession, plan: Any, pairs: Iterable[tuple[Any, Any]]) -> Any:
+    """A projection of a plan: attributes under the names, expression IDs and qualifiers of others, where those are set."""
+    alias = java_class(spark, "org.apache.spark.sql.catalyst.expressions.Alias")
+    nothing, none = java_class(spark, "scala.Option").empty(), sequence(spark, [])
+    columns = [
+        new if old is None else alias(new, str(old.name()), old.exprId(), old.qualifier(), nothing, none)
+        for new, old in pairs
+    ]
+    return java_class(spark, f"{_PLANS}.Project")(sequence(spark, columns), plan)
 
 
 def java_class(spark: SparkSession, name: str) -> Any:

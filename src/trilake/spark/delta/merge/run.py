@@ -27,7 +27,7 @@ from trilake.spark.delta.merge.request import SparkMerge
 from trilake.spark.delta.merge.resolution import check_expressions, name_error, visible_columns
 from trilake.spark.delta.merge.source import persisted
 from trilake.spark.delta.merge.upsert import Upsert
-from trilake.spark.delta.session_transaction import session_transaction, settle
+from trilake.spark.delta.session_transaction import once
 from trilake.spark.delta.storing.store_assignment import OF_CHANGES, overflows_named
 from trilake.spark.scan.reads_besides import reads_besides
 from trilake.spark.scan.resolution import resolving
@@ -83,13 +83,8 @@ def merge_dataframe(spark: SparkSession, table: ArrowDeltaTable, request: SparkM
     """
     if request.txn is not None:
         return _merge(spark, table, request)
-    txn, snapshot = session_transaction(spark), table.snapshot
-    if txn is not None and snapshot.has_transaction(*txn):
-        result = MergeResult("MERGE", snapshot.version, committed=False)
-    else:
-        result = _merge(spark, table, replace(request, txn=txn))
-    settle(spark, txn)
-    return result
+    skipped = MergeResult("MERGE", table.version, committed=False)
+    return once(spark, table.snapshot, skipped, lambda txn: _merge(spark, table, replace(request, txn=txn)))
 
 
 def _merge(spark: SparkSession, table: ArrowDeltaTable, request: SparkMerge) -> MergeResult:

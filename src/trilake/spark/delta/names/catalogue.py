@@ -177,7 +177,7 @@ def new_name(
     its catalogue.
     """
     about = About(to_spark(read_schema(schema)), comment)
-    there_before = path is not None and _is_table(session_store(spark, path, options), format)
+    there_before = path is not None and has_table(session_store(spark, path, options), format)
     try:
         make_entry(spark, parts_of(name), about, path=absolute(path), provider=format)
     except PySparkException as e:
@@ -253,13 +253,13 @@ def holds_nothing(store: Store) -> bool:
 def _is_no_table(store: Store, format: str) -> bool:
     """Whether there is certainly no table at a location."""
     try:
-        return not _is_table(store, format)
+        return not has_table(store, format)
     except (TrilakeError, OSError):
         return False
 
 
-def _is_table(store: Store, format: str) -> bool:
-    """Whether there is a table at a location; for formats other than Delta, whether there are any files."""
+def has_table(store: Store, format: str) -> bool:
+    """Whether a location has a table; for formats other than Delta, whether it has any files."""
     if format_of_provider(format) == "delta":
         return DeltaLog(store, spark_engine()).exists()
     return next(store.list(), None) is not None

@@ -28,6 +28,7 @@ from trilake.spark.session.bypass import bypass
 from trilake.spark.session.compat import is_connect
 from trilake.spark.session.internals import (
     InternalsError,
+    JavaObject,
     file_relation,
     frame_with_files,
     hadoop_path,
@@ -87,7 +88,7 @@ def planned_frame(
     return None
 
 
-class PlannedFiles:
+class PlannedFiles(JavaObject):
     """A Spark ``FileIndex`` in Python, with the method names of Spark's interface."""
 
     def __init__(
@@ -141,18 +142,6 @@ class PlannedFiles:
         """The columns that Spark infers from folders."""
         return self._sample.partitionSchema()
 
-    def equals(self, other: object) -> bool:
-        """The JVM asks only about other objects."""
-        return False
-
-    def hashCode(self) -> int:
-        """By identity."""
-        return id(self) & 0x7FFFFFFF
-
-    def toString(self) -> str:
-        """For Spark's logs."""
-        return f"PlannedFiles({self._count} files)"
-
     def __getattr__(self, name: str) -> Any:
         # Methods of other Spark releases: use Spark's own index.
         if name.startswith("_"):
@@ -201,6 +190,4 @@ class PlannedFiles:
             return file_relation(self._scan(positions)).location()
 
     class Java:
-        """Declares the interface to py4j."""
-
         implements = ("org.apache.spark.sql.execution.datasources.FileIndex",)

@@ -26,7 +26,15 @@ from trilake.spark.scan.partitions import Tuples, attached
 from trilake.spark.scan.planning.file_index import PlannedFiles
 from trilake.spark.scan.planning.table_reads import TableReads
 from trilake.spark.session.compat import dataset_of
-from trilake.spark.session.internals import items_of, java_array, java_class, query_execution, say_once, sequence
+from trilake.spark.session.internals import (
+    items_of,
+    java_array,
+    java_class,
+    query_execution,
+    renumbered,
+    say_once,
+    sequence,
+)
 
 #: Lists that are kept for the next plan, of all frames, and files that they may have together; the newest list is kept
 #: in any case.
@@ -104,10 +112,6 @@ class LateFiles(PlannedFiles):
     def partitionSchema(self) -> Any:
         """The columns of the partition values."""
         return self._partitions
-
-    def toString(self) -> str:
-        """For Spark's logs."""
-        return "LateFiles"
 
     def inputFiles(self) -> Any:
         """All files."""
@@ -192,16 +196,8 @@ def _java_rows(df: DataFrame) -> Any:
 def _where(df: DataFrame, conditions: Sequence[Any]) -> DataFrame:
     """Filter a frame by conditions of another plan; columns match by name."""
     spark, plan = df.sparkSession, query_execution(df).analyzed()
-    alias, none = java_class(spark, "org.apache.spark.sql.catalyst.expressions.Alias"), sequence(spark, [])
-    empty = java_class(spark, "scala.Option").empty()
     other = {str(a.name()): a for c in conditions for a in items_of(c.references().toSeq())}
-    columns = [
-        a
-        if (b := other.get(str(a.name()))) is None
-        else alias(a, str(a.name()), b.exprId(), b.qualifier(), empty, none)
-        for a in items_of(plan.output())
-    ]
-    plan = java_class(spark, f"{_PLANS}.Project")(sequence(spark, columns), plan)
+    plan = renumbered(spark, plan, [(a, other.get(str(a.name()))) for a in items_of(plan.output())])
     for condition in conditions:
         plan = java_class(spark, f"{_PLANS}.Filter")(condition, plan)
     return dataset_of(spark, plan)

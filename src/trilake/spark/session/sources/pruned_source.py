@@ -1,11 +1,11 @@
-"""A frame of one of our Python data sources that reads only what a query needs.
+"""A frame of a Python data source of trilake that reads only what a query needs.
 
-Spark tells a Python source neither which columns a query uses nor, soundly, how it filters: all uses of one frame
-share a scan.  Here the frame's table is one in Python that the JVM asks for a scan whenever it plans a query, and that
-answers with Spark's own scan of our source, made for these columns and with this filter.  Each plan has a scan of its
-own, so a frame may be filtered in many ways, and joined with itself.
+Spark does not say which columns of a Python source a query uses, and what it says about filters is unsound: all uses of
+one frame share a scan.  So the frame's table is an object of Python that the JVM asks for a scan whenever it plans a
+query.  It returns Spark's own scan of the source with these columns and this filter.  Each plan has its own scan, so a
+frame can be filtered in many ways, and joined with itself.
 
-This takes a classic session; elsewhere, and on any surprise, all columns are read and Spark filters.
+This needs a classic session; elsewhere, and on any surprise, all columns are read and Spark filters.
 """
 
 from __future__ import annotations
@@ -21,12 +21,7 @@ from pyspark.sql import types as T
 from trilake.common.text import quote_name
 from trilake.expr import parse_filter
 from trilake.spark.session.compat import is_connect
-from trilake.spark.session.internals import (
-    frame_of_table,
-    java_array,
-    say_once,
-    source_relation,
-)
+from trilake.spark.session.internals import JavaObject, frame_of_table, java_array, say_once, source_relation
 from trilake.spark.session.runner import map_in_arrow
 from trilake.spark.session.sources.api import HAS_DATA_SOURCES, DataSource
 from trilake.spark.session.sources.filters import filter_text
@@ -49,7 +44,7 @@ def pruned_source_frame(
     rows: pa.Schema,
     schema: T.StructType | None = None,
 ) -> DataFrame:
-    """The rows that a source reads at ``path``, of which each query reads what it needs.
+    """The rows that a source reads at ``path``; each query reads only the columns and rows that it needs.
 
     Parameters are those of :func:`~trilake.spark.session.sources.python_source.source_frame`; the source has an option
     ``filter``, and ``rows`` are the columns that it may name.
@@ -57,7 +52,7 @@ def pruned_source_frame(
     whole = source_frame(spark, source, path, options, schema)
     if is_connect(spark) or not HAS_DATA_SOURCES:
         return whole
-    # Names of options know no case: a second one, spelled otherwise, would take the place of the reader's own.
+    # Option names are case-insensitive: one in other letters would replace the reader's own.
     option_filter = next((v for k, v in options.items() if k.lower() == "filter"), None)
     others = {k: v for k, v in options.items() if k.lower() != "filter"}
 
@@ -85,28 +80,28 @@ def filtered_frame(
 ) -> DataFrame:
     """The columns ``output`` of a table, as the source declares them in ``schema``, for which ``filter`` is true.
 
-    A filter that is SQL goes to the source, which chooses files by it; any other is a step behind the read.
-    Raises ``FilterError``.
+    A SQL filter goes to the source, which skips files by it; any other one is a step after the read.  Raises
+    ``FilterError``.
     """
-    bound = parse_filter(filter, table.schema)  # a mistake shows here, and not in a task
+    bound = parse_filter(filter, table.schema)  # raises here instead of in a task
     if bound is None or isinstance(filter, str):
-        own = {**options, "filter": filter} if isinstance(filter, str) else options
-        return pruned_source_frame(spark, source, table.uri, own, table.schema, schema)
+        options = {**options, "filter": filter} if isinstance(filter, str) else options
+        return pruned_source_frame(spark, source, table.uri, options, table.schema, schema)
     extra = [table.schema.field(name) for name in sorted(set(bound.columns) - set(output.names))]
-    wanted = rows_schema(pa.schema([*output, *extra]), table.uri)
-    df = source_frame(spark, source, table.uri, options, wanted)
+    read_columns = rows_schema(pa.schema([*output, *extra]), table.uri)
+    df = source_frame(spark, source, table.uri, options, read_columns)
     return map_in_arrow(df, FilterRows(bound), df.schema).select(*map(quote_name, output.names))
 
 
-class PrunedTable:
-    """A table of Spark's catalogue interface, in Python, that makes one scan a plan; method names are Spark's."""
+class PrunedTable(JavaObject):
+    """A table that makes one scan per plan, with the method names of Spark's interface."""
 
     def __init__(self, spark: SparkSession, relation: Any, schema: T.StructType, rows: pa.Schema, load: Load) -> None:
         self.spark, self.schema_, self.rows, self.load = spark, schema, rows, load
         self._relation, self._table = relation, relation.table()
 
     def newScanBuilder(self, options: Any) -> object:
-        """What a plan says it needs is told to this."""
+        """The builder that a plan configures."""
         return _ScanBuilder(self)
 
     def whole_scan(self) -> Any:
@@ -128,72 +123,50 @@ class PrunedTable:
             return self.whole_scan()
 
     def _columns(self, names: Sequence[str]) -> T.StructType:
-        wanted = set(names)
-        fields = [f for f in self.schema_.fields if f.name in wanted]
+        used = set(names)
+        fields = [f for f in self.schema_.fields if f.name in used]
         if not fields and self.schema_.fields:
-            # Rows are only counted: the column that is least work will do.
+            # Rows are only counted: read the cheapest column.
             fields = [min(self.schema_.fields, key=lambda f: not isinstance(f.dataType, T.NumericType))]
         return T.StructType(fields)
 
-    def equals(self, other: object) -> bool:
-        """Whether this is ``other``: the JVM asks only where they are not the same object."""
-        return False
-
-    def hashCode(self) -> int:
-        """A number that is the same for the same object."""
-        return id(self) & 0x7FFFFFFF
-
     def toString(self) -> str:
-        """What plans show."""
+        """The name of the source, which plans show."""
         return str(self._table.name())
 
     def __getattr__(self, name: str) -> Any:
-        # Name, columns and abilities are those of Spark's own table of the source.
+        # Everything else is that of Spark's own table of the source.
         if name.startswith("_"):
             raise AttributeError(name)
         return getattr(self._table, name)
 
     class Java:
-        """What py4j implements for the JVM."""
-
         implements = ("org.apache.spark.sql.connector.catalog.SupportsRead",)
 
 
-class _ScanBuilder:
-    """What one plan needs of a table; method names are Spark's."""
+class _ScanBuilder(JavaObject):
+    """Collects what a plan needs, with the method names of Spark's interface."""
 
     def __init__(self, table: PrunedTable) -> None:
-        self._made_for = table
+        self._table = table
         self._names: list[str] = table.schema_.names
         self._filters: list[Any] = []
 
     def pushFilters(self, filters: Any) -> Any:
-        """Takes the filters of the plan; those that Spark applies to the rows again, which is all."""
+        """Take the plan's filters; returns those that Spark must apply again: all."""
         self._filters = list(filters)
         return filters
 
     def pushedFilters(self) -> Any:
         """The filters that Spark need not apply: none."""
-        return java_array(self._made_for.spark, "org.apache.spark.sql.sources.Filter", 0)
+        return java_array(self._table.spark, "org.apache.spark.sql.sources.Filter", 0)
 
     def pruneColumns(self, required: Any) -> None:
-        """Takes the columns that the plan uses."""
+        """Take the columns that the plan uses."""
         self._names = [str(n) for n in required.fieldNames()]
 
     def build(self) -> Any:
-        return self._made_for.scan(self._names, self._filters)
-
-    def equals(self, other: object) -> bool:
-        return False
-
-    def hashCode(self) -> int:
-        return id(self) & 0x7FFFFFFF
-
-    def toString(self) -> str:
-        """What logs of Spark show."""
-        return f"scan of {self._made_for.toString()}"
+        return self._table.scan(self._names, self._filters)
 
     class Java:
-        """What py4j implements for the JVM."""
-
         implements = (f"{_READ}.SupportsPushDownRequiredColumns", f"{_READ}.SupportsPushDownFilters")
