@@ -34,9 +34,9 @@ from trilake.storage import open_store
 
 @raises_for_spark
 class DeltaOptimizeBuilder(PublicNames):
-    """An OPTIMIZE command being described; :meth:`executeCompaction` and :meth:`executeZOrderBy` run it.
+    """Builds an OPTIMIZE command; :meth:`executeCompaction` and :meth:`executeZOrderBy` run it.
 
-    Make one with ``DeltaTable.optimize()``.
+    Returned by ``DeltaTable.optimize()``.
 
     >>> import trilake
     >>> for day in 1, 2, 3:
@@ -58,10 +58,10 @@ class DeltaOptimizeBuilder(PublicNames):
         self._conditions: tuple[str, ...] = ()
 
     def where(self, partitionFilter: str) -> DeltaOptimizeBuilder:
-        """Restrict the command to the partitions for which ``partitionFilter``, a SQL, is true.
+        """Restrict the command to the partitions for which ``partitionFilter``, a SQL condition, is true.
 
-        The condition may name partition columns only; several calls must all hold.  Raises ``TypeError`` for what is no
-        text.
+        The condition may name partition columns only; several calls are combined with AND.  Raises ``TypeError`` unless
+        it is a string.
         """
         if not isinstance(partitionFilter, str):
             raise TypeError(f"partitionFilter needs to be a string but got '{type(partitionFilter)}'.")
@@ -69,15 +69,15 @@ class DeltaOptimizeBuilder(PublicNames):
         return self
 
     def executeCompaction(self, *, full: bool = False) -> DataFrame:
-        """Put small files, and files with many deleted rows, together; a table with clustering columns is clustered.
+        """Compact small files and files with many deleted rows; a table with clustering columns is clustered.
 
-        ``full`` clusters all files again, those of large clusters included.  Returns one row with ``path`` and
+        ``full`` clusters all files again, including those of large clusters.  Returns one row with ``path`` and
         ``metrics``.
         """
         return self._frame(self._optimize((), full))
 
     def executeZOrderBy(self, *cols: str | list[str] | tuple[str, ...]) -> DataFrame:
-        """Write the files again in the order of a curve through ``cols``, given one by one or as one list.
+        """Rewrite the files in the order of a curve through ``cols``, passed one by one or as one list.
 
         Returns one row with ``path`` and ``metrics``.
         """
@@ -90,7 +90,7 @@ class DeltaOptimizeBuilder(PublicNames):
         return self._frame(self._optimize(tuple(names), False))
 
     def executePurge(self) -> DataFrame:
-        """Write the files again that hold deleted rows or dropped columns, as ``REORG TABLE ... APPLY (PURGE)`` does.
+        """Rewrite the files with deleted rows or dropped columns, as ``REORG TABLE ... APPLY (PURGE)`` does.
 
         Returns one row with ``path`` and ``metrics``.
         """
@@ -106,9 +106,9 @@ class DeltaOptimizeBuilder(PublicNames):
         return self._frame(result)
 
     def upgrade_iceberg_compat(self, version: int) -> DataFrame:
-        """Make the table fit for Iceberg readers, as ``REORG TABLE ... APPLY (UPGRADE UNIFORM ...)`` does.
+        """Make the table readable by Iceberg, as ``REORG TABLE ... APPLY (UPGRADE UNIFORM ...)`` does.
 
-        ``version`` is that of the compatibility: 1, 2 or 3.  Returns one row with ``path`` and ``metrics``.
+        ``version`` is that of the Iceberg compatibility: 1, 2 or 3.  Returns one row with ``path`` and ``metrics``.
         """
         return self._frame(upgrade_iceberg(self._log(), version, run=OptimizeRunner(self._spark)))
 
@@ -154,7 +154,7 @@ class DeltaOptimizeBuilder(PublicNames):
 
 
 def shown_predicates(spark: SparkSession, condition: str) -> list[str]:
-    """A condition as delta-spark's history shows it: the conjuncts, as Spark prints what it has parsed."""
+    """A condition as delta-spark's history shows it: the conjuncts of the parsed condition, as Spark prints them."""
     if is_connect(spark):
         return conjuncts(explained(spark, condition))
     try:
@@ -171,14 +171,14 @@ def shown_predicates(spark: SparkSession, condition: str) -> list[str]:
 
 
 def explained(spark: SparkSession, condition: str) -> str:
-    """A condition as Spark prints it, out of the parsed plan of a query that is never analysed."""
+    """A condition as Spark prints it, from the parsed plan of a query that is never analysed."""
     text = str(spark.sql(f"EXPLAIN EXTENDED SELECT 1 FROM trilake_no_such_table WHERE {condition}").collect()[0][0])
     match = re.search(r"^.*?'?Filter (.*)$", text, re.MULTILINE)
     return condition if match is None else match[1]
 
 
 def conjuncts(printed: str) -> list[str]:
-    """The parts of a printed condition that must all hold.
+    """The conjuncts of a printed condition.
 
     >>> conjuncts("((('a = 1) AND ('b = x AND y)) AND isnotnull('c))")
     ["('a = 1)", "('b = x AND y)", "isnotnull('c)"]
@@ -186,7 +186,7 @@ def conjuncts(printed: str) -> list[str]:
     depth = 0
     for at, character in enumerate(printed):
         depth += {"(": 1, ")": -1}.get(character, 0)
-        # Inside the outer pair alone, and between two operands that have pairs of their own.
+        # Inside the outer parentheses only, between two operands in parentheses.
         if depth == 1 and printed.startswith(") AND ", at) and printed.endswith("))"):
             left, right = printed[1 : at + 1], printed[at + 6 : -1]
             return [*conjuncts(left), *conjuncts(right)]
@@ -194,7 +194,7 @@ def conjuncts(printed: str) -> list[str]:
 
 
 def _spark_type(annotation: Any) -> T.DataType:
-    """The type of a metric: what the dataclass says of the field."""
+    """The type of a metric, from its annotation."""
     options = [a for a in typing.get_args(annotation) if a is not type(None)]
     kind = options[0] if options else annotation
     if is_dataclass(kind):
@@ -203,10 +203,10 @@ def _spark_type(annotation: Any) -> T.DataType:
 
 
 def struct_of(kind: Any) -> T.StructType:
-    """The struct that :func:`~trilake.delta.commands.optimize.metrics.as_row` makes of a dataclass of metrics."""
+    """The struct type of :func:`~trilake.delta.commands.optimize.metrics.as_row` for a dataclass of metrics."""
     hints = typing.get_type_hints(kind)
     return T.StructType([T.StructField(camel(f.name), _spark_type(hints[f.name])) for f in fields(kind)])
 
 
-#: What the execute methods return: one row.
+#: The row that the execute methods return.
 RESULT = T.StructType([T.StructField("path", T.StringType()), T.StructField("metrics", struct_of(OptimizeMetrics))])

@@ -30,16 +30,16 @@ from trilake.spark.session.runner import SparkRunner, map_in_arrow
 
 #: Bytes of files that one task reads.
 _READ_BYTES = 256 << 20
-#: Bins are tasks of their own up to this number; of more, several small ones share a task.
+#: Up to this number each bin is a task; beyond it, small bins share tasks.
 _FEW_TASKS = 256
 
 
 @dataclass(frozen=True)
 class OptimizeRunner(SparkRunner):
-    """Runs the tasks of an optimization: bins as tasks of one job, large ones that need an order by a shuffle."""
+    """Runs the tasks of an optimization: bins as tasks of one job, large ones to be sorted by a shuffle."""
 
     width: int = 1
-    #: Bytes of files from which on a bin is large.
+    #: Minimum bytes of a large bin.
     large: int = 4 << 30
 
     def __call__(self, function: Callable[[Any], Any], tasks: Sequence[Any]) -> Iterable[Any]:
@@ -48,12 +48,12 @@ class OptimizeRunner(SparkRunner):
             return
         ordered = function.plan.curve is not None
         large = [ordered and t.new_files > 1 and _size(t) >= self.large for t in tasks]
-        small = [t for t, apart in zip(tasks, large, strict=True) if not apart]
+        small = [t for t, is_large in zip(tasks, large, strict=True) if not is_large]
         if small:
             partitions = max(_FEW_TASKS, sum(map(_size, small)) // _READ_BYTES)
             yield from SparkRunner(self.spark, width=-(-len(small) // partitions))(function, small)
-        for task, apart in zip(tasks, large, strict=True):
-            if apart:
+        for task, is_large in zip(tasks, large, strict=True):
+            if is_large:
                 yield self._shuffled(function, task)
 
     def _shuffled(self, job: Rewrite, work: Bin) -> Rewritten:
@@ -69,7 +69,7 @@ class OptimizeRunner(SparkRunner):
         rows = pa.table({"task": pa.array([pickle.dumps(p) for p in pieces], pa.binary())})
         frame = arrow_frame(self.spark, rows).repartition(len(pieces))
         blobs = map_in_arrow(frame, _Divide(job, ranges, ends), "stretch int, rows binary")
-        stretches = blobs.repartitionById(len(ends) + 1, "stretch")  # each in a partition of its own
+        stretches = blobs.repartitionById(len(ends) + 1, "stretch")  # one partition each
         written = map_in_arrow(stretches, _Write(job, work), "outcome binary").collect()
         adds = [add for row in written for add in pickle.loads(row.outcome)]
         return Rewritten(work.number, tuple(adds))
@@ -93,7 +93,7 @@ def _pieces(files: Sequence[TouchedFile]) -> list[tuple[TouchedFile, ...]]:
 
 @dataclass(frozen=True)
 class _Sample:
-    """Some rows of the curve's columns; ``work.rows`` says of how many they are to be representative."""
+    """A sample of the curve's columns; ``work.rows`` is the number of rows that it represents."""
 
     job: Rewrite
 
@@ -104,7 +104,7 @@ class _Sample:
 
 @dataclass(frozen=True)
 class _Divide:
-    """Reads files and gives their rows by stretch."""
+    """Reads files and divides their rows by stretch."""
 
     job: Rewrite
     ranges: tuple[Ranges, ...]
@@ -132,7 +132,7 @@ def _packed(rows: pa.Table) -> bytes:
 
 @dataclass(frozen=True)
 class _Write:
-    """Sorts the rows of a stretch, which wait in a temporary file, and writes them."""
+    """Sorts the rows of a stretch, collected in a temporary file, and writes them."""
 
     job: Rewrite
     work: Bin
@@ -163,7 +163,7 @@ class _Write:
 
 
 def _append(sink: pa.NativeFile, blob: bytes) -> int:
-    """Put an Arrow stream behind others in a file, after its length; the number of its rows."""
+    """Append an Arrow stream to a file, after its length; returns the number of its rows."""
     sink.write(len(blob).to_bytes(8, "little"))
     sink.write(blob)
     with pa.ipc.open_stream(blob) as reader:

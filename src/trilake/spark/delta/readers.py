@@ -36,7 +36,7 @@ def pack(tasks: Sequence[Any], size: Any) -> list[FilePartition]:
 
 
 class DeltaReader(DataSourceReader):
-    """Reads the rows of one snapshot, those for which ``filter``, a SQL, is true."""
+    """Reads the rows of one snapshot for which ``filter``, a SQL condition, is true."""
 
     def __init__(
         self,

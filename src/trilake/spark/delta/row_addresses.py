@@ -1,7 +1,7 @@
 """Rows of a table on Spark with their addresses: the file, and the position in it.
 
-Commands that change rows find them with such a frame.  It is Spark's native scan, which reads only the columns that are
-used; if Spark cannot scan the files itself, tasks read them through Arrow.
+Commands that change rows find them with such a frame.  It is Spark's own scan, which reads only used columns; if Spark
+cannot scan the files itself, tasks read them through Arrow.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ _log = logging.getLogger("trilake.spark")
 
 #: The columns of an address: a number in :attr:`AddressedRows.files`, and the index of the row in that file.
 FILE, ROW = "__trilake_file", "__trilake_row"
-#: How the columns of a row as it was are called in frames that change rows, followed by their number.
+#: Prefix of the columns with a row's old values, followed by their number.
 OLD = "__trilake_old_"
-#: Files that may hold so many rows are collected as bitmaps, which a shuffle makes, and not row by row.
+#: With more rows than this, addresses are collected as bitmaps, by a shuffle, and not row by row.
 _MANY_ROWS = 1 << 24
 #: Rows of one bitmap of Spark's.
 _BUCKET = 1 << 15
@@ -52,24 +52,24 @@ _BUCKET = 1 << 15
 class AddressedRows:
     """Live rows of some files: ``frame`` has the table's columns, then :data:`FILE` and :data:`ROW`.
 
-    With row tracking, and where they were asked for, the columns of
-    :func:`~trilake.delta.commands.rows.row_changes.row_columns` stand between, null for rows that never moved.
+    With row tracking, if requested, the columns of :func:`~trilake.delta.commands.rows.row_changes.row_columns` are in
+    between, null for rows that never moved.
     ``files`` are positions in ``snapshot.adds``.
     """
 
     frame: DataFrame
     files: npt.NDArray[np.int64]
-    #: Rows that the files may hold, ``None`` where their statistics do not say.
+    #: Maximum number of rows, ``None`` if the files' statistics don't say.
     most_rows: int | None
 
     def by_file(self, addresses: pa.Table) -> dict[int, BitMap64]:
-        """Addresses that were collected, as row indexes by position in ``snapshot.adds``."""
+        """Collected addresses as row indexes by position in ``snapshot.adds``."""
         return {int(self.files[n]): rows for n, rows in bitmaps(addresses).items()}
 
     def collect(self, rows: DataFrame) -> dict[int, BitMap64]:
-        """The addresses of ``rows``, which were made of :attr:`frame`: row indexes by position in ``snapshot.adds``.
+        """The addresses of ``rows``, derived from :attr:`frame`: row indexes by position in ``snapshot.adds``.
 
-        Takes a bit a row of memory where there may be many rows.
+        For many rows it needs a bit of memory per row.
         """
         if self.most_rows is not None and self.most_rows <= _MANY_ROWS:
             return self.by_file(to_arrow(rows.select(FILE, ROW)))
@@ -110,9 +110,9 @@ def addressed_rows(
     Parameters
     ----------
     files: positions in ``table.snapshot.adds``; all by default.
-    columns: those that will be used, in any order; all by default.  Spark finds out by itself, and the frame may have
-        more of them: this is for a scan that it cannot do itself.
-    row_ids: whether the columns that keep the ids of moved rows are wanted, where the table tracks its rows.
+    columns: the columns that will be used, in any order; all by default.  Only needed if Spark cannot scan the files
+        itself; the frame may have more columns.
+    row_ids: add the columns with the IDs of moved rows, if the table tracks its rows.
     """
     snapshot = table.snapshot
     chosen = np.arange(snapshot.adds.num_rows) if files is None else np.asarray(files, np.int64)
@@ -132,7 +132,7 @@ def _native(spark: SparkSession, table: ArrowDeltaTable, part: Snapshot, extra: 
         return None
     scan = plan_scan(part)
     if extra and scan.plan.mode == "id":
-        return None  # these columns have no id, and Spark would be told to look for nothing but ids
+        return None  # these columns have no field ID, and Spark would look for IDs only
     files = native_files(table.log.store, scan, load_vectors(table.log.store, scan))
     fields = [T.StructField(name, T.LongType()) for name in extra]
     files = replace(
@@ -142,7 +142,7 @@ def _native(spark: SparkSession, table: ArrowDeltaTable, part: Snapshot, extra: 
     )
     try:
         return native_frame(spark, files, address=(FILE, ROW))
-    except NativeScanError as e:  # found only by looking at every file, such as a name that Spark passes over
+    except NativeScanError as e:  # found only by looking at every file
         _log.info("%s is read through Arrow: %s", table.uri, e)
         return None
 
@@ -176,7 +176,7 @@ def _through_arrow(
 
 @dataclass(frozen=True)
 class _Read:
-    """What a task that reads files through Arrow needs, as it travels."""
+    """The function of tasks that read files through Arrow; pickled."""
 
     store: Store
     plan: ReadPlan
@@ -189,9 +189,9 @@ class _Read:
 
 
 def old_images(rows: pa.RecordBatch, names: Sequence[str], schema: StructType) -> pa.RecordBatch:
-    """Rows as they were, from the columns :data:`OLD`, as change files of a table of this ``schema`` have them.
+    """The old rows, from the columns :data:`OLD`, as the table's change files store them.
 
-    ``names`` are those of the table's columns before the change.
+    ``names`` are the table's columns before the change, ``schema`` is the table's schema.
     """
     old = pa.RecordBatch.from_arrays([rows.column(f"{OLD}{i}") for i in range(len(names))], list(names))
     return assign_batch(old, read_schema(schema))
@@ -199,7 +199,7 @@ def old_images(rows: pa.RecordBatch, names: Sequence[str], schema: StructType) -
 
 @dataclass(frozen=True)
 class RowOrigins:
-    """What rows that never moved have for id and version, by their address; travels to Spark's tasks."""
+    """The row IDs of rows that never moved, by their address; pickled."""
 
     base_row_ids: pa.Array
     commit_versions: pa.Array
@@ -211,12 +211,11 @@ class RowOrigins:
         return cls(adds["baseRowId"].combine_chunks(), adds["defaultRowCommitVersion"].combine_chunks())
 
     def ids(self, file: pa.Array, row: pa.Array) -> pa.Array:
-        """The ids of rows at these addresses."""
+        """The IDs of rows at these addresses."""
         return pc.add(self.base_row_ids.take(file), row)
 
     def kept_ids(self, rows: pa.RecordBatch, column: str | None) -> pa.Array | None:
-        """The ids that rows with addresses keep where they are written again; ``None`` without the ``column`` in which
-        rows that have moved before bring theirs."""
+        """The IDs that rows keep when they are rewritten; ``column``, if any, has those of rows that moved before."""
         if column is None:
             return None
         return pc.coalesce(rows.column(column), self.ids(rows.column(FILE), rows.column(ROW)))

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @raises_for_spark
 class SessionTable:
-    """What ``DeltaTable`` is before it changes anything: a place, and its newest rows."""
+    """The part of ``DeltaTable`` that reads: its location and newest rows."""
 
     def __init__(
         self,
@@ -50,19 +50,18 @@ class SessionTable:
                 " trilake.open(path)",
             )
         self._spark, self._path, self._alias = spark, path, alias
-        #: The table's own name in the catalogue, which may stand before its columns where it has no alias.
+        #: The table's name in the catalogue, which may qualify its columns if it has no alias.
         self._name: str | None = None
         self._options = session_options(spark, path, options)
-        #: The frames that were given away, whose columns conditions and values may name.
+        #: The frames that :meth:`toDF` returned, whose columns conditions and values may name.
         self._frames = frames or FrameColumns()
 
     @classmethod
     def forPath(cls, sparkSession: SparkSession, path: str, hadoopConf: Mapping[str, str] | None = None) -> Self:
         """The table at ``path``.
 
-        ``sparkSession`` is the session that reads and changes it.  ``hadoopConf`` takes the place of delta-spark's
-        argument of that name: options of the store that holds the table, such as credentials and endpoint.  Raises
-        ``TableNotFoundError`` where there is no Delta table.
+        ``sparkSession`` is the session that reads and changes it.  ``hadoopConf`` has options of the store, such as
+        credentials and endpoint.  Raises ``TableNotFoundError`` if there is no Delta table.
 
         >>> import trilake
         >>> _ = trilake.write(spark.range(3), "lake/for-path", mode="overwrite")
@@ -98,19 +97,19 @@ class SessionTable:
         return ArrowDeltaTable(open_store(self._path, self._options), spark_engine())
 
     def _open_to_change(self) -> ArrowDeltaTable:
-        """The newest version, whose commits carry what the session says."""
+        """The newest version, whose commits have the session's user metadata."""
         log = self._log()
         return ArrowDeltaTable(log.store, log.engine, user_metadata=log.user_metadata)
 
     @property
     def _named(self) -> str | None:
-        """What may stand before the table's columns."""
+        """The name that may qualify the table's columns."""
         return self._name if self._alias is None else self._alias
 
     def toDF(self) -> DataFrame:
-        """The newest version as a DataFrame: Spark's native scan wherever that is possible.
+        """The newest version as a DataFrame, read by Spark's own scan where possible.
 
-        It shows the newest version whenever it is used, and so does what is made of it.
+        The frame, and frames derived from it, always show the newest version.
 
         >>> import trilake
         >>> _ = trilake.write(spark.range(3), "lake/to-df", mode="overwrite")
@@ -132,7 +131,7 @@ class SessionTable:
         return note_version(aliased, ReadVersion.of(table))
 
     def to_pandas(self) -> pandas.DataFrame:
-        """The newest version as a pandas frame.  Raises as :meth:`trilake.table.table.Table.to_pandas`.
+        """The newest version as a pandas frame.
 
         >>> import trilake
         >>> _ = trilake.write({"n": [1, 2]}, "lake/to-pandas", mode="overwrite")
@@ -142,7 +141,7 @@ class SessionTable:
         return self._open().to_pandas()
 
     def explain(self, filter: FilterLike | None = None) -> Explanation:
-        """Which files a read with ``filter`` needs and why, and whether Spark scans them itself.
+        """The files that a read with ``filter`` needs, with reasons, and whether Spark scans them itself.
 
         Raises ``FilterError`` for a filter that does not fit the table.
 
@@ -155,8 +154,7 @@ class SessionTable:
         return explain_read(self._spark, self._open(), filter)
 
     def alias(self, aliasName: str) -> Self:
-        """The same table under the alias ``aliasName``, which its DataFrame carries, and which conditions and values
-        may name.
+        """The same table with the alias ``aliasName`` for its DataFrame, conditions and values.
 
         >>> import trilake
         >>> _ = trilake.write({"id": [1], "n": [10]}, "lake/alias", mode="overwrite")
@@ -193,5 +191,5 @@ class SessionTable:
     def _repr_html_(self) -> str:
         try:
             return self._open()._repr_html_()
-        except TrilakeError as e:  # a display never fails: it says why there is nothing to show
+        except TrilakeError as e:  # a display shows the error instead of raising it
             return card(repr(self), [("error", str(e))])

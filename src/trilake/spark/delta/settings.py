@@ -31,29 +31,29 @@ if TYPE_CHECKING:
 _log = logging.getLogger("trilake.spark")
 
 PREFIX = "spark.databricks.delta."
-#: Which rows an overwrite removes: all, or those of the partitions that are written.
+#: Which rows an overwrite removes: all, or those of the written partitions.
 OVERWRITE_MODE = "spark.sql.sources.partitionOverwriteMode"
-#: Most rows of a file, where a write does not say; 0 for no limit.
+#: Default for the maximum rows of a file; 0 for no limit.
 MAX_RECORDS = "spark.sql.files.maxRecordsPerFile"
-#: Whether the session's mode counts for Delta tables.
+#: Whether that setting applies to Delta tables.
 DYNAMIC = PREFIX + "dynamicPartitionOverwrite.enabled"
-#: Columns that the table lacks are added by every write and merge.
+#: Whether every write and merge adds columns that the table lacks.
 AUTO_MERGE = PREFIX + "schema.autoMerge.enabled"
-#: Whether UPDATE and MERGE cast as the session's ANSI mode says, and not by its policy of store assignment.
+#: Whether UPDATE and MERGE cast by the session's ANSI mode, not by its store assignment policy.
 CAST_AS_SESSION = PREFIX + "updateAndMergeCastingFollowsAnsiEnabledFlag"
-#: Whether a change feed or a stream may begin or end after the newest commit: what is not there yet has no rows.
+#: Whether a change feed or a stream may begin or end after the newest commit.
 FEED_BEYOND = PREFIX + "changeDataFeed.timestampOutOfRange.enabled"
-#: Whether a conversion takes just the files that a streaming sink committed.
+#: Whether a conversion takes only the files that a streaming sink committed.
 CONVERT_BY_MANIFEST = PREFIX + "convert.useMetadataLog"
 #: Whether the rows of replaceWhere must match its predicate.
 REPLACED_CHECKED = PREFIX + "replaceWhere.constraintCheck.enabled"
-#: Whether the predicate of replaceWhere may name columns that the table is not partitioned by.
+#: Whether the predicate of replaceWhere may name columns other than partition columns.
 REPLACED_BY_DATA = PREFIX + "replaceWhere.dataColumns.enabled"
-#: A string that every commit carries.
+#: A string that is stored in every commit.
 USER_METADATA = PREFIX + "commitInfo.userMetadata"
-#: Set, not read: the version of the newest commit of the session, whichever table it was to.
+#: Set, not read: the version of the session's last commit, to any table.
 LAST_VERSION = PREFIX + "lastCommitVersionInSession"
-#: Properties of new tables: what follows is the property without ``delta.``.
+#: Prefix of properties of new tables; the property follows, without ``delta.``.
 DEFAULTS = PREFIX + "properties.defaults."
 
 Effect = Literal["honoured", "harmless", "refused"]
@@ -61,9 +61,9 @@ Effect = Literal["honoured", "harmless", "refused"]
 
 @dataclass(frozen=True)
 class Setting:
-    """What we do with one setting, or with all below a name that ends with a dot.
+    """How one setting is handled, or all settings below a name that ends with a dot.
 
-    ``unless`` is the value (lower case) with which a setting that is refused asks for nothing special.
+    ``unless`` is the default value (in lower case) of a refused setting, which is allowed.
     """
 
     name: str
@@ -76,7 +76,7 @@ def _rows(effect: Effect, *names: tuple[str, str]) -> tuple[Setting, ...]:
     return tuple(Setting(PREFIX + name, effect, meaning) for name, meaning in names)
 
 
-#: All that is known; a longer name decides over a shorter one that it begins with.
+#: All known settings; the longest matching name applies.
 SETTINGS: tuple[Setting, ...] = (
     Setting(OVERWRITE_MODE, "honoured", "which rows an overwrite of a partitioned table removes"),
     Setting(MAX_RECORDS, "honoured", "most rows of a data file that a write makes"),
@@ -112,7 +112,7 @@ SETTINGS: tuple[Setting, ...] = (
         ("allowArbitraryProperties.enabled", "unknown properties are refused here"),
         ("catalog.", "how delta-spark finds tables"),
         ("changeDataFeed.", "checks of delta-spark, and which columns a feed has where its table maps them"),
-        ("checkLatestSchemaOnRead", "a frame here always shows the version that it was made of"),
+        ("checkLatestSchemaOnRead", "a frame whose columns are gone is always refused"),
         ("checkpoint.", "parts of checkpoints"),
         ("checkpointV2.", "parts of checkpoints"),
         ("clone.", "how fast clones copy"),
@@ -139,7 +139,7 @@ SETTINGS: tuple[Setting, ...] = (
         ("preview.enabled", "a switch of Databricks"),
         ("schema.removeSparkInternalMetadata", "trilake never stores such metadata"),
         ("snapshotCache.", "how delta-spark keeps its state"),
-        ("snapshotIsolation.enabled", "a frame here always shows one version"),
+        ("snapshotIsolation.enabled", "a query always reads one version of a table"),
         ("snapshotPartitions", "how delta-spark keeps its state"),
         ("stalenessLimit", "trilake's reads are never stale"),
         ("state.", "checks of delta-spark's state"),
@@ -179,12 +179,12 @@ SETTINGS: tuple[Setting, ...] = (
 )
 
 _BY_NAME = {s.name.lower(): s for s in SETTINGS}
-#: Names already warned of in this process, so that a stream of writes says it once.
+#: Names that this process has warned about, each once.
 _warned: set[str] = set()
 
 
 def setting_of(name: str) -> Setting | None:
-    """What we do with a setting, by its full name; ``None`` for one that no one listed."""
+    """How a setting is handled, by its full name; ``None`` for one that is not listed."""
     lowered = name.lower()
     while lowered:
         setting = _BY_NAME.get(lowered)
@@ -198,7 +198,7 @@ def setting_of(name: str) -> Setting | None:
 def delta_settings(spark: SparkSession) -> dict[str, str]:
     """All settings of the session below ``spark.databricks.delta``, in one call to the JVM or server.
 
-    Keys are spelled as they were set.
+    Keys have the case in which they were set.
     """
     if is_connect(spark):
         return _below_prefix(all_settings(spark))
@@ -215,9 +215,9 @@ def _below_prefix(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def check_settings(settings: Mapping[str, str]) -> None:
-    """Refuse settings that ask for something else to be stored than we would.
+    """Refuse settings that would change what is stored.
 
-    Raises ``InvalidArgumentError``.  A name that is not listed is said in the log, once: it may be harmless.
+    Raises ``InvalidArgumentError``.  Logs a warning, once, for each name that is not listed.
     """
     for name, value in sorted(settings.items()):
         setting = setting_of(name)
@@ -234,22 +234,21 @@ def check_settings(settings: Mapping[str, str]) -> None:
 
 
 def session_log(spark: SparkSession, store: Store) -> DeltaLog:
-    """The log of the table in ``store``, whose commits carry what the session says all commits carry, and tell the
-    session their version.
+    """The log of the table in ``store``, whose commits have the session's user metadata, and set :data:`LAST_VERSION`.
 
-    Raises as :func:`check_settings` does.
+    Raises the errors of :func:`check_settings`.
     """
     settings = delta_settings(spark)
     check_settings(settings)
     engine = spark_engine()
-    # The first of them: a hook that commits as well tells a later version.
+    # The first hook: others may commit, and set a later version.
     hooks: tuple[CommitHook, ...] = (_TellVersion(spark), *engine.commit_hooks(store.uri))
     return DeltaLog(store, replace(engine, hooks=hooks), user_metadata=settings.get(USER_METADATA))
 
 
 @dataclass(frozen=True)
 class _TellVersion:
-    """Tells a session the version of a commit; no one, once it has travelled to another process."""
+    """Sets a session's :data:`LAST_VERSION` after a commit; does nothing once it is pickled."""
 
     spark: SparkSession | None
 
@@ -271,22 +270,21 @@ class _TellVersion:
 
 
 def default_properties(spark: SparkSession) -> dict[str, str]:
-    """The properties that new tables of the session have where they do not say otherwise."""
+    """The default properties of the session's new tables."""
     settings = delta_settings(spark)
     return {"delta." + name.removeprefix(DEFAULTS): v for name, v in settings.items() if name.startswith(DEFAULTS)}
 
 
 def with_session(spark: SparkSession, request: WriteRequest, *, decided: Collection[str] = ()) -> WriteRequest:
-    """A write with what its session says of it.
+    """A write with the defaults of its session.
 
     Parameters
     ----------
     spark: the session.
     request: the write.
-    decided: options that the write states, and the session does not decide any more: ``partitionOverwriteMode``,
-        ``mergeSchema``.
+    decided: options that the write states, which override the session: ``partitionOverwriteMode``, ``mergeSchema``.
 
-    Raises ``InvalidArgumentError`` for a setting that is not a value of its kind.
+    Raises ``InvalidArgumentError`` for an invalid value.
     """
     new: dict[str, Any] = {}
     defaults = default_properties(spark)
@@ -307,7 +305,7 @@ def with_session(spark: SparkSession, request: WriteRequest, *, decided: Collect
 
 
 def overwrites_dynamically(spark: SparkSession) -> bool:
-    """Whether an overwrite replaces the partitions that it has rows for alone, where it does not say which."""
+    """Whether an overwrite, by default, replaces only the partitions that it has rows for."""
     text = str(spark.conf.get(OVERWRITE_MODE, "static")).lower()
     if text not in ("static", "dynamic"):
         raise InvalidArgumentError(f"{OVERWRITE_MODE} is {text!r}", help="it must be static or dynamic")
@@ -315,12 +313,12 @@ def overwrites_dynamically(spark: SparkSession) -> bool:
 
 
 def is_ansi(spark: SparkSession) -> bool:
-    """Whether casts of the session fail on a value that does not fit; where it is not set, releases differ."""
+    """Whether casts of the session fail on a value that does not fit; the default depends on the release."""
     return str(spark.conf.get("spark.sql.ansi.enabled")).lower() == "true"
 
 
 def session_flag(spark: SparkSession, name: str, default: bool) -> bool:
-    """A true/false setting.  Raises ``InvalidArgumentError`` for any other text."""
+    """A true/false setting.  Raises ``InvalidArgumentError`` for any other value."""
     text = str(spark.conf.get(name, str(default))).lower()
     if text not in ("true", "false"):
         raise InvalidArgumentError(f"{name} is {text!r}", help="it must be true or false", setting=name)

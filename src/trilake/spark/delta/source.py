@@ -64,7 +64,7 @@ WRITE_OPTIONS = (
     "dataChange",
 )
 _ENDINGS = {"endingVersion", "endingTimestamp"}
-#: What rows of a change data feed have behind the table's columns.
+#: The columns of a change data feed after the table's.
 CHANGE_COLUMNS = to_spark(from_arrow(pa.schema(CHANGE_FIELDS))).fields
 
 
@@ -77,12 +77,12 @@ class DeltaDataSource(DataSource):
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
-        #: What the columns of a stream were taken from; Spark takes this object along to where the stream runs.
+        #: The table when Spark asked for a stream's columns; Spark pickles this object for the stream.
         self.analysed: Analysed | None = None
 
-    @stating({"DELTA_PATH_DOES_NOT_EXIST": "DELTA_SCHEMA_NOT_SET"})  # of a stream; reads look for their table first
+    @stating({"DELTA_PATH_DOES_NOT_EXIST": "DELTA_SCHEMA_NOT_SET"})  # for a stream; reads check for the table first
     def schema(self) -> T.StructType:
-        # Spark does not say whether the columns are wanted for a read or for a stream.
+        # Spark does not say whether it needs the columns for a read or for a stream.
         log, options = self._open((*READ_OPTIONS, *STREAM_READ_OPTIONS))
         head = log.head(None if _feed(options) else requested_version(log, options))
         self.analysed = Analysed(head.metadata, head.version)
@@ -145,7 +145,7 @@ def _check_place(options: Mapping[str, str]) -> None:
 
 
 class TrilakeDeltaDataSource(DeltaDataSource):
-    """The same under a name that no one else claims."""
+    """The same under a name that delta-spark doesn't use."""
 
     @classmethod
     def name(cls) -> str:

@@ -57,7 +57,7 @@ class DeltaTable(SessionTable):
         """The table of a name in Spark's catalogue, or of ``delta.`/path```.
 
         ``sparkSession`` is the session, ``tableOrViewName`` the name, ``hadoopConf`` has options of the store.  Raises
-        ``TableNotFoundError`` where there is none, ``InvalidArgumentError`` for a view and for tables of other formats.
+        ``TableNotFoundError`` if there is none, ``InvalidArgumentError`` for a view and for tables of other formats.
 
         >>> _ = DeltaTable.createIfNotExists(spark).tableName("counts").addColumn("n", "INT").execute()
         >>> DeltaTable.forName(spark, "counts").toDF().columns
@@ -74,10 +74,10 @@ class DeltaTable(SessionTable):
     def create(
         cls, sparkSession: SparkSession | None = None, hadoopConf: Mapping[str, str] | None = None
     ) -> DeltaTableBuilder[DeltaTable]:
-        """Describe a new table; making it fails where one is there already.
+        """Describe a new table; creating it fails if it exists.
 
         ``sparkSession`` is the session, the active one by default; ``hadoopConf`` has options of the store.  Raises
-        ``InvalidArgumentError`` where no session is given and none is active.
+        ``InvalidArgumentError`` if no session is given and none is active.
 
         >>> made = DeltaTable.create(spark).location("lake/create").addColumn("id", "BIGINT").execute()
         >>> made.toDF().columns
@@ -89,10 +89,10 @@ class DeltaTable(SessionTable):
     def createIfNotExists(
         cls, sparkSession: SparkSession | None = None, hadoopConf: Mapping[str, str] | None = None
     ) -> DeltaTableBuilder[DeltaTable]:
-        """Describe a table that is made where none is there; one that is there stays as it is.
+        """Describe a table that is created if it doesn't exist; an existing one is unchanged.
 
         ``sparkSession`` is the session, the active one by default; ``hadoopConf`` has options of the store.  Raises
-        ``InvalidArgumentError`` where no session is given and none is active.
+        ``InvalidArgumentError`` if no session is given and none is active.
 
         >>> for _ in range(2):
         ...     made = DeltaTable.createIfNotExists(spark).location("lake/if-not").addColumn("id", "BIGINT").execute()
@@ -105,11 +105,11 @@ class DeltaTable(SessionTable):
     def replace(
         cls, sparkSession: SparkSession | None = None, hadoopConf: Mapping[str, str] | None = None
     ) -> DeltaTableBuilder[DeltaTable]:
-        """Describe a table that takes the place of one that is there, rows and all.
+        """Describe a table that replaces an existing one and its rows.
 
         ``sparkSession`` is the session, the active one by default; ``hadoopConf`` has options of the store.  Raises
-        ``InvalidArgumentError`` where no session is given and none is active.
-        Executing raises ``TableNotFoundError`` where there is none.
+        ``InvalidArgumentError`` if no session is given and none is active.
+        Executing raises ``TableNotFoundError`` if there is none.
 
         >>> import trilake
         >>> _ = trilake.write({"n": [1]}, "lake/replace", mode="overwrite")
@@ -123,10 +123,10 @@ class DeltaTable(SessionTable):
     def createOrReplace(
         cls, sparkSession: SparkSession | None = None, hadoopConf: Mapping[str, str] | None = None
     ) -> DeltaTableBuilder[DeltaTable]:
-        """Describe a table that is made, in place of one that may be there.
+        """Describe a table that is created, or replaces an existing one.
 
         ``sparkSession`` is the session, the active one by default; ``hadoopConf`` has options of the store.  Raises
-        ``InvalidArgumentError`` where no session is given and none is active.
+        ``InvalidArgumentError`` if no session is given and none is active.
 
         >>> made = DeltaTable.createOrReplace(spark).location("lake/or-replace").addColumn("id", "BIGINT").execute()
         >>> made.toDF().count()
@@ -144,18 +144,18 @@ class DeltaTable(SessionTable):
         *,
         hadoopConf: Mapping[str, str] | None = None,
     ) -> DeltaTable:
-        """Make a Delta table of a folder of Parquet files, where it is; no file is rewritten.
+        """Convert a folder of Parquet files to a Delta table in place; no file is rewritten.
 
         Parameters
         ----------
         sparkSession: the session.
         identifier: ``parquet.`/path```, or the name of an external Parquet table of the catalogue.
         partitionSchema: the partition columns, ``"day date, n int"`` or a ``StructType``; inferred from folder names
-            where it is left out.
-        collectStats: whether the files' own statistics go into the log; only footers are read.
+            by default.
+        collectStats: whether to store the files' statistics in the log; only footers are read.
         hadoopConf: options of the store.
 
-        Where a Delta table is there already, nothing happens.  Raises ``CorruptFileError`` for a file that is not
+        If there is a Delta table already, nothing happens.  Raises ``CorruptFileError`` for a file that is not
         Parquet, ``SchemaMismatchError`` for files that cannot be one table, ``InvalidArgumentError`` for folders that
         contradict each other.
 
@@ -170,10 +170,10 @@ class DeltaTable(SessionTable):
     def delete(self, condition: str | Column | None = None) -> None:
         """Delete the rows for which ``condition``, a SQL or a column, is true; all rows without one.
 
-        A table with deletion vectors gets such, of others the files with such rows are written again.  Where no row
-        matches, there is no commit; what was done is in :meth:`history`.
+        Tables with deletion vectors get new vectors; in others, files with such rows are rewritten.  If no row matches,
+        nothing is committed; :meth:`history` has the metrics.
 
-        Raises ``TypeError`` for anything else, and a ``ConflictError`` where another commit excludes this one.
+        Raises ``TypeError`` for anything else, and ``ConflictError`` if a concurrent commit conflicts.
 
         >>> import trilake
         >>> _ = trilake.write({"n": [1, 2, 3]}, "lake/delete", mode="overwrite")
@@ -186,16 +186,16 @@ class DeltaTable(SessionTable):
         delete_rows(self._spark, table, checked_condition(condition), alias=self._named, frames=self._frames)
 
     def update(self, condition: str | Column | None = None, set: Mapping[str, str | Column] | None = None) -> None:
-        """Give the rows for which ``condition`` is true new values; all rows without one.
+        """Update the rows for which ``condition`` is true; all rows without one.
 
         Parameters
         ----------
         condition: a SQL or a column.
-        set: SQL strings or columns over the row as it was, by column (``"a"``, or ``"a.b"`` for a field of a struct).
+        set: SQL strings or columns over the old row, by column (``"a"``, or ``"a.b"`` for a field of a struct).
 
         Raises ``ValueError`` without ``set``, ``TypeError`` for arguments of other types, ``SchemaMismatchError`` for
         an unknown column, ``ConstraintViolatedError`` for a row that breaks a rule of the table, ``WriteFailedError``
-        for a job that failed and a ``ConflictError`` where another commit excludes this one.
+        for a failed job, and ``ConflictError`` if a concurrent commit conflicts.
 
         >>> import trilake
         >>> _ = trilake.write({"n": [1, 2, 3]}, "lake/update", mode="overwrite")
@@ -220,10 +220,10 @@ class DeltaTable(SessionTable):
 
         Parameters
         ----------
-        retentionHours: how long removed files are kept; the table's ``delta.deletedFileRetentionDuration``, a week by
-            default, otherwise.
-        dryRun: delete nothing, and return the paths of the files that would go.
-        lite: look at the log alone, not at the folder.
+        retentionHours: how long removed files are kept; by default the table's ``delta.deletedFileRetentionDuration``,
+            or a week.
+        dryRun: delete nothing, and return the paths of the files that would be deleted.
+        lite: find files by the log only, without listing the folder.
         inventory: the folder's files as a DataFrame of path, length, isDir and modificationTime.
 
         Raises ``InvalidArgumentError`` for a retention shorter than the table's, unless
@@ -238,9 +238,9 @@ class DeltaTable(SessionTable):
         return vacuum_table(self._spark, self._log(), retentionHours, dry_run=dryRun, lite=lite, inventory=inventory)
 
     def restoreToVersion(self, version: int) -> DataFrame:
-        """Bring the older version ``version`` back, as a new one; one row of metrics.
+        """Restore ``version`` as a new version; returns one row of metrics.
 
-        Raises ``ValueError`` for a version that is not an integer, ``MissingFileError`` where files of that version
+        Raises ``ValueError`` for a version that is not an integer, ``MissingFileError`` if files of that version
         were deleted, unless ``spark.sql.files.ignoreMissingFiles`` is true.
 
         >>> import trilake
@@ -256,10 +256,10 @@ class DeltaTable(SessionTable):
         return restore_table(self._spark, self._log(), version=version)
 
     def restoreToTimestamp(self, timestamp: str) -> DataFrame:
-        """Bring the version back that was the newest at a time, such as ``2024-05-01 12:30:00`` in the session's zone.
+        """Restore the version that was the newest at a time, such as ``2024-05-01 12:30:00`` in the session's zone.
 
-        ``timestamp`` is that time.  Raises as :meth:`restoreToVersion` does, and ``VersionNotFoundError`` for a time
-        before the first version.
+        ``timestamp`` is that time.  Raises ``ValueError`` if it is not a string, ``VersionNotFoundError`` for a time
+        before the first version, and the errors of :meth:`restoreToVersion`.
 
         >>> import trilake
         >>> _ = trilake.write({"n": [1]}, "lake/restore-time", mode="overwrite")
@@ -276,16 +276,16 @@ class DeltaTable(SessionTable):
     def clone(
         self, target: str, isShallow: bool = False, replace: bool = False, properties: Mapping[str, str] | None = None
     ) -> DeltaTable:
-        """Make a table at ``target``, a path or a name, that holds what this one holds; the new table.
+        """Copy the table to ``target``, a path or a name; returns the new table.
 
         Parameters
         ----------
         target: a path, ``delta.`/path```, or a name in the catalogue.
-        isShallow: name this table's files instead of copying them.
-        replace: clone over a table that is there.
-        properties: table properties that the target gets apart from or instead of this table's.
+        isShallow: refer to this table's files instead of copying them.
+        replace: replace an existing table.
+        properties: table properties that override this table's.
 
-        Raises ``ValueError`` for arguments of other types, ``TableExistsError`` where a table is there.
+        Raises ``ValueError`` for arguments of other types, ``TableExistsError`` if the table exists.
 
         >>> import trilake
         >>> _ = trilake.write({"n": [1, 2]}, "lake/cloned", mode="overwrite")
@@ -310,7 +310,7 @@ class DeltaTable(SessionTable):
         version: the version to clone.
         target, isShallow, replace, properties: those of :meth:`clone`.
 
-        Raises as :meth:`clone`, and ``VersionNotFoundError``.
+        Raises the errors of :meth:`clone`, and ``VersionNotFoundError``.
 
         >>> import trilake
         >>> for n in 1, 2:
@@ -336,7 +336,7 @@ class DeltaTable(SessionTable):
         timestamp: the time, such as ``2024-05-01 12:30:00``.
         target, isShallow, replace, properties: those of :meth:`clone`.
 
-        Raises as :meth:`clone`, and ``VersionNotFoundError``.
+        Raises the errors of :meth:`clone`, and ``VersionNotFoundError``.
 
         >>> import trilake
         >>> _ = trilake.write({"n": [1]}, "lake/cloned-time", mode="overwrite")
@@ -369,10 +369,10 @@ class DeltaTable(SessionTable):
 
         Parameters
         ----------
-        source: a DataFrame; or Arrow data or a frame of pandas or polars, which expressions call ``source``.
+        source: a DataFrame; or Arrow, pandas or polars data, which expressions call ``source``.
         condition: a SQL or a column.
-        round_times: whether times of pandas or Arrow in nanoseconds are cut to the microsecond before, the finest that
-            the table has; otherwise one that is between two microseconds is refused.
+        round_times: whether to cut times in nanoseconds to the microsecond, the precision of tables; otherwise a time
+            between two microseconds is refused.
 
         Raises ``ValueError`` for ``None``, ``TypeError`` for arguments of other types.
 
@@ -440,11 +440,11 @@ class DeltaTable(SessionTable):
             raise_for_spark(e, java_error(e))
 
     def dropFeatureSupport(self, featureName: str, truncateHistory: bool | None = None) -> None:
-        """Take the table feature ``featureName`` away.
+        """Drop the table feature ``featureName``.
 
-        ``truncateHistory`` removes log entries older than a day, where those still need the feature.  Raises
-        ``FeatureInUseError`` that says what is left to do, and ``InvalidArgumentError`` for a feature that is not there
-        or cannot go, and for ``truncateHistory`` where readers need not know the feature.
+        ``truncateHistory`` removes log entries older than a day if they still need the feature.  Raises
+        ``FeatureInUseError``, which says what is left to do, and ``InvalidArgumentError`` for a feature that the table
+        lacks or that cannot be dropped, and for ``truncateHistory`` if readers need not know the feature.
 
         >>> import trilake
         >>> _ = trilake.write({"n": [1]}, "lake/drop-feature", mode="overwrite")

@@ -35,7 +35,7 @@ from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.schemas import from_spark
 from trilake.spark.session.storage import session_store
 
-#: The class of tables that :meth:`DeltaTableBuilder.execute` gives.
+#: The class of tables that :meth:`DeltaTableBuilder.execute` returns.
 Opened = TypeVar("Opened")
 
 
@@ -62,9 +62,9 @@ class IdentityGenerator:
 
 @raises_for_spark
 class DeltaTableBuilder(PublicNames, Generic[Opened]):
-    """Describes a table and makes it; got from :meth:`DeltaTable.create` and its likes.
+    """Describes a table and creates it; returned by :meth:`DeltaTable.create` and similar methods.
 
-    A table has a location, or a name in Spark's catalogue, or both.  :meth:`execute` makes it as one commit.
+    A table has a location, a name in Spark's catalogue, or both.  :meth:`execute` creates it in one commit.
 
     >>> import trilake
     >>> made = (
@@ -112,12 +112,12 @@ class DeltaTableBuilder(PublicNames, Generic[Opened]):
         return self
 
     def location(self, location: str) -> Self:
-        """``location`` is where the table is to be, a path or a URI."""
+        """``location`` is the table's path or URI."""
         self._location = _text("Location", location)
         return self
 
     def comment(self, comment: str) -> Self:
-        """``comment`` says what the table is for."""
+        """``comment`` describes the table."""
         self._table = replace(self._table, comment=_text("Table comment", comment))
         return self
 
@@ -139,14 +139,14 @@ class DeltaTableBuilder(PublicNames, Generic[Opened]):
         colName: its name.
         dataType: a type of Spark, or its SQL.
         nullable: whether it may hold nulls.
-        generatedAlwaysAs: an SQL expression over other columns, whose value the column always has; or an
-            ``IdentityGenerator`` for values that no one else may give.
-        generatedByDefaultAs: an ``IdentityGenerator`` for the values that are not given.
-        comment: what the column is for.
-        default: an SQL expression for the values that are not given.
+        generatedAlwaysAs: a SQL expression over other columns, for a generated column; or an ``IdentityGenerator`` for
+            values that writes cannot state.
+        generatedByDefaultAs: an ``IdentityGenerator`` for values that writes don't state.
+        comment: describes the column.
+        default: a SQL expression for values that writes don't state.
 
         Raises ``TypeError`` for arguments of other types, ``ValueError`` for both kinds of generated values,
-        ``InvalidArgumentError`` for a type that is none.
+        ``InvalidArgumentError`` for an unknown type.
         """
         name = _text("Column name", colName)
         if not isinstance(nullable, bool):
@@ -198,19 +198,19 @@ class DeltaTableBuilder(PublicNames, Generic[Opened]):
         return self
 
     def execute(self) -> Opened:
-        """Make the table.
+        """Create the table.
 
         Raises ``TableExistsError``, ``TableNotFoundError`` (for ``replace``), ``InvalidArgumentError``,
-        ``SchemaMismatchError`` or ``ExpressionError`` for a description that no table can have.
+        ``SchemaMismatchError`` or ``ExpressionError`` for an invalid description.
         """
-        known = location_of(self._spark, self._name) if self._name is not None else None
-        path = self._place(known)
+        existing = location_of(self._spark, self._name) if self._name is not None else None
+        path = self._place(existing)
         named = self._name if self._name is not None and table_at(self._name) is None else None
-        there = None if named is None else find_table(self._spark, named)
-        managed = named is not None and self._location is None if there is None else there.managed
+        entry = None if named is None else find_table(self._spark, named)
+        managed = named is not None and self._location is None if entry is None else entry.managed
         self._table = replace(self._table, managed=managed)
-        if named is None or known is not None:
-            self._run(path, named, known)
+        if named is None or existing is not None:
+            self._run(path, named, existing)
         else:
             table = self._table
             try:
@@ -224,17 +224,17 @@ class DeltaTableBuilder(PublicNames, Generic[Opened]):
                     replaces=self._mode == "create_or_replace",
                 ) as place:
                     path = place
-                    self._run(path, named, known)
+                    self._run(path, named, existing)
             except TableExistsError:
                 if self._mode in ("create", "replace") or find_table(self._spark, named) is None:
                     raise
-                return self.execute()  # another one made it in the meantime
+                return self.execute()  # created concurrently
         return self._open_table(self._spark, path, self._options)
 
-    def _run(self, path: str, name: str | None, known: str | None) -> None:
+    def _run(self, path: str, name: str | None, existing: str | None) -> None:
         log = session_log(self._spark, session_store(self._spark, path, self._options))
         result = self._make(log, name)
-        if name is not None and (result.created or known is None):
+        if name is not None and (result.created or existing is None):
             refresh_name(self._spark, name, path, log, managed=self._table.managed)
 
     def _make(self, log: DeltaLog, name: str | None) -> CreateResult:
@@ -252,37 +252,37 @@ class DeltaTableBuilder(PublicNames, Generic[Opened]):
                 raise
             raise TableNotFoundError(f"table {name} cannot be found", help=e.help, **e.context) from e
 
-    def _place(self, known: str | None) -> str:
-        """Where the table is to be: where it was said, where the name leads, or where Spark keeps such a name."""
+    def _place(self, existing: str | None) -> str:
+        """The table's location: as stated, that of the existing name, or the default of a new name."""
         if self._name is None and self._location is None:
             raise InvalidArgumentError(
                 "a table needs a name or a location",
                 help="call tableName or location",
                 condition="DELTA_CREATE_TABLE_MISSING_TABLE_NAME_OR_LOCATION",
             )
-        apart = known is not None and self._location is not None and same_place(known, self._location) is False
-        if apart and self._name is not None and table_at(self._name) is not None:
+        differs = existing is not None and self._location is not None and not same_place(existing, self._location)
+        if differs and self._name is not None and table_at(self._name) is not None:
             raise InvalidArgumentError(
-                f"the table is to be at {known} and at {self._location}",
+                f"the table is to be at {existing} and at {self._location}",
                 help="name the place once",
                 condition="DELTA_CREATE_TABLE_IDENTIFIER_LOCATION_MISMATCH",
             )
-        if apart:
+        if differs:
             raise TableExistsError(
-                f"{self._name} is a table at {known}, and the location says {self._location}",
+                f"{self._name} is a table at {existing}, and the location says {self._location}",
                 help="leave one of the two out, or drop the name from the catalogue first",
                 condition="DELTA_TABLE_LOCATION_MISMATCH",
             )
         if (
-            known is not None
+            existing is not None
             and self._mode == "create"
-            and not DeltaLog(session_store(self._spark, known, self._options), spark_engine()).exists()
+            and not DeltaLog(session_store(self._spark, existing, self._options), spark_engine()).exists()
         ):
-            return known
+            return existing
         if self._location is not None:
             return self._location
         assert self._name is not None
-        return known or default_location(self._spark, self._name)
+        return existing or default_location(self._spark, self._name)
 
 
 def _column(name: str, kind: str | T.DataType) -> StructField:
@@ -298,14 +298,14 @@ def _column(name: str, kind: str | T.DataType) -> StructField:
 
 
 def _from_spark(f: T.StructField) -> StructField:
-    """Spark's field, with the rules that its metadata states in the protocol's words."""
+    """Spark's field, with the identity and generation rules in its metadata."""
     field = from_spark(T.StructType([f]), keep_nullability=True).fields[0]
     rules = {k: v for k, v in (f.metadata or {}).items() if k.startswith(("delta.identity.", "delta.generation"))}
     return without_limits(StructType((replace(field, metadata={**field.metadata, **rules}),))).fields[0]
 
 
 def described_schema(schema: T.StructType) -> StructType:
-    """Spark's columns as those of a new table, with their comments, defaults and rules."""
+    """The columns of a new table for Spark's columns, with comments, defaults and rules."""
     return StructType(tuple(_from_spark(f) for f in schema.fields))
 
 

@@ -49,7 +49,7 @@ _log = logging.getLogger("trilake.spark")
 
 
 class Finish(Protocol):
-    """How the files of a write become a commit, as :func:`trilake.delta.commands.write.write.finish_write` does it."""
+    """Commits the files of a write, like :func:`trilake.delta.commands.write.write.finish_write`."""
 
     def __call__(
         self, log: DeltaLog, plan: WritePlan, written: Iterable[WrittenFiles], *, run: Runner
@@ -67,15 +67,15 @@ def write_dataframe(
     seen: Head | None = None,
     here: pa.Table | None = None,
 ) -> WriteResult:
-    """Run the write as one Spark job, or here where the driver has the rows, and commit it.
+    """Write the rows as one Spark job, or in this process if the driver has them, and commit.
 
-    What the session says of writes holds where the request does not decide, see
-    :func:`trilake.spark.delta.settings.with_session`.  ``seen`` is the table where it was looked at already, ``here``
-    the rows of ``df`` where this process has them already: then ``df`` says no more than their columns and session.
+    Session settings apply where the request states nothing, see :func:`trilake.spark.delta.settings.with_session`.
+    ``seen`` is the table, if it was opened already.  ``here`` are the rows, if this process has them already: then
+    ``df`` only states their columns and session.
 
-    Raises as :func:`trilake.delta.commands.write.write.plan_write` and
-    :func:`trilake.delta.commands.write.write.finish_write` do, and ``WriteFailedError`` where a task failed: then no
-    version was committed, and the error says what was left behind.
+    Raises the errors of :func:`trilake.delta.commands.write.write.plan_write` and
+    :func:`trilake.delta.commands.write.write.finish_write`, and ``WriteFailedError`` if a task failed: then nothing is
+    committed, and the error says which files remain.
     """
     store = session_options(df.sparkSession, uri, store)
     log = session_log(df.sparkSession, open_store(uri, store))
@@ -85,13 +85,13 @@ def write_dataframe(
         request = replace(request, txn=txn)
     reads = own_reads(df, log.store.uri)
     if reads.version is not None and seen is None and request.replaces:
-        # The rows are of that version: what others wrote since must be looked at before it is replaced.
+        # The rows are those of that version: later writes are checked for conflicts before they are replaced.
         seen = log.snapshot(reads.version)
         if _replaces_all(seen, request, uri) and log.head().version > reads.version:
-            request = replace(request, isolation="Serializable")  # rows that came before it began must not stay
+            request = replace(request, isolation="Serializable")  # concurrent appends must not stay
     zoned = not is_utc(df.sparkSession)
     if request.replace_where is not None and (zoned or not reads_quotes_plainly(df.sparkSession)):
-        with suppress(TableNotFoundError):  # which the rows make
+        with suppress(TableNotFoundError):  # a new table
             seen = log.snapshot() if seen is None else seen
         schema = request.schema if seen is None else seen.schema
         where = plain_text(df.sparkSession, request.replace_where, schema)
@@ -118,8 +118,8 @@ def write_dataframe(
                     written = _write(rows, uri, store, log, plan.files)
             plan = replace(plan, read=read())
     except TrilakeError:
-        raise  # it says what is wrong with the rows, and nothing was left behind
-    except Exception as e:  # noqa: BLE001 - whatever Spark raises for a failed job: the table is unchanged, and that must be said
+        raise  # about the rows; no files remain
+    except Exception as e:  # noqa: BLE001 - any error of a failed job
         raise failed_job(e, log, plan.files.job_id, "write") from None
     result = finish(log, plan, written, run=SparkRunner(df.sparkSession))
     settle(df.sparkSession, txn)
@@ -147,7 +147,7 @@ def _spark_computes(files: FilePlan) -> bool:
 
 
 def _replaces_all(base: Head, overwrite: WriteRequest, uri: str) -> bool:
-    """Whether only the rows of an overwrite are to be there behind it."""
+    """Whether an overwrite replaces all rows."""
     settled = settled_overwrite(base, overwrite, uri)
     return settled.replace_where is None and settled.partition_overwrite == "static"
 
@@ -161,7 +161,7 @@ def _computed(df: DataFrame, files: FilePlan) -> DataFrame:
 
 @dataclass(frozen=True)
 class _WriteTask:
-    """What one task of a write does, as it travels."""
+    """The function of a write's tasks; pickled."""
 
     uri: str
     options: Mapping[str, str] = field(repr=False)
@@ -171,4 +171,4 @@ class _WriteTask:
         try:
             return write_files(open_store(self.uri, dict(self.options)), self.files, batches, task=task)
         except (SchemaMismatchError, InvalidArgumentError, IdentityOverflowError) as e:
-            return e  # rows that would be refused again: no other attempt, and no traceback of this process
+            return e  # returned: another attempt would fail again

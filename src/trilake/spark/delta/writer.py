@@ -30,7 +30,7 @@ _log = logging.getLogger("trilake.spark")
 
 @stating({None: "DELTA_ILLEGAL_OPTION"})
 def write_request(options: Options, schema: T.StructType, overwrite: bool) -> WriteRequest:
-    """What the options of a write of these columns ask for.  Raises ``InvalidArgumentError``."""
+    """The request of a write with these options and columns.  Raises ``InvalidArgumentError``."""
     partition_by, mode = options.get("partitionBy"), (options.get("partitionOverwriteMode") or "static").lower()
     if mode not in ("static", "dynamic"):
         raise InvalidArgumentError(
@@ -54,7 +54,7 @@ def write_request(options: Options, schema: T.StructType, overwrite: bool) -> Wr
     return WriteRequest(
         mode="overwrite" if overwrite else "append",
         schema=from_spark(schema, limits=True),
-        # With its schema a table gets its partitioning, which may be none.
+        # A new schema comes with its partitioning, maybe none.
         partition_by=() if columns is None and replaced else columns,
         properties=options.properties or None,
         replace_where=options.get("replaceWhere") if overwrite else None,
@@ -74,7 +74,7 @@ def write_request(options: Options, schema: T.StructType, overwrite: bool) -> Wr
 
 @dataclass
 class AddedFiles(WriterCommitMessage):
-    """What one task wrote."""
+    """The files of one task."""
 
     written: WrittenFiles
 
@@ -101,8 +101,8 @@ class DeltaWriter(DataSourceArrowWriter):
         finish_write(log, resume_write(log, self.plan), [m.written for m in messages if isinstance(m, AddedFiles)])
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        # Spark also calls this after a commit whose outcome is unknown, so nothing is deleted; and its own error, which
-        # says why the job failed, must not be hidden behind another one.
+        # Spark also calls this after a commit whose outcome is unknown, so nothing is deleted; an error here would hide
+        # the one that says why the job failed.
         job = self.plan.files.job_id
         leftover = files_of_job(self._log(), job)
         _log.warning("write job %s failed and leaves %d files: %s", job, len(leftover), leftover[:5])

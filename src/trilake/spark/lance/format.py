@@ -71,7 +71,7 @@ class SparkLanceFormat(SparkFormat):
         return load_lance(spark, path, options, schema)
 
     def save(self, request: SaveRequest, path: str) -> None:
-        """Write a Lance dataset in any mode.  Raises ``InvalidArgumentError`` where it is to be partitioned."""
+        """Write a Lance dataset in any mode.  Raises ``InvalidArgumentError`` for partition columns."""
         from trilake.lance.table import write_options
         from trilake.spark.lance.frames import write_dataframe
         from trilake.spark.lance.source import WRITE_OPTIONS
@@ -90,7 +90,7 @@ class SparkLanceFormat(SparkFormat):
         return 1 in list_versions(store).versions
 
     def table_columns(self, schema: T.StructType) -> T.StructType:
-        """Vectors of Spark ML are kept as lists."""
+        """Vectors of Spark ML are stored as lists."""
         return ml_vectors.plain(schema)[0]
 
     def delete(self, spark: SparkSession, path: str, condition: str | None) -> int:

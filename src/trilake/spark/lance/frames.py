@@ -50,9 +50,9 @@ def read_dataframe(
     if names and not (filter is None or isinstance(filter, str)):
         raise InvalidArgumentError("with mlVectors, a filter is SQL text", help='write it as "n > 5"')
     declared = rows_schema(output, table.uri)
-    wanted = ml_vectors.declared(declared, names) if names else declared
+    row_schema = ml_vectors.declared(declared, names) if names else declared
     source_options = {"version": str(table.version), **(options or {})}
-    return filtered_frame(spark, TrilakeLanceDataSource, table, filter, source_options, output, wanted)
+    return filtered_frame(spark, TrilakeLanceDataSource, table, filter, source_options, output, row_schema)
 
 
 def load_lance(spark: SparkSession, path: str, options: Mapping[str, str], schema: Any = None) -> DataFrame:
@@ -66,10 +66,10 @@ def load_lance(spark: SparkSession, path: str, options: Mapping[str, str], schem
     snapshot, _ = source.opened()
     source_options = {k: v for k, v in options.items() if k.lower() not in ("path", "version", "tag", "timestamp")}
     source_options["version"] = str(snapshot.version)
-    wanted = (
+    row_schema = (
         source_schema if schema is None else schema if isinstance(schema, T.StructType) else parse_ddl(spark, schema)
     )
-    return pruned_source_frame(spark, TrilakeLanceDataSource, path, source_options, snapshot.schema, wanted)
+    return pruned_source_frame(spark, TrilakeLanceDataSource, path, source_options, snapshot.schema, row_schema)
 
 
 def write_dataframe(

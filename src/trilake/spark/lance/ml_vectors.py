@@ -20,10 +20,10 @@ ML_VECTOR = b"trilake:ml_vector"
 
 _CLASSES = ("org.apache.spark.ml.linalg.VectorUDT", "org.apache.spark.mllib.linalg.VectorUDT")
 _SPARSE, _DENSE = 0, 1
-#: Places that the vectors of one batch may have: a sparse vector can claim to be of any size.
+#: Limit on numbers in the vectors of one batch: a sparse vector can claim any size.
 _MOST = 1 << 28
 
-#: What Spark keeps of a vector.
+#: Spark's struct for a vector.
 STRUCT = pa.struct(
     [
         pa.field("type", pa.int8(), nullable=False),
@@ -35,12 +35,12 @@ STRUCT = pa.struct(
 
 
 def is_vector(kind: T.DataType) -> bool:
-    """Whether a type is that of Spark's vectors."""
+    """Whether a type is Spark's vector type."""
     return isinstance(kind, T.UserDefinedType) and kind.jsonValue().get("class") in _CLASSES
 
 
 def plain(schema: T.StructType) -> tuple[T.StructType, dict[str, int | None]]:
-    """The schema with vectors as arrays of doubles; the columns these are, with the size that their metadata tells."""
+    """The schema with vectors as arrays of doubles, and these columns with the size in their metadata."""
     fields, sizes = [], {}
     for field in schema.fields:
         if is_vector(field.dataType):
@@ -51,14 +51,14 @@ def plain(schema: T.StructType) -> tuple[T.StructType, dict[str, int | None]]:
 
 
 def _size(metadata: Mapping[str, Any]) -> int | None:
-    """The number of attributes that stages of Spark ML note."""
-    noted = metadata.get("ml_attr")
-    count = noted.get("num_attrs") if isinstance(noted, dict) else None
+    """The number of attributes that Spark ML stored."""
+    attributes = metadata.get("ml_attr")
+    count = attributes.get("num_attrs") if isinstance(attributes, dict) else None
     return count if isinstance(count, int) and count > 0 else None
 
 
 def declared(schema: T.StructType, names: Iterable[str]) -> T.StructType:
-    """The schema with some columns as vectors.  Raises ``InvalidArgumentError`` for one that holds no numbers."""
+    """The schema with some columns as vectors.  Raises ``InvalidArgumentError`` for a column without numbers."""
     from pyspark.ml.linalg import VectorUDT  # late: few programs need it
 
     requested = set(names)
@@ -79,7 +79,7 @@ def declared(schema: T.StructType, names: Iterable[str]) -> T.StructType:
 
 
 def chosen(option: str | None, schema: pa.Schema) -> list[str]:
-    """The columns to be read as vectors: those of the option (``*`` for all), or those that were written from some."""
+    """The columns to read as vectors: those of the option (``*`` for all), or those that were written from vectors."""
     if option is None:
         return [f.name for f in schema if f.metadata is not None and ML_VECTOR in f.metadata]
     if option.strip() == "*":
@@ -105,7 +105,7 @@ def lists_in(batch: pa.RecordBatch, names: Iterable[str]) -> pa.RecordBatch:
 def as_lists(vectors: pa.StructArray) -> pa.ListArray:
     """Dense and sparse vectors as lists; null stays null.
 
-    Raises ``CorruptFileError`` for a sparse vector with a place outside of its size.
+    Raises ``CorruptFileError`` for a sparse vector with an index outside its size.
     """
     valid = vectors.is_valid().to_numpy(zero_copy_only=False)
     kind, size, indices, values = (vectors.field(name) for name in ("type", "size", "indices", "values"))
@@ -143,7 +143,7 @@ def _lengths(lists: pa.ListArray) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
 
 
 def _flat(lists: pa.ListArray, counts: Any, kind: Any) -> Any:
-    """The items of the lists whose count is not zero, one list after another."""
+    """The items of the lists with a count above zero, concatenated."""
     chosen = lists.filter(pa.array(np.asarray(counts) > 0))
     return chosen.flatten().to_numpy(zero_copy_only=False).astype(kind)
 

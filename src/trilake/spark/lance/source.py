@@ -61,9 +61,9 @@ class LanceDataSource(DataSource):
 
     Options of a read: ``version``, ``tag`` or ``timestamp``; ``filter``, SQL that chooses rows; ``batchSize``;
     ``rowId`` and ``rowAddress``, which add the columns ``_rowid`` and ``_rowaddr``; ``mlVectors``, the columns that
-    come as vectors of Spark ML (``*`` for all, nothing for none; by default those that were written from such).  Of a
+    are read as vectors of Spark ML (``*`` for all, empty for none; by default those that were written from such).  Of a
     write: those of :func:`trilake.lance.table.write_options`; ``vectors``, such as ``"v:128,w"``: array columns that
-    become vectors in a new dataset, whose size the first row tells where it is not given; and ``vectorType``,
+    become vectors in a new dataset, with the size of the first row by default; and ``vectorType``,
     ``float`` or ``double``.  Vectors of Spark ML become vectors of doubles.
     """
 
@@ -73,11 +73,11 @@ class LanceDataSource(DataSource):
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
-        #: What the columns of a stream were taken from; Spark takes this object along to where the stream runs.
+        #: The dataset when Spark asked for a stream's columns; Spark pickles this object for the stream.
         self.analysed: Manifest | None = None
 
     def schema(self) -> T.StructType:
-        # Spark does not say whether the columns are wanted for a read or for a stream.
+        # Spark does not say whether it needs the columns for a read or for a stream.
         snapshot, options = self.opened(LANCE_STREAM_OPTIONS)
         self.analysed = replace(snapshot.manifest, fragments=(), indices=())
         schema = snapshot.schema
@@ -97,11 +97,11 @@ class LanceDataSource(DataSource):
         return self._writer(schema, overwrite, Options(self.options, WRITE_OPTIONS))
 
     def _writer(self, schema: T.StructType, overwrite: bool, options: Options) -> LanceWriter:
-        own_options = {k: v for k, v in options.values.items() if k in WRITE_OPTIONS}
-        vectors = Vectors.of(own_options.pop("vectors", None), own_options.pop("vectorType", None))
+        write_values = {k: v for k, v in options.values.items() if k in WRITE_OPTIONS}
+        vectors = Vectors.of(write_values.pop("vectors", None), write_values.pop("vectorType", None))
         path = table_path(self.options)
         mode: Mode = "overwrite" if overwrite else "append"
-        return LanceWriter.begin(path, options.store, schema, mode, write_options(own_options), vectors)
+        return LanceWriter.begin(path, options.store, schema, mode, write_options(write_values), vectors)
 
     def streamReader(self, schema: T.StructType) -> DataSourceStreamReader:
         options = Options(self.options, LANCE_STREAM_OPTIONS, reading=True)
@@ -116,7 +116,7 @@ class LanceDataSource(DataSource):
         return stream_writer(LanceStreamWriter(self._writer(schema, overwrite, options), options), schema)
 
     def opened(self, more: Sequence[str] = ()) -> tuple[Snapshot, Options]:
-        """The version that the options name, and the options; ``more`` are names of further ones."""
+        """The version that the options name, and the options; ``more`` are additional valid names."""
         options = Options(self.options, (*READ_OPTIONS, *more), reading=True)
         options.one_of("version", "tag", "timestamp")
         store = open_store(table_path(self.options), options.store)
@@ -129,7 +129,7 @@ class LanceDataSource(DataSource):
 
 
 class TrilakeLanceDataSource(LanceDataSource):
-    """The data source ``trilake-lance``, a name that nobody else claims."""
+    """The data source ``trilake-lance``, a name that no other source uses."""
 
     @classmethod
     def name(cls) -> str:
@@ -138,14 +138,14 @@ class TrilakeLanceDataSource(LanceDataSource):
 
 # --- reading ---------------------------------------------------------------------------------------------------------
 
-#: Rows that a task reads before it reads many at once.
+#: Rows of the first, short read of a task.
 _FIRST_ROWS = 1024
-#: Rows and bytes of a batch for Spark that is made of several, about.
+#: Approximate limits of rows and bytes of a combined batch.
 _GATHERED_ROWS, _GATHERED_BYTES = 1 << 16, 16 << 20
 
 
 class LanceReader(RowsReader):
-    """Reads fragments, one a task."""
+    """Reads fragments, one per task."""
 
     def __init__(
         self,
@@ -172,7 +172,7 @@ class LanceReader(RowsReader):
         readers = snapshot.readers
         if self.filter is not None:
             candidates = snapshot.candidates(self.filter)[0] or {}
-            # Where an index knows of no row of a fragment, no task is needed for it.
+            # Skip fragments in which an index finds no row.
             readers = tuple(r for r in readers if len(candidates.get(r.fragment.id, (0,))))
             readers = tuple(r for r in readers if candidate_groups(r, self.filter, snapshot.view))
         return [r.fragment for r in readers]
@@ -190,13 +190,13 @@ class LanceReader(RowsReader):
         store = open_store(self.uri, self.store)
         reader = FragmentReader(store, piece, self.stored, Bases(store, self.base_paths))
         plans = [plan]
-        if self.filter is None and self.batch_size is None:  # a few rows first, since Spark may want no more
+        if self.filter is None and self.batch_size is None:  # a few rows first: Spark may need no more
             plans = [replace(plan, limit=_FIRST_ROWS), replace(plan, offset=_FIRST_ROWS, joined=True)]
         for batch in chain.from_iterable(scan(each, [reader], threads=1) for each in plans):
             yield self._arranged(batch)
 
     def _arranged(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The columns in the order and under the names declared."""
+        """The columns in the declared order, with the declared names."""
         if not self.places and batch.schema.names == self.columns:
             return batch
         names = iter(self.columns)
@@ -210,25 +210,25 @@ class LanceReader(RowsReader):
 
 
 def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The rows in fewer batches, the first as it is, each next of twice as many rows up to a limit.
+    """The rows in fewer batches: the first unchanged, then each twice as large, up to a limit.
 
-    Files have groups of 1,024 rows by default, and a batch costs Spark's worker as much for one row as for a thousand.
+    Files have groups of 1,024 rows by default, and for Spark's worker a batch of one row costs as much as one of 1,000.
     """
-    wanted = rows = size = 0
-    some: list[pa.RecordBatch] = []
+    target = rows = size = 0
+    batches_so_far: list[pa.RecordBatch] = []
     for batch in batches:
-        some.append(batch)
+        batches_so_far.append(batch)
         rows, size = rows + batch.num_rows, size + batch.nbytes
-        if rows >= wanted or size >= _GATHERED_BYTES:
-            yield batch if len(some) == 1 else one_batch(pa.Table.from_batches(some))
-            wanted = min(2 * max(rows, wanted), _GATHERED_ROWS)
-            some, rows, size = [], 0, 0
-    if some:
-        yield one_batch(pa.Table.from_batches(some))
+        if rows >= target or size >= _GATHERED_BYTES:
+            yield batch if len(batches_so_far) == 1 else one_batch(pa.Table.from_batches(batches_so_far))
+            target = min(2 * max(rows, target), _GATHERED_ROWS)
+            batches_so_far, rows, size = [], 0, 0
+    if batches_so_far:
+        yield one_batch(pa.Table.from_batches(batches_so_far))
 
 
 def _columns(schema: LanceSchema, declared: pa.Schema, uri: str) -> tuple[list[str], frozenset[str]]:
-    """The dataset's names of the columns declared, and those that say where rows are."""
+    """The dataset's names of the declared columns, and the declared columns with row IDs and addresses."""
     existing = {name.lower() for name in schema.names}
     places = frozenset(name for name in (ROW_ID, ROW_ADDRESS) if name in declared.names and name not in existing)
     return stored_names(schema, [n for n in declared.names if n not in places], uri), places
@@ -239,7 +239,7 @@ def _columns(schema: LanceSchema, declared: pa.Schema, uri: str) -> tuple[list[s
 
 @dataclass
 class WrittenFragments(WriterCommitMessage):
-    """What one task has written, and the sizes of vectors that it has found."""
+    """The fragments of one task, and the sizes of its vectors."""
 
     fragments: list[Fragment]
     sizes: dict[str, int]
@@ -250,12 +250,12 @@ class LanceWriter(DataSourceArrowWriter):
 
     Parameters
     ----------
-    path, store: the dataset, and the options of its store.
+    path, store: the dataset and the options of its store.
     mode, read_version, options: of the write.
-    schema: as it is stored; ``None`` where sizes of vectors are still to be found.
-    arrow: the columns of a dataset that is new.
+    schema: the stored schema; ``None`` if sizes of vectors are still unknown.
+    arrow: the columns of a new dataset.
     vectors: how columns become vectors.
-    runtime: what writes and the commit take from the world.
+    runtime: clock, IDs and randomness.
     version: of the files.
     """
 
@@ -287,7 +287,7 @@ class LanceWriter(DataSourceArrowWriter):
         options: WriteOptions,
         vectors: Vectors | None = None,
     ) -> LanceWriter:
-        """Look at the dataset, and decide what rows become.
+        """Open the dataset and decide how rows are stored.
 
         Raises ``TableExistsError``, ``SchemaMismatchError`` and ``InvalidArgumentError``.
         """
@@ -336,9 +336,9 @@ class LanceWriter(DataSourceArrowWriter):
         self.finish([m for m in messages if isinstance(m, WrittenFragments)])
 
     def finish(self, written: Sequence[WrittenFragments]) -> Snapshot:
-        """Make the fragments of all tasks a version.
+        """Commit the fragments of all tasks.
 
-        Raises ``SchemaMismatchError`` where tasks have found vectors of different sizes: nothing is written then.
+        Raises ``SchemaMismatchError``, with nothing committed, if tasks found vectors of different sizes.
         """
         store = open_store(self.path, self.store)
         fragments, target = self.gathered(written)
@@ -346,7 +346,7 @@ class LanceWriter(DataSourceArrowWriter):
         return commit_write(store, WritePlan(self.mode, base, self.options, self.runtime), target, fragments)
 
     def gathered(self, messages: Sequence[WriterCommitMessage | None]) -> tuple[list[Fragment], Target]:
-        """What all tasks have written, and where it goes.  Raises ``SchemaMismatchError`` as :meth:`finish` does."""
+        """The fragments of all tasks, and their target.  Raises the errors of :meth:`finish`."""
         written = [m for m in messages if isinstance(m, WrittenFragments)]
         fragments = [f for w in written for f in w.fragments]
         try:
@@ -357,5 +357,5 @@ class LanceWriter(DataSourceArrowWriter):
         return fragments, target
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        # Spark also calls this after a commit whose outcome is unknown, so nothing is deleted: a clean-up does that.
+        # Spark also calls this after a commit whose outcome is unknown, so nothing is deleted.
         del messages

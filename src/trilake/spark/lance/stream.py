@@ -51,14 +51,14 @@ LANCE_STREAM_OPTIONS = (
 
 @dataclass
 class StreamFragment(InputPartition):
-    """What one task reads: a fragment, with the columns that its version has."""
+    """The fragment that one task reads, with the columns of its version."""
 
     fragment: Fragment
     stored: LanceSchema
 
 
 class LanceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads a dataset as a stream; ``analysed`` is what it was when Spark asked for its columns."""
+    """Reads a dataset as a stream; ``analysed`` is the dataset when Spark asked for its columns."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ class LanceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def stored_names(schema: LanceSchema, names: Sequence[str], uri: str) -> list[str]:
-    """The dataset's names of columns, whose case may be another.  Raises ``SchemaMismatchError`` for one it lacks."""
+    """The dataset's names of columns, ignoring case.  Raises ``SchemaMismatchError`` for an unknown column."""
     by_lower = {name.lower(): name for name in schema.names}
     for name in names:
         if name.lower() not in by_lower:
@@ -125,7 +125,7 @@ def stored_names(schema: LanceSchema, names: Sequence[str], uri: str) -> list[st
 
 
 class JobWriter(Protocol):
-    """The writer of a batch job, which makes fragments of rows."""
+    """The writer of a batch job, which writes fragments."""
 
     path: str
     store: dict[str, str]
@@ -138,11 +138,11 @@ class JobWriter(Protocol):
         """Write the rows of one task."""
 
     def gathered(self, messages: Sequence[WriterCommitMessage | None]) -> tuple[list[Fragment], Target]:
-        """What all tasks have written, and where it goes."""
+        """The fragments of all tasks, and their target."""
 
 
 class LanceStreamWriter(DataSourceStreamArrowWriter):
-    """Writes the rows of a batch in tasks as a job does, and commits each batch once."""
+    """Writes the rows of a batch in tasks, like a job, and commits each batch once."""
 
     def __init__(self, job: JobWriter, options: Options) -> None:
         self.job, self.checkpoint = job, checkpoint_of(options)
@@ -159,5 +159,5 @@ class LanceStreamWriter(DataSourceStreamArrowWriter):
         commit_batch(store, WritePlan(job.mode, base, job.options, job.runtime), target, batch, fragments)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        # Spark also calls this after a commit whose outcome is unknown, so nothing is deleted: a clean-up does that.
+        # Spark also calls this after a commit whose outcome is unknown, so nothing is deleted.
         del messages, batchId

@@ -20,9 +20,9 @@ class Vectors:
 
     Parameters
     ----------
-    sizes: by column; ``None`` where the first row tells.
-    kind: of their numbers; ``None`` for 32-bit floats, and for doubles where they come from Spark ML.
-    ml: those that come as vectors of Spark ML.
+    sizes: by column; ``None`` for the size of the first row.
+    kind: of their numbers; ``None`` for floats, or for doubles if they come from Spark ML.
+    ml: the columns that are vectors of Spark ML.
     """
 
     sizes: Mapping[str, int | None] = field(default_factory=dict)
@@ -31,15 +31,15 @@ class Vectors:
 
     @classmethod
     def of(cls, sizes: str | None = None, kind: str | None = None) -> Vectors:
-        """Of the options ``vectors`` and ``vectorType``.  Raises ``InvalidArgumentError``."""
+        """Parse the options ``vectors`` and ``vectorType``.  Raises ``InvalidArgumentError``."""
         if kind is not None and kind not in _KINDS:
             raise InvalidArgumentError(f"option vectorType is {kind!r}", help="it is float or double")
         return cls(vector_sizes(sizes), kind)
 
     def and_ml(self, ml: Mapping[str, int | None], schema: pa.Schema) -> Vectors:
-        """With the columns that are vectors of Spark ML, and what their metadata says of their sizes.
+        """The same with columns that are vectors of Spark ML, and the sizes in their metadata.
 
-        Raises ``InvalidArgumentError`` where the option names a column that is no array.
+        Raises ``InvalidArgumentError`` if the option names a column that is not an array.
         """
         for name in self.sizes:
             i = schema.get_field_index(name)
@@ -52,14 +52,14 @@ class Vectors:
 
     @property
     def unsized(self) -> list[str]:
-        """Columns whose size is not known."""
+        """Columns of unknown size."""
         return [name for name, size in self.sizes.items() if size is None]
 
     def sizes_in(self, batches: Iterator[pa.RecordBatch]) -> tuple[dict[str, int], Iterator[pa.RecordBatch]]:
-        """The sizes that the rows tell, and the rows again.
+        """The sizes of the rows' vectors, and the rows again.
 
-        Reads on until there is a vector in each column, or no more rows.  Raises ``SchemaMismatchError`` where a
-        column has rows but not a single vector.
+        Reads until each column has a vector, or to the end.  Raises ``SchemaMismatchError`` for a column with rows but
+        no vector.
         """
         pending: list[pa.RecordBatch] = []
         sizes: dict[str, int] = {}
@@ -76,7 +76,7 @@ class Vectors:
         return sizes, chain(pending, batches)
 
     def agreed(self, by_task: Iterable[Mapping[str, int]]) -> dict[str, int]:
-        """The sizes that tasks have found.  Raises ``SchemaMismatchError`` where they differ, or no task had rows."""
+        """The sizes from all tasks.  Raises ``SchemaMismatchError`` if they differ, or no task had rows."""
         result: dict[str, int] = {}
         for sizes in by_task:
             for name, size in sizes.items():
@@ -96,7 +96,7 @@ class Vectors:
 
 
 def vector_sizes(text: str | None) -> dict[str, int | None]:
-    """Sizes of vectors by column; ``None`` where none is given.  Raises ``InvalidArgumentError``.
+    """Sizes of vectors by column, ``None`` for none.  Raises ``InvalidArgumentError``.
 
     >>> vector_sizes("v:128, w")
     {'v': 128, 'w': None}
@@ -114,9 +114,9 @@ def vector_sizes(text: str | None) -> dict[str, int | None]:
 
 
 def with_vectors(schema: pa.Schema, vectors: Vectors, sizes: Mapping[str, int]) -> pa.Schema:
-    """The schema with array columns as vectors, those of unknown size as ``sizes`` has them."""
-    for name, known in vectors.sizes.items():
-        size = known if known is not None else sizes[name]
+    """The schema with array columns as vectors; ``sizes`` has the sizes that ``vectors`` does not state."""
+    for name, stated in vectors.sizes.items():
+        size = stated if stated is not None else sizes[name]
         if size < 1:
             raise SchemaMismatchError("vectors without numbers cannot be stored", column=name)
         i = schema.get_field_index(name)

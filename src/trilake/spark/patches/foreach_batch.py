@@ -191,11 +191,11 @@ class foreach_batch:
 
         Parameters
         ----------
-        path: where the table is, or is to be.
-        partition_by, properties: of a table that is new.
-        merge_schema: add columns that the table does not have.
-        user_metadata: a note on each commit.
-        app_id: what batches are known by instead of the query's id.
+        path: of the table.
+        partition_by, properties: of a new table.
+        merge_schema: add columns that the table lacks.
+        user_metadata: stored in each commit.
+        app_id: identifies batches instead of the query's ID.
         storage_options: credentials, region and endpoint of an object store.
 
         >>> import trilake
@@ -228,10 +228,10 @@ class foreach_batch:
 
         Parameters
         ----------
-        path: where the table is, or is to be.
-        replace_where: a condition: the rows for which it is true are replaced.
-        dynamic_partitions: whether the batch's partitions are replaced; as the session's
-            ``spark.sql.sources.partitionOverwriteMode`` says by default.
+        path: of the table.
+        replace_where: replace the rows for which this condition is true.
+        dynamic_partitions: whether to replace the batch's partitions only; the default is the session's
+            ``spark.sql.sources.partitionOverwriteMode``.
         overwrite_schema: give the table the batch's columns.
         merge_schema, partition_by, properties, user_metadata, app_id, storage_options: those of :meth:`append`.
 
@@ -273,23 +273,23 @@ class foreach_batch:
         app_id: str | None = None,
         storage_options: Mapping[str, str] | None = None,
     ) -> MergeBatch:
-        """Merge each batch into a Delta table that exists.
+        """Merge each batch into an existing Delta table.
 
         Parameters
         ----------
-        path: where the table is.
-        condition: when a row of the table, ``t``, and one of the batch, ``s``, match: ``"t.id = s.id"``.
-        update_all, insert_all: set all columns of rows that match, add rows that match none.
+        path: of the table.
+        condition: which rows of the table, ``t``, and the batch, ``s``, match: ``"t.id = s.id"``.
+        update_all, insert_all: set all columns of matched rows, insert rows without a match.
         update, insert: the same with chosen columns: expressions by column.
-        delete: a condition under which rows that match are deleted; it comes before the update.
-        build: adds any other clauses to the merge; it gets the builder that the clauses above were given to.
-        schema_evolution: add columns that the table does not have.
-        target_alias, source_alias: what table and batch are called in conditions and expressions.
-        app_id: what batches are known by instead of the query's id.
+        delete: delete matched rows for which this condition is true; comes before the update.
+        build: adds other clauses to the builder, after those above.
+        schema_evolution: add columns that the table lacks.
+        target_alias, source_alias: names of table and batch in conditions and expressions.
+        app_id: identifies batches instead of the query's ID.
         storage_options: credentials, region and endpoint of an object store.
 
-        A batch that meets a conflicting commit is merged again, into what that commit left.  A batch that changes
-        nothing makes no version.  Raises ``InvalidArgumentError`` where no clause is given.
+        A batch that conflicts with another commit is merged again.  A batch that changes nothing makes no version.
+        Raises ``InvalidArgumentError`` without clauses.
 
         >>> import trilake
         >>> _ = trilake.write([{"id": 1, "n": 1}], "lake/merged", mode="overwrite")

@@ -45,15 +45,15 @@ def write_stream(
     Parameters
     ----------
     df: a streaming DataFrame.
-    path: where the table is, or is to be.
-    checkpoint: folder of the query's checkpoint; the query is known by it, so each query needs its own.
+    path: of the table.
+    checkpoint: folder of the query's checkpoint, which identifies it: each query needs its own.
     output_mode: ``append``, or ``complete`` to replace all rows with each batch.
-    partition_by, properties: of a table that is new.
-    merge_schema: add columns that the table does not have.
+    partition_by, properties: of a new table.
+    merge_schema: add columns that the table lacks.
     query_name: the query's name in the session.
-    available_now: read what there is now, in as many batches as the limits ask for, and end.
+    available_now: read the available rows, in batches by the limits, and stop.
     processing_time: how often to look for new data, such as ``"10 seconds"``.
-    user_metadata: a note on each commit.
+    user_metadata: stored in each commit.
     storage_options: credentials, region and endpoint of an object store.
 
     Raises ``InvalidArgumentError`` for a frame that is not a stream, and ``UnsupportedSparkError`` over Spark Connect.

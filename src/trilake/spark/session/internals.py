@@ -338,7 +338,7 @@ def frame_named(spark: SparkSession, df: DataFrame, names: Sequence[str]) -> Dat
 
 
 def renumbered(spark: SparkSession, plan: Any, pairs: Iterable[tuple[Any, Any]]) -> Any:
-    """A projection of a plan: attributes under the names, expression IDs and qualifiers of others, where those are set."""
+    """A projection of a plan: attributes under the names and expression IDs of others, where those are set."""
     alias = java_class(spark, "org.apache.spark.sql.catalyst.expressions.Alias")
     nothing, none = java_class(spark, "scala.Option").empty(), sequence(spark, [])
     columns = [

@@ -98,9 +98,9 @@ def task_rows(
     *,
     width: int = 1,
 ) -> DataFrame:
-    """The rows that ``read`` makes of each of ``tasks``, in Spark's tasks: one each, or ``width`` where there are many.
+    """The rows that ``read`` returns for each of ``tasks``, in Spark tasks: one each, or ``width`` if there are many.
 
-    Only DataFrames are used, because Spark Connect has nothing else.
+    It uses only DataFrames, for Spark Connect.
     """
     packed = [pickle.dumps(t) for t in tasks]
     if len(tasks) <= _FEW_TASKS and sum(map(len, packed)) <= _FEW_BYTES:
@@ -113,7 +113,7 @@ def task_rows(
 
 @dataclass(frozen=True)
 class _Numbered:
-    """Tasks that travel with the code; rows are their numbers."""
+    """Tasks that are pickled with the code; rows are their numbers."""
 
     read: Callable[[Any], Iterator[pa.RecordBatch]]
     packed: tuple[bytes, ...]

@@ -1,7 +1,6 @@
-"""Values of Scala's case classes, made and changed from Python; classic sessions only.
+"""Create and copy Scala case classes from Python; classic sessions only.
 
-Case classes gain parts from release to release.  Only those that are named here are set, and all others keep what they
-are, or have by default.
+Releases add fields to case classes: fields that are not named keep their value, or their default.
 """
 
 from __future__ import annotations
@@ -16,16 +15,16 @@ from trilake.spark.session.internals import jvm
 
 
 def changed(value: Any, **changes: Any) -> Any:
-    """A case class's value with some of its parts changed."""
+    """A copy of a case class with some fields changed."""
     parts = [changes[name] if name in changes else getattr(value, name)() for name in _names(value)]
     return value.copy(*parts)
 
 
 def _names(value: Any) -> list[str]:
-    """The names of a case class's parts, in order."""
+    """The field names of a case class, in order."""
     try:
         iterator = value.productElementNames()
-    except Py4JError:  # Scala 2.12, which Spark 3.5 has; there they are the first fields of the class
+    except Py4JError:  # Scala 2.12, with Spark 3.5: the first fields of the class
         return [str(f.getName()) for f in value.getClass().getDeclaredFields()][: value.productArity()]
     names = []
     while iterator.hasNext():
@@ -34,9 +33,9 @@ def _names(value: Any) -> list[str]:
 
 
 def case_class_value(spark: SparkSession, name: str, *parts: Any) -> Any:
-    """A value of a case class: its first parts as given, all others as they are by default.
+    """A case class with its first fields as given, and the defaults for others.
 
-    ``name`` is the class's with its package.  Raises one of py4j's errors where there is no such class.
+    ``name`` is the qualified class name.  Raises py4j's errors for an unknown class.
     """
     java = jvm(spark)
     companion = java
@@ -50,10 +49,10 @@ def case_class_value(spark: SparkSession, name: str, *parts: Any) -> Any:
 
 
 def some(spark: SparkSession, value: object) -> Any:
-    """An ``Option``: ``None`` of Python is ``None`` of Scala."""
+    """An ``Option``; Python's ``None`` is Scala's."""
     return jvm(spark).scala.Option.apply(value)
 
 
 def text_map(spark: SparkSession, values: Mapping[str, str]) -> Any:
-    """An immutable map of texts."""
+    """An immutable Scala map of strings."""
     return jvm(spark).PythonUtils.toScalaMap(dict(values))

@@ -94,7 +94,7 @@ def _knows(name: str) -> bool:
         return False
     try:
         T.StructType.fromJson({"fields": [{"name": "c", "type": name, "nullable": True, "metadata": {}}]})
-    except Exception:  # noqa: BLE001 - of the classes of errors that releases of Spark raise here
+    except Exception:  # noqa: BLE001 - the class differs by release
         return False
     return True
 
@@ -151,7 +151,7 @@ def _loads(t: UserDefinedType) -> bool:
         user_type = T.UserDefinedType.fromJson(orjson.loads(t.definition))
         fields = T.StructType([T.StructField("v", user_type.sqlType())])
         same = parse_schema(orjson.dumps(fields.jsonValue()).decode()).fields[0].type
-    except Exception:  # noqa: BLE001 - of a class of any user
+    except Exception:  # noqa: BLE001 - any user code
         return False
     return all_nullable(same) == all_nullable(t.sql_type)
 

@@ -142,7 +142,7 @@ XXKDS: DELTA_INVALID_FORMAT_FROM_SOURCE_VERSION DELTA_INVALID_SOURCE_OFFSET_FORM
   DELTA_INVALID_SOURCE_VERSION DELTA_MISSING_FILES_UNEXPECTED_VERSION DELTA_STATE_RECOVER_ERROR
 XXKST: STREAM_FAILED
 """
-#: Those that delta-spark raises a ``DeltaIllegalArgumentException`` for.
+#: Conditions of delta-spark's ``DeltaIllegalArgumentException``.
 _ILLEGAL_ARGUMENTS = """
 DELTA_ACTIVE_SPARK_SESSION_NOT_FOUND DELTA_ILLEGAL_OPTION DELTA_ILLEGAL_USAGE DELTA_INVALID_CDC_RANGE
 DELTA_INVALID_IDEMPOTENT_WRITES_OPTIONS DELTA_INVALID_ISOLATION_LEVEL DELTA_MODE_NOT_SUPPORTED
@@ -168,7 +168,7 @@ ILLEGAL_ARGUMENTS = frozenset(_ILLEGAL_ARGUMENTS.split())
 
 
 def sql_state(condition: str) -> str | None:
-    """The SQLSTATE of a condition, whose subclass does not matter; ``None`` for a name of this library alone.
+    """The SQLSTATE of a condition, ignoring its subclass; ``None`` for trilake's own conditions.
 
     >>> sql_state("DELTA_PATH_EXISTS"), sql_state("UNRESOLVED_COLUMN.WITH_SUGGESTION"), sql_state("CORRUPT_LOG")
     ('42K04', '42703', None)

@@ -62,11 +62,11 @@ def to_trevni(
     partition_by: columns that become folders; not for Avro, whose files stay in the folders that they are in.
     storage_options: for the stores of Avro files and of the target.
 
-    An Avro file becomes one Trevni file with its schema in ``avro.schema``, laid out as the Avro mapping says.  Readers
-    of the target see all of it or nothing, see :func:`trilake.trevni.publish`.
+    An Avro file becomes one Trevni file with its schema in ``avro.schema``, by the Avro mapping.  Readers of the target
+    see all of it or nothing, see :func:`trilake.trevni.publish`.
 
-    Raises ``TableNotFoundError``, ``TableExistsError``, ``InvalidArgumentError``, and ``WriteFailedError`` where a file
-    cannot be converted: then nothing was written.
+    Raises ``TableNotFoundError``, ``TableExistsError``, ``InvalidArgumentError``, and ``WriteFailedError``, with
+    nothing written, if a file cannot be converted.
     """
     store = dict(storage_options or {})
     if format != "avro":
@@ -94,20 +94,19 @@ def from_trevni(
     properties: Mapping[str, str] | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> TableWrite | None:
-    """Convert Trevni files to files of rows: the way back from :func:`to_trevni`.
+    """Convert Trevni files to files of rows: the reverse of :func:`to_trevni`.
 
     Parameters
     ----------
     source: a file, a folder or a glob.
     format: ``avro``, ``json``, ``csv``, or another that Spark writes.
-    mode: as Spark knows them; for Avro ``error``, ``append`` or ``overwrite``.
+    mode: Spark's; for Avro ``error``, ``append`` or ``overwrite``.
     options: for Spark's writer of the format; none for Avro.
     properties: for Avro ``codec``: ``null``, ``deflate``, ``bzip2`` or ``xz``.
 
-    Avro files are made of Trevni files that have a schema in ``avro.schema``, one of each.  Returns what was written,
-    where Spark says it: for Avro.
+    Each Trevni file with a schema in ``avro.schema`` becomes one Avro file.  Returns what was written, for Avro only.
 
-    Raises as :func:`to_trevni`.
+    Raises the errors of :func:`to_trevni`.
     """
     store = dict(storage_options or {})
     if format != "avro":
@@ -136,9 +135,9 @@ def _refuse(**arguments: object) -> None:
 
 
 def _codec(properties: Mapping[str, str] | None, default: str) -> str:
-    own_options = {name.lower(): value for name, value in (properties or {}).items()}
-    codec = own_options.pop("codec", default).lower()
-    _refuse(properties=own_options)
+    codec_options = {name.lower(): value for name, value in (properties or {}).items()}
+    codec = codec_options.pop("codec", default).lower()
+    _refuse(properties=codec_options)
     return codec
 
 

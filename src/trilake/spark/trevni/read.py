@@ -26,8 +26,8 @@ def read_dataframe(
 ) -> DataFrame:
     """The rows for which ``filter`` is true, projected to ``columns``.
 
-    Only the columns asked for and the filter's are read.  A filter that is SQL also chooses partitions and blocks:
-    all uses of the DataFrame want the same rows, so this is safe where pushed filters are not.
+    Only the requested columns and the filter's are read.  A SQL filter also chooses partitions and blocks: all uses of
+    the DataFrame read the same rows, so this is safe.
 
     Raises ``FilterError``, ``InvalidArgumentError`` for an unknown column, and ``SchemaMismatchError``.
     """
@@ -39,8 +39,8 @@ def read_dataframe(
 def load_trevni(spark: SparkSession, path: str, options: Mapping[str, str], schema: Any = None) -> DataFrame:
     """The frame of ``spark.read.format("trevni").options(...).schema(...).load(path)``.
 
-    ``schema`` has the columns wanted, a type or a string of DDL.  Raises as
-    :class:`~trilake.spark.trevni.source.TrevniDataSource` does.
+    ``schema`` has the columns to read, a type or a DDL string.  Raises the errors of
+    :class:`~trilake.spark.trevni.source.TrevniDataSource`.
     """
     table, _ = TrilakeTrevniDataSource({**options, "path": path}).opened()
     if schema is None:

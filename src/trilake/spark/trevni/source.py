@@ -60,7 +60,7 @@ class TrevniDataSource(DataSource):
         super().__init__(options)
 
     def schema(self) -> T.StructType:
-        # Spark does not say whether the columns are wanted for a read or for a stream.
+        # Spark does not say whether it needs the columns for a read or for a stream.
         table, _ = self.opened(TREVNI_STREAM_OPTIONS)
         return rows_schema(table.schema, table.uri)
 
@@ -86,8 +86,8 @@ class TrevniDataSource(DataSource):
         return stream_writer(TrevniStreamWriter(self._writer(schema, overwrite, options), options), schema)
 
     def _writer(self, schema: T.StructType, overwrite: bool, options: Options) -> TrevniWriter:
-        own_options = {k: v for k, v in options.values.items() if k in WRITE_OPTIONS}
-        partition_by = own_options.pop("partitionBy", None)
+        write_values = {k: v for k, v in options.values.items() if k in WRITE_OPTIONS}
+        partition_by = write_values.pop("partitionBy", None)
         path = table_path(self.options)
         if not schema.fields:
             raise SchemaMismatchError(
@@ -98,18 +98,18 @@ class TrevniDataSource(DataSource):
             new_columns(schema),
             mode="overwrite" if overwrite else "append",
             partition_by=None if partition_by is None else [c.strip() for c in partition_by.split(",") if c.strip()],
-            options=write_options(own_options),
+            options=write_options(write_values),
         )
         return TrevniWriter(path, options.store, plan)
 
     def opened(self, more: Sequence[str] = ()) -> tuple[TrevniTable, Options]:
-        """The files that the options name, and the options; ``more`` are names of further ones."""
+        """The files that the options name, and the options; ``more`` are additional valid names."""
         options = Options(self.options, (*READ_OPTIONS, *more), reading=True)
         return TrevniTable(table_path(self.options), options=options.store, trusted=options.flag("trusted")), options
 
 
 class TrilakeTrevniDataSource(TrevniDataSource):
-    """The data source ``trilake-trevni``, a name that no one else claims."""
+    """The data source ``trilake-trevni``, a name that no other source uses."""
 
     @classmethod
     def name(cls) -> str:
@@ -117,7 +117,7 @@ class TrilakeTrevniDataSource(TrevniDataSource):
 
 
 class TrevniReader(RowsReader):
-    """Reads files, or ranges of their rows, one a task."""
+    """Reads files, or ranges of their rows, one per task."""
 
     def __init__(self, table: TrevniTable, schema: T.StructType, *, filter: str | None, size: int | None) -> None:
         # Files may have columns that the first one lacks, so a filter may name what only Spark has declared.
@@ -138,10 +138,9 @@ class TrevniReader(RowsReader):
 
 
 def _read_schema(table: pa.Schema, declared: pa.Schema) -> tuple[pa.Schema, list[str]]:
-    """The schema to read with, and the columns of it that Spark has declared, in its order.
+    """The schema to read with, and the names in it of the columns that Spark declared.
 
-    Columns are found without regard to case and take the types declared; those that the first file does not have may be
-    in others.
+    Names are case-insensitive, types are those declared; columns that the first file lacks may be in others.
     """
     by_lower = {name.lower(): name for name in table.names}
     names = [name if name in table.names else by_lower.get(name.lower(), name) for name in declared.names]
@@ -152,7 +151,7 @@ def _read_schema(table: pa.Schema, declared: pa.Schema) -> tuple[pa.Schema, list
 
 @dataclass
 class StagedFiles(WriterCommitMessage):
-    """What one task has written."""
+    """The files of one task."""
 
     files: list[StagedFile]
 
@@ -164,7 +163,7 @@ def task_name() -> tuple[str, str]:
 
 
 class TrevniWriter(DataSourceArrowWriter):
-    """Stages files in tasks, puts them in their places on the driver."""
+    """Stages files in tasks, moves them into place on the driver."""
 
     def __init__(self, path: str, store: Mapping[str, str], plan: TableWritePlan) -> None:
         self.path, self.store, self.plan = path, store, plan

@@ -35,7 +35,7 @@ TREVNI_STREAM_OPTIONS = ("maxFilesPerTrigger", "failOnDataLoss")
 
 @dataclass
 class StreamFile(InputPartition):
-    """What one task reads."""
+    """The part of a file that one task reads."""
 
     split: Split
 
@@ -80,7 +80,7 @@ class TrevniStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class JobWriter(Protocol):
-    """The writer of a batch job, which makes staged files of rows."""
+    """The writer of a batch job, which stages files."""
 
     path: str
     store: Mapping[str, str]
@@ -92,14 +92,14 @@ class JobWriter(Protocol):
 
 @dataclass
 class StagedRows(WriterCommitMessage):
-    """What one task has staged, and the plan it did that by."""
+    """The staged files of one task, and their plan."""
 
     files: list[StagedFile]
     plan: TableWritePlan
 
 
 class TrevniStreamWriter(DataSourceStreamArrowWriter):
-    """Stages the rows of a batch in tasks as a job does, and puts each batch in its place once."""
+    """Stages the rows of a batch in tasks, like a job, and moves each batch into place once."""
 
     def __init__(self, job: JobWriter, options: Options) -> None:
         self.job, self.checkpoint = job, checkpoint_of(options)
@@ -110,12 +110,12 @@ class TrevniStreamWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         job, parts = self.job, [m for m in messages if isinstance(m, StagedRows)]
-        # Spark made this writer for the commit alone; the tasks staged under the plan of the one before.
+        # Spark created this writer only for the commit; tasks used the plan of another one.
         plan = parts[0].plan if parts else job.plan
         batch = TrevniBatch(query_id(open_store(self.checkpoint, job.store)), batchId)
         commit_batch(open_store(job.path, job.store), plan, batch, [f for m in parts for f in m.files])
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        # Spark also calls this after a commit whose outcome is unknown, so nothing is ended here: the next attempt of
-        # the batch does that, and what was staged goes with a later write.
+        # Spark also calls this after a commit whose outcome is unknown, so nothing is deleted here: the next attempt of
+        # the batch, or a later write, removes staged files.
         del messages, batchId

@@ -25,12 +25,12 @@ Assigned = Mapping[str, str | Column] | None
 
 @raises_for_spark
 class DeltaMergeBuilder(PublicNames):
-    """Says what happens to rows that match, source rows that do not, and target rows that do not; then :meth:`execute`.
+    """Builds a MERGE: clauses for matched rows, and for source and target rows without a match; then :meth:`execute`.
 
-    Any number of clauses can be given of each kind; of those of one kind the first whose condition is true for a row
-    decides, and only the last may have no condition.  Conditions and values are SQL strings or columns.  Those of
-    ``whenMatched`` clauses see both tables, of ``whenNotMatched`` the source alone, of ``whenNotMatchedBySource`` the
-    target alone.  Builders do not change: every call returns a new one.
+    Each kind can have any number of clauses: the first one whose condition is true for a row applies, and only the last
+    may have no condition.  Conditions and values are SQL strings or columns.  Those of
+    ``whenMatched`` clauses see both tables, those of ``whenNotMatched`` the source, those of ``whenNotMatchedBySource``
+    the target.  Builders are immutable: every call returns a new one.
 
     >>> import trilake
     >>> _ = trilake.write(spark.sql("SELECT 1 AS id, 'old' AS s"), "lake/people", mode="overwrite")
@@ -65,7 +65,7 @@ class DeltaMergeBuilder(PublicNames):
     def whenMatchedUpdate(self, condition: Condition = None, set: Assigned = None) -> DeltaMergeBuilder:
         """Update matched rows of the target: ``set`` are the new values by column, ``"a.b"`` for a nested one.
 
-        ``condition`` says which of the matched rows; all without one.
+        ``condition`` chooses among the matched rows; all without one.
 
         Raises ``ValueError`` without ``set``, ``TypeError`` for arguments of other types.
         """
@@ -74,21 +74,21 @@ class DeltaMergeBuilder(PublicNames):
     def whenMatchedUpdateAll(self, condition: Condition = None) -> DeltaMergeBuilder:
         """Update all columns of matched rows, or of those with ``condition``, from the source's of the same names.
 
-        Raises ``TypeError`` for a condition that is neither text nor column.
+        Raises ``TypeError`` for a condition that is neither a string nor a column.
         """
         return self._with("matched", "update", condition)
 
     def whenMatchedDelete(self, condition: Condition = None) -> DeltaMergeBuilder:
-        """Delete matched rows of the target; with ``condition``, some of them.
+        """Delete matched rows of the target, or those with ``condition``.
 
-        Raises ``TypeError`` for a condition that is neither text nor column.
+        Raises ``TypeError`` for a condition that is neither a string nor a column.
         """
         return self._with("matched", "delete", condition)
 
     def whenNotMatchedInsert(self, condition: Condition = None, values: Assigned = None) -> DeltaMergeBuilder:
         """Insert source rows that match nothing: ``values`` by column of the target.
 
-        ``condition`` says which of these rows; all without one.
+        ``condition`` chooses among these rows; all without one.
 
         Raises ``ValueError`` without ``values``, ``TypeError`` for arguments of other types.
         """
@@ -99,14 +99,14 @@ class DeltaMergeBuilder(PublicNames):
     def whenNotMatchedInsertAll(self, condition: Condition = None) -> DeltaMergeBuilder:
         """Insert source rows that match nothing, or those with ``condition``: all columns from those of the same names.
 
-        Raises ``TypeError`` for a condition that is neither text nor column.
+        Raises ``TypeError`` for a condition that is neither a string nor a column.
         """
         return self._with("not_matched", "insert", condition)
 
     def whenNotMatchedBySourceUpdate(self, condition: Condition = None, set: Assigned = None) -> DeltaMergeBuilder:
         """Update rows of the target that no source row matches: ``set`` are the new values by column.
 
-        ``condition`` says which of these rows; all without one.
+        ``condition`` chooses among these rows; all without one.
 
         Raises ``ValueError`` without ``set``, ``TypeError`` for arguments of other types.
         """
@@ -114,22 +114,24 @@ class DeltaMergeBuilder(PublicNames):
         return self._with("not_matched_by_source", "update", condition, values)
 
     def whenNotMatchedBySourceDelete(self, condition: Condition = None) -> DeltaMergeBuilder:
-        """Delete rows of the target that no source row matches; with ``condition``, some of them.
+        """Delete rows of the target that no source row matches, or those with ``condition``.
 
-        Raises ``TypeError`` for a condition that is neither text nor column.
+        Raises ``TypeError`` for a condition that is neither a string nor a column.
         """
         return self._with("not_matched_by_source", "delete", condition)
 
     def withSchemaEvolution(self) -> DeltaMergeBuilder:
-        """Let the merge add columns that the source has and the target lacks, and widen types where the table allows
-        that.  The session's ``spark.databricks.delta.schema.autoMerge.enabled`` does the same for all merges."""
+        """Add columns that the target lacks, and widen types if the table allows that.
+
+        The session's ``spark.databricks.delta.schema.autoMerge.enabled`` does the same for all merges.
+        """
         return DeltaMergeBuilder(self._spark, self._open_table, replace(self._request, evolve=True))
 
     def withTransaction(self, appId: str, version: int) -> DeltaMergeBuilder:
-        """Let the merge stand for ``version`` of the application ``appId``, as a ``txn`` action of its commit.
+        """Record ``version`` of the application ``appId`` as a ``txn`` action of the commit.
 
-        Of two merges for one version of an application the second is refused as a conflict; whether the table has a
-        version already is for the caller to look up.
+        Of two concurrent merges for one version, the second is refused as a conflict; the caller must check whether the
+        table has the version already.
         """
         return DeltaMergeBuilder(self._spark, self._open_table, replace(self._request, txn=(appId, version)))
 
@@ -138,10 +140,10 @@ class DeltaMergeBuilder(PublicNames):
 
         Returns one row: ``num_affected_rows``, ``num_updated_rows``, ``num_deleted_rows`` and ``num_inserted_rows``.
 
-        Raises ``InvalidArgumentError`` or ``SchemaMismatchError`` for clauses that are wrong, what Spark raises for
-        expressions that cannot be resolved, ``AmbiguousMergeError`` where several source rows would change one row,
-        ``ConstraintViolatedError`` for a new row that breaks a rule of the table, ``WriteFailedError`` for a job that
-        failed, and a ``ConflictError`` where another commit got in the way.
+        Raises ``InvalidArgumentError`` or ``SchemaMismatchError`` for invalid clauses, Spark's errors for expressions
+        that cannot be resolved, ``AmbiguousMergeError`` if several source rows would change one row,
+        ``ConstraintViolatedError`` for a new row that breaks a rule of the table, ``WriteFailedError`` for a failed
+        job, and ``ConflictError`` if a concurrent commit conflicts.
         """
         try:
             result = merge_dataframe(self._spark, self._open_table(), self._request)

@@ -130,8 +130,7 @@ def row_bytes(frame: DataFrame) -> int:
 
 
 def plan_bytes(frame: DataFrame) -> int:
-    """What Spark thinks that a frame holds, before it is computed; beyond all limits where that is not known, or where
-    a step may make many rows of one."""
+    """Spark's estimate of a frame's bytes; ``sys.maxsize`` if it has none, or if an operator may add rows."""
     try:
         plan = query_execution(frame).optimizedPlan()
         todo = [plan]

@@ -1,6 +1,6 @@
-"""What the condition of a MERGE says of the target's columns, so that files can be chosen by the source's keys.
+"""The columns that a MERGE's condition compares, so that the source's keys can skip files of the target.
 
-Only what is certain is used; where nothing is, all files are looked into.
+Only what is certain is used; without that, all files are read.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from trilake.spark.session.internals import connect_plan, query_execution
 from trilake.spark.session.schemas import from_spark
 from trilake.spark.session.settings import reads_quotes_plainly
 
-#: What expressions call a table that has no alias.
+#: Names of tables without an alias.
 TARGET_NAME, SOURCE_NAME = "__trilake_t", "__trilake_s"
 
 
@@ -39,8 +39,7 @@ class KeyColumn:
 def key_columns(
     spark: SparkSession, snapshot: Snapshot, source: DataFrame, condition: str | Column, alias: str | None
 ) -> tuple[tuple[KeyColumn, ...], tuple[str, ...]]:
-    """Columns of the target that must equal something of the source, and conditions on the target alone as strings over
-    its columns."""
+    """Columns of the target that must equal something of the source, and conditions on the target only, as SQL."""
     from trilake.delta.commands.merge.scope import Scope  # late: the parser takes a third of a second to load
 
     text = condition_text(spark, snapshot.schema, source, condition, alias)
@@ -48,20 +47,20 @@ def key_columns(
         return (), ()
     source_schema = from_spark(source.schema)
     assert isinstance(source_schema, StructType)
-    own = alias_of(source)
+    source_alias = alias_of(source)
     try:
         scope = Scope.of(
             target_schema(snapshot),
             source_schema.to_arrow_schema(),
-            {"target": alias or TARGET_NAME, "source": own or SOURCE_NAME},
+            {"target": alias or TARGET_NAME, "source": source_alias or SOURCE_NAME},
             snapshot.engine.runtime.now(),
         )
         hints = scope.hints(text)
     except TrilakeError:
-        return (), ()  # names that only Spark resolves, or a string that only it can read
+        return (), ()  # names or syntax that only Spark resolves
     keys = []
     for key in hints.keys:
-        column = F.expr(key.source if own else key.source.replace(f"`{SOURCE_NAME}`.", ""))
+        column = F.expr(key.source if source_alias else key.source.replace(f"`{SOURCE_NAME}`.", ""))
         if _resolves(source, column):
             keys.append(KeyColumn(key.column, column, key.null_safe))
     return tuple(keys), hints.alone
@@ -72,13 +71,13 @@ def _resolves(source: DataFrame, column: Column) -> bool:
         kind = source.select(column.alias("k")).schema[0].dataType
     except AnalysisException:
         return False
-    # Strings with another collation equal others than those of the same bytes, by which files are chosen.
+    # Files are chosen by the bytes of strings, which other collations don't compare.
     by_bytes = getattr(kind, "collation", BY_BYTES) == BY_BYTES
     return by_bytes and kind.typeName() not in ("array", "map", "struct", "variant")
 
 
 def alias_of(frame: DataFrame) -> str | None:
-    """The alias that a frame was given last, before columns were added to it; ``None`` where it has none."""
+    """A frame's last alias, before columns were added to it; ``None`` if it has none."""
     plan = connect_plan(frame)
     if plan is not None:  # Spark Connect, where the plan is Python's
         while type(plan).__name__ == "WithColumns":
@@ -95,7 +94,7 @@ def alias_of(frame: DataFrame) -> str | None:
 def condition_text(
     spark: SparkSession, schema: StructType, source: DataFrame, condition: str | Column, alias: str | None
 ) -> str | None:
-    """The text of a condition, of a column as Spark resolves it; ``None`` where that is not known."""
+    """The SQL of a condition, of a column as Spark resolves it; ``None`` if it has none."""
     if isinstance(condition, str):
         return condition if reads_quotes_plainly(spark) else None
     if is_connect(spark):
@@ -106,4 +105,4 @@ def condition_text(
         plan = query_execution(named.join(source, condition)).analyzed()
         return str(plan.condition().get().sql())
     except (Py4JError, PySparkException):
-        return None  # the join itself will say what is wrong, or is described otherwise
+        return None  # the join raises the error

@@ -52,7 +52,7 @@ def change_feed(
 ) -> tuple[DataFrame, int]:
     """The changes of versions ``start`` to ``end`` (the newest by default), both included, and the last of them.
 
-    ``options`` are those of the store.  Raises as :func:`trilake.delta.scan.changes.plan_changes` does.
+    ``options`` are those of the store.  Raises the errors of :func:`trilake.delta.scan.changes.plan_changes`.
     """
     scan = plan_changes(log, start, end)
     refusal = files_refusal(
@@ -95,7 +95,7 @@ def _natively(spark: SparkSession, store: Store, schema: StructType, scan: Chang
 
 
 def _files(store: Store, schema: StructType, scan: ChangeFeedScan, tasks: Sequence[ChangeFeedTask]) -> NativeFiles:
-    """Files of one kind, none of them twice, with the columns of the feed."""
+    """Distinct files of one kind, with the columns of the feed."""
     files = task_files(store, schema, as_partitioned(scan.plan, tasks[0].file), [t.file for t in tasks])
     constants = {
         COMMIT_VERSION: pa.chunked_array([pa.array([t.version for t in tasks], pa.int64())]),

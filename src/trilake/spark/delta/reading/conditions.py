@@ -15,7 +15,7 @@ from trilake.storage import open_store
 
 
 def violation_finder(spark: SparkSession, path: str, options: Mapping[str, str]) -> FindViolation:
-    """Looks, on Spark, for a row of the table at ``path`` for which a condition is not true; see
+    """Finds, on Spark, a row of the table at ``path`` for which a condition is not true; see
     :class:`~trilake.delta.commands.alter.alter_table.Alter`."""
 
     def find(snapshot: Snapshot, condition: str) -> Mapping[str, Any] | None:

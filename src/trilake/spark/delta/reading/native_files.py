@@ -26,19 +26,19 @@ from trilake.storage.uri import check_same_kind
 
 
 def native_output(schema: StructType) -> list[tuple[str, T.StructField]]:
-    """The columns of a table, by the names that files have for them."""
+    """The columns of a table, by their physical names."""
     return [(f.physical_name, s) for f, s in zip(schema.fields, to_spark(schema).fields, strict=True)]
 
 
 def native_files(store: Store, scan: Scan, vectors: Mapping[int, BitMap64]) -> NativeFiles:
-    """The files of a scan, and all columns of the table, as Spark's native scan reads them."""
+    """The files of a scan, with all columns of the table."""
     schema = read_schema(scan.snapshot.schema)
     files = _native_files(store, schema, scan.plan, scan.paths, scan.files["size"], scan.partitions, vectors)
     return replace(files, nan_counted=scan.nan_counted)
 
 
 def task_files(store: Store, schema: StructType, plan: ReadPlan, tasks: Sequence[FileTask]) -> NativeFiles:
-    """The files of some tasks, and the plan's columns of a table of this schema, as Spark's native scan reads them."""
+    """The files of some tasks, with the plan's columns of a table of this schema."""
     values = pa.array([list(t.partition_values.items()) for t in tasks], pa.map_(pa.string(), pa.string()))
     paths = pa.chunked_array([[t.path for t in tasks]], pa.string())
     sizes = pa.chunked_array([[t.size for t in tasks]], pa.int64())

@@ -37,9 +37,9 @@ def load_delta(spark: SparkSession, path: str, options: Mapping[str, str], schem
 
     Parameters
     ----------
-    path: the table, with ``@v3`` or ``@20240131120000000`` behind it for a version.
-    options: those of the read and of the store.
-    schema: the columns and types that the result shall have; all of the table's by default.
+    path: the table; a suffix ``@v3`` or ``@20240131120000000`` names a version.
+    options: of the read and the store.
+    schema: the columns and types of the result; by default the table's.
 
     Raises ``TableNotFoundError``, ``VersionNotFoundError``, ``UnknownOptionError``, ``InvalidArgumentError`` and
     ``ChangeFeedError``.
@@ -91,9 +91,9 @@ def load_delta(spark: SparkSession, path: str, options: Mapping[str, str], schem
 
 
 def with_schema(df: DataFrame, schema: Any) -> DataFrame:
-    """The columns of ``schema``, a type or a string of DDL, out of a frame, in their types.
+    """A frame projected to ``schema``, a type or a DDL string, and cast to its types.
 
-    Names are found without regard to case.  Raises ``InvalidArgumentError`` for a column that there is not.
+    Names are case-insensitive.  Raises ``InvalidArgumentError`` for an unknown column.
     """
     requested = schema if isinstance(schema, T.StructType) else parse_ddl(df.sparkSession, schema)
     columns = []

@@ -1,4 +1,4 @@
-"""The version that a read names: by options, or by ``@v3`` or a timestamp after the path."""
+"""The version of a read: from options, or a suffix of the path, ``@v3`` or a timestamp."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _IN_PATH = re.compile(r"(?s)(?P<path>.+)@(?:v(?P<version>\d+)|(?P<time>\d{17}))/
 
 @dataclass(frozen=True)
 class Place:
-    """A table and the version that its path names: a number or a string of a time, or neither."""
+    """A table's path without its suffix, and the version or time that the suffix names, if any."""
 
     path: str
     version: int | None = None
@@ -31,9 +31,7 @@ class Place:
 
 
 def split_place(path: str, store: Mapping[str, str]) -> Place:
-    """The table that a path means, and its version.
-
-    A path that is there is taken as it is, whatever it looks like.
+    """Split a path and its suffix.  A path that exists has no suffix, whatever it looks like.
 
     >>> split_place("/no/such/table@v12", {})
     Place(path='/no/such/table', version=12, time=None)
@@ -51,10 +49,10 @@ def split_place(path: str, store: Mapping[str, str]) -> Place:
 
 @stating({None: "DELTA_TIME_TRAVEL_INVALID_BEGIN_VALUE"})
 def version_of(log: DeltaLog, options: Options, place: Place, to_ms: Callable[[str], int]) -> int | None:
-    """The version that options or a path ask for; ``None`` for the newest.
+    """The version that options or a path name; ``None`` for the newest.
 
-    ``to_ms`` says what a time means that a string names.  Raises ``InvalidArgumentError`` where both ask, or
-    for a string that is no time, and ``VersionNotFoundError``, also for a time after the last commit.
+    ``to_ms`` parses a timestamp.  Raises ``InvalidArgumentError`` if both name one, or for an invalid timestamp, and
+    ``VersionNotFoundError``, also for a timestamp after the last commit.
     """
     options.one_of("versionAsOf", "timestampAsOf", condition="DELTA_ONEOF_IN_TIMETRAVEL")
     timestamp = options.get("timestampAsOf")

@@ -16,9 +16,9 @@ Policy = Literal["ANSI", "LEGACY", "STRICT"]
 
 _POLICY = "spark.sql.storeAssignmentPolicy"
 _CASE_SENSITIVE = "spark.sql.caseSensitive"
-#: Numbers, each of which holds all values of those before it.
+#: Numeric types, each of which holds all values of those before it.
 _NUMBERS = (T.ByteType, T.ShortType, T.IntegerType, T.LongType, T.FloatType, T.DoubleType)
-#: Digits of the decimals that Spark takes whole numbers for.
+#: Digits of the decimals to which Spark casts integers.
 _DIGITS: dict[type[T.DataType], int] = {T.ByteType: 3, T.ShortType: 5, T.IntegerType: 10, T.LongType: 20}
 _TIMES = (T.TimestampType, T.TimestampNTZType)
 
@@ -27,9 +27,8 @@ _TIMES = (T.TimestampType, T.TimestampNTZType)
 class AssignmentRules:
     """How a value of another type than its column's is stored.
 
-    ``policy`` is Spark's name for it: ``ANSI`` casts and fails for a value that does not fit, ``LEGACY`` casts as a
-    session without ANSI mode does, ``STRICT`` takes only types whose values all fit.  ``ansi`` says whether the
-    session's own casts fail.
+    ``policy`` is Spark's: ``ANSI`` casts and fails for a value that does not fit, ``LEGACY`` casts as without ANSI
+    mode, ``STRICT`` allows only types whose values all fit.  ``ansi``: whether casts of the session fail.
     """
 
     policy: Policy = "ANSI"
@@ -38,7 +37,7 @@ class AssignmentRules:
 
     @classmethod
     def of(cls, spark: SparkSession) -> AssignmentRules:
-        """Those of INSERT.  Raises ``InvalidArgumentError`` for a setting that is not a value of its kind."""
+        """The rules of INSERT.  Raises ``InvalidArgumentError`` for an invalid setting."""
         policy = str(spark.conf.get(_POLICY, "ANSI")).upper()
         if policy not in ("ANSI", "LEGACY", "STRICT"):
             raise InvalidArgumentError(f"{_POLICY} is {policy!r}", help="it must be ANSI, LEGACY or STRICT")
@@ -46,29 +45,29 @@ class AssignmentRules:
 
     @classmethod
     def of_changes(cls, spark: SparkSession) -> AssignmentRules:
-        """Those of UPDATE and MERGE, which a setting of delta-spark lets follow the session's mode instead."""
+        """The rules of UPDATE and MERGE: by a setting of delta-spark, they follow the session's ANSI mode instead."""
         rules = cls.of(spark)
         if not session_flag(spark, CAST_AS_SESSION, False):
             return rules
         return replace(rules, policy="ANSI" if rules.ansi else "LEGACY")
 
     def key(self, name: str) -> str:
-        """What names of one column have in common."""
+        """A name as it is compared."""
         return name if self.case_sensitive else name.lower()
 
 
 def is_case_sensitive(spark: SparkSession) -> bool:
-    """Whether names that differ by case only are different ones in the session."""
+    """Whether names are case-sensitive in the session."""
     return session_flag(spark, _CASE_SENSITIVE, False)
 
 
 def named_columns(spark: SparkSession, schema: StructType) -> StructType:
-    """The columns of a table, found by names as the session tells them apart."""
+    """The columns of a table, found by name as the session compares names."""
     return schema.exact() if is_case_sensitive(spark) else schema
 
 
 def holds_all(target: T.DataType, source: T.DataType) -> bool:
-    """Whether a type that is neither nested nor a user's holds every value of another: what Spark calls an up-cast.
+    """Whether a type holds every value of another, neither nested nor user-defined: Spark's up-cast.
 
     >>> holds_all(T.LongType(), T.IntegerType()), holds_all(T.IntegerType(), T.LongType())
     (True, False)

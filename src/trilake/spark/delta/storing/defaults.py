@@ -20,9 +20,9 @@ _NOW = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 def judge_defaults(spark: SparkSession, schema: StructType) -> None:
-    """Let Spark resolve the defaults of a new table that the embedded engine does not understand.
+    """Let Spark resolve the defaults of a new table that the embedded engine does not support.
 
-    Raises as :func:`judge_default`.
+    Raises the errors of :func:`judge_default`.
     """
     for f in schema.fields:
         text = default_text(f)
@@ -31,15 +31,15 @@ def judge_defaults(spark: SparkSession, schema: StructType) -> None:
 
 
 def judge_default(spark: SparkSession, field: StructField, text: str) -> None:
-    """Let Spark resolve a column's default, which no row could be written with otherwise.
+    """Let Spark resolve a column's default, before rows need it.
 
-    Raises ``ExpressionError`` for an expression that cannot be resolved, is not one value of the column's type, or
-    calls a function that only this session has.
+    Raises ``ExpressionError`` if it cannot be resolved, is not a single value of the column's type, or calls a UDF of
+    this session.
     """
     kind = to_spark(StructType((field,))).fields[0].dataType
     try:
         where = spark.range(0).select().where(F.expr(text).cast(kind).isNull())
-        _ = where.schema  # a server resolves no sooner
+        _ = where.schema  # a Connect server resolves here
         given = where.select(F.expr(text)).schema.fields[0].dataType
     except AnalysisException as e:
         raise _refused(field, text, str(e).splitlines()[0], "UNRESOLVED_EXPRESSION") from e

@@ -19,7 +19,7 @@ from trilake.spark.session.internals import query_execution
 from trilake.spark.session.schemas import to_spark
 
 _NOW = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-#: What delta-spark calls that which Spark finds wrong with an expression, by the beginning of Spark's own name.
+#: delta-spark's condition by the beginning of Spark's.
 _CONDITIONS = {
     "DATATYPE_MISMATCH.CAST": "DELTA_GENERATED_COLUMNS_EXPR_TYPE_MISMATCH",
     "UNRESOLVED_COLUMN": "DELTA_INVALID_GENERATED_COLUMN_REFERENCES",
@@ -30,10 +30,10 @@ _CONDITIONS = {
 
 
 def judge_generated(spark: SparkSession, schema: StructType) -> None:
-    """Let Spark resolve the generated columns of a new table that the embedded engine does not understand.
+    """Let Spark resolve the generated columns of a new table that the embedded engine does not support.
 
-    Raises ``ExpressionError`` for an expression that cannot be resolved, gives more or other than one value of the
-    column's type for a row, may be another each time, or calls a function that only this session has.
+    Raises ``ExpressionError`` if one cannot be resolved, is not a single value of the column's type, is not
+    deterministic, or calls a UDF of this session.
     """
     texts = [(f, text) for f in schema.fields if (text := generation_text(f)) is not None]
     unknown = [(f, text) for f, text in texts if parse_generated(f, text, schema, _NOW).expression is None]
@@ -49,11 +49,11 @@ def _judge(spark: SparkSession, given: DataFrame, field: StructField, text: str)
     try:
         condition = F.expr(text).cast(kind).isNull()
         frame = given.where(condition)
-        _ = frame.schema  # a server resolves no sooner
-        _ = given.join(spark.range(0).toDF("__trilake_other"), condition).schema  # which takes no rand()
+        _ = frame.schema  # a Connect server resolves here
+        _ = given.join(spark.range(0).toDF("__trilake_other"), condition).schema  # refuses rand()
     except AnalysisException as e:
         name = error_condition(e) or ""
-        condition_name = next((ours for theirs, ours in _CONDITIONS.items() if name.startswith(theirs)), name or None)
+        condition_name = next((delta for spark, delta in _CONDITIONS.items() if name.startswith(spark)), name or None)
         raise ExpressionError(
             f"generated column {field.name} ({text[:200]}) cannot be computed: {str(e).splitlines()[0]}",
             column=field.name,
@@ -69,7 +69,7 @@ def _judge(spark: SparkSession, given: DataFrame, field: StructField, text: str)
 
 
 def calls_of_users(spark: SparkSession, frame: DataFrame) -> bool:
-    """Whether the condition of a frame calls a function of users, as far as Spark tells."""
+    """Whether the condition of a frame calls a UDF, as far as Spark shows."""
     if is_connect(spark):
         return False
     try:

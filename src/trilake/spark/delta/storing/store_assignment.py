@@ -26,11 +26,11 @@ from trilake.spark.session.compat import legacy_cast, try_cast
 from trilake.spark.session.schemas import from_spark, to_spark
 from trilake.spark.session.type_tree import paired, with_parts
 
-#: How Spark refuses a cast to a smaller number.
+#: Spark's errors for a cast to a smaller number.
 _OVERFLOW = re.compile(r"\[(CAST_OVERFLOW|CAST_OVERFLOW_IN_TABLE_INSERT|NUMERIC_VALUE_OUT_OF_RANGE)\b")
-#: The condition for a struct of another number of fields.
+#: The condition for a struct with another number of fields.
 _OTHER_STRUCT = "DATATYPE_MISMATCH.CAST_WITHOUT_SUGGESTION"
-#: The conditions for a value that its column cannot hold: of Spark for an INSERT, of delta-spark for changes.
+#: The conditions for a value that does not fit its column: Spark's for INSERT, delta-spark's for changes.
 OF_INSERT, OF_CHANGES = "CAST_OVERFLOW_IN_TABLE_INSERT", "DELTA_CAST_OVERFLOW_IN_TABLE_WRITE"
 
 
@@ -44,19 +44,18 @@ def stored(
     by_name: bool = True,
     fill: bool = False,
 ) -> Column:
-    """``value``, which is of type ``source``, as a value of ``target``.
+    """``value``, of type ``source``, as a value of type ``target``.
 
     Parameters
     ----------
-    name: of the column, for the error of a value that does not fit.
-    rules: what the session says of such values.
-    by_name: whether structs, at any depth, are matched by the names of their fields; else by their order.
-    fill: whether a field that a struct lacks becomes null.
+    name: of the column, for errors.
+    rules: of the session.
+    by_name: match the fields of structs, at any depth, by name; otherwise by position.
+    fill: fields that a struct lacks become null.
 
-    Raises ``SchemaMismatchError`` for a struct with a field that the column has not, and for one that lacks a field of
-    the column's, unless ``fill`` allows for that where fields are matched by name, and, where the session is strict,
-    for a type that has values which do not fit.
-    Raises ``UnsupportedSparkError`` over Spark Connect for a cast that the session does not do by itself.
+    Raises ``SchemaMismatchError`` for a struct with unknown fields, for one that lacks fields, unless ``fill`` is set
+    and fields match by name, and, in a strict session, for a type with values that do not fit.  Raises
+    ``UnsupportedSparkError`` over Spark Connect for a cast that the session itself does not do.
     """
     return _Assignment(rules, by_name, fill).value(value, source, target, name)
 
@@ -64,12 +63,11 @@ def stored(
 def stored_columns(
     frame: DataFrame, schema: StructType, *, by_name: bool, evolve: bool = False, widen: bool = False
 ) -> DataFrame:
-    """The values in the types of the table's columns, with new nested fields where it evolves; what does not fit fails.
+    """The frame in the types of the table's columns; a value that does not fit fails.
 
-    A value of a wider type stays what it is where the table evolves and widens its types.
-
-    Structs are matched as the columns are: by name, or by order.  Values of a user's type, such as MLlib's vectors, are
-    left to the writer.
+    With ``evolve``, structs keep new nested fields; with ``widen`` too, values of wider types stay unchanged.  Structs
+    are matched like columns: by name, or by position.  Values of a user-defined type, such as MLlib's vectors, are left
+    to the writer.
     """
     rules = AssignmentRules.of(frame.sparkSession)
     column_types = {f.name: f.dataType for f in to_spark(schema).fields}
@@ -90,7 +88,7 @@ def as_they_are(rows: T.StructType, names: Sequence[str], schema: StructType, *,
     """:func:`~trilake.delta.rules.store_assignment.needs_no_cast` of rows of a DataFrame."""
     try:
         given = from_spark(T.StructType(rows.fields[: len(names)]))
-    except TrilakeError:  # a type that no table has, which its cast or the write refuses
+    except TrilakeError:  # an unsupported type: the cast or the write refuses it
         return False
     return needs_no_cast(given, names, schema, evolve=evolve)
 
@@ -100,12 +98,11 @@ def _inserted(
 ) -> Column:
     """A value as its column stores it.
 
-    A struct of another type that is matched by the order of its fields is not a null any more: that is how Delta's own
-    engine stores it.
+    A null struct of another type becomes a struct of nulls if fields match by position, as in delta-spark.
     """
     if by_name or not isinstance(source, T.StructType) or not isinstance(target, T.StructType):
         column = stored(value, source, target, name, rules=rules, by_name=by_name, fill=True)
-        # What may be null inside of the column may be so in the rows.
+        # Inside the column, nullability is the column's.
         return column if isinstance(target, T.AtomicType) else column.cast(target)
     if len(source) == len(target):
         fields = [
@@ -126,7 +123,7 @@ def _inserted(
 
 @contextmanager
 def overflows_named(*, narrowed: bool, condition: str = OF_INSERT) -> Iterator[None]:
-    """Lets a value that its column cannot hold be refused with the condition for that, where values were cast."""
+    """In the block, give errors about values that do not fit this condition, if values were ``narrowed``."""
     try:
         yield
     except WriteFailedError as e:
@@ -137,9 +134,9 @@ def overflows_named(*, narrowed: bool, condition: str = OF_INSERT) -> Iterator[N
 
 
 def evolved(source: T.DataType, target: T.DataType, *, by_name: bool, widen: bool = False) -> T.DataType:
-    """The type ``target`` with the fields that structs of ``source`` have beyond it, at any depth, as new ones.
+    """The type ``target`` with the additional fields of structs in ``source``, at any depth.
 
-    With ``widen``, types that ``source`` has wider are the wider ones.
+    With ``widen``, types that are wider in ``source`` become wider.
     """
     if isinstance(source, T.StructType) and isinstance(target, T.StructType):
         if by_name:
@@ -175,7 +172,7 @@ def _typed(field: T.StructField, type_: T.DataType) -> T.StructField:
 
 @dataclass(frozen=True)
 class _Assignment:
-    """How values are stored; see :func:`stored`."""
+    """The parameters of :func:`stored`."""
 
     rules: AssignmentRules
     by_name: bool
@@ -203,7 +200,7 @@ class _Assignment:
         return F.when(value.isNull() | fitting.isNotNull(), fitting).otherwise(F.raise_error(message).cast(target))
 
     def _check(self, source: T.DataType, target: T.DataType, name: str) -> None:
-        """Raise ``SchemaMismatchError`` where the session is strict, and values may not fit."""
+        """Raise ``SchemaMismatchError`` in a strict session if values may not fit."""
         if self.rules.policy == "STRICT" and not holds_all(target, source):
             raise SchemaMismatchError(
                 f"cannot up cast the value of column {name} from {source.simpleString()} to {target.simpleString()}:"
@@ -214,7 +211,7 @@ class _Assignment:
             )
 
     def _cast(self, value: Column, target: T.DataType) -> Column:
-        """The value cast whole, as the policy says, or as the session does, whose casts fail."""
+        """Cast the whole value by the policy, or as the session does."""
         legacy = self.rules.policy == "LEGACY" and self.rules.ansi
         return legacy_cast(value, target) if legacy else value.cast(target)
 
@@ -264,7 +261,7 @@ class _Assignment:
         return value
 
     def _casts(self, source: T.DataType, target: T.DataType, name: str) -> bool:
-        """Whether one cast of an array, or a map, does the same with the values inside.  Raises as :meth:`_check`."""
+        """Whether casting the array or map as a whole is the same.  Raises the errors of :meth:`_check`."""
         if isinstance(source, T.NullType) or _same(source, target):
             return True
         if not isinstance(source, T.AtomicType):
@@ -276,7 +273,7 @@ class _Assignment:
 def _by_position(
     source: T.StructType, target: T.StructType, name: str
 ) -> list[tuple[T.StructField | None, T.StructField]]:
-    """The fields of the column with those of the value that stand in their places."""
+    """The fields of the column and, by position, those of the value."""
     if len(source) != len(target):
         raise SchemaMismatchError(
             f"the struct for column {name} has {len(source)} fields ({', '.join(source.names)}), the column has"
@@ -289,7 +286,7 @@ def _by_position(
 
 
 def _same(a: T.DataType, b: T.DataType) -> bool:
-    """Whether two types are equal except for what may be null and what is noted of fields."""
+    """Whether two types are equal except for nullability and metadata."""
     if isinstance(a, T.StructType) and isinstance(b, T.StructType):
         return a.names == b.names and all(_same(x.dataType, y.dataType) for x, y in zip(a.fields, b.fields))
     inside = paired(a, b)

@@ -1,4 +1,4 @@
-"""Predicates on timestamps in a session whose time zone is not UTC, which the embedded engine uses."""
+"""Predicates on timestamps in a session whose time zone is not UTC, in the embedded engine's UTC."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from trilake.spark.session.internals import active_session, java_frame, java_ses
 from trilake.spark.session.schemas import to_spark
 from trilake.spark.session.settings import ZONE, is_utc, session_zone
 
-#: What is left of a column that is compared with an instant and is none: a day begins where the session is.
+#: A cast that depends on the session's time zone, such as that of a date to an instant.
 _CAST_TO_INSTANT = re.compile(r"\bAS TIMESTAMP\b")
 
 
 def predicate_in_utc(spark: SparkSession, text: str, schema: StructType) -> str:
-    """A predicate on rows of a table that says in UTC what ``text`` says in the session's zone.
+    """A predicate on rows of a table that means in UTC what ``text`` means in the session's time zone.
 
-    Spark makes instants of its constants.  Raises ``InvalidArgumentError`` for a predicate that depends on the zone in
-    another way, such as ``to_date(t) = DATE'2024-01-01'``, and for every one on instants over Spark Connect.
+    Spark converts its constants to instants.  Raises ``InvalidArgumentError`` for a predicate that depends on the zone
+    in another way, such as ``to_date(t) = DATE'2024-01-01'``, and over Spark Connect for any predicate on instants.
     """
     if is_utc(spark):
         return text
@@ -36,19 +36,19 @@ def predicate_in_utc(spark: SparkSession, text: str, schema: StructType) -> str:
     try:
         parsed = parse_filter(text, filter_schema(columns))
     except FilterError:
-        return text  # which is refused in its own words
+        return text  # the write raises the error
     if parsed is None or not may_depend_on_zone(text, columns, parsed.columns):
         return text
-    said = None if is_connect(spark) else _folded(spark, text, columns)
-    if said is not None:
-        parsed = parse_filter(said, filter_schema(columns))
+    in_utc = None if is_connect(spark) else _folded(spark, text, columns)
+    if in_utc is not None:
+        parsed = parse_filter(in_utc, filter_schema(columns))
     opaque = parsed is None or any(isinstance(n, Opaque) for n in parsed.predicate.walk())
-    if said is None or opaque or _CAST_TO_INSTANT.search(said):
+    if in_utc is None or opaque or _CAST_TO_INSTANT.search(in_utc):
         raise InvalidArgumentError(
             f"cannot select the rows to replace by {text} in a session with the time zone {session_zone(spark)}",
             help="compare columns with constants in a classic session, or set spark.sql.session.timeZone to UTC",
         )
-    return said
+    return in_utc
 
 
 def _folded(spark: SparkSession, text: str, columns: StructType) -> str | None:
@@ -58,14 +58,14 @@ def _folded(spark: SparkSession, text: str, columns: StructType) -> str | None:
         plan = query_execution(frame).optimizedPlan()
         other = spark.newSession()
         other.conf.set(ZONE, "UTC")
-        with active_session(other):  # whose zone literals are written in
+        with active_session(other):  # SQL shows literals in its zone
             return str(plan.condition().sql())
     except Py4JError:
         return None
 
 
 def _of_unknown_rows(spark: SparkSession, columns: StructType) -> DataFrame:
-    """Columns of which the optimizer does not know that there are no rows."""
+    """An empty frame that the optimizer does not know to be empty."""
     rows = jvm(spark).org.apache.spark.api.java.JavaSparkContext(java_session(spark).sparkContext()).emptyRDD()
     java = java_session(spark)
     return java_frame(spark, java.createDataFrame(rows, java.parseDataType(to_spark(columns).json())))

@@ -32,7 +32,7 @@ _log = logging.getLogger("trilake.spark")
 
 @dataclass
 class BatchFiles(WriterCommitMessage):
-    """What one task wrote; the first one says by which plan."""
+    """The files of one task; the first task also returns the plan."""
 
     written: WrittenFiles
     plan: WritePlan | None

@@ -48,7 +48,7 @@ _log = logging.getLogger("trilake.spark")
 
 @dataclass(frozen=True)
 class Analysed:
-    """What the table was when Spark asked for its columns."""
+    """The table when Spark asked for its columns."""
 
     metadata: Metadata
     version: int
@@ -56,7 +56,7 @@ class Analysed:
 
 @dataclass
 class StreamPartition(InputPartition):
-    """Files that one task reads, and how."""
+    """The files that one task reads, and the plan to read them."""
 
     tasks: Sequence[FileTask | ChangeFeedTask]
     plan: ReadPlan
@@ -65,7 +65,7 @@ class StreamPartition(InputPartition):
 class DeltaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads a table as a stream.
 
-    ``analysed`` is ``None`` where the user gave the columns, which then are all that is read and watched.
+    ``analysed`` is ``None`` if the user stated the columns; only those are read and checked for changes.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class DeltaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @property
     def stream(self) -> DeltaStream:
-        """The stream itself, opened when it is first asked for."""
+        """The stream, opened on first use."""
         if self._opened is None:
             log = DeltaLog(open_store(self.path, self.store), spark_engine())
             if self.analysed is not None:
@@ -121,7 +121,7 @@ class DeltaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self.stream.latest(StreamOffset.from_json(start), self._limit(limit)).to_json()
 
     def _limit(self, limit: ReadLimit) -> Limit:
-        """Spark's limit, and with it the option that Spark has no room for: it takes one limit only."""
+        """Spark's limit, combined with the other option: Spark supports one limit only."""
         if isinstance(limit, ReadMaxFiles):
             return Limit(limit.max_files, self.options.max_bytes)
         if isinstance(limit, ReadMaxBytes):
@@ -159,7 +159,7 @@ class DeltaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _arranged(batch: pa.RecordBatch, declared: pa.Schema) -> pa.RecordBatch:
-    """The columns in the order and under the names declared, whose case may be another."""
+    """The columns with the declared names, which may differ by case, in the declared order."""
     names = batch.schema.names
     if names == declared.names:
         return batch

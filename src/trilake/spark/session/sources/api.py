@@ -143,7 +143,7 @@ class _WholeBatches(DataSourceStreamReader):
 
 
 class _RowSink(DataSourceStreamWriter):
-    """A sink for releases that hand over rows: they are gathered to Arrow batches."""
+    """A sink for releases that pass rows, which are converted to Arrow batches."""
 
     def __init__(self, writer: DataSourceStreamArrowWriter, schema: T.StructType) -> None:
         self.writer, self.schema = writer, schema
@@ -158,7 +158,7 @@ class _RowSink(DataSourceStreamWriter):
         self.writer.abort(messages, batchId)
 
 
-#: Rows of a batch that is made of Spark's rows.
+#: Rows per batch made of Spark's rows.
 _ROWS = 10_000
 
 
@@ -170,10 +170,7 @@ def _batches(rows: Iterator[Any], schema: T.StructType) -> Iterator[pa.RecordBat
 
 
 def check_limits(limits: Iterable[str]) -> None:
-    """Refuse options that limit the batches of a stream, where this release cannot keep them.
-
-    Raises ``UnsupportedSparkError``.
-    """
+    """Raise ``UnsupportedSparkError`` for options that limit a stream's batches, if this release has no limits."""
     names = sorted(limits)
     if names and not HAS_ADMISSION:
         raise UnsupportedSparkError(
@@ -183,24 +180,24 @@ def check_limits(limits: Iterable[str]) -> None:
 
 
 def stream_reader(reader: DataSourceStreamReader, limits: Iterable[str] = ()) -> DataSourceStreamReader:
-    """A stream reader as this release can drive it; ``limits`` are the options given that limit a batch.
+    """A stream reader for this release; ``limits`` are the stated options that limit a batch.
 
-    Raises ``UnsupportedSparkError`` where they cannot be kept.
+    Raises ``UnsupportedSparkError`` if the release does not support them.
     """
     check_limits(limits)
     return reader if HAS_ADMISSION else _WholeBatches(reader)
 
 
 def stream_writer(writer: DataSourceStreamArrowWriter, schema: T.StructType) -> DataSourceStreamWriter:
-    """A sink as this release can drive it: one without data sources is handed Arrow batches by ``foreachBatch``."""
+    """A sink for this release; without data sources, ``foreachBatch`` passes it Arrow batches."""
     return writer if HAS_ARROW_SINKS or not HAS_DATA_SOURCES else _RowSink(writer, schema)
 
 
 def unavailable(name: str, error: MissingDependencyError) -> type[DataSource]:
-    """A data source for a format whose libraries are not installed: each use of it says which."""
+    """A data source for a format whose libraries are missing: each use raises ``error``."""
 
     class Unavailable(DataSource):
-        """Says what to install."""
+        """Raises on use."""
 
         @classmethod
         def name(cls) -> str:

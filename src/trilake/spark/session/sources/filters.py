@@ -1,4 +1,4 @@
-"""Spark's filters for data sources, objects of the JVM, as a SQL that our readers take."""
+"""Spark's filters for data sources, objects of the JVM, as SQL for trilake's readers."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _QUOTED = re.compile(r"`((?:[^`]|``)+)`")
 
 
 def filter_text(filters: Sequence[Any], schema: pa.Schema) -> str | None:
-    """The conjunction of those of Spark's filters that can be said here; ``None`` where none can.
+    """The conjunction of the filters that can be translated; ``None`` if there are none.
 
-    Spark applies all of them to the rows again, so leaving one out costs time and never rows.
+    Spark applies all filters again, so omitting one costs time, never rows.
     """
     terms = []
     for f in filters:
@@ -38,7 +38,7 @@ def filter_text(filters: Sequence[Any], schema: pa.Schema) -> str | None:
         try:
             to_filter(term, schema)
         except FilterError:
-            continue  # a literal of a type that does not compare with the column here
+            continue  # a literal that cannot be compared with the column
         terms.append(term)
     return to_filter(and_(*terms), schema).text if terms else None
 
@@ -71,18 +71,18 @@ def _term(f: Any, schema: pa.Schema) -> Term | None:
 
 
 def _column(name: str, schema: pa.Schema) -> str | None:
-    """The column that Spark names; ``None`` for a nested field."""
+    """The column of a filter; ``None`` for a nested field."""
     quoted = _QUOTED.fullmatch(name)
     plain = name if quoted is None else quoted[1].replace("``", "`")
     return plain if plain in schema.names else None
 
 
 class _UnknownValueError(Exception):
-    """A value of the JVM that has no counterpart here."""
+    """A JVM value without a counterpart in Python."""
 
 
 def _value(value: Any) -> object:
-    """A value of the JVM in Python."""
+    """A JVM value in Python."""
     if value is None or isinstance(value, bool | int | float | str | bytes | bytearray | decimal.Decimal):
         return bytes(value) if isinstance(value, bytearray) else value
     kind = str(value.getClass().getName())

@@ -1,4 +1,4 @@
-"""Files in partitions of about equal size, as Spark packs the files of its own sources."""
+"""Pack files into partitions of about equal size, as Spark does."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-#: Bytes of data files a task reads, and what opening one file counts as: Spark's own defaults.
+#: Maximum bytes per task, and the cost of opening a file in bytes: Spark's defaults.
 SPLIT_BYTES = 128 << 20
 OPEN_BYTES = 4 << 20
 
 
 def pack_files(files: Sequence[T], size: Callable[[T], int], *, parallelism: int = 8) -> list[list[T]]:
-    """Groups of files, large ones first; ``size`` gives the bytes of one.
+    """Groups of files, large ones first; ``size`` returns the bytes of a file.
 
     >>> pack_files([1, 2, 3], lambda f: 1 << 20, parallelism=1)
     [[1, 2, 3]]
