@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trilake.spark.delta.merge.merge import DeltaMergeBuilder
+from trilake.spark.delta.merge.builder import DeltaMergeBuilder
 from trilake.spark.delta.optimize import DeltaOptimizeBuilder
 from trilake.spark.delta.table import DeltaTable
 from trilake.spark.delta.table_builder import DeltaTableBuilder, IdentityGenerator

@@ -30,7 +30,7 @@ from trilake.errors import CorruptLogError, InvalidArgumentError
 from trilake.spark.delta.large import listing as listing_module
 from trilake.spark.delta.large.listing import first_level, parts
 from trilake.spark.delta.large.vacuum import is_large, vacuum_large
-from trilake.spark.delta.readers import DeltaReader
+from trilake.spark.delta.source_readers import DeltaReader
 from trilake.spark.session.large_tables import LARGE_FILES, SparkJobs
 from trilake.storage import open_store
 from trilake.storage.memory import MemoryStore

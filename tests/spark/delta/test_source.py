@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import trilake
 from trilake.errors import MissingFileError
-from trilake.spark.delta.readers import pack
+from trilake.spark.delta.source_readers import pack
 
 
 @pytest.fixture(scope="module")

@@ -18,8 +18,8 @@ from trilake.spark.delta.read import read_dataframe
 from trilake.spark.delta.reading.reader import load_delta
 from trilake.spark.delta.settings import default_properties
 from trilake.spark.delta.source import WRITE_OPTIONS, DeltaDataSource, TrilakeDeltaDataSource
+from trilake.spark.delta.source_writer import write_request
 from trilake.spark.delta.write import write_dataframe
-from trilake.spark.delta.writer import write_request
 from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.format import SaveRequest, SparkFormat, check_one_partitioning
 from trilake.spark.session.options import Options

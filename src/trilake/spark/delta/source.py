@@ -21,7 +21,7 @@ from trilake.delta.scan.changes import CHANGE_FIELDS, plan_changes
 from trilake.delta.scan.scan import read_schema
 from trilake.delta.stream.options import STREAM_READ_OPTIONS, StreamOptions
 from trilake.errors import InvalidArgumentError, stating
-from trilake.spark.delta.readers import ChangeFeedReader, DeltaReader
+from trilake.spark.delta.source_readers import ChangeFeedReader, DeltaReader
 from trilake.spark.delta.stream.source import STREAM_LIMITS, Analysed, DeltaStreamReader
 from trilake.spark.session.options import Options, change_range, open_log, requested_version, table_path
 from trilake.spark.session.schemas import to_spark
@@ -105,7 +105,7 @@ class DeltaDataSource(DataSource):
         return DeltaReader(path, store, opened, schema, options.get("filter"))
 
     def writer(self, schema: T.StructType, overwrite: bool) -> DataSourceArrowWriter:
-        from trilake.spark.delta.writer import DeltaWriter, write_request
+        from trilake.spark.delta.source_writer import DeltaWriter, write_request
 
         _check_place(self.options)
         options = Options(self.options, WRITE_OPTIONS, properties=True)
@@ -119,8 +119,8 @@ class DeltaDataSource(DataSource):
         return stream_reader(reader, STREAM_LIMITS & options.values.keys())
 
     def streamWriter(self, schema: T.StructType, overwrite: bool) -> DataSourceStreamWriter:
+        from trilake.spark.delta.source_writer import write_request
         from trilake.spark.delta.stream.sink import DeltaStreamWriter
-        from trilake.spark.delta.writer import write_request
 
         options = Options(self.options, (*WRITE_OPTIONS, *STREAM_WRITE_OPTIONS), properties=True)
         request = write_request(options, schema, overwrite)

@@ -19,7 +19,7 @@ from trilake.spark.delta.maintenance import (
     restore_table,
     vacuum_table,
 )
-from trilake.spark.delta.merge.merge import DeltaMergeBuilder
+from trilake.spark.delta.merge.builder import DeltaMergeBuilder
 from trilake.spark.delta.merge.request import merge_request, source_frame
 from trilake.spark.delta.names.catalogue import known_location, parts_of, table_at
 from trilake.spark.delta.optimize import DeltaOptimizeBuilder

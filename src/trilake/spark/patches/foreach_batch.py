@@ -29,11 +29,11 @@ from trilake.delta.stream.errors import StreamError
 from trilake.delta.stream.sink import BatchId, batch_request, commit_batch, committed
 from trilake.errors import ConflictError, InvalidArgumentError
 from trilake.spark.delta.batch_rows import BatchRows
-from trilake.spark.delta.merge.merge import DeltaMergeBuilder
+from trilake.spark.delta.merge.builder import DeltaMergeBuilder
 from trilake.spark.delta.native_batch import with_rows
+from trilake.spark.delta.source_writer import write_request
 from trilake.spark.delta.table import DeltaTable
 from trilake.spark.delta.write import write_dataframe
-from trilake.spark.delta.writer import write_request
 from trilake.spark.session.compat import is_connect
 from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.options import Options

@@ -12,7 +12,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 
 from trilake.errors import InvalidArgumentError
-from trilake.spark.delta.merge.merge import DeltaMergeBuilder
+from trilake.spark.delta.merge.builder import DeltaMergeBuilder
 from trilake.spark.delta.names.catalogue import parts_of
 from trilake.spark.delta.table import DeltaTable
 from trilake.spark.patches.chains import classes

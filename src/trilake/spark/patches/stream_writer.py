@@ -35,8 +35,8 @@ from trilake.spark.delta.names.catalogue import absolute, find_table, known_tabl
 from trilake.spark.delta.reading.time_travel import split_place
 from trilake.spark.delta.settings import FEED_BEYOND, session_flag, session_log, with_session
 from trilake.spark.delta.source import WRITE_OPTIONS
+from trilake.spark.delta.source_writer import write_request
 from trilake.spark.delta.stream.source import STREAM_LIMITS
-from trilake.spark.delta.writer import write_request
 from trilake.spark.patches.chains import (
     all_options,
     all_partitions,

@@ -51,7 +51,7 @@ from trilake.delta.files.file_plan import WrittenFiles
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import TrilakeError
 from trilake.expr import Filter
-from trilake.spark.delta.merge.frames import Sides, SparkClause, Values, new_rows
+from trilake.spark.delta.merge.clause_columns import Sides, SparkClause, Values, new_rows
 from trilake.spark.delta.merge.prefilter import prefiltered
 from trilake.spark.delta.merge.request import Expr, SparkMerge
 from trilake.spark.delta.merge.source import SourceRows, look_at_source, row_bytes
