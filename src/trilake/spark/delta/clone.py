@@ -139,7 +139,7 @@ def convert_table(
     :func:`trilake.delta.commands.maintenance.convert.convert_to_delta`.
     """
     if not isinstance(identifier, str):
-        raise InvalidArgumentError(f"the identifier is a {type(identifier).__name__}, not a text")
+        raise InvalidArgumentError(f"the identifier must be a string, got {type(identifier).__name__}")
     fields = _partition_fields(partition_schema)
     by_path = _BY_PATH.fullmatch(identifier.strip())
     if by_path is None:

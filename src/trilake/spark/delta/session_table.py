@@ -69,7 +69,7 @@ class SessionTable:
         3
         """
         if not isinstance(path, str):
-            raise InvalidArgumentError(f"path is a {type(path).__name__}, not a text")
+            raise InvalidArgumentError(f"path must be a string, got {type(path).__name__}")
         table = cls(sparkSession, path, hadoopConf or {})
         with stating({"DELTA_PATH_DOES_NOT_EXIST": "DELTA_MISSING_DELTA_TABLE"}):
             table._log().segment()

@@ -64,7 +64,7 @@ class DeltaTable(SessionTable):
         ['n']
         """
         if not isinstance(tableOrViewName, str):
-            raise InvalidArgumentError(f"the name is a {type(tableOrViewName).__name__}, not a text")
+            raise InvalidArgumentError(f"the name must be a string, got {type(tableOrViewName).__name__}")
         table = cls.forPath(sparkSession, known_location(sparkSession, tableOrViewName), hadoopConf)
         if table_at(tableOrViewName) is None:
             table._name = parts_of(tableOrViewName)[-1]

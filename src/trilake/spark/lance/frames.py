@@ -48,7 +48,7 @@ def read_dataframe(
     output = table.schema if columns is None else table.projected_schema(columns)
     names = ml_vectors.chosen((options or {}).get("mlVectors"), output)
     if names and not (filter is None or isinstance(filter, str)):
-        raise InvalidArgumentError("with mlVectors, a filter is SQL text", help='write it as "n > 5"')
+        raise InvalidArgumentError("with mlVectors, a filter must be SQL", help='write it as "n > 5"')
     declared = rows_schema(output, table.uri)
     row_schema = ml_vectors.declared(declared, names) if names else declared
     source_options = {"version": str(table.version), **(options or {})}

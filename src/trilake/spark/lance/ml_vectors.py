@@ -64,7 +64,7 @@ def declared(schema: T.StructType, names: Iterable[str]) -> T.StructType:
     requested = set(names)
     unknown = requested - set(schema.names)
     if unknown:
-        raise InvalidArgumentError(f"option mlVectors names {min(unknown)!r}, which is no column")
+        raise InvalidArgumentError(f"option mlVectors names {min(unknown)!r}, which is not a column")
     fields = []
     for field in schema.fields:
         if field.name in requested:
@@ -72,7 +72,7 @@ def declared(schema: T.StructType, names: Iterable[str]) -> T.StructType:
                 field.dataType.elementType, T.DoubleType | T.FloatType
             )
             if not numbers:
-                raise InvalidArgumentError(f"{field.name!r} is no column of vectors", column=field.name)
+                raise InvalidArgumentError(f"{field.name!r} is not a column of vectors", column=field.name)
             field = T.StructField(field.name, VectorUDT(), field.nullable)
         fields.append(field)
     return T.StructType(fields)

@@ -33,7 +33,7 @@ class Vectors:
     def of(cls, sizes: str | None = None, kind: str | None = None) -> Vectors:
         """Parse the options ``vectors`` and ``vectorType``.  Raises ``InvalidArgumentError``."""
         if kind is not None and kind not in _KINDS:
-            raise InvalidArgumentError(f"option vectorType is {kind!r}", help="it is float or double")
+            raise InvalidArgumentError(f"option vectorType is {kind!r}", help="it must be float or double")
         return cls(vector_sizes(sizes), kind)
 
     def and_ml(self, ml: Mapping[str, int | None], schema: pa.Schema) -> Vectors:
@@ -44,7 +44,7 @@ class Vectors:
         for name in self.sizes:
             i = schema.get_field_index(name)
             if i < 0 or not pa.types.is_list(schema.field(i).type):
-                raise InvalidArgumentError(f"option vectors names {name!r}, which is no array column", column=name)
+                raise InvalidArgumentError(f"option vectors names {name!r}, which is not an array column", column=name)
         sizes = dict(self.sizes)
         for name, size in ml.items():
             sizes[name] = sizes.get(name) or size

@@ -76,7 +76,7 @@ def write_stream(
     if output_mode not in ("append", "complete"):
         raise InvalidArgumentError(
             f"output_mode is {output_mode!r}",
-            help="it is append or complete; rows are updated by trilake.foreach_batch.merge",
+            help="it must be append or complete; rows are updated by trilake.foreach_batch.merge",
         )
     if available_now and processing_time is not None:
         raise InvalidArgumentError("available_now and processing_time exclude each other", help="pass one of them")
