@@ -8,7 +8,7 @@ and ``!=`` on them are never pushed down.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, overload
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -169,14 +169,21 @@ def _compare_time(field: pc.Expression, op: str, literal: pa.Scalar) -> pc.Expre
     return None
 
 
-def successor(prefix: str) -> str | None:
-    r"""The least string that is greater than all that start with ``prefix``; ``None`` without one.
+@overload
+def successor(prefix: str) -> str | None: ...
+@overload
+def successor(prefix: bytes) -> bytes | None: ...
+def successor(prefix: str | bytes) -> str | bytes | None:
+    r"""The least string, or bytes, greater than all that start with ``prefix``; ``None`` without one.
 
     Code points sort like UTF-8 bytes; surrogates are not characters.
 
     >>> successor("ab"), successor("a\U0010ffff"), successor("\ud7ff")
     ('ac', 'b', '\ue000')
     """
+    if isinstance(prefix, bytes):
+        cut = prefix.rstrip(b"\xff")
+        return cut[:-1] + bytes([cut[-1] + 1]) if cut else None
     while prefix:
         last = ord(prefix[-1])
         if last < 0x10FFFF:

@@ -286,7 +286,7 @@ class _Analysis:
         """Whether values that are not null can and can fail to have a prefix."""
         prefix = leaf.prefix.as_py()
         low, high = self._bounds(column, leaf.prefix.type)
-        after = successor(prefix) if isinstance(prefix, str) else _bytes_successor(prefix)
+        after = successor(prefix)
         true, false = holds(pc.greater_equal, high, leaf.prefix, self.n), holds(pc.less, low, leaf.prefix, self.n)
         if after is None:
             return true, false
@@ -357,11 +357,6 @@ def _distinct(columns: list[pa.Array]) -> tuple[npt.NDArray[np.int64], list[pa.A
         _, codes = np.unique(codes * (len(encoded.dictionary) + 1) + indices, return_inverse=True)
     _, first = np.unique(codes, return_index=True)
     return codes, [column.take(pa.array(first)) for column in columns]
-
-
-def _bytes_successor(prefix: bytes) -> bytes | None:
-    stripped = prefix.rstrip(b"\xff")
-    return stripped[:-1] + bytes([stripped[-1] + 1]) if stripped else None
 
 
 def _all(bits: Any) -> Bits:

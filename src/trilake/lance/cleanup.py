@@ -21,7 +21,7 @@ from trilake.common.runtime import Runtime
 from trilake.errors import CorruptLogError, InvalidArgumentError, ObjectNotFoundError, TrilakeError
 from trilake.lance.file.errors import DatasetNotFoundError, TaggedVersionError
 from trilake.lance.versions.branches import BRANCHES, TREE, branch_points, root_store
-from trilake.lance.versions.holds import Notice, announce, holds, removals
+from trilake.lance.versions.holds import HOLDS, REMOVALS, Notice, notices, post
 from trilake.lance.versions.manifest import ExternalFile, Manifest
 from trilake.lance.versions.transaction import load, read_manifest
 from trilake.lance.versions.versions import LATEST, Listing, list_versions, read_tags
@@ -116,7 +116,7 @@ def cleanup(
     found = _candidates(
         store, older_than_ms, runtime, retain=retain, unverified=delete_unverified, error_if_tagged=error_if_tagged
     )
-    notice = announce(store, found.old, runtime) if found.old else None
+    notice = post(store, REMOVALS, found.old, runtime) if found.old else None
     try:
         removal = _unneeded(store, found)
         _check_same_dataset(store, found)
@@ -212,7 +212,7 @@ def _unneeded(store: Store, found: _Candidates) -> CleanupPlan:
     """
     if not found.listing.versions:
         return CleanupPlan()
-    held = [hold for hold in holds(store) if not hold.forgotten(found.now_ms)]
+    held = [hold for hold in notices(store, HOLDS) if not hold.forgotten(found.now_ms)]
     branch = None if found.newest is None else found.newest.branch
     needed = {*_tagged(store, branch), *_branched(store, found.listing, branch)}
     kept = [v for v in found.old if v in needed or any(hold.names(v) for hold in held)]
@@ -274,8 +274,8 @@ def _withdraw(store: Store, notice: str | None, found: _Candidates, gone: Iterab
     left = set(found.listing.versions).difference(gone)
     outdated = [] if notice is None else [notice]
     try:
-        outdated += [hold.key for hold in holds(store) if hold.forgotten(found.now_ms)]
-        outdated += [removal.key for removal in removals(store) if _over(store, removal, found, left)]
+        outdated += [hold.key for hold in notices(store, HOLDS) if hold.forgotten(found.now_ms)]
+        outdated += [removal.key for removal in notices(store, REMOVALS) if _over(store, removal, found, left)]
     except TrilakeError as e:
         _log.warning("notices of clean-ups that died are left in %r: %s", store, e)
     discard(store, set(outdated))

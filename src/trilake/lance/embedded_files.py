@@ -75,8 +75,8 @@ class _LanceFile:
 
     def write(self, batch: pa.Table) -> None:
         """Add rows.  Raises ``SchemaMismatchError`` for a null inside of a list or struct."""
-        from trilake.lance.commands.fragment_writer import regroup
         from trilake.lance.file.null_masks import unfold
+        from trilake.lance.scan.batch_sizes import regroup
 
         for group in regroup(batch.to_batches(), _GROUP):
             rows = self.target.conform(group)

@@ -19,9 +19,9 @@ from trilake.common.arguments import count
 from trilake.errors import InvalidArgumentError
 from trilake.lance.pylance.functions import dataset as open_dataset
 from trilake.lance.pylance.lance_dataset import LanceDataset
+from trilake.lance.scan.batch_sizes import regroup
 from trilake.lance.scan.fragment_reader import Rows
 from trilake.lance.scan.scan import one_batch
-from trilake.lance.scan.tensors import rebatched
 from trilake.table.table import FilterLike
 
 T = TypeVar("T")
@@ -138,7 +138,7 @@ class FullScanSampler(Sampler):
         batches = dataset.to_batches(
             columns=columns, filter=filter, batch_readahead=batch_readahead, with_row_id=with_row_id
         )
-        yield from rebatched(batches, batch_size)
+        yield from regroup(batches, batch_size)
 
 
 class _ShardedSampler(Sampler):
@@ -194,7 +194,7 @@ class ShardedFragmentSampler(_ShardedSampler):
         batches = dataset.to_batches(
             columns=columns, filter=filter, batch_readahead=batch_readahead, with_row_id=with_row_id, fragments=share
         )
-        yield from rebatched(batches, batch_size)
+        yield from regroup(batches, batch_size)
 
 
 class ShardedBatchSampler(_ShardedSampler):

@@ -11,10 +11,11 @@ import pyarrow as pa
 
 from trilake.errors import InvalidArgumentError
 from trilake.lance.file.errors import NothingToWriteError
+from trilake.lance.file.extensions import storage_array
 from trilake.lance.fragment import write_fragments
 from trilake.lance.pylance.lance_dataset import LanceDataset
 from trilake.lance.scan.fragment_reader import ROW_ID
-from trilake.lance.scan.search import storage, vector_type, vectors_of
+from trilake.lance.scan.search import vector_type, vectors_of
 
 
 def vec_to_table(
@@ -88,7 +89,7 @@ def compute_partitions(dataset: LanceDataset, column: str, kmeans: Any, batch_si
 
     def partitions() -> Iterator[pa.RecordBatch]:
         for batch in dataset.to_batches(columns=[column], batch_size=batch_size, with_row_id=True):
-            vectors = vectors_of(storage(batch.column(0)), size)
+            vectors = vectors_of(storage_array(batch.column(0)), size)
             numbers = pa.array(np.asarray(kmeans.predict(np.ascontiguousarray(vectors))), pa.uint32())
             yield pa.RecordBatch.from_arrays([batch.column(ROW_ID), numbers], schema=_PARTITIONS)
 

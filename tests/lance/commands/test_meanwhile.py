@@ -195,12 +195,12 @@ def notices(dataset: LanceDataset) -> list[str]:
 def test_a_clean_up_leaves_a_version_that_is_held_and_notes_that_are_forgotten_go() -> None:
     ours = old_and_new("held")
     store, runtime = ours.snapshot.store, ours.snapshot.runtime
-    with holds.held(store, 1, runtime):
+    with holds.hold(store, 1, runtime):
         assert ours.cleanup_old_versions(dt.timedelta(0)).old_versions == 0
     store.put(f"{holds.HOLDS}/x.json", b"damaged")  # counts for every version
     assert ours.cleanup_old_versions(dt.timedelta(0)).old_versions == 0
-    holds.announce(store, [1], runtime)  # of a clean-up that died
-    with pytest.raises(ConflictError, match="run it again"), holds.held(store, 1, runtime):
+    holds.post(store, holds.REMOVALS, [1], runtime)  # of a clean-up that died
+    with pytest.raises(ConflictError, match="run it again"), holds.hold(store, 1, runtime):
         pass
     assert len(notices(ours)) == 2
     assert cleaned_a_week_later(ours, 0).old_versions == 1
@@ -209,7 +209,7 @@ def test_a_clean_up_leaves_a_version_that_is_held_and_notes_that_are_forgotten_g
 
 def test_a_hold_stays_while_what_was_asked_for_may_still_come() -> None:
     ours = old_and_new("unknown")
-    with pytest.raises(UnknownOutcomeError), holds.held(ours.snapshot.store, 1, ours.snapshot.runtime):
+    with pytest.raises(UnknownOutcomeError), holds.hold(ours.snapshot.store, 1, ours.snapshot.runtime):
         raise UnknownOutcomeError("the reply was lost")
     assert ours.cleanup_old_versions(dt.timedelta(0)).old_versions == 0
     assert cleaned_a_week_later(ours, 365 * 24 * 3600 * 1000).old_versions == 0
@@ -220,7 +220,7 @@ def test_a_hold_stays_while_what_was_asked_for_may_still_come() -> None:
 def test_a_version_that_a_clean_up_may_have_harmed_gets_no_tag(whole: bool) -> None:
     ours = old_and_new(f"harmed-{whole}")
     store = ours.snapshot.store
-    holds.announce(store, [1], ours.snapshot.runtime)  # of a clean-up that died
+    holds.post(store, holds.REMOVALS, [1], ours.snapshot.runtime)  # of a clean-up that died
     if not whole:
         store.delete([f for f in cleanup.files_of(transaction.load(store, 1, list_versions(store))) if "data/" in f])
     year = 365 * 24 * 3600 * 1000

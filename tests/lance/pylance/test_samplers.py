@@ -21,7 +21,8 @@ from trilake.lance.sampler import (
     ShardedFixedBatchSampler,
     ShardedFragmentSampler,
 )
-from trilake.lance.scan.tensors import batch_to_numpy, rebatched
+from trilake.lance.scan.batch_sizes import regroup
+from trilake.lance.scan.tensors import batch_to_numpy
 
 SHARDED = [ShardedFragmentSampler, ShardedBatchSampler]
 
@@ -91,7 +92,7 @@ def test_a_rank_that_there_is_not(rank: int, size: int) -> None:
 def test_rows_stay_in_order_when_batches_are_cut_anew(sizes: list[int], size: int) -> None:
     starts = np.cumsum([0, *sizes])
     batches = [pa.record_batch({"a": np.arange(s, s + n)}) for s, n in zip(starts, sizes, strict=False)]
-    found = list(rebatched(batches, size))
+    found = list(regroup(batches, size))
     assert [v for b in found for v in b.column(0).to_pylist()] == list(range(sum(sizes)))
     assert all(b.num_rows == size for b in found[:-1])
 

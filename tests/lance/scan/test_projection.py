@@ -87,13 +87,13 @@ def test_a_column_of_the_datasets_may_have_any_name() -> None:
 @pytest.mark.parametrize(
     ("columns", "kind", "message"),
     [
-        ({}, InvalidArgumentError, "no column to return"),
+        ({}, InvalidArgumentError, "at least one column"),
         ({"y": "nope + 1"}, ExpressionError, "no column 'nope'"),
         ({"y": "sum(x)"}, ExpressionError, "aggregate"),
         ({"y": "_distance"}, ExpressionError, "no column '_distance'"),
         ({"y": "10 / (id - 1)"}, ExpressionError, "zero"),
         ({"y": "x ++"}, TrilakeError, "parsed"),
-        ({"y": 3}, TypeError, "made of 3"),
+        ({"y": 3}, TypeError, "got 3"),
     ],
 )
 def test_columns_that_cannot_be(made: LanceDataset, columns: Any, kind: type[Exception], message: str) -> None:

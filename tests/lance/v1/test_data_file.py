@@ -146,8 +146,8 @@ def test_projections(store: Store) -> None:
     assert same(file.take([40, 2], cut), read(file, cut).take([40, 2]))
     assert read(file, cut)["pairs"].to_pylist()[2] == [{"b": "q0"}, {"b": "q1"}]
     assert read(file, cut)["struct"].to_pylist()[1] == {"y": {"z": [1]}}
-    assert file.read_batch(0, []).num_rows == 17
-    assert read(file, [schema.field("string").id]).column_names == ["string"]
+    assert file.read_batch(0, LanceSchema(())).num_rows == 17
+    assert read(file, schema.project(["string"])).column_names == ["string"]
 
 
 def test_a_file_with_some_of_the_columns(store: Store) -> None:

@@ -28,7 +28,7 @@ from trilake.lance.file.storage_version import StorageVersion
 from trilake.lance.file.types import EXTENSION_NAME
 from trilake.lance.file.view import View, stored_array
 from trilake.lance.file.writer import DataFileWriter
-from trilake.lance.scan.scan import one_batch
+from trilake.lance.scan.batch_sizes import regroup
 from trilake.lance.versions.manifest import BasePath, DataFile, Fragment
 from trilake.storage.base import Store, WriteGroup
 
@@ -303,33 +303,6 @@ def _open(schema: pa.Schema) -> pa.Schema:
 
 
 # --- row groups ------------------------------------------------------------------------------------------------------
-
-
-def regroup(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
-    """The rows as batches of ``rows`` each; the last may have fewer.
-
-    >>> import pyarrow as pa
-    >>> [b.num_rows for b in regroup([pa.record_batch({"n": range(5)})] * 2, 4)]
-    [4, 4, 2]
-    """
-    pending: list[pa.RecordBatch] = []
-    count = 0
-    for batch in batches:
-        at = 0
-        while batch.num_rows - at:
-            part = batch.slice(at, rows - count)
-            at += part.num_rows
-            count += part.num_rows
-            pending.append(part)
-            if count == rows:
-                yield _joined(pending)
-                pending, count = [], 0
-    if pending:
-        yield _joined(pending)
-
-
-def _joined(parts: list[pa.RecordBatch]) -> pa.RecordBatch:
-    return parts[0] if len(parts) == 1 else one_batch(pa.Table.from_batches(parts).unify_dictionaries())
 
 
 # --- files -----------------------------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ from trilake.lance.commands.replan import USUAL, Retries, replanned_with_files
 from trilake.lance.file.errors import RowsDoNotFitError
 from trilake.lance.file.storage_version import StorageVersion
 from trilake.lance.scan.fragment_reader import ROW_ADDRESS, FragmentReader, Rows, split
-from trilake.lance.scan.id_conditions import asked_ids
+from trilake.lance.scan.id_conditions import id_columns
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.scan.sql_text import filter_of
 from trilake.lance.versions import operations as op
@@ -204,7 +204,7 @@ def _match(snapshot: Snapshot, what: MergeInsert, rows: pa.Table) -> _Matches:
     on = " AND ".join(f"s.k{i} = t.k{i}" for i in range(len(what.on)))
     matches = _Matches()
     seen: list[Rows] = []
-    asked = [] if condition is None else asked_ids(condition, snapshot.schema)
+    asked = [] if condition is None else id_columns(condition, snapshot.schema)
     for targets_table in _targets(snapshot, read, asked):
         at = pa.array(np.arange(targets_table.num_rows))
         left = _keys(targets_table.select(list(what.on))).append_column("target_row", at)

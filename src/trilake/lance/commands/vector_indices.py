@@ -20,11 +20,12 @@ from trilake.lance.commands.index_names import check_name
 from trilake.lance.commands.indices import described, file_version
 from trilake.lance.commands.replan import replanned
 from trilake.lance.file.errors import TooFewVectorsError, UnsupportedIndexError, WrongTypeError
+from trilake.lance.file.extensions import storage_array
 from trilake.lance.index import ivf_files, ivf_pq
 from trilake.lance.index.ivf_pq_index import VectorIndex
 from trilake.lance.scan.fragment_reader import FragmentReader
 from trilake.lance.scan.scan import one_array
-from trilake.lance.scan.search import in_fragments, metric_name, storage, vector_type, vectors_of
+from trilake.lance.scan.search import in_fragments, metric_name, vector_type, vectors_of
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions import operations as op
 from trilake.lance.versions.manifest import VECTOR_DETAILS, IndexMetadata
@@ -248,7 +249,7 @@ def sample_part(snapshot: Snapshot, what: VectorIndexPlan, ranks: npt.NDArray[np
     if not len(ranks):
         return np.zeros((0, what.size), np.float32)
     table = snapshot.take(ranks, snapshot.view.schema.project([what.column]))
-    return vectors_of(storage(one_array(table.column(0))), what.size)
+    return vectors_of(storage_array(one_array(table.column(0))), what.size)
 
 
 AnyModel = ivf_pq.Model | ivf_pq.VectorModel
@@ -280,7 +281,7 @@ def encoded_rows(
     columns = snapshot.view.schema.project([column])
     batches = reader.read_batches(snapshot.view.stored(columns), start, stop)
     shown = [snapshot.view.show(batch, columns) for batch in batches]
-    parts = [vectors_of(storage(batch.column(0)), model.dimension) for batch in shown]
+    parts = [vectors_of(storage_array(batch.column(0)), model.dimension) for batch in shown]
     vectors = np.concatenate([np.empty((0, model.dimension), np.float32), *parts])
     keep = np.isfinite(vectors).all(axis=1)
     live = reader.live_mask(start, stop)
@@ -356,7 +357,7 @@ def extended(snapshot: Snapshot, column: str, index: IndexMetadata, opened: Vect
 
 def _centroids(values: Any, partitions: int, size: int) -> Floats:
     if isinstance(values, pa.Array):
-        values = vectors_of(storage(values), size)
+        values = vectors_of(storage_array(values), size)
     centroids: Floats = np.asarray(values)
     if centroids.dtype != np.float32:
         raise WrongTypeError(f"IVF centroids must be float32, got {centroids.dtype}")

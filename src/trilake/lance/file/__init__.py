@@ -1,4 +1,4 @@
-"""Data files: types, schemas, pages, what is written and read of them.
+"""Data files: types, schemas, and the interfaces of readers and writers.
 
 Users of pylance know ``LanceFileReader``, ``LanceFileWriter`` and ``LanceFileSession`` by this module's name.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-#: Where the names that users know live: right of this room, which knows it by name alone.
+#: The module of the public names, which is imported on access only: it is above this package.
 _NAMES = "trilake.lance.pylance.data_files"
 __all__ = [
     "LanceBufferDescriptor",

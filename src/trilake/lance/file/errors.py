@@ -1,4 +1,4 @@
-"""Errors of Lance's own API, which are also of the built-in classes that its users know to catch."""
+"""Errors of Lance's API, which are also the built-in errors that users of pylance catch."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from trilake.errors import (
 
 
 class DatasetNotFoundError(TableNotFoundError, ValueError, OSError):
-    """The location holds no Lance dataset."""
+    """There is no Lance dataset at the location."""
 
 
 class DatasetVersionNotFoundError(VersionNotFoundError, ValueError, OSError):
-    """The dataset has no such version or tag, or none as old as asked for."""
+    """The dataset has no such version or tag, or none as old as the timestamp."""
 
 
 class DatasetExistsError(TableExistsError, OSError):
-    """A dataset to be created is there already."""
+    """The dataset to create exists already."""
 
 
 class RowsDoNotFitError(SchemaMismatchError, ValueError, OSError):
-    """The rows to be written do not have the dataset's columns."""
+    """The rows to write do not have the dataset's columns."""
 
 
 class CommitConflictError(ConflictError, OSError):
-    """Another commit and this one exclude each other; nothing was committed.
+    """Another commit excludes this one; nothing was committed.
 
-    A commit lock of the user's raises it, without arguments, to say that another writer was first.
+    A user's commit lock raises it, without arguments, where another writer was first.
     """
 
     def __init__(self, message: str = "CommitConflictError: another writer was first", **context: Any) -> None:
@@ -42,52 +42,52 @@ class CommitConflictError(ConflictError, OSError):
 
 
 class TaggedVersionError(InvalidArgumentError, OSError):
-    """A version that a clean-up is to remove is tagged."""
+    """A version that a clean-up is to remove has a tag."""
 
 
 class UnknownRowError(InvalidArgumentError, OSError):
-    """A row is asked for that is not there, by its place or its row id."""
+    """A row index or row id does not exist."""
 
 
 class ReadVersionMissingError(InvalidArgumentError, OSError):
-    """An operation does not say which version it was made for."""
+    """An operation has no read version."""
 
 
 class UnknownColumnError(InvalidArgumentError, KeyError, OSError):
-    """A column is named that the dataset does not have."""
+    """The dataset has no column of this name."""
 
 
 class ColumnExistsError(InvalidArgumentError, OSError):
-    """A column that is to be added is there already."""
+    """A column of this name exists already."""
 
 
 class UnknownIndexError(InvalidArgumentError, KeyError):
-    """An index is named that the dataset does not have."""
+    """The dataset has no index of this name."""
 
 
 class IndexExistsError(InvalidArgumentError, OSError):
-    """An index of this name is there and must not be replaced."""
+    """An index of this name exists and must not be replaced."""
 
 
 class UnsupportedIndexError(InvalidArgumentError, NotImplementedError):
-    """An index of this kind cannot be made."""
+    """An index of this kind cannot be built."""
 
 
 class TooFewVectorsError(InvalidArgumentError, OSError):
-    """An index is to have more partitions than there are vectors."""
+    """An index has more partitions than there are vectors."""
 
 
 class NotTrainedError(InvalidArgumentError, RuntimeError):
-    """A model is asked before it has learned anything."""
+    """A model is used before it is trained."""
 
 
 class WrongTypeError(InvalidArgumentError, TypeError):
-    """An argument, or a column, is of a type that does not do."""
+    """An argument or column is of the wrong type."""
 
 
 class NothingToWriteError(InvalidArgumentError, OSError):
-    """There are no rows, or no columns, where a fragment is to be made."""
+    """There are no rows, or no columns, to make a fragment of."""
 
 
 class DeletePredicateError(FilterError, OSError):
-    """The condition of a delete cannot be parsed, or names columns that the dataset does not have."""
+    """The predicate of a delete cannot be parsed, or names a column that the dataset does not have."""

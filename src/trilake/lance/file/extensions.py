@@ -1,7 +1,7 @@
-"""Extension types: what Arrow says of them in a field's metadata, and back.
+"""Extension types: their entries in a field's metadata, and back.
 
-Lance keeps the storage type and the metadata.  Arrow itself makes extension types of those, for the types it knows,
-whenever data passes its C interface; nothing is copied on the way.
+Lance stores the storage type and the metadata.  Arrow turns those into the extension types that it knows whenever data
+passes its C interface; nothing is copied.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _pointer.argtypes = (ctypes.py_object, ctypes.c_char_p)
 
 
 def metadata_of(arrow: pa.BaseExtensionType) -> dict[bytes, bytes]:
-    """The entries of a field's metadata that stand for an extension type.
+    """The metadata of a field that stands for an extension type.
 
     >>> metadata_of(pa.fixed_shape_tensor(pa.float32(), [2]))[EXTENSION_METADATA]
     b'{"shape":[2]}'
@@ -34,7 +34,7 @@ def metadata_of(arrow: pa.BaseExtensionType) -> dict[bytes, bytes]:
     serialize = getattr(arrow, "__arrow_ext_serialize__", None)
     if serialize is not None:
         return {EXTENSION_NAME: arrow.extension_name.encode(), EXTENSION_METADATA: bytes(serialize())}
-    # Types of Arrow's own say it nowhere else than behind the C interface.
+    # Arrow's built-in types only say it behind the C interface.
     capsule = pa.field("", arrow).__arrow_c_schema__()
     at = _Schema.from_address(_pointer(capsule, b"arrow_schema")).metadata
 
@@ -43,18 +43,18 @@ def metadata_of(arrow: pa.BaseExtensionType) -> dict[bytes, bytes]:
         at += 4
         return ctypes.c_int32.from_address(at - 4).value
 
-    def text() -> bytes:
+    def string() -> bytes:
         nonlocal at
         size = number()
         at += size
         return ctypes.string_at(at - size, size)
 
-    # A count, then keys and values, each with its length in front.
-    return {text(): text() for _ in range(number())}
+    # A count, then keys and values, each after its length.
+    return {string(): string() for _ in range(number())}
 
 
 class _Exported:
-    """Something behind the C interface again, so that Arrow does not see that it is its own."""
+    """Data behind the C interface, so that Arrow imports it again."""
 
     def __init__(self, data: Any) -> None:
         self._data = data
@@ -67,17 +67,17 @@ class _Exported:
 
 
 def restore_schema(schema: pa.Schema) -> pa.Schema:
-    """The schema with those extension types that Arrow knows."""
+    """The schema with the extension types that Arrow knows."""
     return pa.schema(_Exported(schema))
 
 
 def restore_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch with those extension types that Arrow knows."""
+    """The batch with the extension types that Arrow knows."""
     return pa.record_batch(_Exported(batch))
 
 
 def storage_array(array: pa.Array) -> pa.Array:
-    """The values as they are stored; of an extension type at the top, which is where values are encoded."""
+    """The storage of an extension array; other arrays themselves."""
     while isinstance(array, pa.ExtensionArray):
         array = array.storage
     return array

@@ -1,7 +1,7 @@
-"""The end of a Lance file, and the messages in it.
+"""The end of a file of the first format, or of a manifest, and the messages in it.
 
-The last 16 bytes are the position of a message, the version of the format and the letters ``LANC``; a message has its
-length in the four bytes before it, which is where its position points.
+The last 16 bytes are the position of a message, the version of the format and the letters ``LANC``.  A position points
+to the length of the message in four bytes, which the message follows.
 """
 
 from __future__ import annotations
@@ -9,29 +9,24 @@ from __future__ import annotations
 import struct
 from typing import TypeVar
 
-from trilake.errors import TrilakeError, UnsupportedProtocolError
+from trilake.errors import CorruptFileError, TrilakeError, UnsupportedProtocolError
+from trilake.lance.file.sources import Source
 from trilake.lance.proto import DecodeError, Message
 
 MAGIC = b"LANC"
 FOOTER = struct.Struct("<qhh4s")
 LENGTH = struct.Struct("<I")
-#: Of what is written here; version 0.2 is the same, 0.3 and 2.x are the second file format.
+#: The version that is written; 0.2 is the same format, 0.3 and 2.x are the second one.
 MAJOR, MINOR, NEWEST_MINOR = 0, 1, 2
 
 _M = TypeVar("_M", bound=Message)
 
 
 def parse_footer(tail: bytes | memoryview, size: int, *, file: str, damaged: type[TrilakeError]) -> int:
-    """The position that a footer names, which is inside of the file.
+    """The position in a footer, which is inside of the file.
 
-    Parameters
-    ----------
-    tail: the last 16 bytes of the file, or all it has.
-    size: of the file in bytes.
-    file: name of the file, for errors.
-    damaged: class of the error for what is no Lance file.
-
-    Raises ``UnsupportedProtocolError`` for later formats.
+    ``tail`` are the last bytes of the file, 16 or more if it has them, ``size`` is that of the file.  Raises an error
+    of class ``damaged`` for what is not a Lance file, and ``UnsupportedProtocolError`` for later formats.
     """
     if len(tail) < FOOTER.size or size < FOOTER.size + LENGTH.size:
         raise damaged(f"the file has {size} bytes, too few for its footer", file=file)
@@ -45,22 +40,33 @@ def parse_footer(tail: bytes | memoryview, size: int, *, file: str, damaged: typ
             file=file,
         )
     if not 0 <= position <= size - FOOTER.size - LENGTH.size:
-        raise damaged(f"the footer points at byte {position} of a file of {size}", file=file)
+        raise damaged(f"the footer points to byte {position}, the file has {size} bytes", file=file)
     return int(position)
 
 
-def message_length(
-    head: bytes | memoryview, position: int, size: int, *, file: str, damaged: type[TrilakeError]
-) -> int:
-    """The length of the message at ``position``, whose first four bytes are ``head``; it ends before the footer."""
-    (length,) = LENGTH.unpack(head[: LENGTH.size])
-    if length > size - FOOTER.size - LENGTH.size - position:
-        raise damaged(f"the message at byte {position} claims {length} bytes, more than there are", file=file)
-    return int(length)
+def message_bytes(source: Source, position: int, name: str, *, damaged: type[TrilakeError] = CorruptFileError) -> bytes:
+    """The bytes of the message ``name`` at ``position``, which must end before the footer."""
+    end = source.size - FOOTER.size - LENGTH.size
+    if not 0 <= position <= end:
+        raise damaged(f"the {name} begins at byte {position}, outside of the file", file=source.file)
+    (length,) = LENGTH.unpack(source.read(position, LENGTH.size))
+    if length > end - position:
+        raise damaged(
+            f"the {name} at byte {position} claims {length} bytes, the file has {end - position}", file=source.file
+        )
+    return bytes(source.read(position + LENGTH.size, length).to_pybytes())
+
+
+def read_message(
+    source: Source, position: int, kind: type[_M], *, damaged: type[TrilakeError] = CorruptFileError
+) -> _M:
+    """Parse the message at ``position`` of a file."""
+    data = message_bytes(source, position, kind.DESCRIPTOR.name, damaged=damaged)
+    return parse(data, kind, file=source.file, damaged=damaged)
 
 
 def parse(data: bytes, kind: type[_M], *, file: str, damaged: type[TrilakeError]) -> _M:
-    """The message in so many bytes."""
+    """Parse a serialised message."""
     try:
         return kind.FromString(data)
     except DecodeError as e:
@@ -68,7 +74,7 @@ def parse(data: bytes, kind: type[_M], *, file: str, damaged: type[TrilakeError]
 
 
 def frame(message: Message) -> bytes:
-    """A message with its length in front; equal messages give equal bytes."""
+    """Serialise a message with its length in front; equal messages give equal bytes."""
     return framed(message.SerializeToString(deterministic=True))
 
 

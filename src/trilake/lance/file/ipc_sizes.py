@@ -1,7 +1,7 @@
-"""What an Arrow file says it holds, looked at before anything of it is expanded.
+"""The sizes of an Arrow IPC file by its headers, before anything is decompressed.
 
-Compressed buffers say in their first eight bytes how long they become.  Arrow's reader believes that; a file of a few
-bytes must not fill the memory, so the numbers are compared here with what its user expects.
+Compressed buffers say in their first eight bytes how long they become, and Arrow's reader believes that.  A file of a
+few bytes must not fill the memory, so the caller compares the sizes with what it expects.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pyarrow as pa
 
 _MAGIC = b"ARROW1"
 _CONTINUATION = 0xFFFFFFFF
-#: Fields of the tables of Arrow's messages, by their place.
+#: Field numbers in the tables of Arrow's messages.
 _FOOTER_DICTIONARIES, _FOOTER_BATCHES = 2, 3
 _MESSAGE_HEADER = 2
 _BATCH_LENGTH, _BATCH_NODES, _BATCH_BUFFERS, _BATCH_COMPRESSION = 0, 1, 2, 3
@@ -25,14 +25,14 @@ _BUFFER = np.dtype([("offset", "<i8"), ("length", "<i8")])
 
 @dataclass(frozen=True)
 class IpcSizes:
-    """Rows of all batches of an Arrow file, and the bytes that its buffers take when they are expanded."""
+    """Rows of all batches of an Arrow file, and the bytes of its buffers when they are decompressed."""
 
     rows: int
     bytes: int
 
 
 class _Table:
-    """A table of a flatbuffer: its fields by their place.  What is outside of the buffer is a ``ValueError``."""
+    """A flatbuffer table: its fields by number.  Raises ``ValueError`` for positions outside of the buffer."""
 
     def __init__(self, data: memoryview, at: int) -> None:
         self._data, self._at = data, at
@@ -41,28 +41,26 @@ class _Table:
         self._places = [_number(data, "<H", vtable + i) for i in range(4, size, 2)]
 
     def _place(self, field: int) -> int:
-        """The position of a field; 0 where it is left out."""
+        """The position of a field; 0 where it is absent."""
         offset = self._places[field] if field < len(self._places) else 0
         return self._at + offset if offset else 0
 
     def number(self, field: int) -> int:
-        """A field of 64 bits, 0 by default."""
+        """A 64-bit field, 0 by default."""
         place = self._place(field)
         return _number(self._data, "<q", place) if place else 0
 
     def has(self, field: int) -> bool:
-        """Whether a field is there."""
         return bool(self._place(field))
 
     def table(self, field: int) -> _Table:
-        """A field that is a table."""
         place = self._place(field)
         if not place:
             raise ValueError("a part of an Arrow message is missing")
         return _Table(self._data, place + _number(self._data, "<I", place))
 
     def structs(self, field: int, kind: np.dtype) -> np.ndarray:
-        """A field that is a vector of structs; empty where it is left out."""
+        """A vector of structs; empty where the field is absent."""
         place = self._place(field)
         if not place:
             return np.empty(0, kind)
@@ -81,7 +79,7 @@ def _number(data: memoryview, kind: str, at: int) -> int:
 
 
 def ipc_sizes(data: pa.Buffer) -> IpcSizes:
-    """The sizes of a whole Arrow file, as its own headers say.
+    """The sizes of an Arrow file according to its headers.
 
     Raises ``ValueError`` where they contradict themselves, and for files with dictionaries.
 
@@ -103,8 +101,8 @@ def ipc_sizes(data: pa.Buffer) -> IpcSizes:
         raise ValueError("it has dictionaries")
     rows = expanded = 0
     for block in footer.structs(_FOOTER_BATCHES, _BLOCK).tolist():
-        one = _batch_sizes(view, offset=block[0], metadata=block[1], body=block[3])
-        rows, expanded = rows + one.rows, expanded + one.bytes
+        sizes = _batch_sizes(view, offset=block[0], metadata=block[1], body=block[3])
+        rows, expanded = rows + sizes.rows, expanded + sizes.bytes
     return IpcSizes(rows, expanded)
 
 
@@ -127,7 +125,7 @@ def _batch_sizes(view: memoryview, *, offset: int, metadata: int, body: int) -> 
             raise ValueError("a buffer of a batch is outside of it")
         if batch.has(_BATCH_COMPRESSION) and length:
             size = _number(inside, "<q", start)
-            length = length - 8 if size == -1 else size  # -1: this one is as it was
+            length = length - 8 if size == -1 else size  # -1: this buffer is not compressed
         if length < 0:
             raise ValueError("a buffer of a batch has a negative length")
         expanded += length

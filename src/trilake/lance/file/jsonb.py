@@ -1,7 +1,7 @@
-"""JSON in binary form, as columns of JSON are stored, and the strings that users see.
+"""JSON in binary form, as JSON columns are stored, and the strings that users see.
 
-A value is a header of four bytes, which says its kind and its number of parts; an entry of four bytes for each part,
-with its kind and size; and the parts.  Of an object all keys come first, sorted; numbers are big-endian.
+A value is a header of four bytes with its kind and number of parts, an entry of four bytes with kind and size for each
+part, and the parts.  In an object all keys come first, sorted; numbers are big-endian.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _COUNT = 0x1FFFFFFF
 _NULL, _STRING, _NUMBER, _FALSE, _TRUE, _CONTAINER = (kind << 28 for kind in range(6))
 _SIZE = 0x0FFFFFFF
 _ZERO, _NAN, _INFINITY, _LEAST, _SIGNED, _UNSIGNED, _FLOAT = (kind << 4 for kind in range(7))
-#: Levels of values in values.
+#: Levels of nesting.
 _MAX_DEPTH = 128
 _U32 = struct.Struct(">I")
 _FLOAT64 = struct.Struct(">d")
@@ -30,12 +30,12 @@ _EXPONENT = re.compile(r"e([+-])0*(\d+)\Z")
 
 
 def encode(array: pa.Array) -> pa.Array:
-    """Strings of JSON as they are stored.  Raises ``RowsDoNotFitError`` for what is not JSON."""
+    """Encode JSON strings.  Raises ``RowsDoNotFitError`` for what is not JSON."""
     return pa.array([None if value is None else _encoded(value) for value in array.to_pylist()], pa.large_binary())
 
 
 def decode(array: pa.Array, file: str = "") -> pa.Array:
-    """Stored JSON as strings.  Raises ``CorruptFileError``."""
+    """Decode stored JSON to strings.  Raises ``CorruptFileError``."""
     try:
         strings = [None if value is None else _decoded(value) for value in array.to_pylist()]
     except (struct.error, ValueError, IndexError, RecursionError) as e:
@@ -55,14 +55,14 @@ def _encoded(value: str) -> bytes:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    if len(made) < len(pairs):
-        raise ValueError("an object has one key twice")
-    return made
+    result = dict(pairs)
+    if len(result) < len(pairs):
+        raise ValueError("an object has a duplicate key")
+    return result
 
 
 def _no_constant(name: str) -> float:
-    raise ValueError(f"{name} is not a number of JSON")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _value(value: Any) -> bytes:
@@ -124,7 +124,7 @@ def _decoded(data: bytes) -> str:
 
 
 def _write(data: bytes, at: int, out: list[str], depth: int) -> None:
-    """Append the text of the value at a place of the data."""
+    """Append the JSON of the value at a position."""
     if depth > _MAX_DEPTH:
         raise ValueError(f"values are nested more than {_MAX_DEPTH} levels deep")
     (header,) = _U32.unpack_from(data, at)
@@ -142,7 +142,7 @@ def _write(data: bytes, at: int, out: list[str], depth: int) -> None:
     place = at + 4 + 4 * len(entries)
     names = []
     for entry in entries[:keys]:
-        names.append(_text(data, place, entry & _SIZE))
+        names.append(_string(data, place, entry & _SIZE))
         place += entry & _SIZE
     out.append("[" if kind == _ARRAY else "{")
     for i, entry in enumerate(entries[keys:]):
@@ -162,7 +162,7 @@ def _write_part(data: bytes, at: int, entry: int, out: list[str], depth: int) ->
     if kind == _CONTAINER:
         _write(data, at, out, depth + 1)
     elif kind == _STRING:
-        out.append(_quoted(_text(data, at, size)))
+        out.append(_quoted(_string(data, at, size)))
     elif kind == _NUMBER:
         out.append(_number(data[at : at + size]))
     elif kind in (_NULL, _TRUE, _FALSE):
@@ -171,14 +171,14 @@ def _write_part(data: bytes, at: int, entry: int, out: list[str], depth: int) ->
         raise ValueError(f"a part is of kind {kind >> 28}")
 
 
-def _text(data: bytes, at: int, size: int) -> str:
+def _string(data: bytes, at: int, size: int) -> str:
     if at + size > len(data):
         raise ValueError(f"a string of {size} bytes begins at {at} of {len(data)}")
     return data[at : at + size].decode()
 
 
-def _quoted(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
+def _quoted(value: str) -> str:
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _number(data: bytes) -> str:
@@ -195,12 +195,12 @@ def _number(data: bytes) -> str:
 
 
 def _shortest(value: float) -> str:
-    """The text of a number: the shortest that gives it again, without zeros in front of an exponent."""
-    text = repr(value)
-    match = _EXPONENT.search(text)
+    """The shortest string that gives the number again, without leading zeros in the exponent."""
+    digits = repr(value)
+    match = _EXPONENT.search(digits)
     if match is None:
-        return text
+        return digits
     if match[1] == "-" and int(match[2]) <= 5:
-        return f"{value:.{len(text)}f}".rstrip("0")
+        return f"{value:.{len(digits)}f}".rstrip("0")
     sign = "-" if match[1] == "-" else "+"
-    return f"{text[: match.start()]}e{sign}{match[2]}"
+    return f"{digits[: match.start()]}e{sign}{match[2]}"

@@ -1,10 +1,10 @@
-"""Nulls: the format has none for most types, so they are refused, or kept by a companion column.
+"""Nulls: the first format has none for most types, so they are refused, or kept by a companion column.
 
-A companion is a boolean column behind its column, true where that one is null, and marked by metadata.  This library
-folds it back when it reads; others see one column more.  Companions are of top-level columns: a null deeper in a
-column that the format cannot hold is refused whatever the policy, unless nulls may be lost.
+A companion is a boolean column after its column, true where that one is null, and marked by metadata.  trilake folds it
+back when it reads; other readers see one more column.  Only top-level columns have companions: a null deeper in a
+column that the format cannot hold is refused, unless nulls may be lost.
 
-What the format does hold: nulls of nullable texts and bytes, which it stores as empty values and therefore reads empty
+The format does hold nulls of nullable strings and binaries: it stores them as empty values and therefore reads empty
 values as null; a companion tells the two apart.
 """
 
@@ -21,7 +21,7 @@ import pyarrow.types as pt
 
 from trilake.lance.file.errors import RowsDoNotFitError
 from trilake.lance.file.schema import Field, LanceSchema
-from trilake.lance.file.types import is_text
+from trilake.lance.file.types import is_text, is_variable
 
 #: Metadata of a companion: the name of its column.
 NULLS_OF = b"trilake:nulls_of"
@@ -29,14 +29,14 @@ NULLS_OF = b"trilake:nulls_of"
 
 @dataclass(frozen=True)
 class Masked:
-    """A column whose nulls are in another one: its field id, and that of the boolean column that is true for them."""
+    """A column with a companion: its field id, and that of the boolean column that is true for its nulls."""
 
     field_id: int
     mask_id: int
 
 
 def masked_schema(schema: pa.Schema) -> pa.Schema:
-    """The schema with a companion behind each column that may have nulls.
+    """The schema with a companion after each column that may have nulls.
 
     >>> masked_schema(pa.schema({"a": pa.int64()})).names
     ['a', 'a__is_null']
@@ -53,7 +53,7 @@ def masked_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def companions(schema: LanceSchema) -> dict[str, Field]:
-    """The companion of each column that has one, by the column's name."""
+    """The companions of a schema, by column name."""
     names = {f.name for f in schema.fields}
     by_name: dict[str, Field] = {}
     for field in schema.fields:
@@ -66,7 +66,7 @@ def companions(schema: LanceSchema) -> dict[str, Field]:
 
 
 def renamed(companion: Field, name: str, taken: Iterable[str]) -> Field:
-    """A companion of a column that is called ``name`` from now on; ``taken`` are the names of the other columns."""
+    """The companion of a column with the new name ``name``; ``taken`` are the names of the other columns."""
     metadata = {**companion.metadata, NULLS_OF: name.encode()}
     return replace(companion, name=_companion_name(name, set(taken)), metadata=metadata)
 
@@ -79,7 +79,7 @@ def _companion_name(column: str, taken: Set[str]) -> str:
 
 
 def fold(batch: pa.RecordBatch, masks: Mapping[str, str]) -> pa.RecordBatch:
-    """A stored batch without companions, with the nulls that they say.  ``masks`` are their names by column."""
+    """A stored batch with nulls in place of companions.  ``masks`` are the companions' names by column."""
     hidden = set(masks.values())
     arrays, fields = [], []
     for one, array in zip(batch.schema, batch.columns):
@@ -93,17 +93,13 @@ def fold(batch: pa.RecordBatch, masks: Mapping[str, str]) -> pa.RecordBatch:
 
 
 def _with_nulls(array: pa.Array, mask: pa.Array) -> pa.Array:
-    # Where no file has the column, none has the companion.
+    # Without the column in any file there is no companion either.
     bits = np.asarray(pc.fill_null(mask, True))
-    if _is_bytes(array.type) and array.null_count:
+    if is_variable(array.type) and array.null_count:
         array = pc.fill_null(array, "" if is_text(array.type) else b"")
     if not bits.any():
         return array
     return array.take(pa.array(np.arange(len(array)), mask=bits))
-
-
-def _is_bytes(kind: pa.DataType) -> bool:
-    return bool(pt.is_string(kind) or pt.is_large_string(kind) or pt.is_binary(kind) or pt.is_large_binary(kind))
 
 
 def unfold(batch: pa.RecordBatch, stored: LanceSchema, policy: Literal["error", "zero"]) -> pa.RecordBatch:
@@ -141,7 +137,7 @@ def _check(field: Field, array: pa.Array, *, masked: bool) -> None:
 
 
 def _written(kind: pa.DataType) -> str:
-    """The name of a type as other writers of the format show it.
+    """The name of a type in pylance's words.
 
     >>> _written(pa.int64()), _written(pa.float32())
     ('Int64', 'Float32')
@@ -151,7 +147,7 @@ def _written(kind: pa.DataType) -> str:
 
 
 def lost_null(field: pa.Field, array: pa.Array) -> str | None:
-    """The path of a part of a column that has a null which the format cannot hold; ``None`` if it holds all.
+    """The path of a field with a null that the format cannot hold; ``None`` without one.
 
     >>> lost_null(pa.field("l", pa.list_(pa.int8())), pa.array([[1, None]], pa.list_(pa.int8())))
     'l.item'
@@ -159,7 +155,7 @@ def lost_null(field: pa.Field, array: pa.Array) -> str | None:
     kind = field.type
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
-    if pt.is_null(kind) or (_is_bytes(kind) and field.nullable):
+    if pt.is_null(kind) or (is_variable(kind) and field.nullable):
         return None
     if array.null_count or (pt.is_dictionary(kind) and array.dictionary.null_count):
         return str(field.name)

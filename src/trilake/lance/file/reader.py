@@ -1,7 +1,7 @@
 """``DataFileReader``: an open data file of any version of the format.
 
-In: a store, a key, and what a manifest says of the file.  Out: Arrow data by range of rows or by single rows.
-Fragments and scans know no more of a data file than this.
+In: a store, a key, and the file's entry in a manifest.  Out: Arrow data by range of rows or by single rows.
+Fragments and scans use no other interface of data files.
 """
 
 from __future__ import annotations
@@ -13,57 +13,83 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from trilake.errors import InvalidArgumentError
 from trilake.expr import ColumnStats
 from trilake.expr.terms.datatypes import Path
 from trilake.lance.file.null_masks import Masked
 from trilake.lance.file.schema import LanceSchema
+from trilake.lance.file.sources import Source
 
 Rows = npt.NDArray[np.int64]
 
 
 class DataFileReader(ABC):
-    """Some columns of a fragment.  Instances can be shared between threads."""
+    """Some columns of a fragment.  Immutable: instances can be shared between threads."""
 
-    #: The columns that the file has, with the ids of the dataset.
+    #: The columns of the file, with the field ids of the dataset.
     schema: LanceSchema
-    #: Rows before each part that is best read as a whole, and all of them at the end.
+    #: The first row of each part that is best read as a whole, then the number of rows.
     batch_offsets: Rows
 
-    @property
-    @abstractmethod
-    def file(self) -> str:
-        """Name of the file, as errors give it."""
+    def __init__(self, source: Source) -> None:
+        self._source = source
 
     @property
-    @abstractmethod
+    def file(self) -> str:
+        """Name of the file in errors."""
+        return self._source.file
+
+    @property
     def size(self) -> int:
         """Bytes of the file."""
+        return self._source.size
 
     @property
-    @abstractmethod
     def num_rows(self) -> int:
         """Rows, deleted ones included."""
+        return int(self.batch_offsets[-1])
 
     @abstractmethod
     def read_rows(self, start: int, stop: int, columns: LanceSchema) -> pa.RecordBatch:
-        """The rows of a range, in the columns that the file has of these.  Raises ``CorruptFileError``."""
-
-    def read_ranges(self, ranges: Sequence[tuple[int, int]], columns: LanceSchema) -> Iterator[pa.RecordBatch]:
-        """The rows of ascending ranges, a batch for each, as :meth:`read_rows` gives them."""
-        for start, stop in ranges:
-            yield self.read_rows(start, stop, columns)
-
-    @abstractmethod
-    def take(self, rows: npt.NDArray[np.int64] | Sequence[int], columns: LanceSchema) -> pa.Table:
-        """Some rows, in the order they are asked for; a row may be asked for more than once.
+        """Read rows ``start`` up to ``stop``, in those of the columns that the file has.
 
         Raises ``InvalidArgumentError`` for rows that the file does not have, and ``CorruptFileError``.
         """
 
-    def column_stats(self, masked: Sequence[Masked] = ()) -> Mapping[Path, ColumnStats]:
-        """What the file says of the values in each part between two :attr:`batch_offsets`, by path of the column.
+    def read_ranges(self, ranges: Sequence[tuple[int, int]], columns: LanceSchema) -> Iterator[pa.RecordBatch]:
+        """Read ascending ranges of rows, a batch each, as :meth:`read_rows` does."""
+        for start, stop in ranges:
+            yield self.read_rows(start, stop, columns)
 
-        ``masked`` are columns whose nulls are kept apart.
+    def take(self, rows: Rows | Sequence[int], columns: LanceSchema | None = None) -> pa.Table:
+        """Read single rows, in the order of ``rows``, which may repeat a row.
+
+        Rows count from the start of the file, deleted ones included.  Only their bytes are read.  Raises
+        ``InvalidArgumentError`` for rows that the file does not have, and ``CorruptFileError``.
+        """
+        numbers = np.asarray(rows, np.int64)
+        if len(numbers):
+            self._check_rows(int(numbers.min()), int(numbers.max()) + 1)
+        order: Rows | None = None
+        if len(numbers) > 1 and not (np.diff(numbers) > 0).all():
+            numbers, order = np.unique(numbers, return_inverse=True)
+        table = pa.Table.from_batches([self._take(numbers, columns)])
+        return table if order is None else table.take(pa.array(order))
+
+    @abstractmethod
+    def _take(self, rows: Rows, columns: LanceSchema | None) -> pa.RecordBatch:
+        """Read ascending rows."""
+
+    def column_stats(self, masked: Sequence[Masked] = ()) -> Mapping[Path, ColumnStats]:
+        """Statistics of each part between two :attr:`batch_offsets`, by column path.
+
+        ``masked`` are the columns whose nulls are in a companion column.
         """
         del masked
         return {}
+
+    def _check_rows(self, start: int, stop: int) -> None:
+        if not 0 <= start <= stop <= self.num_rows:
+            raise InvalidArgumentError(
+                f"expected rows from 0 up to {self.num_rows}, got {start} to {stop}", file=self.file
+            )

@@ -1,7 +1,7 @@
-"""Fields and schemas: Arrow's types with ids, by which data files know their columns whatever these are called.
+"""Fields and schemas: Arrow's types with field ids, by which data files know their columns whatever their names.
 
-Ids count from 0, depth first, a parent before its children.  They are never reused within a dataset: a column that is
-renamed keeps its id, one that is dropped and added again gets another.
+Ids count from 0, depth first, a parent before its children.  They are never reused within a dataset: a renamed column
+keeps its id; one that is dropped and added again gets another.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from trilake.lance.file.errors import UnknownColumnError
 from trilake.lance.file.types import ARROW_JSON, EXTENSION_METADATA, EXTENSION_NAME, LANCE_JSON, Encoding
 from trilake.lance.proto import format_pb2
 
-#: Levels of fields below fields; more than anybody needs, and fewer than recursion can take.
+#: Levels of nested fields: more than schemas have, and few enough for recursion.
 MAX_DEPTH = 64
 #: Ids are 32 bits in the format; a table of pages has an entry for each id up to the highest of a file.
 NO_PARENT = -1
-#: In the place of a field's id where another data file of the fragment has its values now.
+#: Replaces a field's id where another data file of the fragment has its values now.
 TOMBSTONE = -2
-#: Metadata of blobs and of packed structs, and the extension of blobs that may lie in other files.
+#: Metadata of blobs and of packed structs, and the extension of blobs that may be in other files.
 BLOB, PACKED = b"lance-encoding:blob", b"lance-encoding:packed"
 BLOB_V2 = b"lance.blob.v2"
 
 
 class DictionaryPlace(NamedTuple):
-    """The position of a dictionary's values in the file that names them, and their number."""
+    """The position of a dictionary's values in the file that stores them, and their number."""
 
     offset: int
     length: int
@@ -80,17 +80,9 @@ class Field:
 
     @cached_property
     def arrow_type(self) -> pa.DataType:
-        """The Arrow type, with storage types for extension types."""
-        if self.logical_type == "struct":
-            return pa.struct([child.storage_field for child in self.children])
-        if self.logical_type in types.LISTS:
-            make = pa.large_list if self.logical_type.startswith("large") else pa.list_
-            return make(self.children[0].storage_field)
-        if self.logical_type == "map":
-            key, value = self.children[0].children
-            return pa.map_(key.storage_field, value.storage_field)
-        if types.is_struct_vector(self.logical_type):
-            return pa.list_(self.children[0].storage_field, types.list_size(self.logical_type))
+        """The Arrow type, with storage types in place of extension types."""
+        if types.is_nested(self.logical_type):
+            return types.nested_type(self.logical_type, [child.storage_field for child in self.children])
         return types.arrow_type(self.logical_type)
 
     @cached_property
@@ -100,78 +92,77 @@ class Field:
 
     @cached_property
     def is_plain(self) -> bool:
-        """Whether its values are shown as they are stored: neither JSON nor blobs are in it."""
+        """Whether values are returned as they are stored: the field contains neither JSON nor blobs."""
         return not any(f.is_json or f.is_blob for f in self.walk())
 
     @cached_property
     def read_field(self) -> pa.Field:
-        """The Arrow field of what readers of files give: of blobs, where they are, unless bytes are asked for."""
+        """The Arrow field that file readers return: descriptions of blobs, or bytes with ``as_bytes``."""
         return self.storage_field if self.is_plain else _converted(self, _read_type)
 
     @cached_property
     def shown_field(self) -> pa.Field:
-        """The Arrow field of what scans give: JSON is strings."""
+        """The Arrow field that scans return: JSON is strings."""
         return self.storage_field if self.is_plain else _converted(self, _shown_type)
 
     @cached_property
     def dataset_field(self) -> pa.Field:
-        """The Arrow field as the schema of a dataset has it: blobs are bytes, JSON is strings."""
+        """The Arrow field in the schema of a dataset: blobs are bytes, JSON is strings."""
         return self.storage_field if self.is_plain else _converted(self, _json_type)
 
     @property
     def is_dictionary(self) -> bool:
-        """Whether its pages hold keys of a dictionary."""
         return bool(pt.is_dictionary(self.arrow_type))
 
     @property
     def is_json(self) -> bool:
-        """Whether it holds JSON in binary form."""
         return self.logical_type == "json"
 
     @property
     def is_blob_v2(self) -> bool:
-        """Whether it is a blob whose values may lie in other files."""
+        """Whether it is a blob whose values may be in other files."""
         return self.metadata.get(EXTENSION_NAME) == BLOB_V2
 
     @property
     def is_blob(self) -> bool:
-        """Whether scans give descriptions of its values, not the values."""
+        """Whether scans return descriptions of its values."""
         return self.is_blob_v2 or (not self.children and _is_true(self.metadata.get(BLOB)))
 
     @property
     def is_packed(self) -> bool:
-        """Whether it is a struct whose rows lie together in one column of a file."""
+        """Whether it is a struct whose rows are one column of a file."""
         return self.logical_type == "struct" and (
             _is_true(self.metadata.get(PACKED)) or _is_true(self.metadata.get(b"packed"))
         )
 
     @property
     def is_column(self) -> bool:
-        """Whether it is one column of a data file, with all below it."""
+        """Whether it and all below it are one column of a data file."""
         return not self.children or self.is_packed or self.is_blob_v2
 
-    def columns(self) -> Iterator[Field]:
-        """The fields, of this one and those below it, that are columns of a data file."""
-        if self.is_column:
+    def columns(self, *, parents: bool = False) -> Iterator[Field]:
+        """Those fields, of this one and those below it, that are columns of a data file.
+
+        ``parents`` adds structs and lists, which are columns of their own in files of 2.0.
+        """
+        if self.is_column or parents:
             yield self
-        else:
+        if not self.is_column:
             for child in self.children:
-                yield from child.columns()
+                yield from child.columns(parents=parents)
 
     def walk(self) -> Iterator[Field]:
-        """The field and all below it, depth first."""
         yield self
         for child in self.children:
             yield from child.walk()
 
     def child(self, name: str) -> Field | None:
-        """The field of this name right below it."""
         return next((c for c in self.children if c.name == name), None)
 
     def keep(self, ids: frozenset[int]) -> Field | None:
-        """The field with only those below it that ``ids`` ask for: all if its own id is among them.
+        """The field with only those below it that are in ``ids``, all of them if its own id is.
 
-        A map is kept whole: a key without its value is none.
+        A map is kept whole, as a key needs its value.
         """
         if self.id in ids:
             return self
@@ -201,7 +192,7 @@ class LanceSchema:
 
     @classmethod
     def from_arrow(cls, schema: pa.Schema, first_id: int = 0) -> LanceSchema:
-        """The columns of an Arrow schema, with ids from ``first_id`` on.
+        """The columns of an Arrow schema, with ids from ``first_id``.
 
         Raises ``UnsupportedProtocolError`` for types that Lance does not have, and ``InvalidArgumentError`` for two
         columns of one name.
@@ -217,21 +208,20 @@ class LanceSchema:
         return cls(tuple(fields), dict(schema.metadata or {}))
 
     def to_arrow(self) -> pa.Schema:
-        """The Arrow schema; extension types that Arrow knows are themselves, others are metadata."""
+        """The Arrow schema of the dataset; extension types that Arrow does not know are metadata."""
         return self._restored([f.dataset_field for f in self.fields])
 
     def read_schema(self) -> pa.Schema:
-        """The schema of what readers of files give."""
+        """The schema that file readers return."""
         return self._restored([f.read_field for f in self.fields])
 
     @cached_property
     def shown_schema(self) -> pa.Schema:
-        """The schema of what scans give."""
+        """The schema that scans return."""
         return self._restored([f.shown_field for f in self.fields])
 
     @cached_property
     def is_plain(self) -> bool:
-        """Whether all values are shown as they are stored."""
         return all(f.is_plain for f in self.fields)
 
     def _restored(self, fields: list[pa.Field]) -> pa.Schema:
@@ -245,7 +235,6 @@ class LanceSchema:
 
     @cached_property
     def has_extensions(self) -> bool:
-        """Whether a field has an extension type."""
         return any(EXTENSION_NAME in f.metadata for f in self.walk())
 
     # --- messages ---
@@ -259,21 +248,21 @@ class LanceSchema:
         damaged: type[TrilakeError] = CorruptLogError,
         file: str | None = None,
     ) -> LanceSchema:
-        """The schema that a manifest describes.
+        """The schema in a manifest.
 
-        Raises an error of class ``damaged``, naming ``file``, if the fields are no tree, and
-        ``UnsupportedProtocolError`` for a type that is not known.
+        Raises an error of class ``damaged``, with ``file``, where the fields are not a tree, and
+        ``UnsupportedProtocolError`` for an unknown type.
         """
         messages: dict[int, format_pb2.Field] = {}
         below: dict[int, list[int]] = {}
         depth: dict[int, int] = {NO_PARENT: 0}
         messages_in_order = list(fields)
-        # Where ids begin with 1, a parent of 0 is none.
+        # Where ids begin with 1, a parent id of 0 means no parent.
         zero = any(m.id == 0 for m in messages_in_order)
         blob = False
         for message in messages_in_order:
             if blob and message.id == message.parent_id == NO_PARENT:
-                continue  # a part of the description of a blob, as data files have it
+                continue  # a field of a blob's description in a data file
             blob = message.logical_type == "struct" and BLOB.decode() in message.metadata
             parent = NO_PARENT if message.parent_id == 0 and not zero else message.parent_id
             if message.id < 0 or message.id in messages or parent not in depth:
@@ -315,23 +304,21 @@ class LanceSchema:
             try:
                 each.storage_field  # noqa: B018 - Arrow refuses what it has no type for
             except (ValueError, OverflowError, pa.ArrowException) as e:
-                raise damaged(f"a field cannot be: {e}", file=file, column=each.name) from e
+                raise damaged(f"a field is not valid: {e}", file=file, column=each.name) from e
         return cls(top, {key.encode(): value for key, value in (metadata or {}).items()})
 
     def to_proto(self, dictionaries: Mapping[int, DictionaryPlace] | None = None) -> list[format_pb2.Field]:
-        """The messages of all fields, depth first; ``dictionaries`` are places in the file they are written to."""
+        """The messages of all fields, depth first; ``dictionaries`` are the positions of values in the file."""
         places = dictionaries or {}
         return [_to_proto(each, places.get(each.id)) for each in self.walk()]
 
     def metadata_to_proto(self) -> dict[str, bytes]:
-        """The metadata as a manifest holds it."""
         return {key.decode("utf-8", "replace"): value for key, value in self.metadata.items()}
 
     # --- looking up ---
 
     @property
     def names(self) -> list[str]:
-        """Names of the columns."""
         return [f.name for f in self.fields]
 
     def walk(self) -> Iterator[Field]:
@@ -339,10 +326,10 @@ class LanceSchema:
         for each in self.fields:
             yield from each.walk()
 
-    def columns(self) -> Iterator[Field]:
-        """The fields that are columns of a data file; see :attr:`Field.is_column`."""
+    def columns(self, *, parents: bool = False) -> Iterator[Field]:
+        """The fields that are columns of a data file; see :meth:`Field.columns`."""
         for each in self.fields:
-            yield from each.columns()
+            yield from each.columns(parents=parents)
 
     @cached_property
     def field_ids(self) -> tuple[int, ...]:
@@ -359,34 +346,33 @@ class LanceSchema:
         return {f.id: f for f in self.walk()}
 
     def by_id(self, id: int) -> Field | None:
-        """The field with an id, at any level."""
         return self._by_id.get(id)
 
     def above(self, field: Field) -> list[Field]:
-        """The fields that a field is in, from the top."""
+        """The parents of a field, from the top."""
         above: list[Field] = []
         while (parent := self.by_id((above[0] if above else field).parent_id)) is not None:
             above.insert(0, parent)
         return above
 
     def column_ids(self, field: Field) -> set[int]:
-        """The ids of the columns of files that a field is, or is in."""
+        """The ids of the file columns that a field consists of, or is part of."""
         whole = next((f for f in self.above(field) if f.is_column), field)
         return {f.id for f in whole.columns()}
 
     def path_of(self, field: Field) -> list[str]:
-        """The names of a field and of those that it is in, from the top."""
+        """The names of a field's parents and its own, from the top."""
         return [f.name for f in (*self.above(field), field)]
 
     def name_of(self, field: Field) -> str:
-        """The name of a field as users write it: ``"struct.field"``."""
+        """The path of a field as users write it: ``"struct.field"``."""
         return ".".join(self.path_of(field))
 
     def find(self, path: str | Sequence[str]) -> Field | None:
-        """The field at a path: ``"column"``, ``"struct.field"``, or the names one by one.
+        """The field at a path: ``"column"``, ``"struct.field"``, or a sequence of names.
 
-        A column whose own name has a dot in it comes first.  A name may stand between backticks, as in SQL.  On the way
-        through a list, its item's name may be left out.
+        A column with a dot in its name comes first.  Names may be quoted with backticks, as in SQL.  The name of a
+        list's item may be left out.
         """
         if isinstance(path, str):
             whole = next((f for f in self.fields if f.name == path), None)
@@ -406,14 +392,14 @@ class LanceSchema:
         return match
 
     def spelled(self, path: str) -> str:
-        """A path as the schema spells it: the one that :meth:`find` finds, or the only one that differs in case.
+        """A path as the schema spells it: the field that :meth:`find` finds, or the only one that differs in case.
 
-        Where there is none, or there are several, it is the path that was given.
+        Without one, or with several, it is the path itself.
         """
         field = self.find(path)
         if field is None:
-            wanted = [name.lower() for name in _names_of(path)]
-            alike = [f for f in self.walk() if [name.lower() for name in self.path_of(f)] == wanted]
+            names = [name.lower() for name in _names_of(path)]
+            alike = [f for f in self.walk() if [name.lower() for name in self.path_of(f)] == names]
             field = alike[0] if len(alike) == 1 else None
         name = path if field is None else self.name_of(field)
         return name if self.find(name) is field else path
@@ -423,51 +409,50 @@ class LanceSchema:
         return frozenset(f.id for f in self.walk() if f.logical_type in types.LISTS)
 
     def field(self, path: str | Sequence[str]) -> Field:
-        """The field that :meth:`find` finds.  Raises ``UnknownColumnError`` if there is none."""
+        """:meth:`find`, or raise ``UnknownColumnError``."""
         field = self.find(path)
         if field is None:
-            shown = path if isinstance(path, str) else ".".join(path)
+            name = path if isinstance(path, str) else ".".join(path)
             raise UnknownColumnError(
-                f"there is no column {shown!r}", help=f"there are {', '.join(self.names)}", column=shown
+                f"there is no column {name!r}", help=f"the columns are {', '.join(self.names)}", column=name
             )
         return field
 
     # --- changing ---
 
     def project(self, columns: Sequence[str]) -> LanceSchema:
-        """Only these columns, in this order, with the ids they have; ``"struct.field"`` keeps a part of a struct.
+        """Only these columns, in this order, with their ids; ``"struct.field"`` keeps a part of a struct.
 
-        Raises ``UnknownColumnError`` for a column that does not exist.
+        Raises ``UnknownColumnError``.
         """
-        wanted: dict[int, set[int]] = {}
+        by_top: dict[int, set[int]] = {}
         tops = {id: top for top in self.fields for id in (f.id for f in top.walk())}
         for column in columns:
             field = self.field(column)
-            wanted.setdefault(tops[field.id].id, set()).add(field.id)
-        fields = [self._by_id[top].keep(frozenset(ids)) for top, ids in wanted.items()]
+            by_top.setdefault(tops[field.id].id, set()).add(field.id)
+        fields = [self._by_id[top].keep(frozenset(ids)) for top, ids in by_top.items()]
         return replace(self, fields=tuple(f for f in fields if f is not None))
 
     def project_ids(self, ids: Iterable[int]) -> LanceSchema:
-        """Only the fields with these ids and those above and below them, in the order of this schema.
+        """Only the fields with these ids and their parents and children, in the order of this schema.
 
-        A struct or list whose id is given together with ids below it is cut down to those.
+        A struct or list whose id comes with ids below it is cut down to those.
         """
-        wanted = frozenset(ids)
-        # A data file lists parents and children alike: a parent stands for all its children only if none is listed.
+        kept = frozenset(ids)
+        # A data file lists parents and children: a parent stands for all its children only if none of them is listed.
         exact = frozenset(
-            f.id for f in self.walk() if f.id in wanted and not any(c.id in wanted for c in f.walk() if c.id != f.id)
+            f.id for f in self.walk() if f.id in kept and not any(c.id in kept for c in f.walk() if c.id != f.id)
         )
         fields = (f.keep(exact) for f in self.fields)
         return replace(self, fields=tuple(f for f in fields if f is not None))
 
     def with_dictionaries(self, dictionaries: Mapping[int, pa.Array]) -> LanceSchema:
-        """The schema with these values of dictionaries, by field id."""
         return replace(self, dictionaries=dict(dictionaries))
 
     # --- comparing ---
 
     def differences(self, other: LanceSchema, *, nullability: bool = True) -> list[str]:
-        """What sets the columns of ``other`` apart, a sentence each; ids, metadata and dictionaries do not count."""
+        """How the columns of ``other`` differ, a sentence each; ids, metadata and dictionaries are not compared."""
         return _differences(self.fields, other.fields, "", nullability)
 
     def check_compatible(self, data: LanceSchema, *, nullability: bool = False, file: str | None = None) -> None:
@@ -486,7 +471,7 @@ _QUOTED_PATH = re.compile(rf"(?:{_NAME})(?:\.(?:{_NAME}))*")
 
 
 def _names_of(path: str) -> list[str]:
-    """The names in a path, some of which may stand between backticks.
+    """The names in a path, some of which may be quoted with backticks.
 
     >>> _names_of("meta.`user.id`")
     ['meta', 'user.id']
@@ -497,22 +482,14 @@ def _names_of(path: str) -> list[str]:
 
 
 def _converted(field: Field, type_of: Callable[[Field], pa.Field | None]) -> pa.Field:
-    """The Arrow field with other types where ``type_of`` gives some, at any depth."""
-    own = type_of(field)
-    if own is not None:
-        return own
+    """The Arrow field with other types where ``type_of`` returns one, at any depth."""
+    converted = type_of(field)
+    if converted is not None:
+        return converted
     if field.is_plain or not field.children:
         return field.storage_field
     children = [_converted(child, type_of) for child in field.children]
-    if field.logical_type == "struct":
-        kind = pa.struct(children)
-    elif field.logical_type == "map":
-        kind = pa.map_(children[0].type.field(0), children[0].type.field(1))
-    elif types.is_struct_vector(field.logical_type):
-        kind = pa.list_(children[0], types.list_size(field.logical_type))
-    else:
-        kind = (pa.large_list if field.logical_type.startswith("large") else pa.list_)(children[0])
-    return field.storage_field.with_type(kind)
+    return field.storage_field.with_type(types.nested_type(field.logical_type, children))
 
 
 def _json_type(field: Field) -> pa.Field | None:
@@ -542,7 +519,6 @@ def _is_true(value: bytes | None) -> bool:
 
 
 def _fits(logical_type: str, children: Sequence[Field]) -> bool:
-    """Whether a field of a type may have these fields below it."""
     if logical_type == "map":
         return len(children) == 1 and children[0].logical_type == "struct" and len(children[0].children) == 2
     if types.is_struct_vector(logical_type):
@@ -579,7 +555,7 @@ def _from_arrow(each: pa.Field, ids: Iterator[int], parent: int, depth: int) -> 
 def _from_proto(message: format_pb2.Field, parent: int, children: tuple[Field, ...]) -> Field:
     kind = message.logical_type
     if types.is_struct_vector(kind):
-        types.list_size(kind)  # refuses what is not known
+        types.list_size(kind)  # refuses unknown types
     elif not types.is_nested(kind):
         types.arrow_type(kind)
     metadata = {key.encode(): value for key, value in message.metadata.items()}
@@ -629,12 +605,12 @@ def _check_names(fields: Iterable[Field]) -> None:
         seen.add(each.name)
 
 
-def _differences(wanted: Sequence[Field], present: Sequence[Field], above: str, nullability: bool) -> list[str]:
-    if [f.name for f in wanted] != [f.name for f in present]:
-        have, want = ", ".join(f.name for f in present), ", ".join(f.name for f in wanted)
+def _differences(expected: Sequence[Field], actual: Sequence[Field], above: str, nullability: bool) -> list[str]:
+    if [f.name for f in expected] != [f.name for f in actual]:
+        have, want = ", ".join(f.name for f in actual), ", ".join(f.name for f in expected)
         return [f"{above.rstrip('.') or 'the schema'} has {have or 'no columns'}, not {want or 'none'}"]
     differences = []
-    for a, b in zip(wanted, present, strict=True):
+    for a, b in zip(expected, actual, strict=True):
         path = above + a.name
         if a.logical_type != b.logical_type:
             differences.append(f"{path} is {b.logical_type}, not {a.logical_type}")

@@ -1,4 +1,4 @@
-"""Schemas as JSON types, in the words of the format, and back."""
+"""Schemas as JSON in the words of the format, and back."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _type(kind: pa.DataType) -> dict[str, Any]:
 
 
 def json_to_schema(schema_json: Mapping[str, Any]) -> pa.Schema:
-    """The schema that :func:`schema_to_json` has described.  Raises ``InvalidArgumentError``.
+    """The schema that :func:`schema_to_json` described.  Raises ``InvalidArgumentError``.
 
     >>> json_to_schema({"fields": [{"name": "a", "type": {"type": "int64"}, "nullable": True}]})
     a: int64

@@ -1,7 +1,7 @@
-"""Sources of the bytes of data files: a mapped file, or ranges of an object that is far away.
+"""Sources of a data file's bytes: a mapped file, or ranges of a remote object.
 
-A request of many small pieces is answered as one run of bytes, whatever it took: of a mapped file one copy, of an
-object one call for all ranges, which the store coalesces.
+A request for many small pieces is answered by one run of bytes: a copy of a mapped file, or one call for all ranges of
+an object, which the store coalesces.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _T = TypeVar("_T")
 
 #: Bytes of an object's end that are fetched first; footer, metadata and page table of most files fit.
 TAIL = 64 << 10
-#: Bytes of a piece from which on pieces are copied one by one: numpy copies shorter ones in half the time, but into
-#: memory that it has from the system anew for each scan, which takes longer than the copy.
+#: Pieces of at least this many bytes are copied one by one: numpy copies shorter ones in half the time, but into memory
+#: that it allocates from the system for each scan, which takes longer than the copy.
 _LONG = 1 << 12
 
 
@@ -41,16 +41,16 @@ class Pieces:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """The answer to a request where copies are to be spared: piece ``i`` begins at ``at[i]`` of ``data``."""
+    """The answer to a request that avoids copies: piece ``i`` begins at ``at[i]`` of ``data``."""
 
     data: Bytes
     at: Int64s
 
 
 _A = TypeVar("_A", Bytes, Placed)
-#: A job that asks for pieces, several requests at a time, and is sent the bytes of each.
+#: A job that yields requests for pieces, several at a time, and is sent the bytes of each.
 Job = Generator[list[Pieces], list[Bytes], _T]
-#: The same for pieces where they lie.
+#: As :data:`Job`, for pieces where they are.
 PlacedJob = Generator[list[Pieces], list[Placed], _T]
 
 
@@ -74,12 +74,12 @@ class Source(ABC):
         return self._read(start, length)
 
     def gather_all(self, requests: Sequence[Pieces]) -> list[Bytes]:
-        """The bytes of each request, whose pieces come one after another; errors as :meth:`read`."""
+        """The bytes of each request, its pieces one after another; errors as :meth:`read`."""
         self._check(requests)
         return self._gather_all(requests)
 
     def place_all(self, requests: Sequence[Pieces]) -> list[Placed]:
-        """The pieces of each request where they lie, or one after another; errors as :meth:`read`."""
+        """The pieces of each request where they are, or one after another; errors as :meth:`read`."""
         self._check(requests)
         return self._place_all(requests)
 
@@ -95,15 +95,15 @@ class Source(ABC):
                     raise self._outside(high, most)
 
     def run(self, job: Job[_T]) -> _T:
-        """The result of a job, whose requests are answered round by round."""
+        """Run a job, answering its requests round by round."""
         return _run(job, self.gather_all)
 
     def run_placed(self, job: PlacedJob[_T]) -> _T:
-        """The result of a job that can do with pieces where they lie."""
+        """Run a job that takes pieces where they are."""
         return _run(job, self.place_all)
 
     def window(self, ranges: Sequence[tuple[int, int]]) -> Source:
-        """A source with these ranges at hand already, where that pays."""
+        """A source that has fetched these ranges, where that pays."""
         return self
 
     @abstractmethod
@@ -122,7 +122,7 @@ class Source(ABC):
     def _outside(self, start: int, length: int) -> CorruptFileError:
         return CorruptFileError(
             f"a page is at bytes {start} to {start + length}, outside of the file's {self.size}",
-            help="the file is damaged, or was cut off",
+            help="the file is damaged or truncated",
             file=self.file,
         )
 
@@ -150,13 +150,13 @@ class MappedSource(Source):
             return self._one_by_one(pieces.starts, np.broadcast_to(pieces.lengths, pieces.starts.shape))
         if not width or not len(pieces.starts):
             return np.empty(0, np.uint8)
-        # The file as elements of this width that overlap, one beginning at each byte: numpy picks some of them.
+        # The file as overlapping elements of this width, one beginning at each byte: numpy takes some of them.
         count = self.size - width + 1
         elements: Any = np.ndarray((count,), np.dtype((np.void, width)), self._bytes, strides=(1,))
         return elements[pieces.starts].view(np.uint8)  # type: ignore[no-any-return]
 
     def _one_by_one(self, starts: Int64s, lengths: Int64s) -> Bytes:
-        """The pieces in memory of Arrow's pool, which keeps what scans give back."""
+        """Copy the pieces into memory of Arrow's pool, which is reused for the next scan."""
         ends = (starts + lengths).tolist()
         whole = memoryview(self._data)
         parts = [whole[a:b] for a, b in zip(starts.tolist(), ends, strict=True)]
@@ -183,7 +183,7 @@ class RangedSource(Source):
         return self._checked(self._store.read_range(self._key, start, length), start, length)
 
     def _checked(self, data: pa.Buffer, start: int, length: int) -> pa.Buffer:
-        if data.size != length:  # somebody replaced the object by a shorter one
+        if data.size != length:  # a shorter object replaced it
             raise self._outside(start, length)
         return data
 
@@ -197,16 +197,12 @@ class RangedSource(Source):
         result = []
         at = 0
         for pieces in requests:
-            own_ranges = ranges[at : at + len(pieces.starts)]
-            at += len(own_ranges)
-            parts = [self._checked(next(data), *r) for r in own_ranges if r[1]]
+            count = len(pieces.starts)
+            parts = [self._checked(next(data), *r) for r in ranges[at : at + count] if r[1]]
+            at += count
             whole = parts[0] if len(parts) == 1 else b"".join(map(memoryview, parts))
             result.append(np.frombuffer(whole, np.uint8))
         return result
-
-    def with_range(self, start: int, data: pa.Buffer) -> Source:
-        """The source with bytes at hand that were read already."""
-        return _Window(self, [(start, data)])
 
     def window(self, ranges: Sequence[tuple[int, int]]) -> Source:
         inside = [(max(start, 0), min(start + length, self.size) - max(start, 0)) for start, length in ranges]
@@ -218,7 +214,7 @@ class RangedSource(Source):
 
 
 class _Window(Source):
-    """Ranges that were fetched, and the source they are from for anything else."""
+    """Ranges that are already fetched, and their source for everything else."""
 
     def __init__(self, whole: Source, parts: list[tuple[int, pa.Buffer]]) -> None:
         super().__init__(whole.file, whole.size)
@@ -239,7 +235,7 @@ class _Window(Source):
         return [next(missing) if answer is None else answer for answer in answers]
 
     def _inside(self, pieces: Pieces) -> Bytes | None:
-        """The bytes of a request, if one of the parts has all of them."""
+        """The bytes of a request, if one of the ranges has all of them."""
         if not len(pieces.starts):
             return np.empty(0, np.uint8)
         low, high = int(pieces.starts.min()), int((pieces.starts + pieces.lengths).max())
@@ -254,7 +250,7 @@ class _Window(Source):
 
 
 def together(jobs: Sequence[Generator[list[Pieces], list[_A], _T]]) -> Generator[list[Pieces], list[_A], list[_T]]:
-    """One job of several: what they ask for in the same round is one round."""
+    """Join several jobs: the requests of a round are one round."""
     results: dict[int, _T] = {}
     asking: dict[int, list[Pieces]] = {}
 
@@ -286,20 +282,20 @@ def _run(job: Generator[list[Pieces], list[_A], _T], answer: Callable[[Sequence[
 
 
 def open_source(store: Store, key: str) -> Source:
-    """The bytes of a file, mapped where it is on this machine.  Raises ``MissingFileError``."""
+    """Open the bytes of a file, mapped where it is local.  Raises ``MissingFileError``."""
     file = f"{store.uri}/{key}"
     try:
         if store.local_path(key) is not None:
             with store.open_input(key) as mapped:
                 return MappedSource(file, mapped.read_buffer())
         size, end = store.read_sized(key, TAIL, end=True)
-        return RangedSource(store, key, file, size).with_range(size - end.size, end)
+        return _Window(RangedSource(store, key, file, size), [(size - end.size, end)])
     except ObjectNotFoundError as e:
         raise MissingFileError("a file of the dataset is missing", file=file) from e
 
 
 def _same(lengths: Int64s | int) -> int | None:
-    """The length that all pieces have, unless they are so long that it makes no difference."""
+    """The length of all pieces; ``None`` where it differs, or is so long that it does not matter."""
     if isinstance(lengths, int):
         return lengths
     if not len(lengths) or lengths[0] >= _LONG or (lengths != lengths[0]).any():

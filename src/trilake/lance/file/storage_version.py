@@ -1,8 +1,8 @@
-"""Storage versions: the versions of data files, by number and by the names that users give them."""
+"""Storage versions: the versions of data files, by number and by the names that users know."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import total_ordering
 
@@ -25,7 +25,7 @@ class StorageVersion:
 
     @classmethod
     def parse(cls, name: object) -> StorageVersion:
-        """The version that users name.  Raises ``InvalidArgumentError``."""
+        """The version of a name.  Raises ``InvalidArgumentError``."""
         version = _NAMES.get(name) if isinstance(name, str) else None
         if version is None:
             raise InvalidArgumentError(
@@ -35,7 +35,7 @@ class StorageVersion:
 
     @classmethod
     def of_file(cls, major: int, minor: int) -> StorageVersion:
-        """The version that the entry of a data file names; entries of the first format may say nothing."""
+        """The version in a data file's entry, where the first format may leave it out."""
         if (major, minor) == (0, 3):  # the number that files themselves say
             return cls(2, 0)
         return FIRST if major == 0 and minor <= 2 else cls(major, minor)
@@ -51,30 +51,30 @@ class StorageVersion:
 
     @property
     def is_first(self) -> bool:
-        """Whether it is the first format, which has no nulls of most types."""
+        """Whether it is the first format, which has no nulls for most types."""
         return self.major == 0
 
     def check_types(self, schema: LanceSchema) -> None:
-        """Raise ``UnsupportedProtocolError``, which names the column, for a type that files of it do not have."""
-        for top in schema.fields:
-            for field, inside in _nested(top, ()):
-                least = _least(field, inside)
-                if least is None or self < least:
-                    raise UnsupportedProtocolError(
-                        f"files of Lance {self} cannot hold type {field.logical_type!r}"
-                        + (f" in {inside[-1].logical_type!r}" if least is None and inside else ""),
-                        help="cast the column"
-                        if least is None
-                        else f'write the dataset with data_storage_version="{least}" or newer, or cast the column',
-                        column=schema.name_of(field),
-                    )
+        """Raise ``UnsupportedProtocolError``, with the column, for a type that its files do not have."""
+        for field in schema.walk():
+            above = schema.above(field)
+            least = _oldest(field, above)
+            if least is None or self < least:
+                raise UnsupportedProtocolError(
+                    f"files of Lance {self} cannot hold type {field.logical_type!r}"
+                    + (f" in {above[-1].logical_type!r}" if least is None and above else ""),
+                    help="cast the column"
+                    if least is None
+                    else f'write the dataset with data_storage_version="{least}" or newer, or cast the column',
+                    column=schema.name_of(field),
+                )
 
 
 FIRST = StorageVersion(0, 1)
 STABLE = StorageVersion(2, 2)
-#: What is written where users do not say another one.
+#: The version that is written by default.
 DEFAULT = STABLE
-#: Those that are written, and those that are read.
+#: The versions that can be written, and read.
 WRITABLE = (FIRST, StorageVersion(2, 0), StorageVersion(2, 1), STABLE)
 READABLE = (*WRITABLE, StorageVersion(2, 3))
 
@@ -90,19 +90,13 @@ _NAMES = {
 }
 
 
-def _nested(field: Field, above: tuple[Field, ...]) -> Iterator[tuple[Field, tuple[Field, ...]]]:
-    yield field, above
-    for child in field.children:
-        yield from _nested(child, (*above, field))
-
-
-def _least(field: Field, above: tuple[Field, ...]) -> StorageVersion | None:
-    """The oldest version whose files hold a field; ``None`` where none does."""
+def _oldest(field: Field, above: Sequence[Field]) -> StorageVersion | None:
+    """The oldest version whose files hold a field; ``None`` without one."""
     kind = field.logical_type
     if kind == "map":
         return STABLE
     if types.is_struct_vector(kind):
-        # pylance writes lists in them, or them in lists, in 2.3 alone.
+        # pylance writes lists in them, or them in lists, only in 2.3.
         lists = [f for f in (*above, *field.walk()) if f.logical_type in types.LISTS or f.logical_type == "map"]
         return None if lists else STABLE
     if kind == "json" or kind.startswith("fixed_size_list:fixed_size_list:"):
@@ -112,7 +106,7 @@ def _least(field: Field, above: tuple[Field, ...]) -> StorageVersion | None:
     return FIRST
 
 
-#: Dictionaries of the first format are of strings, bytes and whole numbers.
+#: Dictionaries of the first format have strings, binaries or integers.
 _FIRST_DICTIONARIES = tuple(
     f"dict:{name}:"
     for name in (

@@ -1,4 +1,4 @@
-"""Strings that a file must not hold, as no reader would take them."""
+"""A check that no invalid string is written."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ from trilake.lance.file.errors import RowsDoNotFitError
 
 
 def check_strings(array: pa.Array, column: str) -> None:
-    """Raise ``RowsDoNotFitError`` where a string of an array is not UTF-8, in dictionaries and structs, too."""
+    """Raise ``RowsDoNotFitError`` for a string that is not UTF-8, also in dictionaries and structs."""
     if not strings_are_utf8(array):
         raise RowsDoNotFitError("a string is not UTF-8", help="write such values as binary", column=column)

@@ -1,4 +1,4 @@
-"""Logical types: Lance's names of Arrow types.
+"""Logical types: Lance's names for Arrow types.
 
 A field of a manifest names its type by a string: ``"int32"``, ``"timestamp:us:UTC"``, ``"fixed_size_list:float:128"``.
 Structs, lists and maps say no more than that: what is in them is a field of its own.
@@ -7,6 +7,7 @@ Structs, lists and maps say no more than that: what is in them is a field of its
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from enum import IntEnum
 from functools import lru_cache
 
@@ -20,7 +21,7 @@ EXTENSION_METADATA = b"ARROW:extension:metadata"
 
 
 class Encoding(IntEnum):
-    """The encoding of a field's pages; the numbers are the format's."""
+    """The encoding of a field's pages, with the format's numbers."""
 
     NONE = 0
     PLAIN = 1
@@ -49,9 +50,9 @@ _SIMPLE: dict[str, pa.DataType] = {
 }
 _NAMES: dict[pa.DataType, str] = {arrow: name for name, arrow in _SIMPLE.items() if name != "json"}
 
-#: Logical types of lists, which have one field below them.
+#: Logical types of lists; each has one field below it.
 LISTS = frozenset({"list", "list.struct", "large_list", "large_list.struct"})
-#: The extension of JSON in binary form, and Arrow's own of JSON strings.
+#: Lance's extension type of binary JSON, and Arrow's of JSON strings.
 LANCE_JSON, ARROW_JSON = b"lance.json", "arrow.json"
 _BFLOAT16 = "lance.bfloat16"
 
@@ -64,8 +65,19 @@ _MAX_SIZE = 2**31 - 1
 
 
 def is_nested(logical_type: str) -> bool:
-    """Whether the type is of a struct, list or map, whose items are fields of their own."""
+    """Whether the items of the type are fields of their own: of a struct, list or map."""
     return logical_type in LISTS or logical_type in ("struct", "map") or is_struct_vector(logical_type)
+
+
+def nested_type(logical_type: str, children: Sequence[pa.Field]) -> pa.DataType:
+    """The Arrow type of a struct, list, map or fixed-size list of structs with these fields below it."""
+    if logical_type == "struct":
+        return pa.struct(children)
+    if logical_type == "map":
+        return pa.map_(children[0].type.field(0), children[0].type.field(1))
+    if is_struct_vector(logical_type):
+        return pa.list_(children[0], list_size(logical_type))
+    return (pa.large_list if logical_type.startswith("large") else pa.list_)(children[0])
 
 
 def is_struct_vector(logical_type: str) -> bool:
@@ -82,7 +94,7 @@ def list_size(logical_type: str) -> int:
 
 
 def storage_type(arrow_type: pa.DataType) -> pa.DataType:
-    """The type that the values of an extension type are stored as; any other type itself."""
+    """The storage type of an extension type; any other type itself."""
     while isinstance(arrow_type, pa.BaseExtensionType):
         arrow_type = arrow_type.storage_type
     return arrow_type
@@ -90,7 +102,7 @@ def storage_type(arrow_type: pa.DataType) -> pa.DataType:
 
 @lru_cache(maxsize=4096)
 def arrow_type(logical_type: str) -> pa.DataType:
-    """The Arrow type of a field without fields below it.
+    """The Arrow type of a field that has no fields below it.
 
     Raises ``UnsupportedProtocolError`` for a name that is none.
 
@@ -120,7 +132,7 @@ def arrow_type(logical_type: str) -> pa.DataType:
             value = arrow_type(match[1])
             if not (pt.is_null(value) or pt.is_nested(value) or pt.is_dictionary(value)):
                 return pa.dictionary(_SIMPLE[match[2]], value)
-    except (ValueError, RecursionError):  # pyarrow's refusal of a precision, and of a size beyond what it can count
+    except (ValueError, RecursionError):  # from pyarrow, for an invalid precision or size
         pass
     raise _unknown(logical_type)
 
@@ -134,7 +146,7 @@ def _unknown(logical_type: str) -> UnsupportedProtocolError:
 
 
 def encoding(logical_type: str) -> Encoding:
-    """The encoding that a manifest names for a field of this type.
+    """The encoding that a manifest gives for a field of this type.
 
     >>> encoding("struct").name, encoding("list").name, encoding("string").name
     ('NONE', 'PLAIN', 'VAR_BINARY')
@@ -147,17 +159,17 @@ def encoding(logical_type: str) -> Encoding:
 
 
 def is_variable(arrow: pa.DataType) -> bool:
-    """Whether values are strings or bytes of any length."""
+    """Whether values are strings or binaries of any length."""
     return arrow in (pa.string(), pa.binary(), pa.large_string(), pa.large_binary())
 
 
 def is_large(arrow: pa.DataType) -> bool:
-    """Whether Arrow keeps offsets of 64 bits for values of this type."""
+    """Whether Arrow has 64-bit offsets for values of this type."""
     return arrow in (pa.large_string(), pa.large_binary()) or bool(pt.is_large_list(arrow))
 
 
 def logical_type(arrow: pa.DataType) -> str:
-    """The name of an Arrow type, after :func:`storage_type`.
+    """The name of an Arrow type, or of its :func:`storage_type`.
 
     Raises ``UnsupportedProtocolError`` for types that Lance does not have in any version.
 
@@ -204,12 +216,11 @@ def _extension(field: pa.Field) -> str:
 
 
 def _is_flat(arrow: pa.DataType) -> bool:
-    """Whether all values of a type have as many bits."""
     return (arrow in _NAMES and not pt.is_null(arrow) and not is_variable(arrow)) or bool(
         pt.is_timestamp(arrow) or pt.is_decimal128(arrow) or pt.is_decimal256(arrow) or pt.is_fixed_size_binary(arrow)
     )
 
 
 def is_text(arrow: pa.DataType) -> bool:
-    """Whether values are strings."""
+    """Whether values are strings, not binaries."""
     return arrow in (pa.string(), pa.large_string())

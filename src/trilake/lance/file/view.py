@@ -1,7 +1,7 @@
-"""What users see of a dataset's columns, and what is stored of them.
+"""What users see of a dataset's columns, and what is stored for them.
 
-The format has no nulls for most types.  A companion column that keeps them (see :mod:`trilake.lance.file.null_masks`)
-is not a column of its own here: it is read with the column it belongs to, and folded into it.
+A companion column that keeps nulls (see :mod:`trilake.lance.file.null_masks`) is hidden: it is read with its column,
+and folded into it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,6 @@ class View:
 
     @cached_property
     def _masks(self) -> dict[str, Field]:
-        """The companion of each column that has one."""
         return null_masks.companions(self.whole) if self.folded else {}
 
     @cached_property
@@ -63,11 +62,10 @@ class View:
         return self.schema if names is None else self.schema.project(names)
 
     def has_mask(self, name: str) -> bool:
-        """Whether nulls of a column are kept by a companion."""
         return name in self._masks
 
     def mask_of(self, name: str) -> Field | None:
-        """The companion of a column; ``None`` where it has none."""
+        """The companion of a column; ``None`` without one."""
         return self._masks.get(name)
 
     @cached_property
@@ -77,7 +75,7 @@ class View:
         return tuple(Masked(by_name[name], mask.id) for name, mask in self._masks.items())
 
     def stored(self, columns: LanceSchema) -> LanceSchema:
-        """What must be read for some columns."""
+        """The columns to read for some columns."""
         extra = tuple(self._masks[f.name] for f in columns.fields if f.name in self._masks)
         return LanceSchema((*columns.fields, *extra), columns.metadata) if extra else columns
 
@@ -119,7 +117,7 @@ def _strings(field: Field, array: pa.Array) -> pa.Array:
 
 
 def stored_array(field: Field, array: pa.Array) -> pa.Array:
-    """Values as users give them as they are stored: JSON in binary form.  Raises ``RowsDoNotFitError``."""
+    """Values as they are stored: JSON in binary form.  Raises ``RowsDoNotFitError``."""
     if field.is_plain or (field.is_blob and not field.is_blob_v2):
         return array
     array = storage_array(array)
@@ -138,7 +136,7 @@ def stored_array(field: Field, array: pa.Array) -> pa.Array:
 
 
 def with_items(array: pa.Array, convert: Callable[[pa.Array], pa.Array], kind: pa.DataType | None = None) -> pa.Array:
-    """A list array with other items in the place of its own, of a type or of that of the new items.
+    """A list array with converted items, of type ``kind`` or that of the new items.
 
     >>> with_items(pa.array([[1], None, [2, 3]]).slice(1), lambda items: pc.add(items, 1)).to_pylist()
     [None, [3, 4]]
@@ -151,11 +149,11 @@ def with_items(array: pa.Array, convert: Callable[[pa.Array], pa.Array], kind: p
 
 
 def _blob(field: Field, array: pa.Array) -> pa.Array:
-    """Blobs, given as bytes or as a struct with ``data`` or ``uri``, with all parts that the field has."""
+    """Blobs, which users pass as binaries or as structs with ``data`` or ``uri``, with all fields of their column."""
     kind = field.storage_field.type
     mask = array.is_null() if array.null_count else None
-    given = {"data": array}
+    parts = {"data": array}
     if pt.is_struct(array.type):
-        given = {array.type.field(i).name: array.field(i) for i in range(array.type.num_fields)}
-    parts = [given[f.name].cast(f.type) if f.name in given else pa.nulls(len(array), f.type) for f in kind]
-    return pa.StructArray.from_arrays(parts, fields=list(kind), mask=mask)
+        parts = {array.type.field(i).name: array.field(i) for i in range(array.type.num_fields)}
+    arrays = [parts[f.name].cast(f.type) if f.name in parts else pa.nulls(len(array), f.type) for f in kind]
+    return pa.StructArray.from_arrays(arrays, fields=list(kind), mask=mask)

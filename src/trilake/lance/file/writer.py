@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import IO, Literal, Self
 
 import pyarrow as pa
+
+from trilake.errors import InvalidArgumentError
+from trilake.lance.file.schema import LanceSchema
 
 
 @dataclass(frozen=True)
 class WrittenFile:
-    """A data file that is complete, as the entry of a manifest describes it.
+    """A complete data file, with the values of its manifest entry.
 
     Parameters
     ----------
-    rows: of the file.
-    field_ids: of the fields in it.
+    rows: number of rows.
+    field_ids: ids of its fields.
     column_indices: the column of each field; empty in the first format.
     version: major and minor number; (0, 0) where the entry need not say it.
     size: in bytes; 0 where the entry need not say it.
@@ -30,17 +35,23 @@ class WrittenFile:
 
 
 class DataFileWriter(ABC):
-    """Writes one data file, which appears in the store when it is closed, whole, or not at all."""
+    """Writes one data file, which appears in the store when it is closed, whole, or not at all.
+
+    Used as a context manager, an exception in the block discards the file.
+    """
+
+    _schema: LanceSchema
+    _file: IO[bytes]
 
     @property
     @abstractmethod
     def num_rows(self) -> int:
-        """Rows that were written."""
+        """Number of rows written so far."""
 
     @property
     @abstractmethod
     def size(self) -> int:
-        """About how many bytes the file has by now."""
+        """About how many bytes the file has so far."""
 
     @property
     def dictionaries(self) -> Mapping[int, pa.Array]:
@@ -49,16 +60,37 @@ class DataFileWriter(ABC):
 
     @abstractmethod
     def write(self, batch: pa.RecordBatch) -> None:
-        """Write one batch.  Raises ``SchemaMismatchError`` where it does not have the columns of the file."""
+        """Write one batch.  Raises ``SchemaMismatchError`` where its columns are not those of the file."""
 
-    @abstractmethod
     def add_metadata(self, metadata: Mapping[bytes, bytes]) -> None:
         """Add metadata to the schema that is in the file."""
+        self._schema = replace(self._schema, metadata={**self._schema.metadata, **metadata})
 
     @abstractmethod
     def close(self) -> WrittenFile:
         """Finish the file.  Raises ``StorageError``."""
 
-    @abstractmethod
     def discard(self) -> None:
-        """Give up what was written; the file does not appear."""
+        """Throw away what was written; the file does not appear."""
+        self._stop()
+        discard = getattr(self._file, "discard", None)
+        if discard is not None:
+            discard()
+        else:
+            self._file.__exit__(InvalidArgumentError, InvalidArgumentError("discarded"), None)
+
+    @abstractmethod
+    def _stop(self) -> None:
+        """Stop background threads."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> Literal[False]:
+        if kind is not None:
+            self.discard()
+        elif not self._file.closed:
+            self.close()
+        return False

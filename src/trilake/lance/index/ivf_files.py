@@ -161,7 +161,7 @@ def _message(file: V2File, key: bytes, kind: Any) -> Any:
 
 def _parsed(file: V2File, number: int, kind: Any) -> Any:
     try:
-        return kind.FromString(file.global_buffer(number).to_pybytes())
+        return kind.FromString(file.container.global_buffer(number).to_pybytes())
     except DecodeError as e:
         raise CorruptFileError(f"global buffer {number} cannot be parsed: {e}", file=file.file, help=REMAKE) from e
 

@@ -16,7 +16,6 @@ from trilake.lance.file.framing import FOOTER
 from trilake.lance.file.sources import Source, open_source
 from trilake.lance.index.ivf_pq import FILE, METRICS, WORDS, Codes, Floats, Model, RowIds, model_checksum
 from trilake.lance.proto import index_pb2
-from trilake.lance.v1.data_file import read_message
 from trilake.storage.base import Store
 
 REMAKE = "build the index again: create_index(..., replace=True)"
@@ -31,7 +30,7 @@ def open_index(store: Store, folder: str) -> tuple[FirstRows, Model, index_pb2.I
     file, size = source.file, source.size
     tail = source.read(max(size - FOOTER.size, 0), min(size, FOOTER.size)).to_pybytes()
     position = framing.parse_footer(tail, size, file=file, damaged=CorruptFileError)
-    message = read_message(source, position, index_pb2.Index)
+    message = framing.read_message(source, position, index_pb2.Index)
     vector = message.vector_index
     stages = [stage.WhichOneof("stage") for stage in vector.stages]
     metric = next((name for name, number in METRICS.items() if number == vector.metric_type), None)

@@ -1,4 +1,4 @@
-"""Lance's protobuf messages: ``.proto`` files of our own, and the modules that ``scripts/protos`` makes of them.
+"""Lance's protobuf messages: ``.proto`` files, and the modules that ``scripts/protos`` makes of them.
 
 The package ``protobuf`` comes with the extra ``lance``.  What Lance's other modules need of it they take from here, so
 that importing any of them without it raises ``MissingDependencyError``.

@@ -21,7 +21,7 @@ import pyarrow as pa
 from trilake.errors import InvalidArgumentError, ObjectNotFoundError
 from trilake.lance.commands import input_rows
 from trilake.lance.commands.format_options import check_format
-from trilake.lance.commands.fragment_writer import NullPolicy, Target, WriteOptions, regroup
+from trilake.lance.commands.fragment_writer import NullPolicy, Target, WriteOptions
 from trilake.lance.data_files import new_data_file
 from trilake.lance.file.errors import NothingToWriteError, UnknownColumnError, UnknownRowError, WrongTypeError
 from trilake.lance.file.framing import MAGIC
@@ -31,6 +31,7 @@ from trilake.lance.file.view import View
 from trilake.lance.file.writer import DataFileWriter
 from trilake.lance.pylance.beyond import NotInFormatError
 from trilake.lance.pylance.blob_writers import DedicatedBlobWriter, PackedBlobWriter
+from trilake.lance.scan.batch_sizes import regroup
 from trilake.lance.scan.fragment_reader import finished
 from trilake.lance.scan.scan import one_batch
 from trilake.lance.scan.snapshot import Snapshot
@@ -228,10 +229,10 @@ class LanceFileReader:
         """
         if not isinstance(self._file, V2File):
             raise NotInFormatError("files of the first format have no global buffers", help=_MIGRATE)
-        count = self._file.num_global_buffers
+        count = len(self._file.container.global_places)
         if not 0 <= index < count:
             raise InvalidArgumentError(f"the file has {count} global buffers, none with number {index}", help=_BUFFERS)
-        return bytes(self._file.global_buffer(index).to_pybytes())
+        return bytes(self._file.container.global_buffer(index).to_pybytes())
 
 
 _MIGRATE = "write it again with LanceFileWriter"
@@ -287,7 +288,7 @@ def described(snapshot: Snapshot, path: str) -> tuple[DataFile, int]:
 def _metadata(file: V2File, schema: pa.Schema) -> LanceFileMetadata:
     container = file.container
     columns = []
-    for number in range(container.num_columns):
+    for number in range(len(container.column_places)):
         pages = [LancePageMetadata(_buffers(p.buffers), str(p.encoding)) for p in container.column(number)[0]]
         columns.append(LanceColumnMetadata([], pages))
     globals_ = _buffers(container.global_places)

@@ -18,7 +18,7 @@ from trilake.lance.commands.open_dataset import OpenDataset
 from trilake.lance.file.errors import WrongTypeError
 from trilake.lance.pylance.scan_options import HINTS, check_names, checked_search
 from trilake.lance.scan import scan, search
-from trilake.lance.scan.batch_sizes import in_batches_of, of_at_most
+from trilake.lance.scan.batch_sizes import limit_bytes, regroup
 from trilake.lance.scan.blob_bytes import BlobFile
 from trilake.lance.scan.fragment_reader import ROW_ADDRESS, ROW_ID, FragmentReader
 from trilake.lance.scan.ordering import ColumnOrdering, Orderings, ordered, ordered_found, orderings_of
@@ -363,8 +363,8 @@ class LanceScanner(pa.dataset.Scanner):  # type: ignore[misc]
         """The rows as batches."""
         batches = self._any_batches()
         if self._bytes_of_each is not None:
-            return of_at_most(batches, self._bytes_of_each)
-        return batches if self._rows_of_each is None else in_batches_of(batches, self._rows_of_each)
+            return limit_bytes(batches, self._bytes_of_each)
+        return batches if self._rows_of_each is None else regroup(batches, self._rows_of_each)
 
     def _any_batches(self) -> Iterator[pa.RecordBatch]:
         if self._nearest is None and not self._orderings:

@@ -20,9 +20,9 @@ from trilake.lance.versions.branches import (
     delete_branch,
     read_branches,
     root_store,
-    say_of_branch,
+    set_branch_metadata,
 )
-from trilake.lance.versions.holds import held
+from trilake.lance.versions.holds import hold
 from trilake.lance.versions.manifest import Manifest
 from trilake.lance.versions.versions import (
     Tag,
@@ -31,7 +31,7 @@ from trilake.lance.versions.versions import (
     list_versions,
     read_tag,
     read_tags,
-    say_of_tag,
+    set_tag_metadata,
     write_tag,
 )
 from trilake.storage.base import Store
@@ -127,7 +127,7 @@ class Tags:
 
     def replace_metadata(self, tag: str, metadata: Mapping[Any, Any]) -> None:
         """Put other metadata in the place of a tag's.  Raises ``VersionNotFoundError``."""
-        say_of_tag(self._line.root, tag, strings(metadata, "a tag"))
+        set_tag_metadata(self._line.root, tag, strings(metadata, "a tag"))
 
     def delete(self, tag: str) -> None:
         """Remove a tag; the version stays.  Raises ``VersionNotFoundError``."""
@@ -144,7 +144,7 @@ class Tags:
     def _write(self, tag: str, line: Line, version: int, *, update: bool) -> None:
         store = line.store
         number = choose_version(store, list_versions(store), version)
-        with held(store, number, self._runtime):
+        with hold(store, number, self._runtime):
             listing = list_versions(store)
             choose_version(store, listing, number)  # a clean-up may just have removed it
             size, now = store.head(listing.key(number)).size, self._runtime.clock_ns()
@@ -174,7 +174,7 @@ class Branches:
 
     def replace_metadata(self, branch: str, metadata: Mapping[Any, Any]) -> None:
         """Put other metadata in the place of a branch's.  Raises ``VersionNotFoundError``."""
-        say_of_branch(self._root, branch, strings(metadata, "a branch"))
+        set_branch_metadata(self._root, branch, strings(metadata, "a branch"))
 
 
 def strings(metadata: Mapping[Any, Any], of: str) -> dict[str, str]:

@@ -15,11 +15,12 @@ from trilake.errors import InvalidArgumentError
 from trilake.lance.commands import indices
 from trilake.lance.commands.open_dataset import OpenDataset
 from trilake.lance.file.errors import WrongTypeError
+from trilake.lance.file.extensions import storage_array
 from trilake.lance.index import ivf_pq
 from trilake.lance.index.ivf_pq_index import VectorIndex
 from trilake.lance.pylance.data_files import LanceFileReader, LanceFileWriter
 from trilake.lance.scan.fragment_reader import ROW_ID
-from trilake.lance.scan.search import metric_name, storage, vector_type, vectors_of
+from trilake.lance.scan.search import metric_name, vector_type, vectors_of
 
 _TARGET_ROWS, _MOST_PARTITIONS = 8192, 4096
 
@@ -246,7 +247,7 @@ class IndicesBuilder:
         if rows < len(places):
             places = np.sort(np.random.default_rng(0).choice(places, rows, replace=False))
         taken = snapshot.take(places, snapshot.view.columns([self.column]))
-        array = storage(taken.column(0).combine_chunks())
+        array = storage_array(taken.column(0).combine_chunks())
         vectors = vectors_of(array.filter(array.is_valid()), self.dimension)
         return vectors[np.isfinite(vectors).all(axis=1)]
 

@@ -1,4 +1,4 @@
-"""Batches of one size, or of a size at most, made of batches of any."""
+"""Batches of another size: of a number of rows, or of at most a number of bytes."""
 
 from __future__ import annotations
 
@@ -9,30 +9,34 @@ import pyarrow as pa
 from trilake.lance.scan.scan import one_batch
 
 
-def in_batches_of(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
-    """The rows in batches of so many each, but for the last."""
-    held: list[pa.RecordBatch] = []
+def regroup(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
+    """The rows as batches of ``rows`` each; the last may have fewer.
+
+    >>> [b.num_rows for b in regroup([pa.record_batch({"n": range(5)})] * 2, 4)]
+    [4, 4, 2]
+    """
+    pending: list[pa.RecordBatch] = []
     count = 0
     for batch in batches:
         at = 0
-        while batch.num_rows - at >= rows - count:
-            held.append(batch.slice(at, rows - count))
-            at += rows - count
-            yield _one(held)
-            held, count = [], 0
-        if at < batch.num_rows:
-            held.append(batch.slice(at))
-            count += batch.num_rows - at
-    if held:
-        yield _one(held)
+        while at < batch.num_rows:
+            part = batch.slice(at, rows - count)
+            at += part.num_rows
+            count += part.num_rows
+            pending.append(part)
+            if count == rows:
+                yield _joined(pending)
+                pending, count = [], 0
+    if pending:
+        yield _joined(pending)
 
 
-def of_at_most(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.RecordBatch]:
-    """The batches, those of more bytes cut into as many as that takes; a row is never cut."""
+def limit_bytes(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.RecordBatch]:
+    """The batches, cut where they have more than ``size`` bytes; a row is never cut."""
     for batch in batches:
         rows = max(batch.num_rows * size // max(batch.nbytes, 1), 1)
         yield from (batch.slice(at, rows) for at in range(0, batch.num_rows, rows))
 
 
-def _one(held: list[pa.RecordBatch]) -> pa.RecordBatch:
-    return held[0] if len(held) == 1 else one_batch(pa.Table.from_batches(held))
+def _joined(parts: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return parts[0] if len(parts) == 1 else one_batch(pa.Table.from_batches(parts).unify_dictionaries())

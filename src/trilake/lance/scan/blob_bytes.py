@@ -1,4 +1,4 @@
-"""The bytes of blobs: in data files, in files beside them, or at a URI."""
+"""The bytes of blobs: in data files, in side files, or at a URI."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from trilake.storage.base import Store
 
 @dataclass(frozen=True)
 class BlobPlace:
-    """Where the bytes of one blob are; a size of ``None`` stands for a whole object."""
+    """Where the bytes of one blob are; without ``size`` they are the whole object."""
 
     store: Store
     key: str
@@ -36,25 +36,24 @@ class BlobPlace:
 
     @cached_property
     def length(self) -> int:
-        """The number of its bytes."""
         if self.size is not None:
             return self.size
         try:
             return self.store.read_sized(self.key, 0, end=True)[0]
         except ObjectNotFoundError as e:
-            raise _missing(self) from e
+            raise MissingFileError("the file of a blob is missing", file=f"{self.store.uri}/{self.key}") from e
 
     def read(self, start: int, stop: int) -> bytes:
-        """Some of its bytes.  Raises ``MissingFileError`` and ``CorruptFileError``."""
+        """Read some of its bytes.  Raises ``MissingFileError`` and ``CorruptFileError``."""
         if stop <= start:
             return b""
         return bytes(_ranges(self.store, self.key, [(self.position + start, stop - start)])[0].to_pybytes())
 
 
 def places(store: Store, key: str, descriptions: pa.StructArray) -> list[BlobPlace | None]:
-    """The places of blobs of a data file, by their descriptions; ``None`` for a null.
+    """Where the blobs of a data file are, by their descriptions; ``None`` for a null.
 
-    Raises ``WrongTypeError`` for a file of the first format, which has the bytes among its rows.
+    Raises ``WrongTypeError`` for a file of the first format, which has the bytes in its rows.
     """
     if not pa.types.is_struct(descriptions.type):
         raise WrongTypeError(
@@ -62,20 +61,15 @@ def places(store: Store, key: str, descriptions: pa.StructArray) -> list[BlobPla
             help="read the column itself, or migrate the dataset to 2.1 or newer",
             file=f"{store.uri}/{key}",
         )
-    if descriptions.type.get_field_index("kind") < 0:
-        return [_in_file(store, key, one) for one in descriptions.to_pylist()]
-    return [None if one is None else _place(store, key, one) for one in descriptions.to_pylist()]
+    return [_place(store, key, one) for one in descriptions.to_pylist()]
 
 
-def _in_file(store: Store, key: str, one: dict[str, int] | None) -> BlobPlace | None:
-    # Files of 2.0 have no nulls: one is a size of 0 at a position that holds nothing.
-    if one is None or (one["size"] == 0 and one["position"] != 0):
+def _place(store: Store, key: str, one: dict[str, Any] | None) -> BlobPlace | None:
+    if one is None:
         return None
-    return BlobPlace(store, key, one["position"], one["size"])
-
-
-def _place(store: Store, key: str, one: dict[str, Any]) -> BlobPlace:
-    kind, position, size = one["kind"], one["position"], one["size"]
+    kind, position, size = one.get("kind", INLINE), one["position"], one["size"]
+    if "kind" not in one and not size and position:
+        return None  # files of 2.0 store a null as no bytes at a position other than 0
     if kind == INLINE:
         return BlobPlace(store, key, position, size)
     if kind in (PACKED, DEDICATED):
@@ -90,47 +84,42 @@ def _place(store: Store, key: str, one: dict[str, Any]) -> BlobPlace:
 
 
 def read(store: Store, key: str, descriptions: pa.StructArray) -> pa.Array:
-    """The bytes of blobs, file by file, in as few requests as the store makes of that."""
-    found = places(store, key, descriptions)
-    by_file: dict[tuple[int, str], list[int]] = {}
-    for i, place in enumerate(found):
-        if place is not None and place.length:
-            by_file.setdefault((id(place.store), place.key), []).append(i)
-    values: list[Any] = [None if place is None else b"" for place in found]
-    for rows in by_file.values():
-        some = [place for i in rows if (place := found[i]) is not None]
-        data = _ranges(some[0].store, some[0].key, [(place.position, place.length) for place in some])
-        for i, buffer in zip(rows, data, strict=True):
-            values[i] = buffer
+    """The bytes of the blobs of a data file as an array; one request per file."""
+    blobs = places(store, key, descriptions)
+    values = _read_parts(blobs, [(0, 0 if place is None else place.length) for place in blobs])
     valid = np.array([value is not None for value in values], bool)
-    sizes = np.array([0 if value is None else len(memoryview(value)) for value in values], np.int64)
+    sizes = np.array([0 if value is None else len(value) for value in values], np.int64)
     offsets = np.concatenate(([0], np.cumsum(sizes)))
-    joined = pa.py_buffer(b"".join(memoryview(value) for value in values if value is not None))
+    joined = pa.py_buffer(b"".join(value for value in values if value is not None))
     validity = None if valid.all() else pc.is_valid(pa.array(valid, mask=~valid)).buffers()[1]
     return pa.Array.from_buffers(pa.large_binary(), len(values), [validity, pa.py_buffer(offsets), joined])
 
 
 def read_parts(places: Sequence[BlobPlace | None], parts: Sequence[tuple[int, int]]) -> list[bytes | None]:
-    """A part of each blob, by offset and length, file by file; ``None`` of a null.
+    """A part of each blob, by offset and length, with one request per file; ``None`` of a null.
 
     Raises ``InvalidArgumentError`` for a part that is not in its blob.
     """
-    by_file: dict[tuple[int, str], list[int]] = {}
-    values: list[bytes | None] = [None if place is None else b"" for place in places]
+    return [None if value is None else bytes(value) for value in _read_parts(places, parts)]
+
+
+def _read_parts(places: Sequence[BlobPlace | None], parts: Sequence[tuple[int, int]]) -> list[memoryview[Any] | None]:
+    by_file: dict[tuple[int, str], list[tuple[int, BlobPlace]]] = {}
+    values: list[memoryview[Any] | None] = [None if place is None else memoryview(b"") for place in places]
     for i, (place, (offset, length)) in enumerate(zip(places, parts, strict=True)):
         check_part(offset, length, None if place is None else place.length)
         if place is not None and length:
-            by_file.setdefault((id(place.store), place.key), []).append(i)
+            by_file.setdefault((id(place.store), place.key), []).append((i, place))
     for rows in by_file.values():
-        some = [(place, i) for i in rows if (place := places[i]) is not None]
-        ranges = [(place.position + parts[i][0], parts[i][1]) for place, i in some]
-        for (_, i), buffer in zip(some, _ranges(some[0][0].store, some[0][0].key, ranges), strict=True):
-            values[i] = bytes(buffer.to_pybytes())
+        _, first = rows[0]
+        ranges = [(place.position + parts[i][0], parts[i][1]) for i, place in rows]
+        for (i, _), buffer in zip(rows, _ranges(first.store, first.key, ranges), strict=True):
+            values[i] = memoryview(buffer)
     return values
 
 
 def check_part(offset: int, length: int, size: int | None) -> None:
-    """Raise ``InvalidArgumentError`` for a part that is not in a blob of ``size``, which is ``None`` for a null."""
+    """Raise ``InvalidArgumentError`` for a part outside of a blob of ``size``, which is ``None`` for a null."""
     if offset < 0 or length < 0:
         raise InvalidArgumentError(f"offset and length must be non-negative, got {offset} and {length}")
     if offset + length >= 1 << 64:
@@ -143,17 +132,13 @@ def _ranges(store: Store, key: str, ranges: Sequence[tuple[int, int]]) -> list[p
     try:
         data = list(store.read_ranges(key, ranges))
     except ObjectNotFoundError as e:
-        raise MissingFileError("the file of a blob is not there", file=f"{store.uri}/{key}") from e
+        raise MissingFileError("the file of a blob is missing", file=f"{store.uri}/{key}") from e
     for (start, length), buffer in zip(ranges, data, strict=True):
         if buffer.size != length:
             raise CorruptFileError(
-                f"a blob is at bytes {start} to {start + length}, behind the end of its file", file=f"{store.uri}/{key}"
+                f"a blob is at bytes {start} to {start + length}, after the end of its file", file=f"{store.uri}/{key}"
             )
     return data
-
-
-def _missing(place: BlobPlace) -> MissingFileError:
-    return MissingFileError("the file of a blob is not there", file=f"{place.store.uri}/{place.key}")
 
 
 class BlobFile(io.BufferedIOBase):
@@ -162,7 +147,7 @@ class BlobFile(io.BufferedIOBase):
     Parameters
     ----------
     place: where it is.
-    buffer_size: bytes that are fetched at least, when reading goes on from one place to the next; 0 for none.
+    buffer_size: bytes to fetch at least when reading continues from one position to the next; 0 for none.
     """
 
     def __init__(self, place: BlobPlace, buffer_size: int = 512 << 10) -> None:
@@ -174,7 +159,7 @@ class BlobFile(io.BufferedIOBase):
         return f"BlobFile({self._place.key!r}, size={self.size()})"
 
     def size(self) -> int:
-        """The number of its bytes."""
+        """The number of bytes."""
         return self._place.length
 
     def readable(self) -> bool:
@@ -207,7 +192,7 @@ class BlobFile(io.BufferedIOBase):
         return self.read(size)
 
     def readall(self) -> bytes:
-        """All bytes from here on."""
+        """Read all remaining bytes."""
         return self.read()
 
     def readinto(self, buffer: Any, /) -> int:
@@ -216,17 +201,17 @@ class BlobFile(io.BufferedIOBase):
         return len(data)
 
     def read_range(self, offset: int, length: int) -> bytes:
-        """Some bytes, wherever reading is."""
+        """Read some bytes; the position stays."""
         return self.read_ranges([(offset, length)])[0]
 
     def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-        """Several pieces, wherever reading is.  Raises ``ValueError`` for one that is not in the blob."""
+        """Read several ranges; the position stays.  Raises ``ValueError`` for one outside of the blob."""
         self._check_open()
         for offset, length in ranges:
             check_part(offset, length, self.size())
         place = self._place
-        wanted = [(place.position + offset, length) for offset, length in ranges if length]
-        data = iter(_ranges(place.store, place.key, wanted) if wanted else [])
+        nonempty = [(place.position + offset, length) for offset, length in ranges if length]
+        data = iter(_ranges(place.store, place.key, nonempty) if nonempty else [])
         return [next(data).to_pybytes() if length else b"" for _, length in ranges]
 
     def _buffered(self, start: int, stop: int, end: int) -> bytes:

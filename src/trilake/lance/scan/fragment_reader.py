@@ -1,6 +1,6 @@
 """Reading one fragment: its data files side by side, without its deleted rows.
 
-Rows are named by their offset within the fragment, deleted ones counted.  A batch of the fragment is a range of rows,
+Rows are identified by their offset in the fragment, deleted ones counted.  A batch of the fragment is a range of rows,
 which ends where a part of its first file does.  A column that no file has is null.
 """
 
@@ -39,10 +39,10 @@ from trilake.table.data_files import no_columns
 
 Rows = npt.NDArray[np.int64]
 
-#: Rows of a fragment without data files may number so many: a manifest of a few bytes must not fill the memory.
+#: The most rows of a fragment without data files: a manifest of a few bytes must not fill the memory.
 MAX_UNBACKED = 1 << 25
 
-#: Bytes that the nulls of a column which no file has may take in one batch.
+#: The most bytes of nulls in one batch for a column that no file has.
 MAX_NULL_BYTES = 1 << 31
 
 #: Columns that no file has: the id of a row, its address, its rank among the rows of the dataset, and the versions in
@@ -65,21 +65,13 @@ def addresses(fragment_id: int, offsets: npt.NDArray[np.integer]) -> Ids:
 
 
 def split(addresses: Ids) -> tuple[Rows, Rows]:
-    """The fragment ids and offsets of row addresses."""
+    """The fragment ids and offsets in row addresses."""
     return (addresses >> np.uint64(32)).astype(np.int64), (addresses & np.uint64(0xFFFFFFFF)).astype(np.int64)
 
 
 @dataclass(frozen=True)
 class _Part:
-    """The columns of a projection that one file has.
-
-    Parameters
-    ----------
-    file: that has them.
-    schema: the columns, as parts of the projection.
-    stored: what is read for them.
-    place: where the file is.
-    """
+    """The columns of a projection in one file: as parts of the projection, and as they are read from it."""
 
     file: DataFileReader
     schema: LanceSchema
@@ -87,7 +79,6 @@ class _Part:
     place: tuple[Store, str]
 
     def finish(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """What was read, as the columns of the part."""
         if self.stored is self.schema:
             return finished(batch, self.schema, self.place)
         pairs = zip(self.schema.fields, self.stored.fields, batch.columns, strict=True)
@@ -96,7 +87,7 @@ class _Part:
 
 
 def finished(batch: pa.RecordBatch, schema: LanceSchema, place: tuple[Store, str]) -> pa.RecordBatch:
-    """What was read of some columns from the file at a place, with the bytes of blobs that are read as bytes."""
+    """Columns read from the file at a place, with the bytes of blobs that are read as bytes."""
     if schema.is_plain:
         return batch
     arrays = [_finished(f, f, array, place) for f, array in zip(schema.fields, batch.columns, strict=True)]
@@ -147,14 +138,13 @@ class FragmentReader:
 
     @cached_property
     def is_local(self) -> bool:
-        """Whether the files are on this machine."""
         places = [self.bases.data_file(f) for f in self.fragment.files]
         return all(store.local_path(key) is not None for store, key in places)
 
-    # --- what there is -----------------------------------------------------------------------------------------------
+    # --- metadata ----------------------------------------------------------------------------------------------------
 
     def file(self, entry: Entry) -> DataFileReader:
-        """An open data file.  Raises ``MissingFileError`` and ``CorruptFileError``."""
+        """Open a data file.  Raises ``MissingFileError`` and ``CorruptFileError``."""
         with self._lock:
             file = self._files.get(entry.path)
         if file is None:
@@ -165,7 +155,7 @@ class FragmentReader:
                 )
             except (ObjectNotFoundError, MissingFileError) as e:
                 raise MissingFileError(
-                    "a data file is not there",
+                    "a data file is missing",
                     help="it was removed by a clean-up or by hand; read a newer version, or restore the file",
                     file=f"{store.uri}/{key}",
                 ) from e
@@ -175,23 +165,23 @@ class FragmentReader:
         return file
 
     def open(self) -> None:
-        """Read what the files say of themselves, and which rows are deleted.  Raises what :meth:`file` raises."""
+        """Read the headers of the files, and the deleted rows; errors as :meth:`file`."""
         for entry in self.fragment.files:
             self.file(entry)
         _ = self.deleted_set
 
     def _check(self, file: DataFileReader) -> None:
-        known = self.fragment.physical_rows
-        if known and file.num_rows != known:
+        expected = self.fragment.physical_rows
+        if expected and file.num_rows != expected:
             raise CorruptFileError(
-                f"the data file has {file.num_rows} rows and its fragment {known}",
+                f"the data file has {file.num_rows} rows and its fragment {expected}",
                 file=file.file,
                 fragment=self.fragment.id,
             )
 
     @cached_property
     def batch_offsets(self) -> Rows:
-        """The first row of each batch, and the number of rows at the end."""
+        """The first row of each batch, then the number of rows."""
         if not self.fragment.files:
             rows = self.fragment.physical_rows
             if rows > MAX_UNBACKED:
@@ -208,7 +198,7 @@ class FragmentReader:
 
     @property
     def deleted_set(self) -> BitMap:
-        """The deleted rows: no more than the data files have, whatever the manifest says."""
+        """The deleted rows; those that the data files do not have are refused."""
         if (
             self._deleted is None
         ):  # not a cached_property: in Python 3.11 those of all fragments would wait for each other
@@ -223,17 +213,17 @@ class FragmentReader:
 
     @property
     def num_deleted(self) -> int:
-        """Number of deleted rows, from the manifest where it says."""
+        """Number of deleted rows, from the manifest if it has it."""
         entry = self.fragment.deletion_file
         return 0 if entry is None else entry.num_deleted_rows or len(self.deleted)
 
     @property
     def num_rows(self) -> int:
-        """Number of rows that live."""
+        """Number of live rows."""
         return self.physical_rows - self.num_deleted
 
     def live_mask(self, start: int, stop: int) -> npt.NDArray[np.bool_] | None:
-        """For each row of a range whether it lives; ``None`` where all do."""
+        """Whether each row of a range is live; ``None`` where all are."""
         if self.fragment.deletion_file is None:
             return None
         a, b = np.searchsorted(self.deleted, [start, stop])
@@ -250,7 +240,7 @@ class FragmentReader:
         return deletions.live_offsets(self.deleted, ranks)
 
     def is_live(self, offsets: Rows) -> npt.NDArray[np.bool_]:
-        """Whether each offset is a row that is there and lives."""
+        """Whether each offset is that of a live row."""
         inside = (offsets >= 0) & (offsets < self.physical_rows)
         if self.fragment.deletion_file is None:
             return inside
@@ -262,23 +252,23 @@ class FragmentReader:
 
     @cached_property
     def stable_ids(self) -> Ids | None:
-        """The stable row ids of all physical rows; ``None`` where ids are addresses.  Raises ``CorruptLogError``."""
+        """The stable row ids of all physical rows; ``None`` without them.  Raises ``CorruptLogError``."""
         data = row_ids.read(self.store, self.fragment.row_ids, self.store.uri)
         return None if data is None else row_ids.parse_ids(data, self.physical_rows, file=self.store.uri)
 
     def ids_of(self, offsets: Rows) -> Ids:
-        """The row ids of some offsets."""
+        """The row ids at some offsets."""
         stable = self.stable_ids
         return addresses(self.fragment.id, offsets) if stable is None else stable[offsets]
 
     @cached_property
     def created(self) -> Ids:
-        """The version in which each physical row was made; 1 where nothing says it."""
+        """The version in which each physical row was inserted; 1 if unknown."""
         return self._versions(self.fragment.created)
 
     @cached_property
     def updated(self) -> Ids:
-        """The version in which each physical row last got other values."""
+        """The version in which each physical row was last updated; 1 if unknown."""
         return self._versions(self.fragment.last_updated)
 
     def _versions(self, placed: Placed) -> Ids:
@@ -288,7 +278,7 @@ class FragmentReader:
         return row_ids.parse_versions(data, self.physical_rows, file=self.store.uri)
 
     def places(self, name: str, offsets: Rows) -> Ids:
-        """What one of :data:`PLACES` says of the rows at some offsets."""
+        """The values of one of :data:`PLACES` at some offsets."""
         if name == ROW_ID:
             return self.ids_of(offsets)
         if name == ROW_ADDRESS:
@@ -299,7 +289,7 @@ class FragmentReader:
         return self.created[offsets] if name == CREATED_AT else self.updated[offsets]
 
     def statistics(self, masked: Sequence[Masked] = ()) -> Mapping[Path, ColumnStats]:
-        """What the files' statistics say of each row group, by the path of the column."""
+        """The files' statistics of each row group, by column path."""
         if self._statistics is None:
             statistics: dict[Path, ColumnStats] = {}
             for entry in self.fragment.files:
@@ -311,7 +301,7 @@ class FragmentReader:
 
     @cached_property
     def bytes_per_row(self) -> float:
-        """About how many bytes a row has in its files."""
+        """About how many stored bytes a row has."""
         return sum(self.file(f).size for f in self.fragment.files) / max(self.physical_rows, 1)
 
     # --- rows --------------------------------------------------------------------------------------------------------
@@ -330,7 +320,7 @@ class FragmentReader:
         return parts[::-1]
 
     def _whole(self, field: Field) -> Field:
-        """A field as it can be read: packed structs with all fields in them."""
+        """A field as it can be read: packed structs with all their fields."""
         if field.is_packed:
             return self.schema.by_id(field.id) or field
         if not field.children or field.is_column:
@@ -341,7 +331,7 @@ class FragmentReader:
     def read_batches(
         self, projection: LanceSchema, start: int = 0, stop: int | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """The rows from ``start`` to ``stop``, deleted ones included, as one batch for each batch of the files."""
+        """Read rows ``start`` up to ``stop``, deleted ones included, a batch for each batch of the files."""
         stop = self.physical_rows if stop is None else stop
         parts = self._parts(projection)
         arrow = projection.read_schema()
@@ -355,7 +345,7 @@ class FragmentReader:
             yield pieces[0] if whole else _combined(pieces, arrow, high - low)
 
     def read_range(self, projection: LanceSchema, start: int, stop: int) -> list[pa.RecordBatch]:
-        """The rows of a range in as few batches as are read fastest."""
+        """Read a range of rows in as few batches as are fastest."""
         parts = self._parts(projection)
         if stop <= start:
             return []
@@ -365,7 +355,7 @@ class FragmentReader:
         return [_combined(read, projection.read_schema(), stop - start)]
 
     def take(self, offsets: Rows, projection: LanceSchema) -> pa.Table:
-        """The rows at some offsets, in the order asked for; they may be deleted, and may come several times."""
+        """Read the rows at some offsets, in this order; they may be deleted, and may repeat."""
         arrow = projection.read_schema()
         parts = self._parts(projection)
         if not parts:
@@ -379,7 +369,7 @@ class FragmentReader:
         return pa.Table.from_batches([_combined(pieces, arrow, len(offsets))])
 
     def blobs(self, offsets: Rows, field: Field) -> list[BlobPlace | None]:
-        """Where the bytes of a column's blobs are at some offsets; ``None`` for a null."""
+        """Where the blobs of a column are at some offsets; ``None`` for a null."""
         for part in self._parts(self.schema.project_ids([field.id])):
             array, at = storage_array(one_chunk(part.file.take(offsets, part.stored).column(0))), part.stored.fields[0]
             while at.id != field.id:
@@ -392,7 +382,7 @@ class FragmentReader:
         """Raise ``CorruptFileError`` unless all offsets are rows of the fragment."""
         if len(offsets) and (offsets.min() < 0 or offsets.max() >= self.physical_rows):
             raise CorruptFileError(
-                f"row {offsets.max()} is asked of a fragment with {self.physical_rows} rows",
+                f"row {offsets.max()} is outside of a fragment with {self.physical_rows} rows",
                 fragment=self.fragment.id,
                 file=self.store.uri,
             )
@@ -409,7 +399,7 @@ def one_chunk(column: pa.ChunkedArray) -> pa.Array:
 
 
 def fixed_width(kind: pa.DataType) -> int:
-    """The bytes of a value without what its length decides."""
+    """The bytes of a value, without those of variable length."""
     if pa.types.is_fixed_size_list(kind):
         return int(kind.list_size) * fixed_width(kind.value_type)
     if pa.types.is_struct(kind):
@@ -418,7 +408,7 @@ def fixed_width(kind: pa.DataType) -> int:
 
 
 def _combined(pieces: Sequence[pa.RecordBatch], arrow: pa.Schema, rows: int) -> pa.RecordBatch:
-    """The columns of batches that stand side by side, in the order of ``arrow``; what none has is null."""
+    """The columns of batches side by side, in the order of ``arrow``; missing ones are null."""
     if len(pieces) == 1 and pieces[0].schema.names == arrow.names and pieces[0].schema.types == arrow.types:
         return pieces[0]
     if not arrow.names:
@@ -440,7 +430,7 @@ def _joined(columns: Sequence[pa.Array], one: pa.Field, rows: int) -> pa.Array:
         width = fixed_width(one.type)
         if rows * width > MAX_NULL_BYTES:
             raise CorruptFileError(
-                f"{rows} nulls of {width} bytes each are asked for in place of a column that no file has",
+                f"{rows} nulls of {width} bytes each are too many for a column that no file has",
                 help="read the other columns, or write the column",
                 column=one.name,
             )
@@ -455,6 +445,6 @@ def _joined(columns: Sequence[pa.Array], one: pa.Field, rows: int) -> pa.Array:
     for child in one.type:
         below = [a.field(i) for a in columns if (i := a.type.get_field_index(child.name)) >= 0]
         children.append(_joined(below, child, rows))
-    # Each file says which structs are null; one that was written later has no other rows.
+    # Each file has the validity of structs, for the same rows.
     mask = columns[0].is_null() if columns[0].null_count else None
     return pa.StructArray.from_arrays(children, fields=list(one.type), mask=mask)

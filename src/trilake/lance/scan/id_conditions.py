@@ -1,7 +1,7 @@
-"""Conditions on where rows are: ``_rowid``, ``_rowaddr`` and their like, which are not columns of files, in filters.
+"""Conditions on row ids: ``_rowid``, ``_rowaddr`` and the like, which are not columns of files, in filters.
 
-Such a column is added to what a condition is tested on, and only there.  Where a condition says which ids it wants, no
-other row is looked at.
+Such a column is added to the rows that a condition is evaluated on, and only there.  Where a condition says which ids
+it matches, other rows are not read.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ _LEAST, _GREATEST = pa.scalar(0, pa.decimal128(20)), pa.scalar(2**64 - 1, pa.dec
 
 
 def condition_schema(schema: pa.Schema, condition: object) -> pa.Schema:
-    """The columns that a condition may name: those of the dataset, and those of ids that its text has."""
-    text = str(condition).lower()
-    named = [name for name in PLACES if name in text and name not in schema.names]
+    """The columns that a condition may name: those of the dataset, and those of ids in its SQL."""
+    sql = str(condition).lower()
+    named = [name for name in PLACES if name in sql and name not in schema.names]
     return pa.schema([*schema, *(pa.field(name, PLACE_TYPE) for name in named)], schema.metadata) if named else schema
 
 
-def asked_ids(filter: Filter, schema: pa.Schema) -> list[str]:
+def id_columns(filter: Filter, schema: pa.Schema) -> list[str]:
     """The columns of ids that a condition reads."""
     return [name for name in PLACES if name in filter.columns and name not in schema.names]
 
 
 def with_ids(rows: pa.Table, names: list[str], reader: FragmentReader, offsets: Rows) -> pa.Table:
-    """The rows at some offsets of a fragment, with columns that say where they are."""
+    """The rows at some offsets of a fragment, with columns of ids."""
     for name in names:
         rows = rows.append_column(name, pa.array(reader.places(name, offsets)))
     return rows
@@ -48,11 +48,13 @@ def is_of_ids(leaf: Compare | In | IsNull, schema: LanceSchema) -> bool:
 
 
 def named_ids(leaf: Compare | In, manifest: Manifest) -> Ids | None:
-    """The sorted ids that a comparison wants, of rows that there are or have been; ``None`` where it names none."""
+    """The sorted ids that a comparison matches, of rows that exist or have existed; ``None`` if it is not one of
+    ids.
+    """
     if leaf.widened or any(not f.physical_rows for f in manifest.fragments):
         return None
     if manifest.has_stable_row_ids and leaf.path[0] == ROW_ADDRESS:
-        return None  # which is not what indices have
+        return None  # indices have row ids
     if isinstance(leaf, In):
         values = leaf.values
     elif leaf.op == "=":
@@ -66,11 +68,11 @@ def named_ids(leaf: Compare | In, manifest: Manifest) -> Ids | None:
     if manifest.has_stable_row_ids:
         return ids
     rows = {f.id: f.physical_rows for f in manifest.fragments}
-    known = np.array(sorted(rows), np.uint64)
-    if not len(known):
+    fragment_ids = np.array(sorted(rows), np.uint64)
+    if not len(fragment_ids):
         return ids[:0]
-    ends = np.array([rows[int(id)] for id in known], np.uint64)
+    ends = np.array([rows[int(id)] for id in fragment_ids], np.uint64)
     of = ids >> np.uint64(32)
-    at = np.minimum(np.searchsorted(known, of), len(known) - 1)
-    there: Ids = ids[(known[at] == of) & ((ids & np.uint64(0xFFFFFFFF)) < ends[at])]
+    at = np.minimum(np.searchsorted(fragment_ids, of), len(fragment_ids) - 1)
+    there: Ids = ids[(fragment_ids[at] == of) & ((ids & np.uint64(0xFFFFFFFF)) < ends[at])]
     return there

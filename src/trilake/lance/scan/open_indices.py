@@ -1,4 +1,4 @@
-"""Indices of a dataset that are open: their files never change, so each is opened once for all versions."""
+"""Open indices of a dataset: their files never change, so each is opened once for all versions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trilake.lance.index.zonemap import ZoneMapIndex
 from trilake.lance.versions.manifest import IndexMetadata
 from trilake.storage.base import Store
 
-#: By the message of an entry the kinds of index that are not a BTREE.
+#: Kinds of scalar index other than BTREE, by the message of their entry.
 _SCALAR: dict[str, type[BTreeIndex | BitmapIndex | ZoneMapIndex]] = {
     "BitmapIndexDetails": BitmapIndex,
     "LabelListIndexDetails": LabelListIndex,
@@ -26,12 +26,12 @@ _SCALAR: dict[str, type[BTreeIndex | BitmapIndex | ZoneMapIndex]] = {
 
 
 def scalar_kind(entry: IndexMetadata) -> type[BTreeIndex | BitmapIndex | ZoneMapIndex]:
-    """The class that opens an index of single values: BTREE, where an entry does not say its kind."""
-    said = "" if entry.details is None else entry.details.type_url.rpartition(".")[2]
-    return _SCALAR.get(said, BTreeIndex)
+    """The class of a scalar index: a BTREE where the entry does not say its kind."""
+    details = "" if entry.details is None else entry.details.type_url.rpartition(".")[2]
+    return _SCALAR.get(details, BTreeIndex)
 
 
-#: Entries that are kept where nobody says how many.
+#: The default number of entries to keep.
 CACHE_SIZE = 256
 #: Bytes of pages of scalar indices that are kept for each entry.
 _PAGE_BYTES = 1 << 18
@@ -40,10 +40,8 @@ _PAGE_BYTES = 1 << 18
 class OpenIndices:
     """The indices at the root of a store.  May be used by several threads.
 
-    Parameters
-    ----------
-    store: of the dataset.
-    size: entries that are kept: whole indices, and partitions of those of vectors.  At least one of each kind is.
+    ``size`` is the number of entries to keep, whole indices and partitions of vector indices; at least one of each is
+    kept.
     """
 
     def __init__(self, store: Store, size: int | None = None) -> None:
@@ -61,7 +59,7 @@ class OpenIndices:
         return OpenIndices, (self._store, self._size)  # a task opens what it needs
 
     def vector(self, entry: IndexMetadata) -> VectorIndex | None:
-        """The index of vectors of an entry; ``None`` where it is of another kind, of a newer writer, or gone.
+        """Open a vector index; ``None`` where it is of another kind, of a newer writer, or missing.
 
         Raises ``CorruptFileError``.
         """
@@ -69,7 +67,7 @@ class OpenIndices:
         return index
 
     def scalar(self, entry: IndexMetadata) -> ScalarIndex | None:
-        """The index of single values of an entry; otherwise as :meth:`vector`."""
+        """Open a scalar index; otherwise as :meth:`vector`."""
         index: ScalarIndex | None = self._opened(scalar_kind(entry), entry)
         return index
 
@@ -104,11 +102,11 @@ class OpenIndices:
 
     @property
     def entry_count(self) -> int:
-        """Indices and partitions that are open."""
+        """The number of open indices and partitions."""
         return self._whole() + len(self._partitions)
 
     @property
     def hit_rate(self) -> float:
-        """The share of requests for an index or a partition for which it was open already."""
+        """The share of requests that found an open index or partition."""
         requests = self._requests + self._partitions.requests
         return (self._hits + self._partitions.hits) / requests if requests else 0.0

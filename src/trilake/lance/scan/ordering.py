@@ -1,4 +1,4 @@
-"""Rows of a scan in the order of some of their columns.
+"""Rows of a scan in the order of some columns.
 
 The columns of the order are read first, and of the others only the rows that a limit leaves.
 """
@@ -15,11 +15,11 @@ import pyarrow.types as pt
 
 from trilake.common.arguments import flag
 from trilake.lance.file.errors import UnknownColumnError, WrongTypeError
+from trilake.lance.file.extensions import storage_array
 from trilake.lance.file.schema import LanceSchema
 from trilake.lance.scan import scan
 from trilake.lance.scan.fragment_reader import PLACES, ROW_ADDRESS, ROW_ID, FragmentReader
 from trilake.lance.scan.scan import ScanPlan
-from trilake.lance.scan.search import storage
 from trilake.lance.scan.snapshot import Snapshot
 
 #: Where fewer rows than this part of all are returned, the other columns are taken row by row.
@@ -50,13 +50,13 @@ class ColumnOrdering:
 Orderings = tuple[ColumnOrdering, ...]
 
 
-def orderings_of(given: Any) -> Orderings:
-    """The columns of an order: names or orderings, or objects with the same attributes.  Raises ``WrongTypeError``."""
-    if given is None:
+def orderings_of(order_by: Any) -> Orderings:
+    """Parse an order: names, orderings, or objects with the same attributes.  Raises ``WrongTypeError``."""
+    if order_by is None:
         return ()
-    if isinstance(given, str) or not isinstance(given, Iterable):
-        raise WrongTypeError(f"order_by is {given!r}", help="pass a list of names or of ColumnOrdering")
-    return tuple(_ordering(one) for one in given)
+    if isinstance(order_by, str) or not isinstance(order_by, Iterable):
+        raise WrongTypeError(f"order_by is {order_by!r}", help="pass a list of names or of ColumnOrdering")
+    return tuple(_ordering(one) for one in order_by)
 
 
 def _ordering(one: Any) -> ColumnOrdering:
@@ -71,13 +71,15 @@ def _ordering(one: Any) -> ColumnOrdering:
 def ordered(
     snapshot: Snapshot, plan: ScanPlan, readers: Sequence[FragmentReader], orderings: Orderings, threads: int | None
 ) -> pa.Table:
-    """The rows of a scan in an order; its limit and offset count in it."""
+    """The rows of a scan in an order, with its limit and offset."""
     every = replace(plan, limit=None, offset=0)
     names = [o.column_name for o in orderings if o.column_name not in PLACES]
     places = tuple(dict.fromkeys((ROW_ADDRESS, *(o.column_name for o in orderings if o.column_name in PLACES))))
     columns = _columns(snapshot, names)
-    found = replace(every, columns=columns, places=places)
-    keys = pa.Table.from_batches(scan.scan(snapshot.indexed(found), readers, threads=threads), schema=found.schema)
+    key_plan = replace(every, columns=columns, places=places)
+    keys = pa.Table.from_batches(
+        scan.scan(snapshot.indexed(key_plan), readers, threads=threads), schema=key_plan.schema
+    )
     order = sorted_places(keys, orderings).slice(plan.offset, plan.limit)
     if len(order) * _FEW < len(keys):
         addresses = keys.column(ROW_ADDRESS).take(order).to_numpy()
@@ -86,27 +88,26 @@ def ordered(
     return scan.rows_at(pa.Table.from_batches(rows, schema=plan.schema), order)
 
 
-def ordered_found(snapshot: Snapshot, found: pa.Table, orderings: Orderings) -> pa.Table:
-    """Rows that a search has found, with their ids, in another order than that of their distance."""
-    names = [o.column_name for o in orderings if o.column_name not in found.schema.names]
-    keys = found
+def ordered_found(snapshot: Snapshot, rows: pa.Table, orderings: Orderings) -> pa.Table:
+    """The rows that a search returns, with their ids, in an order other than that of their distance."""
+    names = [o.column_name for o in orderings if o.column_name not in rows.schema.names]
+    keys = rows
     for name in names:
         read = _columns(snapshot, [name])
-        taken = snapshot.take_rows(found.column(ROW_ID).to_numpy(), read)
+        taken = snapshot.take_rows(rows.column(ROW_ID).to_numpy(), read)
         keys = keys.append_column(name, _key(taken, name))
-    return found.take(sorted_places(keys, orderings))
+    return rows.take(sorted_places(keys, orderings))
 
 
 def _columns(snapshot: Snapshot, names: list[str]) -> LanceSchema:
-    known = snapshot.view.schema
     for name in names:
-        if known.find(name) is None:
+        if snapshot.view.schema.find(name) is None:
             raise UnknownColumnError(f"{name} not found in schema", help=f"there are {snapshot.schema.names}")
     return snapshot.view.columns(list(dict.fromkeys(names))) if names else LanceSchema(())
 
 
 def sorted_places(rows: pa.Table, orderings: Orderings) -> pa.Array:
-    """The places of the rows in an order; rows that are equal in it keep theirs.  Raises ``WrongTypeError``."""
+    """The positions of the rows in a stable order.  Raises ``WrongTypeError``."""
     columns: dict[str, pa.ChunkedArray] = {}
     order: list[tuple[str, str]] = []
 
@@ -128,11 +129,11 @@ def sorted_places(rows: pa.Table, orderings: Orderings) -> pa.Array:
 
 
 def _key(rows: pa.Table, name: str) -> pa.ChunkedArray:
-    """The values of a column that can be sorted by."""
+    """A column as a key to sort by."""
     first, *rest = [name] if name in rows.schema.names else name.split(".")
     column = rows.column(first)
     column = pc.struct_field(column, rest) if rest else column
-    chunks = [storage(chunk) for chunk in column.chunks]
+    chunks = [storage_array(chunk) for chunk in column.chunks]
     column = pa.chunked_array(chunks, chunks[0].type if chunks else column.type)
     kind = column.type
     if pt.is_nested(kind):

@@ -1,6 +1,6 @@
-"""``Projection``: columns that are SQL expressions of a dataset's, computed of each batch that a scan returns.
+"""``Projection``: columns that are SQL expressions, computed for each batch that a scan returns.
 
-The plan names the columns that the expressions read; the scan or the search runs as it does without them.
+The plan names the columns that the expressions read; the scan or search runs as it does without them.
 """
 
 from __future__ import annotations
@@ -24,25 +24,24 @@ from trilake.lance.scan.sql_text import expression_of
 
 @dataclass(frozen=True)
 class Part:
-    """A field in structs: the names on the way to it, and the Arrow field that it becomes."""
+    """A field in structs: its path, and the Arrow field that it becomes."""
 
     path: tuple[str, ...]
     field: pa.Field
 
     @property
     def columns(self) -> frozenset[str]:
-        """The column that it is in."""
         return frozenset(self.path[:1])
 
     def of(self, rows: pa.RecordBatch) -> pa.Array:
-        """Its values; null where a struct that it is in is null."""
+        """Its values; null where a struct above it is null."""
         array = rows.column(self.path[0])
         return pc.struct_field(array, list(self.path[1:]))
 
 
 @dataclass(frozen=True)
 class Projection:
-    """Columns by name, in order: each an expression, a field in structs, or a column that is handed on as it is."""
+    """Columns by name, in order: each an expression, a field in structs, or an unchanged column."""
 
     columns: Mapping[str, Expression | Part | pa.Field]
     metadata: Mapping[bytes, bytes] | None = None
@@ -50,7 +49,7 @@ class Projection:
     @classmethod
     def of(
         cls,
-        texts: Mapping[str, str],
+        sql: Mapping[str, str],
         schema: pa.Schema,
         *,
         before: Sequence[pa.Field] = (),
@@ -64,9 +63,9 @@ class Projection:
         Raises ``InvalidArgumentError``, and ``ExpressionError`` or ``UnsupportedExpressionError`` for SQL that cannot
         be computed.
         """
-        if not texts:
-            raise InvalidArgumentError("there is no column to return", help="pass None for all columns")
-        columns = {name: (parts or {}).get(text) or _bound(name, text, schema) for name, text in texts.items()}
+        if not sql:
+            raise InvalidArgumentError("expected at least one column, got none", help="pass None for all columns")
+        columns = {name: (parts or {}).get(term) or _bound(name, term, schema) for name, term in sql.items()}
         first = {f.name: f for f in before}
         return cls(_unless(first, columns) | columns | _unless(behind or {}, columns))
 
@@ -81,11 +80,10 @@ class Projection:
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """The schema of the projected rows."""
         return pa.schema(_field(name, one) for name, one in self.columns.items()).with_metadata(self.metadata)
 
     def project(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """The columns of a batch.  Raises ``ExpressionError`` where a value cannot be computed."""
+        """Compute the columns of a batch.  Raises ``ExpressionError`` where a value cannot be computed."""
         expressions = {name: one for name, one in self.columns.items() if isinstance(one, Expression)}
         values = dict(zip(expressions, map(one_array, evaluate_all(list(expressions.values()), rows)), strict=True))
 
@@ -110,33 +108,32 @@ def _field(name: str, one: Expression | Part | pa.Field) -> pa.Field:
     return pa.field(name, one.type) if isinstance(one, Expression) else one.with_name(name)
 
 
-def _bound(name: object, text: object, schema: pa.Schema) -> Expression | pa.Field:
-    if not isinstance(name, str) or not isinstance(text, str):
+def _bound(name: object, sql: object, schema: pa.Schema) -> Expression | pa.Field:
+    if not isinstance(name, str) or not isinstance(sql, str):
         raise WrongTypeError(
-            f"the column {name!r} is made of {text!r}", help='pass SQL text by name, such as {"double": "n * 2"}'
+            f"expected SQL for the column {name!r}, got {sql!r}", help='pass SQL by name, such as {"double": "n * 2"}'
         )
-    if text in schema.names:  # of any type, and under any name, those included that SQL cannot compute with
-        return schema.field(text)
-    return expression_of(text, schema)
+    if sql in schema.names:  # also of types, and with names, that SQL cannot express
+        return schema.field(sql)
+    return expression_of(sql, schema)
 
 
 def _unless(fields: Mapping[str, pa.Field], chosen: Mapping[str, object]) -> dict[str, pa.Field]:
-    """The fields whose names are not among those that were chosen."""
     return {name: f for name, f in fields.items() if name not in chosen}
 
 
 def _root(view: View, name: str) -> str:
-    """The column that a name is a part of."""
+    """The top-level column of a path."""
     return view.columns([name]).names[0]
 
 
 def _read_places(projection: Projection, own: Mapping[str, pa.Field]) -> tuple[str, ...]:
-    """The columns that say where rows are among those read, and not columns of their names."""
+    """The columns of ids among those read."""
     return tuple(name for name in PLACES if name in projection.reads and name in own)
 
 
 def _part(view: View, name: str) -> Part | None:
-    """The field in structs that a name means; ``None`` for a column, and for a field that lists are on the way to."""
+    """The field in structs at a path; ``None`` for a column, and for a field in lists."""
     field = view.schema.field(name)
     path = view.schema.path_of(field)
     if len(path) == 1 or any(f.logical_type != "struct" for f in view.schema.above(field)):
@@ -151,9 +148,9 @@ ColumnsLike = Sequence[str] | Mapping[str, str]
 
 @dataclass(frozen=True)
 class Selection:
-    """The columns to read for those that were asked for, and what is made of them.
+    """The columns to read for a selection, and the projection to compute from them.
 
-    ``places`` are those that say where rows are, which the scan makes.
+    ``places`` are the columns of ids, which the scan makes.
     """
 
     columns: LanceSchema
@@ -171,15 +168,15 @@ class Selection:
         scores: Sequence[pa.Field] = (),
         scored: bool = True,
     ) -> Selection:
-        """Check what was asked for.
+        """Check a selection of columns.
 
         Parameters
         ----------
         columns: names, or SQL by name; all columns where there are none.
         with_row_id, with_row_address: whether ``_rowid`` and ``_rowaddr`` come last.
-        scores: the columns that a search makes.  The last one stands behind those asked for, before ``_rowid``, unless
-            it is one of them; others stand before them, but for SQL that has their names.
-        scored: whether the last one is returned where it is not asked for.
+        scores: the columns that a search computes.  The last one follows the selected columns, before ``_rowid``,
+            unless it is selected; others come first, unless SQL has their names.
+        scored: whether the last one is returned where it is not selected.
 
         Names, and those in SQL, may be those of ``scores`` and of :data:`~trilake.lance.scan.fragment_reader.PLACES`.
         Raises as :meth:`Projection.of` does.
@@ -193,8 +190,8 @@ class Selection:
         behind = {f.name: f for f in scores[-1:] if scored} | {n: pa.field(n, PLACE_TYPE) for n in places}
         if isinstance(columns, Mapping):
             schema = pa.schema([*view.arrow, *own.values()], view.arrow.metadata)
-            found = (str(text) for text in columns.values() if view.schema.find(str(text)))
-            parts = {text: part for text in found if (part := _part(view, text)) is not None}
+            paths = (str(sql) for sql in columns.values() if view.schema.find(str(sql)))
+            parts = {path: part for path in paths if (part := _part(view, path)) is not None}
             projection = Projection.of(columns, schema, before=scores[:-1], behind=behind, parts=parts)
             stored = [name for name in view.schema.names if name in projection.reads]
             return cls(view.schema.project(stored), _read_places(projection, own), projection)
@@ -218,5 +215,5 @@ class Selection:
         return cls(read, _read_places(projection, own), projection)
 
     def show(self, rows: pa.Table) -> pa.Table:
-        """Rows that were read, as they were asked for."""
+        """Project the rows that were read."""
         return rows if self.projection is None else pa.Table.from_batches([self.projection.project(one_batch(rows))])

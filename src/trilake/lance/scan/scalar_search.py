@@ -1,8 +1,8 @@
-"""Rows by a filter and indices of single values: where to look, instead of everywhere.
+"""Rows by a filter and scalar indices: where to look, instead of everywhere.
 
-An index is query for the rows that may match; whoever reads them tests the whole filter again, so the answer may hold
-too many rows but never too few.  Parts of a filter that no index knows are left to that test.  Of rows in fragments
-that an index does not cover nothing is said: they are scanned.
+An index is asked for the rows that may match; they are tested by the whole filter again, so the answer may have too
+many rows but never too few.  Parts of a filter that no index can answer are left to that test.  Fragments that an index
+does not cover are scanned.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pyroaring import FrozenBitMap
 
 from trilake.errors import CorruptFileError, InvalidArgumentError
 from trilake.expr import Filter
+from trilake.expr.pushdown import successor
 from trilake.expr.sql.functions import contained_literal
 from trilake.expr.terms.predicate import And, Compare, In, IsNull, Not, Opaque, Or, Predicate, StartsWith
 from trilake.lance.file.null_masks import companions
@@ -29,12 +30,12 @@ from trilake.lance.scan.id_conditions import is_of_ids, named_ids
 from trilake.lance.scan.open_indices import OpenIndices, scalar_kind
 from trilake.lance.versions.manifest import IndexMetadata, Manifest
 
-#: An index is not query where more of its pages than this part, and more than a few, would have to be read.
+#: An index is not used where more than this part of its pages, and more than a few, must be read.
 _PART, _FEW = 4, 16
-#: Rows that are always looked at one by one; where an index finds more, and more than a part of all, they are scanned.
+#: If an index finds more rows than this, and more than a part of all, the fragments are scanned.
 _MANY = 1 << 16
 
-#: Times of an IN that are looked for in an index of nanoseconds, each by itself.
+#: The most timestamps of an IN that are looked up one by one in an index of nanoseconds.
 _TIMES = 64
 
 Rows = npt.NDArray[np.int64]
@@ -67,11 +68,11 @@ class IndexQuery:
 
     Parameters
     ----------
-    text: of the part, for plans.
+    text: the part in plans.
     fragments: ids of those that all of its indices cover.
     exact: whether nothing of the filter is left out.
     row_ids: gives the sorted ids of the rows that may match; ``None`` where scanning is cheaper.
-    certain: whether these rows match, as nothing but ids is asked.
+    certain: whether these rows match, as the part is only about ids.
     """
 
     text: str
@@ -84,9 +85,9 @@ class IndexQuery:
 def index_query(
     filter: Filter | None, manifest: Manifest, schema: LanceSchema, indices: OpenIndices
 ) -> IndexQuery | None:
-    """What indices can say about a filter; ``None`` where they cannot say anything.
+    """The part of a filter that indices can answer; ``None`` without one.
 
-    ``schema`` has the columns that the filter's names mean.
+    ``schema`` has the columns that the filter names.
     """
     if filter is None:
         return None
@@ -111,7 +112,7 @@ class _QueryBuilder:
             case Opaque(sql, (path,)) if (value := contained_literal(sql)) is not None:
                 return self.leaf(Contains(path, value))
             case Not(IsNull() as leaf) if is_of_ids(leaf, self.schema):
-                # Which pyarrow says beside each list of values: all rows have an id.
+                # From pyarrow, beside each list of values: all rows have an id.
                 return IndexQuery(f"{leaf.path[0]} IS NOT NULL", self.everywhere, True, lambda: None, certain=True)
         return None
 
@@ -141,7 +142,7 @@ class _QueryBuilder:
         for entry in self.manifest.indices:
             if field is not None and entry.fields == (field.id,) and entry.fragment_bitmap is not None:
                 by_name.setdefault(entry.name, []).append(entry)
-        # Those that name rows before those that name zones.
+        # Indices of rows before those of zones.
         for entries in sorted(by_name.values(), key=lambda entries: scalar_kind(entries[0]).by_address):
             answers = [self.answer(entry, leaf) for entry in entries]
             if all(answer is not None for answer in answers):
@@ -165,20 +166,19 @@ class _QueryBuilder:
         if isinstance(leaf, In) and _is_nanoseconds(index.value_type):
             if len(leaf.values) > _TIMES:
                 return None
-            # A value stands for all nanoseconds of its microsecond.
+            # A value matches all nanoseconds of its microsecond.
             return _union([self.answer(entry, Compare(leaf.path, "=", value)) for value in leaf.values])
-        # Nulls that files of 2.x or a companion keep are not in the index.
+        # Nulls of files of 2.x or of a companion are not in the index.
         if self.manifest.storage_version.is_first and leaf.path[0] not in companions(self.manifest.schema):
             _check_count(index, entry, self.manifest)
         try:
             pages, row_ids = _pages_and_rows(index, leaf)
         except InvalidArgumentError:
-            return None  # a literal that the index's type cannot hold: the scan knows what it means
+            return None  # a literal that the index's type cannot hold: scan instead
         few = int(np.count_nonzero(pages)) <= max(_FEW, index.num_pages // _PART)
         return IndexQuery(text, covered, True, row_ids if few else lambda: None)
 
     def of_items(self, index: ScalarIndex, leaf: Contains, covered: FrozenBitMap, text: str) -> IndexQuery | None:
-        """Rows whose lists have an item."""
         try:
             index.pages_of([leaf.value])
         except InvalidArgumentError:
@@ -186,7 +186,7 @@ class _QueryBuilder:
         return IndexQuery(text, covered, True, lambda: index.is_in([leaf.value]))
 
     def of_ids(self, leaf: Compare | In) -> IndexQuery | None:
-        """Rows that are named by their ids, which need no index."""
+        """Rows by their ids, without an index."""
         ids = named_ids(leaf, self.manifest)
         if ids is None:
             return None
@@ -194,14 +194,13 @@ class _QueryBuilder:
 
     @property
     def everywhere(self) -> FrozenBitMap:
-        """The ids of all fragments."""
         return FrozenBitMap(f.id for f in self.manifest.fragments)
 
 
 def _check_count(index: ScalarIndex, entry: IndexMetadata, manifest: Manifest) -> None:
-    """Raise ``CorruptFileError`` where an index has fewer rows than live in the fragments it covers.
+    """Raise ``CorruptFileError`` where an index has fewer rows than are live in the fragments it covers.
 
-    It may have more: of rows that are deleted since, and of fragments that it does not cover any more.
+    It may have more: rows that were deleted since, and those of fragments that it no longer covers.
     """
     covered = [f for f in manifest.fragments if f.id in (entry.fragment_bitmap or ())]
     deleted = [0 if f.deletion_file is None else f.deletion_file.num_deleted_rows for f in covered]
@@ -233,14 +232,14 @@ def _bounds(kind: pa.DataType, leaf: Compare | StartsWith | Between) -> tuple[Bo
     if isinstance(leaf, Between):
         return _bounds(kind, leaf.low)[0], _bounds(kind, leaf.high)[1]
     if isinstance(leaf, StartsWith):
-        return Bound(leaf.prefix), None if (after := _successor(leaf.prefix.as_py())) is None else Bound(after, False)
+        return Bound(leaf.prefix), None if (after := successor(leaf.prefix.as_py())) is None else Bound(after, False)
     value: Any = leaf.literal
     if pt.is_timestamp(kind) and pt.is_timestamp(value.type):
         return _time_bounds(kind, leaf.op, value)
     below = above = value
     inclusive = leaf.op in ("=", "<=", ">=")
     if pt.is_float32(kind) or pt.is_float16(kind):
-        # The literal may lie between two numbers of the column's type: both neighbours are let in.
+        # The literal may lie between two numbers of the column's type: both neighbours are candidates.
         dtype = kind.to_pandas_dtype()
         with np.errstate(over="ignore"):
             near = dtype(float(value.as_py()))
@@ -279,19 +278,6 @@ def _time_bounds(kind: pa.DataType, op: str, literal: pa.Scalar) -> tuple[Bound 
         Bound(low, low_inclusive) if op in ("=", ">", ">=") else None,
         Bound(high, high_inclusive) if op in ("=", "<", "<=") else None,
     )
-
-
-def _successor(prefix: str | bytes) -> str | bytes | None:
-    """A value that is greater than all that begin with ``prefix``, or ``None``."""
-    if isinstance(prefix, bytes):
-        cut = prefix.rstrip(b"\xff")
-        return cut[:-1] + bytes([cut[-1] + 1]) if cut else None
-    for i in range(len(prefix) - 1, -1, -1):
-        code = ord(prefix[i]) + 1
-        code = 0xE000 if code == 0xD800 else code  # surrogates are no characters
-        if code < 0x110000:
-            return prefix[:i] + chr(code)
-    return None
 
 
 def _intersection(parts: list[IndexQuery | None]) -> IndexQuery | None:
@@ -338,14 +324,15 @@ def _union(parts: list[IndexQuery | None]) -> IndexQuery | None:
 
 
 def _segments(parts: list[IndexQuery]) -> IndexQuery:
-    """The answer of an index that has several parts, each of other fragments."""
+    """The answer of an index with several segments, each of other fragments."""
     if len(parts) == 1:
         return parts[0]
 
     def row_ids() -> RowIds | None:
         answers = [part.row_ids() for part in parts]
-        found = [answer for answer in answers if answer is not None]
-        return np.unique(np.concatenate(found)) if len(found) == len(answers) else None
+        if any(answer is None for answer in answers):
+            return None
+        return np.unique(np.concatenate([answer for answer in answers if answer is not None]))
 
     return IndexQuery(parts[0].text, FrozenBitMap.union(*(p.fragments for p in parts)), True, row_ids)
 
@@ -368,10 +355,10 @@ def _text(leaf: IndexedLeaf) -> str:
 
 
 def candidates(query: IndexQuery | None, locate: Callable[[RowIds], RowIds], num_rows: int) -> dict[int, Rows] | None:
-    """For each fragment that indices cover the sorted offsets of the rows that may match; ``None`` to scan them all.
+    """The sorted offsets of the rows that may match, for each fragment that indices cover; ``None`` to scan them all.
 
-    ``locate`` gives the sorted addresses of row ids, and raises for those that no row of the dataset can have;
-    ``num_rows`` is the number of rows of the dataset.
+    ``locate`` returns the sorted addresses of row ids, and raises for those that no row can have; ``num_rows`` is the
+    number of rows of the dataset.
     """
     if query is None:
         return None

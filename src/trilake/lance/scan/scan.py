@@ -1,4 +1,4 @@
-"""Scanning fragments: chunks of row groups, read in parallel, filtered, and put out in order.
+"""Scanning fragments: chunks of row groups, read in parallel, filtered, and returned in order.
 
 The life of a scan::
 
@@ -25,7 +25,7 @@ from trilake.expr import Filter
 from trilake.lance.file.schema import LanceSchema
 from trilake.lance.file.view import View
 from trilake.lance.scan.fragment_reader import PLACE_TYPE, ROW_ID, FragmentReader, Rows
-from trilake.lance.scan.id_conditions import asked_ids, with_ids
+from trilake.lance.scan.id_conditions import id_columns, with_ids
 from trilake.lance.scan.skipping import candidate_groups
 from trilake.table.data_files import no_columns
 
@@ -33,8 +33,8 @@ from trilake.table.data_files import no_columns
 THREADS = 8
 CHUNK_BYTES, CHUNK_ROWS = 1 << 24, 1 << 17
 
-#: Bytes of a local fragment that a filter looks at together: a call costs as much as a thousand rows, and more bytes
-#: than these leave the processor's cache before they are looked at.
+#: Bytes of a local fragment that a filter tests together: a call costs as much as a thousand rows, and more bytes than
+#: these do not fit into the processor's cache.
 _TESTED_BYTES = 1 << 21
 
 #: Rows of a local fragment that a filter looks at before matching rows are read.
@@ -43,37 +43,37 @@ _TESTED_ROWS = 1 << 20
 #: Where fewer rows than this part of a chunk match, the other columns are taken row by row.
 _FEW = 8
 
-#: Statistics of a local fragment with so few stored bytes are not asked: they take 3 ms, its rows 1 ms.
+#: Statistics of a local fragment with fewer stored bytes are not read: they take 3 ms, its rows 1 ms.
 _QUICK_BYTES = 1 << 16
 
 #: Bits of a row id.
 _ID_BITS = 64
 
-#: So few rows are always taken one by one where an index has found them.
-_SURELY_FEW = 1024
+#: Up to this many rows from an index are always taken one by one.
+_ALWAYS_TAKEN = 1024
 #: Rows that an index has found whose columns are read together with those that the condition reads.
 _AT_ONCE = 256
 
 
 @dataclass(frozen=True)
 class ScanPlan:
-    """What a scan returns.
+    """The plan of a scan.
 
     Parameters
     ----------
     view: the dataset's columns, and what is stored of them.
-    columns: the columns wanted, as parts of ``view.schema``.
+    columns: the columns to return, as parts of ``view.schema``.
     filter: keeps the rows for which it is true; bound to the view's Arrow schema, and to the columns of row ids.
     limit, offset: rows to return, and matching rows to pass over before.
     batch_size: rows of a batch at most.
     places: those of :data:`~trilake.lance.scan.fragment_reader.PLACES` that come last.
     use_stats: whether statistics may skip row groups.
-    use_index: whether scalar indices may be asked which rows can match.
-    include_deleted: whether rows that are deleted come too, without a row id.
-    candidates: by fragment id the sorted offsets of the only rows that can match the filter, which an index has found;
-        other fragments are scanned.
-    certain: whether the candidates that live match, so that the filter need not be asked.
-    joined: whether row groups that are read together come as one batch, where no filter is asked.
+    use_index: whether scalar indices may be used.
+    include_deleted: whether deleted rows are returned too, without a row id.
+    candidates: by fragment id the sorted offsets of the only rows that can match the filter, from an index; other
+        fragments are scanned.
+    certain: whether live candidates match without testing the filter.
+    joined: whether row groups that are read together are one batch, without a filter.
     """
 
     view: View
@@ -92,14 +92,13 @@ class ScanPlan:
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """The schema of the batches."""
         schema = self.columns.shown_schema
         return with_places_schema(schema, self.places)
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """Rows of one fragment, from ``start`` to ``stop``, deleted ones counted; or some of them."""
+    """Rows of one fragment, from ``start`` up to ``stop``, deleted ones counted; or only ``rows`` of them."""
 
     reader: FragmentReader
     start: int
@@ -111,7 +110,7 @@ class Chunk:
 
 
 def chunks(plan: ScanPlan, readers: Iterable[FragmentReader]) -> Iterator[Chunk]:
-    """The chunks to read, in order; limit and offset are applied as far as nothing needs to be read for it."""
+    """The chunks to read, in order; limit and offset are applied as far as that needs no reading."""
     left, skip = plan.limit, plan.offset
     for reader in readers:
         if left is not None and left <= 0:
@@ -129,7 +128,7 @@ def chunks(plan: ScanPlan, readers: Iterable[FragmentReader]) -> Iterator[Chunk]
             ranges = [(int(ends[0]), int(ends[1]) + 1)]
             skip, left = 0, None if left is None else left - count
         picked = None if plan.candidates is None else plan.candidates.get(reader.fragment.id)
-        if picked is not None and (len(picked) * _FEW < reader.physical_rows or len(picked) < _SURELY_FEW):
+        if picked is not None and (len(picked) * _FEW < reader.physical_rows or len(picked) < _ALWAYS_TAKEN):
             yield from _picked_chunks(reader, picked)
             continue
         if plan.filter is not None and plan.use_stats and not _is_quickly_read(reader):
@@ -138,12 +137,12 @@ def chunks(plan: ScanPlan, readers: Iterable[FragmentReader]) -> Iterator[Chunk]
 
 
 def _num_rows(plan: ScanPlan, reader: FragmentReader) -> int:
-    """Rows of a fragment that a scan without a filter returns."""
+    """Number of rows that a scan of a fragment without a filter returns."""
     return reader.physical_rows if plan.include_deleted else reader.num_rows
 
 
 def _is_quickly_read(reader: FragmentReader) -> bool:
-    """Whether its rows are read in less time than its statistics are: files on this machine of a few pages."""
+    """Whether reading the rows of a small local file takes less time than its statistics."""
     return reader.is_local and reader.bytes_per_row * reader.physical_rows <= _QUICK_BYTES
 
 
@@ -155,7 +154,7 @@ def _picked_chunks(reader: FragmentReader, rows: Rows) -> Iterator[Chunk]:
 
 
 def _chunk_rows(plan: ScanPlan, reader: FragmentReader) -> int:
-    """Rows of a chunk.  Of a local file a filter sees more at a time, where its columns are narrow."""
+    """Rows of a chunk; more of a local file whose filtered columns are narrow."""
     rows = _result_rows(reader)
     if plan.filter is None or not reader.is_local or plan.limit is not None:
         return rows
@@ -171,7 +170,7 @@ def _tested_bits(filter: Filter, view: View) -> int:
 
 
 def _result_rows(reader: FragmentReader) -> int:
-    """Rows of all columns that are held together."""
+    """Rows of all columns to keep in memory together."""
     return int(min(CHUNK_ROWS, max(1, CHUNK_BYTES / max(reader.bytes_per_row, 1))))
 
 
@@ -192,7 +191,7 @@ def _cut(reader: FragmentReader, ranges: Sequence[tuple[int, int]], rows: int) -
 
 
 def read_chunk(plan: ScanPlan, chunk: Chunk) -> Iterator[pa.RecordBatch]:
-    """The matching rows of a chunk, as batches of the plan's columns."""
+    """Read the matching rows of a chunk, as batches of the plan's columns."""
     if chunk.rows is not None:
         batches: Iterable[pa.RecordBatch] = _picked(plan, chunk, chunk.rows)
     else:
@@ -228,7 +227,7 @@ def _whole(plan: ScanPlan, chunk: Chunk) -> list[pa.RecordBatch]:
 
 
 def finish(plan: ScanPlan, reader: FragmentReader, stored: pa.RecordBatch, offsets: Rows | None) -> pa.RecordBatch:
-    """A stored batch as the plan's schema has it, with the places of the rows at ``offsets``."""
+    """A stored batch in the plan's schema, with the ids of the rows at ``offsets``."""
     batch = plan.view.show(stored, plan.columns)
     return batch if offsets is None else _with_places(plan, batch, reader, offsets)
 
@@ -242,7 +241,7 @@ def _with_places(plan: ScanPlan, batch: pa.RecordBatch, reader: FragmentReader, 
 
 
 def with_places_schema(schema: pa.Schema, places: Sequence[str]) -> pa.Schema:
-    """A schema with columns behind it that say where rows are."""
+    """A schema with columns of ids at its end."""
     for name in places:
         schema = schema.append(pa.field(name, PLACE_TYPE))
     return schema
@@ -251,6 +250,12 @@ def with_places_schema(schema: pa.Schema, places: Sequence[str]) -> pa.Schema:
 def _tested(filter: Filter, view: View) -> LanceSchema:
     """The columns of the dataset that a condition reads."""
     return LanceSchema(tuple(f for f in view.schema.fields if f.name in filter.columns))
+
+
+def _rest(plan: ScanPlan, tested: LanceSchema) -> LanceSchema:
+    """The columns of a plan that are still to be read."""
+    have = {f.id: f for f in tested.fields}
+    return LanceSchema(tuple(f for f in plan.columns.fields if have.get(f.id) != f), plan.columns.metadata)
 
 
 def _filtered(plan: ScanPlan, chunk: Chunk) -> Iterator[pa.RecordBatch]:
@@ -265,8 +270,7 @@ def _filtered(plan: ScanPlan, chunk: Chunk) -> Iterator[pa.RecordBatch]:
     if not hits:
         return
     shown = pa.concat_tables([table for table, _ in looked_at])
-    have = {f.id: f for f in tested.fields}
-    rest = LanceSchema(tuple(f for f in plan.columns.fields if have.get(f.id) != f), plan.columns.metadata)
+    rest = _rest(plan, tested)
     # A call for each column and part costs as much as some thousand rows.
     together = len(mask) if hits * _FEW < len(mask) else rows
     for part in _cut(reader, [(chunk.start, chunk.stop)], together):
@@ -281,7 +285,7 @@ def _look_at(plan: ScanPlan, chunk: Chunk, tested: LanceSchema) -> tuple[pa.Tabl
     reader, view = chunk.reader, plan.view
     read = [view.show(b, tested) for b in reader.read_range(view.stored(tested), chunk.start, chunk.stop)]
     shown = pa.Table.from_batches(read, schema=tested.shown_schema)
-    asked = asked_ids(plan.filter, view.arrow)
+    asked = id_columns(plan.filter, view.arrow)
     rows = with_ids(shown, asked, reader, np.arange(chunk.start, chunk.stop)) if asked else shown
     mask = np.asarray(plan.filter.mask(rows))
     live = None if plan.include_deleted else reader.live_mask(chunk.start, chunk.stop)
@@ -296,14 +300,17 @@ def _matching(
     hits = np.flatnonzero(mask).astype(np.int64)
     offsets = hits + chunk.start
     groups = _groups_with(mask, reader.batch_offsets, chunk)
-    if rest.fields and len(hits) > 1 and int(hits[-1]) - int(hits[0]) == len(hits) - 1:
-        parts = _run(plan, chunk, shown, rest, int(hits[0]), len(hits))
+    start, stop = int(offsets[0]), int(offsets[-1]) + 1
+    if rest.fields and len(hits) > 1 and stop - start == len(hits):  # as a range of a sorted column gives
+        batches = [plan.view.show(b, rest) for b in reader.read_range(plan.view.stored(rest), start, stop)]
     elif not rest.fields or len(hits) * _FEW < sum(b - a for a, b in groups):
-        parts = _late_columns(plan, reader, shown, rest, hits, offsets)
+        batches = _taken(plan, reader, rest, offsets)
     else:
-        parts = _masked(plan, chunk, shown, rest, mask, groups)
-    batch = _arranged(plan, parts, len(hits))
-    return _with_places(plan, batch, reader, offsets)
+        selection, batches = pa.array(mask), []
+        for a, b in groups:
+            read = reader.read_batches(plan.view.stored(rest), chunk.start + a, chunk.start + b)
+            batches += [plan.view.show(batch, rest).filter(selection.slice(a, b - a)) for batch in read]
+    return _with_places(plan, _arranged(plan, shown, rest, hits, batches), reader, offsets)
 
 
 def _picked(plan: ScanPlan, chunk: Chunk, rows: Rows) -> list[pa.RecordBatch]:
@@ -321,28 +328,20 @@ def _picked(plan: ScanPlan, chunk: Chunk, rows: Rows) -> list[pa.RecordBatch]:
         ids = {f.id for f in tested.fields}
         more = (f for f in plan.columns.fields if f.id not in ids)
         tested = LanceSchema((*tested.fields, *more), plan.columns.metadata)
-    stored = one_batch(reader.take(rows, view.stored(tested)))
-    shown = pa.Table.from_batches([view.show(stored, tested)])
-    shown_with_ids = with_ids(shown, asked_ids(plan.filter, view.arrow), reader, rows)
+    shown = pa.Table.from_batches([view.show(one_batch(reader.take(rows, view.stored(tested))), tested)])
+    shown_with_ids = with_ids(shown, id_columns(plan.filter, view.arrow), reader, rows)
     hits = np.flatnonzero(np.asarray(plan.filter.mask(shown_with_ids))).astype(np.int64)
     if not len(hits):
         return []
-    have = {f.id: f for f in tested.fields}
-    rest = LanceSchema(tuple(f for f in plan.columns.fields if have.get(f.id) != f), plan.columns.metadata)
-    batch = _arranged(plan, _late_columns(plan, reader, shown, rest, hits, rows[hits]), len(hits))
+    rest = _rest(plan, tested)
+    batch = _arranged(plan, shown, rest, hits, _taken(plan, reader, rest, rows[hits]))
     return [_with_places(plan, batch, reader, rows[hits])]
 
 
-def _late_columns(
-    plan: ScanPlan, reader: FragmentReader, shown: pa.Table, rest: LanceSchema, hits: Rows, offsets: Rows
-) -> dict[str, pa.Array]:
-    wanted = [f.name for f in plan.columns.fields if f.name not in rest.names]
-    columns = {name: one_array(shown.column(name).take(pa.array(hits))) for name in wanted}
-    if rest.fields:
-        table = reader.take(offsets, plan.view.stored(rest))
-        batch = plan.view.show(one_batch(table), rest)
-        columns.update(zip(batch.schema.names, batch.columns))
-    return columns
+def _taken(plan: ScanPlan, reader: FragmentReader, columns: LanceSchema, offsets: Rows) -> list[pa.RecordBatch]:
+    if not columns.fields:
+        return []
+    return [plan.view.show(one_batch(reader.take(offsets, plan.view.stored(columns))), columns)]
 
 
 def _groups_with(mask: npt.NDArray[np.bool_], offsets: Rows, chunk: Chunk) -> list[tuple[int, int]]:
@@ -354,48 +353,27 @@ def _groups_with(mask: npt.NDArray[np.bool_], offsets: Rows, chunk: Chunk) -> li
     return list(zip(starts[hit].tolist(), ends[hit].tolist()))
 
 
-def _run(
-    plan: ScanPlan, chunk: Chunk, shown: pa.Table, rest: LanceSchema, first: int, count: int
-) -> dict[str, pa.Array]:
-    """The columns of matching rows that follow one another, as those of a range of a sorted column do."""
-    wanted = [f.name for f in plan.columns.fields if f.name not in rest.names]
-    columns = {name: one_array(shown.column(name).slice(first, count)) for name in wanted}
-    start = chunk.start + first
-    read = chunk.reader.read_range(plan.view.stored(rest), start, start + count)
-    table = pa.Table.from_batches([plan.view.show(batch, rest) for batch in read])
-    columns.update((name, one_array(table.column(name))) for name in rest.names)
-    return columns
-
-
-def _masked(
-    plan: ScanPlan,
-    chunk: Chunk,
-    shown: pa.Table,
-    rest: LanceSchema,
-    mask: npt.NDArray[np.bool_],
-    groups: Sequence[tuple[int, int]],
-) -> dict[str, pa.Array]:
-    selection = pa.array(mask)
-    wanted = [f.name for f in plan.columns.fields if f.name not in rest.names]
-    columns = {name: one_array(shown.column(name).filter(selection)) for name in wanted}
-    stored, parts = plan.view.stored(rest), []
-    for a, b in groups:
-        batches = chunk.reader.read_batches(stored, chunk.start + a, chunk.start + b)
-        parts += [plan.view.show(batch, rest).filter(selection.slice(a, b - a)) for batch in batches]
-    table = pa.Table.from_batches(parts)
-    columns.update((name, one_array(table.column(name))) for name in rest.names)
-    return columns
-
-
-def _arranged(plan: ScanPlan, parts: dict[str, pa.Array], rows: int) -> pa.RecordBatch:
+def _arranged(
+    plan: ScanPlan, shown: pa.Table, rest: LanceSchema, hits: Rows, batches: list[pa.RecordBatch]
+) -> pa.RecordBatch:
+    """The matching rows in the columns of a plan: ``hits`` of ``shown``, and ``batches`` of the rest."""
     arrow = plan.columns.shown_schema
     if not arrow.names:
-        return no_columns(rows)
-    return pa.RecordBatch.from_arrays([parts[name] for name in arrow.names], schema=arrow)
+        return no_columns(len(hits))
+    later = set(rest.names)
+    kept = shown.select([name for name in arrow.names if name not in later])
+    start, count = int(hits[0]), len(hits)
+    consecutive = int(hits[-1]) - start == count - 1
+    rows = kept.slice(start, count) if consecutive else rows_at(kept, pa.array(hits))
+    columns = dict(zip(rows.column_names, rows.columns))
+    if rest.fields:
+        read = pa.Table.from_batches(batches)
+        columns.update(zip(read.column_names, read.columns))
+    return pa.RecordBatch.from_arrays([one_array(columns[name]) for name in arrow.names], schema=arrow)
 
 
 def one_array(chunked: pa.ChunkedArray) -> pa.Array:
-    """All chunks as one array."""
+    """Join all chunks into one array."""
     if chunked.num_chunks == 1:
         return chunked.chunk(0)
     combined = chunked.combine_chunks()
@@ -403,14 +381,14 @@ def one_array(chunked: pa.ChunkedArray) -> pa.Array:
 
 
 def one_batch(table: pa.Table) -> pa.RecordBatch:
-    """All rows of a table as one batch."""
+    """Join all rows of a table into one batch."""
     if not table.num_columns:
         return no_columns(table.num_rows)
     return pa.RecordBatch.from_arrays([one_array(c) for c in table.columns], schema=table.schema)
 
 
 def rows_at(table: pa.Table, places: pa.Array) -> pa.Table:
-    """The rows of a table at some places; pyarrow 26.0 takes none of a table without columns."""
+    """Take rows of a table; pyarrow 26.0 takes none of a table without columns."""
     return table.take(places) if table.num_columns else pa.Table.from_batches([no_columns(len(places))])
 
 
@@ -418,9 +396,9 @@ def rows_at(table: pa.Table, places: pa.Array) -> pa.Table:
 
 
 def scan(plan: ScanPlan, readers: Iterable[FragmentReader], *, threads: int | None = None) -> Iterator[pa.RecordBatch]:
-    """The rows of some fragments, in their order; ``threads`` chunks are read ahead and held at most.
+    """Scan fragments, in their order; at most ``threads`` chunks are read ahead and kept.
 
-    Files on this machine are mapped: with nothing to wait for, one thread is faster than several that take turns.
+    Local files are mapped: with nothing to wait for, one thread is faster than several that take turns.
     """
     readers = list(readers)
     if threads is None:
@@ -474,7 +452,7 @@ def _limited(batches: Iterator[pa.RecordBatch], limit: int | None, offset: int) 
 
 
 def count(plan: ScanPlan, readers: Iterable[FragmentReader]) -> int:
-    """Number of rows that a scan would return; without a filter from the manifest and headers alone."""
+    """The number of rows that a scan returns; without a filter from the manifest and headers alone."""
     if plan.filter is not None:
         return sum(b.num_rows for b in scan(plan, readers))
     total = max(sum(_num_rows(plan, r) for r in readers) - plan.offset, 0)

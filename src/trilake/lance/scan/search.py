@@ -1,7 +1,7 @@
-"""Nearest rows: by a vector index where there is one, by comparing all vectors elsewhere.
+"""Nearest rows: by a vector index if there is one, else by comparing all vectors.
 
-Rows of fragments that an index does not cover are compared one by one, so that what was appended since is found too;
-deleted rows are left out of either.
+Rows of fragments that an index does not cover are compared one by one, so that appended rows are found too; deleted
+rows are left out.
 """
 
 from __future__ import annotations
@@ -22,31 +22,32 @@ from trilake.common.arguments import count, flag
 from trilake.errors import InvalidArgumentError
 from trilake.expr import Filter
 from trilake.lance.file.errors import UnknownColumnError, WrongTypeError
+from trilake.lance.file.extensions import storage_array
 from trilake.lance.file.schema import LanceSchema
 from trilake.lance.index.ivf_pq import distances
 from trilake.lance.index.ivf_pq_index import Allowed, VectorIndex, nearest_first
 from trilake.lance.scan import scan
 from trilake.lance.scan.fragment_reader import ROW_ID, FragmentReader, split
-from trilake.lance.scan.id_conditions import asked_ids
+from trilake.lance.scan.id_conditions import id_columns
 from trilake.lance.scan.scan import ScanPlan
 from trilake.lance.scan.snapshot import Snapshot
 
 DISTANCE = "_distance"
 DISTANCE_FIELD = pa.field(DISTANCE, pa.float32())
-#: Comes first where several vectors are searched for: the place of the vector that a row is near to.
+#: The first column of a search for several vectors: the index of the vector that a row is near to.
 QUERY_INDEX_FIELD = pa.field("query_index", pa.int32(), nullable=False)
 _METRICS = {"l2": "l2", "euclidean": "l2", "cosine": "cosine", "dot": "dot"}
 
 Ids = npt.NDArray[np.uint64]
 Floats = npt.NDArray[np.float32]
 DistanceRange = tuple[float | None, float | None]
-#: Partitions that a search looks into first where it does not say how many: what pylance 14 does.
+#: The default number of partitions that a search reads first, as in pylance 14.
 USUAL_NPROBES = 6
 
 
 @dataclass(frozen=True, eq=False)
 class Nearest:
-    """What is searched for.
+    """A vector search.
 
     Parameters
     ----------
@@ -130,7 +131,7 @@ class Nearest:
         return cls(column, vectors[0], *options, batch=None if single else vectors)
 
     def in_range(self, distances: Floats) -> npt.NDArray[np.bool_] | None:
-        """Which distances are within the range, and numbers at all; ``None``: all."""
+        """Which distances are in the range, and not NaN; ``None`` if all are."""
         low, high = self.distance_range
         within: npt.NDArray[np.bool_] = ~np.isnan(distances)
         if low is None and high is None:
@@ -154,27 +155,26 @@ def _metric_of(metric: str | None, kind: pa.DataType, vectors: Floats, column: s
     return "hamming"
 
 
-def _distance_range(given: Any) -> DistanceRange:
-    """A pair of bounds.  Raises ``InvalidArgumentError``."""
-    if given is None:
+def _distance_range(bounds: Any) -> DistanceRange:
+    if bounds is None:
         return (None, None)
-    if not isinstance(given, tuple | list) or len(given) != 2:
+    if not isinstance(bounds, tuple | list) or len(bounds) != 2:
         raise InvalidArgumentError(
-            f"distance_range is {given!r}", help="pass the least distance and the one to stay below, such as (0.0, 1.5)"
+            f"distance_range is {bounds!r}", help="pass the least distance and its upper bound, such as (0.0, 1.5)"
         )
-    low, high = (None if bound is None else _number(bound) for bound in given)
+    low, high = (None if bound is None else _number(bound) for bound in bounds)
     return low, high
 
 
 def _number(bound: Any) -> float:
     if isinstance(bound, bool | str) or not hasattr(bound, "__float__") or np.isnan(float(bound)):
-        raise InvalidArgumentError(f"{bound!r} in distance_range is no number", help="pass numbers, or None")
+        raise InvalidArgumentError(f"expected numbers in distance_range, got {bound!r}", help="pass numbers, or None")
     with np.errstate(over="ignore"):
         return float(np.float32(bound))  # as distances are
 
 
 def vector_type(snapshot: Snapshot, column: str, *, bytes_too: bool = False) -> pa.DataType:
-    """The type of a column of vectors, of floating point numbers or, with ``bytes_too``, of bytes.
+    """The type of a vector column, of floating point numbers or, with ``bytes_too``, of bytes.
 
     Raises ``UnknownColumnError``, and ``WrongTypeError`` for any other column.
     """
@@ -193,9 +193,9 @@ def vector_type(snapshot: Snapshot, column: str, *, bytes_too: bool = False) -> 
 
 
 def vectors_in(q: Any) -> tuple[Floats, bool]:
-    """One query vector or several as float32, a row each, and whether it is one vector and no list of them.
+    """One query vector or several as float32 rows, and whether it is a single vector.
 
-    Raises ``InvalidArgumentError``, or ``WrongTypeError`` where it is none at all.
+    Raises ``InvalidArgumentError``, or ``WrongTypeError`` where it is not a vector.
     """
     if isinstance(q, pa.Scalar):
         q = q.as_py()
@@ -206,18 +206,18 @@ def vectors_in(q: Any) -> tuple[Floats, bool]:
     try:
         vectors = np.asarray(q, np.float32)
     except (ValueError, TypeError) as e:
-        raise WrongTypeError(f"the query vector is no list of numbers: {e}") from e
+        raise WrongTypeError(f"the query vector is not a list of numbers: {e}") from e
     if vectors.ndim not in (1, 2):
         raise InvalidArgumentError(
             f"the query vector has {vectors.ndim} dimensions", help="pass one vector, or a list of vectors"
         )
     if vectors.ndim == 2 and not len(vectors):
-        raise InvalidArgumentError("there is no query vector", help="pass one at least")
+        raise InvalidArgumentError("expected at least one query vector, got none", help="pass a vector")
     return (vectors[None], True) if vectors.ndim == 1 else (vectors, False)
 
 
 def metric_name(metric: str | None) -> str | None:
-    """The name of a metric as it is used here.  Raises ``InvalidArgumentError``."""
+    """The normal name of a metric.  Raises ``InvalidArgumentError``."""
     if metric is None:
         return None
     name = _METRICS.get(str(metric).lower())
@@ -227,7 +227,7 @@ def metric_name(metric: str | None) -> str | None:
 
 
 def schema(plan: ScanPlan, nearest: Nearest) -> pa.Schema:
-    """The schema of what a search returns: the columns asked for, and the distance."""
+    """The schema that a search returns: the plan's columns, and the distance."""
     schema = plan.columns.shown_schema.append(DISTANCE_FIELD)
     if nearest.batch is not None:
         schema = schema.insert(0, QUERY_INDEX_FIELD)
@@ -237,9 +237,9 @@ def schema(plan: ScanPlan, nearest: Nearest) -> pa.Schema:
 def search(
     snapshot: Snapshot, plan: ScanPlan, nearest: Nearest, readers: Sequence[FragmentReader], *, prefilter: bool
 ) -> pa.Table:
-    """The rows of a scan that are nearest to a vector, nearest first; of several vectors, those of each in turn.
+    """The rows of a scan that are nearest to a vector, nearest first; for several vectors, those of each in turn.
 
-    With ``prefilter`` they are chosen among those that the plan's filter keeps; without, it is applied to them.
+    With ``prefilter`` they are chosen from the rows that match the plan's filter; without, it is applied to the result.
     """
     if nearest.batch is None:
         return _nearest_rows(snapshot, plan, nearest, readers, prefilter=prefilter)
@@ -283,14 +283,14 @@ def _by_index(
     condition: Filter | None,
     exact: str | None,
 ) -> tuple[Ids, Floats]:
-    """The nearest rows of some fragments, by an index; ``exact`` is the metric by which their vectors are compared."""
-    # What is too near must not take the places of others.
+    """The nearest rows of some fragments, by an index; with the metric ``exact`` their vectors are compared again."""
+    # Rows that are too near must not displace others.
     every = nearest.distance_range[0] is not None
     many = sum(r.physical_rows for r in covered) if every else nearest.k * (nearest.refine_factor or 1)
     allowed = _allowed(snapshot, covered, condition, index, plan.use_index)
     some = index.search(nearest, many, allowed)
     if allowed is None and not in_fragments(snapshot, index.fragments, some[0]).all():
-        # It has rows that it does not cover any more, as their vectors were changed, in place or by a move.
+        # It has rows that it no longer covers, as their vectors were changed in place or moved.
         of_covered = partial(in_fragments, snapshot, index.fragments)
         some = index.search(nearest, many, of_covered)
     snapshot.check_indexed(some[0])
@@ -299,14 +299,14 @@ def _by_index(
 
 @dataclass(frozen=True)
 class SearchIndex:
-    """A part of an index that serves a search: its id, its file, and the ids of the fragments it covers."""
+    """A segment of an index that a search uses: its id, its file, and the ids of the fragments it covers."""
 
     uuid: str
     opened: VectorIndex
     fragments: FrozenBitMap
 
     def search(self, nearest: Nearest, many: int, allowed: Allowed | None) -> tuple[Ids, Floats]:
-        """The ``many`` nearest rows, in as many partitions as the search looks into."""
+        """The ``many`` nearest rows, in as many partitions as the search allows."""
         most = len(self.opened.model.centroids) if nearest.maximum_nprobes is None else nearest.maximum_nprobes
         return self.opened.search(
             nearest.q,
@@ -319,9 +319,9 @@ class SearchIndex:
 
 
 def vector_index(snapshot: Snapshot, nearest: Nearest) -> list[SearchIndex]:
-    """The parts of the index that a search uses: of its column and metric, and of a kind that can be searched here.
+    """The segments of the index that a search uses: of its column and metric, and of a supported kind.
 
-    Vectors of fragments that no part covers, also of parts that cannot be opened, are compared one by one.
+    Vectors of fragments that no segment covers, also of segments that cannot be opened, are compared one by one.
     """
     if not nearest.use_index:
         return []
@@ -357,7 +357,7 @@ def indexed_readers(
 
 
 def in_fragments(snapshot: Snapshot, fragments: FrozenBitMap, ids: Ids) -> npt.NDArray[np.bool_]:
-    """For each row id whether its row is in one of some fragments."""
+    """Whether the row of each row id is in some fragments."""
     of: npt.NDArray[np.bool_] = np.isin(split(snapshot.addresses_of(ids))[0], np.array(fragments, np.int64))
     return of
 
@@ -365,7 +365,7 @@ def in_fragments(snapshot: Snapshot, fragments: FrozenBitMap, ids: Ids) -> npt.N
 def _allowed(
     snapshot: Snapshot, readers: Sequence[FragmentReader], condition: Filter | None, index: SearchIndex, use_index: bool
 ) -> Allowed | None:
-    """What says of row ids whether they may be found: rows of these fragments that live, and match; ``None``: all."""
+    """A test of row ids: whether they are live rows of these fragments that match; ``None`` if all are."""
     if condition is None and all(r.fragment.deletion_file is None for r in readers):
         have = {r.fragment.id for r in readers}
         if all(i in have for i in index.fragments):
@@ -394,11 +394,11 @@ def _exact(snapshot: Snapshot, nearest: Nearest, ids: Ids, metric: str) -> Float
     if not len(ids):
         return np.array([], np.float32)
     column = snapshot.take_rows(ids, snapshot.view.schema.project([nearest.column])).column(0)
-    return distances(vectors_of(storage(scan.one_array(column)), len(nearest.q)), nearest.q, metric)
+    return distances(vectors_of(storage_array(scan.one_array(column)), len(nearest.q)), nearest.q, metric)
 
 
 def vectors_of(column: pa.Array, size: int) -> Floats:
-    """The vectors of a column, rows x size; null is NaN, which is near nothing."""
+    """The vectors of a column, rows x size; null is NaN, which is not near anything."""
     values = column.flatten().to_numpy(zero_copy_only=False)  # without those of nulls
     vectors: Floats = values.reshape(-1, size).astype(np.float32, copy=False)
     if not column.null_count:
@@ -413,11 +413,6 @@ def _valid(column: pa.Array) -> npt.NDArray[np.bool_]:
     return valid
 
 
-def storage(column: pa.Array) -> pa.Array:
-    """The values of an extension array as they are stored."""
-    return column.storage if isinstance(column, pa.ExtensionArray) else column
-
-
 def _flat(
     snapshot: Snapshot,
     readers: Sequence[FragmentReader],
@@ -426,7 +421,7 @@ def _flat(
     condition: Filter | None,
     use_index: bool,
 ) -> list[tuple[Ids, Floats]]:
-    """The nearest rows of each chunk of some fragments, by their vectors; numpy computes outside of Python's lock."""
+    """The nearest rows of each chunk of some fragments, by their vectors; numpy releases Python's lock."""
     if not readers:
         return []
     columns = snapshot.view.schema.project([nearest.column])
@@ -439,7 +434,7 @@ def _flat(
         reader = chunk.reader
         at = np.arange(chunk.start, chunk.stop, dtype=np.int64)
         batches = reader.read_batches(projection, chunk.start, chunk.stop)
-        shown = [storage(snapshot.view.show(b, columns).column(0)) for b in batches]
+        shown = [storage_array(snapshot.view.show(b, columns).column(0)) for b in batches]
         parts = [distances(vectors_of(c, len(nearest.q)), nearest.q, metric) for c in shown]
         nearness = np.concatenate([np.array([], np.float32), *parts])
         keep = reader.live_mask(chunk.start, chunk.stop)
@@ -448,7 +443,7 @@ def _flat(
         within = nearest.in_range(nearness)
         if within is not None:
             keep = within if keep is None else keep & within
-        if any(c.null_count for c in shown):  # rows without a vector are found by none
+        if any(c.null_count for c in shown):  # rows without a vector are not found
             valid = np.concatenate([_valid(c) for c in shown])
             keep = valid if keep is None else keep & valid
         if keep is not None:
@@ -470,18 +465,18 @@ def _rows(
         have = set(tested.names)
         more = [f for f in snapshot.view.schema.fields if f.name in postfilter.columns and f.name not in have]
         tested = LanceSchema((*tested.fields, *more), tested.metadata)
-    asked = [] if postfilter is None else asked_ids(postfilter, snapshot.schema)
+    ids_read = [] if postfilter is None else id_columns(postfilter, snapshot.schema)
     # With their ids, as a table without columns has no rows.
-    table = snapshot.take_rows(ids, tested, places=tuple(dict.fromkeys((*plan.places, *asked, ROW_ID))))
+    table = snapshot.take_rows(ids, tested, places=tuple(dict.fromkeys((*plan.places, *ids_read, ROW_ID))))
     table = table.add_column(len(tested.fields), DISTANCE_FIELD, pa.array(distances))
     if postfilter is not None:
-        table = table.filter(postfilter.mask(table.select([*tested.names, *asked])))
+        table = table.filter(postfilter.mask(table.select([*tested.names, *ids_read])))
     table = table.slice(plan.offset, plan.limit)
     return table.select(schema(plan, nearest).names)
 
 
 def explain(snapshot: Snapshot, plan: ScanPlan, nearest: Nearest, *, prefilter: bool) -> list[str]:
-    """The steps of a search, the last one first, each with the depth that it is shown at."""
+    """The steps of a search, the last one first."""
     parts = vector_index(snapshot, nearest)
     metric = nearest.metric or (parts[0].opened.metric if parts else "l2")
     lines = [] if prefilter or plan.filter is None else [f"FilterExec: {plan.filter}"]

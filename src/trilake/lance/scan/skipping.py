@@ -1,4 +1,4 @@
-"""Skipping of row groups: those of a fragment that may match a filter, by the statistics in its data files."""
+"""Skipping of row groups by the statistics in data files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trilake.lance.scan.fragment_reader import FragmentReader
 
 
 def candidate_groups(reader: FragmentReader, filter: Filter, view: View) -> list[tuple[int, int]]:
-    """The ranges of rows of a fragment that can hold a matching row; neighbouring row groups are one range."""
+    """The ranges of a fragment's rows that may match; adjacent row groups are one range."""
     rows = reader.physical_rows
     if not rows:
         return []

@@ -23,7 +23,7 @@ _PLAIN_FIELD = re.compile(r"\s*'([^'\\`]+)'\s*")
 
 
 class _List(str):
-    """A list that is written out, ``[1, 2]``, and its elements."""
+    """A list literal, ``[1, 2]``, and its elements."""
 
     __slots__ = ("elements",)
     elements: tuple[str, ...]
@@ -37,7 +37,7 @@ def _list(text: str, elements: Sequence[str]) -> _List:
 
 @dataclass
 class _Frame:
-    """Open brackets: what stands before them, and the arguments so far, each as its parts."""
+    """Open brackets: the string before them, and the arguments so far, each as its parts."""
 
     opener: str = ""
     arguments: list[list[str]] = field(default_factory=lambda: [[]])
@@ -49,7 +49,7 @@ class _Frame:
         return [_argument(parts) for parts in self.arguments]
 
     def follows_value(self) -> bool:
-        """Whether what comes next stands behind a value: brackets are an index then, and no list."""
+        """Whether a bracket here follows a value: it is an index then, and not a list."""
         before = [part for part in self.arguments[-1] if part.strip()]
         return bool(before) and (before[-1][-1] in ")]`" or before[-1][-1].isalnum() or before[-1][-1] == "_")
 
@@ -114,7 +114,7 @@ def _made_list(arguments: list[str]) -> str | None:
 
 
 def _contains(operator: str, none: str) -> Rewrite:
-    """``array_has_any`` and ``array_has_all`` of a list that is written out, which Spark has not."""
+    """``array_has_any`` and ``array_has_all`` of a list literal, which Spark does not have."""
 
     def rewritten(arguments: list[str]) -> str | None:
         if len(arguments) != 2:

@@ -1,8 +1,7 @@
-"""Batches as arrays of numbers, which is what libraries of tensors take."""
+"""Batches as numpy arrays, for libraries of tensors."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,6 @@ import pyarrow.types as pt
 
 from trilake.errors import InvalidArgumentError
 from trilake.lance.file.errors import WrongTypeError
-from trilake.lance.scan.scan import one_batch
 
 
 def batch_to_numpy(batch: pa.RecordBatch, *, uint64_as_int64: bool = True) -> dict[str, npt.NDArray[Any]]:
@@ -21,7 +19,7 @@ def batch_to_numpy(batch: pa.RecordBatch, *, uint64_as_int64: bool = True) -> di
     Parameters
     ----------
     batch: without nulls.
-    uint64_as_int64: whether to turn these numbers into those of a type that all libraries have; row ids fit.
+    uint64_as_int64: whether to convert these numbers to a type that all libraries have; row ids fit.
 
     Raises ``WrongTypeError`` for columns of other types, and ``InvalidArgumentError`` for nulls and numbers above 2^63.
 
@@ -64,28 +62,3 @@ def _numbers(name: str, column: pa.Array, uint64_as_int64: bool) -> npt.NDArray[
             raise InvalidArgumentError(f"a number does not fit int64: {e}", column=name) from e
     numbers: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
     return numbers
-
-
-def rebatched(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.RecordBatch]:
-    """The rows in batches of ``size`` each, the last of which may be smaller.
-
-    >>> [b.num_rows for b in rebatched([pa.record_batch({"a": range(5)})] * 2, 4)]
-    [4, 4, 2]
-    """
-    waiting: list[pa.RecordBatch] = []
-    rows = 0
-    for batch in batches:
-        while batch.num_rows:
-            part = batch.slice(0, size - rows)
-            batch = batch.slice(part.num_rows)
-            waiting.append(part)
-            rows += part.num_rows
-            if rows == size:
-                yield _joined(waiting)
-                waiting, rows = [], 0
-    if waiting:
-        yield _joined(waiting)
-
-
-def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    return batches[0] if len(batches) == 1 else one_batch(pa.Table.from_batches(batches))

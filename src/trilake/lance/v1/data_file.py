@@ -1,25 +1,22 @@
 """``V1File``: some columns of a fragment, read by batch or by row.
 
-A file that is on this machine is mapped and its pages are used where they lie.  Of an object in a store only ranges are
-fetched: the end with the footer when it is opened, then for each batch or take the pages that are asked for, in as few
-requests as the store makes of it.
+A local file is mapped and its pages are used in place.  Of an object in a store only ranges are fetched: the end with
+the footer when it is opened, then the pages of each batch or take, in as few requests as the store makes of them.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from trilake.errors import CorruptFileError, InvalidArgumentError
 from trilake.expr import ColumnStats
 from trilake.expr.terms.datatypes import Path
 from trilake.lance.file import extensions, framing
-from trilake.lance.file.framing import FOOTER, LENGTH
+from trilake.lance.file.framing import FOOTER
 from trilake.lance.file.null_masks import Masked
 from trilake.lance.file.reader import DataFileReader
 from trilake.lance.file.schema import TOMBSTONE, Field, LanceSchema
@@ -33,20 +30,16 @@ from trilake.lance.v1.layout import PageKind, layout_of
 from trilake.lance.v1.pages import PageTable
 from trilake.lance.v1.statistics import read_statistics, trusted
 from trilake.storage.base import Store
+from trilake.table.data_files import no_columns
 
-#: Bytes of batches that are fetched at once.
+#: Bytes of batches to fetch at once.
 _AHEAD = 16 << 20
-#: Before the offsets of strings lie the strings: so many bytes are fetched with them unseen, at most.
+#: Strings are stored before their offsets: at most this many bytes before them are fetched with them.
 MAX_GUESS = 64 << 20
-
-_M = TypeVar("_M")
 
 
 class V1File(DataFileReader):
-    """An open data file of the first format; see :meth:`open`.
-
-    Instances are immutable and can be shared between threads.
-    """
+    """An open data file of the first format; see :meth:`open`."""
 
     def __init__(
         self,
@@ -56,17 +49,15 @@ class V1File(DataFileReader):
         batch_offsets: Int64s,
         pages: PageTable,
     ) -> None:
-        self._source = source
+        super().__init__(source)
         self._metadata = metadata
         self._pages = pages
-        #: The columns that the file has, with the ids they are asked for by.
         self.schema = schema
-        #: Rows before each batch, and all of them at the end; int64, one more than there are batches.
         self.batch_offsets = batch_offsets
         self._bounds: list[int] = batch_offsets.tolist()
         self._decoder = Decoder(source, pages, dict(schema.dictionaries))
         self._ends: Int64s | None = None
-        self._last: tuple[LanceSchema | Sequence[int] | None, LanceSchema] = None, schema
+        self._last: tuple[LanceSchema | None, LanceSchema] = None, schema
 
     @classmethod
     def open(
@@ -87,52 +78,36 @@ class V1File(DataFileReader):
         source = open_source(store, key)
         tail = source.read(max(source.size - FOOTER.size, 0), min(source.size, FOOTER.size)).to_pybytes()
         position = framing.parse_footer(tail, source.size, file=source.file, damaged=CorruptFileError)
-        metadata = read_message(source, position, format_pb2.Metadata)
+        metadata = framing.read_message(source, position, format_pb2.Metadata)
         if schema is None:
-            schema = _own_schema(source, metadata)
+            schema = _file_schema(source, metadata)
             schema = schema.with_dictionaries(read_dictionaries(schema, source))
         ids = tuple(schema.field_ids if field_ids is None else field_ids)
-        own = schema.project_ids(ids)
+        columns = schema.project_ids(ids)
         if TOMBSTONE in ids:  # the table of pages has those of all fields that were written
-            ids = _own_schema(source, metadata).field_ids
+            ids = _file_schema(source, metadata).field_ids
         offsets = _batch_offsets(metadata, source)
-        pages = _page_table(source, metadata.page_table_position, ids, own, len(offsets) - 1)
-        return cls(source, own, metadata, offsets, pages)
+        pages = _page_table(source, metadata.page_table_position, ids, columns, len(offsets) - 1)
+        return cls(source, columns, metadata, offsets, pages)
 
     # --- what is in it ---
 
     @property
-    def file(self) -> str:
-        """Name of the file, as errors give it."""
-        return self._source.file
-
-    @property
-    def size(self) -> int:
-        """Bytes of the file."""
-        return self._source.size
-
-    @property
-    def num_rows(self) -> int:
-        """Rows, deleted ones included."""
-        return self._bounds[-1]
-
-    @property
     def num_batches(self) -> int:
-        """Batches, which other data files of the fragment have too."""
+        """Number of batches; all data files of a fragment have the same."""
         return len(self._bounds) - 1
 
     @property
     def field_ids(self) -> tuple[int, ...]:
-        """Ids of the fields that it has pages for, or that are above those."""
+        """Ids of the fields with pages in the file, and of their parents."""
         return self.schema.field_ids
 
     def statistics(self) -> pa.Table | None:
-        """What the writer noted of each batch; ``None`` if nothing.
+        """The statistics in the file, one row per batch; ``None`` if it has none.
 
-        One row a batch.  Columns are named by field id, ``"3"``; each is a struct of ``null_count`` (int64),
-        ``min_value`` and ``max_value`` (of the field's type, null where unknown).  These are the writer's words:
-        :func:`trilake.lance.v1.statistics.trusted` says what may be concluded from them.  Raises
-        ``CorruptFileError``.
+        Columns are named by field id, ``"3"``; each is a struct of ``null_count`` (int64), ``min_value`` and
+        ``max_value`` (of the field's type, null where unknown).  :func:`trilake.lance.v1.statistics.trusted` says what
+        may be concluded from them.  Raises ``CorruptFileError``.
         """
         return read_statistics(self._source, self._metadata.statistics, self.num_batches)
 
@@ -146,7 +121,7 @@ class V1File(DataFileReader):
         base = self._bounds[first]
         if last - first <= 1:
             return self.read_batch(first, columns, slice(start - base, stop - base))
-        schema = self.projection(columns)
+        schema = self._projection(columns)
         joined = _batch([], schema, self._bounds[last] - base) if not schema.fields else None
         joined = joined or self.read_joined(first, last, columns)
         if joined is None:
@@ -164,43 +139,34 @@ class V1File(DataFileReader):
                 yield self.read_rows(start, stop, columns)
                 continue
             if first >= ahead:
-                ahead, fetched = self.ahead(first, final, columns)
+                ahead, fetched = self._ahead(first, final, columns)
             base = self._bounds[first]
             yield self.read_batch(first, columns, slice(start - base, stop - base), fetched=fetched)
 
     def _batches(self, start: int, stop: int) -> tuple[int, int]:
-        """The first batch of a range of rows, and the one behind its last."""
-        if not 0 <= start <= stop <= self.num_rows:
-            raise InvalidArgumentError(f"rows {start} to {stop} are not in a file with {self.num_rows}", file=self.file)
+        """The first batch of a range of rows, and the one after its last."""
+        self._check_rows(start, stop)
         first = min(bisect_right(self._bounds, start) - 1, max(self.num_batches - 1, 0))
         return first, max(bisect_left(self._bounds, stop), first)
 
-    def projection(self, columns: LanceSchema | Sequence[int] | None) -> LanceSchema:
-        """The columns of the file among those asked for; fields that it does not have are left out."""
+    def _projection(self, columns: LanceSchema | None) -> LanceSchema:
         if columns is None:
             return self.schema
         last_columns, projection = self._last
-        if last_columns is columns:  # by identity: that is how batch after batch is asked for
-            return projection
-        projection = self._project(columns)
-        self._last = columns, projection
+        if last_columns is not columns:  # by identity: batch after batch passes the same object
+            fields = [_common(f, self.schema) for f in columns.fields]
+            projection = LanceSchema(tuple(f for f in fields if f is not None), columns.metadata)
+            self._last = columns, projection
         return projection
 
-    def _project(self, columns: LanceSchema | Sequence[int]) -> LanceSchema:
-        if isinstance(columns, LanceSchema):
-            fields = [_common(f, self.schema) for f in columns.fields]
-            return LanceSchema(tuple(f for f in fields if f is not None), columns.metadata)
-        return self.schema.project_ids(columns)
+    def _ahead(self, first: int, last: int, columns: LanceSchema) -> tuple[int, Source | None]:
+        """Fetch the batches from ``first`` up to ``last`` in one request, as far as they have few bytes.
 
-    def ahead(self, first: int, last: int, columns: LanceSchema) -> tuple[int, Source | None]:
-        """Fetch the batches from ``first`` on, up to ``last``, at once, as far as they are few bytes.
-
-        Returns the batch that they end before, and what to read them from with :meth:`read_batch`; of a file on this
-        machine there is nothing to fetch.
+        Returns the batch after those that were fetched, and their source; of a local file nothing is fetched.
         """
         if isinstance(self._source, MappedSource):
             return last, None
-        schema = self.projection(columns)
+        schema = self._projection(columns)
         ranges: list[tuple[int, int]] = []
         size = 0
         stop = first
@@ -217,30 +183,26 @@ class V1File(DataFileReader):
     def read_batch(
         self,
         batch: int,
-        columns: LanceSchema | Sequence[int] | None = None,
+        columns: LanceSchema | None = None,
         rows: slice | None = None,
         *,
         fetched: Source | None = None,
     ) -> pa.RecordBatch:
-        """The rows of one batch.
+        """Read one batch, from 0 to ``num_batches - 1``, or some consecutive ``rows`` of it.
 
-        Parameters
-        ----------
-        batch: from 0 to ``num_batches - 1``.
-        columns: a projected schema, or field ids; ``None`` for all columns of the file.
-        rows: of the batch, without a step; ``None`` for all.
-        fetched: what :meth:`ahead` has fetched of it.
-
-        Columns that the file does not have are left out.  Raises ``CorruptFileError``.
+        Columns that the file does not have are left out.  ``fetched`` is the source of bytes that were fetched ahead.
+        Raises ``CorruptFileError``.
         """
         if not 0 <= batch < self.num_batches:
-            raise InvalidArgumentError(f"the file has {self.num_batches} batches, not {batch + 1}", file=self.file)
+            raise InvalidArgumentError(
+                f"expected a batch from 0 to {self.num_batches - 1}, got {batch}", file=self.file
+            )
         total = self._bounds[batch + 1] - self._bounds[batch]
         start, stop, step = (rows or slice(None)).indices(total)
         if step != 1:
-            raise InvalidArgumentError("rows are read without a step", file=self.file)
+            raise InvalidArgumentError(f"expected rows with step 1, got {step}", file=self.file)
         count = max(stop - start, 0)
-        schema = self.projection(columns)
+        schema = self._projection(columns)
         for field in schema.fields:
             self._decoder.check(field)
         decoder = self._decoder
@@ -254,9 +216,9 @@ class V1File(DataFileReader):
     def read_joined(self, first: int, last: int, columns: LanceSchema) -> pa.RecordBatch | None:
         """The rows of the batches ``first`` to ``last - 1`` as one batch, whose pages are gathered at once.
 
-        ``None`` where the pages of a column cannot be put together.  Raises ``CorruptFileError``.
+        ``None`` where the pages of a column cannot be joined.  Raises ``CorruptFileError``.
         """
-        schema = self.projection(columns)
+        schema = self._projection(columns)
         mapped = isinstance(self._source, MappedSource)
         if not schema.fields or not all(joins(f, mapped=mapped) for f in schema.fields):
             return None
@@ -266,34 +228,17 @@ class V1File(DataFileReader):
         arrays = self._source.run(together([joined(self._decoder, f, first, totals) for f in schema.fields]))
         return None if any(a is None for a in arrays) else _batch(arrays, schema, int(totals.sum()))
 
-    def take(
-        self, rows: npt.NDArray[np.int64] | Sequence[int], columns: LanceSchema | Sequence[int] | None = None
-    ) -> pa.Table:
-        """Some rows, in the order they are asked for; a row may be asked for more than once.
-
-        ``rows`` count from the beginning of the file, deleted ones included.  Only pages of these rows are touched,
-        and only their bytes are read.  Raises ``InvalidArgumentError`` for rows that the file does not have, and
-        ``CorruptFileError``.
-        """
-        places = np.asarray(rows, np.int64)
-        schema = self.projection(columns)
-        if len(places) and (places.min() < 0 or places.max() >= self.num_rows):
-            raise InvalidArgumentError(
-                f"the file has {self.num_rows} rows; asked for were {places.min()} to {places.max()}", file=self.file
-            )
-        order: Int64s | None = None
-        if len(places) > 1 and not (np.diff(places) > 0).all():
-            places, order = np.unique(places, return_inverse=True)
-        batch = np.searchsorted(self.batch_offsets, places, "right") - 1
-        slots = Slots(batch, places - self.batch_offsets[batch])
+    def _take(self, rows: Int64s, columns: LanceSchema | None) -> pa.RecordBatch:
+        schema = self._projection(columns)
+        batch = np.searchsorted(self.batch_offsets, rows, "right") - 1
+        slots = Slots(batch, rows - self.batch_offsets[batch])
         for field in schema.fields:
             self._decoder.check(field)
         arrays = self._source.run(together([take(self._decoder, field, slots) for field in schema.fields]))
-        table = pa.Table.from_batches([_batch(arrays, schema, len(places))])
-        return table if order is None else table.take(pa.array(order))
+        return _batch(arrays, schema, len(rows))
 
     def _ranges(self, schema: LanceSchema, batch: int, start: int, count: int, total: int) -> list[tuple[int, int]]:
-        """The bytes that a batch's columns are in.  Strings, whose place is not known yet, lie before their offsets."""
+        """The byte ranges of a batch's columns.  Strings, whose offsets are not read yet, lie before their offsets."""
         ranges = []
         for top in schema.fields:
             for field in top.walk():
@@ -314,7 +259,7 @@ class V1File(DataFileReader):
         return ranges
 
     def _page_before(self, position: int) -> int:
-        """The end of the page before a position, from which on the strings of the page there may begin."""
+        """The end of the page before a position: where the strings of the page at that position may begin."""
         if self._ends is None:
             ends = [np.zeros(1, np.int64)]
             for field in self.schema.walk():
@@ -328,19 +273,11 @@ class V1File(DataFileReader):
         return max(int(self._ends[i]), position - MAX_GUESS)
 
 
-def read_message(source: Source, position: int, kind: type[_M]) -> _M:
-    """The message of a class at a position of a file.  Raises ``CorruptFileError``."""
-    head = source.read(position, LENGTH.size).to_pybytes()
-    length = framing.message_length(head, position, source.size, file=source.file, damaged=CorruptFileError)
-    data = source.read(position + LENGTH.size, length).to_pybytes()
-    return framing.parse(data, kind, file=source.file, damaged=CorruptFileError)  # type: ignore[type-var]
-
-
-def _own_schema(source: Source, metadata: format_pb2.Metadata) -> LanceSchema:
-    """The schema that a file was written in, without dictionaries.  Raises ``CorruptFileError``."""
+def _file_schema(source: Source, metadata: format_pb2.Metadata) -> LanceSchema:
+    """The schema in the file itself, without dictionaries.  Raises ``CorruptFileError``."""
     if not metadata.manifest_position:
         raise CorruptFileError("the file does not hold its schema", file=source.file)
-    manifest = read_message(source, metadata.manifest_position, format_pb2.Manifest)
+    manifest = framing.read_message(source, metadata.manifest_position, format_pb2.Manifest)
     return LanceSchema.from_proto(manifest.fields, dict(manifest.metadata), damaged=CorruptFileError, file=source.file)
 
 
@@ -350,14 +287,14 @@ def _batch_offsets(metadata: format_pb2.Metadata, source: Source) -> Int64s:
         return np.zeros(1, np.int64)
     steps = np.diff(offsets)
     if offsets[0] != 0 or (steps < 0).any():
-        raise CorruptFileError("the batches do not begin with row 0, or fall", file=source.file)
+        raise CorruptFileError("expected batch offsets that begin with 0 and rise", file=source.file)
     if offsets[-1] > MAX_UNBACKED + 8 * source.size:
-        raise CorruptFileError(f"{offsets[-1]} rows cannot be in {source.size} bytes", file=source.file)
+        raise CorruptFileError(f"{source.size} bytes are too few for {offsets[-1]} rows", file=source.file)
     return offsets
 
 
 def _page_table(source: Source, position: int, ids: Sequence[int], schema: LanceSchema, batches: int) -> PageTable:
-    """The page table of a file with the fields ``ids``, of which ``schema`` has those that the dataset still has."""
+    """The page table of a file with the fields ``ids``; ``schema`` has those of them that the dataset still has."""
     first, last = min(ids, default=0), max(ids, default=-1)
     size = PageTable.size(first, last, batches)
     if first < 0 or size > source.size:
@@ -370,7 +307,7 @@ def _page_table(source: Source, position: int, ids: Sequence[int], schema: Lance
     with_pages = [f.id for f in schema.walk() if layout_of(f).kind not in (PageKind.STRUCT, PageKind.NULL)]
     if table.has_pages(with_pages):
         return table
-    # Before pylance 0.8 the table began with field 0, whatever the lowest one of the file was.
+    # Before pylance 0.8 the table began with field 0, even if the file has no such field.
     size = PageTable.size(0, last, batches)
     if position + size <= source.size:
         older = PageTable.parse(source.read(position, size), 0, last, batches)
@@ -380,18 +317,17 @@ def _page_table(source: Source, position: int, ids: Sequence[int], schema: Lance
 
 
 def _common(field: Field, schema: LanceSchema) -> Field | None:
-    """The field as it was asked for, without those below it that the file does not have."""
+    """The part of a field that the file has."""
     stored = schema.by_id(field.id)
     if stored is None or not field.children:
         return stored and field
-    wanted = frozenset(f.id for f in field.walk() if not f.children)
-    have = frozenset(f.id for f in stored.walk())
-    return field if wanted <= have else field.keep(wanted & have)
+    leaves = frozenset(f.id for f in field.walk() if not f.children)
+    present = frozenset(f.id for f in stored.walk())
+    return field if leaves <= present else field.keep(leaves & present)
 
 
 def _batch(arrays: Sequence[pa.Array], schema: LanceSchema, count: int) -> pa.RecordBatch:
     if not arrays:
-        # A batch without columns knows its rows only if it once had one.
-        return pa.record_batch([pa.nulls(count)], names=["_"]).select([])
+        return no_columns(count)
     batch = pa.RecordBatch.from_arrays(arrays, schema=schema.storage_schema)
     return extensions.restore_batch(batch) if schema.has_extensions else batch

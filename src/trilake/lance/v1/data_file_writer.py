@@ -12,11 +12,7 @@ are while the next are made.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
-from types import TracebackType
-from typing import Literal
 
 import pyarrow as pa
 
@@ -29,16 +25,16 @@ from trilake.lance.file.writer import DataFileWriter, WrittenFile
 from trilake.lance.proto import format_pb2
 from trilake.lance.v1.dictionaries import DictionaryUnifier, encode_dictionaries
 from trilake.lance.v1.encode import ALIGN, BatchEncoder, Part, walk_columns
-from trilake.lance.v1.layout import PageKind, layout_of
+from trilake.lance.v1.layout import outside_lists
 from trilake.lance.v1.pages import PageTableBuilder
 from trilake.lance.v1.statistics import Collector, has_statistics
 from trilake.storage.base import Store, WriteGroup
 
-#: What the schema in a file says of its writer: readers parse the version as three numbers.
+#: The writer of the schema in a file: readers parse the version as three numbers.
 WRITER = ("trilake", "0.8.19")
 #: Rows of a file are counted in 32 bits.
 MAX_ROWS = 2**31 - 1
-#: Bytes that are handed to the second thread at once, and how often that may be before the first one waits.
+#: Bytes that the second thread writes at once, and the number of such writes before the first thread waits.
 _CHUNK, _AHEAD = 1 << 20, 2
 
 
@@ -52,8 +48,6 @@ class V1Writer(DataFileWriter):
         has keep their keys, and are extended.
     extend_dictionaries: whether batches may bring values that those dictionaries do not have.
     statistics: whether to note null counts and bounds of each batch.
-
-    Used as a context manager, an exception in the block discards the file.
 
     >>> from trilake.storage.memory import MemoryStore
     >>> from trilake.lance.v1.data_file import V1File
@@ -87,14 +81,14 @@ class V1Writer(DataFileWriter):
             for f in schema.walk()
             if f.is_dictionary
         }
-        self._collectors = {f.id: Collector(f) for f in _outside_lists(schema) if statistics and has_statistics(f)}
+        self._collectors = {f.id: Collector(f) for _, f in outside_lists(schema) if statistics and has_statistics(f)}
         self._pages = PageTableBuilder(ids)
         self._offsets = [0]
         self._file = store.open_output(key)
         self._key = key
         self._parts: list[Part] = []
-        self._known: pa.Schema | None = None
-        self._handed = 0
+        self._last_schema: pa.Schema | None = None
+        self._submitted = 0
         self._worker: ThreadPoolExecutor | None = None
         self._pending: deque[Future[int]] = deque()
         self._encoder = BatchEncoder(self._parts.append, 0, self._pages, self._keys)
@@ -105,12 +99,12 @@ class V1Writer(DataFileWriter):
 
     @property
     def size(self) -> int:
-        """Bytes that were written."""
+        """Bytes written so far."""
         return self._encoder.position
 
     @property
     def dictionaries(self) -> dict[int, pa.Array]:
-        """The values of dictionary columns by field id, those of the schema first; they belong in the manifest."""
+        """The values of dictionary columns by field id, for the manifest; those of the schema come first."""
         return {id: unifier.values for id, unifier in self._unifiers.items()}
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -125,7 +119,9 @@ class V1Writer(DataFileWriter):
             raise InvalidArgumentError(
                 f"a data file has {MAX_ROWS} rows at most", help="lower max_rows_per_file", file=self._key
             )
-        self._check(batch)
+        if self._last_schema is None or not batch.schema.equals(self._last_schema):
+            self._check(batch)
+            self._last_schema = batch.schema
         for field, array in zip(self._schema.fields, batch.columns, strict=True):
             self._encoder.column(field, array)
             if self._collectors:
@@ -134,12 +130,8 @@ class V1Writer(DataFileWriter):
                     if collector is not None:
                         collector.add(values)
         self._offsets.append(self.num_rows + batch.num_rows)
-        if self.size - self._handed > _CHUNK:
-            self._hand_over()
-
-    def add_metadata(self, metadata: Mapping[bytes, bytes]) -> None:
-        """Add metadata to the schema that is in the file."""
-        self._schema = replace(self._schema, metadata={**self._schema.metadata, **metadata})
+        if self.size - self._submitted > _CHUNK:
+            self._submit()
 
     def close(self) -> WrittenFile:
         encoder = self._encoder
@@ -159,50 +151,29 @@ class V1Writer(DataFileWriter):
         encoder.append([framing.frame(manifest)])
         position = encoder.position
         encoder.append([framing.frame(metadata), framing.footer(position)])
-        self._wait()
+        while self._pending:
+            self._pending.popleft().result()
+        if self._worker is not None:
+            self._worker.shutdown()
         self._file.write(b"".join(self._parts))
         self._file.close()
         return WrittenFile(self.num_rows, self._schema.field_ids)
 
-    def discard(self) -> None:
+    def _stop(self) -> None:
         if self._worker is not None:
             self._worker.shutdown(cancel_futures=True)
-        discard = getattr(self._file, "discard", None)
-        if discard is not None:
-            discard()
-        else:
-            self._file.__exit__(InvalidArgumentError, InvalidArgumentError("discarded"), None)
-
-    def __enter__(self) -> V1Writer:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> Literal[False]:
-        if kind is not None:
-            self.discard()
-        elif not self._file.closed:
-            self.close()
-        return False
 
     # --- the second thread ---
 
-    def _hand_over(self) -> None:
-        """Have the second thread write what there is; in one piece, so that it does not ask for Python's lock."""
+    def _submit(self) -> None:
+        """Let the second thread write what there is, in one piece, so that it does not take Python's lock."""
         if self._worker is None:
             self._worker = ThreadPoolExecutor(1, "trilake-lance-write")
         if len(self._pending) >= _AHEAD:
             self._pending.popleft().result()
         self._pending.append(self._worker.submit(self._file.write, b"".join(self._parts)))
         self._parts.clear()  # the encoder appends to this very list
-        self._handed = self.size
-
-    def _wait(self) -> None:
-        """Wait for the second thread, whose errors are raised here."""
-        while self._pending:
-            self._pending.popleft().result()
-        if self._worker is not None:
-            self._worker.shutdown()
+        self._submitted = self.size
 
     # --- parts ---
 
@@ -214,23 +185,17 @@ class V1Writer(DataFileWriter):
         return self._encoder.position
 
     def _check(self, batch: pa.RecordBatch) -> None:
-        if self._known is not None and batch.schema.equals(self._known):
-            return
-        self._compare(batch)
-        self._known = batch.schema
-
-    def _compare(self, batch: pa.RecordBatch) -> None:
         if batch.num_columns == len(self._arrow) and all(
             a == b or storage_type(a) == b for a, b in zip(batch.schema.types, self._arrow.types, strict=True)
         ):
             if batch.schema.names == self._arrow.names:
                 return
         else:
-            # Extension types inside of structs and lists differ from what they are stored as.
+            # Extension types in structs and lists differ from their storage types.
             self._schema.check_compatible(LanceSchema.from_arrow(batch.schema), file=self._key)
             return
         raise SchemaMismatchError(
-            f"the batch has the columns {', '.join(batch.schema.names)}, not {', '.join(self._arrow.names)}",
+            f"expected the columns {', '.join(self._arrow.names)}, got {', '.join(batch.schema.names)}",
             help="select the columns in the order of the schema",
             file=self._key,
         )
@@ -247,17 +212,3 @@ class V1Writer(DataFileWriter):
         metadata.fields.extend(schema.field_ids)
         metadata.page_table_position = self._aligned()
         self._encoder.append([pages.serialise(1)])
-
-
-def _outside_lists(schema: LanceSchema) -> list[Field]:
-    """The fields at the top and in structs."""
-    outside: list[Field] = []
-
-    def walk(fields: tuple[Field, ...]) -> None:
-        for each in fields:
-            outside.append(each)
-            if layout_of(each).kind is PageKind.STRUCT:
-                walk(each.children)
-
-    walk(schema.fields)
-    return outside

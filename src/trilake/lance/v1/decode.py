@@ -1,7 +1,7 @@
-"""From pages to Arrow arrays: all rows of a batch, or a run of them.
+"""From pages to Arrow arrays: all rows of a batch, or a range of them.
 
-Buffers stay where they are when they begin at an address that suits their values; else they are copied once, because
-Arrow's own kernels and other libraries expect that.
+Buffers are used in place where they are aligned for their values; else they are copied once, because Arrow's kernels
+and other libraries expect alignment.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from trilake.lance.file.sources import Source
 from trilake.lance.v1.layout import PageKind, layout_of
 from trilake.lance.v1.pages import PageTable, check_offsets
 
-#: Values that take no bytes may number so many in one piece: a file of a few bytes must not fill the memory.
+#: The most values without bytes in one piece: a file of a few bytes must not fill the memory.
 MAX_UNBACKED = 1 << 25
 _MAX_INT32 = 2**31 - 1
-#: Up to so many pages of a field are looked at one by one.
+#: Up to this many pages of a field are checked one by one.
 _FEW_BATCHES = 32
 
 
@@ -47,7 +47,7 @@ class Decoder:
         self._claimed: dict[int, int] = {}
 
     def with_source(self, source: Source) -> Decoder:
-        """A decoder of the same file over bytes that were fetched already."""
+        """A decoder of the same file over bytes that were already fetched."""
         if source is self.source:
             return self
         other = Decoder(source, self.pages, self.dictionaries)
@@ -55,7 +55,7 @@ class Decoder:
         return other
 
     def check(self, field: Field) -> None:
-        """Raise ``CorruptFileError`` unless all pages of a field, and of those below it, are inside of the file."""
+        """Raise ``CorruptFileError`` unless all pages of a field and of those below it are inside the file."""
         for each in field.walk():
             if each.id in self._checked or layout_of(each).kind is PageKind.STRUCT:
                 continue
@@ -70,18 +70,18 @@ class Decoder:
                 continue
             positions, lengths = self.pages.field(each.id)
             bad = (positions < 0) | (lengths < 0) | (lengths > most) | (positions > size)
-            if not bad.any():  # now nothing overflows
+            if not bad.any():  # nothing overflows from here on
                 bad = (lengths > 0) & (positions + (lengths * layout.bits + extra + 7) // 8 > size)
             if bad.any():
                 batch = int(np.argmax(bad))
                 where = f"byte {positions[batch]}, with {lengths[batch]} values"
-                raise self.fail(f"a page at {where}, is not inside of the file's {size} bytes", each, batch)
+                raise self.fail(f"a page at {where} is outside of the file's {size} bytes", each, batch)
             self._claim(each, int((lengths * layout.bits).sum()) // 8)
 
     def _few_are_inside(self, field_id: int, bits: int, extra: int, most: int) -> int | None:
-        """The bytes that the pages of a field claim where they are few and all inside of the file, else ``None``.
+        """The bytes of a field's pages where they are few and all inside the file, else ``None``.
 
-        A dozen calls of numpy take longer than a few numbers.
+        A dozen numpy calls take longer than a few comparisons.
         """
         if len(self.pages.field(field_id)[0]) > _FEW_BATCHES:
             return None
@@ -95,7 +95,7 @@ class Decoder:
         return sum(lengths) * bits // 8
 
     def _claim(self, field: Field, claimed: int) -> None:
-        """Pages that lie in one another would make much of a small file."""
+        """Count the bytes of pages: overlapping pages would make much of a small file."""
         self._claimed[field.id] = claimed
         size = self.source.size
         if sum(self._claimed.values()) > size:
@@ -103,10 +103,9 @@ class Decoder:
         self._checked.add(field.id)
 
     def column(self, field: Field, batch: int, start: int, count: int, total: int | None) -> pa.Array:
-        """Values ``start`` to ``start + count`` of a field in a batch.
+        """Decode values ``start`` to ``start + count`` of a field in a batch.
 
-        ``total`` is how many values the page must have, where that is known from elsewhere.  Raises
-        ``CorruptFileError``.
+        ``total`` is the number of values in the page, where it is known.  Raises ``CorruptFileError``.
         """
         kind = layout_of(field).kind
         if kind is PageKind.STRUCT:
@@ -132,7 +131,6 @@ class Decoder:
         return self._list(field, batch, position, start, count)
 
     def fail(self, message: str, field: Field, batch: int | None) -> CorruptFileError:
-        """The error, with what it is about."""
         return CorruptFileError(message, file=self.source.file, column=field.name, field_id=field.id, batch=batch)
 
     def _read(self, start: int, length: int, align: int) -> pa.Buffer:
@@ -197,7 +195,7 @@ class Decoder:
         return pa.Array.from_buffers(field.arrow_type, count, [None, relative], children=[values])
 
     def _slots(self, field: Field, batch: int) -> int:
-        """The number of values that a field below a list has in a batch, as the page table says."""
+        """The number of values of a field below a list in a batch, by the page table."""
         for leaf in field.walk():
             if layout_of(leaf).kind is PageKind.STRUCT:
                 continue
@@ -208,14 +206,14 @@ class Decoder:
 
 @lru_cache(maxsize=256)
 def alignment(arrow: pa.DataType) -> int:
-    """What addresses of values must be a multiple of: their size, for other libraries 16 at most."""
+    """The alignment of values: their size, 16 at most."""
     return 1 if pt.is_fixed_size_binary(arrow) else min(arrow.bit_width // 8, 16)
 
 
 def dictionary_array(field: Field, keys: pa.Array, dictionaries: dict[int, pa.Array], file: str) -> pa.Array:
-    """Keys with the field's values.
+    """Dictionary array of keys.
 
-    Raises ``CorruptFileError`` where there is no dictionary, or a key is not in it.
+    Raises ``CorruptFileError`` without a dictionary, or for a key that is not in it.
     """
     values = dictionaries.get(field.id)
     if values is None:
@@ -226,7 +224,7 @@ def dictionary_array(field: Field, keys: pa.Array, dictionaries: dict[int, pa.Ar
             column=field.name,
         )
     if not len(values):
-        # Whoever writes nothing but nulls leaves no values that the keys could stand for.
+        # A column that has only nulls has no dictionary values.
         return pa.nulls(len(keys), field.arrow_type)
     try:
         return pa.DictionaryArray.from_arrays(keys, values, safe=True)
@@ -237,15 +235,15 @@ def dictionary_array(field: Field, keys: pa.Array, dictionaries: dict[int, pa.Ar
 def variable_array(
     field: Field, offsets: npt.NDArray[np.int64], data: pa.Buffer, *, has_empty: bool, file: str, batch: int | None
 ) -> pa.Array:
-    """Strings or bytes between offsets that begin at 0; in a nullable field, empty ones are nulls.
+    """Strings or binaries between offsets from 0; in a nullable field, empty values are nulls.
 
-    Raises ``CorruptFileError`` for text that is not UTF-8, and where a type with 32-bit offsets has more bytes.
+    Raises ``CorruptFileError`` for strings that are not UTF-8, and where a type with 32-bit offsets has more bytes.
     """
     arrow = field.arrow_type
     if not types.is_large(arrow):
         if offsets[-1] > _MAX_INT32:
             raise CorruptFileError(
-                "a batch has more than 2 GiB of text or bytes in a column",
+                "a batch has more than 2 GiB of strings or binaries in a column",
                 help="read fewer rows at a time, or write smaller batches (max_rows_per_group)",
                 file=file,
                 column=field.name,
@@ -265,7 +263,7 @@ def variable_array(
 
 
 def flat_array(field: Field, buffer: pa.Buffer, count: int) -> pa.Array:
-    """Values of fixed width, as they lie in a buffer."""
+    """Values of fixed width in a buffer."""
     arrow = field.arrow_type
     if pt.is_fixed_size_list(arrow):
         values = pa.Array.from_buffers(arrow.value_type, count * arrow.list_size, [None, buffer])

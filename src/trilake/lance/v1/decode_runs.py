@@ -1,6 +1,6 @@
-"""From the pages of neighbouring batches to one Arrow array, where pages can be put together.
+"""From the pages of consecutive batches to one Arrow array.
 
-Pages are gathered for all batches at once: thousands of rows cost what one row group of them would cost alone.
+Pages of all batches are gathered at once: reading thousands of rows costs as much as one row group of that size.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from trilake.lance.v1.decode import Decoder, flat_array, variable_array
 from trilake.lance.v1.layout import PageKind, layout_of
 from trilake.lance.v1.pages import check_offsets
 
-#: Bytes of texts that are put together at most: more are read batch by batch, where they lie.
-_MOST_TEXT = 1 << 28
+#: Bytes of strings that are joined at most; more are read batch by batch, in place.
+_MAX_STRING_BYTES = 1 << 28
 _OFFSET = 8
 
 
 def joins(field: Field, *, mapped: bool) -> bool:
-    """Whether pages of a field can be put together: values of fixed width, and texts and bytes in a mapped file.
+    """Whether pages of a field can be joined: values of fixed width, and strings and binaries in a mapped file.
 
-    Where texts are, their offsets tell: in a store these are requests more than reading batch by batch.
+    In a store, strings would need one more request, for their offsets, than reading batch by batch.
     """
     return layout_of(field).kind is PageKind.FIXED or (mapped and layout_of(field).kind is PageKind.VARIABLE)
 
 
 def joined(decoder: Decoder, field: Field, first: int, totals: Int64s) -> Job[pa.Array | None]:
-    """The values of a field in the batches from ``first`` on, of which ``totals`` says the rows.
+    """The values of a field in the batches from ``first``, whose row counts are ``totals``.
 
-    ``None`` for texts that would take much more memory than their file.  Raises ``CorruptFileError``.
+    ``None`` for strings that would take much more memory than their file.  Raises ``CorruptFileError``.
     """
     positions, lengths = (part[first : first + len(totals)] for part in decoder.pages.field(field.id))
     wrong = np.flatnonzero(lengths != totals)
@@ -40,11 +40,11 @@ def joined(decoder: Decoder, field: Field, first: int, totals: Int64s) -> Job[pa
     if layout_of(field).kind is PageKind.FIXED:
         [data] = yield [Pieces(positions, totals * (layout_of(field).bits // 8))]
         return flat_array(field, pa.py_buffer(data), int(totals.sum()))
-    return (yield from _texts(decoder, field, positions[totals > 0], totals[totals > 0]))
+    return (yield from _strings(decoder, field, positions[totals > 0], totals[totals > 0]))
 
 
-def _texts(decoder: Decoder, field: Field, positions: Int64s, totals: Int64s) -> Job[pa.Array | None]:
-    """Texts or bytes, of which each page has one offset more than values."""
+def _strings(decoder: Decoder, field: Field, positions: Int64s, totals: Int64s) -> Job[pa.Array | None]:
+    """Strings or binaries; each page has one more offset than values."""
     if not len(totals):
         return pa.array([], field.arrow_type)
     source = decoder.source
@@ -54,12 +54,12 @@ def _texts(decoder: Decoder, field: Field, positions: Int64s, totals: Int64s) ->
     start = last - totals
     begins, sizes = offsets[start], offsets[last] - offsets[start]
     inside = (begins >= 0) & (offsets[last] <= source.size) & (sizes >= 0)
-    if not inside.all() or sizes.sum() > min(source.size, _MOST_TEXT):
-        return None  # batch by batch, where the one that is wrong is named
+    if not inside.all() or sizes.sum() > min(source.size, _MAX_STRING_BYTES):
+        return None  # read batch by batch: the error then names the damaged one
     before = np.cumsum(sizes) - sizes
     relative = np.delete(offsets + np.repeat(before - begins, totals + 1), start[1:])
     least = check_offsets(
         relative, int(sizes.sum()), file=source.file, column=field.name, batch=None, what="strings or bytes"
     )
-    [text] = yield [Pieces(begins, sizes)]
-    return variable_array(field, relative, pa.py_buffer(text), has_empty=least == 0, file=source.file, batch=None)
+    [strings] = yield [Pieces(begins, sizes)]
+    return variable_array(field, relative, pa.py_buffer(strings), has_empty=least == 0, file=source.file, batch=None)

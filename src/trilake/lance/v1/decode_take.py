@@ -1,8 +1,8 @@
-"""From pages to Arrow arrays: single rows anywhere in a file, reading nothing but their bytes.
+"""From pages to Arrow arrays: single rows anywhere in a file, reading only their bytes.
 
-What is asked for are *slots*: pairs of a batch and an index in the pages of that batch.  A list turns the slots of its
-rows into those of its items.  Everything is worked out for all slots at once, so that the number of requests depends on
-how deep the columns are nested, not on how many rows there are.
+A take reads *slots*: pairs of a batch and an index in the pages of that batch.  A list turns the slots of its rows into
+those of its items.  All slots are computed at once, so that the number of requests depends on how deep the columns are
+nested, not on the number of rows.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pyarrow.types as pt
 
 from trilake.lance.file.schema import Field
 from trilake.lance.file.sources import Bytes, Int64s, Job, Pieces, together
-from trilake.lance.v1.decode import MAX_UNBACKED, Decoder, dictionary_array, variable_array
+from trilake.lance.v1.decode import MAX_UNBACKED, Decoder, dictionary_array, flat_array, variable_array
 from trilake.lance.v1.layout import PageKind, layout_of
 
 
@@ -31,7 +31,7 @@ class Slots:
         return len(self.index)
 
     def expand(self, starts: Int64s, lengths: Int64s) -> Slots:
-        """The slots of items: for each slot ``lengths[i]`` of them from ``starts[i]`` on, in the same batch."""
+        """The slots of items: for each slot ``lengths[i]`` items from ``starts[i]``, in the same batch."""
         total = int(lengths.sum())
         ends = np.cumsum(lengths)
         index = np.arange(total) + np.repeat(starts - (ends - lengths), lengths)
@@ -39,7 +39,7 @@ class Slots:
 
 
 def take(decoder: Decoder, field: Field, slots: Slots) -> Job[pa.Array]:
-    """The values of a field in some slots, each of which is asked for once.  Raises ``CorruptFileError``."""
+    """The values of a field in distinct slots.  Raises ``CorruptFileError``."""
     kind = layout_of(field).kind
     if kind is PageKind.STRUCT:
         children = yield from together([take(decoder, c, slots) for c in field.children])
@@ -60,14 +60,10 @@ def take(decoder: Decoder, field: Field, slots: Slots) -> Job[pa.Array]:
         return (yield from _list(decoder, field, base, slots))
     width = layout_of(field).bits // 8
     (data,) = yield [Pieces(base + slots.index * width, width)]
-    arrow, buffer = field.arrow_type, pa.py_buffer(data)
     if kind is PageKind.KEYS:
-        keys = pa.Array.from_buffers(arrow.index_type, len(slots), [None, buffer])
+        keys = pa.Array.from_buffers(field.arrow_type.index_type, len(slots), [None, pa.py_buffer(data)])
         return dictionary_array(field, keys, decoder.dictionaries, decoder.source.file)
-    if pt.is_fixed_size_list(arrow):
-        values = pa.Array.from_buffers(arrow.value_type, len(slots) * arrow.list_size, [None, buffer])
-        return pa.Array.from_buffers(arrow, len(slots), [None], children=[values])
-    return pa.Array.from_buffers(arrow, len(slots), [None, buffer])
+    return flat_array(field, pa.py_buffer(data), len(slots))
 
 
 def _bits(field: Field, base: Int64s, slots: Slots) -> Job[pa.Array]:
@@ -82,7 +78,7 @@ def _bits(field: Field, base: Int64s, slots: Slots) -> Job[pa.Array]:
 
 
 def _pairs(data: Bytes, dtype: str) -> tuple[Int64s, Int64s]:
-    """Starts and lengths, from pairs of offsets."""
+    """Starts and lengths from pairs of offsets."""
     pairs = data.view(dtype).reshape(-1, 2).astype(np.int64, copy=False)
     return pairs[:, 0], pairs[:, 1] - pairs[:, 0]
 
@@ -92,7 +88,7 @@ def _variable(decoder: Decoder, field: Field, base: Int64s, slots: Slots) -> Job
     starts, lengths = _pairs(data, "<i8")
     size = decoder.source.size
     ends = starts + lengths
-    # No value lies in another's bytes, so that together they are no longer than the file.
+    # Values do not overlap, so together they are at most as long as the file.
     if len(slots) and ((lengths < 0).any() or starts.min() < 0 or ends.max() > size or _exceeds(lengths, size)):
         raise decoder.fail("the offsets of strings or bytes fall, or lie outside of the file", field, None)
     (content,) = yield [Pieces(starts, lengths)]
@@ -125,5 +121,5 @@ def _list(decoder: Decoder, field: Field, base: Int64s, slots: Slots) -> Job[pa.
 
 
 def _exceeds(lengths: Int64s, limit: int) -> bool:
-    """Whether the sum is more than ``limit``; in floating point, where it cannot overflow."""
+    """Whether the sum exceeds ``limit``; in floating point, where it cannot overflow."""
     return float(lengths.sum(dtype=np.float64)) > limit

@@ -1,7 +1,7 @@
 """Values of dictionaries: in a manifest file for all data files of the dataset, encoded like a page.
 
-Strings and bytes are stored as their bytes, then the file positions of these, where the dictionary's own position
-points; numbers are stored as they are.
+Strings and binaries are stored as their bytes, followed by the file positions of these, to which the dictionary's own
+position points; numbers are stored as they are.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from trilake.lance.v1.pages import PageTable
 
 
 def decode_dictionaries(schema: LanceSchema, data: pa.Buffer, *, file: str) -> dict[int, pa.Array]:
-    """The values of all dictionary fields of a schema that was read from a file, by field id.
+    """The values of a manifest's dictionary fields, by field id.
 
-    Raises ``CorruptLogError`` where a place is not in the file.
+    Raises ``CorruptLogError`` for a position outside of the file.
     """
     try:
         return read_dictionaries(schema, MappedSource(file, data))
@@ -41,7 +41,7 @@ def read_dictionaries(schema: LanceSchema, source: Source) -> dict[int, pa.Array
             values = value_field(field)
             decoder = Decoder(source, PageTable(field.id, np.array([[[offset, length]]], np.int64)), {})
             decoder.check(values)
-            # Dictionaries that lie in one another would make much of a small file.
+            # Overlapping dictionaries would make much of a small file.
             claimed += layout_of(values).page_bytes(length)
             if claimed > source.size:
                 raise decoder.fail(f"the dictionaries take more than the file's {source.size} bytes", field, None)
@@ -50,16 +50,16 @@ def read_dictionaries(schema: LanceSchema, source: Source) -> dict[int, pa.Array
 
 
 def value_field(field: Field) -> Field:
-    """A dictionary field's values as a field of their own."""
+    """The values of a dictionary field as a field of their own."""
     name = types.logical_type(field.arrow_type.value_type)
-    # An empty text is one among others, not a null.
+    # An empty string is a value, not a null.
     return Field(field.name, field.id, field.parent_id, name, nullable=False)
 
 
 def encode_dictionaries(schema: LanceSchema, position: int = 0) -> tuple[bytearray, dict[int, DictionaryPlace]]:
-    """The bytes of all dictionaries of a schema, to be written at ``position`` of a file, and their places there.
+    """The bytes of a schema's dictionaries, to be written at ``position`` of a file, and their positions there.
 
-    A field whose values are not known gets none.
+    A field whose values are missing gets none.
     """
     out = bytearray()
     places = {}
@@ -74,7 +74,7 @@ def encode_dictionaries(schema: LanceSchema, position: int = 0) -> tuple[bytearr
 
 
 class DictionaryUnifier:
-    """One dictionary for all batches of a column: what a batch adds comes behind what is there.
+    """One dictionary for all batches of a column: new values are appended.
 
     Parameters
     ----------
@@ -87,29 +87,30 @@ class DictionaryUnifier:
         self._field = field
         self._extend = extend
         self.values = pa.array([], field.arrow_type.value_type) if values is None else values
-        self._known: pa.Array | None = None
+        self._last_values: pa.Array | None = None
         self._mapping: pa.Array | None = None
 
     def keys(self, array: pa.DictionaryArray) -> pa.Array:
         """The keys of a batch in the common dictionary; nulls stay nulls.
 
-        Raises ``SchemaMismatchError`` for a value that is new and must not be, and ``InvalidArgumentError`` where the
+        Raises ``SchemaMismatchError`` for a new value where none may be added, and ``InvalidArgumentError`` where the
         key type cannot count the values.
         """
         if array.dictionary.null_count:
-            array = _without_null_values(array)
+            dense = array.cast(array.type.value_type).dictionary_encode()  # nulls among the keys
+            array = pa.DictionaryArray.from_arrays(dense.indices.cast(array.type.index_type), dense.dictionary)
         values = array.dictionary
-        if self._known is not None and (values is self._known or values.equals(self._known)):
+        if self._last_values is not None and (values is self._last_values or values.equals(self._last_values)):
             mapping = self._mapping
         else:
             mapping = self._map(values)
-            self._known, self._mapping = values, mapping
+            self._last_values, self._mapping = values, mapping
         if mapping is None:
             return array.indices
         return mapping.take(array.indices.cast(pa.int64(), safe=False))
 
     def _map(self, values: pa.Array) -> pa.Array | None:
-        """The common key of each of a batch's values; ``None`` where keys are the same."""
+        """The common key of each value of a batch; ``None`` where keys are the same."""
         if values.equals(self.values.slice(0, len(values))):
             return None
         if not len(self.values) and len(values) == len(pc.unique(values)):
@@ -137,9 +138,3 @@ class DictionaryUnifier:
                 column=self._field.name,
             )
         self.values = pa.concat_arrays([self.values, new])
-
-
-def _without_null_values(array: pa.DictionaryArray) -> pa.DictionaryArray:
-    """The array with its nulls among the keys instead of in the dictionary."""
-    dense = array.cast(array.type.value_type).dictionary_encode()
-    return pa.DictionaryArray.from_arrays(dense.indices.cast(array.type.index_type), dense.dictionary)

@@ -1,9 +1,8 @@
 """From Arrow arrays to pages.
 
-A page that has no room for nulls gets zeros, false, empty values and empty lists in their place, as Lance itself writes
-them; :mod:`trilake.lance.file.null_masks` is what keeps nulls from being lost that way.  Numbers begin at multiples of
-sixteen bytes, so that readers can use them where they are; the format asks for nothing of the kind and nobody minds the
-gaps.
+Nulls are written as zeros, false, empty values and empty lists, as Lance does; :mod:`trilake.lance.file.null_masks`
+keeps them from being lost that way.  Numbers are aligned to 16 bytes, so that readers can use them in place; the format
+does not require it and readers ignore the gaps.
 """
 
 from __future__ import annotations
@@ -25,15 +24,14 @@ from trilake.lance.v1.pages import PageTableBuilder
 
 ALIGN = 16
 Part: TypeAlias = "bytes | memoryview"
-#: What :func:`encode_flat` asks of dictionary columns: the keys of a batch in the file's own dictionary.
+#: Returns the keys of a batch in the file's dictionary.
 KeysOf: TypeAlias = Callable[[Field, pa.DictionaryArray], pa.Array]
 
 
 def encode_flat(field: Field, array: pa.Array, position: int) -> tuple[list[Part], int]:
     """The bytes of a page without pages below it, to be written at ``position``, and the page's own position.
 
-    Nulls become zeros or empty values.  Raises ``RowsDoNotFitError`` for a text that is not UTF-8, which no reader
-    would take.
+    Nulls become zeros or empty values.  Raises ``RowsDoNotFitError`` for a string that is not UTF-8.
     """
     kind = layout_of(field).kind
     if kind is PageKind.VARIABLE:
@@ -53,7 +51,7 @@ class BatchEncoder:
     ----------
     write: appends bytes to the file.
     position: where the file ends.
-    pages: is told where pages are.
+    pages: collects the positions of pages.
     keys: see :data:`KeysOf`.
     """
 
@@ -68,38 +66,30 @@ class BatchEncoder:
         array = storage_array(array)
         kind = layout_of(field).kind
         if kind is PageKind.STRUCT:
-            # A null struct has null children here; flatten() costs a copy of their bitmaps, so only where needed.
-            children = array.flatten() if array.null_count else [array.field(i) for i in range(array.type.num_fields)]
-            for child, values in zip(field.children, children, strict=True):
+            for child, values in zip(field.children, _struct_children(array), strict=True):
                 self.column(child, values)
         elif kind is PageKind.OFFSETS:
             offsets, values = list_parts(array)
-            self._page(field, len(offsets), [bytes(-self.position % ALIGN), _bytes(offsets)], ALIGN)
+            gap = -self.position % ALIGN
+            self._pages.add(field.id, self.position + gap, len(offsets))
+            self.append([bytes(gap), _bytes(offsets)])
             self.column(field.children[0], values)
         else:
-            if kind is PageKind.KEYS:
-                keys = self._keys(field, array)
-                parts, at = encode_flat(field, keys, self.position)
-            else:
-                parts, at = encode_flat(field, array, self.position)
+            values = self._keys(field, array) if kind is PageKind.KEYS else array
+            parts, at = encode_flat(field, values, self.position)
             self._pages.add(field.id, at, len(array))
             self.append(parts)
 
     def append(self, parts: list[Part]) -> None:
-        """Write bytes."""
         for part in parts:
             size = len(part)
             if size:
                 self._write(part)
                 self.position += size
 
-    def _page(self, field: Field, length: int, parts: list[Part], align: int) -> None:
-        self._pages.add(field.id, self.position + -self.position % align, length)
-        self.append(parts)
-
 
 def list_parts(array: pa.Array) -> tuple[np.ndarray[Any, np.dtype[Any]], pa.Array]:
-    """Offsets from 0 on, and the items that they divide; a null list has none."""
+    """Offsets from 0, and the items that they divide; a null list has none."""
     dtype: Any = np.int64 if pt.is_large_list(array.type) else np.int32
     offsets = np.zeros(len(array) + 1, dtype)
     if array.null_count:
@@ -114,7 +104,7 @@ def list_parts(array: pa.Array) -> tuple[np.ndarray[Any, np.dtype[Any]], pa.Arra
 
 
 def _bytes(array: np.ndarray[Any, np.dtype[Any]]) -> Part:
-    # A view of nothing cannot be cast.
+    # An empty view cannot be cast.
     return array.data.cast("B") if array.size else b""
 
 
@@ -124,14 +114,13 @@ def _values(buffer: pa.Buffer, dtype: Any, start: int, count: int) -> np.ndarray
 
 def _variable(field: Field, array: pa.Array, position: int) -> tuple[list[Part], int]:
     count = len(array)
+    large = types.is_large(array.type)
     if array.null_count:
-        large = types.is_large(array.type)
         array = pc.fill_null(array, pa.scalar(b"", pa.large_binary() if large else pa.binary()).cast(array.type))
     parts: list[Part] = []
     offsets = np.full(count + 1, position, np.int64)
     if count:
         _, starts, data = array.buffers()
-        large = types.is_large(array.type)
         raw = _values(starts, np.int64 if large else np.int32, array.offset, count + 1)
         first, last = int(raw[0]), int(raw[-1])
         np.add(raw, position - first, out=offsets)
@@ -145,7 +134,6 @@ def _variable(field: Field, array: pa.Array, position: int) -> tuple[list[Part],
 
 
 def _bits(array: pa.Array) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """Booleans, or the booleans of fixed-size lists, packed."""
     if pt.is_fixed_size_list(array.type):
         size = array.type.list_size
         values = storage_array(array.values).slice(array.offset * size, len(array) * size)
@@ -182,10 +170,14 @@ def _null_mask(array: pa.Array) -> Any:
 
 
 def walk_columns(field: Field, array: pa.Array) -> Iterator[tuple[Field, pa.Array]]:
-    """A column and what is in its structs, at any depth; not what is in lists."""
+    """A column and the fields in its structs, at any depth; not those in lists."""
     array = storage_array(array)
     yield field, array
     if layout_of(field).kind is PageKind.STRUCT:
-        children = array.flatten() if array.null_count else [array.field(i) for i in range(array.type.num_fields)]
-        for child, values in zip(field.children, children, strict=True):
+        for child, values in zip(field.children, _struct_children(array), strict=True):
             yield from walk_columns(child, values)
+
+
+def _struct_children(array: pa.StructArray) -> list[pa.Array]:
+    """The fields of a struct array, null where it is; ``flatten`` copies their bitmaps, so only where it is needed."""
+    return array.flatten() if array.null_count else [array.field(i) for i in range(array.type.num_fields)]

@@ -1,4 +1,4 @@
-"""Layouts: how the values of each type lie in a page of the first format, and which types it has none for."""
+"""Layouts: how values of each type are stored in a page of the first format, and which types it does not have."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from trilake.errors import UnsupportedProtocolError
+from trilake.expr.terms.datatypes import Path
 from trilake.lance.file import types
-from trilake.lance.file.schema import Field
+from trilake.lance.file.schema import Field, LanceSchema
 from trilake.lance.file.storage_version import FIRST
 
 
 class PageKind(Enum):
-    """What the page of a field holds; the fields below it have pages of their own."""
+    """The content of a field's page; the fields below it have pages of their own."""
 
     #: packed values of a whole number of bytes
     FIXED = "fixed"
@@ -36,13 +37,13 @@ class PageKind(Enum):
 
 @dataclass(frozen=True)
 class Layout:
-    """The page of a field: its kind, and the bits that one row, offset or key takes (0 where it varies)."""
+    """The page of a field: its kind, and the bits of one value, offset or key (0 where it varies)."""
 
     kind: PageKind
     bits: int
 
     def page_bytes(self, rows: int) -> int:
-        """Bytes of a page that says something about so many rows; for variable pages, of its offsets.
+        """Bytes of a page of ``rows`` rows; for variable pages, of its offsets.
 
         >>> Layout(PageKind.BITS, 1).page_bytes(9), Layout(PageKind.VARIABLE, 64).page_bytes(2)
         (2, 24)
@@ -56,9 +57,18 @@ def layout_of(field: Field) -> Layout:
     return layout(field.logical_type)
 
 
+def outside_lists(schema: LanceSchema) -> list[tuple[Path, Field]]:
+    """The fields at the top and in structs, with their paths."""
+    return [
+        (tuple(schema.path_of(field)), field)
+        for field in schema.walk()
+        if all(layout_of(parent).kind is PageKind.STRUCT for parent in schema.above(field))
+    ]
+
+
 @lru_cache(maxsize=4096)
 def layout(logical_type: str) -> Layout:
-    """The layout of the pages of a type.  Raises ``UnsupportedProtocolError`` where the first format has none."""
+    """The layout of the pages of a type; see :func:`layout_of`."""
     if logical_type == "struct":
         return Layout(PageKind.STRUCT, 0)
     if logical_type in types.LISTS:
@@ -83,7 +93,6 @@ def layout(logical_type: str) -> Layout:
 
 
 def _is_flat(arrow: pa.DataType) -> bool:
-    """Whether a fixed-size list may have items of this type: those with as many bits for every value."""
     return not (pt.is_null(arrow) or pt.is_nested(arrow) or pt.is_dictionary(arrow) or types.is_variable(arrow))
 
 

@@ -1,7 +1,7 @@
-"""The page table: where in a data file each field of each batch is.
+"""The page table: where each field of each batch is in a data file.
 
-At its position there is, for each field id from the lowest to the highest of the file and for each batch, an int64
-position and an int64 length; fields without pages have zeros.  Files of pylance before 0.8 begin with field 0 instead.
+For each field id from the lowest to the highest of the file and for each batch it has an int64 position and an int64
+length; fields without pages have zeros.  In files of pylance before 0.8 it begins with field 0.
 """
 
 from __future__ import annotations
@@ -43,17 +43,16 @@ class PageTable:
 
     @classmethod
     def parse(cls, data: Any, first_id: int, last_id: int, batches: int) -> PageTable:
-        """A table in as many bytes as :meth:`size` says."""
         cells = np.frombuffer(data, "<i8").astype(np.int64).reshape(last_id - first_id + 1, batches, 2)
         return cls(first_id, cells)
 
     def field(self, field_id: int) -> tuple[Int64s, Int64s]:
-        """Positions and lengths of a field's pages, one a batch."""
+        """Positions and lengths of a field's pages, one per batch."""
         row = self.cells[field_id - self.first_id]
         return row[:, 0], row[:, 1]
 
     def lists(self, field_id: int) -> tuple[list[int], list[int]]:
-        """The positions and lengths of :meth:`field` as lists, for access one by one."""
+        """:meth:`field` as lists, for access to single entries."""
         lists = self._lists.get(field_id)
         if lists is None:
             positions, lengths = self.field(field_id)
@@ -65,13 +64,13 @@ class PageTable:
         return 0 <= field_id - self.first_id < len(self.cells)
 
     def has_pages(self, field_ids: Sequence[int]) -> bool:
-        """Whether each of the fields, whose rows the table has, has a page in every batch."""
+        """Whether each of the fields, which must be in the table, has a page in every batch."""
         rows = self.cells[np.array(field_ids, np.int64) - self.first_id]
         return bool(rows.any(axis=2).all())
 
 
 class PageTableBuilder:
-    """Collects places of pages in the order they are written."""
+    """Collects the positions of pages as they are written."""
 
     def __init__(self, field_ids: Sequence[int]) -> None:
         self._first = min(field_ids, default=0)
@@ -80,29 +79,21 @@ class PageTableBuilder:
         ]
 
     def add(self, field_id: int, position: int, length: int) -> None:
-        """Note the page of a field in the batch that comes next for it."""
+        """Add the page of a field in its next batch."""
         self._places[field_id - self._first].append((position, length))
 
     def serialise(self, batches: int) -> bytes:
-        """The table; fields without pages get zeros."""
         none = [(0, 0)] * batches
         return np.array([p or none for p in self._places], "<i8").tobytes()
 
 
 def check_offsets(offsets: Int64s, limit: int, *, file: str, column: str, batch: int | None, what: str) -> int:
-    """The smallest difference of consecutive offsets, which must not fall and must end by ``limit``.
+    """The smallest difference of consecutive offsets, which must rise from 0 or more up to ``limit`` at most.
 
-    Parameters
-    ----------
-    offsets: at least one.
-    limit: the highest there may be.
-    file, column, batch: for the error.
-    what: that the offsets are of.
-
-    Raises ``CorruptFileError``.
+    ``file``, ``column``, ``batch`` and ``what`` the offsets are of are for the ``CorruptFileError``.
     """
     least = int(np.diff(offsets).min()) if len(offsets) > 1 else 1
-    # All of them must be in range: differences of numbers that are far out of it would overflow.
+    # All of them must be in range: differences of numbers far out of range would overflow.
     if least < 0 or offsets.min() < 0 or offsets.max() > limit:
         raise CorruptFileError(
             f"the offsets of {what} fall, or lie outside of what they point into", file=file, column=column, batch=batch

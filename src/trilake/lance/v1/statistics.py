@@ -1,10 +1,10 @@
-"""Statistics of batches: null count, least and greatest value of each column, written with a data file and read again.
+"""Statistics of batches: null count, minimum and maximum of each column, written with a data file.
 
-In the file they are columns of structs, named by field id in decimal, with one entry a batch; their pages and page
+In the file they are columns of structs, named by field id in decimal, with one entry per batch; their pages and page
 table are like those of data, with a single batch.  Columns of numbers, booleans, dates, decimals of 128 bits, strings
-and bytes have them, at the top and in structs.
+and binaries have them, at the top and in structs.
 
-What other writers noted must be read with care, because the format keeps no nulls: :func:`trusted` does.
+Statistics of other writers must be read with care, because the format keeps no nulls: see :func:`trusted`.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from trilake.errors import CorruptFileError
+from trilake.expr.pushdown import successor
 from trilake.expr.stats import ColumnStats
 from trilake.expr.terms.datatypes import Path
 from trilake.lance.file import types
@@ -28,14 +29,14 @@ from trilake.lance.file.schema import Field, LanceSchema
 from trilake.lance.file.sources import Source
 from trilake.lance.proto import format_pb2
 from trilake.lance.v1.decode import Decoder
-from trilake.lance.v1.layout import PageKind, layout_of
+from trilake.lance.v1.layout import PageKind, layout_of, outside_lists
 from trilake.lance.v1.pages import PageTable
 
-#: Bytes of a string that bounds keep.
+#: Bytes of a string in bounds.
 PREFIX = 64
 
-#: Rows that are held back, to be looked at together.
-_HELD = 1 << 16
+#: Rows that are collected before their statistics are computed.
+_PENDING_ROWS = 1 << 16
 
 
 def has_statistics(each: Field) -> bool:
@@ -66,23 +67,21 @@ class Collector:
     _rows: int = 0
 
     def add(self, array: pa.Array) -> None:
-        """Note the next batch.
+        """Add the next batch.
 
-        Numbers without nulls are held back until there are some batches of them: what numpy then does for all at once
-        takes less than one call each.
+        Numbers without nulls are collected for several batches: one numpy call for all takes less time than one each.
         """
         arrow = self.field.arrow_type
         if not array.null_count and (pt.is_integer(arrow) or pt.is_floating(arrow)) and len(array):
             self._pending.append(array)
             self._rows += len(array)
-            if self._rows >= _HELD:
+            if self._rows >= _PENDING_ROWS:
                 self._note_pending()
             return
         self._note_pending()
         self._add(array)
 
     def _note_pending(self) -> None:
-        """Note the batches that wait to be noted together."""
         pending, self._pending, self._rows = self._pending, [], 0
         if not pending:
             return
@@ -95,7 +94,7 @@ class Collector:
             return
         self.nulls += [0] * len(pending)
         if values.dtype.kind == "f":
-            # Zeros of both signs are equal: the bound is the one that lets in both.
+            # Zeros of both signs are equal: the bound includes both.
             low, high = np.where(low == 0, -0.0, low), np.where(high == 0, 0.0, high)
         self.least += low.tolist()
         self.greatest += high.tolist()
@@ -113,7 +112,7 @@ class Collector:
         else:
             bounds = pc.min_max(array)
             low, high = bounds["min"], bounds["max"]
-            # Numbers of days reach further than Python's dates.
+            # Days have a wider range than Python's dates.
             low, high = (b.value if pt.is_date(arrow) else b.as_py() for b in (low, high))
             if low is None:
                 low, high = _widest(arrow)
@@ -121,7 +120,7 @@ class Collector:
         self.greatest.append(high)
 
     def arrays(self) -> pa.StructArray:
-        """All batches."""
+        """The statistics of all batches."""
         self._note_pending()
         arrow = self.field.arrow_type
         unknown = None in self.least or None in self.greatest
@@ -136,7 +135,7 @@ class Collector:
 
 
 def _widest(arrow: pa.DataType) -> tuple[Any, Any]:
-    """The bounds of no value at all, which say nothing."""
+    """The bounds of a batch without values: all of the type."""
     if pt.is_boolean(arrow):
         return False, True
     if not pt.is_integer(arrow):
@@ -151,7 +150,7 @@ def _float_bounds(array: pa.Array) -> tuple[float, float]:
     if np.isnan(low):
         values = values[~np.isnan(values)]
         low, high = (values.min(), values.max()) if len(values) else (-np.inf, np.inf)
-    # Zeros of both signs are equal: the bound is the one that lets in both.
+    # Zeros of both signs are equal: the bound includes both.
     return float(low) if low else -0.0, float(high) if high else 0.0
 
 
@@ -159,17 +158,13 @@ def _text_bounds(array: pa.Array, *, is_text: bool) -> tuple[Any, Any]:
     bounds = pc.min_max(array)
     if not bounds["min"].is_valid:
         return None, None
-    low, high = bounds["min"].as_buffer().to_pybytes(), bounds["max"].as_buffer().to_pybytes()
-    low, high = _cut(low, is_text), _cut(high, is_text)
-    if _longest(array) > PREFIX:
-        high = _prefix_successor(high, is_text)
-    if is_text:
-        return low.decode(), None if high is None else high.decode()
-    return low, high
+    cut = [_cut(bounds[name].as_buffer().to_pybytes(), is_text) for name in ("min", "max")]
+    low, high = (value.decode() for value in cut) if is_text else cut
+    return low, successor(high) if _longest(array) > PREFIX else high
 
 
 def _longest(array: pa.Array) -> int:
-    """Bytes of the longest value; numpy is quicker about it than Arrow."""
+    """Bytes of the longest value; faster with numpy than with Arrow."""
     dtype: Any = np.int64 if types.is_large(array.type) else np.int32
     offsets = np.frombuffer(array.buffers()[1], dtype, len(array) + 1, array.offset * np.dtype(dtype).itemsize)
     if array.null_count:
@@ -178,7 +173,7 @@ def _longest(array: pa.Array) -> int:
 
 
 def _cut(value: bytes, is_text: bool) -> bytes:
-    """At most 64 bytes, whole characters of text."""
+    """At most 64 bytes, without cutting a character."""
     if len(value) <= PREFIX:
         return value
     end = PREFIX
@@ -187,31 +182,11 @@ def _cut(value: bytes, is_text: bool) -> bytes:
     return value[:end]
 
 
-def _prefix_successor(value: bytes, is_text: bool) -> bytes | None:
-    """A value greater than all that begin with this one: its last byte or character goes up, if one can.
-
-    >>> [_prefix_successor(value, False) for value in (b"ab", b"a" + bytes([255]), bytes([255]))]
-    [b'ac', b'b', None]
-    """
-    if is_text:
-        text = value.decode()
-        for i in range(len(text) - 1, -1, -1):
-            code = ord(text[i]) + 1
-            code = 0xE000 if code == 0xD800 else code  # surrogates are no characters
-            if code < 0x110000:
-                return (text[:i] + chr(code)).encode()
-        return None
-    for i in range(len(value) - 1, -1, -1):
-        if value[i] < 0xFF:
-            return value[:i] + bytes([value[i] + 1])
-    return None
-
-
 # --- reading ---------------------------------------------------------------------------------------------------------
 
 
 def read_statistics(source: Source, metadata: format_pb2.Metadata.StatisticsMetadata, batches: int) -> pa.Table | None:
-    """The statistics in a data file, one row a batch; see :meth:`trilake.lance.v1.data_file.V1File.statistics`."""
+    """The statistics in a data file, one row per batch; see :meth:`trilake.lance.v1.data_file.V1File.statistics`."""
     if not metadata.schema or not metadata.fields:
         return None
     schema = LanceSchema.from_proto(metadata.schema, damaged=CorruptFileError, file=source.file)
@@ -242,7 +217,7 @@ def trusted(
     statistics: of one data file or of several, one row a batch.
     schema: of the dataset; paths are those of its fields.
     rows: of each batch.
-    masked: columns whose nulls are kept apart, see :mod:`trilake.lance.file.null_masks`.
+    masked: columns with companions, see :mod:`trilake.lance.file.null_masks`.
 
     Nulls that were lost are zeros now, which the bounds do not know of; an empty string is a null now, which the count
     does not know of.
@@ -251,7 +226,7 @@ def trusted(
         return {}
     masks = {m.field_id: m.mask_id for m in masked}
     by_path: dict[Path, ColumnStats] = {}
-    for path, each in _paths(schema):
+    for path, each in outside_lists(schema):
         if str(each.id) not in statistics.column_names or not has_statistics(each):
             continue
         column = statistics[str(each.id)].combine_chunks()
@@ -273,7 +248,7 @@ def trusted(
             count = pa.array(np.zeros(len(nulls), np.int64))
         if each.id in masks:
             if layout_of(each).kind is PageKind.VARIABLE:
-                # What was written as it is stored, by a compaction, counts empty values as nulls.
+                # A compaction writes values as they are stored, and counts empty ones as nulls.
                 low = pc.if_else(pc.greater(nulls, 0), pa.scalar(None, low.type), low)
             count = _masked_count(statistics, masks[each.id], rows)
         by_path[path] = ColumnStats(min=low, max=high, null_count=count)
@@ -281,7 +256,7 @@ def trusted(
 
 
 def _masked_count(statistics: pa.Table, mask_id: int, rows: Sequence[int]) -> pa.Array | None:
-    """Null counts as far as the bounds of a mask say: none if it is false everywhere, all if it is true."""
+    """Null counts by the bounds of a companion: 0 if it is false everywhere, all rows if it is true."""
     if str(mask_id) not in statistics.column_names:
         return None
     column = statistics[str(mask_id)].combine_chunks()
@@ -290,18 +265,3 @@ def _masked_count(statistics: pa.Table, mask_id: int, rows: Sequence[int]) -> pa
     total = pa.array(rows, pa.int64())
     none = pa.scalar(None, pa.int64())
     return pc.if_else(column.field(2), pc.if_else(column.field(1), total, none), pa.scalar(0, pa.int64()))
-
-
-def _paths(schema: LanceSchema) -> list[tuple[Path, Field]]:
-    """The fields at the top and in structs, with their paths."""
-    paths: list[tuple[Path, Field]] = []
-
-    def walk(fields: Sequence[Field], above: Path) -> None:
-        for each in fields:
-            path = (*above, each.name)
-            paths.append((path, each))
-            if layout_of(each).kind is PageKind.STRUCT:
-                walk(each.children, path)
-
-    walk(schema.fields, ())
-    return paths

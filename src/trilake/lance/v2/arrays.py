@@ -1,12 +1,11 @@
-"""Pages of 2.0: a tree of encodings for each, whose leaves are buffers in which rows are found by arithmetic.
+"""Pages of 2.0: a tree of encodings per page, whose leaves are buffers in which rows are found by arithmetic.
 
-Lists and structs are columns of their own; a list says which items of the column below are its own.
+Lists and structs are columns of their own; a list points to its items in the column below.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,13 +14,13 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from trilake.lance.file.sources import Int64s, Pieces, PlacedJob, together
+from trilake.lance.proto import encodings20_pb2
 from trilake.lance.v2.block import MAX_UNBACKED
 from trilake.lance.v2.compression import decompressed
 from trilake.lance.v2.container import Page
 from trilake.lance.v2.fsst import SymbolTable
-from trilake.lance.v2.layers import Rows, ranges
-from trilake.lance.v2.nesting import Node, narrowed
-from trilake.lance.v2.split import split
+from trilake.lance.v2.layers import Rows, ranges, split
+from trilake.lance.v2.nesting import Node, bitmap, narrowed
 from trilake.lance.v2.values import (
     Bytes,
     DamagedPage,
@@ -45,15 +44,9 @@ _COMPRESSIONS = {"zstd": "zstd", "lz4": "lz4_raw"}
 
 
 def read_array(node: Node, rows: Rows, pages: Pages) -> PlacedJob[pa.Array]:
-    """The rows of a field, which ascend.
+    """Read ascending rows of a field.
 
-    Parameters
-    ----------
-    node: the field.
-    rows: of its column.
-    pages: those of a column.
-
-    Raises ``DamagedPage``.
+    ``pages`` returns the pages of a column.  Raises ``DamagedPage``.
     """
     if node.kind == "struct":
         children = yield from together([read_array(child, rows, pages) for child in node.children])
@@ -68,26 +61,20 @@ def read_array(node: Node, rows: Rows, pages: Pages) -> PlacedJob[pa.Array]:
     if node.kind == "list":
         return (yield from _read_lists(node, parts, pages))
     results = yield from together([_Tree(page, node.stored).read(inside) for page, inside in parts])
-    arrays = [_array(values, valid, node) for values, valid in results]
+    arrays = [
+        narrowed(node, values.arrow(node.stored, None if valid is None else bitmap(valid))) for values, valid in results
+    ]
     try:
         return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
     except pa.ArrowException as e:
         raise DamagedPage(f"the values of several pages are too many for {node.type}: {e}") from e
 
 
-def _array(values: Values, valid: Valid, node: Node) -> pa.Array:
-    validity = None
-    if valid is not None and not valid.all():
-        validity = pa.py_buffer(np.packbits(valid, bitorder="little"))
-    return narrowed(node, values.arrow(node.stored, validity))
-
-
 def _read_lists(node: Node, parts: Sequence[tuple[Page, Rows]], pages: Pages) -> PlacedJob[pa.Array]:
     bases: Mapping[int, int] = _item_bases(pages(node.column or 0))
     results = yield from together([_read_ends(page, inside) for page, inside in parts])
-    begin = np.concatenate([lists.begin + bases[page.first] for (page, _), lists in zip(parts, results, strict=True)])
-    length = np.concatenate([lists.length for lists in results])
-    valid = np.concatenate([lists.valid for lists in results])
+    begin = np.concatenate([first + bases[page.first] for (page, _), (first, _, _) in zip(parts, results, strict=True)])
+    length, valid = (np.concatenate([result[i] for result in results]) for i in (1, 2))
     contiguous = all(isinstance(inside, range) for _, inside in parts)
     items: Rows = ranges(begin, begin + length)
     if contiguous and len(items):
@@ -100,12 +87,11 @@ def _read_lists(node: Node, parts: Sequence[tuple[Page, Rows]], pages: Pages) ->
         raise DamagedPage("more than 2^31 items of lists in one read; read fewer rows")
     offsets = np.zeros(len(length) + 1, np.int64 if large else np.int32)
     np.cumsum(length, out=offsets[1:])
-    validity = None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
-    return pa.Array.from_buffers(node.type, len(length), [validity, pa.py_buffer(offsets)], children=[below])
+    return pa.Array.from_buffers(node.type, len(length), [bitmap(valid), pa.py_buffer(offsets)], children=[below])
 
 
 def _item_bases(pages: Sequence[Page]) -> dict[int, int]:
-    """The items of the pages before each page, by its first row."""
+    """The number of items in the pages before each page, by its first row."""
     bases = {}
     total = 0
     for page in pages:
@@ -118,14 +104,8 @@ def _item_bases(pages: Sequence[Page]) -> dict[int, int]:
     return bases
 
 
-@dataclass(frozen=True, slots=True)
-class _Lists:
-    begin: Int64s
-    length: Int64s
-    valid: npt.NDArray[np.bool_]
-
-
-def _read_ends(page: Page, rows: Rows) -> PlacedJob[_Lists]:
+def _read_ends(page: Page, rows: Rows) -> PlacedJob[tuple[Int64s, Int64s, npt.NDArray[np.bool_]]]:
+    """First item, number of items and validity of each list."""
     kind = page.encoding.WhichOneof("array_encoding")
     if kind != "list":
         raise DamagedPage(f"a page of lists is encoded as {kind!r}")
@@ -133,17 +113,16 @@ def _read_ends(page: Page, rows: Rows) -> PlacedJob[_Lists]:
     begin, end, valid = yield from _Tree(page, pa.uint64()).ends(lists.offsets, rows, lists.null_offset_adjustment)
     if len(end) and int(end.max()) > lists.num_items:
         raise DamagedPage(f"a list ends at item {end.max()} of {lists.num_items}")
-    return _Lists(begin, end - begin, valid)
+    return begin, end - begin, valid
 
 
 class _Tree:
-    """The encodings of one page."""
+    """The tree of encodings of one page."""
 
     def __init__(self, page: Page, arrow: pa.DataType) -> None:
         self._page, self._arrow = page, arrow
 
     def read(self, rows: Rows) -> PlacedJob[Decoded]:
-        """The values of some rows, which ascend."""
         return (yield from self._decode(self._page.encoding, rows, self._arrow))
 
     def _decode(self, encoding: Any, rows: Rows, arrow: pa.DataType | None) -> PlacedJob[Decoded]:
@@ -189,7 +168,6 @@ class _Tree:
         return (yield from self._packed(flat, rows, int(flat.bits_per_value))), None
 
     def _packed(self, flat: Any, rows: Rows, bits: int) -> PlacedJob[Flat]:
-        """Values of ``bits`` each."""
         if bits != 1 and (bits % 8 or not bits or bits >= 1 << 34):
             raise UnsupportedPage(f"values of {bits} bits are not supported")
         if isinstance(rows, range):
@@ -239,11 +217,11 @@ class _Tree:
             items = (rows[:, None] * size + np.arange(size)).reshape(-1)
         below = None if arrow is None or not pt.is_fixed_size_list(arrow) else arrow.value_type
         values, valid = yield from self._decode(lists.items, items, below)
-        bitmap = None if valid is None else Flat(np.packbits(valid, bitorder="little"), 1, len(valid))
-        return FixedLists(size, values, bitmap, len(rows)), None
+        validity = None if valid is None else Flat(np.packbits(valid, bitorder="little"), 1, len(valid))
+        return FixedLists(size, values, validity, len(rows)), None
 
     def ends(self, encoding: Any, rows: Rows, adjustment: int) -> PlacedJob[tuple[Int64s, Int64s, Any]]:
-        """Where each row begins and ends, and whether it is not null, from ends to which nulls have something added."""
+        """Begin, end and validity of each row, from ends to which ``adjustment`` is added for nulls."""
         before: Rows
         if isinstance(rows, range):
             before = range(max(rows.start - 1, 0), rows.stop)
@@ -280,7 +258,7 @@ class _Tree:
         return gather(data, at, length), valid
 
     def _strings(self, binary: Any, rows: Rows) -> PlacedJob[tuple[Bytes, Int64s, Int64s, Any]]:
-        """Where strings or bytes are: data, places, lengths; and which are not null."""
+        """Where strings or binaries are: data, positions, lengths; and their validity."""
         begin, end, valid = yield from self.ends(binary.indices, rows, binary.null_adjustment)
         flat, bits = _flat_items(binary.bytes)
         if flat is None or bits != 8:
@@ -345,7 +323,9 @@ class _Tree:
             if kind != "flat" or inner.flat.bits_per_value * items % 8:
                 raise UnsupportedPage(f"a field of a packed struct that is encoded as {kind!r} is not supported")
             widths.append(int(inner.flat.bits_per_value) * items)
-        return PackedRows(widths, (yield from self._packed(_Raw(struct.buffer), rows, sum(widths)))), None
+        return PackedRows(
+            widths, (yield from self._packed(encodings20_pb2.Flat(buffer=struct.buffer), rows, sum(widths)))
+        ), None
 
     def _fixed_size_binary(self, binary: Any, rows: Rows, arrow: pa.DataType | None) -> PlacedJob[Decoded]:
         flat, bits = _flat_items(binary.bytes)
@@ -361,19 +341,8 @@ class _Tree:
         return value.take(np.zeros(len(rows), np.int64)), None
 
 
-class _Raw:
-    """A buffer as a flat encoding names it."""
-
-    def __init__(self, buffer: Any) -> None:
-        self.buffer = buffer
-
-    def HasField(self, name: str) -> bool:
-        """Whether there is compression: there is none."""
-        return False
-
-
 def _flat_items(encoding: Any) -> tuple[Any, int]:
-    """The flat encoding below one that has no nulls, and its bits; none if it is another."""
+    """The flat encoding below one without nulls, and its bits; ``None`` for another encoding."""
     if (
         encoding.WhichOneof("array_encoding") == "nullable"
         and encoding.nullable.WhichOneof("nullability") == "no_nulls"

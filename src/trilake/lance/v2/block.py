@@ -1,4 +1,4 @@
-"""Block codecs: one buffer with a number of values that is known, as levels and dictionaries are."""
+"""Block codecs: one buffer with a known number of values, as levels and dictionaries have."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from trilake.lance.v2.values import (
     allocate,
 )
 
-#: Values that take no bytes may number so many in one piece: a file of a few bytes must not fill the memory.
+#: The most values without bytes in one piece: a file of a few bytes must not fill the memory.
 MAX_UNBACKED = 1 << 25
 _WIDTHS = (8, 16, 32, 64)
 
 
 def kind_of(encoding: Any) -> str:
-    """The name of a codec; empty for none."""
+    """The name of a codec; empty without one."""
     return encoding.WhichOneof("compression") or ""
 
 
 def unsupported(encoding: Any, place: str) -> UnsupportedPage:
-    """The error for a codec that has no meaning in a place."""
+    """The error for a codec that is not allowed in a place."""
     return UnsupportedPage(f"the encoding {kind_of(encoding) or 'none'!r} is not supported for {place}")
 
 
@@ -47,7 +47,7 @@ def block(encoding: Any, data: Bytes, count: int) -> Values:
 
 
 def flat_block(encoding: Any, data: Bytes, count: int, place: str) -> Flat:
-    """The same for numbers."""
+    """As :func:`block`, for numbers."""
     values = block(encoding, data, count)
     if not isinstance(values, Flat):
         raise unsupported(encoding, place)
@@ -55,7 +55,7 @@ def flat_block(encoding: Any, data: Bytes, count: int, place: str) -> Flat:
 
 
 def words_of(data: Bytes, bits: int) -> Any:
-    """Bytes as words; copied if they do not lie as words do."""
+    """Bytes as words; copied if they are not aligned."""
     words = data[: len(data) // (bits // 8) * (bits // 8)].view(f"<u{bits // 8}")
     if not words.flags.aligned:
         words = words.copy()
@@ -64,7 +64,7 @@ def words_of(data: Bytes, bits: int) -> Any:
 
 
 def word_width(bits: int, place: str = "bit packing") -> int:
-    """The bits of a word.  Raises ``DamagedPage`` for widths that are none."""
+    """The bits of a word.  Raises ``DamagedPage`` for other widths."""
     if bits not in _WIDTHS:
         raise UnsupportedPage(f"{place} of values of {bits} bits is not supported")
     return bits
@@ -160,7 +160,7 @@ def _runs(encoding: Any, data: Bytes, count: int) -> Flat:
 
 
 def runs(encoding: Any, values: Bytes, lengths: Bytes, counts: Any) -> Flat:
-    """One piece of runs, whose values and lengths may be blocks themselves, one of them of unknown number."""
+    """One piece of runs, whose values and lengths may be blocks themselves, one of them of unknown length."""
     width, bits = run_width(encoding), None
     if kind_of(encoding.values) == "flat":
         bits = word_width(encoding.values.flat.bits_per_value, "runs")
@@ -189,14 +189,14 @@ def runs(encoding: Any, values: Bytes, lengths: Bytes, counts: Any) -> Flat:
 
 
 def run_width(encoding: Any) -> int | None:
-    """The bytes of a run's length, where lengths lie as they are."""
+    """The bytes of a run's length; ``None`` where lengths are encoded."""
     if kind_of(encoding.run_lengths) != "flat":
         return None
     return length_width(encoding.run_lengths)
 
 
 def length_width(encoding: Any) -> int:
-    """The bytes of a run's length, whatever is done with them.  Raises ``DamagedPage``."""
+    """The bytes of a run's length after decoding.  Raises ``DamagedPage``."""
     kind = kind_of(encoding)
     if kind == "general":
         return length_width(encoding.general.values)
@@ -232,7 +232,7 @@ def _lists(encoding: Any, data: Bytes, count: int) -> Values:
 
 
 def interleaved_lists(encoding: Any, data: Bytes, count: int) -> Values:
-    """Lists of fixed size that lie one after another, each with the bits of its nulls in front."""
+    """Fixed-size lists one after another, each with the bits of its nulls in front."""
     levels = []
     items = 1
     node = encoding
@@ -269,7 +269,7 @@ def interleaved_lists(encoding: Any, data: Bytes, count: int) -> Values:
 
 
 def _bits(rows: Bytes, count: int) -> Flat:
-    """The first bits of each row, one row after another."""
+    """The first ``count`` bits of each row, one row after another."""
     bits = np.unpackbits(np.ascontiguousarray(rows), axis=1, count=count, bitorder="little")
     return Flat(np.packbits(bits.reshape(-1), bitorder="little"), 1, bits.size)
 

@@ -1,4 +1,4 @@
-"""General compression: LZ4 and Zstandard, each with the size of what comes out in front."""
+"""General compression: LZ4 and Zstandard, each with the decompressed size in front."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trilake.lance.proto import encodings21_pb2
 from trilake.lance.v2.values import Bytes, DamagedPage, UnsupportedPage
 
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
-#: The most that a byte can stand for; a size beyond that is wrong, and must not be allocated.
+#: The highest possible compression ratio; a larger size is wrong, and must not be allocated.
 _RATIO = {"lz4_raw": 256, "zstd": 1 << 15}
 _SCHEMES = {encodings21_pb2.LZ4: "lz4_raw", encodings21_pb2.ZSTD: "zstd"}
 
@@ -22,7 +22,7 @@ def _codec(name: str) -> pa.Codec:
 
 
 def scheme(compression: encodings21_pb2.BufferCompression) -> str:
-    """The name of a scheme.  Raises ``DamagedPage``."""
+    """The name of a compression scheme.  Raises ``DamagedPage``."""
     name = _SCHEMES.get(compression.scheme)
     if name is None:
         raise UnsupportedPage(f"compression scheme {compression.scheme} is not supported")
@@ -30,7 +30,7 @@ def scheme(compression: encodings21_pb2.BufferCompression) -> str:
 
 
 def decompressed(name: str, data: Bytes) -> Bytes:
-    """The bytes that were compressed.  Raises ``DamagedPage``."""
+    """Decompress a buffer.  Raises ``DamagedPage``."""
     head = 4 if name == "lz4_raw" else 8
     frame = name == "zstd" and data[:4].tobytes() == _ZSTD_MAGIC
     if frame:
@@ -53,7 +53,7 @@ def decompressed(name: str, data: Bytes) -> Bytes:
 
 
 def _frame_size(data: Bytes) -> int:
-    """The size that the head of a Zstandard frame names."""
+    """The size in the header of a Zstandard frame."""
     if len(data) < 6:
         raise DamagedPage("a Zstandard frame is cut off")
     flags = int(data[4])

@@ -1,4 +1,4 @@
-"""Constant pages: one value for all entries that are not null, or nothing but nulls."""
+"""Constant pages: one value for all entries that are not null, or only nulls."""
 
 from __future__ import annotations
 
@@ -15,18 +15,12 @@ from trilake.lance.v2.container import Page
 from trilake.lance.v2.layers import Layers, Part, Rows, Uint16s, ranges
 from trilake.lance.v2.values import Bytes, DamagedPage, Flat, Indexed, Nothing, Values, Variable, fixed
 
-#: Bytes that constants may be written out to in one read.
-_MOST = 1 << 31
+#: The most bytes of repeated constants in one read.
+_MAX_BYTES = 1 << 31
 
 
 class ConstantPage:
-    """A page in this layout.
-
-    Parameters
-    ----------
-    page, layout: of the file.
-    arrow: the type of the column.
-    """
+    """A constant page of a column of type ``arrow``."""
 
     def __init__(self, page: Page, layout: Any, arrow: pa.DataType) -> None:
         self._page, self._layout, self._arrow = page, layout, arrow
@@ -41,7 +35,6 @@ class ConstantPage:
         self._loaded: tuple[Values | None, Uint16s | None, Uint16s | None, Int64s | None] | None = None
 
     def read(self, rows: Rows) -> PlacedJob[Part]:
-        """The values of some rows, which ascend, and their levels."""
         if self._loaded is None:
             self._loaded = yield from self._load()
         item, rep, definition, starts = self._loaded
@@ -67,16 +60,16 @@ class ConstantPage:
             raise DamagedPage(f"{number} constants in one read are too many; read fewer rows")
         if item is None:
             return Nothing(number)
-        if isinstance(item, Variable) and number * len(item.data) > _MOST:
+        if isinstance(item, Variable) and number * len(item.data) > _MAX_BYTES:
             raise DamagedPage("constants of more than 2 GiB in one read are too many; read fewer rows")
         zeros = Flat(np.zeros(number, np.uint8), 8, number)
         return Indexed(zeros, item) if isinstance(item, Variable) else item.take(np.zeros(number, np.int64))
 
     def _load(self) -> PlacedJob[Any]:
         layout, page = self._layout, self._page
-        wanted = [*([self._value_at] if self._value_at else []), *self._levels_at]
-        answers = yield [Pieces(np.array([a], np.int64), n) for a, n in wanted]
-        parts = [p.data[p.at[0] : p.at[0] + n] for p, (_, n) in zip(answers, wanted, strict=True)]
+        buffers = [*([self._value_at] if self._value_at else []), *self._levels_at]
+        answers = yield [Pieces(np.array([a], np.int64), n) for a, n in buffers]
+        parts = [p.data[p.at[0] : p.at[0] + n] for p, (_, n) in zip(answers, buffers, strict=True)]
         item = None
         if layout.HasField("inline_value"):
             item = fixed(np.frombuffer(layout.inline_value, np.uint8), 1, self._arrow)
@@ -113,7 +106,7 @@ def _levels(layout: Any, kind: str, data: Bytes | None) -> Uint16s | None:
 
 
 def _item(data: Bytes, arrow: pa.DataType) -> Values:
-    """The value in a buffer: the number of buffers in it, their sizes, and they themselves."""
+    """The value in a buffer: the number of buffers in it, their sizes, and the buffers."""
     count = int.from_bytes(data[:4].tobytes(), "little") if len(data) >= 4 else 0
     if not 1 <= count <= 2 or len(data) < 4 + 4 * count:
         raise DamagedPage(f"a constant has {count} buffers")

@@ -14,12 +14,12 @@ import numpy as np
 import pyarrow as pa
 
 from trilake.errors import CorruptFileError, TrilakeError, UnsupportedProtocolError
-from trilake.lance.file.framing import MAGIC
+from trilake.lance.file import framing
 from trilake.lance.file.sources import Source
 from trilake.lance.proto import DecodeError, any_pb2, encodings20_pb2, encodings21_pb2, file2_pb2
 
 FOOTER = struct.Struct("<QQQIIHH4s")
-#: Versions that footers name, and what they are called elsewhere.
+#: Versions by the numbers in footers.
 VERSIONS = {(0, 3): (2, 0), (2, 0): (2, 0), (2, 1): (2, 1), (2, 2): (2, 2)}
 #: Rows of a fragment have addresses of 32 bits.
 MAX_ROWS = 1 << 32
@@ -49,7 +49,7 @@ class Page:
 
 
 class Container:
-    """What the end of a file says.
+    """The end of a file.
 
     Raises ``CorruptFileError``, and ``UnsupportedProtocolError`` for versions that cannot be read.
     """
@@ -60,8 +60,8 @@ class Container:
         if size < FOOTER.size:
             raise self.fail(f"the file has {size} bytes, too few for its footer")
         tail = source.read(size - FOOTER.size, FOOTER.size).to_pybytes()
-        columns, tables, self._globals_at, globals_, count, major, minor, magic = FOOTER.unpack(tail)
-        if magic != MAGIC:
+        columns, tables, globals_at, globals_, count, major, minor, magic = FOOTER.unpack(tail)
+        if magic != framing.MAGIC:
             raise self.fail("the file does not end with the Lance magic bytes", help="it may be truncated")
         if (major, minor) not in VERSIONS:
             raise UnsupportedProtocolError(
@@ -70,54 +70,34 @@ class Container:
                 file=source.file,
             )
         self.version: tuple[int, int] = VERSIONS[major, minor]
-        #: The version as the footer says it.
+        #: The version in the footer.
         self.footer_version: tuple[int, int] = major, minor
-        if columns > size or tables > size - _ENTRY * count or self._globals_at > size - _ENTRY * globals_:
+        if columns > size or tables > size - _ENTRY * count or globals_at > size - _ENTRY * globals_:
             raise self.fail("the footer points out of the file")
-        self._tables = self._table(tables, count)
-        self._globals = self._table(self._globals_at, globals_)
-        if not self._globals:
+        #: Position and size of the metadata of each column, and of each global buffer: the first is the schema.
+        self.column_places = self._table(tables, count)
+        self.global_places = self._table(globals_at, globals_)
+        if not self.global_places:
             raise self.fail("the file does not hold its schema")
-        descriptor = self._parse(file2_pb2.FileDescriptor, *self._globals[0])
+        descriptor = self._parse(file2_pb2.FileDescriptor, *self.global_places[0])
         self.schema: file2_pb2.Schema = descriptor.schema
         self.length: int | None = descriptor.length or None
         self._pages: dict[int, tuple[list[Page], int]] = {}
 
-    @property
-    def num_columns(self) -> int:
-        """Columns in the file."""
-        return len(self._tables)
-
-    @property
-    def num_global_buffers(self) -> int:
-        """Global buffers, the first of which is the schema."""
-        return len(self._globals)
-
-    @property
-    def column_places(self) -> list[tuple[int, int]]:
-        """Position and size of the metadata of each column."""
-        return self._tables
-
-    @property
-    def global_places(self) -> list[tuple[int, int]]:
-        """Position and size of each global buffer."""
-        return self._globals
-
     def global_buffer(self, number: int) -> pa.Buffer:
-        """The bytes of a global buffer.  Raises ``CorruptFileError``, also where the file has fewer."""
-        if not 0 <= number < len(self._globals):
-            raise self.fail(f"the file has {len(self._globals)} global buffers, none with number {number}")
-        return self.source.read(*self._globals[number])
+        """The bytes of a global buffer.  Raises ``CorruptFileError`` where the file has fewer."""
+        if not 0 <= number < len(self.global_places):
+            raise self.fail(f"the file has {len(self.global_places)} global buffers, none with number {number}")
+        return self.source.read(*self.global_places[number])
 
     def column(self, number: int) -> tuple[list[Page], int]:
-        """The pages of a column, and its rows."""
+        """The pages of a column, and its number of rows."""
         cached = self._pages.get(number)
         if cached is None:
             cached = self._pages[number] = self._column(number)
         return cached
 
     def fail(self, message: str, *, help: str | None = None, **context: Any) -> CorruptFileError:
-        """The error, with the file it is about."""
         return CorruptFileError(message, help=help, file=self.source.file, **context)
 
     def _table(self, position: int, count: int) -> list[tuple[int, int]]:
@@ -127,29 +107,21 @@ class Container:
         return [(a, b) for a, b in entries.tolist()]
 
     def _parse(self, kind: Any, position: int, size: int) -> Any:
-        try:
-            return kind.FromString(self.source.read(position, size).to_pybytes())
-        except DecodeError as e:
-            raise self.fail(f"the {kind.DESCRIPTOR.name} at byte {position} cannot be parsed: {e}") from e
-
-    def _any(self, encoding: file2_pb2.Encoding, number: int | None) -> any_pb2.Any | None:
-        if encoding.WhichOneof("location") != "direct":
-            return None
-        try:
-            return any_pb2.Any.FromString(encoding.direct.encoding)
-        except DecodeError as e:
-            raise self.fail(f"the encoding of a page cannot be parsed: {e}", column=number) from e
+        data = self.source.read(position, size).to_pybytes()
+        return framing.parse(data, kind, file=self.source.file, damaged=CorruptFileError)
 
     def _column(self, number: int) -> tuple[list[Page], int]:
-        if not 0 <= number < len(self._tables):
-            raise self.fail(f"the file has {len(self._tables)} columns, none with number {number}")
-        message = self._parse(file2_pb2.ColumnMetadata, *self._tables[number])
+        if not 0 <= number < len(self.column_places):
+            raise self.fail(f"the file has {len(self.column_places)} columns, none with number {number}")
+        message = self._parse(file2_pb2.ColumnMetadata, *self.column_places[number])
         pages = []
         first = 0
         for page in message.pages:
             positions, sizes = page.buffer_offsets, page.buffer_sizes
             if len(positions) != len(sizes):
-                raise self.fail("a page has more positions of buffers than sizes, or fewer", column=number)
+                raise self.fail(
+                    f"a page has {len(positions)} positions of buffers and {len(sizes)} sizes", column=number
+                )
             for position, size in zip(positions, sizes, strict=True):
                 if position + size > self.source.size:
                     raise self.fail(
@@ -162,9 +134,12 @@ class Container:
         return pages, first
 
     def _encoding(self, encoding: file2_pb2.Encoding, number: int) -> Any:
-        packed = self._any(encoding, number)
-        if packed is None:
+        if encoding.WhichOneof("location") != "direct":
             raise self._unsupported(f"an encoding that is kept elsewhere ({encoding.WhichOneof('location')})", number)
+        try:
+            packed = any_pb2.Any.FromString(encoding.direct.encoding)
+        except DecodeError as e:
+            raise self.fail(f"the encoding of a page cannot be parsed: {e}", column=number) from e
         kind = _URLS.get(packed.type_url)
         if kind is None:
             raise self._unsupported(f"the encoding {packed.type_url!r}", number)

@@ -1,4 +1,4 @@
-"""Block codecs: levels of the chunks of a page, and the items of its dictionary."""
+"""Block codecs: the levels of a page's chunks, and the items of its dictionary."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def variable_block(offsets: Any, data: Any) -> bytes:
 
 @jit
 def pack_levels(levels: Any, bounds: Any, width: int, words: Any, starts: Any) -> None:
-    """Pack the levels of each chunk in blocks of 1024; what is left is copied where that takes no more bytes."""
+    """Pack the levels of each chunk in blocks of 1024; the remainder is copied where that takes no more bytes."""
     tail = np.zeros(1024, np.uint16)
     for chunk in range(len(bounds) - 1):
         at, first, end = starts[chunk] // 2, bounds[chunk], bounds[chunk + 1]
@@ -81,7 +81,7 @@ def pack_levels(levels: Any, bounds: Any, width: int, words: Any, starts: Any) -
 
 @jit
 def join_runs(heads: Any, lengths: Any, starts: Any, data: Any) -> None:
-    """For each chunk the bytes of its values as 64 bits, the values of 16 bits and the lengths of its runs."""
+    """Join, for each chunk, the bytes of its values as 64 bits, its 16-bit values and the lengths of its runs."""
     at = 0
     for chunk in range(len(starts) - 1):
         first, end = starts[chunk], starts[chunk + 1]

@@ -1,9 +1,10 @@
-"""Values of a mini-block page, cut into chunks and encoded; what each codec of this kind returns."""
+"""Values of a mini-block page, cut into chunks and encoded: the result of each codec of this kind."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from trilake.lance.proto import encodings21_pb2 as pb
 U8 = npt.NDArray[np.uint8]
 I64 = npt.NDArray[np.int64]
 
-#: Bytes of values in a chunk, about, and the most values.
+#: About how many bytes of values a chunk has, and the most values.
 CHUNK_BYTES, CHUNK_VALUES = 8192, 4096
 
 
@@ -28,17 +29,14 @@ class Stream:
 
     @property
     def sizes(self) -> I64:
-        """The bytes of each chunk."""
         return np.diff(self.starts)
 
     def pieces(self) -> Iterator[U8]:
-        """The buffers one by one."""
-        for start, end in zip(self.starts[:-1].tolist(), self.starts[1:].tolist(), strict=True):
+        for start, end in pairwise(self.starts.tolist()):
             yield self.data[start:end]
 
     @classmethod
     def of(cls, pieces: list[bytes]) -> Stream:
-        """A stream of buffers."""
         starts = np.zeros(len(pieces) + 1, np.int64)
         np.cumsum([len(piece) for piece in pieces], out=starts[1:])
         return cls(np.frombuffer(b"".join(pieces), np.uint8), starts)
@@ -61,12 +59,11 @@ class Chunks:
 
     @property
     def size(self) -> int:
-        """Bytes of all value buffers."""
         return sum(len(stream.data) for stream in self.streams)
 
 
 def even_bounds(count: int, per_chunk: int) -> I64:
-    """Bounds of chunks with the same number of values, and what is left in the last one.
+    """Bounds of chunks with ``per_chunk`` values each, and the remainder in the last one.
 
     >>> even_bounds(5, 2).tolist()
     [0, 2, 4, 5]
@@ -75,7 +72,7 @@ def even_bounds(count: int, per_chunk: int) -> I64:
 
 
 def values_per_chunk(bits: int, limit: int = CHUNK_BYTES) -> int:
-    """How many values of a width fit into a chunk: a power of two, 2 at least; 8 or more keep bits on whole bytes.
+    """The number of values of a width that fit into a chunk: a power of two, 2 at least.
 
     >>> values_per_chunk(64), values_per_chunk(1), values_per_chunk(8 * 3000)
     (1024, 4096, 2)
@@ -85,7 +82,7 @@ def values_per_chunk(bits: int, limit: int = CHUNK_BYTES) -> int:
 
 
 def bit_stream(bits: U8, bounds: I64, per_value: int) -> Stream:
-    """Values of a number of bits each; chunks but the last hold a multiple of 8 values or of whole bytes."""
+    """Values of a number of bits each; all chunks but the last hold a multiple of 8 values or of whole bytes."""
     return Stream(bits, -(-bounds * per_value // 8))
 
 

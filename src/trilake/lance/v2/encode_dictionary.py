@@ -1,4 +1,4 @@
-"""Dictionaries of pages: distinct values once, and the number of one for each value."""
+"""Dictionaries of pages: distinct values once, and an index for each value."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from trilake.lance.v2.unaligned import load64, read_only
 
 #: The fewest values of a page for which a dictionary is made, and the most entries that it has.
 MIN_VALUES, MAX_ITEMS = 100, 100_000
-#: After this many values a page is given up if nearly all of them differ.
+#: After this many values the dictionary is given up if nearly all of them differ.
 _PROBE = 32_768
-#: 2.1 compresses dictionaries from this size on.
+#: 2.1 compresses dictionaries from this size.
 _LARGE = 32_768
 
 
 def distinct_words(values: Any, options: Options) -> tuple[Any, Any] | None:
-    """The distinct values of 64 bits and the index of each value; ``None`` if there are too many."""
+    """The distinct 64-bit values and the index of each value; ``None`` if there are too many."""
     limit = _limit(len(values), options)
     indices, firsts = np.empty(len(values), np.uint32), np.empty(limit, np.int64)
     count = find_words(read_only(values), indices, firsts, _PROBE)
@@ -77,7 +77,7 @@ def _limit(count: int, options: Options) -> int:
 
 @jit
 def find_words(values: Any, indices: Any, firsts: Any, probe: int) -> int:
-    """Fill in the index of each value and the first of each kind; -1 if there is no room for them."""
+    """Fill in the index of each value and the first row of each distinct value; -1 if there is no room."""
     size = 1024
     while size < 2 * len(firsts):
         size *= 2
@@ -102,7 +102,7 @@ def find_words(values: Any, indices: Any, firsts: Any, probe: int) -> int:
 
 @jit
 def hash_string(data: Any, start: int, end: int) -> Any:
-    """A hash of 64 bits."""
+    """Hash a string to 64 bits."""
     h = np.uint64(end - start) * np.uint64(0x9E3779B97F4A7C15)
     at = start
     while at + 8 <= end:
@@ -119,7 +119,7 @@ def hash_string(data: Any, start: int, end: int) -> Any:
 
 @jit
 def same_string(data: Any, a: int, b: int, size: int) -> bool:
-    """Whether the bytes at two places are equal."""
+    """Whether the bytes at two positions are equal."""
     at = 0
     while at + 8 <= size:
         if load64(data, a + at) != load64(data, b + at):
@@ -163,8 +163,9 @@ def find_strings(offsets: Any, data: Any, indices: Any, firsts: Any, probe: int)
 
 
 @jit
-def copy_strings(offsets: Any, data: Any, numbers: Any, targets: Any, target: Any) -> None:
-    """Copy strings one behind the other."""
+def copy_strings(offsets: Any, data: Any, numbers: Any, places: Any, target: Any) -> None:
+    """Copy some strings, each to its place."""
     for i in range(len(numbers)):
         start = offsets[numbers[i]]
-        target[targets[i] : targets[i + 1]] = data[start : start + targets[i + 1] - targets[i]]
+        size = offsets[numbers[i] + 1] - start
+        target[places[i] : places[i] + size] = data[start : start + size]

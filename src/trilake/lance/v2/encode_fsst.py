@@ -1,8 +1,8 @@
 """FSST: strings in which frequent sequences of up to eight bytes are single codes (Boncz, Neumann, Leis 2020).
 
-A table of at most 255 symbols grows in five rounds: a sample is coded with the table so far, and the symbols, and pairs
-of neighbours joined, that save most bytes make up the next table.  A symbol of three or more bytes has one place in a
-hash table by its first three; of two that fall together the better one stays.
+A table of at most 255 symbols grows in five rounds: a sample is coded with the current table, and the symbols, and
+pairs of adjacent symbols, that save most bytes become the next table.  A symbol of three or more bytes has one slot in
+a hash table by its first three; of two with the same slot the better one stays.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 from trilake.common.jit import jit
 from trilake.lance.proto import encodings21_pb2 as pb
 from trilake.lance.v2.encode_strings import Strings
+from trilake.lance.v2.kernel_loader import kernels
 from trilake.lance.v2.unaligned import load64
 
 #: Bytes of a sample, and the most of one string in it.
@@ -29,11 +30,11 @@ _ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
 
 @dataclass(frozen=True)
 class SymbolTable:
-    """Symbols by code, as words with the first byte lowest; and where to find them.
+    """Symbols by code, as words with the first byte lowest, and their lookup tables.
 
     ``short`` is by the first two bytes, ``slots`` by a hash of the first three; both have ``length << 8 | code``, where
-    code 255 stands for a byte without a symbol.
-    ``words`` and ``masks`` are the symbols of the slots, and the bytes of theirs that count.
+    code 255 stands for a byte without a symbol.  ``words`` and ``masks`` are the symbols of the slots, and their bytes
+    that count.
     """
 
     symbols: Any
@@ -45,7 +46,7 @@ class SymbolTable:
 
     @classmethod
     def of(cls, symbols: Any, lengths: Any) -> SymbolTable:
-        """The table of some symbols, the better ones first."""
+        """The table of some symbols, the best first."""
         slots = _slot(symbols)
         long = np.flatnonzero(lengths > 2)
         long = long[np.sort(np.unique(slots[long], return_index=True)[1])]
@@ -66,7 +67,7 @@ class SymbolTable:
 
     @property
     def blob(self) -> bytes:
-        """The table as files have it."""
+        """The table in the form of the file."""
         count = len(self.symbols)
         table = np.zeros(_TABLE_BYTES, np.uint8)
         table[:8].view(np.uint64)[0] = _MAGIC | _ON | count
@@ -76,7 +77,7 @@ class SymbolTable:
 
 
 def compress_strings(strings: Strings) -> tuple[Strings, bytes] | None:
-    """The coded strings, and the symbol table as files have it; ``None`` if they do not get shorter."""
+    """The coded strings and their serialised symbol table; ``None`` if they do not get shorter."""
     table = train(*_sample(strings))
     data = np.empty(2 * strings.size + 1, np.uint8)
     offsets = np.empty(len(strings.offsets), np.int64)
@@ -92,7 +93,7 @@ def fsst(table: bytes, inner: pb.CompressiveEncoding) -> pb.CompressiveEncoding:
 
 
 def train(sample: Any, bounds: Any) -> SymbolTable:
-    """A table of symbols that suits a sample of strings."""
+    """Train a symbol table on a sample of strings."""
     table = SymbolTable.of(np.empty(0, np.uint64), np.empty(0, np.int64))
     for number in range(_ROUNDS):
         singles, pairs = np.zeros(512, np.int64), np.zeros((512, 512), np.int32)
@@ -118,7 +119,7 @@ def train(sample: Any, bounds: Any) -> SymbolTable:
 
 
 def _best(words: Any, sizes: Any, gains: Any) -> tuple[Any, Any]:
-    """Candidates without repetitions, the one that gains most first."""
+    """Distinct candidates, in descending order of their gain."""
     order = np.lexsort((sizes, words))
     words, sizes, gains = words[order], sizes[order], gains[order]
     fresh = np.append(True, (words[1:] != words[:-1]) | (sizes[1:] != sizes[:-1]))
@@ -140,7 +141,7 @@ def _sample(strings: Strings) -> tuple[Any, Any]:
     bounds = np.zeros(len(starts) + 1, np.int64)
     np.cumsum(sizes, out=bounds[1:])
     sample = np.zeros(bounds[-1] + 8, np.uint8)
-    copy_pieces(strings.data, starts, sample, bounds)
+    kernels().copy_pieces(strings.data, starts, sizes, sample)
     return sample, bounds
 
 
@@ -154,16 +155,8 @@ def _slot(symbols: Any) -> Any:
 
 
 @jit
-def copy_pieces(data: Any, starts: Any, sample: Any, bounds: Any) -> None:
-    """Copy pieces one behind the other."""
-    for i in range(len(starts)):
-        size = bounds[i + 1] - bounds[i]
-        sample[bounds[i] : bounds[i + 1]] = data[starts[i] : starts[i] + size]
-
-
-@jit
 def load_word(data: Any, at: Any) -> Any:
-    """Eight bytes, as zeros where there are no more."""
+    """Eight bytes, with zeros after the end."""
     if at + 8 <= len(data):
         return load64(data, at)
     word = np.uint64(0)
@@ -174,7 +167,7 @@ def load_word(data: Any, at: Any) -> Any:
 
 @jit
 def find_symbol(word: Any, left: Any, short: Any, slots: Any, words: Any, masks: Any) -> Any:
-    """``length << 8 | code`` of the longest symbol at the head of a word of which ``left`` bytes count."""
+    """``length << 8 | code`` of the longest symbol at the start of a word of which ``left`` bytes count."""
     h = (word & np.uint64(0xFFFFFF)) * np.uint64(2971215073)
     slot = np.int64((h ^ (h >> np.uint64(15))) & np.uint64(1023))
     if (word & masks[slot]) == words[slot]:
@@ -197,7 +190,7 @@ def count_symbols(
     singles: Any,
     pairs: Any,
 ) -> None:
-    """Count symbols, bytes and pairs of them in ``share`` of 128 parts of a sample."""
+    """Count symbols, bytes and their pairs in ``share`` of 128 parts of a sample."""
     for piece in range(len(bounds) - 1):
         if (piece * 37) % 128 >= share:
             continue
@@ -223,7 +216,7 @@ def count_symbols(
 def code_strings(
     offsets: Any, source: Any, short: Any, slots: Any, words: Any, masks: Any, data: Any, targets: Any
 ) -> None:
-    """Code all strings, one behind the other."""
+    """Code all strings, one after another."""
     out = np.int64(0)
     targets[0] = 0
     for i in range(len(offsets) - 1):

@@ -41,7 +41,7 @@ def zip_fixed(leaf: Leaf, rows: Any, encoding: pb.CompressiveEncoding) -> Page:
 
 
 def zip_strings(leaf: Leaf, strings: Strings, encoding: pb.CompressiveEncoding) -> Page:
-    """Lay out strings or binaries; a null among the visible entries is its control word and no more."""
+    """Lay out strings or binaries; a null among the visible entries is only its control word."""
     layout, control = _layout(leaf, len(strings), encoding)
     width = strings.offsets.itemsize
     layout.bits_per_offset = 8 * width
@@ -84,7 +84,7 @@ def _page(leaf: Leaf, layout: pb.FullZipLayout, buffers: tuple[Any, ...]) -> Pag
 
 
 def _row_index(leaf: Leaf, starts: Any) -> Any:
-    """Where each row begins, and the size of all, in as few bytes as possible."""
+    """Where each row begins, and the total size, in as few bytes as possible."""
     if leaf.repetition is not None:
         starts = np.append(starts[:-1][leaf.repetition == leaf.lists], starts[-1])
     bits = int(starts[-1]).bit_length()

@@ -12,9 +12,9 @@ import pyarrow as pa
 from trilake.lance.proto import encodings21_pb2 as pb
 from trilake.lance.v2.encode_chunks import Chunks, Stream
 
-#: The level of Zstandard's own choice; Arrow's is 1.
+#: Zstandard's default level; Arrow's is 1.
 ZSTD_LEVEL = 3
-#: Data shorter than this are not worth it.
+#: Shorter data is not compressed.
 MIN_BYTES = 4096
 
 
@@ -39,7 +39,7 @@ def general(scheme: str, level: int | None, inner: pb.CompressiveEncoding) -> pb
 
 
 def compress_chunks(chunks: Chunks, scheme: str, level: int | None) -> Chunks:
-    """Compress the first buffer of each chunk; the chunks as they are if that does not make them smaller."""
+    """Compress the first buffer of each chunk, unless that does not make them smaller."""
     first, *others = chunks.streams
     if len(first.data) < MIN_BYTES:
         return chunks

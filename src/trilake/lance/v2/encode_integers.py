@@ -1,4 +1,4 @@
-"""Codecs for values of 8, 16, 32 or 64 bits: flat, bit packing and run lengths, whichever is smallest."""
+"""Codecs for values of 8, 16, 32 or 64 bits: flat, bit packing or run lengths, whichever is smallest."""
 
 from __future__ import annotations
 
@@ -14,31 +14,30 @@ from trilake.lance.v2.unaligned import read_only
 
 #: Values in a block of bit packing, and in a chunk of runs.
 BLOCK, RUN_CHUNK = 1024, 4096
-#: The longest run that a length of 8 bits can say.
+#: The longest run of an 8-bit length.
 MAX_RUN = 255
 
 
 @dataclass(frozen=True)
 class Measures:
-    """What is known of some values before they are encoded."""
+    """Statistics of values that decide how they are encoded."""
 
     #: significant bits of each block of 1024 values
     widths: Any
-    #: how often a value differs from the one before it
+    #: number of values that differ from the one before
     changes: int
 
     @classmethod
     def of(cls, values: Any) -> Measures:
-        """Measure unsigned integers."""
         widths = np.empty(-(-len(values) // BLOCK), np.uint8)
         return cls(widths, int(measure(read_only(values), widths)))
 
     def packed_bytes(self, width: int) -> int:
-        """Bytes of the values when packed; ``width`` is what a value takes now."""
+        """Bytes of the packed values; ``width`` is the size of a value."""
         return len(self.widths) * width + 128 * int(self.widths.sum(dtype=np.int64))
 
     def run_count(self, count: int) -> int:
-        """About how many runs there are, of which each has a length of one byte and ends with its chunk."""
+        """About how many runs there are: each has a length of one byte and ends with its chunk."""
         return self.changes + 1 + count // MAX_RUN + count // RUN_CHUNK
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
+from trilake.lance.file.extensions import storage_array
 from trilake.lance.proto import encodings21_pb2 as pb
 from trilake.lance.v2.encode_chunks import Chunks, bit_stream, even_bounds, flat, values_per_chunk
 from trilake.lance.v2.write_levels import validity
@@ -16,7 +17,9 @@ from trilake.lance.v2.write_levels import validity
 
 @dataclass(frozen=True)
 class FixedLists:
-    """The dimensions from outside to inside, the validity of the items of each, and the innermost items."""
+    """The dimensions from the outermost to the innermost, the validity of the items of each, and the innermost
+    items.
+    """
 
     count: int
     dimensions: tuple[int, ...]
@@ -26,11 +29,10 @@ class FixedLists:
 
     @classmethod
     def of(cls, array: pa.Array) -> FixedLists:
-        """The values of an Arrow array."""
         count, dimensions, valid = len(array), [], []
         while pt.is_fixed_size_list(array.type):
             size = array.type.list_size
-            array = storage(array.values).slice(array.offset * size, len(array) * size)
+            array = storage_array(array.values).slice(array.offset * size, len(array) * size)
             dimensions.append(size)
             bitmap, offset = validity(array)
             valid.append(None if bitmap is None else aligned_bits(bitmap, offset, len(array)))
@@ -39,7 +41,6 @@ class FixedLists:
 
     @property
     def encoding(self) -> pb.CompressiveEncoding:
-        """How the values are encoded."""
         encoding = flat(self.item_bits)
         for size, valid in zip(reversed(self.dimensions), reversed(self.valid), strict=True):
             encoding = pb.CompressiveEncoding(
@@ -49,12 +50,12 @@ class FixedLists:
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of one value by itself."""
+        """Bytes of a single value."""
         return sum(-(-bits // 8) for _, bits in self._parts)
 
     @property
     def _parts(self) -> list[tuple[Any, int]]:
-        """The buffers, and the bits that one value has in each."""
+        """The buffers, and the bits of one value in each."""
         parts, size = [], 1
         for dimension, valid in zip(self.dimensions, self.valid, strict=True):
             size *= dimension
@@ -76,7 +77,7 @@ class FixedLists:
 
 
 def byte_rows(data: Any, bits: int, count: int) -> Any:
-    """Values of a number of bits as rows of whole bytes."""
+    """Values as rows of whole bytes."""
     if bits % 8 == 0:
         return data[: count * (bits // 8)].reshape(count, bits // 8)
     every = np.unpackbits(data, count=count * bits, bitorder="little").reshape(count, bits)
@@ -84,7 +85,7 @@ def byte_rows(data: Any, bits: int, count: int) -> Any:
 
 
 def aligned_bits(bitmap: Any, offset: int, count: int) -> Any:
-    """``count`` bits from ``offset`` on, so that the first one begins a byte."""
+    """``count`` bits from ``offset``, shifted to the start of a byte."""
     if offset % 8 == 0:
         return bitmap[offset // 8 : offset // 8 + -(-count // 8)]
     start = offset % 8
@@ -93,7 +94,7 @@ def aligned_bits(bitmap: Any, offset: int, count: int) -> Any:
 
 
 def fixed_bytes(array: pa.Array) -> tuple[Any, int]:
-    """The bytes of values of one width, and their bits; booleans are single bits."""
+    """The bytes of values of one width, and their bits; a boolean is one bit."""
     bits = array.type.bit_width
     data = array.buffers()[1]
     if data is None:
@@ -103,10 +104,3 @@ def fixed_bytes(array: pa.Array) -> tuple[Any, int]:
         return aligned_bits(raw, array.offset, len(array)), 1
     width = bits // 8
     return raw[array.offset * width : (array.offset + len(array)) * width], bits
-
-
-def storage(array: pa.Array) -> pa.Array:
-    """The array without extension types at its top."""
-    while isinstance(array, pa.ExtensionArray):
-        array = array.storage
-    return array

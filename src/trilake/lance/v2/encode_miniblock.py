@@ -15,12 +15,12 @@ from trilake.lance.v2.write_levels import Leaf
 
 
 class ChunkTooLargeError(Exception):
-    """A chunk has more levels or bytes than its header can say: the page must have fewer rows."""
+    """A chunk has more levels or bytes than fit into its header: the page must have fewer rows."""
 
 
 @dataclass(frozen=True)
 class Page:
-    """An encoded page: its description, the message of its version; ``length`` is what its metadata says."""
+    """An encoded page: the message that describes it; ``length`` is that of its metadata."""
 
     layout: Any
     buffers: tuple[Any, ...]
@@ -100,7 +100,7 @@ def mini_block(leaf: Leaf, chunks: Chunks, *, large: bool, items: Items | None =
 
 
 def _level_bounds(leaf: Leaf, bounds: Any) -> Any:
-    """The first entry of each chunk: entries without a value go with the next one, at the end with the last one."""
+    """The first entry of each chunk: entries without a value belong to the next chunk, at the end to the last one."""
     if leaf.definition is None or not leaf.lists:
         return bounds
     places = np.empty(len(bounds), np.int64)
@@ -135,7 +135,7 @@ def _join(header: _Header, streams: list[Stream], bounds: Any, large: bool) -> t
 
 @jit
 def level_bounds(definition: Any, visible: int, bounds: Any, places: Any) -> None:
-    """Fill in the entry behind the last value of each chunk."""
+    """Fill in the entry after the last value of each chunk."""
     values, chunk = 0, 1
     places[0] = 0
     for i in range(len(definition)):
@@ -149,7 +149,7 @@ def level_bounds(definition: Any, visible: int, bounds: Any, places: Any) -> Non
 
 @jit
 def index_rows(repetition: Any, top: int, bounds: Any, index: Any) -> None:
-    """Fill in, for each chunk, the rows that end in it, and the levels of the row that goes on in the next."""
+    """Fill in, for each chunk, the rows that end in it, and the levels of the row that continues in the next."""
     for chunk in range(len(bounds) - 1):
         first, end = bounds[chunk], bounds[chunk + 1]
         rows, last = 0, first

@@ -1,4 +1,4 @@
-"""What the metadata of a field asks of its encoding (``lance-encoding:*``)."""
+"""Encoding options in the metadata of a field (``lance-encoding:*``)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ GENERAL = ("zstd", "lz4")
 
 @dataclass(frozen=True)
 class Options:
-    """Choices for one column; what is ``None`` follows from the values.
+    """Encoding options of one column; those that are ``None`` depend on the values.
 
     >>> Options.of({b"lance-encoding:compression": b"zstd", b"lance-encoding:compression-level": b"9"}).level
     9
@@ -34,7 +34,7 @@ class Options:
 
     @classmethod
     def of(cls, metadata: Mapping[bytes, bytes]) -> Options:
-        """Read the metadata of a field.  Raises ``InvalidArgumentError`` for a value that a key cannot have."""
+        """Read the metadata of a field.  Raises ``InvalidArgumentError`` for an invalid value."""
         keys = {k.decode("utf-8", "replace"): v.decode("utf-8", "replace") for k, v in metadata.items()}
 
         def choice(key: str, *choices: str) -> str | None:
@@ -78,7 +78,7 @@ class Options:
 
 
 def whole_number(metadata: Mapping[bytes, bytes], key: str, default: int) -> int:
-    """A number of bytes in the metadata of a field.  Raises ``InvalidArgumentError`` for anything else."""
+    """A number of bytes in the metadata of a field.  Raises ``InvalidArgumentError``."""
     value = metadata.get((_PREFIX + key).encode())
     if value is None:
         return default

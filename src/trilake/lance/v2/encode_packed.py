@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,10 +10,12 @@ import pyarrow.types as pt
 
 from trilake.common.jit import jit
 from trilake.errors import UnsupportedProtocolError
+from trilake.lance.file.extensions import storage_array
+from trilake.lance.file.types import is_variable
 from trilake.lance.proto import encodings21_pb2 as pb
 from trilake.lance.v2.encode_chunks import Chunks, Stream, even_bounds, flat, values_per_chunk
 from trilake.lance.v2.encode_fullzip import zip_fixed, zip_strings
-from trilake.lance.v2.encode_lists import FixedLists, byte_rows, fixed_bytes, storage
+from trilake.lance.v2.encode_lists import FixedLists, byte_rows, fixed_bytes
 from trilake.lance.v2.encode_miniblock import Page, mini_block
 from trilake.lance.v2.encode_options import Options
 from trilake.lance.v2.encode_strings import Strings, variable
@@ -29,7 +30,9 @@ def packed(leaf: Leaf, options: Options, minor: int) -> Page:
 
     Raises ``UnsupportedProtocolError`` for fields that cannot be packed.
     """
-    children = [(field, storage(child)) for field, child in zip(leaf.values.type, leaf.values.flatten(), strict=True)]
+    children = [
+        (field, storage_array(child)) for field, child in zip(leaf.values.type, leaf.values.flatten(), strict=True)
+    ]
     valid = leaf.values.is_valid() if leaf.values.null_count else None
     for field, child in children:
         present = child if valid is None else child.filter(valid)
@@ -76,9 +79,9 @@ def _variable(leaf: Leaf, children: list[tuple[pa.Field, pa.Array]]) -> Page:
 
 
 def _part(field: pa.Field, child: pa.Array) -> tuple[Any, pb.VariablePackedStruct.FieldEncoding]:
-    """The values of a field, strings or a matrix of bytes, and how they are described."""
+    """The values of a field, strings or a matrix of bytes, and their description."""
     described = pb.VariablePackedStruct.FieldEncoding
-    if child.type in (pa.string(), pa.large_string(), pa.binary(), pa.large_binary()):
+    if is_variable(child.type):
         strings = Strings.of(child)
         bits = 8 * strings.offsets.itemsize
         return strings, described(value=variable(bits), bits_per_length=bits)
@@ -94,14 +97,9 @@ def _part(field: pa.Field, child: pa.Array) -> tuple[Any, pb.VariablePackedStruc
 
 
 def _is_plain(kind: pa.DataType) -> bool:
-    """Whether values have as many whole bytes each, and are not lists."""
+    """Whether values are of a fixed number of bytes, and not lists."""
     nested = pt.is_nested(kind) or pt.is_dictionary(kind) or pt.is_boolean(kind) or pt.is_null(kind)
-    return not nested and next(_bits(kind), 1) % 8 == 0
-
-
-def _bits(kind: pa.DataType) -> Iterator[int]:
-    if kind not in (pa.string(), pa.large_string(), pa.binary(), pa.large_binary()):
-        yield kind.bit_width
+    return not (nested or is_variable(kind)) and kind.bit_width % 8 == 0
 
 
 def _unsupported(field: pa.Field, what: str, help: str) -> UnsupportedProtocolError:
@@ -110,7 +108,7 @@ def _unsupported(field: pa.Field, what: str, help: str) -> UnsupportedProtocolEr
 
 @jit
 def put_rows(rows: Any, at: Any, data: Any) -> None:
-    """Copy a row of bytes to each place, and move the places behind them."""
+    """Copy a row of bytes to each position, and advance the positions."""
     width = rows.shape[1]
     for i in range(len(rows)):
         data[at[i] : at[i] + width] = rows[i]
@@ -119,7 +117,7 @@ def put_rows(rows: Any, at: Any, data: Any) -> None:
 
 @jit
 def put_strings(offsets: Any, source: Any, at: Any, data: Any) -> None:
-    """Copy the length and the bytes of a string to each place, and move the places behind them."""
+    """Copy the length and the bytes of a string to each position, and advance the positions."""
     width = offsets.itemsize
     for i in range(len(at)):
         size = np.int64(offsets[i + 1] - offsets[i])

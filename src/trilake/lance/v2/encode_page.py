@@ -1,17 +1,17 @@
-"""From a leaf to pages: the layout and the codec, by the type and the values of the page."""
+"""From a leaf to pages: the layout and the codec are chosen by the type and the values of the page."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.types as pt
 
+from trilake.lance.file.types import is_text, is_variable
 from trilake.lance.proto import encodings21_pb2 as pb
+from trilake.lance.v2.encode_blocks import level_blocks
 from trilake.lance.v2.encode_chunks import (
     CHUNK_BYTES,
     Chunks,
@@ -21,7 +21,6 @@ from trilake.lance.v2.encode_chunks import (
     flat,
     values_per_chunk,
 )
-from trilake.lance.v2.encode_constant import constant
 from trilake.lance.v2.encode_dictionary import (
     MIN_VALUES,
     distinct_strings,
@@ -42,11 +41,13 @@ from trilake.lance.v2.write_levels import Leaf
 
 #: Values of this many bytes are zipped.
 WIDE = 256
-#: Up to so many levels are stored as they are next to a constant.
+#: Up to this many levels are stored uncompressed next to a constant.
 FEW_LEVELS = 256
+#: The largest value that is part of the layout message.
+MAX_INLINE = 32
 #: Strings are compressed one by one when the longest of them has more bytes than this.
 HUGE = 32_768
-#: The fewest bytes of a page, and of its longest value, for which symbols are looked for.
+#: The fewest bytes of a page, and of its longest value, for FSST.
 SYMBOL_BYTES, SYMBOL_VALUE = 32_768, 5
 
 
@@ -75,11 +76,11 @@ def _page(leaf: Leaf, options: Options, minor: int) -> Page:
         return _blobs(leaf)
     valid = None if leaf.definition is None else leaf.definition[leaf.definition <= leaf.visible] == 0
     if not len(leaf.values) or pt.is_null(kind) or (valid is not None and not valid.any()):
-        return constant(leaf, None, compress=minor >= 2)
+        return _constant(leaf, None, compress=minor >= 2)
     if pt.is_struct(kind) and not kind.num_fields:
-        # Without nulls, but said to be nullable: that is how readers know these pages.
+        # Nullable even without nulls: that is how readers recognise these pages.
         layers = (pb.NULLABLE_ITEM, *leaf.layers[1:])
-        return constant(replace(leaf, layers=layers), None, compress=minor >= 2)
+        return _constant(replace(leaf, layers=layers), None, compress=minor >= 2)
     if pt.is_struct(kind):
         return packed(leaf, options, minor)
     if pt.is_dictionary(kind):
@@ -91,9 +92,38 @@ def _page(leaf: Leaf, options: Options, minor: int) -> Page:
     return _fixed(leaf, valid, options, minor)
 
 
-def is_variable(kind: pa.DataType) -> bool:
-    """Whether values are strings or binaries."""
-    return kind in (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
+# --- constants ---
+
+
+def _constant(leaf: Leaf, value: tuple[Any, ...] | None, *, compress: bool) -> Page:
+    """A page whose valid values all are ``value``, its bytes, or offsets and bytes; ``None`` if all are null.
+
+    From 2.2 on levels may be compressed where all values are null.
+    """
+    layout = pb.ConstantLayout(layers=leaf.layers)  # type: ignore[arg-type]
+    buffers: list[Any] = []
+    if value is not None:
+        if len(value) == 1 and len(value[0]) <= MAX_INLINE:
+            layout.inline_value = bytes(value[0])
+        else:
+            head = np.array([len(value), *map(len, value)], np.uint32)
+            buffers.append(head.tobytes() + b"".join(value))
+    simple = leaf.repetition is None and (leaf.definition is None or (value is None and len(leaf.layers) == 1))
+    if not simple:
+        for levels, encoding, count in (
+            (leaf.repetition, layout.rep_compression, "num_rep_values"),
+            (leaf.definition, layout.def_compression, "num_def_values"),
+        ):
+            if levels is None:
+                buffers.append(b"")
+            elif compress and value is None and len(levels):
+                compressed, stream = level_blocks(levels, np.array([0, len(levels)]), runs=True)
+                encoding.CopyFrom(compressed)
+                setattr(layout, count, len(levels))
+                buffers.append(stream.data)
+            else:
+                buffers.append(levels)
+    return Page(pb.PageLayout(constant_layout=layout), tuple(buffers), leaf.rows, leaf.length)
 
 
 # --- values of one width ---
@@ -106,13 +136,13 @@ def _fixed(leaf: Leaf, valid: Any, options: Options, minor: int) -> Page:
     if bits == 1:
         if large and _few_levels(leaf) and _all_equal(np.unpackbits(data, count=count, bitorder="little"), valid):
             first = 0 if valid is None else int(valid.argmax())
-            return constant(leaf, (bytes([data[first // 8] >> (first % 8) & 1]),), compress=True)
+            return _constant(leaf, (bytes([data[first // 8] >> (first % 8) & 1]),), compress=True)
         bounds = even_bounds(count, values_per_chunk(1))
         return mini_block(leaf, Chunks(flat(1), bounds, (bit_stream(data, bounds, 1),)), large=large)
     rows = data.reshape(count, bits // 8)
     narrow = bits in (8, 16, 32, 64)
     if large and (not narrow or _few_levels(leaf)) and _all_equal(_words(data, bits, count), valid):
-        return constant(leaf, (rows[0 if valid is None else int(valid.argmax())].tobytes(),), compress=True)
+        return _constant(leaf, (rows[0 if valid is None else int(valid.argmax())].tobytes(),), compress=True)
     if options.structure == "fullzip" or (options.structure is None and bits // 8 >= WIDE):
         return zip_fixed(leaf, rows, flat(bits))
     if not narrow:
@@ -179,7 +209,7 @@ def _word_dictionary(leaf: Leaf, values: Any, options: Options, minor: int) -> P
 
 
 def _pays(count: int, distinct: int, item_bytes: int, plain: int, options: Options, runs: int | None = None) -> bool:
-    """Whether a dictionary and its indices are small enough next to the ``plain`` bytes of the values."""
+    """Whether a dictionary and its indices are small enough compared to the ``plain`` bytes of the values."""
     indices = count * max(distinct - 1, 1).bit_length() // 8
     if runs is not None:
         indices = min(indices, 5 * runs)
@@ -197,12 +227,12 @@ def _compressed(chunks: Chunks, options: Options) -> Chunks:
 
 
 def _few_levels(leaf: Leaf) -> bool:
-    """Whether levels take little in a constant page, which does not compress them next to a value."""
+    """Whether levels are small enough for a constant page, which does not compress them next to a value."""
     return (leaf.repetition is None and leaf.definition is None) or leaf.entries <= FEW_LEVELS
 
 
 def _words(data: Any, bits: int, count: int) -> Any:
-    """The values as integers where there are integers as wide, else as rows of bytes."""
+    """The values as integers of their width, or as rows of bytes where there are none."""
     if bits in (8, 16, 32, 64):
         return data.view(f"<u{bits // 8}")
     return data.reshape(count, bits // 8)
@@ -226,7 +256,7 @@ def _strings(leaf: Leaf, valid: Any, options: Options, minor: int) -> Page:
     strings = Strings.of(leaf.values)
     large = minor >= 2
     if large and _few_levels(leaf) and (value := _one_string(strings, valid)) is not None:
-        return constant(leaf, value, compress=True)
+        return _constant(leaf, value, compress=True)
     if len(strings) >= MIN_VALUES:
         distinct = distinct_strings(strings, options)
         plain = strings.size + len(strings) * strings.offsets.itemsize
@@ -234,19 +264,18 @@ def _strings(leaf: Leaf, valid: Any, options: Options, minor: int) -> Page:
             items = string_items(distinct[0], options, minor)
             return mini_block(leaf, _indices(distinct[1], options), large=large, items=items)
     longest = strings.longest
-    text = leaf.values.type in (pa.string(), pa.large_string())
     plain_encoding = variable(8 * strings.offsets.itemsize)
     symbols = (
         strings.size >= SYMBOL_BYTES
         and longest >= SYMBOL_VALUE
-        and (options.compression == "fsst" or (text and options.compression is None))
+        and (options.compression == "fsst" or (is_text(leaf.values.type) and options.compression is None))
     )
     if options.structure == "fullzip" or (options.structure is None and longest >= WIDE):
         if options.compression in GENERAL or (
             options.compression is None and longest > HUGE and strings.size >= SYMBOL_BYTES
         ):
             scheme = options.compression or "zstd"
-            pieces = [compress(piece, scheme, options.level) if len(piece) else b"" for piece in _pieces(strings)]
+            pieces = [compress(piece, scheme, options.level) if len(piece) else b"" for piece in strings.pieces()]
             packed = Strings(
                 np.cumsum([0, *map(len, pieces)], dtype=strings.offsets.dtype),
                 np.frombuffer(b"".join(pieces), np.uint8),
@@ -262,13 +291,8 @@ def _strings(leaf: Leaf, valid: Any, options: Options, minor: int) -> Page:
     return mini_block(leaf, _compressed(string_chunks(strings, limit), options), large=large)
 
 
-def _pieces(strings: Strings) -> Iterator[Any]:
-    for start, end in pairwise(strings.offsets.tolist()):
-        yield strings.data[start:end]
-
-
 def _one_string(strings: Strings, valid: Any) -> tuple[bytes, bytes] | None:
-    """Offsets and bytes of the value, if all that are not null are the same."""
+    """Offsets and bytes of the value, if all valid ones are equal."""
     sizes = np.diff(strings.offsets)
     first = 0 if valid is None else int(valid.argmax())
     size = int(sizes[first])
@@ -287,7 +311,7 @@ def _one_string(strings: Strings, valid: Any) -> tuple[bytes, bytes] | None:
 
 
 def _dictionary(leaf: Leaf, options: Options, minor: int) -> Page:
-    """An Arrow dictionary; values that are null there were left out, and are null by their levels."""
+    """An Arrow dictionary; null values are left out of it, and are null by their levels."""
     items = leaf.values.dictionary
     data, bits = fixed_bytes(leaf.values.indices)
     indices = data.view(f"<u{bits // 8}").copy()
@@ -314,7 +338,7 @@ def _lists(leaf: Leaf, options: Options, minor: int) -> Page:
 
 
 def _blobs(leaf: Leaf) -> Page:
-    """Ranges of bytes of the file; one without bytes says by its position that it is null, or why."""
+    """Ranges of bytes of the file; the position of an empty one says that it is null, and at which level."""
     rows = np.empty((len(leaf.values), 2), np.uint64)
     for i, child in enumerate(leaf.values.flatten()):
         rows[:, i] = child.fill_null(0).to_numpy()

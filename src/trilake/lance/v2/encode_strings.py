@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from trilake.common.jit import jit
+from trilake.lance.file.types import is_large
 from trilake.lance.proto import encodings21_pb2 as pb
 from trilake.lance.v2.encode_chunks import CHUNK_BYTES, CHUNK_VALUES, Chunks, Stream, flat
 from trilake.lance.v2.unaligned import read_only
@@ -27,9 +30,8 @@ class Strings:
 
     @classmethod
     def of(cls, array: pa.Array) -> Strings:
-        """The values of an Arrow array of strings or binaries, with its own width of offsets; nothing is copied."""
-        large = array.type in (pa.large_string(), pa.large_binary())
-        width = np.dtype(np.int64 if large else np.int32)
+        """The strings or binaries of an Arrow array, with its own width of offsets; nothing is copied."""
+        width = np.dtype(np.int64 if is_large(array.type) else np.int32)
         _, offsets, data = array.buffers()
         if offsets is None or not len(array):
             return cls(np.zeros(1, width), np.empty(0, np.uint8))
@@ -41,9 +43,12 @@ class Strings:
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
+    def pieces(self) -> Iterator[Any]:
+        for start, end in pairwise(self.offsets.tolist()):
+            yield self.data[start:end]
+
     @property
     def size(self) -> int:
-        """Bytes of all values."""
         return int(self.offsets[-1] - self.offsets[0])
 
     @property
@@ -73,7 +78,7 @@ def string_chunks(strings: Strings, limit: int = CHUNK_BYTES) -> Chunks:
 
 @jit
 def string_bounds(offsets: Any, width: int, limit: int, most: int, bounds: Any) -> int:
-    """Fill in where chunks begin, and the number of values; return how many chunks there are."""
+    """Fill in where chunks begin, and the number of values; return the number of chunks."""
     count = len(offsets) - 1
     first, chunks = 0, 0
     bounds[0] = 0

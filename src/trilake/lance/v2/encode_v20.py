@@ -10,26 +10,23 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from trilake.errors import UnsupportedProtocolError
+from trilake.lance.file.extensions import storage_array
 from trilake.lance.file.schema import Field
 from trilake.lance.file.strings import check_strings
+from trilake.lance.file.types import is_text, is_variable
 from trilake.lance.proto import encodings20_pb2 as pb
 from trilake.lance.v2.encode_dictionary import distinct_strings
 from trilake.lance.v2.encode_general import compress
-from trilake.lance.v2.encode_lists import aligned_bits, byte_rows, fixed_bytes, storage
+from trilake.lance.v2.encode_lists import aligned_bits, byte_rows, fixed_bytes
 from trilake.lance.v2.encode_miniblock import Page
 from trilake.lance.v2.encode_options import GENERAL, Options
 from trilake.lance.v2.encode_strings import Strings
 from trilake.lance.v2.write_levels import validity
 
-#: Strings with at most so many distinct values have a dictionary, from so many values on.
+#: The most distinct strings in a dictionary, and the fewest values for one.
 MAX_DISTINCT, MIN_VALUES = 100, 200
 
 _Add = Callable[[Any], pb.Buffer]
-
-
-def columns(field: Field) -> list[Field]:
-    """The fields that have columns: structs and lists too."""
-    return [field] if field.is_column else [field, *(f for child in field.children for f in columns(child))]
 
 
 def pages(array: pa.Array, field: Field, column: int = 0) -> Iterator[tuple[int, Page]]:
@@ -37,7 +34,7 @@ def pages(array: pa.Array, field: Field, column: int = 0) -> Iterator[tuple[int,
 
     Raises ``UnsupportedProtocolError`` for null structs, and ``RowsDoNotFitError`` for strings that are not UTF-8.
     """
-    array = storage(array)
+    array = storage_array(array)
     kind = array.type
     if pt.is_struct(kind) and not (field.is_packed or field.is_blob):
         if array.null_count:
@@ -50,7 +47,7 @@ def pages(array: pa.Array, field: Field, column: int = 0) -> Iterator[tuple[int,
         column += 1
         for number, child in enumerate(field.children):
             yield from pages(array.field(number), child, column)
-            column += len(columns(child))
+            column += sum(1 for _ in child.columns(parents=True))
     elif not field.is_column:
         ends, adjustment, items = _lists(array)
         offsets = pb.List(offsets=_no_nulls(_flat(64, 0)), null_offset_adjustment=adjustment, num_items=len(items))
@@ -73,7 +70,7 @@ def _page(encoding: pb.ArrayEncoding, buffers: list[Any], length: int) -> Page:
 
 
 def _lists(array: pa.Array) -> tuple[Any, int, pa.Array]:
-    """The end of each list among the items, what null lists have added to theirs, and the items."""
+    """The end of each list among the items, the number that is added for null lists, and the items."""
     offsets = array.offsets.to_numpy().astype(np.int64)
     sizes = np.diff(offsets)
     missing = array.is_null().to_numpy(zero_copy_only=False)
@@ -90,7 +87,7 @@ def _lists(array: pa.Array) -> tuple[Any, int, pa.Array]:
 def _column(array: pa.Array, field: Field, add: _Add) -> pb.ArrayEncoding:
     if field.is_packed or field.is_blob:
         return _packed(array, field, add)
-    if array.type == pa.string() or array.type == pa.large_string():
+    if is_text(array.type):
         encoded = _string_dictionary(array, add)
         if encoded is not None:
             return encoded
@@ -101,7 +98,7 @@ def _values(array: pa.Array, options: Options, add: _Add) -> pb.ArrayEncoding:
     kind = array.type
     if pt.is_dictionary(kind):
         return _dictionary(array, options, add)
-    if kind in (pa.string(), pa.large_string(), pa.binary(), pa.large_binary()):
+    if is_variable(kind):
         return _binary(array, options, add)
     if array.null_count == len(array):
         return pb.ArrayEncoding(nullable=pb.Nullable(all_nulls=pb.Nullable.AllNull()))
@@ -109,7 +106,7 @@ def _values(array: pa.Array, options: Options, add: _Add) -> pb.ArrayEncoding:
     valid = None if bitmap is None else pb.Flat(bits_per_value=1, buffer=add(aligned_bits(bitmap, offset, len(array))))
     if pt.is_fixed_size_list(kind):
         size = kind.list_size
-        items = _values(storage(array.values).slice(array.offset * size, len(array) * size), options, add)
+        items = _values(storage_array(array.values).slice(array.offset * size, len(array) * size), options, add)
         values = pb.ArrayEncoding(fixed_size_list=pb.FixedSizeList(dimension=size, items=items))
     else:
         data, bits = fixed_bytes(array)
@@ -138,7 +135,7 @@ def _binary(array: pa.Array, options: Options, add: _Add) -> pb.ArrayEncoding:
 
 
 def _string_dictionary(array: pa.Array, add: _Add) -> pb.ArrayEncoding | None:
-    """Strings by their number in a dictionary, from 1 on; 0 is null."""
+    """Strings by their index in a dictionary, from 1; 0 is null."""
     if len(array) < MIN_VALUES or array.null_count == len(array):
         return None
     distinct = distinct_strings(Strings.of(array), Options(dict_divisor=max(len(array) // MAX_DISTINCT, 1)))
@@ -156,7 +153,7 @@ def _string_dictionary(array: pa.Array, add: _Add) -> pb.ArrayEncoding | None:
 
 
 def _dictionary(array: pa.Array, options: Options, add: _Add) -> pb.ArrayEncoding:
-    """An Arrow dictionary; null rows have the index of an item that is null."""
+    """An Arrow dictionary; null rows have the index of a null item."""
     data, bits = fixed_bytes(array.indices)
     indices = data.view(f"<u{bits // 8}")
     items = array.dictionary
@@ -179,7 +176,7 @@ def _dictionary(array: pa.Array, options: Options, add: _Add) -> pb.ArrayEncodin
 
 
 def _packed(array: pa.Array, field: Field, add: _Add) -> pb.ArrayEncoding:
-    """The rows of a struct one by one; null blobs are the range of no bytes at position 1."""
+    """The rows of a struct one by one; null blobs are the empty range at position 1."""
     if array.null_count and not field.is_blob:
         raise UnsupportedProtocolError(
             f"version 2.0 has no null structs, got {array.null_count}",
@@ -187,7 +184,7 @@ def _packed(array: pa.Array, field: Field, add: _Add) -> pb.ArrayEncoding:
             column=field.name,
         )
     rows, inner = [], []
-    for child in map(storage, array.flatten()):
+    for child in map(storage_array, array.flatten()):
         if child.null_count and not field.is_blob:
             raise UnsupportedProtocolError(
                 f"a packed struct cannot hold nulls, got {child.null_count}",
@@ -199,7 +196,7 @@ def _packed(array: pa.Array, field: Field, add: _Add) -> pb.ArrayEncoding:
         if pt.is_fixed_size_list(child.type):
             size = child.type.list_size
             items = child.values.slice(child.offset * size, count * size)
-        if pt.is_nested(items.type) or pt.is_boolean(items.type) or _is_variable(items.type):
+        if pt.is_nested(items.type) or pt.is_boolean(items.type) or not _has_width(items.type):
             raise UnsupportedProtocolError(
                 f"a packed struct cannot hold type {child.type} in version 2.0",
                 help='write it with data_storage_version="2.2" or newer, or do not pack the struct',
@@ -218,8 +215,8 @@ def _packed(array: pa.Array, field: Field, add: _Add) -> pb.ArrayEncoding:
     return pb.ArrayEncoding(packed_struct=pb.PackedStruct(inner=inner, buffer=add(matrix)))
 
 
-def _is_variable(kind: pa.DataType) -> bool:
-    return kind in (pa.string(), pa.large_string(), pa.binary(), pa.large_binary()) or pt.is_dictionary(kind)
+def _has_width(kind: pa.DataType) -> bool:
+    return not (is_variable(kind) or pt.is_dictionary(kind))
 
 
 def _flat(bits: int, buffer: int) -> pb.ArrayEncoding:

@@ -1,4 +1,4 @@
-"""FSST: strings as codes of a byte each, which stand for up to eight bytes, or for the byte that follows."""
+"""FSST: strings as one-byte codes, which stand for up to eight bytes, or for the byte that follows."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class SymbolTable:
 
     symbols: npt.NDArray[np.uint64]
     lengths: npt.NDArray[np.uint8]
-    #: Whether strings are coded at all.
+    #: Whether strings are coded.
     used: bool
 
     @classmethod
@@ -43,18 +43,18 @@ class SymbolTable:
         return cls(symbols, lengths, bool(header & _ON))
 
     def decode(self, data: Bytes, begin: Int64s, length: Int64s) -> Variable:
-        """The values that are coded in these pieces of ``data``.  Raises ``DamagedPage``."""
+        """Decode these pieces of ``data``.  Raises ``DamagedPage``."""
         if not self.used:
             return gather(data, begin, length)
         return self._decode(len(begin), int(length.sum()), "fsst_decode", data, begin, length)
 
     def decode_chunks(self, data: Bytes, at: Int64s, size: Int64s, counts: Int64s, width: int) -> Variable:
-        """The values of chunks, which begin with offsets of ``width`` bytes.  Raises ``DamagedPage``."""
+        """Decode chunks that begin with offsets of ``width`` bytes.  Raises ``DamagedPage``."""
         return self._decode(int(counts.sum()), int(size.sum()), "fsst_chunks", data, at, size, counts, width)
 
     def _decode(self, count: int, size: int, kernel: str, *pieces: Any) -> Variable:
         offsets = new_offsets(count, 8 * size)
-        # Decoding tells how long values are; memory that it does not need is given back untouched.
+        # The length of values is only known after decoding; the rest of the memory is returned untouched.
         buffer = pa.allocate_buffer(8 * size + 8, resizable=True)
         out = np.frombuffer(buffer, np.uint8)
         if getattr(kernels(), kernel)(*pieces, self.symbols, self.lengths, out, offsets) >= 0:

@@ -1,4 +1,4 @@
-"""Full-zip pages: large values, each behind a word with its levels, and an index of where rows begin."""
+"""Full-zip pages: large values, each after a control word with its levels, and an index of where rows begin."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from trilake.lance.v2.values import Rows as PackedRows
 
 
 class FullZipPage:
-    """A page in this layout."""
+    """A full-zip page."""
 
     def __init__(self, page: Page, layout: Any) -> None:
         self._page, self._layout = page, layout
@@ -52,7 +52,6 @@ class FullZipPage:
             raise DamagedPage("a page with lists has no repetition levels")
 
     def read(self, rows: Rows) -> PlacedJob[Part]:
-        """The values of some rows, which ascend, and their levels."""
         position, size = self._page.buffers[0]
         if self._indexed:
             begin, end = yield from self._places(rows)
@@ -75,15 +74,15 @@ class FullZipPage:
         return self._walk(data, begin, end, len(rows))
 
     def _places(self, rows: Rows) -> PlacedJob[tuple[Int64s, Int64s]]:
-        """The bytes of rows, as the repetition index says: one run, or each on its own."""
+        """The byte ranges of rows from the repetition index: one range for consecutive rows, or one for each."""
         position, size = self._page.buffers[1]
         entries = self._page.length + 1
         width = size // entries
         if width not in (1, 2, 4, 8) or width * entries != size:
             raise DamagedPage(f"a repetition index of {size} bytes cannot be that of {self._page.length} rows")
         if isinstance(rows, range):
-            wanted = np.array([rows.start, rows.stop], np.int64)
-            pieces = Pieces(position + wanted * width, width)
+            bounds = np.array([rows.start, rows.stop], np.int64)
+            pieces = Pieces(position + bounds * width, width)
         else:
             pieces = Pieces(position + rows * width, 2 * width)
         (placed,) = yield [pieces]
@@ -97,7 +96,6 @@ class FullZipPage:
         return (numbers[:1], numbers[1:]) if isinstance(rows, range) else (numbers[::2], numbers[1::2])
 
     def _zipped(self, data: Bytes, begin: Int64s, end: Int64s, count: int) -> Part:
-        """Values of fixed width without lists: rows of equal size."""
         stride = self._head + self._width
         if len(begin) == 1:
             whole = data[begin[0] : end[0]]
@@ -161,7 +159,7 @@ def fixed_values(encoding: Any, data: Bytes, count: int, width: int) -> Values:
 
 
 def _variable(encoding: Any, data: Bytes, at: Int64s, length: Int64s) -> Values:
-    """Values of any length, which are in these pieces of ``data``."""
+    """Values of any length in these pieces of ``data``."""
     kind = kind_of(encoding)
     if kind == "variable":
         return gather(data, at, length)
@@ -196,7 +194,7 @@ def _structs(encoding: Any, data: Bytes, begin: Int64s, length: Int64s) -> Struc
             if bits % 8 or bits > 1 << 34:
                 raise UnsupportedPage(f"a field of {bits} bits is not supported")
             widths[f] = bits // 8
-    # A null struct has no bytes, and its fields none either.
+    # A null struct has no bytes, nor do its fields.
     here = np.flatnonzero(length) if not length.all() else None
     b, n = (begin, length) if here is None else (begin[here], length[here])
     at, size = np.zeros((len(fields), len(b)), np.int64), np.zeros((len(fields), len(b)), np.int64)
@@ -214,7 +212,7 @@ def _structs(encoding: Any, data: Bytes, begin: Int64s, length: Int64s) -> Struc
 
 
 def _spread(values: Values, at: Int64s, count: int) -> Values:
-    """Values at their places among ``count``; in between the last one again, if there is one."""
+    """Values at their positions among ``count``; the gaps repeat the value before them."""
     if not values.count:
         return Nothing(count)
     index = np.clip(np.searchsorted(at, np.arange(count), "right") - 1, 0, None)

@@ -1,12 +1,12 @@
-"""The loops that run once a value, a level or a chunk.
+"""The loops over values, levels and chunks.
 
 Compiled by numba, which caches the result on disk; with ``TRILAKE_NUMBA=0``, or where numba cannot be loaded, the same
-functions run interpreted.  They run without Python's lock.
+functions run interpreted.  They release Python's lock.
 
 Positions are in bytes of ``data`` unless a name says otherwise; ``at[i]`` is where piece ``i`` begins, ``size[i]`` its
-bytes.  Compiled code checks no bounds by itself: whoever calls has checked that pieces are inside of ``data``, and each
-kernel checks what it finds in a piece against that piece, and what it writes against its target.  A kernel returns -1,
-or the number of the piece that is wrong.
+bytes.  Compiled code does not check bounds: the caller has checked that pieces are inside ``data``, and each kernel
+checks what it reads from a piece against that piece, and what it writes against its target.  A kernel returns -1, or
+the number of the damaged piece.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from trilake.lance.v2.unaligned import load8, load16, load32, load64, store8, st
 
 @jit
 def _number(data: Any, at: Any, width: Any) -> Any:
-    """The unsigned number of 1, 2, 4 or 8 bytes at a position."""
+    """The unsigned integer of 1, 2, 4 or 8 bytes at a position."""
     if width == 4:
         return np.int64(load32(data, at))
     if width == 8:
@@ -33,7 +33,7 @@ def _number(data: Any, at: Any, width: Any) -> Any:
 
 @jit
 def _copy(data: Any, p: Any, out: Any, o: Any, n: Any) -> None:
-    """Copy ``n`` bytes.  Assigning a slice does the same, and takes seconds to compile."""
+    """Copy ``n`` bytes.  Assigning a slice would take seconds to compile."""
     whole = n - n % 8
     for j in range(0, whole, 8):
         store64(out, o + j, load64(data, p + j))
@@ -53,7 +53,7 @@ def _copy_words(words: Any, p: Any, out: Any, o: Any, n: Any) -> None:
 
 @jit
 def chunk_headers(data: Any, at: Any, size: Any, has_rep: Any, has_def: Any, buffers: Any, wide: Any, out: Any) -> Any:
-    """The rows of ``out``: levels, position and bytes of repetition, of definition, and of each buffer of values."""
+    """Fill the rows of ``out``: levels, position and bytes of repetition, of definition, and of each value buffer."""
     width = 4 if wide else 2
     head = 2 + 2 * has_rep + 2 * has_def + width * buffers
     for i in range(len(at)):
@@ -81,14 +81,14 @@ def chunk_headers(data: Any, at: Any, size: Any, has_rep: Any, has_def: Any, buf
 
 # --- bit packing ---
 
-#: Groups of eight rows of a FastLanes block lie in this order.
+#: The order of the groups of eight rows in a FastLanes block.
 _ORDER = (0, 4, 2, 6, 1, 5, 3, 7)
 BLOCK = 1024
 
 
 @jit
 def _unpack(words: Any, p: Any, width: Any, out: Any, o: Any) -> None:
-    """One block of 1024 values, packed to ``width`` bits from word ``p`` on."""
+    """Unpack one block of 1024 values of ``width`` bits from word ``p``."""
     bits = 8 * out.itemsize
     lanes = BLOCK // bits
     if width == 0:
@@ -102,7 +102,7 @@ def _unpack(words: Any, p: Any, width: Any, out: Any, o: Any) -> None:
         target = o + _ORDER[r >> 3] * 16 + (r & 7) * 128
         shift = (r * width) & (bits - 1)
         right = np.uint64(shift)
-        # Loops over slices from their begin become instructions for several lanes; other loops do not.
+        # Only loops over whole slices are vectorised.
         values = out[target : target + lanes]
         low = words[first : first + lanes]
         if shift + width <= bits:
@@ -117,9 +117,9 @@ def _unpack(words: Any, p: Any, width: Any, out: Any, o: Any) -> None:
 
 @jit
 def unpack_inline(words: Any, at: Any, size: Any, counts: Any, out: Any) -> Any:
-    """Chunks of one block each, whose width is in the word before it, one after another.
+    """Unpack chunks of one block each, whose width is in the word before it.
 
-    ``words`` and ``out`` are of the type of the values, ``out`` with room for a block behind the last.
+    ``words`` and ``out`` are of the type of the values; ``out`` has room for a block after the last value.
     """
     bits = 8 * out.itemsize
     o = 0
@@ -137,7 +137,7 @@ def unpack_inline(words: Any, at: Any, size: Any, counts: Any, out: Any) -> Any:
 
 @jit
 def pick_inline(words: Any, at: Any, size: Any, piece: Any, index: Any, out: Any) -> Any:
-    """Single values of chunks as of :func:`unpack_inline`: entry ``index[i]`` of chunk ``piece[i]``."""
+    """Single values of the chunks of :func:`unpack_inline`: entry ``index[i]`` of chunk ``piece[i]``."""
     bits = 8 * out.itemsize
     lanes = BLOCK // bits
     for i in range(len(piece)):
@@ -168,7 +168,7 @@ def _packed_value(words: Any, p: Any, width: Any, bits: Any, lanes: Any, index: 
 
 @jit
 def _row(index: Any, lanes: Any) -> Any:
-    """The row of a FastLanes block that a value is in: its index is order * 16 + (row % 8) * 128 + lane."""
+    """The row of a FastLanes block that has a value: its index is order * 16 + (row % 8) * 128 + lane."""
     within, group = index // 128, index % 128 // 16
     # With more than 16 lanes only every second, fourth or eighth of the groups begins a row.
     group -= group % (lanes // 16)
@@ -180,7 +180,7 @@ def _row(index: Any, lanes: Any) -> Any:
 
 @jit
 def unpack_blocks(words: Any, p: Any, size: Any, width: Any, count: Any, out: Any, o: Any) -> Any:
-    """``count`` values in blocks of one width; the last ones, fewer than a block, may lie there as they are."""
+    """Unpack ``count`` values in blocks of one width; a remainder of less than a block may be stored unpacked."""
     bits = 8 * out.itemsize
     lanes = BLOCK // bits
     step = width * lanes
@@ -210,7 +210,7 @@ def unpack_blocks(words: Any, p: Any, size: Any, width: Any, count: Any, out: An
 
 @jit
 def count_runs(data: Any, at: Any, size: Any, width: Any, totals: Any) -> None:
-    """The values that run lengths of ``width`` bytes stand for, in each piece; at most 2^40."""
+    """The number of values in the runs of each piece, with lengths of ``width`` bytes; at most 2^40."""
     for i in range(len(at)):
         total = np.int64(0)
         for k in range(size[i] // width):
@@ -222,7 +222,7 @@ def count_runs(data: Any, at: Any, size: Any, width: Any, totals: Any) -> None:
 def expand_runs(
     values: Any, at: Any, size: Any, lengths: Any, lengths_at: Any, lengths_size: Any, width: Any, counts: Any, out: Any
 ) -> Any:
-    """Runs of values, piece by piece, each cut to its count; ``values`` and ``out`` are of the type of the values."""
+    """Expand runs, each piece cut to its count; ``values`` and ``out`` are of the type of the values."""
     o = 0
     for i in range(len(at)):
         stop = o + counts[i]
@@ -250,9 +250,9 @@ FLAT, INLINE, BLOCKS, RUNS = 0, 1, 2, 3
 
 @jit
 def decode_levels(kind: Any, width: Any, data: Any, words: Any, at: Any, size: Any, counts: Any, out: Any) -> Any:
-    """The levels of chunks, one chunk after another; ``words`` is ``data`` as uint16.
+    """Decode the levels of chunks, one chunk after another; ``words`` is ``data`` as uint16.
 
-    ``width`` is that of packed blocks.  Runs have their bytes in front, then values, then lengths of a byte.
+    ``width`` is that of packed blocks.  Runs have their bytes in front, then values, then one-byte lengths.
     """
     o = 0
     block = np.empty(BLOCK, np.uint16)
@@ -304,7 +304,7 @@ def decode_levels(kind: Any, width: Any, data: Any, words: Any, at: Any, size: A
 def pick_levels(
     kind: Any, width: Any, words: Any, at: Any, size: Any, counts: Any, piece: Any, index: Any, out: Any
 ) -> Any:
-    """Level ``index[i]`` of chunk ``piece[i]``, of chunks as of :func:`decode_levels` that are not runs."""
+    """Level ``index[i]`` of chunk ``piece[i]`` of the chunks of :func:`decode_levels`, which are not runs."""
     for i in range(len(piece)):
         c, k = piece[i], index[i]
         p, bytes_, count = at[c] // 2, size[c], counts[c]
@@ -334,7 +334,7 @@ def pick_levels(
 
 @jit
 def copy_pieces(data: Any, at: Any, size: Any, out: Any) -> None:
-    """All pieces, one after another."""
+    """Copy all pieces, one after another."""
     o = 0
     last_in, last_out = len(data) - 16, len(out) - 16
     for i in range(len(at)):
@@ -352,7 +352,7 @@ def copy_pieces(data: Any, at: Any, size: Any, out: Any) -> None:
 
 @jit
 def _offset_fits(data: Any, at: Any, size: Any, count: Any, width: Any) -> Any:
-    """Whether the offsets of a chunk rise, and lie in it."""
+    """Whether the offsets of a chunk rise, and are inside it."""
     if (count + 1) * width > size:
         return False
     last = _number(data, at, width)
@@ -368,9 +368,9 @@ def _offset_fits(data: Any, at: Any, size: Any, count: Any, width: Any) -> Any:
 
 @jit
 def copy_chunks(data: Any, at: Any, size: Any, counts: Any, width: Any, out: Any, offsets: Any) -> Any:
-    """The variable values of chunks, one after another; their ends go to ``offsets`` from the second on.
+    """Copy the variable values of chunks, one after another; fill in their ends in ``offsets[1:]``.
 
-    Offsets in a chunk count from its begin and are of ``width`` bytes.  ``out`` has room for all bytes of the chunks.
+    Offsets in a chunk count from its start and have ``width`` bytes.  ``out`` has room for all bytes of the chunks.
     """
     v = 0
     o = 0
@@ -392,7 +392,7 @@ def copy_chunks(data: Any, at: Any, size: Any, counts: Any, width: Any, out: Any
 def fsst_chunks(
     data: Any, at: Any, size: Any, counts: Any, width: Any, symbols: Any, lengths: Any, out: Any, offsets: Any
 ) -> Any:
-    """The same for values that are coded; ``out`` has eight bytes for each byte of the chunks, and eight more."""
+    """As :func:`copy_chunks`, for coded values; ``out`` has eight bytes for each byte of the chunks, and eight more."""
     v = 0
     o = 0
     for i in range(len(at)):
@@ -412,7 +412,7 @@ def fsst_chunks(
 
 @jit
 def _decode_value(data: Any, p: Any, end: Any, symbols: Any, lengths: Any, out: Any, o: Any) -> Any:
-    """The end in ``out`` of the value that is coded from ``p`` to ``end``; negative if it ends in an escape."""
+    """Decode the value from ``p`` to ``end``; return its end in ``out``, negative if it ends in an escape."""
     while p < end:
         code = np.int64(load8(data, p))
         p += 1
@@ -432,7 +432,7 @@ def _decode_value(data: Any, p: Any, end: Any, symbols: Any, lengths: Any, out: 
 def pick_offsets(
     data: Any, at: Any, size: Any, counts: Any, width: Any, piece: Any, index: Any, begin: Any, length: Any
 ) -> Any:
-    """Where single values of chunks as of :func:`chunk_offsets` are: entry ``index[i]`` of chunk ``piece[i]``."""
+    """Where single values of the chunks of :func:`copy_chunks` are: entry ``index[i]`` of chunk ``piece[i]``."""
     for i in range(len(piece)):
         c = piece[i]
         if (counts[c] + 1) * width > size[c] or index[i] >= counts[c]:
@@ -448,7 +448,7 @@ def pick_offsets(
 
 @jit
 def fsst_decode(data: Any, begin: Any, length: Any, symbols: Any, lengths: Any, out: Any, offsets: Any) -> Any:
-    """Decode values one after another, whose ends go to ``offsets`` from the second on; ``out`` as above."""
+    """Decode values one after another; fill in their ends in ``offsets[1:]``.  ``out`` is as in :func:`fsst_chunks`."""
     o = 0
     for i in range(len(begin)):
         o = _decode_value(data, begin[i], begin[i] + length[i], symbols, lengths, out, o)
@@ -460,7 +460,7 @@ def fsst_decode(data: Any, begin: Any, length: Any, symbols: Any, lengths: Any, 
 
 @jit
 def join_bytes(data: Any, at: Any, counts: Any, width: Any, out: Any) -> None:
-    """Values whose first bytes lie together in a chunk, then their second bytes, and so on."""
+    """Join values whose first bytes are together in a chunk, then their second bytes, and so on."""
     o = 0
     for i in range(len(at)):
         n = counts[i]
@@ -476,7 +476,7 @@ def join_bytes(data: Any, at: Any, counts: Any, width: Any, out: Any) -> None:
 
 @jit
 def count_zipped(data: Any, begin: Any, end: Any, head: Any, def_bits: Any, most: Any, width: Any, prefix: Any) -> Any:
-    """The entries and visible values in pieces as of :func:`walk_zipped`; a negative first number means damage."""
+    """The entries and visible values in the pieces of :func:`walk_zipped`; the first is negative for damage."""
     entries = np.int64(0)
     values = np.int64(0)
     mask = (np.int64(1) << def_bits) - 1
@@ -521,10 +521,10 @@ def walk_zipped(
     at: Any,
     length: Any,
 ) -> None:
-    """Levels of entries, and where visible values are, in pieces that :func:`count_zipped` has found to be right.
+    """Levels of entries, and where visible values are, in pieces that :func:`count_zipped` has checked.
 
-    An entry is a control word of ``head`` bytes, the definition level in its lowest ``def_bits``, and a value if that
-    is at most ``most``: ``width`` bytes, or as many as a length of ``prefix`` bytes in front says, unless it is null.
+    An entry is a control word of ``head`` bytes, with the definition level in its lowest ``def_bits``, and a value if
+    that is at most ``most``: ``width`` bytes, or as many as a length of ``prefix`` bytes says, unless it is null.
     """
     mask = (np.int64(1) << def_bits) - 1
     e = 0
@@ -556,7 +556,7 @@ def walk_zipped(
 def walk_structs(data: Any, begin: Any, length: Any, widths: Any, prefixes: Any, at: Any, size: Any) -> Any:
     """Where the fields of packed structs are: ``at`` and ``size`` have a row for each field.
 
-    Field ``f`` has ``widths[f]`` bytes, or as many as a length of ``prefixes[f]`` bytes in front says.
+    Field ``f`` has ``widths[f]`` bytes, or as many as a length of ``prefixes[f]`` bytes says.
     """
     for i in range(len(begin)):
         p = begin[i]
@@ -594,8 +594,8 @@ def unravel_lists(
     """The lists of one layer: ``offsets`` of their items, whether each is ``valid``, and which entries are ``left``.
 
     ``base`` are the definition levels below the layer, ``new`` those up to it, ``most`` those up to where entries have
-    a slot here; ``null`` is its own level of nulls.  Without definition levels all are 0.  Returns the number of lists,
-    of entries that are left, and of nulls.
+    a slot here; ``null`` is the layer's level of nulls.  Without definition levels all are 0.  Returns the number of
+    lists, of entries that are left, and of nulls.
     """
     lists = 0
     kept = 0

@@ -1,13 +1,13 @@
-"""Layers and levels: what is null, which list is empty, and where lists begin, as numbers beside the values.
+"""Layers and levels: nulls, empty lists and list boundaries, as numbers beside the values.
 
-Layers go from the innermost, that of the leaf, to the outermost.  Definition level 0 is a value; bigger ones are nulls
-and empty lists, further out the bigger they are.  Repetition level 0 goes on with the innermost list, the number of
+Layers go from the innermost, that of the leaf, to the outermost.  Definition level 0 is a value; higher levels are
+nulls and empty lists, further out the higher they are.  Repetition level 0 continues the innermost list, the number of
 list layers begins a row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
@@ -16,14 +16,15 @@ import numpy as np
 import numpy.typing as npt
 
 from trilake.lance.file.sources import Int64s, PlacedJob
+from trilake.lance.v2.container import Page
 from trilake.lance.v2.values import DamagedPage, Values
 
 Uint16s = npt.NDArray[np.uint16]
-#: Rows that ascend: a run of them, or single ones.
+#: Ascending rows: a range, or single ones.
 Rows = range | Int64s
 
 ALL_VALID_ITEM, ALL_VALID_LIST, NULLABLE_ITEM, NULLABLE_LIST, EMPTYABLE_LIST, NULL_AND_EMPTY_LIST = range(1, 7)
-#: Definition levels that each kind of layer has.
+#: Number of definition levels by kind of layer.
 _LEVELS = {
     ALL_VALID_ITEM: 0,
     ALL_VALID_LIST: 0,
@@ -56,16 +57,15 @@ class Layers:
 
     @cached_property
     def max_visible(self) -> int:
-        """The highest definition level of an entry that has a value."""
+        """The highest definition level of an entry with a value."""
         return self.visible_from(0)
 
     @cached_property
     def max_level(self) -> int:
-        """The highest definition level."""
         return sum(map(self.levels, range(len(self.kinds))))
 
     def visible_from(self, layer: int) -> int:
-        """The levels of the item layers from one on up to the next list layer."""
+        """The levels of the item layers from ``layer`` up to the next list layer."""
         total = 0
         for kind in self.kinds[layer:]:
             if kind not in ITEMS:
@@ -74,19 +74,18 @@ class Layers:
         return total
 
     def levels(self, layer: int) -> int:
-        """The definition levels of a layer."""
         return _LEVELS[self.kinds[layer]]
 
     def null_level(self, layer: int, base: int) -> int:
-        """The level of null lists of a layer above ``base`` levels; -1 where there are none."""
+        """The level of null lists of a layer above ``base`` levels; -1 without one."""
         return base + 1 if self.kinds[layer] in (NULLABLE_LIST, NULL_AND_EMPTY_LIST) else -1
 
     def widest(self) -> Layers:
-        """The layers with everything that may be null or empty."""
+        """The layers in which everything may be null or empty."""
         return Layers(tuple(NULLABLE_ITEM if kind in ITEMS else NULL_AND_EMPTY_LIST for kind in self.kinds))
 
     def to_widest(self) -> Uint16s:
-        """The level of :meth:`widest` for each level."""
+        """The level in :meth:`widest` for each level."""
         table = [0]
         base = 0
         for kind in self.kinds:
@@ -103,7 +102,7 @@ class Layers:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Some rows of one page: the visible values, and levels of all entries where there are any."""
+    """Some rows of one page: the visible values, and the levels of all entries if it has any."""
 
     values: Values
     rep: Uint16s | None
@@ -115,12 +114,28 @@ class ReadablePage(Protocol):
     """A page of any layout."""
 
     def read(self, rows: Rows) -> PlacedJob[Part]:
-        """The values of some rows, which ascend, and their levels."""
+        """The values of ascending rows, and their levels."""
 
 
 def ranges(begin: Int64s, end: Int64s) -> Int64s:
-    """The numbers of all ranges, one after another."""
+    """The numbers of all ranges, one range after another."""
     lengths = np.maximum(end - begin, 0)
     stops = np.cumsum(lengths)
     numbers: Int64s = np.arange(int(stops[-1]) if len(stops) else 0) + np.repeat(begin - (stops - lengths), lengths)
     return numbers
+
+
+def split(pages: Sequence[Page], rows: Rows) -> Iterator[tuple[Page, Rows]]:
+    """The pages that have some of the ascending rows, and these rows counted from the page's first."""
+    firsts = np.array([page.first for page in pages], np.int64)
+    if isinstance(rows, range):
+        for page in pages[max(int(np.searchsorted(firsts, rows.start, "right")) - 1, 0) :]:
+            if page.first >= rows.stop:
+                break
+            inside = range(max(rows.start - page.first, 0), min(rows.stop - page.first, page.length))
+            if len(inside):
+                yield page, inside
+        return
+    cuts = np.searchsorted(rows, np.append(firsts, np.iinfo(np.int64).max))
+    for number in np.flatnonzero(np.diff(cuts)).tolist():
+        yield pages[number], rows[cuts[number] : cuts[number + 1]] - firsts[number]

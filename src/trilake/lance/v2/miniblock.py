@@ -1,6 +1,6 @@
 """Mini-block pages: chunks of up to a few thousand small values, each with its levels and buffers.
 
-The chunks that have the rows are decoded together, one call of a kernel for all.
+The chunks that have the rows are decoded together, with one call of a kernel.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Buffers:
         return self.data[self.at[i] : self.at[i] + self.size[i]]
 
     def words(self, bits: int) -> tuple[Any, Int64s]:
-        """The data as words, and where pieces begin in it, in bytes."""
+        """The data as words, and the byte positions of pieces in it."""
         width = bits // 8
         if not (self.at % width).any():
             return words_of(self.data, bits), self.at
@@ -80,18 +80,18 @@ class Pick:
     index: Int64s
 
     def of(self, counts: Int64s) -> Int64s:
-        """Their places among the entries of all chunks, of which there are ``counts``."""
+        """Their numbers among the entries of all chunks, which have ``counts`` entries."""
         places: Int64s = (np.cumsum(counts) - counts)[self.piece] + self.index
         return places
 
 
 @dataclass(frozen=True, slots=True)
 class _Index:
-    """What a page says of its chunks."""
+    """A page's description of its chunks."""
 
     at: Int64s
     size: Int64s
-    #: The values before each chunk, and all of them.
+    #: The number of values before each chunk, then the total.
     values: Int64s
     #: Rows that have begun before each chunk, and those that have ended, where there are lists.
     begun: Int64s | None
@@ -100,7 +100,7 @@ class _Index:
 
 
 class MiniBlockPage:
-    """A page in this layout."""
+    """A mini-block page."""
 
     def __init__(self, page: Page, layout: Any) -> None:
         self._page, self._layout = page, layout
@@ -118,7 +118,6 @@ class MiniBlockPage:
             raise UnsupportedPage(f"chunks of {layout.num_buffers} buffers are not supported")
 
     def read(self, rows: Rows) -> PlacedJob[Part]:
-        """The values of some rows, which ascend, and their levels."""
         index, data = self._index, None
         if index is None:
             whole = self._page.buffers[1][1] <= _SMALL or len(rows) * 2 >= self._page.length
@@ -134,8 +133,8 @@ class MiniBlockPage:
             levels = chunks.levels("def")
             return Part(chunks.values().slice(a, b), None, None if levels is None else levels[a:b], self._layers)
         of = np.searchsorted(index.values, rows, "right") - 1
-        wanted, piece = np.unique(of, return_inverse=True)
-        chunks = yield from self._chunks(index, data, wanted)
+        chunk_ids, piece = np.unique(of, return_inverse=True)
+        chunks = yield from self._chunks(index, data, chunk_ids)
         pick = Pick(piece, rows - index.values[of])
         return Part(chunks.values(pick), None, chunks.levels("def", pick), self._layers)
 
@@ -144,13 +143,13 @@ class MiniBlockPage:
     def _read_lists(self, index: _Index, data: Placed | None, rows: Rows) -> PlacedJob[Part]:
         first, last = (rows.start, rows.stop - 1) if isinstance(rows, range) else (rows, rows)
         if index.begun is None or index.ended is None:
-            wanted = np.arange(len(index.at))
+            chunk_ids = np.arange(len(index.at))
         else:
-            # The chunk in which a row begins is the last before which it has not; it ends in the first where it has.
+            # A row begins in the last chunk before which it has not, and ends in the first after which it has.
             a = np.searchsorted(index.begun, first, "right") - 1
             b = np.searchsorted(index.ended, last, "right") - 1
-            wanted = np.arange(int(a), int(b) + 1) if isinstance(rows, range) else np.unique(ranges(a, b + 1))
-        chunks = yield from self._chunks(index, data, wanted)
+            chunk_ids = np.arange(int(a), int(b) + 1) if isinstance(rows, range) else np.unique(ranges(a, b + 1))
+        chunks = yield from self._chunks(index, data, chunk_ids)
         rep, definition = chunks.levels("rep"), chunks.levels("def")
         if rep is None:
             raise DamagedPage("a page with lists has no repetition levels")
@@ -159,12 +158,12 @@ class MiniBlockPage:
         if number != chunks.total:
             raise DamagedPage(f"levels are those of {number} values, not of {chunks.total}")
         starts = np.flatnonzero(rep == self._layers.lists)
-        # The row that each begins: the index says how many have begun before a chunk.
+        # The row that each entry begins: the index has the number of rows that begin before a chunk.
         ends = np.cumsum(chunks.level_counts)
         numbers = np.arange(len(starts))
         if index.begun is not None:
             first_of = np.searchsorted(starts, np.append(ends - chunks.level_counts, len(rep)))
-            numbers += np.repeat(index.begun[wanted] - first_of[:-1], np.diff(first_of))
+            numbers += np.repeat(index.begun[chunk_ids] - first_of[:-1], np.diff(first_of))
         if isinstance(rows, range):
             i, j = np.searchsorted(numbers, (rows.start, rows.stop))
             if i >= len(numbers) or numbers[i] != rows.start or j - i != len(rows):
@@ -182,7 +181,7 @@ class MiniBlockPage:
             # A row ends where the next begins, or with the chunk that it ends in.
             stop = np.append(starts, len(rep))[at + 1]
             if index.ended is not None:
-                stop = np.minimum(stop, ends[np.searchsorted(wanted, b)])
+                stop = np.minimum(stop, ends[np.searchsorted(chunk_ids, b)])
             entries = ranges(starts[at], stop)
             which = entries
             if visible is not None:
@@ -194,20 +193,20 @@ class MiniBlockPage:
             values = chunks.values(Pick(piece, which - np.repeat(begins[:-1], each)))
         return Part(values, rep[entries], None if definition is None else definition[entries], self._layers)
 
-    # --- what the page says of its chunks ---
+    # --- index of chunks ---
 
     def _load(self, whole: bool) -> PlacedJob[tuple[_Index, Placed | None]]:
         """The index; with ``whole`` the data too, in the same round of requests."""
         layout, buffers = self._layout, self._page.buffers
-        wanted = [buffers[0]]
+        fetched = [buffers[0]]
         if layout.HasField("dictionary"):
-            wanted.append(buffers[2])
+            fetched.append(buffers[2])
         if layout.repetition_index_depth:
-            wanted.append(buffers[-1])
-        requests = [Pieces(np.array([a], np.int64), n) for a, n in (*wanted, *(buffers[1:2] if whole else ()))]
+            fetched.append(buffers[-1])
+        requests = [Pieces(np.array([a], np.int64), n) for a, n in (*fetched, *(buffers[1:2] if whole else ()))]
         answers = yield requests
         data = answers[-1] if whole else None
-        parts = [_bytes(placed, n) for placed, (_, n) in zip(answers, wanted, strict=False)]
+        parts = [_bytes(placed, n) for placed, (_, n) in zip(answers, fetched, strict=False)]
         width = 4 if self._wide else 2
         words = np.frombuffer(parts[0].tobytes()[: len(parts[0]) // width * width], f"<u{width}").astype(np.int64)
         size = ((words >> 4) + 1) * 8
@@ -242,25 +241,25 @@ class MiniBlockPage:
             begun[1:] += left[:-1] > 0
         return _Index(position + np.cumsum(size) - size, size, values, begun, ended, dictionary), data
 
-    def _chunks(self, index: _Index, data: Placed | None, wanted: Int64s) -> PlacedJob[_Chunks]:
-        """Some chunks, which ascend; ``data`` is the buffer of all, if it was read already."""
-        if not len(wanted):
+    def _chunks(self, index: _Index, data: Placed | None, chunk_ids: Int64s) -> PlacedJob[_Chunks]:
+        """Read ascending chunks; ``data`` is the buffer of all of them, if it was read already."""
+        if not len(chunk_ids):
             raise DamagedPage(f"a page of {self._page.length} rows has no chunks")
-        at, size = index.at[wanted], index.size[wanted]
+        at, size = index.at[chunk_ids], index.size[chunk_ids]
         if data is not None:
             placed, at = data, data.at[0] + at - index.at[0]
-        elif int(wanted[-1] - wanted[0]) == len(wanted) - 1:
+        elif int(chunk_ids[-1] - chunk_ids[0]) == len(chunk_ids) - 1:
             (placed,) = yield [Pieces(at[:1], int(size.sum()))]
             at = placed.at[0] + at - at[0]
         else:
             (placed,) = yield [Pieces(at, size)]
             at = placed.at
-        counts = index.values[wanted + 1] - index.values[wanted]
+        counts = index.values[chunk_ids + 1] - index.values[chunk_ids]
         return _Chunks(self._layout, placed.data, at, size, counts, index.dictionary)
 
 
 class _Chunks:
-    """Some chunks: the levels and values of all, or of single entries."""
+    """Some chunks: the levels and values of all their entries, or of single ones."""
 
     def __init__(
         self, layout: Any, data: Bytes, at: Int64s, size: Int64s, counts: Int64s, dictionary: Values | None
@@ -284,13 +283,12 @@ class _Chunks:
             self.level_counts = _level_counts(layout.rep_compression, pieces[0], heads[0])
 
     def levels(self, kind: str, pick: Pick | None = None) -> Uint16s | None:
-        """The levels of a kind, where there are any."""
+        """The levels ``rep`` or ``def``, if there are any."""
         if not self._layout.HasField(f"{kind}_compression"):
             return None
         return _levels(getattr(self._layout, f"{kind}_compression"), self._levels[kind], self.level_counts, pick)
 
     def values(self, pick: Pick | None = None) -> Values:
-        """The values."""
         layout = self._layout
         values = _Decoder(self.counts, pick).values(layout.value_compression, self._pieces)
         if self._dictionary is None:
@@ -305,7 +303,7 @@ def _bytes(placed: Placed, size: int) -> Bytes:
 
 
 def _level_counts(encoding: Any, pieces: Buffers, counts: Int64s) -> Int64s:
-    """The number of levels in each chunk: 16 bits, which runs may have overflowed."""
+    """The number of levels in each chunk: its 16 bits may have overflowed for runs."""
     if kind_of(encoding) != "rle" or run_width(encoding.rle) != 1:
         return counts
     data, at = pieces.data, pieces.at
@@ -321,7 +319,6 @@ def _level_counts(encoding: Any, pieces: Buffers, counts: Int64s) -> Int64s:
 
 
 def _levels(encoding: Any, pieces: Buffers, counts: Int64s, pick: Pick | None) -> Uint16s:
-    """The levels of all chunks, or single ones."""
     kind = kind_of(encoding)
     total = int(counts.sum())
     if total > MAX_UNBACKED + 8 * int(pieces.size.sum()):
@@ -362,7 +359,7 @@ def _levels(encoding: Any, pieces: Buffers, counts: Int64s, pick: Pick | None) -
 
 
 class _Decoder:
-    """Values of chunks, of which ``counts`` says how many each has: all of them, or single ones."""
+    """Decodes the values of chunks with ``counts`` values each: all of them, or single ones."""
 
     def __init__(self, counts: Int64s, pick: Pick | None = None) -> None:
         self._counts, self._pick = counts, pick
@@ -557,7 +554,6 @@ class _Decoder:
 
 
 def _offset_width(encoding: Any) -> int:
-    """The bytes of an offset of variable values."""
     if kind_of(encoding.offsets) != "flat" or encoding.offsets.flat.bits_per_value not in (32, 64):
         raise unsupported(encoding.offsets, "offsets")
     if encoding.HasField("values"):
@@ -566,7 +562,7 @@ def _offset_width(encoding: Any) -> int:
 
 
 def _joined(parts: list[Any]) -> Buffers:
-    """Pieces in new memory, each where words may begin."""
+    """Pieces in new memory, aligned for words."""
     size = np.array([len(part) for part in parts], np.int64)
     stride = (size + 7) // 8 * 8
     stops = np.cumsum(stride)
@@ -577,7 +573,7 @@ def _joined(parts: list[Any]) -> Buffers:
     return Buffers(data, stops - stride, size)
 
 
-#: Encodings of which single values are decoded without the others.
+#: Encodings whose values can be decoded one by one.
 _PICKED = frozenset({"flat", "inline_bitpacking", "variable", "fsst", "packed_struct", "general", "fixed_size_list"})
 
 

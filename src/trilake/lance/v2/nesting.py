@@ -23,7 +23,7 @@ _MAX_INT32 = 2**31 - 1
 
 @dataclass(frozen=True)
 class Node:
-    """A field with what reading it needs.
+    """A field and how it is read.
 
     Parameters
     ----------
@@ -31,7 +31,7 @@ class Node:
     kind: ``"leaf"``, ``"struct"``, ``"list"`` (or map) or ``"vector"``, a fixed-size list of structs.
     children: of a struct, list or vector.
     column: of the file; for a leaf, and in 2.0 for all.
-    stored: the type of what a leaf's column holds: of blobs where they are, of packed structs all fields.
+    stored: the type of a leaf's column: descriptions for blobs, all fields for packed structs.
     """
 
     field: Field
@@ -42,24 +42,16 @@ class Node:
 
     @cached_property
     def type(self) -> pa.DataType:
-        """The type of what is read: for blobs, of where they are."""
+        """The type that is read: for blobs, that of their descriptions."""
         field = self.field
         if self.kind == "leaf":
             return self.stored if field.is_blob else field.arrow_type
-        if self.kind == "struct":
-            return pa.struct([child.arrow for child in self.children])
-        child = self.children[0]
-        if field.logical_type == "map":
-            return pa.map_(child.children[0].arrow, child.children[1].arrow)
-        if self.kind == "vector":
-            return pa.list_(child.arrow, self.size)
-        return (pa.large_list if field.logical_type.startswith("large") else pa.list_)(child.arrow)
+        return types.nested_type(field.logical_type, [child.arrow for child in self.children])
 
     @cached_property
     def arrow(self) -> pa.Field:
-        """The Arrow field of what is read."""
         if self.kind == "leaf" and self.field.is_blob:
-            # A description is not a value of the extension type.
+            # A description is not of the extension type.
             metadata = {BLOB: b"true"} if self.type == DESCRIPTION else {PACKED: b"true", BLOB: b"true"}
             return pa.field(self.field.name, self.type, self.field.nullable, metadata)
         return self.field.storage_field.with_type(self.type)
@@ -71,12 +63,11 @@ class Node:
 
     @cached_property
     def leaves(self) -> tuple[Node, ...]:
-        """The leaves below it, or it itself."""
         return (self,) if self.kind == "leaf" else tuple(leaf for child in self.children for leaf in child.leaves)
 
     @cached_property
     def items(self) -> Mapping[int, int]:
-        """How many entries each leaf has per row, by column: fixed-size lists of structs multiply them."""
+        """The number of entries per row of each leaf, by column: fixed-size lists of structs multiply them."""
         if self.kind == "leaf":
             assert self.column is not None
             return {self.column: 1}
@@ -85,14 +76,9 @@ class Node:
 
 
 def tree(field: Field, columns: Mapping[int, int], place: pa.DataType, file: LanceSchema) -> Node | None:
-    """The nodes of a field whose columns are in the file; ``None`` if none are.
+    """The node of a field, with those below it whose columns are in the file; ``None`` without any.
 
-    Parameters
-    ----------
-    field: of the schema.
-    columns: numbers of columns by field id.
-    place: what columns of blobs hold.
-    file: the schema of the file.
+    ``columns`` are the columns by field id, ``place`` is the type of blob columns, ``file`` the schema of the file.
     """
     if field.is_column:
         column = columns.get(field.id)
@@ -111,7 +97,7 @@ def tree(field: Field, columns: Mapping[int, int], place: pa.DataType, file: Lan
 
 
 def narrowed(node: Node, array: pa.Array) -> pa.Array:
-    """What a leaf's column holds, as it is read: of a packed struct some fields."""
+    """The part of a leaf's column that is read: some fields of a packed struct."""
     if array.type == node.type or not pt.is_struct(array.type):
         return array
     children = [array.field(field.name) for field in node.type]
@@ -120,7 +106,7 @@ def narrowed(node: Node, array: pa.Array) -> pa.Array:
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """The values of a leaf that are visible, and the levels of all its entries."""
+    """The visible values of a leaf, and the levels of all its entries."""
 
     array: pa.Array
     rep: Uint16s | None
@@ -129,7 +115,7 @@ class Leaf:
 
 
 def merge(parts: Sequence[Part], arrow: pa.DataType) -> Leaf:
-    """The parts of several pages as one.  Raises ``DamagedPage``."""
+    """Join the parts of several pages.  Raises ``DamagedPage``."""
     kinds = {part.layers.kinds for part in parts}
     if len(kinds) > 1:
         parts = [_widest(part) for part in parts]
@@ -157,7 +143,7 @@ def _or_zeros(levels: Uint16s | None, part: Part) -> Uint16s:
 
 
 def _widest(part: Part) -> Part:
-    """The part with levels of layers in which everything may be null or empty."""
+    """The part with the levels of :meth:`Layers.widest`."""
     layers = part.layers.widest()
     if part.definition is None or layers.kinds == part.layers.kinds:
         return replace(part, layers=layers)
@@ -173,24 +159,25 @@ def _leaf_array(part: Part, arrow: pa.DataType) -> pa.Array:
     if levels is not None:
         if part.layers.lists:
             levels = levels[levels <= part.layers.max_visible]
-        validity = _bitmap(levels == 0)
+        validity = bitmap(levels == 0)
         if len(levels) != part.values.count:
             raise DamagedPage(f"levels are those of {len(levels)} values, not of {part.values.count}")
     return part.values.arrow(arrow, validity)
 
 
-def _bitmap(valid: Any) -> pa.Buffer | None:
+def bitmap(valid: Any) -> pa.Buffer | None:
+    """The validity bitmap of an array; ``None`` where all values are valid."""
     return None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
 
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """Entries that are left above a layer, and how far up that is."""
+    """The entries that are left above a layer."""
 
     rep: Uint16s | None
     definition: Uint16s | None
     layers: Layers
-    #: The layer that comes next.
+    #: The next layer.
     layer: int
     #: Definition levels of the layers before.
     base: int
@@ -205,7 +192,7 @@ class _State:
         return replace(self, layer=self.layer + 1, base=self.base + levels, **changes)
 
     def item_validity(self, count: int) -> tuple[_State, pa.Buffer | None]:
-        """The state above an item layer of ``count`` slots, and its nulls."""
+        """The state above an item layer of ``count`` slots, and its validity."""
         kind = self.kind()
         if kind not in ITEMS:
             raise DamagedPage("a page has a list where its column has a struct")
@@ -216,7 +203,7 @@ class _State:
                 levels = levels[levels <= self.base + self.layers.visible_from(self.layer)]
             if len(levels) != count:
                 raise DamagedPage(f"the fields of a struct have {count} and {len(levels)} values")
-            validity = _bitmap(levels <= self.base)
+            validity = bitmap(levels <= self.base)
         return self.above(), validity
 
 
@@ -250,7 +237,7 @@ def _build(node: Node, leaves: Mapping[int, Leaf]) -> tuple[pa.Array, _State]:
 
 
 def _vectors(node: Node, items: pa.Array, state: _State) -> tuple[pa.Array, _State]:
-    """Fixed-size lists of structs: of each group of entries only the first is left."""
+    """Fixed-size lists of structs: only the first of each group of entries is left."""
     if state.rep is not None:
         raise UnsupportedPage("fixed-size lists of structs in lists are not supported")
     size = node.size
@@ -278,7 +265,7 @@ def _lists(node: Node, items: pa.Array, state: _State) -> tuple[pa.Array, _State
     lists, kept, nulls = kernels().unravel_lists(rep, levels, state.base, null, new, most, offsets, valid, left)
     if offsets[lists] != len(items):
         raise DamagedPage(f"lists have {offsets[lists]} items, but there are {len(items)}")
-    validity = _bitmap(valid[:lists]) if nulls else None
+    validity = bitmap(valid[:lists]) if nulls else None
     buffers = [validity, pa.py_buffer(offsets[: lists + 1])]
     array = pa.Array.from_buffers(node.type, int(lists), buffers, children=[items])
     left = left[:kept]

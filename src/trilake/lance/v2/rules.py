@@ -30,18 +30,11 @@ class Violation:
 
 
 def violations(container: Container) -> Iterator[Violation]:
-    """The rules that a file breaks.
-
-    Parameters
-    ----------
-    container: the open file.
-
-    Errors of damaged metadata are given as violations too.
-    """
+    """The rules that a file breaks; errors of damaged metadata are violations too."""
     for number, (position, _) in enumerate(container.global_places):
         if position % ALIGN:
             yield Violation(f"global buffer {number} begins at byte {position}, not at a multiple of {ALIGN}")
-    for column in range(container.num_columns):
+    for column in range(len(container.column_places)):
         try:
             pages, _ = container.column(column)
         except TrilakeError as e:

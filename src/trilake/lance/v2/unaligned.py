@@ -1,7 +1,7 @@
-"""Unsigned numbers at any byte of a uint8 array, in compiled loops and in interpreted ones.
+"""Unsigned integers at any byte of a uint8 array, in compiled and in interpreted loops.
 
-``load64(data, at)`` is eight bytes as one little-endian number, ``store64(data, at, value)`` puts one there; they must
-lie within the array.
+``load64(data, at)`` reads eight bytes as a little-endian integer, ``store64(data, at, value)`` writes one; they must be
+inside the array.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ if COMPILED:
 
 
 def _accessor(store: bool, bits: int) -> Callable[..., Any]:
-    """An intrinsic that reads or writes an unsigned number of ``bits`` at any byte of a uint8 array.
+    """An intrinsic that reads or writes an unsigned integer of ``bits`` at any byte of a uint8 array.
 
-    Unlike an index, a position that is negative does not count from the end, which takes time to find out.
+    Unlike an index, a negative position does not count from the end, which would take time to check.
     """
     kind = numba.types.Integer.from_bitwidth(bits, signed=False)
 
@@ -67,7 +67,7 @@ else:
 
 
 def read_only(array: Any) -> Any:
-    """The array, not to be written: kernels are compiled once for what they read, wherever it comes from."""
+    """A read-only view: kernels are compiled once for it, wherever the array comes from."""
     view = array.view()
     view.flags.writeable = False
     return view

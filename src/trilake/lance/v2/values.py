@@ -1,4 +1,6 @@
-"""The values of a page between decoding and Arrow: buffers without nulls, which can be cut, picked from and joined."""
+"""The values of a page between decoding and Arrow: buffers without nulls, which can be sliced, taken from and
+joined.
+"""
 
 from __future__ import annotations
 
@@ -19,20 +21,20 @@ from trilake.lance.v2.kernel_loader import kernels
 
 Bytes = npt.NDArray[np.uint8]
 _MAX_INT32 = 2**31 - 1
-#: Bytes behind the last that a copy may touch.
+#: Bytes after the last that a copy may overwrite.
 _SLACK = 16
 
 
 class DamagedPage(Exception):
-    """What is wrong with a page, before it is said where the page is."""
+    """A page is damaged; the reader adds where the page is."""
 
 
 class UnsupportedPage(DamagedPage):
-    """An encoding of a page that cannot be read."""
+    """The encoding of a page cannot be read."""
 
 
 def allocate(size: int) -> Bytes:
-    """Memory of Arrow's pool, which keeps what scans give back."""
+    """Allocate from Arrow's pool, which reuses the memory of earlier scans."""
     return np.frombuffer(pa.allocate_buffer(size), np.uint8)
 
 
@@ -47,11 +49,11 @@ class Values(ABC):
 
     @abstractmethod
     def take(self, index: Int64s) -> Values:
-        """Single values, all of which there are."""
+        """Single values, all of which exist."""
 
     @abstractmethod
     def arrow(self, arrow: pa.DataType, validity: pa.Buffer | None = None) -> pa.Array:
-        """The array of a type, with bits that are set where a value is not null, if some are.
+        """The array of a type, with a validity bitmap if some values are null.
 
         Raises ``DamagedPage`` if these are not values of the type.
         """
@@ -59,7 +61,7 @@ class Values(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Flat(Values):
-    """Values of ``bits`` each, packed; bits begin at bit ``skip``."""
+    """Values of ``bits`` each, packed; the first begins at bit ``skip``."""
 
     data: Bytes
     bits: int
@@ -84,13 +86,13 @@ class Flat(Values):
         return Flat(rows.view(np.uint8), self.bits, len(index))
 
     def typed(self) -> npt.NDArray[Any]:
-        """The values as numbers of their width, or as bytes."""
+        """The values as unsigned integers of their width, or as bytes."""
         width = self.bits // 8
         kind = {1: "u1", 2: "<u2", 4: "<u4", 8: "<u8"}.get(width)
         return self.data[: self.count * width].view(kind or np.dtype((np.void, width)))
 
     def bitmap(self) -> pa.Buffer:
-        """Bits from the first on."""
+        """The bits, shifted to the start of a byte."""
         if not self.skip:
             return pa.py_buffer(self.data)
         bits = np.unpackbits(self.data, count=self.skip + self.count, bitorder="little")[self.skip :]
@@ -115,7 +117,7 @@ class Flat(Values):
 
 @dataclass(frozen=True, slots=True)
 class Variable(Values):
-    """Strings or bytes between ``offsets``, one more than there are values, int32 or int64, rising and in ``data``."""
+    """Strings or binaries between rising int32 or int64 ``offsets`` into ``data``, one more than there are values."""
 
     offsets: npt.NDArray[Any]
     data: Bytes
@@ -151,7 +153,7 @@ class Variable(Values):
 
 @dataclass(frozen=True, slots=True)
 class FixedLists(Values):
-    """Lists of ``size`` items each; ``valid`` are bits of the items of the list above, if some of them are null."""
+    """Lists of ``size`` items each; ``valid`` is the validity of the items, if some of them are null."""
 
     size: int
     items: Values
@@ -178,7 +180,7 @@ class FixedLists(Values):
 
 @dataclass(frozen=True, slots=True)
 class Rows(Values):
-    """Structs whose fields lie side by side, ``widths`` bits each."""
+    """Structs whose fields are side by side, ``widths`` bits each."""
 
     widths: Sequence[int]
     data: Flat
@@ -258,7 +260,7 @@ class Indexed(Values):
 
 @dataclass(frozen=True, slots=True)
 class Nothing(Values):
-    """Values of which it is only known how many there are: all of them are null, or structs without fields."""
+    """A number of values without content: all null, or structs without fields."""
 
     count: int
 
@@ -275,7 +277,7 @@ class Nothing(Values):
 
 
 def gather(data: Bytes, begin: Int64s, length: Int64s) -> Variable:
-    """Pieces of bytes as values, one after another."""
+    """Copy pieces of bytes, one after another."""
     total = int(length.sum())
     offsets = new_offsets(len(begin), total)
     np.cumsum(length, out=offsets[1:])
@@ -287,14 +289,14 @@ def gather(data: Bytes, begin: Int64s, length: Int64s) -> Variable:
 
 
 def new_offsets(count: int, size: int) -> npt.NDArray[Any]:
-    """Room for the offsets of values that have ``size`` bytes at most."""
+    """Allocate the offsets of values with at most ``size`` bytes."""
     offsets = np.empty(count + 1, np.int32 if size <= _MAX_INT32 else np.int64)
     offsets[0] = 0
     return offsets
 
 
 def fixed(data: Bytes, count: int, arrow: pa.DataType) -> Values:
-    """Packed bytes as values of a type of fixed width: what nested lists of fixed size say of themselves."""
+    """Packed bytes as values of a fixed-width type, also of nested fixed-size lists."""
     if pt.is_fixed_size_list(arrow):
         size = arrow.list_size
         return FixedLists(size, fixed(data, count * size, arrow.value_type), None, count)

@@ -1,57 +1,29 @@
-"""Blobs: bytes that lie beside the pages, and descriptions of where, which are what the column holds."""
+"""Blobs: the bytes are written beside the pages, the column holds descriptions of where."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import IO, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
-from trilake.common.jit import jit
 from trilake.errors import InvalidArgumentError, UnsupportedProtocolError
+from trilake.lance.file.blobs import DEDICATED, DESCRIPTION_V2, EXTERNAL, INLINE, PACKED, side_file
+from trilake.lance.file.extensions import storage_array
 from trilake.lance.file.schema import Field
-from trilake.lance.v2.encode_lists import storage
+from trilake.lance.v2.encode_dictionary import copy_strings
 from trilake.lance.v2.encode_options import whole_number
 from trilake.lance.v2.encode_strings import Strings
 from trilake.storage.base import Store, WriteGroup
 
 #: Descriptions up to 2.1: a range of bytes of the file.
 RANGE = pa.struct([pa.field(name, pa.uint64(), False) for name in ("position", "size")])
-#: Descriptions from 2.2 on.
-DESCRIPTION = pa.struct(
-    [
-        pa.field("kind", pa.uint8(), False),
-        pa.field("position", pa.uint64(), False),
-        pa.field("size", pa.uint64(), False),
-        pa.field("blob_id", pa.uint32(), False),
-        pa.field("blob_uri", pa.string(), False),
-    ]
-)
-INLINE, PACKED, DEDICATED, EXTERNAL = range(4)
 ALIGN = 64
 #: Blobs of this size are written one by one.
 _LARGE = 1 << 20
-
-
-@dataclass
-class _Thresholds:
-    """Sizes up to which blobs lie in the data file, from which on each has a file, and of files with several."""
-
-    inline: int
-    dedicated: int
-    pack_file: int
-
-    @classmethod
-    def of(cls, field: Field) -> _Thresholds:
-        return cls(
-            whole_number(field.metadata, "blob-inline-size-threshold", 64 << 10),
-            whole_number(field.metadata, "blob-dedicated-size-threshold", 4 << 20),
-            whole_number(field.metadata, "blob-pack-file-size-threshold", 1 << 30),
-        )
 
 
 class BlobWriter:
@@ -67,16 +39,15 @@ class BlobWriter:
     def __init__(self, store: Store | WriteGroup, key: str, append: Callable[[Any], int], minor: int) -> None:
         self._store, self._append, self._minor = store, append, minor
         self._key = key
-        self._folder = key.removesuffix(".lance")
         self._next_id = 1
         self._pack: IO[bytes] | None = None
         self._pack_id = self._pack_size = 0
 
     def replace(self, array: pa.Array, field: Field) -> pa.Array:
-        """The array with descriptions in place of blobs, which are written."""
+        """Write blobs; return the array with descriptions in their place."""
         if not any(f.is_blob for f in field.walk()):
             return array
-        array = storage(array)
+        array = storage_array(array)
         if field.is_blob:
             return self._describe(array, field)
         missing = array.is_null() if array.null_count else None
@@ -97,13 +68,13 @@ class BlobWriter:
         return kind.from_arrays(offsets, self.replace(values, field.children[0]), mask=missing)
 
     def close(self) -> None:
-        """Finish the files beside the data file."""
+        """Finish the side files."""
         if self._pack is not None:
             self._pack.close()
             self._pack = None
 
     def discard(self) -> None:
-        """Give up a file that is not complete."""
+        """Discard an incomplete side file."""
         if self._pack is not None:
             with suppress(InvalidArgumentError):
                 self._pack.__exit__(InvalidArgumentError, InvalidArgumentError("discarded"), None)
@@ -121,7 +92,7 @@ class BlobWriter:
                     column=field.name,
                 )
             uris = parts.get("uri")
-            data = storage(parts["data"]).cast(pa.large_binary())
+            data = storage_array(parts["data"]).cast(pa.large_binary())
         else:
             data = array.cast(pa.large_binary())
         missing = array.is_null().to_numpy(zero_copy_only=False)
@@ -142,10 +113,12 @@ class BlobWriter:
         sizes: Any,
         missing: Any,
     ) -> pa.Array:
-        limits = _Thresholds.of(field)
+        inline = whole_number(field.metadata, "blob-inline-size-threshold", 64 << 10)
+        dedicated = whole_number(field.metadata, "blob-dedicated-size-threshold", 4 << 20)
+        pack_file = whole_number(field.metadata, "blob-pack-file-size-threshold", 1 << 30)
         kinds = np.zeros(len(sizes), np.uint8)
-        kinds[sizes > limits.inline] = PACKED
-        kinds[sizes >= limits.dedicated] = DEDICATED
+        kinds[sizes > inline] = PACKED
+        kinds[sizes >= dedicated] = DEDICATED
         ids = np.zeros(len(sizes), np.uint32)
         names = pa.repeat("", len(sizes))
         positions = self._inline(strings, sizes, np.flatnonzero((kinds == INLINE) & (sizes > 0)))
@@ -153,28 +126,28 @@ class BlobWriter:
             blob = strings.data[strings.offsets[i] : strings.offsets[i + 1]]
             if kinds[i] == DEDICATED:
                 ids[i] = self._new_id()
-                with self._store.open_output(self._side_file(int(ids[i]))) as file:
+                with self._store.open_output(side_file(self._key, int(ids[i]))) as file:
                     file.write(memoryview(blob))
             else:
-                ids[i], positions[i] = self._packed(memoryview(blob), limits.pack_file)
+                ids[i], positions[i] = self._packed(memoryview(blob), pack_file)
         if uris is not None and uris.null_count < len(uris):
             external = uris.is_valid().to_numpy(zero_copy_only=False) & ~missing
             kinds[external] = EXTERNAL
             names = uris.cast(pa.string()).fill_null("")
             for name, target in (("position", positions), ("size", sizes)):
                 if name in parts:
-                    given = parts[name].cast(pa.int64()).fill_null(0).to_numpy()
-                    target[external] = given[external]
-        return _struct(DESCRIPTION, missing, kinds, positions, sizes, ids, names)
+                    values = parts[name].cast(pa.int64()).fill_null(0).to_numpy()
+                    target[external] = values[external]
+        return _struct(DESCRIPTION_V2, missing, kinds, positions, sizes, ids, names)
 
     def _inline(self, strings: Strings, sizes: Any, which: Any) -> Any:
-        """Write some blobs into the data file; return the position of each of all."""
+        """Write the blobs ``which`` into the data file; return the positions of all."""
         positions = np.zeros(len(sizes), np.int64)
         if len(which) and sizes[which].mean() < _LARGE:
             starts = np.zeros(len(which) + 1, np.int64)
             np.cumsum(-(-sizes[which] // ALIGN) * ALIGN, out=starts[1:])
             data = np.zeros(starts[-1], np.uint8)
-            place_strings(strings.offsets, strings.data, which, starts, data)
+            copy_strings(strings.offsets, strings.data, which, starts, data)
             positions[which] = self._append(data) + starts[:-1]
             return positions
         for i in which.tolist():
@@ -182,12 +155,12 @@ class BlobWriter:
         return positions
 
     def _packed(self, blob: memoryview, limit: int) -> tuple[int, int]:
-        """Write a blob to the file that several share; return the file's id and the position."""
+        """Write a blob to a side file with others; return the file's id and the position."""
         if self._pack is not None and self._pack_size + len(blob) > limit:
             self.close()
         if self._pack is None:
             self._pack_id, self._pack_size = self._new_id(), 0
-            self._pack = self._store.open_output(self._side_file(self._pack_id))
+            self._pack = self._store.open_output(side_file(self._key, self._pack_id))
         position = self._pack_size
         self._pack.write(blob)
         self._pack_size += len(blob)
@@ -197,13 +170,9 @@ class BlobWriter:
         self._next_id += 1
         return self._next_id - 1
 
-    def _side_file(self, id: int) -> str:
-        """The path of a side file: named by the bits of its id, lowest first."""
-        return f"{self._folder}/{f'{id:032b}'[::-1]}.blob"
-
 
 def _prepared(parts: dict[str, pa.Array], missing: Any) -> pa.Array:
-    """Descriptions of blobs that lie in files beside the data file already."""
+    """Descriptions of blobs that are in side files already."""
     kinds, positions, sizes, ids = (
         parts[name].cast(pa.int64()).fill_null(0).to_numpy() for name in ("kind", "position", "blob_size", "blob_id")
     )
@@ -212,7 +181,7 @@ def _prepared(parts: dict[str, pa.Array], missing: Any) -> pa.Array:
         raise InvalidArgumentError(
             f"a prepared blob is of kind {kinds[wrong][0]}", help="write bytes and URIs as lance.blob_array does"
         )
-    return _struct(DESCRIPTION, missing, kinds, positions, sizes, ids, pa.repeat("", len(kinds)))
+    return _struct(DESCRIPTION_V2, missing, kinds, positions, sizes, ids, pa.repeat("", len(kinds)))
 
 
 def _struct(kind: pa.StructType, missing: Any, *columns: Any) -> pa.Array:
@@ -221,12 +190,3 @@ def _struct(kind: pa.StructType, missing: Any, *columns: Any) -> pa.Array:
         for field, column in zip(kind, columns, strict=True)
     ]
     return pa.StructArray.from_arrays(arrays, fields=list(kind), mask=pa.array(missing) if missing.any() else None)
-
-
-@jit
-def place_strings(offsets: Any, source: Any, which: Any, places: Any, target: Any) -> None:
-    """Copy some strings, each to its place."""
-    for i in range(len(which)):
-        start = offsets[which[i]]
-        size = offsets[which[i] + 1] - start
-        target[places[i] : places[i] + size] = source[start : start + size]

@@ -1,4 +1,4 @@
-"""A top-level column: its leaves, what a version can hold of it, and its rows as pages."""
+"""A top-level column: its leaves, and its rows as pages."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from trilake.errors import UnsupportedProtocolError
+from trilake.lance.file.extensions import storage_array
 from trilake.lance.file.schema import Field
 from trilake.lance.file.strings import check_strings
 from trilake.lance.v2 import encode_v20
-from trilake.lance.v2.encode_lists import storage
 from trilake.lance.v2.encode_miniblock import Page
 from trilake.lance.v2.encode_options import Options
 from trilake.lance.v2.encode_page import encode
@@ -22,32 +22,25 @@ from trilake.lance.v2.write_levels import Leaf, Levels
 
 @dataclass(frozen=True)
 class Column:
-    """A top-level field of a file.
-
-    Parameters
-    ----------
-    field: the field.
-    minor: of the version.
-    """
+    """A top-level field of a file of version 2.``minor``."""
 
     field: Field
     minor: int
 
     @cached_property
     def fields(self) -> tuple[Field, ...]:
-        """The fields that have columns."""
-        return tuple(self.field.columns() if self.minor else encode_v20.columns(self.field))
+        """The fields that are columns of the file."""
+        return tuple(self.field.columns(parents=not self.minor))
 
     @cached_property
     def options(self) -> tuple[Options, ...]:
-        """The options of each of them."""
         return tuple(Options.of(field.metadata) for field in self.fields)
 
     def pages(self, array: pa.Array) -> list[tuple[int, Page]]:
         """The pages of some rows, each with the number of its column.
 
-        Raises ``UnsupportedProtocolError`` for what the version cannot hold, and ``RowsDoNotFitError`` for strings
-        that are not UTF-8.
+        Raises ``UnsupportedProtocolError`` for what the version cannot hold, and ``RowsDoNotFitError`` for strings that
+        are not UTF-8.
         """
         if not self.minor:
             return list(encode_v20.pages(array, self.field))
@@ -64,7 +57,7 @@ def shred(array: pa.Array, field: Field, levels: Levels, rows: int, minor: int) 
 
     Raises ``UnsupportedProtocolError`` for null structs without fields.
     """
-    array = storage(array)
+    array = storage_array(array)
     kind = array.type
     if field.is_column:
         if pt.is_struct(kind) and not kind.num_fields and array.null_count:

@@ -1,8 +1,8 @@
-"""Nested arrays to leaves: the values of one column, and the levels that say how they form rows.
+"""From nested arrays to leaves: the values of one column, and the levels that say how they form rows.
 
-A walk goes from the rows inwards.  On the way an entry has a *mark*: 0 while it leads to a value, ``2i + 1`` where
+The walk goes from the rows inwards.  On the way an entry has a *mark*: 0 while it leads to a value, ``2i + 1`` where
 layer ``i``, counted from outside, is null, ``2i + 2`` where it is an empty list.  Definition levels are counted from
-inside, so each leaf translates the marks once, by a table.  Repetition levels likewise count from outside on the way.
+inside, so each leaf translates the marks once, by a table.  Repetition levels also count from outside on the way.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NO_BYTES = np.empty(0, np.uint8)
 
 @dataclass(frozen=True)
 class Layer:
-    """One layer of nesting, and what occurs in it."""
+    """One layer of nesting, and whether it has nulls or empty lists."""
 
     is_list: bool
     nulls: bool
@@ -37,7 +37,7 @@ class Layer:
 class Levels:
     """The entries of one path from the rows down to some layer."""
 
-    #: slots of the array at this place, one for each entry that leads to one
+    #: slots of the array at this layer, one for each entry that leads to one
     slots: int
     marks: U8 | None = None
     repetition: U8 | None = None
@@ -50,7 +50,7 @@ class Levels:
         return self.nulls(*validity(array))
 
     def nulls(self, bitmap: U8 | None, offset: int) -> Levels:
-        """Go through an item layer whose nulls are the zeros of a bitmap; ``None``: there are none."""
+        """Go through an item layer whose nulls are the zeros of a bitmap; ``None`` without nulls."""
         marks, marked = self.marks, False
         if bitmap is not None:
             marks = np.zeros(self.slots, np.uint8) if self.marks is None else self.marks.copy()
@@ -130,7 +130,7 @@ class Leaf:
 
     @property
     def entries(self) -> int:
-        """The number of levels; without any, that of the values."""
+        """The number of levels, or of values without levels."""
         for levels in (self.repetition, self.definition):
             if levels is not None:
                 return len(levels)
@@ -138,7 +138,7 @@ class Leaf:
 
     @property
     def length(self) -> int:
-        """What a page of these rows has as its length: fixed-size lists of structs count each struct."""
+        """The length of a page of these rows: fixed-size lists of structs count each struct."""
         return self.rows if self.repetition is not None else self.entries
 
     def visible_before(self, entry: int) -> int:
@@ -148,7 +148,7 @@ class Leaf:
         return int(np.count_nonzero(self.definition[:entry] <= self.visible))
 
     def halves(self) -> tuple[Leaf, Leaf]:
-        """The first and the second half of at least two rows."""
+        """The two halves of at least two rows."""
         rows = self.rows // 2
         if self.repetition is None:
             entry = self.entries // self.rows * rows
@@ -172,7 +172,7 @@ class Leaf:
 
 
 def validity(array: pa.Array) -> tuple[U8 | None, int]:
-    """The validity bitmap and the bit at which it begins; ``None`` if nothing is null."""
+    """The validity bitmap and its first bit; ``None`` if nothing is null."""
     if pa.types.is_dictionary(array.type) and array.dictionary.null_count:
         values = array.dictionary.is_valid().take(array.indices).fill_null(False)
         return np.packbits(values.to_numpy(zero_copy_only=False), bitorder="little"), 0
@@ -193,7 +193,7 @@ def _kind(layer: Layer) -> int:
 
 @jit
 def mark_nulls(marks: Any, ended: int, bitmap: Any, offset: int, mark: int) -> int:
-    """Mark the entries without a mark whose slot is null; return how many."""
+    """Mark the unmarked entries whose slot is null; return how many."""
     slot, marked = offset, 0
     for i in range(len(marks)):
         before = marks[i]

@@ -13,28 +13,27 @@ from __future__ import annotations
 import os
 import struct
 from collections import deque
-from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
-from types import TracebackType
-from typing import Any, Literal
+from typing import Any
 
 import pyarrow as pa
 
 from trilake.errors import InvalidArgumentError, SchemaMismatchError
-from trilake.lance.file.schema import BLOB, PACKED, Field, LanceSchema
+from trilake.lance.file.blobs import DESCRIPTION_V2
+from trilake.lance.file.schema import BLOB, PACKED, LanceSchema
 from trilake.lance.file.writer import DataFileWriter, WrittenFile
 from trilake.lance.proto import any_pb2, file2_pb2, format_pb2
 from trilake.lance.v2.encode_miniblock import Page
-from trilake.lance.v2.write_blobs import DESCRIPTION, BlobWriter
+from trilake.lance.v2.write_blobs import BlobWriter
 from trilake.lance.v2.write_columns import Column
 from trilake.storage.base import Store, WriteGroup
 
 #: Where buffers begin, and what fills the gaps.
 ALIGN, _GAP = 64, b"\x48"
-#: Bytes that a column gathers before it is encoded, and about the most of them in one page.
+#: Bytes that a column gathers before it is encoded, and about the most in one page.
 PAGE_BYTES = 8 << 20
-#: What a footer calls each version.
+#: The numbers of versions in footers.
 VERSIONS = {(2, 0): (0, 3), (2, 1): (2, 1), (2, 2): (2, 2)}
 _PAGES = ("/lance.encodings.ArrayEncoding", "/lance.encodings21.PageLayout")
 _COLUMN_ENCODING = "/lance.encodings.ColumnEncoding"
@@ -50,8 +49,6 @@ class V2Writer(DataFileWriter):
     version: major and minor number, (2, 0) to (2, 2).
     max_page_bytes: about the most bytes of rows that go into one page.
     data_cache_bytes: bytes of rows that are gathered, of all columns together; by default 8 MiB for each.
-
-    Used as a context manager, an exception in the block discards the file.
 
     >>> from trilake.storage.memory import MemoryStore
     >>> schema = LanceSchema.from_arrow(pa.schema({"a": pa.int64()}))
@@ -106,12 +103,11 @@ class V2Writer(DataFileWriter):
 
     @property
     def num_rows(self) -> int:
-        """Rows that were written."""
         return self._rows
 
     @property
     def size(self) -> int:
-        """Bytes that were written, or, of rows that are still gathered, what they take in memory."""
+        """Bytes written, plus the memory of rows that are not encoded yet."""
         return self._position + sum(gathered.bytes for gathered in self._columns)
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -129,17 +125,13 @@ class V2Writer(DataFileWriter):
                 self._flush(gathered)
         self._rows += batch.num_rows
 
-    def add_metadata(self, metadata: Mapping[bytes, bytes]) -> None:
-        """Add metadata to the schema that is in the file."""
-        self._schema = replace(self._schema, metadata={**self._schema.metadata, **metadata})
-
     def add_global_buffer(self, data: bytes) -> int:
-        """Write a buffer that belongs to no column; return its number, from 1 on."""
+        """Write a buffer that belongs to no column; return its number, from 1."""
         self._globals.append(self._append(data))
         return len(self._globals)
 
     def close(self) -> WrittenFile:
-        """Finish the file and say what it has; a second call says it again."""
+        """Finish the file; a second call returns the same."""
         if self._written is not None:
             return self._written
         for gathered in self._columns:
@@ -165,48 +157,27 @@ class V2Writer(DataFileWriter):
         return self._written
 
     def discard(self) -> None:
-        """Give up what was written; the file does not appear."""
-        self._stop()
         self._blobs.discard()
-        discard = getattr(self._file, "discard", None)
-        if discard is not None:
-            discard()
-        else:
-            self._file.__exit__(InvalidArgumentError, InvalidArgumentError("discarded"), None)
-
-    def __enter__(self) -> V2Writer:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> Literal[False]:
-        if kind is not None:
-            self.discard()
-        elif not self._file.closed:
-            self.close()
-        return False
+        super().discard()
 
     def _fields(self) -> list[format_pb2.Field]:
-        """The fields as the file describes them: blobs from 2.2 on as packed structs, whose fields have no ids."""
+        """The messages of the file's fields: from 2.2 on blobs are packed structs, whose fields have no ids."""
         messages = []
         for field in self._schema.walk():
             if field.is_blob and self._version[1] >= 2:
                 metadata = {BLOB: b"true", PACKED: b"true"}
-                below = LanceSchema.from_arrow(pa.schema(list(DESCRIPTION))).fields
+                below = LanceSchema.from_arrow(pa.schema(list(DESCRIPTION_V2))).fields
                 children = tuple(replace(child, id=-1, parent_id=-1) for child in below)
                 blob = replace(field, logical_type="struct", metadata=metadata, children=children)
                 messages += LanceSchema((blob,)).to_proto()
-            elif not self._is_in_blob(field):
+            elif not (self._version[1] >= 2 and any(parent.is_blob for parent in self._schema.above(field))):
                 messages += LanceSchema((replace(field, children=()),)).to_proto()
         return messages
-
-    def _is_in_blob(self, field: Field) -> bool:
-        return self._version[1] >= 2 and any(parent.is_blob for parent in self._schema.above(field))
 
     # --- pages ---
 
     def _flush(self, gathered: _Gathered) -> None:
-        """Have the rows that a column has gathered encoded, and write what is ready."""
+        """Submit the rows that a column has gathered for encoding, and write pages that are ready."""
         for array in gathered.take(self._page_bytes):
             if self._pool is None:
                 workers = min(os.cpu_count() or 1, 4)
@@ -220,7 +191,7 @@ class V2Writer(DataFileWriter):
         for number, page in future.result():
             pages = self._metadata[gathered.first_column + number].pages
             if pages and not page.buffers and self._version[1] == 0 and page.layout.HasField("struct"):
-                pages[0].length += page.length  # readers of 2.0 want all rows of a struct in one page
+                pages[0].length += page.length  # readers of 2.0 expect all rows of a struct in one page
                 continue
             metadata = pages.add(
                 length=page.length, priority=gathered.rows_before(number, page.rows) if self._version[1] else 0
@@ -260,7 +231,7 @@ class V2Writer(DataFileWriter):
 
 
 class _Gathered:
-    """The rows of a column that are not encoded yet, and how many were written of each leaf."""
+    """The rows of a column that are not encoded yet, and the number of rows written of each leaf."""
 
     def __init__(self, column: Column) -> None:
         self.column = column
@@ -284,7 +255,7 @@ class _Gathered:
         return [array.slice(start, rows) for start in range(0, len(array), rows)]
 
     def rows_before(self, leaf: int, rows: int) -> int:
-        """The number of a page's first row, whose rows are counted from now on."""
+        """The number of a page's first row; adds the page's rows."""
         before = self._written[leaf]
         self._written[leaf] += rows
         return before

@@ -10,6 +10,7 @@ import numpy as np
 from trilake.errors import TrilakeError
 from trilake.lance.v1.data_file import V1File
 from trilake.lance.v2.file import V2File
+from trilake.lance.v2.rules import violations
 from trilake.lance.verify.context import LanceContext, OpenFile
 from trilake.lance.versions import deletions
 from trilake.lance.versions.manifest import MAX_ROWS, Fragment
@@ -46,7 +47,7 @@ def readable(table: LanceContext) -> Generator[Finding, None, int]:
         if one.error is not None:
             yield _finding(table, "file-unreadable", unreadable("", one.error).message, one)
         elif isinstance(one.file, V2File):
-            for broken in one.file.violations():
+            for broken in violations(one.file.container):
                 where = "" if broken.column is None else f"column {broken.column}: "
                 yield _finding(table, "file-unreadable", where + broken.message, one)
     return len(table.files)

@@ -1,4 +1,4 @@
-"""Bases: the stores and keys of files, of which some lie outside of the dataset.
+"""Bases: the stores and keys of files, some of which are outside of the dataset.
 
 A shallow clone and a branch name files of the dataset that they began from, by the id of a base path.
 """
@@ -14,7 +14,7 @@ from trilake.storage.base import Store
 
 
 class Bases:
-    """The places of a version's files.  May be used by several threads.
+    """The locations of a version's files.  May be used by several threads.
 
     Parameters
     ----------
@@ -28,16 +28,16 @@ class Bases:
         self._stores: dict[int, Store] = {}
 
     def data_file(self, entry: DataFile) -> tuple[Store, str]:
-        """The place of a data file.  Raises ``CorruptLogError`` for a base path that the manifest does not have."""
+        """The store and key of a data file.  Raises ``CorruptLogError`` for a base path that is not in the manifest."""
         return self._place(entry.base_id, "data", entry.path)
 
     def deletion_file(self, fragment_id: int, entry: DeletionFile) -> tuple[Store, str]:
-        """The place of the deletion file of a fragment; errors as :meth:`data_file`."""
+        """The store and key of a fragment's deletion file; errors as :meth:`data_file`."""
         folder, _, name = entry.key(fragment_id).partition("/")
         return self._place(entry.base_id, folder, name)
 
     def index_folder(self, entry: IndexMetadata) -> tuple[Store, str]:
-        """The folder of the files of an index; errors as :meth:`data_file`."""
+        """The store and key of an index's folder; errors as :meth:`data_file`."""
         return self._place(entry.base_id, "_indices", str(entry.uuid))
 
     def _place(self, base_id: int | None, folder: str, name: str) -> tuple[Store, str]:

@@ -1,8 +1,8 @@
-"""Branches: lines of versions that begin from a version of another line.
+"""Branches: lines of versions that begin at a version of another line.
 
 A branch is a dataset of its own below ``tree/``.  Its manifests name files of the version that it began from by a base
-path, so that version keeps its files as long as the branch is there.  ``_refs/branches/<name>.json`` at the root says
-where a branch began: in the main line, or in another branch, and so at last in the main line.
+path, so that version keeps its files as long as the branch exists.  ``_refs/branches/<name>.json`` at the root says
+where a branch began: in the main line, or in another branch.
 """
 
 from __future__ import annotations
@@ -20,14 +20,12 @@ from trilake.errors import CorruptLogError, InvalidArgumentError, ObjectExistsEr
 from trilake.lance.file.errors import DatasetExistsError, DatasetVersionNotFoundError
 from trilake.lance.versions import operations as op
 from trilake.lance.versions import transaction
-from trilake.lance.versions.manifest import BasePath, Fragment, IndexMetadata, Manifest, serialise_manifest, with_flags
-from trilake.lance.versions.versions import Scheme, list_versions, manifest_key
+from trilake.lance.versions.manifest import BasePath, Fragment, Manifest, serialise_manifest, with_flags
+from trilake.lance.versions.versions import Scheme, list_versions, manifest_key, read_references, string_map
 from trilake.storage import open_sibling
 from trilake.storage.base import Store
 
 BRANCHES, TREE = "_refs/branches", "tree"
-#: How often branches are listed again where one goes while they are read.
-_LOOKS = 5
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(?:/[A-Za-z0-9][A-Za-z0-9._-]*)*\Z")
 
 
@@ -40,10 +38,10 @@ class Branch:
     name: of the branch.
     parent_branch: the branch that it began from; ``None`` for the main line.
     parent_version: the version that it began from; ``None`` where its file does not say it.
-    identifier: for each line on the way to it the version that was left, and an id.
+    identifier: the version at which each line on the way to it was left, and an id.
     created: in seconds since 1970.
-    manifest_size: of its first manifest, in bytes.
-    metadata: what users say of it.
+    manifest_size: bytes of its first manifest.
+    metadata: that of users.
     """
 
     name: str
@@ -57,22 +55,13 @@ class Branch:
 
 def read_branches(root: Store) -> Mapping[str, Branch]:
     """All branches by name.  Raises ``CorruptLogError``."""
-    for left in reversed(range(_LOOKS)):
-        keys = [m.key for m in root.list(BRANCHES) if m.key.endswith(".json") and m.key.count("/") == 2]
-        try:
-            branches = [_parse(root, key, data.to_pybytes()) for key, data in zip(keys, root.read_many(keys))]
-        except ObjectNotFoundError:
-            if not left:
-                raise
-            continue  # one was deleted in between
-        return {branch.name: branch for branch in branches}
-    raise AssertionError("the last look raises")
+    return {branch.name: branch for branch in read_references(root, BRANCHES, _parse)}
 
 
 def branch_points(root: Store, branch: str | None = None) -> Mapping[int, str]:
-    """The versions of a line, the main one by default, that branches come from, each with the name of one of them.
+    """The versions of a line, the main one by default, that branches begin at, each with the name of one of them.
 
-    Raises ``CorruptLogError`` for a branch that does not say where it began: what it needs cannot be told.
+    Raises ``CorruptLogError`` for a branch that does not say where it began: the versions it needs are unknown.
     """
     branches = read_branches(root)
     points = {name: _point(root, name, branch, branches) for name in branches if name != branch}
@@ -80,7 +69,9 @@ def branch_points(root: Store, branch: str | None = None) -> Mapping[int, str]:
 
 
 def _point(root: Store, name: str, line: str | None, branches: Mapping[str, Branch]) -> int | None:
-    """The version of a line that a branch comes from, through others or not; ``None`` where it comes from elsewhere."""
+    """The version of a line that a branch comes from, also through others; ``None`` where it comes from another
+    line.
+    """
     if line is None and branches[name].identifier:
         return branches[name].identifier[0][0]
     at, seen = name, set[str]()
@@ -121,7 +112,7 @@ def _parse(root: Store, key: str, data: bytes) -> Branch:
     if not isinstance(content, dict):
         raise CorruptLogError("the branch is not a JSON object", file=file)
     name = unquote(key.rpartition("/")[2].removesuffix(".json"))
-    metadata, parent = content.get("metadata"), content.get("parentBranch")
+    parent = content.get("parentBranch")
     identifier = _identifier(content.get("identifier"))
     if identifier is None or not isinstance(parent, str | None):
         raise CorruptLogError(
@@ -136,7 +127,7 @@ def _parse(root: Store, key: str, data: bytes) -> Branch:
         identifier,
         _number(content.get("createAt")),
         _number(content.get("manifestSize")),
-        {k: v for k, v in metadata.items() if isinstance(v, str)} if isinstance(metadata, dict) else {},
+        string_map(content),
     )
 
 
@@ -145,7 +136,7 @@ def _number(value: Any) -> int | None:
 
 
 def _identifier(value: Any) -> tuple[tuple[int, str], ...] | None:
-    """The way to a branch, as far as its file has it; ``None`` where that is damaged."""
+    """The versions on the way to a branch; ``None`` where they are damaged."""
     match value:
         case {"version_mapping": list(pairs)}:
             valid = [p for p in pairs if isinstance(p, list) and len(p) == 2 and _number(p[0]) is not None]
@@ -157,7 +148,7 @@ def _identifier(value: Any) -> tuple[tuple[int, str], ...] | None:
 
 
 def branch_store(root: Store, branch: str | None) -> Store:
-    """The store of a branch's own files; the root itself for the main line."""
+    """The store of a branch; the root itself for the main line."""
     return root if branch is None else open_sibling(root, f"{root.uri}/{TREE}/{branch}")
 
 
@@ -175,7 +166,7 @@ def root_store(store: Store, branch: str | None) -> Store:
 def clone_manifest(source: Manifest, path: str, *, branch: str | None, file: str, now_ns: int) -> Manifest:
     """The first manifest of a clone of a version: it names the files where they are.
 
-    ``path`` is where the version is, ``branch`` the name of the clone if it is one, ``file`` its transaction's.
+    ``path`` is the location of the version, ``branch`` the name of the clone if it is one, ``file`` its transaction's.
     """
     id = max((base.id for base in source.base_paths), default=-1) + 1
     base = BasePath(id, path, is_dataset_root=True, name=source.branch)
@@ -183,7 +174,7 @@ def clone_manifest(source: Manifest, path: str, *, branch: str | None, file: str
         replace(
             source,
             fragments=tuple(_elsewhere(fragment, id) for fragment in source.fragments),
-            indices=tuple(_indexed_elsewhere(index, id) for index in source.indices),
+            indices=tuple(i if i.base_id is not None else replace(i, base_id=id) for i in source.indices),
             base_paths=(*source.base_paths, base),
             branch=branch,
             transaction_file=file,
@@ -204,14 +195,10 @@ def _elsewhere(fragment: Fragment, id: int) -> Fragment:
     )
 
 
-def _indexed_elsewhere(index: IndexMetadata, id: int) -> IndexMetadata:
-    return index if index.base_id is not None else replace(index, base_id=id)
-
-
 def clone(source: Manifest, store: Store, target: Store, runtime: Runtime, *, branch: str | None = None) -> Manifest:
-    """Make a version of the dataset in ``store`` the first one of a dataset in ``target``, which shares its files.
+    """Make a version in ``store`` the first one of a dataset in ``target``, which shares its files.
 
-    Raises ``TableExistsError`` where a dataset is there.
+    Raises ``TableExistsError`` where a dataset exists.
     """
     if list_versions(target).versions:
         raise DatasetExistsError("there is a Lance dataset already", file=target.uri)
@@ -232,13 +219,13 @@ def clone(source: Manifest, store: Store, target: Store, runtime: Runtime, *, br
 
 
 def create_branch(root: Store, name: str, source: Manifest, runtime: Runtime) -> Manifest:
-    """Begin a branch from a version, and return its first manifest.
+    """Begin a branch at a version, and return its first manifest.
 
-    Raises ``InvalidArgumentError`` for a name that cannot be, or of a branch that there is.
+    Raises ``InvalidArgumentError`` for an invalid name, or one of an existing branch.
     """
     key, branches = _key(name), read_branches(root)
     if name in branches:
-        raise InvalidArgumentError(f"there is a branch {name!r} already", help="choose another name", file=root.uri)
+        raise InvalidArgumentError(f"the branch {name!r} exists already", help="choose another name", file=root.uri)
     store = branch_store(root, source.branch)
     made = clone(source, store, branch_store(root, name), runtime, branch=name)
     way = () if source.branch is None else branches[source.branch].identifier
@@ -253,12 +240,12 @@ def create_branch(root: Store, name: str, source: Manifest, runtime: Runtime) ->
     try:
         root.put_if_absent(key, orjson.dumps(content, option=orjson.OPT_INDENT_2))
     except ObjectExistsError as e:
-        raise InvalidArgumentError(f"there is a branch {name!r} already", file=root.uri) from e
+        raise InvalidArgumentError(f"the branch {name!r} exists already", file=root.uri) from e
     return made
 
 
 def branch_of(root: Store, name: str) -> Branch:
-    """A branch by its name.  Raises ``VersionNotFoundError`` where there is none."""
+    """The branch with a name.  Raises ``VersionNotFoundError``."""
     key = _key(name)
     try:
         return _parse(root, key, root.read(key).to_pybytes())
@@ -267,9 +254,9 @@ def branch_of(root: Store, name: str) -> Branch:
 
 
 def delete_branch(root: Store, name: str) -> None:
-    """Remove a branch with its files.
+    """Delete a branch with its files.
 
-    Raises ``VersionNotFoundError`` where there is none, and ``InvalidArgumentError`` where others come from it.
+    Raises ``VersionNotFoundError`` without one, and ``InvalidArgumentError`` where other branches come from it.
     """
     branch_of(root, name)
     others = branch_points(root, name)
@@ -283,8 +270,8 @@ def delete_branch(root: Store, name: str) -> None:
     root.delete([k for k in keys if not any(k.startswith(f"{TREE}/{other}/") for other in inside)])
 
 
-def say_of_branch(root: Store, name: str, metadata: Mapping[str, str]) -> None:
-    """Put other metadata in the place of a branch's.  Raises as :func:`branch_of` does."""
+def set_branch_metadata(root: Store, name: str, metadata: Mapping[str, str]) -> None:
+    """Replace the metadata of a branch; errors as :func:`branch_of`."""
     branch_of(root, name)
     content = orjson.loads(root.read(_key(name)).to_pybytes()) | {"metadata": dict(metadata)}
     root.put(_key(name), orjson.dumps(content, option=orjson.OPT_INDENT_2))

@@ -1,8 +1,7 @@
-"""Deletion files: which rows of a fragment are gone.
+"""Deletion files: the deleted rows of a fragment.
 
-A fragment has at most one, and it always holds the whole set: offsets of rows within the fragment, counted with the
-deleted ones.  Small sets are an Arrow file with one column ``row_id``, large ones a Roaring bitmap in the portable
-layout.
+A fragment has at most one, which always holds the whole set: offsets of rows within the fragment, deleted ones counted.
+Small sets are an Arrow file with one column ``row_id``, large ones a Roaring bitmap in the portable layout.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from trilake.storage.base import Store
 #: Sets with more rows than this become bitmaps.
 ARROW_LIMIT = 5000
 
-#: Bytes of an offset in an Arrow file; padding and an unneeded bitmap of nulls may come to it.
+#: Bytes of an offset in an Arrow file, and those of padding and an unneeded validity bitmap.
 _WIDTH, _SLACK = 5, 4096
 
 Offsets = npt.NDArray[np.uint32]
@@ -32,7 +31,7 @@ _SCHEMA = pa.schema([pa.field("row_id", pa.uint32(), nullable=False)])
 
 
 def encode(rows: BitMap) -> tuple[int, bytes]:
-    """The type of file that suits a set of offsets, and its content.
+    """The file type that suits a set of offsets, and the content of the file.
 
     >>> encode(BitMap(range(6000)))[0] == BITMAP
     True
@@ -47,13 +46,10 @@ def encode(rows: BitMap) -> tuple[int, bytes]:
 
 
 def write(store: Store, fragment_id: int, rows: BitMap, *, read_version: int, id: int) -> DeletionFile:
-    """Write the deletion file of a fragment, and return what its manifest entry says.
+    """Write the deletion file of a fragment, and return its manifest entry.
 
-    Parameters
-    ----------
-    rows: all deleted rows, those of earlier versions included.
-    read_version: the version that the delete has read.
-    id: a random number of 64 bits that tells this file from those of concurrent writers.
+    ``rows`` are all deleted rows, those of earlier versions included, ``read_version`` is the version that the delete
+    has read, and ``id`` a random 64-bit number, by which concurrent writers use different files.
     """
     kind, data = encode(rows)
     file = DeletionFile(kind, read_version, id, len(rows))
@@ -62,16 +58,16 @@ def write(store: Store, fragment_id: int, rows: BitMap, *, read_version: int, id
 
 
 def decode(kind: int, data: pa.Buffer, *, rows: int, file: str) -> BitMap:
-    """The set of offsets in a deletion file of a fragment with ``rows`` rows.
+    """The offsets in a deletion file of a fragment with ``rows`` rows.
 
-    A file that claims more rows than that is refused before it is expanded: run-lengths and compression make much of a
-    few bytes.  Raises ``DeletionVectorError`` where it is damaged.
+    A file that claims more rows is refused before it is expanded, as run lengths and compression make much of a few
+    bytes.  Raises ``DeletionVectorError`` for a damaged file.
     """
     if kind == BITMAP:
         try:
             deleted = BitMap.deserialize(data.to_pybytes())
         except (ValueError, IndexError, OverflowError, MemoryError) as e:
-            raise DeletionVectorError(f"the deletion file is no Roaring bitmap: {e}", file=file) from e
+            raise DeletionVectorError(f"the deletion file is not a Roaring bitmap: {e}", file=file) from e
     elif kind == ARROW_ARRAY:
         deleted = _decode_arrow(data, rows, file)
     else:
@@ -92,13 +88,22 @@ def _decode_arrow(data: pa.Buffer, rows: int, file: str) -> BitMap:
             )
         table = pa.ipc.open_file(data).read_all()
         if table.num_columns != 1:
-            raise DeletionVectorError(f"the deletion file has {table.num_columns} columns instead of one", file=file)
+            raise DeletionVectorError(f"expected one column in the deletion file, got {table.num_columns}", file=file)
         column = table.column(0)
         if column.type not in (pa.uint32(), pa.int32()) or column.null_count:
-            raise DeletionVectorError(f"the deletion file has {column.type} with nulls or of a wrong type", file=file)
+            raise DeletionVectorError(
+                f"expected uint32 without nulls in the deletion file, got {column.type} with {column.null_count} nulls",
+                file=file,
+            )
         offsets = column.to_numpy()
-    except (pa.ArrowException, OSError, MemoryError, ValueError, OverflowError) as e:  # also names that are not UTF-8
-        raise DeletionVectorError(f"the deletion file is no Arrow file: {e}", file=file) from e
+    except (
+        pa.ArrowException,
+        OSError,
+        MemoryError,
+        ValueError,
+        OverflowError,
+    ) as e:  # also for names that are not UTF-8
+        raise DeletionVectorError(f"the deletion file is not an Arrow file: {e}", file=file) from e
     if len(offsets) and offsets.min() < 0:
         raise DeletionVectorError("the deletion file holds a negative row", file=file)
     deleted = BitMap(np.ascontiguousarray(offsets, np.uint32))
@@ -108,10 +113,10 @@ def _decode_arrow(data: pa.Buffer, rows: int, file: str) -> BitMap:
 
 
 def read(bases: Bases, fragment: Fragment, rows: int | None = None) -> BitMap:
-    """The deleted rows of a fragment; empty where it has no deletion file.
+    """The deleted rows of a fragment; empty without a deletion file.
 
-    ``bases`` say where the file is, ``rows`` how many the fragment's files have, by default what its entry says.
-    Raises ``MissingFileError``, and ``DeletionVectorError`` where the file is not what the manifest says.
+    ``rows`` is the number of rows in the fragment's files, by default that of its entry.  Raises ``MissingFileError``,
+    and ``DeletionVectorError`` where the file does not fit its entry.
     """
     entry = fragment.deletion_file
     if entry is None:
@@ -120,7 +125,7 @@ def read(bases: Bases, fragment: Fragment, rows: int | None = None) -> BitMap:
     try:
         data = store.read(key)
     except ObjectNotFoundError as e:
-        raise MissingFileError("the deletion file is not there", file=f"{store.uri}/{key}") from e
+        raise MissingFileError("the deletion file is missing", file=f"{store.uri}/{key}") from e
     limit = rows if rows is not None else fragment.physical_rows or MAX_ROWS
     deleted = decode(entry.file_type, data, rows=limit, file=f"{store.uri}/{key}")
     if entry.num_deleted_rows and len(deleted) != entry.num_deleted_rows:
@@ -132,7 +137,7 @@ def read(bases: Bases, fragment: Fragment, rows: int | None = None) -> BitMap:
 
 
 def offsets_of(rows: BitMap) -> Offsets:
-    """The offsets of a set, ascending."""
+    """The offsets in a set, ascending."""
     return np.asarray(rows.to_array(), np.uint32)
 
 
@@ -142,6 +147,6 @@ def live_offsets(deleted: Offsets, ranks: npt.NDArray[np.int64]) -> npt.NDArray[
     >>> live_offsets(np.array([1, 2], np.uint32), np.array([0, 1, 2])).tolist()
     [0, 3, 4]
     """
-    # Before deleted[i] there are deleted[i] - i rows that live; that many skip i of the deleted ones, and more.
+    # There are deleted[i] - i live rows before deleted[i]; row number that many comes after i deleted ones or more.
     before = deleted.astype(np.int64) - np.arange(len(deleted))
     return ranks + np.searchsorted(before, ranks, side="right")

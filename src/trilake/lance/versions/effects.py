@@ -37,20 +37,19 @@ from trilake.lance.versions.row_ids import (
 def apply(
     newest: Manifest | None, operation: op.Operation, *, file: str, now_ns: int, old: Manifest | None = None
 ) -> Manifest:
-    """The manifest that follows ``newest`` (``None``: there is none yet) by an operation.
+    """Apply an operation on top of ``newest``; ``None`` begins a dataset.
 
-    ``file`` is the name of its transaction file, ``now_ns`` the time in ns since the Unix epoch.
-
-    ``old`` is the manifest of the version that a restore names.  Raises ``ConflictError`` where the operation names
-    fragments or fields that are not there any more, and ``InvalidArgumentError`` for one that cannot begin a dataset.
+    ``file`` is the name of its transaction file, ``now_ns`` the time in ns since the Unix epoch, ``old`` the manifest
+    of the version to restore.  Raises ``ConflictError`` where fragments or fields of the operation no longer exist, and
+    ``InvalidArgumentError`` for one that cannot begin a dataset.
     """
     if isinstance(operation, op.Overwrite):
         base = _overwritten(newest, operation)
     elif newest is None:
-        raise InvalidArgumentError("a dataset begins with an Overwrite", help="commit that first")
+        raise InvalidArgumentError("the first operation of a dataset must be an Overwrite", help="commit that first")
     elif isinstance(operation, op.Restore):
         assert old is not None
-        # Ids are never used twice, whatever the restored version says: index files may know them.
+        # Ids are never reused, not even after a restore: index files may have them.
         base = replace(
             old,
             version=newest.version,
@@ -67,24 +66,24 @@ def apply(
             help="write the rows into a new dataset",
             version=base.version,
         )
-    made = replace(
+    following = replace(
         base,
-        # By their ids, as pylance lists them; it cannot update a dataset in which they stand in another order.
+        # Sorted by id: pylance cannot update a dataset in which they are in another order.
         fragments=tuple(sorted(base.fragments, key=attrgetter("id"))),
         version=base.version + 1,
         timestamp_ns=now_ns,
         transaction_file=file,
         writer_version=Manifest.writer_version,
         tag="",
-        transaction=None,  # that of the version before
+        transaction=None,
     )
     if newest is not None:
-        made = replace(made, fragments=_with_updates(newest, made, operation))
-    return with_flags(with_row_ids(made))
+        following = replace(following, fragments=_with_updates(newest, following, operation))
+    return with_flags(with_row_ids(following))
 
 
 def _overwritten(newest: Manifest | None, operation: op.Overwrite) -> Manifest:
-    """The manifest of an overwrite; the table's configuration and metadata outlive it."""
+    """The manifest of an overwrite, which keeps the table's configuration and metadata."""
     if newest is None:
         version = operation.storage_version or FIRST
         fragments, last = _numbered(operation.fragments, -1)
@@ -94,7 +93,7 @@ def _overwritten(newest: Manifest | None, operation: op.Overwrite) -> Manifest:
             operation.schema,
             fragments,
             max_fragment_id=last,
-            # The first writers do not say it.
+            # The format's first writers leave it out.
             data_format=None if version.is_first else ("lance", str(version)),
             config=dict(operation.config),
             base_paths=operation.initial_bases,
@@ -102,7 +101,7 @@ def _overwritten(newest: Manifest | None, operation: op.Overwrite) -> Manifest:
             writer_feature_flags=flags,
         )
     version = operation.storage_version or newest.storage_version
-    # Writers of the first format count fragments from 0 again; those that have ids keep them.
+    # Writers of the first format number fragments from 0 again; fragments with ids keep them.
     again = version.is_first or any(f.id for f in operation.fragments)
     fragments, last = _numbered(operation.fragments, -1 if again else newest.max_fragment_id)
     return replace(
@@ -118,7 +117,7 @@ def _overwritten(newest: Manifest | None, operation: op.Overwrite) -> Manifest:
 
 
 def with_row_ids(manifest: Manifest) -> Manifest:
-    """The manifest with stable row ids for rows that have none yet, where it has such, and the versions of these."""
+    """Give rows without stable row ids new ones, with their versions, if the dataset has such ids."""
     if not manifest.has_stable_row_ids:
         return manifest
     following, fragments = manifest.next_row_id, []
@@ -126,8 +125,8 @@ def with_row_ids(manifest: Manifest) -> Manifest:
         count = 0 if fragment.row_ids is None else _count(fragment.row_ids)
         updated = np.full(fragment.physical_rows, manifest.version, np.uint64)
         if count is None or count >= fragment.physical_rows:
-            known = fragment.last_updated is not None or not len(updated)
-            fragments.append(fragment if known else replace(fragment, last_updated=serialise_versions(updated)))
+            complete = fragment.last_updated is not None or not len(updated)
+            fragments.append(fragment if complete else replace(fragment, last_updated=serialise_versions(updated)))
             continue
         new = fragment.physical_rows - count
         ids = np.arange(following, following + new, dtype=np.uint64)
@@ -149,23 +148,23 @@ def with_row_ids(manifest: Manifest) -> Manifest:
 
 
 def _count(row_ids: Placed) -> int | None:
-    """The number of row ids; ``None`` where they are not in the manifest."""
+    """The number of row ids; ``None`` where they are in another file."""
     return count_ids(row_ids, file="") if isinstance(row_ids, bytes) else None
 
 
-def _with_updates(newest: Manifest, made: Manifest, operation: op.Operation) -> tuple[Fragment, ...]:
-    """The fragments, with the version of those whose rows got other values where they are."""
-    if not made.has_stable_row_ids or not isinstance(operation, op.Merge | op.Update | op.DataReplacement):
-        return made.fragments
+def _with_updates(newest: Manifest, following: Manifest, operation: op.Operation) -> tuple[Fragment, ...]:
+    """The fragments, with a new last-updated version where their files changed."""
+    if not following.has_stable_row_ids or not isinstance(operation, op.Merge | op.Update | op.DataReplacement):
+        return following.fragments
     before = {f.id: {file.path for file in f.files} for f in newest.fragments}
 
     def current(fragment: Fragment) -> Fragment:
         if {file.path for file in fragment.files} <= before.get(fragment.id, set()):
             return fragment
-        versions = np.full(fragment.physical_rows, made.version, np.uint64)
+        versions = np.full(fragment.physical_rows, following.version, np.uint64)
         return replace(fragment, last_updated=serialise_versions(versions)) if len(versions) else fragment
 
-    return tuple(map(current, made.fragments))
+    return tuple(map(current, following.fragments))
 
 
 def _changed(newest: Manifest, operation: op.Operation) -> Manifest:
@@ -178,26 +177,25 @@ def _changed(newest: Manifest, operation: op.Operation) -> Manifest:
             changed = _appended(newest, _replaced(newest, updated, removed), new)
             return replace(changed, indices=_without_stale(newest.indices, modified, updated))
         case op.CreateIndex(added, dropped):
-            known = {f.id for f in newest.schema.walk()}
-            without_column = [i.name for i in added if not set(i.fields) <= known]
+            field_ids = {f.id for f in newest.schema.walk()}
+            without_column = [i.name for i in added if not set(i.fields) <= field_ids]
             if without_column:
                 raise CommitConflictError(
-                    f"the column of index {without_column[0]} was dropped meanwhile", version=newest.version
+                    f"the column of index {without_column[0]} was dropped by another commit", version=newest.version
                 )
             names, ids = {i.name for i in added}, {i.uuid for i in dropped}
             gone = [i.name for i in dropped if i.uuid not in {present.uuid for present in newest.indices}]
             if gone:
-                # Else what was dropped meanwhile would come back, in the files of the one that was to replace it.
+                # Otherwise the dropped index would come back, with the files of its replacement.
                 raise CommitConflictError(
-                    f"index {gone[0]} was dropped or replaced meanwhile",
+                    f"index {gone[0]} was dropped or replaced by another commit",
                     help="read the newest version and repeat the change",
                     version=newest.version,
                 )
             others = [i for i in newest.indices if i.name not in names and i.uuid not in ids]
             return replace(newest, indices=(*others, *added))
         case op.Merge(fragments, schema):
-            known = {f.id for f in schema.walk()}
-            others = [i for i in newest.indices if set(i.fields) <= known]
+            others = [i for i in newest.indices if set(i.fields) <= set(schema.field_ids)]
             highest = max([newest.max_fragment_id, *(f.id for f in fragments)])
             return replace(
                 newest,
@@ -209,13 +207,13 @@ def _changed(newest: Manifest, operation: op.Operation) -> Manifest:
         case op.Rewrite():
             return _rewritten(newest, operation)
         case op.Project(schema):
-            left = {f.id for f in schema.walk()}
-            dictionaries = {id: values for id, values in newest.schema.dictionaries.items() if id in left}
+            remaining = set(schema.field_ids)
+            dictionaries = {id: values for id, values in newest.schema.dictionaries.items() if id in remaining}
             return replace(
                 newest,
                 schema=replace(schema, metadata=newest.schema.metadata).with_dictionaries(dictionaries),
                 fragments=with_files_of(newest.fragments, schema),
-                indices=tuple(i for i in newest.indices if set(i.fields) <= left),
+                indices=tuple(i for i in newest.indices if set(i.fields) <= remaining),
             )
         case op.UpdateConfig() as update:
             return _configured(newest, update)
@@ -229,15 +227,15 @@ def _changed(newest: Manifest, operation: op.Operation) -> Manifest:
 
 
 def _last_id(manifest: Manifest) -> int:
-    """The highest id in use, -1 where there never was one."""
+    """The highest id in use; -1 without one."""
     if manifest.max_fragment_id >= 0:
         return manifest.max_fragment_id
-    # Older writers say the same where fragment 0 is gone: only an index would mistake the next one for it.
+    # Older writers leave it out even where fragment 0 was removed: only an index could confuse the next one with it.
     return 0 if any(i.fragment_bitmap is None or 0 in i.fragment_bitmap for i in manifest.indices) else -1
 
 
 def _numbered(fragments: Iterable[Fragment], last: int) -> tuple[tuple[Fragment, ...], int]:
-    """New fragments with ids after ``last``; those that have one already (reserved before) keep it."""
+    """New fragments with ids after ``last``; reserved ids are kept."""
     numbered = []
     for fragment in fragments:
         if fragment.id == 0:
@@ -270,13 +268,13 @@ def _replaced(newest: Manifest, updated: Iterable[Fragment], removed: Iterable[i
 def _without_stale(
     indices: tuple[IndexMetadata, ...], modified: tuple[int, ...], updated: Iterable[Fragment]
 ) -> tuple[IndexMetadata, ...]:
-    """The indices, without those fragments whose rows got other values of their fields."""
+    """The indices, without the fragments whose rows have new values in the indexed fields."""
     ids = FrozenBitMap([f.id for f in updated])
 
     def current(index: IndexMetadata) -> IndexMetadata | None:
         if set(modified).isdisjoint(index.fields):
             return index
-        # What does not say which fragments it covers covers these, too.
+        # An index without a fragment bitmap covers these, too.
         return None if index.fragment_bitmap is None else replace(index, fragment_bitmap=index.fragment_bitmap - ids)
 
     return tuple(i for i in map(current, indices) if i is not None)
@@ -312,8 +310,8 @@ def _moved(
 ) -> IndexMetadata | None:
     """The index after a rewrite.
 
-    One that was not rewritten with its rows does not cover the new fragments, unless rows keep their ids; one that
-    does not say what it covers is given up.
+    Unless it was rewritten with its rows, or rows keep their ids, it does not cover the new fragments; without a
+    fragment bitmap it is dropped.
     """
     if index.fragment_bitmap is None:
         return None if rewritten is None else _renamed(index, rewritten)
@@ -333,20 +331,20 @@ def _moved(
 
 
 def _renamed(index: IndexMetadata, rewritten: op.RewrittenIndex) -> IndexMetadata:
-    """The entry of an index with new files.  What else was said of the old ones, their sizes among it, is wrong now."""
+    """The entry of an index with new files; the sizes and other properties of the old files are dropped."""
     version = None if index.index_version is None else rewritten.version
     details = None if index.details is None else rewritten.details or index.details
     return replace(index, uuid=rewritten.new, details=details, index_version=version, extra=b"", files=(), base_id=None)
 
 
 def with_files_of(fragments: Iterable[Fragment], schema: LanceSchema) -> tuple[Fragment, ...]:
-    """The fragments without data files of which nothing is left in a schema; each keeps one, to be rows at all."""
+    """The fragments without data files that have no field of a schema; each keeps at least one file, for its rows."""
     ids = set(schema.field_ids)
-    left = []
+    kept = []
     for fragment in fragments:
         files = tuple(f for f in fragment.files if ids.intersection(f.fields)) or fragment.files[:1]
-        left.append(replace(fragment, files=files))
-    return tuple(left)
+        kept.append(replace(fragment, files=files))
+    return tuple(kept)
 
 
 def _configured(newest: Manifest, update: op.UpdateConfig) -> Manifest:
@@ -363,8 +361,8 @@ def _configured(newest: Manifest, update: op.UpdateConfig) -> Manifest:
         raise CommitConflictError(f"field {unknown[0]} is not there any more", version=newest.version)
 
     def of_field(field: Field) -> Field:
-        own = update.field_metadata.get(field.id)
-        metadata = field.metadata if own is None else _encoded(own.apply(_decoded(field.metadata)))
+        change = update.field_metadata.get(field.id)
+        metadata = field.metadata if change is None else _encoded(change.apply(_decoded(field.metadata)))
         return replace(field, metadata=metadata, children=tuple(map(of_field, field.children)))
 
     if update.field_metadata:
@@ -385,7 +383,7 @@ def _encoded(metadata: Mapping[str, str]) -> dict[bytes, bytes]:
 
 
 def _with_files(newest: Manifest, replacements: Iterable[tuple[int, DataFile]]) -> Manifest:
-    """The manifest with data files in the place of those that have the same fields."""
+    """Replace data files with the same fields."""
     new: dict[int, list[DataFile]] = {}
     for id, file in replacements:
         new.setdefault(id, []).append(file)
@@ -405,20 +403,20 @@ def _with_files(newest: Manifest, replacements: Iterable[tuple[int, DataFile]]) 
 
 
 def without_fields(files: Iterable[DataFile], ids: Collection[int]) -> tuple[DataFile, ...]:
-    """Data files that do not have some fields any more; those that have no others are left out."""
-    left = []
+    """Mark some fields of data files as removed; files without other fields are left out."""
+    kept = []
     for file in files:
         fields = tuple(TOMBSTONE if id in ids else id for id in file.fields)
         if any(id != TOMBSTONE for id in fields):
-            left.append(replace(file, fields=fields))
-    return tuple(left)
+            kept.append(replace(file, fields=fields))
+    return tuple(kept)
 
 
 def carried(fragments: Iterable[Fragment], ids: Ids, created: Ids, updated: Ids | None = None) -> tuple[Fragment, ...]:
-    """New fragments with the stable row ids of the rows that have moved into them, which come first.
+    """New fragments with the stable row ids of the rows that were moved into them, which come first.
 
-    ``created`` and ``updated`` are the versions in which these rows were made, and last got other values; the latter is
-    that of the commit where it is not given.
+    ``created`` and ``updated`` are the versions in which these rows were inserted and last updated; without ``updated``
+    it is that of the commit.
     """
     moved, at = [], 0
     for fragment in fragments:

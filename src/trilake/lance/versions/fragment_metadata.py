@@ -1,4 +1,4 @@
-"""``FragmentMetadata``: the entry of a fragment, as programs put it together and send it between processes."""
+"""``FragmentMetadata``: the entry of a fragment, which programs build and send between processes."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 
 from trilake.errors import InvalidArgumentError
 from trilake.lance.versions import manifest
-from trilake.lance.versions.manifest import ARROW_ARRAY, BITMAP, ExternalFile, Fragment, Placed
+from trilake.lance.versions.manifest import ARROW_ARRAY, BITMAP, ExternalFile, Fragment
 
 _KINDS = {ARROW_ARRAY: "array", BITMAP: "bitmap"}
 
 
 class PathText(str):
-    """A path: a string, and for programs of pylance 0.8.19 a method that gives it."""
+    """A path: a string that, as a method in pylance 0.8.19, can be called."""
 
     __slots__ = ()
 
@@ -34,12 +34,12 @@ class DataFile:
 
     Parameters
     ----------
-    path: below the folder ``data``; it may be called, too.
-    fields: the ids of the fields it holds.
-    column_indices: the column of each; empty in the first format.
+    path: below the folder ``data``; it may also be called.
+    fields: ids of its fields.
+    column_indices: the column of each field; empty in the first format.
     file_major_version, file_minor_version: of its format; 0 and 0 where the manifest does not say it.
-    file_size_bytes: its size, where it is known.
-    base_id: of the base path it lies in; ``None`` for the dataset itself.
+    file_size_bytes: its size, if it is known.
+    base_id: of its base path; ``None`` for the dataset itself.
     """
 
     path: PathText
@@ -57,12 +57,12 @@ class DataFile:
         self.fields, self.column_indices = list(map(int, self.fields)), list(map(int, self.column_indices or ()))
 
     def field_ids(self) -> list[int]:
-        """The ids of the fields it holds, see ``fields``."""
+        """The ids of its fields, as ``fields``."""
         return self.fields
 
     @classmethod
     def of(cls, entry: manifest.DataFile) -> DataFile:
-        """The data file of an entry."""
+        """From a manifest entry."""
         return cls(
             PathText(entry.path),
             list(entry.fields),
@@ -75,7 +75,7 @@ class DataFile:
 
     @property
     def entry(self) -> manifest.DataFile:
-        """The entry as a manifest has it."""
+        """The manifest entry."""
         return manifest.DataFile(
             str(self.path),
             tuple(self.fields),
@@ -94,10 +94,10 @@ class DeletionFile:
     Parameters
     ----------
     read_version: the version that the delete has read.
-    id: tells it from others of this version.
+    id: a number that distinguishes it from others of this version.
     file_type: ``"array"`` or ``"bitmap"``.
-    num_deleted_rows: of the rows in it; 0 where it is not known.
-    base_id: of the base path it lies in; ``None`` for the dataset itself.
+    num_deleted_rows: its number of rows; 0 if unknown.
+    base_id: of its base path; ``None`` for the dataset itself.
 
     >>> DeletionFile(1, 7, "array", 3).path(0)
     '_deletions/0-1-7.arrow'
@@ -111,48 +111,48 @@ class DeletionFile:
 
     def __post_init__(self) -> None:
         if self.file_type not in _KINDS.values():
-            raise InvalidArgumentError(f"file_type is {self.file_type!r}", help='it is "array" or "bitmap"')
+            raise InvalidArgumentError(f"file_type is {self.file_type!r}", help='expected "array" or "bitmap"')
         self.num_deleted_rows = int(self.num_deleted_rows or 0)
 
     def path(self, fragment_id: int, base_path: str | None = None) -> str:
-        """Where the file of a fragment is, relative to the dataset or below ``base_path``."""
+        """The path of the file of a fragment, relative to the dataset or below ``base_path``."""
         key = self.entry.key(fragment_id)
         return key if base_path is None else f"{base_path}/{key}"
 
     def asdict(self) -> dict[str, Any]:
-        """The parts as JSON types."""
+        """The fields as JSON types."""
         return asdict(self)
 
     def json(self) -> str:
-        """The parts as JSON."""
+        """The fields as JSON."""
         return json.dumps(self.asdict())
 
     @classmethod
     def of(cls, entry: manifest.DeletionFile) -> DeletionFile:
-        """The deletion file of an entry."""
+        """From a manifest entry."""
         return cls(entry.read_version, entry.id, _KINDS[entry.file_type], entry.num_deleted_rows, entry.base_id)
 
     @property
     def entry(self) -> manifest.DeletionFile:
-        """The entry as a manifest has it."""
+        """The manifest entry."""
         kind = next(kind for kind, name in _KINDS.items() if name == self.file_type)
         return manifest.DeletionFile(kind, int(self.read_version), int(self.id), self.num_deleted_rows, self.base_id)
 
 
 @dataclass(frozen=True)
 class _PlacedMeta:
-    """Numbers of rows: their message, or the place of it in a file."""
+    """A sequence with a number for each row: its message, or the position of it in a file."""
 
     placed: bytes | ExternalFile
 
     def asdict(self) -> dict[str, Any]:
-        """The message or the place as JSON types."""
+        """The message or the position as JSON types."""
         if isinstance(self.placed, bytes):
             return {"Inline": list(self.placed)}
         return {"External": asdict(self.placed)}
 
     def json(self) -> str:
-        """The message or the place as JSON."""
+        """The message or the position as JSON."""
         return json.dumps(self.asdict())
 
 
@@ -163,7 +163,7 @@ class RowIdMeta(_PlacedMeta):
 
 @dataclass(frozen=True)
 class RowDatasetVersionMeta(_PlacedMeta):
-    """The versions in which a fragment's rows were made, or last got their values."""
+    """The versions in which a fragment's rows were inserted, or last updated."""
 
 
 def _of_json(kind: Any, meta: Any) -> Any:
@@ -176,28 +176,41 @@ def _of_json(kind: Any, meta: Any) -> Any:
     return kind(ExternalFile(str(place["path"]), int(place["offset"]), int(place["size"])))
 
 
+def _row_numbers(name: str, kind: type[_PlacedMeta], doc: str) -> Any:
+    """A property of :class:`FragmentMetadata` over a message of its entry."""
+
+    def get(self: FragmentMetadata) -> _PlacedMeta | None:
+        placed = getattr(self._metadata, name)
+        return None if placed is None else kind(placed)
+
+    def put(self: FragmentMetadata, meta: _PlacedMeta | None) -> None:
+        self._set(**{name: None if meta is None else meta.placed})
+
+    return property(get, put, doc=doc)
+
+
 class FragmentMetadata:
     """The entry of a fragment.
 
     Parameters
     ----------
-    id: of the fragment; or, as in pylance 0.8.19, what :meth:`to_json` gave, as JSON.
+    id: of the fragment; or, as in pylance 0.8.19, the JSON of :meth:`to_json`.
     files: the data files, each with other columns of the same rows.
-    physical_rows: of the files, deleted ones included; 0 where it is not known.
-    deletion_file: of rows that are gone.
+    physical_rows: rows in the files, deleted ones included; 0 if unknown.
+    deletion_file: of deleted rows.
     row_id_meta: the stable ids of the rows.
     created_at_version_meta, last_updated_at_version_meta: the versions of the rows; commits of new rows set them.
-    overlays: of newer writers; there may be none.
+    overlays: must be empty: data overlays of newer writers are not supported.
 
-    Raises ``InvalidArgumentError`` for JSON of something else.
+    Raises ``InvalidArgumentError`` for other JSON.
 
     >>> files = '[{"path": "x.lance", "fields": [0]}]'
-    >>> made = FragmentMetadata.from_json(f'{{"id": 0, "files": {files}, "physical_rows": 3}}')
-    >>> made.id, [f.path for f in made.files], made.num_rows, made.deletion_file
+    >>> metadata = FragmentMetadata.from_json(f'{{"id": 0, "files": {files}, "physical_rows": 3}}')
+    >>> metadata.id, [f.path for f in metadata.files], metadata.num_rows, metadata.deletion_file
     (0, ['x.lance'], 3, None)
     """
 
-    #: Whether it is what a manifest says, and not put together by a program.
+    #: Whether it is from a manifest, and not built by a program.
     _is_listed = False
 
     def __init__(
@@ -228,14 +241,14 @@ class FragmentMetadata:
 
     @classmethod
     def of(cls, fragment: Fragment) -> FragmentMetadata:
-        """The metadata of an entry."""
+        """From a manifest entry."""
         metadata = cls.__new__(cls)
         metadata._metadata, metadata._is_listed = fragment, True
         return metadata
 
     @property
     def entry(self) -> Fragment:
-        """The entry as a manifest has it."""
+        """The manifest entry."""
         return self._metadata
 
     def _set(self, **parts: Any) -> None:
@@ -251,13 +264,13 @@ class FragmentMetadata:
         return FragmentMetadata.from_json, (json.dumps(self.to_json()),)
 
     def __eq__(self, other: object) -> bool:
-        """Whether both are of the same fragment; before it is written, no more is known than its files."""
+        """Whether both are of the same fragment; before it is committed only its files are compared."""
         if not isinstance(other, FragmentMetadata):
             return False
-        own, others = self._metadata, other._metadata
-        if own.physical_rows and others.physical_rows:
-            return own == others
-        return (own.id, [f.path for f in own.files]) == (others.id, [f.path for f in others.files])
+        a, b = self._metadata, other._metadata
+        if a.physical_rows and b.physical_rows:
+            return a == b
+        return (a.id, [f.path for f in a.files]) == (b.id, [f.path for f in b.files])
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -282,7 +295,7 @@ class FragmentMetadata:
 
     @property
     def id(self) -> int:
-        """The fragment's id; 0 in one that was not committed yet."""
+        """The fragment's id; 0 before it is committed."""
         return self._metadata.id
 
     @id.setter
@@ -299,12 +312,12 @@ class FragmentMetadata:
         self._set(files=tuple(f.entry for f in files))
 
     def data_files(self) -> list[DataFile]:
-        """The data files, see :attr:`files`."""
+        """The data files, as :attr:`files`."""
         return self.files
 
     @property
     def physical_rows(self) -> int:
-        """Number of rows in the data files, deleted ones included; 0 where it is not known."""
+        """Number of rows in the data files, deleted ones included; 0 if unknown."""
         return self._metadata.physical_rows
 
     @physical_rows.setter
@@ -313,13 +326,13 @@ class FragmentMetadata:
 
     @property
     def num_deletions(self) -> int:
-        """Number of deleted rows; 0 where it is not known."""
+        """Number of deleted rows; 0 if unknown."""
         entry = self._metadata.deletion_file
         return 0 if entry is None else entry.num_deleted_rows
 
     @property
     def num_rows(self) -> int:
-        """Number of rows that live."""
+        """Number of rows that are not deleted."""
         return self.physical_rows - self.num_deletions
 
     @property
@@ -332,39 +345,23 @@ class FragmentMetadata:
     def deletion_file(self, deletion_file: DeletionFile | None) -> None:
         self._set(deletion_file=None if deletion_file is None else deletion_file.entry)
 
-    @property
-    def row_id_meta(self) -> RowIdMeta | None:
-        """The stable row ids of the rows; ``None`` where ids say where rows are."""
-        placed = self._metadata.row_ids
-        return None if placed is None else RowIdMeta(placed)
-
-    @row_id_meta.setter
-    def row_id_meta(self, meta: RowIdMeta | None) -> None:
-        self._set(row_ids=_placed(meta))
-
-    @property
-    def created_at_version_meta(self) -> RowDatasetVersionMeta | None:
-        """The versions in which the rows were made; ``None`` where the dataset does not keep them."""
-        placed = self._metadata.created
-        return None if placed is None else RowDatasetVersionMeta(placed)
-
-    @created_at_version_meta.setter
-    def created_at_version_meta(self, meta: RowDatasetVersionMeta | None) -> None:
-        self._set(created=_placed(meta))
-
-    @property
-    def last_updated_at_version_meta(self) -> RowDatasetVersionMeta | None:
-        """The versions in which the rows got their values; ``None`` where the dataset does not keep them."""
-        placed = self._metadata.last_updated
-        return None if placed is None else RowDatasetVersionMeta(placed)
-
-    @last_updated_at_version_meta.setter
-    def last_updated_at_version_meta(self, meta: RowDatasetVersionMeta | None) -> None:
-        self._set(last_updated=_placed(meta))
+    row_id_meta: RowIdMeta | None = _row_numbers(
+        "row_ids", RowIdMeta, "The stable row ids of the rows; ``None`` where row ids are row addresses."
+    )
+    created_at_version_meta: RowDatasetVersionMeta | None = _row_numbers(
+        "created",
+        RowDatasetVersionMeta,
+        "The versions in which the rows were inserted; ``None`` where the dataset does not record them.",
+    )
+    last_updated_at_version_meta: RowDatasetVersionMeta | None = _row_numbers(
+        "last_updated",
+        RowDatasetVersionMeta,
+        "The versions in which the rows got their values; ``None`` where the dataset does not record them.",
+    )
 
     @property
     def overlays(self) -> list[Any]:
-        """None: data overlays of newer writers cannot be read here."""
+        """Always empty: data overlays of newer writers are not supported."""
         return []
 
 
@@ -375,7 +372,7 @@ _PARTS = (
 
 
 def _first_format(fragment: Fragment) -> str:
-    """A fragment as pylance 0.8.19 shows it."""
+    """The ``repr`` of pylance 0.8.19."""
     files = ", ".join(f'DataFile {{ path: "{f.path}", fields: {list(f.fields)} }}' for f in fragment.files)
     deletion, d = "None", fragment.deletion_file
     if d is not None:
@@ -385,10 +382,6 @@ def _first_format(fragment: Fragment) -> str:
         )
     rows = f"Some({fragment.physical_rows})" if fragment.physical_rows else "None"
     return f"Fragment {{ id: {fragment.id}, files: [{files}], deletion_file: {deletion}, physical_rows: {rows} }}"
-
-
-def _placed(meta: _PlacedMeta | None) -> Placed:
-    return None if meta is None else meta.placed
 
 
 def _parsed(metadata: str) -> Fragment:

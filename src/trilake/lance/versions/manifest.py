@@ -6,15 +6,14 @@
                                              (length in 4 bytes before each message)
 
 The 16 bytes of the footer hold the position of the manifest, the version of the format and the letters ``LANC``.
-Positions in a manifest point into its own file, so they are worked out anew for each version that is written.
+Positions in a manifest point into its own file, so they are computed for each version that is written.
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any
 from uuid import UUID
 
 import pyarrow as pa
@@ -23,22 +22,23 @@ from pyroaring import BitMap, FrozenBitMap
 from trilake.errors import CorruptLogError, InvalidArgumentError, UnsupportedProtocolError
 from trilake.lance.file import framing
 from trilake.lance.file.schema import LanceSchema
+from trilake.lance.file.sources import MappedSource
 from trilake.lance.file.storage_version import FIRST, READABLE, WRITABLE, StorageVersion
-from trilake.lance.proto import Message, UnknownFieldSet, varint
+from trilake.lance.proto import Message, UnknownFieldSet
 from trilake.lance.proto import format_pb2 as pb
 from trilake.lance.v1.dictionaries import decode_dictionaries, encode_dictionaries
 
 #: Kinds of deletion files.
 ARROW_ARRAY, BITMAP = 0, 1
 
-#: Rows of a fragment are fewer: a data file counts them in 31 bits.
+#: A fragment has fewer rows than this: a data file counts them in 31 bits.
 MAX_ROWS = 1 << 31
-#: Times that every time zone's calendar has, in seconds since 1970: from a day into the year 1 to a day before 10000.
+#: Times that are valid in every time zone, in seconds since 1970: from a day after year 1 begins to a day before 10000.
 _FIRST_SECOND, _LAST_SECOND = -62135596800 + 86400, 253402300799 - 86400
-#: Ids of fragments are the upper half of a row id.
+#: A fragment id is the upper half of a row address.
 MAX_FRAGMENT_ID = (1 << 32) - 1
 
-#: What bits of the feature flags mean.
+#: The meaning of the feature flags.
 FEATURES = {
     1: "deletion files",
     2: "stable row ids",
@@ -51,13 +51,13 @@ FEATURES = {
     256: "several file versions",
 }
 _DELETION_FILES, STABLE_ROW_IDS, _CONFIGURATION, _BASE_PATHS, _NO_TRANSACTIONS = 1, 2, 8, 16, 32
-#: Each data file says its version anyway.
+#: Each data file has its version in any case.
 _MIXED = 256
-#: Flags that readers here know, and those of writers.
+#: The flags that can be written, and read.
 _WRITABLE = _DELETION_FILES | STABLE_ROW_IDS | 4 | _CONFIGURATION | _BASE_PATHS | _MIXED
 _READABLE = _WRITABLE | _NO_TRANSACTIONS
 
-#: Readers look for what writers of a version did wrong: this one writes as that one does.
+#: Readers work around the bugs of writers by their version: trilake writes as this one does.
 WRITER = ("trilake", "0.8.19")
 
 
@@ -65,7 +65,7 @@ WRITER = ("trilake", "0.8.19")
 class DeletionFile:
     """The entry of a deletion file.
 
-    ``num_deleted_rows`` is 0 where it is not known, ``base_id`` that of the base path it lies in, if not the dataset.
+    ``num_deleted_rows`` is 0 if unknown, ``base_id`` that of its base path, ``None`` for the dataset itself.
     """
 
     file_type: int
@@ -75,7 +75,7 @@ class DeletionFile:
     base_id: int | None = None
 
     def key(self, fragment_id: int) -> str:
-        """The key of the file in the dataset's store."""
+        """The key of the file in its store."""
         suffix = "bin" if self.file_type == BITMAP else "arrow"
         return f"_deletions/{fragment_id}-{self.read_version}-{self.id}.{suffix}"
 
@@ -87,12 +87,12 @@ class DataFile:
     Parameters
     ----------
     path: below the folder ``data``.
-    fields: the ids of the fields in it; :data:`TOMBSTONE` in the place of one that another file of the fragment has.
-    column_indices: the column of each of them, -1 for none; empty in the first format.
+    fields: ids of its fields; :data:`TOMBSTONE` for one that another file of the fragment has now.
+    column_indices: the column of each field, -1 for none; empty in the first format.
     major_version, minor_version: of its format.
-    size_bytes: 0 where it is not known.
-    base_id: of the base path it lies in; ``None`` for the dataset itself.
-    extra: fields that newer writers keep with it, as they were read.
+    size_bytes: 0 if unknown.
+    base_id: of its base path; ``None`` for the dataset itself.
+    extra: unknown fields of newer writers, as they are stored.
     """
 
     path: str
@@ -106,12 +106,11 @@ class DataFile:
 
     @property
     def storage_version(self) -> StorageVersion:
-        """The version of its format."""
         return StorageVersion.of_file(self.major_version, self.minor_version)
 
     @property
     def key(self) -> str:
-        """The key of the file in the dataset's store."""
+        """The key of the file in its store."""
         return f"data/{self.path}"
 
 
@@ -124,23 +123,23 @@ class ExternalFile:
     size: int
 
 
-#: A message that stands in the manifest, or elsewhere; ``None`` where there is none.
+#: A message in the manifest or in another file; ``None`` without one.
 Placed = bytes | ExternalFile | None
 
 
 @dataclass(frozen=True)
 class Fragment:
-    """Rows whose columns are spread over data files.
+    """Rows whose columns are in several data files.
 
     Parameters
     ----------
-    id: 0 in one that was not committed yet.
+    id: 0 before it is committed.
     files: with the columns.
-    deletion_file: of rows that are gone.
-    physical_rows: deleted ones included; 0 where it is not known.
-    extra: fields that newer writers keep with it, as they were read.
+    deletion_file: of deleted rows.
+    physical_rows: deleted ones included; 0 if unknown.
+    extra: unknown fields of newer writers, as they are stored.
     row_ids: the stable ids of the physical rows, see :mod:`trilake.lance.versions.row_ids`.
-    last_updated, created: the versions in which rows got their values, and in which they were made.
+    last_updated, created: the versions in which rows were last updated, and inserted.
     """
 
     id: int
@@ -155,7 +154,7 @@ class Fragment:
 
 @dataclass(frozen=True)
 class BasePath:
-    """A place of files outside of the dataset: the root of another dataset, or the folder of the files itself."""
+    """A location of files outside of the dataset: the root of another dataset, or the folder of the files itself."""
 
     id: int
     path: str
@@ -165,19 +164,21 @@ class BasePath:
 
 @dataclass(frozen=True)
 class IndexDetails:
-    """What newer writers say of an index: a message, with the name of its type, which is the kind of the index."""
+    """The details of an index, by newer writers: a message, with the name of its type, which is the kind of the
+    index.
+    """
 
     type_url: str
     value: bytes = b""
 
 
-#: Of the kinds that are written here.
+#: Details of the kinds that are written here.
 BITMAP_DETAILS = IndexDetails("/lance.table.BitmapIndexDetails")
 BTREE_DETAILS = IndexDetails("/lance.table.BTreeIndexDetails")
 LABEL_LIST_DETAILS = IndexDetails("/lance.table.LabelListIndexDetails")
 ZONE_MAP_DETAILS = IndexDetails("/lance.table.ZoneMapIndexDetails")
 VECTOR_DETAILS = IndexDetails("/lance.index.pb.VectorIndexDetails")
-#: Of what newer writers keep among the indices: where rows went that a compaction moved, and what is written ahead.
+#: Entries of newer writers that are not indices of a column: rows that a compaction moved, and a write-ahead log.
 _NOTES = ("FragmentReuseIndexDetails", "MemWalIndexDetails")
 
 
@@ -185,9 +186,9 @@ _NOTES = ("FragmentReuseIndexDetails", "MemWalIndexDetails")
 class IndexMetadata:
     """An index.
 
-    ``fragment_bitmap`` are the ids of the fragments it covers, ``None`` where it does not say; ``index_version`` is
-    that of its files, which are listed with their sizes; ``created_at_ms`` counts from the Unix epoch; ``base_id`` is
-    that of the base path they lie in; ``extra`` are fields that newer writers keep with it.
+    ``fragment_bitmap`` are the ids of the fragments it covers, ``None`` if unknown; ``index_version`` is that of its
+    files, which are listed with their sizes; ``created_at_ms`` counts from the Unix epoch; ``base_id`` is that of their
+    base path; ``extra`` are unknown fields of newer writers.
     """
 
     uuid: UUID
@@ -205,7 +206,7 @@ class IndexMetadata:
 
     @property
     def is_note(self) -> bool:
-        """Whether it is of no column and may have no files: a note of newer writers, which their indices may need."""
+        """Whether it is an entry of newer writers that is not an index of a column and may have no files."""
         return self.details is not None and self.details.type_url.endswith(_NOTES)
 
 
@@ -213,10 +214,9 @@ class IndexMetadata:
 class Manifest:
     """One version.
 
-    ``schema`` holds the values of dictionary columns of the first format too: one dictionary for each, whatever file
-    the keys are in.  ``timestamp_ns`` counts from the Unix epoch; ``max_fragment_id`` is -1 where there never was a
-    fragment; ``transaction`` is the serialised transaction in the manifest's own file; ``extra`` is what newer writers
-    keep in it.
+    ``schema`` also holds the values of dictionary columns of the first format: one dictionary for each, for all files.
+    ``timestamp_ns`` counts from the Unix epoch; ``max_fragment_id`` is -1 before the first fragment; ``transaction`` is
+    the serialised transaction in the manifest's own file; ``extra`` are unknown fields of newer writers.
     """
 
     version: int
@@ -238,12 +238,12 @@ class Manifest:
     base_paths: tuple[BasePath, ...] = ()
     branch: str | None = None
     transaction: bytes | None = field(default=None, repr=False, compare=False)
-    #: Whether fragments are listed in a way that is not known here.
+    #: Whether fragments are listed in a tree, which is not supported.
     has_fragment_tree: bool = False
 
     @property
     def storage_version(self) -> StorageVersion:
-        """The version that data files are written in."""
+        """The version in which data files are written."""
         if self.data_format is not None and self.data_format[1]:
             try:
                 return StorageVersion.parse(self.data_format[1])
@@ -262,15 +262,15 @@ class Manifest:
 
     @property
     def identity(self) -> tuple[str, int]:
-        """What tells it from the manifest that another dataset has under the same number."""
+        """What distinguishes it from a manifest of the same version in another dataset."""
         return self.transaction_file, self.timestamp_ns
 
     def check_readable(self, file: str) -> None:
-        """Raise ``UnsupportedProtocolError`` where the version needs what this library does not have."""
+        """Raise ``UnsupportedProtocolError`` where the version uses features that this library cannot read."""
         _check_flags(self.reader_feature_flags & ~_READABLE, "read", file, self.version)
         if self.has_fragment_tree and not self.fragments:
             raise UnsupportedProtocolError(
-                "the dataset lists its fragments in a way that is not known here",
+                "the dataset lists its fragments in a tree, which is not supported",
                 help="use the library that wrote it, or an older version of the dataset",
                 file=file,
                 version=self.version,
@@ -286,7 +286,7 @@ class Manifest:
             )
 
     def check_writable(self, file: str) -> None:
-        """Raise ``UnsupportedProtocolError`` where a writer must know more than this library does."""
+        """Raise ``UnsupportedProtocolError`` where the version uses features that this library cannot write."""
         self.check_readable(file)
         _check_flags(self.writer_feature_flags & ~_WRITABLE, "written to", file, self.version)
         if self.storage_version not in WRITABLE:
@@ -311,70 +311,32 @@ def _check_flags(flags: int, verb: str, file: str, version: int) -> None:
 
 # --- messages in a file ----------------------------------------------------------------------------------------------
 
-_M = TypeVar("_M", bound=Message)
-
 
 def needs_migration(manifest: Manifest) -> bool:
-    """Whether a manifest lacks numbers of rows that writers of today put into it, or what its indices cover."""
+    """Whether a manifest lacks row counts that today's writers record, or the fragments of an index."""
     fragments = manifest.fragments
     rows = any(not f.physical_rows for f in fragments)
     deleted = any(f.deletion_file is not None and not f.deletion_file.num_deleted_rows for f in fragments)
     return rows or deleted or any(i.fragment_bitmap is None and not i.is_note for i in manifest.indices)
 
 
-def message_at(data: pa.Buffer, position: int, kind: type[_M], *, file: str) -> _M:
-    """The message at a position of a whole file.  Raises ``CorruptLogError`` where none is."""
-    message = bytes_at(data, position, kind.DESCRIPTOR.name, file=file)
-    return framing.parse(message, kind, file=file, damaged=CorruptLogError)
-
-
-def bytes_at(data: pa.Buffer, position: int, name: str, *, file: str) -> bytes:
-    """The bytes of a message, ``name``, at a position of a whole file.  Raises ``CorruptLogError`` where none is."""
-    if not 0 <= position <= data.size - framing.FOOTER.size - framing.LENGTH.size:
-        raise CorruptLogError(f"the {name} begins at {position}, outside of the file", file=file)
-    start = position + framing.LENGTH.size
-    head = data.slice(position, framing.LENGTH.size).to_pybytes()
-    length = framing.message_length(head, position, data.size, file=file, damaged=CorruptLogError)
-    return bytes(data.slice(start, length).to_pybytes())
-
-
 # --- parsing ---------------------------------------------------------------------------------------------------------
 
 
 def unknown_fields(message: Message) -> bytes:
-    """The fields of a message that our messages do not have, as they are stored."""
+    """The fields of a message that its definition here does not have, as they are stored."""
     unknown: Any = UnknownFieldSet(message)
     if not len(unknown):
         return b""
-    return b"".join(map(_encode_unknown, unknown))
-
-
-def _encode_unknown(one: Any) -> bytes:
-    kind = int(one.wire_type)
-    tag: bytes = varint(one.field_number << 3 | kind)
-    match kind:
-        case 0:
-            return tag + bytes(varint(one.data))
-        case 1:
-            return tag + struct.pack("<Q", one.data)
-        case 2:
-            return tag + bytes(varint(len(one.data))) + bytes(one.data)
-        case 3:
-            inner = b"".join(_encode_unknown(part) for part in one.data)
-            return tag + inner + bytes(varint(one.field_number << 3 | 4))
-    return tag + struct.pack("<I", one.data)
-
-
-def parse_deletion_file(message: pb.DeletionFile, *, file: str = "") -> DeletionFile:
-    """An entry as the format has it.  Raises ``CorruptLogError`` for a kind of file that there is not."""
-    if message.file_type not in (ARROW_ARRAY, BITMAP):
-        raise CorruptLogError(f"deletion files of type {message.file_type} are unknown", file=file or None)
-    base = message.base_id if message.HasField("base_id") else None
-    return DeletionFile(message.file_type, message.read_version, message.id, message.num_deleted_rows, base)
+    rest = type(message)()
+    rest.CopyFrom(message)
+    for descriptor, _ in message.ListFields():
+        rest.ClearField(descriptor.name)
+    return bytes(rest.SerializeToString(deterministic=True))
 
 
 def parse_fragment(message: pb.DataFragment, *, file: str = "") -> Fragment:
-    """An entry as the format has it.  Raises ``CorruptLogError`` for rows that no data file can count."""
+    """The entry in a message.  Raises ``CorruptLogError`` for more rows than a data file can count."""
     if message.physical_rows >= MAX_ROWS or message.deletion_file.num_deleted_rows >= MAX_ROWS:
         raise CorruptLogError(
             f"fragment {message.id} claims {message.physical_rows} rows, "
@@ -394,7 +356,13 @@ def parse_fragment(message: pb.DataFragment, *, file: str = "") -> Fragment:
         )
         for f in message.files
     )
-    deletion = parse_deletion_file(message.deletion_file, file=file) if message.HasField("deletion_file") else None
+    deletion = None
+    if message.HasField("deletion_file"):
+        d = message.deletion_file
+        if d.file_type not in (ARROW_ARRAY, BITMAP):
+            raise CorruptLogError(f"deletion files of type {d.file_type} are unknown", file=file or None)
+        base = d.base_id if d.HasField("base_id") else None
+        deletion = DeletionFile(d.file_type, d.read_version, d.id, d.num_deleted_rows, base)
     return Fragment(
         message.id,
         files,
@@ -408,7 +376,7 @@ def parse_fragment(message: pb.DataFragment, *, file: str = "") -> Fragment:
 
 
 def _placed(message: pb.DataFragment, name: str) -> Placed:
-    """A message of a fragment, which stands in it or elsewhere."""
+    """A message of a fragment, which is in it or in another file."""
     match message.WhichOneof(name):
         case None:
             return None
@@ -460,7 +428,7 @@ def fragment_message(fragment: Fragment) -> pb.DataFragment:
 
 
 def parse_base_path(message: pb.BasePath) -> BasePath:
-    """A place of files as the format has it."""
+    """The base path in a message."""
     return BasePath(
         message.id, message.path, message.is_dataset_root, message.name if message.HasField("name") else None
     )
@@ -471,8 +439,13 @@ def base_path_message(base: BasePath) -> pb.BasePath:
     return pb.BasePath(id=base.id, path=base.path, is_dataset_root=base.is_dataset_root, name=base.name)
 
 
+def parse_details(message: pb.IndexDetails) -> IndexDetails:
+    """The details of an index, from their message."""
+    return IndexDetails(message.type_url, message.value)
+
+
 def parse_index(message: pb.IndexMetadata, *, file: str = "") -> IndexMetadata:
-    """An index entry as the format has it.  Raises ``CorruptLogError``."""
+    """The index entry in a message.  Raises ``CorruptLogError``."""
     if len(message.uuid.uuid) != 16:
         raise CorruptLogError(f"the id of index {message.name!r} has {len(message.uuid.uuid)} bytes", file=file)
     bitmap = None
@@ -481,13 +454,14 @@ def parse_index(message: pb.IndexMetadata, *, file: str = "") -> IndexMetadata:
             bitmap = FrozenBitMap(BitMap.deserialize(message.fragment_bitmap))
         except (ValueError, IndexError, OverflowError, MemoryError) as e:
             raise CorruptLogError(f"the fragments of index {message.name!r} are damaged: {e}", file=file) from e
+    details = parse_details(message.index_details) if message.HasField("index_details") else None
     return IndexMetadata(
         UUID(bytes=message.uuid.uuid),
         tuple(message.fields),
         message.name,
         message.dataset_version,
         bitmap,
-        parse_details(message.index_details) if message.HasField("index_details") else None,
+        details,
         message.index_version if message.HasField("index_version") else None,
         unknown_fields(message),
         message.created_at if message.HasField("created_at") else None,
@@ -497,13 +471,8 @@ def parse_index(message: pb.IndexMetadata, *, file: str = "") -> IndexMetadata:
     )
 
 
-def parse_details(message: pb.IndexDetails) -> IndexDetails:
-    """What is said of an index, as the format has it."""
-    return IndexDetails(message.type_url, message.value)
-
-
 def details_message(details: IndexDetails) -> pb.IndexDetails:
-    """The message of what is said of an index."""
+    """The message of the details of an index."""
     return pb.IndexDetails(type_url=details.type_url, value=details.value)
 
 
@@ -529,22 +498,23 @@ def index_message(index: IndexMetadata) -> pb.IndexMetadata:
 
 
 def parse_manifest(data: pa.Buffer, *, file: str, version: int | None = None) -> Manifest:
-    """The manifest in a whole file, which must be of ``version`` where its name says one.
+    """Parse the file of a manifest, which must be of ``version`` if that is given.
 
     Raises ``CorruptLogError`` for a damaged one, ``UnsupportedProtocolError`` for one of a later format.  Feature flags
-    are not looked at here: :meth:`Manifest.check_readable` does.
+    are checked by :meth:`Manifest.check_readable`.
     """
     tail = data.slice(max(0, data.size - framing.FOOTER.size)).to_pybytes()
     position = framing.parse_footer(tail, data.size, file=file, damaged=CorruptLogError)
-    message = message_at(data, position, pb.Manifest, file=file)
+    source = MappedSource(file, data)
+    message = framing.read_message(source, position, pb.Manifest, damaged=CorruptLogError)
     if not message.version:
         raise CorruptLogError("the manifest does not say its version", file=file)
     if version not in (None, message.version):
-        raise CorruptLogError(f"the manifest is of version {message.version}, its name of {version}", file=file)
+        raise CorruptLogError(f"expected a manifest of version {version}, got version {message.version}", file=file)
     schema = LanceSchema.from_proto(message.fields, dict(message.metadata), file=file)
     indices: tuple[IndexMetadata, ...] = ()
     if message.HasField("index_section"):
-        section = message_at(data, message.index_section, pb.IndexSection, file=file)
+        section = framing.read_message(source, message.index_section, pb.IndexSection, damaged=CorruptLogError)
         indices = tuple(parse_index(i, file=file) for i in section.indices)
     fragments = tuple(parse_fragment(f, file=file) for f in message.fragments)
     ids = {f.id for f in fragments}
@@ -553,14 +523,15 @@ def parse_manifest(data: pa.Buffer, *, file: str, version: int | None = None) ->
     stamp = message.timestamp
     if not _FIRST_SECOND <= stamp.seconds <= _LAST_SECOND or not 0 <= stamp.nanos < 10**9:
         raise CorruptLogError(
-            f"the manifest says that it was written {stamp.seconds} seconds after 1970",
+            f"the manifest has the timestamp {stamp.seconds} s and {stamp.nanos} ns, which is out of range",
             file=file,
             version=message.version,
         )
-    own_transaction = None
+    stored_transaction = None
     for name in ("transaction_section", "old_transaction_section"):
         if message.HasField(name):
-            own_transaction = bytes_at(data, getattr(message, name), "Transaction", file=file)
+            position = getattr(message, name)
+            stored_transaction = framing.message_bytes(source, position, "Transaction", damaged=CorruptLogError)
             break
     return Manifest(
         version=message.version,
@@ -585,18 +556,18 @@ def parse_manifest(data: pa.Buffer, *, file: str, version: int | None = None) ->
         table_metadata=dict(message.table_metadata),
         base_paths=tuple(map(parse_base_path, message.base_paths)),
         branch=message.branch if message.HasField("branch") else None,
-        transaction=own_transaction,
+        transaction=stored_transaction,
         has_fragment_tree=message.HasField("fragment_tree"),
     )
 
 
 def serialise_manifest(manifest: Manifest) -> bytes:
-    """The whole file of a manifest."""
+    """The content of a manifest's file."""
     first = manifest.storage_version.is_first
     missing = [f.name for f in manifest.schema.walk() if f.is_dictionary and f.id not in manifest.schema.dictionaries]
     if missing and first:
         raise InvalidArgumentError(
-            "the values of a dictionary column are not known",
+            "the values of a dictionary column are unknown",
             help="begin the dataset with rows, by write_dataset, or cast the column to its values",
             column=missing[0],
         )
@@ -608,7 +579,7 @@ def serialise_manifest(manifest: Manifest) -> bytes:
         tag=manifest.tag,
         reader_feature_flags=manifest.reader_feature_flags,
         writer_feature_flags=manifest.writer_feature_flags,
-        # Writers of the first format say nothing instead of 0.
+        # Writers of the first format leave out 0.
         max_fragment_id=manifest.max_fragment_id if manifest.max_fragment_id >= first else None,
         transaction_file=manifest.transaction_file,
         next_row_id=manifest.next_row_id,
@@ -634,7 +605,7 @@ def serialise_manifest(manifest: Manifest) -> bytes:
 
 
 def with_flags(manifest: Manifest) -> Manifest:
-    """A manifest with the feature flags that it must have."""
+    """The manifest with the feature flags that it needs."""
     flags = _DELETION_FILES if any(f.deletion_file is not None for f in manifest.fragments) else 0
     flags |= STABLE_ROW_IDS if manifest.has_stable_row_ids else 0
     flags |= (manifest.reader_feature_flags | manifest.writer_feature_flags) & _MIXED

@@ -1,7 +1,7 @@
-"""Operations: what a transaction does to a dataset, and which of them exclude each other.
+"""Operations: the changes that transactions make, and which of them exclude each other.
 
-Pure data and functions.  An operation is applied to the newest manifest, which need not be the one that it was made
-for: :func:`conflict` says whether it may be.
+Pure data and functions.  An operation is applied on top of the newest manifest, which may be newer than the one it was
+made for: :func:`conflict` says whether that is allowed.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ class Append:
 
     @property
     def is_first(self) -> bool:
-        """Whether its files are of the first format, whose readers want each column in a file."""
+        """Whether its files are of the first format, whose readers need each column in a file."""
         return any(file.storage_version.is_first for fragment in self.fragments for file in fragment.files)
 
 
 @dataclass(frozen=True)
 class Delete:
-    """Replaces fragments by themselves with more deleted rows, and removes fragments without rows left."""
+    """Replaces fragments by those with more deleted rows, and removes fragments without rows."""
 
     updated_fragments: tuple[Fragment, ...]
     deleted_fragment_ids: tuple[int, ...]
@@ -39,9 +39,9 @@ class Delete:
 
 @dataclass(frozen=True)
 class Overwrite:
-    """Replaces all fragments and the schema; creates the dataset where there is none.
+    """Replaces all fragments and the schema; creates the dataset if there is none.
 
-    ``storage_version`` and ``stable_row_ids`` are for a dataset that begins, or ``None`` to keep what there is.
+    ``storage_version`` and ``stable_row_ids`` are for a new dataset, or ``None`` to keep the current ones.
     """
 
     fragments: tuple[Fragment, ...]
@@ -54,7 +54,7 @@ class Overwrite:
 
 @dataclass(frozen=True)
 class CreateIndex:
-    """Adds indices, and removes those named by id and those of the same names."""
+    """Adds indices, and removes those with the given ids or the same names."""
 
     new_indices: tuple[IndexMetadata, ...]
     removed_indices: tuple[IndexMetadata, ...] = ()
@@ -62,7 +62,7 @@ class CreateIndex:
 
 @dataclass(frozen=True)
 class RewriteGroup:
-    """Some fragments, and those with the same live rows that take their place."""
+    """Some fragments, and those with the same live rows that replace them."""
 
     old: tuple[Fragment, ...]
     new: tuple[Fragment, ...]
@@ -70,10 +70,10 @@ class RewriteGroup:
 
 @dataclass(frozen=True)
 class RewrittenIndex:
-    """An index whose files were written anew because its rows have moved.
+    """An index whose files were rewritten because its rows have moved.
 
-    ``details`` and ``version`` are those of the new files.  The format's first writers did not say them, later ones
-    refuse to read a transaction without.
+    ``details`` and ``version`` are those of the new files.  The format's first writers left them out; later readers
+    refuse a transaction without them.
     """
 
     old: UUID
@@ -107,16 +107,16 @@ class Restore:
 
 @dataclass(frozen=True)
 class ReserveFragments:
-    """Takes fragment ids out of the counter, for the groups of a rewrite to come."""
+    """Reserves fragment ids, for the groups of a later rewrite."""
 
     num_fragments: int
 
 
 @dataclass(frozen=True)
 class Update:
-    """Removes rows as a delete does, and adds the changed ones in new fragments; or gives rows other values in place.
+    """Removes rows as a delete does, and adds the changed ones in new fragments; or changes values in place.
 
-    ``fields_modified`` are ids of fields whose values differ in the updated fragments from those that they had.
+    ``fields_modified`` are ids of fields whose values differ in the updated fragments.
     """
 
     removed_fragment_ids: tuple[int, ...]
@@ -140,12 +140,11 @@ class MapUpdate:
     replace: bool = False
 
     def apply(self, current: Mapping[str, str]) -> dict[str, str]:
-        """The map with these changes."""
         changed = {**({} if self.replace else current), **self.entries}
         return {key: value for key, value in changed.items() if value is not None}
 
     def overlaps(self, other: MapUpdate) -> bool:
-        """Whether both say something of one key."""
+        """Whether both change the same key."""
         return self.replace or other.replace or not self.entries.keys().isdisjoint(other.entries)
 
 
@@ -160,11 +159,9 @@ class UpdateConfig:
 
     @property
     def changes_schema(self) -> bool:
-        """Whether it changes what a schema says."""
         return self.schema_metadata is not None or bool(self.field_metadata)
 
     def overlaps(self, other: UpdateConfig) -> bool:
-        """Whether both change the same keys."""
         pairs = [
             (self.config, other.config),
             (self.table_metadata, other.table_metadata),
@@ -176,7 +173,7 @@ class UpdateConfig:
 
 @dataclass(frozen=True)
 class DataReplacement:
-    """Puts data files in the place of those with the same fields, by fragment id."""
+    """Replaces data files by others with the same fields, by fragment id."""
 
     replacements: tuple[tuple[int, DataFile], ...]
 
@@ -194,14 +191,14 @@ class Clone:
 
 @dataclass(frozen=True)
 class UpdateBases:
-    """Adds places of files."""
+    """Adds base paths."""
 
     new_bases: tuple[BasePath, ...]
 
 
 @dataclass(frozen=True)
 class Unknown:
-    """An operation of a newer writer; ``field`` is its number in the message.  It excludes everything."""
+    """An operation of a newer writer; ``field`` is its number in the message.  It conflicts with everything."""
 
     field: int
 
@@ -226,7 +223,7 @@ Operation: TypeAlias = (
 
 
 def modified_ids(operation: Operation) -> frozenset[int]:
-    """The ids of existing fragments that the operation changes or removes, one by one."""
+    """The ids of the existing fragments that an operation changes or removes."""
     match operation:
         case Delete(updated, removed, _) | Update(removed, updated, _):
             return frozenset(removed) | {f.id for f in updated}
@@ -237,8 +234,8 @@ def modified_ids(operation: Operation) -> frozenset[int]:
     return frozenset()
 
 
-#: Mine, and for each kind of theirs that was committed first: "+" may follow, "-" may not, "i" may follow if both
-#: change different fragments.  The columns are those of _COLUMN.
+#: By my operation, for each kind of theirs that was committed first: "+" may follow, "-" may not, "i" may follow if
+#: both change different fragments.  The columns are those of _COLUMN.
 _TABLE: dict[type, str] = {
     Append: "++-++--+++++",
     Delete: "-i-+i--+-+i+",
@@ -272,49 +269,48 @@ _COLUMN: dict[type, int] = {
 
 
 def conflict(mine: Operation, theirs: Operation) -> str | None:
-    """Why ``mine`` must not be committed after ``theirs``, which its reader did not see; ``None`` where it may.
+    """Why ``mine`` must not be committed after ``theirs``, which it has not read; ``None`` where it may.
 
     >>> conflict(Append(()), Restore(3))
     'an append cannot follow a restore'
     >>> conflict(Append(()), Append(())) is None
     True
 
-    This is the format's own table but for four cells.  Who looked for rows cannot follow an update that adds some, as
-    it cannot follow an append: else two writers that both insert a key which neither has found would insert it twice.
-    And an index cannot follow a merge that drops its column, an update that gives its column other values in place, nor
-    one of its own name, which it would remove.
+    This is the format's own table except for four cells.  A change that looked for rows cannot follow an update that
+    adds some, as it cannot follow an append: two writers that both insert a key which neither has found would insert it
+    twice. And an index cannot follow a merge that drops its column, an update of its column in place, or an index of
+    the same name, which it would remove.
     """
     if isinstance(mine, Overwrite | Restore):
         return None
     if isinstance(mine, Delete | Update) and isinstance(theirs, Update) and theirs.new_fragments:
-        # Its new rows are an append: what was looked for here, to be deleted or because it must not be there twice, may
-        # be among them.
+        # Its new rows are an append: this operation may have looked for them, to delete them, or to insert them once.
         return f"{_with_article(_name(mine))} cannot follow an update that adds rows"
     if isinstance(theirs, UpdateConfig) and isinstance(mine, UpdateConfig) and mine.overlaps(theirs):
         return "both change the same keys of the configuration or metadata"
     if isinstance(theirs, UpdateConfig) and theirs.changes_schema and isinstance(mine, Merge | Project):
         return f"{_with_article(_name(mine))} cannot follow a change of the schema's metadata"
     if isinstance(mine, Append) and isinstance(theirs, Merge) and not mine.is_first:
-        # The rows have no values of columns that were added, so that these must be nullable.
+        # The rows have no values for added columns, so these must be nullable.
         have = {id for fragment in mine.fragments for file in fragment.files for id in file.fields}
         absent = [f.name for f in theirs.schema.walk() if f.is_column and f.id not in have and not f.nullable]
         return f"the rows have no values of the new column {absent[0]!r}" if absent else None
     if isinstance(mine, CreateIndex) and isinstance(theirs, Merge | Project):
-        # A column that comes after one was dropped may have its id, and none of its values.
-        known = {f.id for f in theirs.schema.walk()}
-        dropped = [i.name for i in mine.new_indices if not known.issuperset(i.fields)]
+        # A column that is added after one was dropped may have its id, with other values.
+        remaining = set(theirs.schema.field_ids)
+        dropped = [i.name for i in mine.new_indices if not remaining.issuperset(i.fields)]
         if dropped:
-            return f"the column of index {dropped[0]} was dropped meanwhile"
+            return f"the column of index {dropped[0]} was dropped by another commit"
     if isinstance(mine, CreateIndex) and isinstance(theirs, Update | DataReplacement):
         modified = _modified_fields(theirs)
         stale = [i.name for i in mine.new_indices if not modified.isdisjoint(i.fields)]
         if stale:
-            return f"the column of index {stale[0]} got other values meanwhile"
+            return f"the column of index {stale[0]} was changed by another commit"
     if isinstance(mine, CreateIndex) and isinstance(theirs, CreateIndex):
-        # Who made it has been told so, and whether it may be replaced was asked of a version without it.
+        # Its writer was told that it exists, and the check for replacing it was made on a version without it.
         both_names = {i.name for i in mine.new_indices} & {i.name for i in theirs.new_indices}
         if both_names:
-            return f"an index {min(both_names)!r} was made meanwhile"
+            return f"an index {min(both_names)!r} was created by another commit"
     verb, other = _name(mine), _name(theirs)
     row, column = _TABLE.get(type(mine)), _COLUMN.get(type(theirs))
     rule = "-" if row is None or column is None else row[column]
@@ -328,7 +324,7 @@ def conflict(mine: Operation, theirs: Operation) -> str | None:
 
 
 def _modified_fields(operation: Update | DataReplacement) -> frozenset[int]:
-    """The fields that get other values in rows that stay where they are."""
+    """The fields with new values in rows that stay where they are."""
     if isinstance(operation, Update):
         return frozenset(operation.fields_modified)
     return frozenset(id for _, file in operation.replacements for id in file.fields)
@@ -343,7 +339,7 @@ def _name(operation: Operation) -> str:
         UpdateBases: "change of base paths",
     }
     if isinstance(operation, Unknown):
-        return f"operation of kind {operation.field}, which this version does not know"
+        return f"operation of kind {operation.field}, which trilake does not know"
     return names.get(type(operation), type(operation).__name__.lower())
 
 

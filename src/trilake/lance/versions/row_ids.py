@@ -1,36 +1,35 @@
-"""Row ids that stay when rows move, and the versions of rows: sequences with a number for each physical row.
+"""Stable row ids, and the versions of rows: sequences with a number for each physical row.
 
-A sequence is a message of segments: ranges, ranges without some values, and arrays.  Here it is an array of numpy.
+A sequence is a message of segments: ranges, ranges without some values, and arrays.  In memory it is a numpy array.
 """
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from trilake.errors import CorruptLogError, ObjectNotFoundError
-from trilake.lance.proto import DecodeError, Message
+from trilake.lance.file import framing
 from trilake.lance.proto import rows_pb2 as pb
 from trilake.lance.versions.manifest import ExternalFile, Placed
 from trilake.storage.base import Store
 
 Ids = npt.NDArray[np.uint64]
 
-_M = TypeVar("_M", bound=Message)
-#: Where numbers are in more runs than this part of them, they are written one by one.
+#: Ids that form more runs than this part of their number are written one by one.
 _FEW = 8
 
 
 def read(store: Store, placed: Placed, file: str) -> bytes | None:
-    """The bytes of a sequence, wherever they are; ``None`` where there is none.  Raises ``CorruptLogError``."""
+    """The bytes of a sequence, wherever they are; ``None`` without one.  Raises ``CorruptLogError``."""
     if not isinstance(placed, ExternalFile):
         return placed
     try:
         data = store.read_range(placed.path, placed.offset, placed.size).to_pybytes()
     except ObjectNotFoundError as e:
-        raise CorruptLogError(f"the row ids in {placed.path} are not there", file=file) from e
+        raise CorruptLogError(f"the file of row ids {placed.path} is missing", file=file) from e
     if len(data) != placed.size:
         raise CorruptLogError(f"{placed.path} ends before the row ids in it", file=file)
     return bytes(data)
@@ -38,20 +37,23 @@ def read(store: Store, placed: Placed, file: str) -> bytes | None:
 
 def parse_ids(data: bytes, rows: int, *, file: str) -> Ids:
     """The row ids of a fragment with ``rows`` physical rows.  Raises ``CorruptLogError``."""
-    message = _parse(data, pb.RowIdSequence, file)
-    ids = _concatenated([_values(s, rows, file) for s in message.segments])
+    message = framing.parse(data, pb.RowIdSequence, file=file, damaged=CorruptLogError)
+    ids = np.concatenate([np.empty(0, np.uint64), *(_values(s, rows, file) for s in message.segments)])
     if len(ids) != rows:
-        raise CorruptLogError(f"a fragment of {rows} rows has {len(ids)} row ids", file=file)
+        raise CorruptLogError(f"expected {rows} row ids of a fragment, got {len(ids)}", file=file)
     return ids
 
 
 def count_ids(data: bytes, *, file: str) -> int:
-    """How many row ids a message has.  Raises ``CorruptLogError``."""
-    return sum(_length(segment, file) for segment in _parse(data, pb.RowIdSequence, file).segments)
+    """The number of row ids in a message.  Raises ``CorruptLogError``."""
+    return sum(
+        _length(segment, file)
+        for segment in framing.parse(data, pb.RowIdSequence, file=file, damaged=CorruptLogError).segments
+    )
 
 
 def serialise_ids(ids: Ids) -> bytes:
-    """The message of row ids.
+    """Serialise row ids.
 
     >>> parse_ids(serialise_ids(np.array([5, 6, 9], np.uint64)), 3, file="").tolist()
     [5, 6, 9]
@@ -71,16 +73,18 @@ def serialise_ids(ids: Ids) -> bytes:
 
 def parse_versions(data: bytes, rows: int, *, file: str) -> Ids:
     """The version of each of ``rows`` physical rows.  Raises ``CorruptLogError``."""
-    message = _parse(data, pb.RowVersions, file)
+    message = framing.parse(data, pb.RowVersions, file=file, damaged=CorruptLogError)
     lengths = np.array([_length(run.span, file) for run in message.runs], np.int64)
     if (lengths < 0).any() or (lengths > rows).any() or int(lengths.sum()) != rows:
-        raise CorruptLogError(f"a fragment of {rows} rows has versions of {int(lengths.sum())}", file=file)
+        raise CorruptLogError(
+            f"expected versions of the {rows} rows of a fragment, got {int(lengths.sum())}", file=file
+        )
     versions: Ids = np.repeat(np.array([run.version for run in message.runs], np.uint64), lengths)
     return versions
 
 
 def serialise_versions(versions: Ids) -> bytes:
-    """The message of the versions of rows.
+    """Serialise the versions of rows.
 
     >>> parse_versions(serialise_versions(np.array([1, 1, 4], np.uint64)), 3, file="").tolist()
     [1, 1, 4]
@@ -96,19 +100,8 @@ def serialise_versions(versions: Ids) -> bytes:
     return bytes(message.SerializeToString(deterministic=True))
 
 
-def _parse(data: bytes, kind: type[_M], file: str) -> _M:
-    try:
-        return kind.FromString(data)
-    except DecodeError as e:
-        raise CorruptLogError(f"the {kind.DESCRIPTOR.name} cannot be parsed: {e}", file=file) from e
-
-
-def _concatenated(parts: list[Ids]) -> Ids:
-    return np.concatenate([np.empty(0, np.uint64), *parts])
-
-
 def _values(segment: pb.U64Segment, most: int, file: str) -> Ids:
-    """The values of a segment, of which there may be ``most``."""
+    """The values of a segment, at most ``most``."""
     match segment.WhichOneof("segment"):
         case "range":
             return _range(segment.range.start, segment.range.end, most, file)
@@ -131,7 +124,6 @@ def _values(segment: pb.U64Segment, most: int, file: str) -> Ids:
 
 
 def _length(segment: pb.U64Segment, file: str) -> int:
-    """The number of values in a segment."""
     match segment.WhichOneof("segment"):
         case "range":
             return int(segment.range.end - segment.range.start)
@@ -147,7 +139,7 @@ def _range(start: int, end: int, most: int, file: str) -> Ids:
     return np.arange(start, end, dtype=np.uint64)
 
 
-#: Of each kind of array the type of its numbers.
+#: The type of numbers by kind of array.
 _TYPES: dict[str, str] = {"u16": "<u2", "u32": "<u4", "u64": "<u8"}
 
 
@@ -155,16 +147,12 @@ def _decode(array: pb.EncodedU64Array, file: str) -> Ids:
     kind = array.WhichOneof("array")
     if kind is None:
         raise CorruptLogError("an array of row ids is of an unknown kind", file=file)
-    data, base = (array.u64.values, 0) if kind == "u64" else _offsets(array, kind)
+    offsets: Any = getattr(array, kind)
+    data, base = (offsets.values, 0) if kind == "u64" else (offsets.offsets, offsets.base)
     dtype = np.dtype(_TYPES[kind])
     if len(data) % dtype.itemsize:
         raise CorruptLogError(f"an array of row ids has {len(data)} bytes", file=file)
     return np.frombuffer(data, dtype).astype(np.uint64) + np.uint64(base)
-
-
-def _offsets(array: pb.EncodedU64Array, kind: str) -> tuple[bytes, int]:
-    offsets = array.u16 if kind == "u16" else array.u32
-    return offsets.offsets, offsets.base
 
 
 def _encode(array: pb.EncodedU64Array, ids: Ids) -> None:

@@ -1,14 +1,14 @@
 """A dataset as a stream: the fragments of a first version, then those that each later version adds.
 
-An offset is a place in that sequence; its JSON reads like that of a Delta stream::
+An offset is a position in that sequence; its JSON is like that of a Delta stream::
 
     {"version": 7, "fragment": -1, "isStartingVersion": false, "startedAt": {"version": 3, "isStartingVersion": true}}
 
-Everything before the fragment at position ``fragment`` of those that ``version`` brings, and that one itself, was read.
-``startedAt`` makes a first batch repeatable: Spark asks for its start anew when the dataset may be newer already.
+Everything before the fragment at position ``fragment`` of those that ``version`` adds, and that one itself, was read.
+``startedAt`` makes a first batch repeatable: Spark asks for its start again when the dataset may be newer already.
 
-What a version brings is said by the operation that made it, as its transaction file has it; where that is gone, by the
-fragments that the version before does not have.  Compactions and indices bring nothing.
+The fragments that a version adds are in its operation, which its transaction file has; without that file, they are
+those that the version before does not have.  Compactions and indices add nothing.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from trilake.storage.base import Store
 
 
 class LanceStreamError(TrilakeError):
-    """A stream that reads or writes a dataset cannot go on."""
+    """A stream that reads or writes a dataset cannot continue."""
 
     code = "STREAM"
 
 
 class LanceStreamGapError(LanceStreamError, DatasetVersionNotFoundError):
-    """Versions that a stream has not read yet were cleaned up."""
+    """Versions that a stream has not read were cleaned up."""
 
     code = "STREAM_DATA_LOSS"
     default_help = (
@@ -46,7 +46,7 @@ class LanceStreamGapError(LanceStreamError, DatasetVersionNotFoundError):
 
 @dataclass(frozen=True)
 class LanceStreamOptions:
-    """The start of a stream, the fragments of a batch, and the changes that are passed over.
+    """The start of a stream, the fragments of a batch, and the changes to skip.
 
     The names mean what they mean for a Delta stream.
     """
@@ -61,7 +61,7 @@ class LanceStreamOptions:
 
 @dataclass(frozen=True)
 class LanceOffset:
-    """A place in the stream; see the head of this module.
+    """A position in the stream; see the head of this module.
 
     >>> o = LanceOffset(3, -1, True, (3, True))
     >>> LanceOffset.from_json(o.to_json()) == o
@@ -75,23 +75,22 @@ class LanceOffset:
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> LanceOffset:
-        """From the JSON of a checkpoint; raises ``LanceStreamError`` for anything else."""
+        """Parse the JSON of a checkpoint.  Raises ``LanceStreamError``."""
         try:
-            began = data.get("startedAt")
+            start = data.get("startedAt")
             return LanceOffset(
                 int(data["version"]),
                 int(data["fragment"]),
                 data.get("isStartingVersion") is True,
-                None if began is None else (int(began["version"]), bool(began["isStartingVersion"])),
+                None if start is None else (int(start["version"]), bool(start["isStartingVersion"])),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as e:
             raise LanceStreamError(
-                f"the checkpoint's offset {str(data)[:200]} is none of a Lance dataset",
+                f"the checkpoint's offset {str(data)[:200]} is not one of a Lance dataset",
                 help="use the checkpoint of a query that reads this dataset, or a new one",
             ) from e
 
     def to_json(self) -> dict[str, Any]:
-        """The JSON object."""
         out: dict[str, Any] = {
             "version": self.version,
             "fragment": self.fragment,
@@ -103,21 +102,21 @@ class LanceOffset:
 
     @staticmethod
     def beginning(version: int, *, snapshot: bool) -> LanceOffset:
-        """The place before everything."""
+        """The position before everything."""
         return LanceOffset(version, -1, snapshot, (version, snapshot))
 
     def at(self, version: int, fragment: int = -1, *, snapshot: bool = False) -> LanceOffset:
-        """The offset of another place in the same stream."""
+        """Another position in the same stream."""
         return replace(self, version=version, fragment=fragment, snapshot=snapshot)
 
     @property
     def place(self) -> tuple[int, int, int]:
-        """What offsets of one stream are ordered by."""
+        """The order of offsets in one stream."""
         return self.version, int(not self.snapshot), self.fragment
 
 
 class LanceStream:
-    """A dataset read as a stream, which was declared with the columns of the version ``declared``."""
+    """A dataset read as a stream, with the columns of the version ``declared``."""
 
     def __init__(self, store: Store, declared: Manifest, options: LanceStreamOptions) -> None:
         self.store, self.options = store, options
@@ -127,15 +126,15 @@ class LanceStream:
         self._manifests: dict[int, Manifest] = {}
 
     def stop_at_newest(self) -> None:
-        """Leave versions that are made from now on to a later run."""
+        """Leave later versions to a later run."""
         self.until = list_versions(self.store).latest
 
     def newest(self) -> LanceOffset:
-        """The place behind everything that is committed."""
+        """The position after everything that is committed."""
         return LanceOffset(list_versions(self.store).latest + 1)
 
     def initial(self) -> LanceOffset:
-        """The first offset of a new stream.  Raises ``VersionNotFoundError`` for a version that is not there."""
+        """The first offset of a new stream.  Raises ``VersionNotFoundError`` for a version that does not exist."""
         if self._initial is None:
             version, newest = self.options.starting_version, transaction.load(self.store, self.until)
             if version is None:
@@ -150,27 +149,27 @@ class LanceStream:
     def latest(self, start: LanceOffset, limit: int | None = None) -> LanceOffset:
         """The end of the batch of at most ``limit`` fragments that begins at ``start``.
 
-        Raises what ends the stream, once all before it was delivered.
+        Raises the error that ends the stream once everything before it was delivered.
         """
-        listing, place, taken = list_versions(self.store), start, 0
+        listing, place, count = list_versions(self.store), start, 0
         newest = listing.latest if self.until is None else min(self.until, listing.latest)
         if place.version > newest + 1:
             raise LanceStreamError(
                 f"the checkpoint has read version {place.version - 1}, the newest version is {newest}",
-                help="the dataset was made anew or restored from a copy: use a new checkpoint",
+                help="the dataset was recreated, or restored from a copy: use a new checkpoint",
                 file=self.store.uri,
             )
         self._manifests = {v: m for v, m in self._manifests.items() if v >= place.version - 1}
-        while place.version <= newest and (limit is None or taken < limit):
+        while place.version <= newest and (limit is None or count < limit):
             try:
-                brought = self._fragments(listing, place)
+                fragments = self._fragments(listing, place)
             except LanceStreamError:
-                if taken:
+                if count:
                     break  # what came before is delivered first
                 raise
-            left = len(brought) - place.fragment - 1
-            room = left if limit is None else min(left, limit - taken)
-            taken += room
+            left = len(fragments) - place.fragment - 1
+            room = left if limit is None else min(left, limit - count)
+            count += room
             if room < left:
                 return place.at(place.version, place.fragment + room, snapshot=place.snapshot)
             place = place.at(place.version + 1)
@@ -184,19 +183,19 @@ class LanceStream:
         listing, place = list_versions(self.store), start
         out: list[tuple[Fragment, LanceSchema]] = []
         while place.place < end.place:
-            brought = self._fragments(listing, place)
+            fragments = self._fragments(listing, place)
             same = (place.version, place.snapshot) == (end.version, end.snapshot)
-            stop = end.fragment + 1 if same else len(brought)
-            schema = self._manifest(listing, place.version).schema if brought else self.schema
+            stop = end.fragment + 1 if same else len(fragments)
+            schema = self._manifest(listing, place.version).schema if fragments else self.schema
             if schema.names != self.schema.names:  # older: columns that it lacks are null
                 schema = self.schema
-            out += [(f, schema) for f in brought[place.fragment + 1 : stop]]
+            out += [(f, schema) for f in fragments[place.fragment + 1 : stop]]
             if same:
                 break
             place = place.at(place.version + 1)
         return out
 
-    # --- what a version brings ---------------------------------------------------------------------------------------
+    # --- the fragments of a version ----------------------------------------------------------------------------------
 
     def _manifest(self, listing: Listing, version: int) -> Manifest:
         if version not in self._manifests:
@@ -220,17 +219,17 @@ class LanceStream:
         return self._new_fragments(before, manifest)
 
     def _check_schema(self, manifest: Manifest) -> None:
-        """Newer versions must have the very columns of the stream, older ones may lack some."""
+        """Newer versions must have exactly the columns of the stream, older ones may lack some."""
         problems = manifest.schema.differences(self.schema, nullability=False)
         if manifest.version <= self.version:
             shared = [n for n in self.schema.names if n in manifest.schema.names]
-            own, current = self.schema.project(shared), manifest.schema.project(shared)
-            problems = current.differences(own, nullability=False)
+            declared, current = self.schema.project(shared), manifest.schema.project(shared)
+            problems = current.differences(declared, nullability=False)
         if problems:
             raise LanceStreamError(
                 f"the dataset's columns changed while it was being read: {'; '.join(problems)}",
-                help="all rows before the change were delivered; start the query again, with its load() called anew, on"
-                " the same checkpoint; where that does not help, with a new checkpoint",
+                help="all rows before the change were delivered; call load() and start the query again on the same"
+                " checkpoint; if that does not help, use a new checkpoint",
                 file=self.store.uri,
                 version=manifest.version,
             )
@@ -246,7 +245,7 @@ class LanceStream:
             if not self.options.fail_on_data_loss:
                 return ()
             raise LanceStreamGapError(
-                f"what version {manifest.version} changed cannot be said without the version before it",
+                f"the changes of version {manifest.version} are unknown without the version before it",
                 file=self.store.uri,
                 version=manifest.version,
             )
@@ -256,7 +255,7 @@ class LanceStream:
         common = {f.id: f for f in manifest.fragments if f.id in old}
         changed = [f for i, f in common.items() if f != old[i]]
         if isinstance(operation, op.Overwrite):
-            # Fragments are numbered from the beginning again.
+            # Fragments are numbered from 0 again.
             new, removed, changed = manifest.fragments, list(old.values()), []
         if not removed and not changed:
             return new
@@ -265,7 +264,7 @@ class LanceStream:
         if self.options.ignore_changes:
             return new
         raise LanceStreamError(
-            "rows were deleted or replaced in the source, and a stream of new rows cannot say that",
+            "rows were deleted or replaced in the source, which a stream of new rows cannot express",
             help="skipChangeCommits=true passes over such versions, ignoreDeletes=true over those that only delete,"
             " ignoreChanges=true delivers their new fragments; restart with one of these options",
             file=self.store.uri,
@@ -273,7 +272,7 @@ class LanceStream:
         )
 
     def _operation(self, manifest: Manifest) -> op.Operation | None:
-        """What made a version, where its transaction file says it."""
+        """The operation of a version; ``None`` without its transaction file."""
         if not manifest.transaction_file:
             return None
         key = f"{transaction.TRANSACTIONS}/{manifest.transaction_file}"
@@ -283,15 +282,15 @@ class LanceStream:
             return None
 
 
-def parse_options(texts: Mapping[str, str]) -> LanceStreamOptions:
-    """Options from texts, under the names that Delta streams have.  Raises ``InvalidArgumentError``."""
+def parse_options(options: Mapping[str, str]) -> LanceStreamOptions:
+    """Parse options with the names of Delta streams.  Raises ``InvalidArgumentError``."""
 
     def is_on(name: str, *, default: bool = False) -> bool:
-        return flag(name, texts.get(name), default=default)
+        return flag(name, options.get(name), default=default)
 
     return LanceStreamOptions(
-        starting_version(texts.get("startingVersion")),
-        positive("maxFilesPerTrigger", texts.get("maxFilesPerTrigger")) or MAX_FILES,
+        starting_version(options.get("startingVersion")),
+        positive("maxFilesPerTrigger", options.get("maxFilesPerTrigger")) or MAX_FILES,
         is_on("ignoreDeletes"),
         is_on("ignoreChanges"),
         is_on("skipChangeCommits"),

@@ -4,14 +4,14 @@ The life of a transaction::
 
     data files, transaction file, newest manifest --> put N+1 --won--> committed --> copy to _latest.manifest
                                      ^  |                |
-                                     |  | conflict?      | lost, or the reply was
+                                     |  | conflict?      | lost, or no reply
                                      |  v                v
                                      |  ConflictError   N+1 names our transaction file? committed
-                                     +-------------------- another's: check it, and try again
+                                     +-------------------- another one's: check it, and retry
 
 The last data file, the transaction file and the newest manifest need not wait for each other; put N+1 waits for all.
-The one dangerous step is ``put_if_absent`` of the manifest.  A reply that got lost is never taken for a failure: the
-manifest names its transaction file, whose name is random, so the dataset itself says whose commit it holds.
+The one dangerous step is ``put_if_absent`` of the manifest.  A lost reply is never taken for a failure: the manifest
+names its transaction file, whose name is random, so the dataset itself says whose commit it has.
 """
 
 from __future__ import annotations
@@ -36,14 +36,15 @@ from trilake.errors import (
     TrilakeError,
     UnknownOutcomeError,
 )
+from trilake.lance.file import framing
 from trilake.lance.file.errors import CommitConflictError, DatasetExistsError, DatasetNotFoundError
 from trilake.lance.file.schema import LanceSchema
-from trilake.lance.proto import DecodeError, UnknownFieldSet
+from trilake.lance.proto import UnknownFieldSet
 from trilake.lance.proto import format_pb2 as pb
 from trilake.lance.proto import transaction_pb2 as tx
 from trilake.lance.versions import operations as op
 from trilake.lance.versions.effects import apply
-from trilake.lance.versions.holds import held
+from trilake.lance.versions.holds import hold
 from trilake.lance.versions.manifest import (
     Fragment,
     Manifest,
@@ -72,13 +73,13 @@ from trilake.storage.base import Store
 _log = logging.getLogger("trilake.lance")
 
 TRANSACTIONS = "_transactions"
-#: Attempts before a transaction gives up against ever new winners.
+#: Attempts before a transaction gives up.
 MAX_ATTEMPTS = 100
 
 
 @dataclass(frozen=True)
 class Transaction:
-    """An operation, the version it was made for (0: none yet), an id that no other has, and what users say of it."""
+    """An operation, the version it was made for (0: none yet), a unique id, and the properties that users set."""
 
     read_version: int
     uuid: str
@@ -87,7 +88,6 @@ class Transaction:
 
     @property
     def file(self) -> str:
-        """The name of its file."""
         return f"{self.read_version}-{self.uuid}.txn"
 
 
@@ -96,95 +96,89 @@ class Transaction:
 
 def serialise(transaction: Transaction) -> bytes:
     """The content of a transaction file."""
-    message = tx.Transaction(
-        read_version=transaction.read_version, uuid=transaction.uuid, transaction_properties=transaction.properties
-    )
 
     def fragments(entries: Iterable[Fragment]) -> list[pb.DataFragment]:
         return [fragment_message(f) for f in entries]
 
+    kinds, part = tx.Transaction, dict[str, Any]()
     match transaction.operation:
         case op.Append(new):
-            message.append.CopyFrom(tx.Transaction.Append(fragments=fragments(new)))
+            part["append"] = kinds.Append(fragments=fragments(new))
         case op.Delete(updated, removed, predicate):
-            message.delete.CopyFrom(
-                tx.Transaction.Delete(
-                    updated_fragments=fragments(updated), deleted_fragment_ids=removed, predicate=predicate
-                )
+            part["delete"] = kinds.Delete(
+                updated_fragments=fragments(updated), deleted_fragment_ids=removed, predicate=predicate
             )
         case op.Overwrite(new, schema, config, bases):
-            message.overwrite.CopyFrom(
-                tx.Transaction.Overwrite(
-                    fragments=fragments(new),
-                    schema=schema.to_proto(),
-                    schema_metadata=schema.metadata_to_proto(),
-                    config_upsert_values=config,
-                    initial_bases=map(base_path_message, bases),
-                )
+            part["overwrite"] = kinds.Overwrite(
+                fragments=fragments(new),
+                schema=schema.to_proto(),
+                schema_metadata=schema.metadata_to_proto(),
+                config_upsert_values=config,
+                initial_bases=map(base_path_message, bases),
             )
         case op.CreateIndex(added, dropped):
-            message.create_index.CopyFrom(
-                tx.Transaction.CreateIndex(
-                    new_indices=map(index_message, added), removed_indices=map(index_message, dropped)
-                )
+            part["create_index"] = kinds.CreateIndex(
+                new_indices=map(index_message, added), removed_indices=map(index_message, dropped)
             )
         case op.Rewrite(groups, indices):
-            message.rewrite.CopyFrom(
-                tx.Transaction.Rewrite(
-                    groups=[
-                        tx.Transaction.Rewrite.RewriteGroup(
-                            old_fragments=fragments(g.old), new_fragments=fragments(g.new)
-                        )
-                        for g in groups
-                    ],
-                    rewritten_indices=map(_rewritten_message, indices),
-                )
+            part["rewrite"] = kinds.Rewrite(
+                groups=[
+                    kinds.Rewrite.RewriteGroup(old_fragments=fragments(g.old), new_fragments=fragments(g.new))
+                    for g in groups
+                ],
+                rewritten_indices=[
+                    kinds.Rewrite.RewrittenIndex(
+                        old_id=pb.UUID(uuid=i.old.bytes),
+                        new_id=pb.UUID(uuid=i.new.bytes),
+                        new_index_details=None if i.details is None else details_message(i.details),
+                        new_index_version=i.version,
+                    )
+                    for i in indices
+                ],
             )
         case op.Merge(all_, schema):
-            message.merge.CopyFrom(
-                tx.Transaction.Merge(
-                    fragments=fragments(all_), schema=schema.to_proto(), schema_metadata=schema.metadata_to_proto()
-                )
+            part["merge"] = kinds.Merge(
+                fragments=fragments(all_), schema=schema.to_proto(), schema_metadata=schema.metadata_to_proto()
             )
         case op.Restore(version):
-            message.restore.version = version
+            part["restore"] = kinds.Restore(version=version)
         case op.ReserveFragments(count):
-            message.reserve_fragments.num_fragments = count
+            part["reserve_fragments"] = kinds.ReserveFragments(num_fragments=count)
         case op.Update(removed, updated, new, modified):
-            message.update.CopyFrom(
-                tx.Transaction.Update(
-                    removed_fragment_ids=removed,
-                    updated_fragments=fragments(updated),
-                    new_fragments=fragments(new),
-                    fields_modified=modified,
-                )
+            part["update"] = kinds.Update(
+                removed_fragment_ids=removed,
+                updated_fragments=fragments(updated),
+                new_fragments=fragments(new),
+                fields_modified=modified,
             )
         case op.Project(schema):
-            message.project.CopyFrom(tx.Transaction.Project(schema=schema.to_proto()))
-        case op.UpdateConfig() as update:
-            message.update_config.CopyFrom(
-                tx.Transaction.UpdateConfig(
-                    config=_map_message(update.config),
-                    table_metadata=_map_message(update.table_metadata),
-                    schema_metadata=_map_message(update.schema_metadata),
-                )
+            part["project"] = kinds.Project(schema=schema.to_proto())
+        case op.UpdateConfig(config, table, metadata, by_field):
+            part["update_config"] = kinds.UpdateConfig(
+                config=_map_message(config),
+                table_metadata=_map_message(table),
+                schema_metadata=_map_message(metadata),
+                field_metadata={id: _map_message(update) or kinds.UpdateMap() for id, update in by_field.items()},
             )
-            for id, entries in update.field_metadata.items():
-                message.update_config.field_metadata[id].CopyFrom(_map_message(entries) or tx.Transaction.UpdateMap())
         case op.DataReplacement(replacements):
+            part["data_replacement"] = replacement = kinds.DataReplacement()
             for id, file in replacements:
-                group = message.data_replacement.replacements.add(fragment_id=id)
+                group = replacement.replacements.add(fragment_id=id)
                 group.new_file.CopyFrom(fragment_message(Fragment(0, (file,))).files[0])
         case op.Clone(path, version, name, branch, is_shallow):
-            message.clone.CopyFrom(
-                tx.Transaction.Clone(
-                    is_shallow=is_shallow, ref_name=name, ref_version=version, ref_path=path, branch_name=branch
-                )
+            part["clone"] = kinds.Clone(
+                is_shallow=is_shallow, ref_name=name, ref_version=version, ref_path=path, branch_name=branch
             )
         case op.UpdateBases(bases):
-            message.update_bases.CopyFrom(tx.Transaction.UpdateBases(new_bases=map(base_path_message, bases)))
+            part["update_bases"] = kinds.UpdateBases(new_bases=map(base_path_message, bases))
         case op.Unknown(number):
-            raise InvalidArgumentError(f"operation {number} cannot be written, only recognised")
+            raise InvalidArgumentError(f"unknown operation {number} cannot be written")
+    message = tx.Transaction(
+        read_version=transaction.read_version,
+        uuid=transaction.uuid,
+        transaction_properties=transaction.properties,
+        **part,
+    )
     return message.SerializeToString(deterministic=True)
 
 
@@ -200,25 +194,12 @@ def _map_update(message: tx.Transaction.UpdateMap) -> op.MapUpdate:
     return op.MapUpdate(entries, message.replace)
 
 
-def _rewritten_message(index: op.RewrittenIndex) -> tx.Transaction.Rewrite.RewrittenIndex:
-    return tx.Transaction.Rewrite.RewrittenIndex(
-        old_id=pb.UUID(uuid=index.old.bytes),
-        new_id=pb.UUID(uuid=index.new.bytes),
-        new_index_details=None if index.details is None else details_message(index.details),
-        new_index_version=index.version,
-    )
-
-
 def parse(data: bytes, *, file: str = "") -> Transaction:
-    """The transaction in a file.  Raises ``CorruptLogError``.
+    """Parse a transaction file.  Raises ``CorruptLogError``.
 
-    One of a kind that this version does not know is not an error: it is
-    :class:`~trilake.lance.versions.operations.Unknown`.
+    An operation that this version does not know is :class:`~trilake.lance.versions.operations.Unknown`.
     """
-    try:
-        message = tx.Transaction.FromString(data)
-    except DecodeError as e:
-        raise CorruptLogError(f"the transaction cannot be parsed: {e}", file=file) from e
+    message = framing.parse(data, tx.Transaction, file=file, damaged=CorruptLogError)
     properties = dict(message.transaction_properties)
     return Transaction(message.read_version, message.uuid, _operation(message, file), properties)
 
@@ -289,7 +270,8 @@ def _operation(message: tx.Transaction, file: str) -> op.Operation:
             return op.Clone(clone.ref_path, clone.ref_version, name, branch, clone.is_shallow)
         case "update_bases":
             return op.UpdateBases(tuple(map(parse_base_path, message.update_bases.new_bases)))
-    return op.Unknown(_unknown_number(message))
+    unknown: Any = UnknownFieldSet(message)
+    return op.Unknown(max((int(f.field_number) for f in unknown), default=0))
 
 
 def _rewritten(message: tx.Transaction.Rewrite.RewrittenIndex, file: str) -> op.RewrittenIndex:
@@ -297,12 +279,12 @@ def _rewritten(message: tx.Transaction.Rewrite.RewrittenIndex, file: str) -> op.
     if any(len(u) != 16 for u in ids):
         raise CorruptLogError("a rewritten index has no id of 16 bytes", file=file)
     details = parse_details(message.new_index_details) if message.HasField("new_index_details") else None
-    return op.RewrittenIndex(UUID(bytes=ids[0]), UUID(bytes=ids[1]), details, message.new_index_version)
-
-
-def _unknown_number(message: tx.Transaction) -> int:
-    fields: Any = UnknownFieldSet(message)
-    return max((int(f.field_number) for f in fields), default=0)
+    return op.RewrittenIndex(
+        UUID(bytes=ids[0]),
+        UUID(bytes=ids[1]),
+        details,
+        message.new_index_version,
+    )
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------
@@ -321,12 +303,12 @@ def load(store: Store, version: int | None = None, listing: Listing | None = Non
 
 
 def read_manifest(store: Store, key: str, version: int) -> Manifest:
-    """The manifest under a key, which must be of the version that its name says."""
+    """The manifest under a key, which must be of the version in its name."""
     return parse_manifest(store.read(key), file=f"{store.uri}/{key}", version=version)
 
 
 def of_manifest(store: Store, manifest: Manifest) -> Transaction | None:
-    """The transaction that made a version; ``None`` where the version does not say it.
+    """The transaction that made a version; ``None`` where the manifest does not name it.
 
     Raises ``ObjectNotFoundError`` where its file is gone, and ``CorruptLogError``.
     """
@@ -344,7 +326,7 @@ def of_manifest(store: Store, manifest: Manifest) -> Transaction | None:
 def begin(
     read_version: int, operation: op.Operation, runtime: Runtime, properties: Mapping[str, str] | None = None
 ) -> Transaction:
-    """A transaction with an id of its own."""
+    """A transaction with a new id."""
     return Transaction(read_version, runtime.new_id(), operation, properties or {})
 
 
@@ -360,7 +342,7 @@ def commit(
     finish: Callable[[], None] | None = None,
     base: Manifest | None = None,
 ) -> Manifest:
-    """Commit a transaction after whatever others have committed meanwhile, and return the new version.
+    """Commit a transaction on top of the newest version, and return the version that it makes.
 
     Parameters
     ----------
@@ -369,7 +351,7 @@ def commit(
     check: called with the newest manifest before each attempt; it raises where the operation does not fit it.
     known: the key of the manifest of the version that was read, which is mostly still the newest.
     finish: makes the files that the operation names durable; what it raises ends the commit before its manifest.
-    base: the version that was read, to tell the dataset from one that was made anew at its place.
+    base: the version that was read, to tell the dataset from another one that was created at its place.
 
     Raises ``ConflictError`` where another commit and this one exclude each other, ``TableExistsError`` with
     ``create``, ``DatasetNotFoundError`` where the dataset is gone or another one is at its place,
@@ -382,9 +364,9 @@ def commit(
     first = [] if finish is None else [finish]
     *_, listing, guessed = store.at_once([*first, put, partial(list_versions, store), read])
     checked = transaction.read_version
-    # A version that is brought back must not be removed before it is.
+    # A version must not be removed while it is being restored.
     back = transaction.operation.version if isinstance(transaction.operation, op.Restore) else None
-    with nullcontext() if back is None else held(store, back, runtime):
+    with nullcontext() if back is None else hold(store, back, runtime):
         for attempt in range(MAX_ATTEMPTS):
             if attempt:
                 listing, guessed = list_versions(store), None
@@ -427,8 +409,7 @@ def commit(
 
 
 def _manifest_or_none(store: Store, key: str | None, version: int) -> Manifest | None:
-    """The manifest under a key, as :func:`load` gives it; ``None`` where that fails, which then is found out by
-    listing."""
+    """The manifest under a key; ``None`` where reading it fails: listing then finds out why."""
     if key is None:
         return None
     try:
@@ -440,7 +421,7 @@ def _manifest_or_none(store: Store, key: str | None, version: int) -> Manifest |
 
 
 def _put_transaction(store: Store, key: str, data: bytes) -> None:
-    """Write the file of a transaction, which one that is committed again has written before."""
+    """Write the file of a transaction; a transaction that is committed again has written it before."""
     try:
         store.put_if_absent(key, data)
     except ObjectExistsError:
@@ -449,15 +430,14 @@ def _put_transaction(store: Store, key: str, data: bytes) -> None:
 
 
 def _check_same_dataset(store: Store, listing: Listing, base: Manifest, newest: Manifest) -> None:
-    """Raise ``DatasetNotFoundError`` where the version that was read is one of another dataset by now.
+    """Raise ``DatasetNotFoundError`` where another dataset has replaced the one that was read.
 
-    Numbers of versions and fragments begin anew with each dataset: rows that are none of the old one's would go, and
-    the files that were written into the old one went with it.  It is no conflict, after which a change may be made
-    again by itself.
+    Versions and fragments are numbered from the start in each dataset: the commit would remove rows of the new one and
+    name files that went with the old one.  This is not a conflict, as repeating the change does not help.
     """
     there = newest if base.version == newest.version else None
     if there is None and base.version in listing.versions:
-        with suppress(ObjectNotFoundError):  # cleaned up meanwhile
+        with suppress(ObjectNotFoundError):  # cleaned up in between
             there = read_manifest(store, listing.key(base.version), base.version)
     same = there is None or there.identity == base.identity
     if not same or base.version > newest.version:
@@ -470,21 +450,21 @@ def _replaced(store: Store, base: Manifest, what: str, help: str) -> DatasetNotF
     )
 
 
-def _check_winners(store: Store, listing: Listing, own: Transaction, checked: int, newest: Manifest) -> int:
-    """Check all commits after version ``checked``; the newest of them."""
-    if isinstance(own.operation, op.Overwrite | op.Restore):
+def _check_winners(store: Store, listing: Listing, mine: Transaction, checked: int, newest: Manifest) -> int:
+    """Check all commits after version ``checked`` for conflicts; return the newest version."""
+    if isinstance(mine.operation, op.Overwrite | op.Restore):
         return newest.version
-    if own.read_version > newest.version:
+    if mine.read_version > newest.version:
         raise InvalidArgumentError(
-            f"the operation was made for version {own.read_version}, the newest is {newest.version}", file=store.uri
+            f"expected a read version up to {newest.version}, the newest, got {mine.read_version}", file=store.uri
         )
     help = "read the newest version and repeat the change"
     for version in range(checked + 1, newest.version + 1):
         try:
-            # Whether it was listed or not: a listing may miss what comes while it is made.
+            # Also where it was not listed: a listing may miss versions that are added while it is made.
             winner = newest if version == newest.version else read_manifest(store, listing.key(version), version)
         except ObjectNotFoundError as e:
-            message = "a commit to be checked was cleaned up"
+            message = "a commit to check was cleaned up"
             raise CommitConflictError(message, help=help, file=store.uri, version=version) from e
         try:
             other = of_manifest(store, winner)
@@ -494,19 +474,19 @@ def _check_winners(store: Store, listing: Listing, own: Transaction, checked: in
             raise CommitConflictError(
                 "another commit does not say what it did", help=help, file=store.uri, version=version
             )
-        reason = op.conflict(own.operation, other.operation)
+        reason = op.conflict(mine.operation, other.operation)
         if reason is not None:
             raise CommitConflictError(reason, help=help, file=store.uri, version=version)
     return newest.version
 
 
 def _locked_put(store: Store, key: str, data: bytes, transaction_file: str, version: int, runtime: Runtime) -> bool:
-    """:func:`_try_put` while the user's lock is held; a lock that cannot be had raises its own error."""
+    """Put the manifest inside the user's lock, which raises its own error where it cannot be acquired."""
     won = False
     try:
         with runtime.lock(version):
             won = _try_put(store, key, data, transaction_file, version)
-    except Exception as e:  # whatever a lock of the user's raises: where the commit landed, no file may be removed
+    except Exception as e:  # a user's lock may raise anything: where the commit landed, no file may be removed
         if won:
             raise UnknownOutcomeError(
                 f"version {version} is committed, but its lock failed: {e}",
@@ -519,12 +499,12 @@ def _locked_put(store: Store, key: str, data: bytes, transaction_file: str, vers
 
 
 def _try_put(store: Store, key: str, data: bytes, transaction_file: str, version: int) -> bool:
-    """Whether the manifest is there, and ours."""
+    """Whether the manifest is there, and that of this transaction."""
     try:
         store.put_if_absent(key, data)
         return True
     except (ObjectExistsError, UnknownOutcomeError) as e:
-        # Even one that exists may be ours: a retried request meets its own first attempt.
+        # One that exists may be that of this transaction: a retried request meets its own first attempt.
         try:
             return read_manifest(store, key, version).transaction_file == transaction_file
         except StorageError as unread:
@@ -541,5 +521,5 @@ def _copy_latest(store: Store, data: bytes, version: int) -> None:
     try:
         store.put(LATEST, data)
     except (TrilakeError, pa.ArrowException, OSError) as e:
-        # The commit stands, and nobody should trust the copy.
+        # The commit stands; readers must not trust the copy.
         _log.warning("version %d of %s is committed, but not copied: %s", version, store.uri, e)

@@ -1,18 +1,18 @@
-"""Versions of a dataset: which manifests there are, how they are named, and the tags that name versions.
+"""Versions of a dataset: its manifests, how they are named, and the tags that name versions.
 
-A dataset uses one of two naming schemes.  ``_versions/12.manifest`` is the one of the format's first writers; newer
-ones may name files by ``2**64 - 1 - version`` in 20 digits, so that a listing begins with the newest.  The length of
-the name tells them apart.  ``_latest.manifest`` and ``latest_version_hint.json`` are hints for other readers: a listing
-alone decides which version is newest.
+A dataset uses one of two naming schemes.  ``_versions/12.manifest`` is that of the format's first writers; newer ones
+may name files by ``2**64 - 1 - version`` in 20 digits, so that a listing begins with the newest.  The length of the
+name distinguishes them.  ``_latest.manifest`` and ``latest_version_hint.json`` are hints for other readers: only a
+listing decides which version is newest.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import orjson
 
@@ -29,14 +29,15 @@ from trilake.storage.foreign import check_no_foreign_files
 from trilake.table.location import check_not_below
 
 VERSIONS, TAGS = "_versions", "_refs/tags"
-#: A byte copy of the newest manifest: written for readers of old, never read.
+#: A copy of the newest manifest for old readers; it is never read here.
 LATEST = "_latest.manifest"
 
 Scheme = Literal["v1", "v2"]
 _LAST = (1 << 64) - 1
 _NAME = re.compile(r"_versions/([0-9]{1,20})\.manifest\Z")
-#: How often tags are listed anew where one goes while they are read.
-_LOOKS = 5
+#: How often tags or branches are listed where some are deleted while they are read.
+_ATTEMPTS = 5
+_R = TypeVar("_R")
 _TAG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\Z")
 
 
@@ -51,23 +52,22 @@ def manifest_key(version: int, scheme: Scheme = "v1") -> str:
 
 @dataclass(frozen=True)
 class Listing:
-    """The versions that have a manifest, ascending, and how their files are named."""
+    """The versions that have a manifest, ascending, and their naming scheme."""
 
     scheme: Scheme
     versions: tuple[int, ...]
 
     @property
     def latest(self) -> int:
-        """The newest version; 0 where there is none."""
+        """The newest version; 0 without one."""
         return self.versions[-1] if self.versions else 0
 
     def key(self, version: int) -> str:
-        """The key of a version's manifest."""
         return f"{VERSIONS}/d{version}.manifest" if version >> 63 else manifest_key(version, self.scheme)
 
 
 def list_versions(store: Store) -> Listing:
-    """List the versions of a dataset; gaps are normal, they come from clean-up.
+    """List the versions of a dataset; clean-up leaves gaps.
 
     Raises ``CorruptLogError`` where both naming schemes are used.
     """
@@ -87,26 +87,23 @@ def list_versions(store: Store) -> Listing:
     if numbers["v1"] and numbers["v2"]:
         raise CorruptLogError(
             "the dataset's manifests are named in two ways",
-            help="one of its writers has mistaken the naming scheme: keep the manifests of one scheme only",
+            help="a writer used the wrong naming scheme: keep the manifests of one scheme only",
             file=f"{store.uri}/{VERSIONS}",
         )
     scheme: Scheme = "v2" if numbers["v2"] else "v1"
     return Listing(scheme, tuple(sorted(set(numbers[scheme]))))
 
 
-#: Where data files of a dataset are, and how they end; the rest of their names is their writers' choice.
+#: The keys of data files; writers choose the rest of their names.
 _DATA = re.compile(r"data/[^/]+\.lance|data/[^/]+/[01]{32}\.blob")
 
 
 def check_place(store: Store, *, now_ms: int | None = None, named: Container[str] = ()) -> None:
-    """Check that a new dataset may be made at the root of the store.
+    """Check that a new dataset may be created at the root of the store.
 
-    Parameters
-    ----------
-    now_ms: by what time a data file is too old to be of a write at work; ``None`` for whatever its age.
-    named: keys that the dataset itself names.
-
-    Raises ``TableExistsError`` where a Delta table is, ``ForeignFilesError`` where files are that are no dataset's.
+    ``now_ms`` is the time by which a data file is too old to be that of a running write, ``None`` to ignore its age,
+    and ``named`` are the keys that the dataset itself names.  Raises ``TableExistsError`` for a Delta table, and
+    ``ForeignFilesError`` for files that are not those of a dataset.
     """
     if next(iter(store.list("_delta_log")), None) is not None:
         raise TableExistsError("a Delta table is here", help="write to another location", file=store.uri)
@@ -120,7 +117,7 @@ def exists(store: Store) -> bool:
 
 
 def choose_version(store: Store, listing: Listing, version: int | None) -> int:
-    """``version`` or the newest.  Raises ``TableNotFoundError`` or ``VersionNotFoundError``."""
+    """``version``, or the newest.  Raises ``TableNotFoundError`` or ``VersionNotFoundError``."""
     if not listing.versions:
         raise DatasetNotFoundError(
             "not a Lance dataset: there is no manifest in _versions", help="check the path", file=store.uri
@@ -128,7 +125,7 @@ def choose_version(store: Store, listing: Listing, version: int | None) -> int:
     if version is None:
         return listing.latest
     if version >> 63 == 1:
-        return version  # detached: in no line of versions
+        return version  # detached: outside of the line of versions
     if version not in listing.versions:
         raise DatasetVersionNotFoundError(
             f"the dataset has no version {version}",
@@ -140,8 +137,8 @@ def choose_version(store: Store, listing: Listing, version: int | None) -> int:
 
 
 def _listed(versions: tuple[int, ...]) -> str:
-    shown = versions if len(versions) <= 6 else (*versions[:3], "…", *versions[-2:])
-    return "version" + ("s " if len(versions) > 1 else " ") + ", ".join(map(str, shown))
+    listed = versions if len(versions) <= 6 else (*versions[:3], "…", *versions[-2:])
+    return "version" + ("s " if len(versions) > 1 else " ") + ", ".join(map(str, listed))
 
 
 # --- tags ------------------------------------------------------------------------------------------------------------
@@ -151,7 +148,7 @@ def _listed(versions: tuple[int, ...]) -> str:
 class Tag:
     """A name for a version.
 
-    ``created`` and ``updated`` are ISO texts, ``manifest_size`` is in bytes, ``metadata`` what users have said of it.
+    ``created`` and ``updated`` are ISO timestamps, ``manifest_size`` is in bytes, ``metadata`` that of users.
     """
 
     name: str
@@ -173,7 +170,6 @@ def _tag_key(name: str) -> str:
 
 
 def _parse_tag(store: Store, key: str, data: bytes) -> Tag:
-    """The tag in a file."""
     name = key.rpartition("/")[2].removesuffix(".json")
     content = _parse_json(store, key, data)
     version = content.get("version") if isinstance(content, dict) else None
@@ -182,10 +178,15 @@ def _parse_tag(store: Store, key: str, data: bytes) -> Tag:
     branch = content.get("branch")
     if branch is not None and not isinstance(branch, str):
         raise CorruptLogError(f"the tag names branch {branch!r}", file=f"{store.uri}/{key}")
-    size, said = content.get("manifestSize"), content.get("metadata")
-    texts = [content.get(k) if isinstance(content.get(k), str) else None for k in ("createdAt", "updatedAt")]
-    metadata = {k: v for k, v in said.items() if isinstance(v, str)} if isinstance(said, dict) else {}
-    return Tag(name, version, size if isinstance(size, int) else None, texts[0], texts[1], metadata, branch)
+    size = content.get("manifestSize")
+    created, updated = (t if isinstance(t := content.get(k), str) else None for k in ("createdAt", "updatedAt"))
+    return Tag(name, version, size if isinstance(size, int) else None, created, updated, string_map(content), branch)
+
+
+def string_map(content: dict[str, Any]) -> dict[str, str]:
+    """The ``metadata`` of a tag or branch, as far as it is strings."""
+    metadata = content.get("metadata")
+    return {k: v for k, v in metadata.items() if isinstance(v, str)} if isinstance(metadata, dict) else {}
 
 
 def _parse_json(store: Store, key: str, data: bytes) -> Any:
@@ -195,22 +196,25 @@ def _parse_json(store: Store, key: str, data: bytes) -> Any:
         raise CorruptLogError(f"the tag is not JSON: {e}", file=f"{store.uri}/{key}") from e
 
 
+def read_references(store: Store, folder: str, parse: Callable[[Store, str, bytes], _R]) -> list[_R]:
+    """Parse the files of tags or branches; they are listed again where one is deleted while they are read."""
+    for attempt in range(_ATTEMPTS):
+        keys = [m.key for m in store.list(folder) if m.key.endswith(".json") and m.key.count("/") == 2]
+        try:
+            return [parse(store, key, data.to_pybytes()) for key, data in zip(keys, store.read_many(keys))]
+        except ObjectNotFoundError:
+            if attempt == _ATTEMPTS - 1:
+                raise
+    raise AssertionError("the last attempt returns or raises")
+
+
 def read_tags(store: Store) -> Mapping[str, Tag]:
     """All tags by name.  Raises ``CorruptLogError`` for one without a version."""
-    for left in reversed(range(_LOOKS)):
-        keys = [m.key for m in store.list(TAGS) if m.key.endswith(".json") and m.key.count("/") == 2]
-        try:
-            tags = [_parse_tag(store, key, data.to_pybytes()) for key, data in zip(keys, store.read_many(keys))]
-        except ObjectNotFoundError:
-            if not left:
-                raise
-            continue  # somebody deleted one meanwhile
-        return {tag.name: tag for tag in tags}
-    raise AssertionError("the last look raises")
+    return {tag.name: tag for tag in read_references(store, TAGS, _parse_tag)}
 
 
 def read_tag(store: Store, name: str) -> Tag:
-    """One tag.  Raises ``VersionNotFoundError`` where there is none of this name."""
+    """The tag with a name.  Raises ``VersionNotFoundError``."""
     key = _tag_key(name)
     try:
         return _parse_tag(store, key, store.read(key).to_pybytes())
@@ -221,20 +225,18 @@ def read_tag(store: Store, name: str) -> Tag:
 def write_tag(
     store: Store, name: str, version: int, *, size: int, now_ns: int, update: bool = False, branch: str | None = None
 ) -> Tag:
-    """Create a tag of a version of a branch, or with ``update`` move one that is there.
+    """Create a tag of a version of a branch, or with ``update`` move an existing one, which keeps its metadata.
 
-    ``size`` is that of the version's manifest in bytes.  What else is said of a tag that is moved stays.
-
-    Raises ``InvalidArgumentError`` where a tag to be created is there already, and ``VersionNotFoundError`` where one
-    to be moved is not.
+    ``size`` is that of the version's manifest in bytes.  Raises ``InvalidArgumentError`` where a tag to be created
+    exists, and ``VersionNotFoundError`` where one to be moved does not.
     """
     key = _tag_key(name)
     now = dt.datetime.fromtimestamp(now_ns // 10**9, dt.UTC).strftime("%Y-%m-%dT%H:%M:%S")
-    text = f"{now}.{now_ns % 10**9:09d}Z"
-    content: dict[str, Any] = {"branch": None, "version": version, "createdAt": text, "metadata": {}}
+    timestamp = f"{now}.{now_ns % 10**9:09d}Z"
+    content: dict[str, Any] = {"branch": None, "version": version, "createdAt": timestamp, "metadata": {}}
     if update:
         content |= _content(store, name)
-    content |= {"branch": branch, "version": version, "updatedAt": text, "manifestSize": size}
+    content |= {"branch": branch, "version": version, "updatedAt": timestamp, "manifestSize": size}
     data = orjson.dumps(content, option=orjson.OPT_INDENT_2)
     if update:
         store.put(key, data)
@@ -243,26 +245,25 @@ def write_tag(
             store.put_if_absent(key, data)
         except ObjectExistsError:
             raise InvalidArgumentError(
-                f"there is a tag {name!r} already", help="update it instead", file=store.uri
+                f"the tag {name!r} exists already", help="update it instead", file=store.uri
             ) from None
     return _parse_tag(store, key, data)
 
 
 def _content(store: Store, name: str) -> dict[str, Any]:
-    """All that the file of a tag says.  Raises as :func:`read_tag` does."""
-    read_tag(store, name)  # which raises where there is none
+    read_tag(store, name)  # raises where there is none
     key = _tag_key(name)
     content: dict[str, Any] = _parse_json(store, key, store.read(key).to_pybytes())
     return content
 
 
-def say_of_tag(store: Store, name: str, metadata: Mapping[str, str]) -> None:
-    """Put other metadata in the place of a tag's.  Raises as :func:`read_tag` does."""
+def set_tag_metadata(store: Store, name: str, metadata: Mapping[str, str]) -> None:
+    """Replace the metadata of a tag; errors as :func:`read_tag`."""
     content = _content(store, name) | {"metadata": dict(metadata)}
     store.put(_tag_key(name), orjson.dumps(content, option=orjson.OPT_INDENT_2))
 
 
 def delete_tag(store: Store, name: str) -> None:
-    """Remove a tag; the version stays.  Raises ``VersionNotFoundError`` where there is none of this name."""
+    """Delete a tag; the version stays.  Raises ``VersionNotFoundError``."""
     read_tag(store, name)
     store.delete([_tag_key(name)])
