@@ -53,17 +53,17 @@ class Field:
 
     Parameters
     ----------
-    name: its own, without those of the fields above it.
+    name: its own, without those of its parents.
     id: of the field, unique in the dataset.
     parent_id: of the field above it; :data:`NO_PARENT` at the top.
     logical_type: Lance's name of the type, see :mod:`trilake.lance.file.types`.
-    nullable: whether Arrow may see nulls in it.
+    nullable: whether it may have nulls in Arrow.
     metadata: of the Arrow field, with the names of extension types.
     children: a struct's fields, a list's single item, or a map's entries.
-    encoding: of its pages, as the manifest names it.
-    dictionary: place of the dictionary's values in the file that the field was read from; of the first format only.
-    primary_key: whether it is part of a primary key, which nothing enforces, and its place in that.
-    as_bytes: of a blob in a projection, whether its bytes are read, and not where they are.
+    encoding: of its pages, as in the manifest.
+    dictionary: position of the dictionary's values in the file that the field was read from, in the first format.
+    primary_key: whether it is part of a primary key, which is not enforced, and its position in that.
+    as_bytes: of a blob in a projection, whether its bytes are read, and not its description.
     """
 
     name: str

@@ -55,13 +55,7 @@ PlacedJob = Generator[list[Pieces], list[Placed], _T]
 
 
 class Source(ABC):
-    """The bytes of one file.
-
-    Parameters
-    ----------
-    file: its name, for errors.
-    size: in bytes.
-    """
+    """The bytes of one file, which errors call ``file``; ``size`` is its number of bytes."""
 
     def __init__(self, file: str, size: int) -> None:
         self.file = file

@@ -28,11 +28,8 @@ from trilake.lance.file.types import LISTS, is_text
 class View:
     """The columns of a dataset.
 
-    Parameters
-    ----------
-    whole: its schema as the manifest has it.
-    folded: unless it is, companions are columns like others.
-    blob_bytes: whether blobs are read as their bytes, and not as descriptions of where they are.
+    ``whole`` is the schema in the manifest; unless ``folded``, companions are columns like others; with ``blob_bytes``
+    blobs are read as bytes, and not as descriptions.
     """
 
     whole: LanceSchema

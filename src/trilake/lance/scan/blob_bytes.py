@@ -142,12 +142,8 @@ def _ranges(store: Store, key: str, ranges: Sequence[tuple[int, int]]) -> list[p
 
 
 class BlobFile(io.BufferedIOBase):
-    """A blob as a file to read; its bytes are fetched when they are read.
-
-    Parameters
-    ----------
-    place: where it is.
-    buffer_size: bytes to fetch at least when reading continues from one position to the next; 0 for none.
+    """A blob as a file to read; its bytes are fetched when they are read, at least ``buffer_size`` at a time, 0 for
+    none.
     """
 
     def __init__(self, place: BlobPlace, buffer_size: int = 512 << 10) -> None:

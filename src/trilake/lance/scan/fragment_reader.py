@@ -115,12 +115,7 @@ def _finished(field: Field, stored: Field, array: pa.Array, place: tuple[Store, 
 class FragmentReader:
     """The rows of one fragment.  May be used by several threads.
 
-    Parameters
-    ----------
-    store: of the dataset.
-    fragment: its entry.
-    schema: of the dataset, with the values of its dictionaries; projections are parts of it.
-    bases: where files are that are not in the dataset.
+    ``schema`` is that of the dataset, with the values of its dictionaries; projections are parts of it.
     """
 
     def __init__(self, store: Store, fragment: Fragment, schema: LanceSchema, bases: Bases | None = None) -> None:

@@ -93,9 +93,8 @@ def ordered_found(snapshot: Snapshot, rows: pa.Table, orderings: Orderings) -> p
     names = [o.column_name for o in orderings if o.column_name not in rows.schema.names]
     keys = rows
     for name in names:
-        read = _columns(snapshot, [name])
-        taken = snapshot.take_rows(rows.column(ROW_ID).to_numpy(), read)
-        keys = keys.append_column(name, _key(taken, name))
+        values = snapshot.take_rows(rows.column(ROW_ID).to_numpy(), _columns(snapshot, [name]))
+        keys = keys.append_column(name, _key(values, name))
     return rows.take(sorted_places(keys, orderings))
 
 

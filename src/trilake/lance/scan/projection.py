@@ -75,8 +75,8 @@ class Projection:
     @cached_property
     def reads(self) -> frozenset[str]:
         """The columns that a batch must have."""
-        own = [one.columns if isinstance(one, Expression | Part) else {one.name} for one in self.columns.values()]
-        return frozenset().union(*own)
+        columns = [one.columns if isinstance(one, Expression | Part) else {one.name} for one in self.columns.values()]
+        return frozenset().union(*columns)
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -127,9 +127,9 @@ def _root(view: View, name: str) -> str:
     return view.columns([name]).names[0]
 
 
-def _read_places(projection: Projection, own: Mapping[str, pa.Field]) -> tuple[str, ...]:
+def _read_places(projection: Projection, computed: Mapping[str, pa.Field]) -> tuple[str, ...]:
     """The columns of ids among those read."""
-    return tuple(name for name in PLACES if name in projection.reads and name in own)
+    return tuple(name for name in PLACES if name in projection.reads and name in computed)
 
 
 def _part(view: View, name: str) -> Part | None:
@@ -181,38 +181,40 @@ class Selection:
         Names, and those in SQL, may be those of ``scores`` and of :data:`~trilake.lance.scan.fragment_reader.PLACES`.
         Raises as :meth:`Projection.of` does.
         """
-        known = [pa.field(name, PLACE_TYPE) for name in PLACES]
-        own = {f.name: f for f in (*scores, *known) if f.name not in view.arrow.names}
+        ids = [pa.field(name, PLACE_TYPE) for name in PLACES]
+        computed = {f.name: f for f in (*scores, *ids) if f.name not in view.arrow.names}
         places = [ROW_ID] * with_row_id + [ROW_ADDRESS] * with_row_address
-        taken = [name for name in places if name not in own]
-        if taken and taken != [ROW_ID]:
-            raise InvalidArgumentError(f"the dataset has a column {taken[-1]!r}", help="leave with_row_address out")
+        conflicts = [name for name in places if name not in computed]
+        if conflicts and conflicts != [ROW_ID]:
+            raise InvalidArgumentError(f"the dataset has a column {conflicts[-1]!r}", help="leave with_row_address out")
         behind = {f.name: f for f in scores[-1:] if scored} | {n: pa.field(n, PLACE_TYPE) for n in places}
         if isinstance(columns, Mapping):
-            schema = pa.schema([*view.arrow, *own.values()], view.arrow.metadata)
+            schema = pa.schema([*view.arrow, *computed.values()], view.arrow.metadata)
             paths = (str(sql) for sql in columns.values() if view.schema.find(str(sql)))
             parts = {path: part for path in paths if (part := _part(view, path)) is not None}
             projection = Projection.of(columns, schema, before=scores[:-1], behind=behind, parts=parts)
             stored = [name for name in view.schema.names if name in projection.reads]
-            return cls(view.schema.project(stored), _read_places(projection, own), projection)
+            return cls(view.schema.project(stored), _read_places(projection, computed), projection)
         if isinstance(columns, str):
             view.columns(columns)  # which refuses it
         first = {f.name: f for f in scores[:-1]}
-        names = [n for n in columns or () if n not in first or n not in own]
-        parts = {n: part for n in names if n not in own and (part := _part(view, n)) is not None}
-        if (scored or not scores) and own.keys().isdisjoint(names) and not parts:
+        names = [n for n in columns or () if n not in first or n not in computed]
+        parts = {n: part for n in names if n not in computed and (part := _part(view, n)) is not None}
+        if (scored or not scores) and computed.keys().isdisjoint(names) and not parts:
             return cls(view.columns(names or None), tuple(places))
         names = names or view.schema.names
-        read = view.columns([n for n in names if n not in own]) if set(names) - set(own) else LanceSchema(())
-        fields = {f.name: f for f in read.shown_schema}
+        stored_columns = (
+            view.columns([n for n in names if n not in computed]) if set(names) - set(computed) else LanceSchema(())
+        )
+        fields = {f.name: f for f in stored_columns.shown_schema}
         chosen: dict[str, Part | pa.Field] = {}
         for name in names:
-            if name in own or name in parts:
-                chosen[name] = own.get(name) or parts[name]
+            if name in computed or name in parts:
+                chosen[name] = computed.get(name) or parts[name]
             else:
                 chosen[_root(view, name)] = fields[_root(view, name)]
         projection = Projection(_unless(first, chosen) | chosen | _unless(behind, chosen), view.arrow.metadata)
-        return cls(read, _read_places(projection, own), projection)
+        return cls(stored_columns, _read_places(projection, computed), projection)
 
     def show(self, rows: pa.Table) -> pa.Table:
         """Project the rows that were read."""

@@ -111,25 +111,27 @@ class Chunk:
 
 def chunks(plan: ScanPlan, readers: Iterable[FragmentReader]) -> Iterator[Chunk]:
     """The chunks to read, in order; limit and offset are applied as far as that needs no reading."""
-    left, skip = plan.limit, plan.offset
+    remaining, skip = plan.limit, plan.offset
     for reader in readers:
-        if left is not None and left <= 0:
+        if remaining is not None and remaining <= 0:
             return
         ranges = [(0, reader.physical_rows)]
-        if plan.filter is None and (left is not None or skip):
+        if plan.filter is None and (remaining is not None or skip):
             rows = _num_rows(plan, reader)
             if rows <= skip:
                 skip -= rows
                 continue
-            count = rows - skip if left is None else min(rows - skip, left)
+            count = rows - skip if remaining is None else min(rows - skip, remaining)
             ends = np.array([skip, skip + count - 1], np.int64)
             if not plan.include_deleted:
                 ends = reader.offsets_of_live(ends)
             ranges = [(int(ends[0]), int(ends[1]) + 1)]
-            skip, left = 0, None if left is None else left - count
-        picked = None if plan.candidates is None else plan.candidates.get(reader.fragment.id)
-        if picked is not None and (len(picked) * _FEW < reader.physical_rows or len(picked) < _ALWAYS_TAKEN):
-            yield from _picked_chunks(reader, picked)
+            skip, remaining = 0, None if remaining is None else remaining - count
+        candidates = None if plan.candidates is None else plan.candidates.get(reader.fragment.id)
+        if candidates is not None and (
+            len(candidates) * _FEW < reader.physical_rows or len(candidates) < _ALWAYS_TAKEN
+        ):
+            yield from _picked_chunks(reader, candidates)
             continue
         if plan.filter is not None and plan.use_stats and not _is_quickly_read(reader):
             ranges = candidate_groups(reader, plan.filter, plan.view)
@@ -264,12 +266,12 @@ def _filtered(plan: ScanPlan, chunk: Chunk) -> Iterator[pa.RecordBatch]:
     tested = _tested(plan.filter, view)
     bits, rows = _tested_bits(plan.filter, view), _result_rows(reader)
     parts = _cut(reader, [(chunk.start, chunk.stop)], max(rows, _TESTED_BYTES * 8 // bits) if bits else rows)
-    looked_at = [_look_at(plan, part, tested) for part in parts]
-    mask = np.concatenate([mask for _, mask in looked_at])
+    tests = [_test(plan, part, tested) for part in parts]
+    mask = np.concatenate([mask for _, mask in tests])
     hits = int(np.count_nonzero(mask))
     if not hits:
         return
-    shown = pa.concat_tables([table for table, _ in looked_at])
+    shown = pa.concat_tables([table for table, _ in tests])
     rest = _rest(plan, tested)
     # A call for each column and part costs as much as some thousand rows.
     together = len(mask) if hits * _FEW < len(mask) else rows
@@ -279,14 +281,14 @@ def _filtered(plan: ScanPlan, chunk: Chunk) -> Iterator[pa.RecordBatch]:
             yield _matching(plan, part, shown.slice(low, high - low), rest, mask[low:high])
 
 
-def _look_at(plan: ScanPlan, chunk: Chunk, tested: LanceSchema) -> tuple[pa.Table, npt.NDArray[np.bool_]]:
+def _test(plan: ScanPlan, chunk: Chunk, tested: LanceSchema) -> tuple[pa.Table, npt.NDArray[np.bool_]]:
     """The columns of a chunk that the filter reads, and which rows match and live."""
     assert plan.filter is not None
     reader, view = chunk.reader, plan.view
     read = [view.show(b, tested) for b in reader.read_range(view.stored(tested), chunk.start, chunk.stop)]
     shown = pa.Table.from_batches(read, schema=tested.shown_schema)
-    asked = id_columns(plan.filter, view.arrow)
-    rows = with_ids(shown, asked, reader, np.arange(chunk.start, chunk.stop)) if asked else shown
+    ids = id_columns(plan.filter, view.arrow)
+    rows = with_ids(shown, ids, reader, np.arange(chunk.start, chunk.stop)) if ids else shown
     mask = np.asarray(plan.filter.mask(rows))
     live = None if plan.include_deleted else reader.live_mask(chunk.start, chunk.stop)
     return shown, mask if live is None else mask & live

@@ -370,6 +370,8 @@ class Snapshot:
 
         Errors as :func:`trilake.lance.versions.transaction.commit`.
         """
-        begun = transaction.begin(self.version if read_version is None else read_version, operation, self.runtime)
-        base = self.manifest if begun.read_version == self.version else None
-        return self.at(transaction.commit(self.store, begun, self.runtime, base=base))
+        new_transaction = transaction.begin(
+            self.version if read_version is None else read_version, operation, self.runtime
+        )
+        base = self.manifest if new_transaction.read_version == self.version else None
+        return self.at(transaction.commit(self.store, new_transaction, self.runtime, base=base))

@@ -23,8 +23,8 @@ def batch_to_numpy(batch: pa.RecordBatch, *, uint64_as_int64: bool = True) -> di
 
     Raises ``WrongTypeError`` for columns of other types, and ``InvalidArgumentError`` for nulls and numbers above 2^63.
 
-    >>> found = batch_to_numpy(pa.record_batch({"a": pa.array([1, 2], pa.uint64())}))
-    >>> found["a"].dtype, found["a"].tolist()
+    >>> arrays = batch_to_numpy(pa.record_batch({"a": pa.array([1, 2], pa.uint64())}))
+    >>> arrays["a"].dtype, arrays["a"].tolist()
     (dtype('int64'), [1, 2])
     """
     return {name: _column(name, column, uint64_as_int64) for name, column in zip(batch.schema.names, batch.columns)}

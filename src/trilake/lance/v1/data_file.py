@@ -65,15 +65,10 @@ class V1File(DataFileReader):
     ) -> V1File:
         """Open a data file.
 
-        Parameters
-        ----------
-        store, key: where it is.
-        schema: of the dataset, with its dictionaries; ``None`` for the schema in the file itself.
-        field_ids: of the fields in the file, as the fragment says, with :data:`~trilake.lance.file.schema.TOMBSTONE`
-            among them; ``None`` for all of the schema.
-
-        Raises ``MissingFileError``, ``CorruptFileError``, and ``UnsupportedProtocolError`` for files of the second
-        format.
+        ``schema`` is that of the dataset, with its dictionaries, ``None`` for the schema in the file itself;
+        ``field_ids`` are those of the file's fields in the manifest, some of which may be
+        :data:`~trilake.lance.file.schema.TOMBSTONE`, ``None`` for all of the schema.  Raises ``MissingFileError``,
+        ``CorruptFileError``, and ``UnsupportedProtocolError`` for files of the second format.
         """
         source = open_source(store, key)
         tail = source.read(max(source.size - FOOTER.size, 0), min(source.size, FOOTER.size)).to_pybytes()

@@ -30,14 +30,7 @@ _FEW_BATCHES = 32
 
 
 class Decoder:
-    """Arrays of one data file.
-
-    Parameters
-    ----------
-    source: the file's bytes.
-    pages: where its pages are.
-    dictionaries: values of dictionary fields by field id.
-    """
+    """Decodes arrays of one data file: its bytes, its page table, and values of dictionaries by field id."""
 
     def __init__(self, source: Source, pages: PageTable, dictionaries: dict[int, pa.Array]) -> None:
         self.source = source

@@ -74,13 +74,9 @@ def encode_dictionaries(schema: LanceSchema, position: int = 0) -> tuple[bytearr
 
 
 class DictionaryUnifier:
-    """One dictionary for all batches of a column: new values are appended.
+    """One dictionary for all batches of a column: new values are appended to ``values``, whose keys stay.
 
-    Parameters
-    ----------
-    field: the dictionary column.
-    values: what is there already, e.g. in the dataset that is appended to; its keys keep their meaning.
-    extend: whether values may be added.
+    Without ``extend`` there may be no new values.
     """
 
     def __init__(self, field: Field, values: pa.Array | None = None, *, extend: bool = True) -> None:

@@ -45,15 +45,7 @@ def encode_flat(field: Field, array: pa.Array, position: int) -> tuple[list[Part
 
 
 class BatchEncoder:
-    """Writes the pages of batches one after another.
-
-    Parameters
-    ----------
-    write: appends bytes to the file.
-    position: where the file ends.
-    pages: collects the positions of pages.
-    keys: see :data:`KeysOf`.
-    """
+    """Writes the pages of batches one after another, from ``position``; ``pages`` collects their positions."""
 
     def __init__(self, write: Callable[[Part], object], position: int, pages: PageTableBuilder, keys: KeysOf) -> None:
         self._write = write

@@ -21,10 +21,7 @@ ENTRY = 16
 class PageTable:
     """Positions and lengths of pages, by field id and batch.
 
-    Parameters
-    ----------
-    first_id: field id of the table's first row.
-    cells: shape (fields, batches, 2).
+    ``cells`` has the shape (fields, batches, 2), beginning with the field ``first_id``.
     """
 
     def __init__(self, first_id: int, cells: npt.NDArray[np.int64]) -> None:

@@ -210,17 +210,13 @@ def read_statistics(source: Source, metadata: format_pb2.Metadata.StatisticsMeta
 def trusted(
     statistics: pa.Table | None, schema: LanceSchema, rows: Sequence[int], masked: Sequence[Masked] = ()
 ) -> Mapping[Path, ColumnStats]:
-    """What may be concluded from the statistics of batches about the values as they are read.
+    """What the statistics of batches say about the values as they are read, by column path.
 
-    Parameters
-    ----------
-    statistics: of one data file or of several, one row a batch.
-    schema: of the dataset; paths are those of its fields.
-    rows: of each batch.
-    masked: columns with companions, see :mod:`trilake.lance.file.null_masks`.
+    ``statistics`` are those of one data file or of several, one row per batch, ``rows`` the number of rows of each
+    batch, and ``masked`` the columns with companions, see :mod:`trilake.lance.file.null_masks`.
 
-    Nulls that were lost are zeros now, which the bounds do not know of; an empty string is a null now, which the count
-    does not know of.
+    Nulls that were lost are zeros now, which are not in the bounds; an empty string is a null now, which is not
+    counted.
     """
     if statistics is None:
         return {}

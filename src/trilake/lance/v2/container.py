@@ -32,14 +32,9 @@ _URLS: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page of a column.
+    """A page of a column: its first row, or item, in the column, its number of rows, or items, and its buffers.
 
-    Parameters
-    ----------
-    first: the number of its first row, or item, in the column.
-    length: its rows, or items.
-    encoding: an ``ArrayEncoding`` of 2.0, or a ``PageLayout``.
-    buffers: position and size of each.
+    ``encoding`` is an ``ArrayEncoding`` in files of 2.0, later a ``PageLayout``; ``buffers`` are positions and sizes.
     """
 
     first: int

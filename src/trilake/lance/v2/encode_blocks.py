@@ -15,11 +15,7 @@ from trilake.lance.v2.encode_integers import bit_length, count_runs, fill_runs, 
 def level_blocks(levels: Any, bounds: Any, *, runs: bool) -> tuple[pb.CompressiveEncoding, Stream]:
     """Encode the levels of each chunk in the smallest way.
 
-    Parameters
-    ----------
-    levels: of all entries.
-    bounds: the first entry of each chunk, and the number of all.
-    runs: whether run lengths may be used, which 2.1 does not have.
+    ``bounds`` are the first entry of each chunk, and the number of all; ``runs`` allows run lengths, which 2.1 lacks.
     """
     counts = np.diff(bounds)
     width = int(bit_length(levels.max(initial=0)))

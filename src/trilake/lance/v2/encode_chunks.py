@@ -44,14 +44,7 @@ class Stream:
 
 @dataclass(frozen=True)
 class Chunks:
-    """Encoded values.
-
-    Parameters
-    ----------
-    encoding: how they are encoded.
-    bounds: the number of the first value of each chunk, and that of all values.
-    streams: the value buffers.
-    """
+    """Encoded values: ``streams`` are the value buffers, ``bounds`` the first value of each chunk, then the total."""
 
     encoding: pb.CompressiveEncoding
     bounds: I64

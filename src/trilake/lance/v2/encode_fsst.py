@@ -180,15 +180,7 @@ def find_symbol(word: Any, left: Any, short: Any, slots: Any, words: Any, masks:
 
 @jit
 def count_symbols(
-    sample: Any,
-    bounds: Any,
-    share: int,
-    short: Any,
-    slots: Any,
-    words: Any,
-    masks: Any,
-    singles: Any,
-    pairs: Any,
+    sample: Any, bounds: Any, share: int, short: Any, slots: Any, words: Any, masks: Any, singles: Any, pairs: Any
 ) -> None:
     """Count symbols, bytes and their pairs in ``share`` of 128 parts of a sample."""
     for piece in range(len(bounds) - 1):

@@ -14,14 +14,7 @@ from trilake.lance.v2.write_levels import Leaf
 
 
 def zip_fixed(leaf: Leaf, rows: Any, encoding: pb.CompressiveEncoding) -> Page:
-    """Lay out values of one width.
-
-    Parameters
-    ----------
-    leaf: the levels.
-    rows: a matrix of bytes, a row for each visible entry.
-    encoding: of the values.
-    """
+    """Lay out values of one width; ``rows`` is a matrix of bytes, a row for each visible entry."""
     count, width = rows.shape
     layout, control = _layout(leaf, count, encoding)
     layout.bits_per_value = 8 * width

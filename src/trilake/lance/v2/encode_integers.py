@@ -44,11 +44,7 @@ class Measures:
 def integer_chunks(values: Any, *, pack: bool = True, runs: float = 0.5) -> Chunks:
     """Encode unsigned integers in the smallest way.
 
-    Parameters
-    ----------
-    values: an array of 8 to 64 bits a value.
-    pack: whether bit packing may be used.
-    runs: run lengths are used only if there are fewer runs than this part of the values; 0: never.
+    ``pack`` allows bit packing; run lengths are used if there are fewer runs than the part ``runs`` of the values.
     """
     values = read_only(values)
     width, count = values.itemsize, len(values)

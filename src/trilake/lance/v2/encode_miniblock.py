@@ -52,16 +52,10 @@ class _Header:
 
 
 def mini_block(leaf: Leaf, chunks: Chunks, *, large: bool, items: Items | None = None) -> Page:
-    """Lay out a mini-block page.
+    """Lay out a mini-block page.  Raises ``ChunkTooLargeError``.
 
-    Parameters
-    ----------
-    leaf: the levels.
-    chunks: the encoded values.
-    large: whether sizes have 32 bits and levels may be run lengths: from 2.2 on.
-    items: the dictionary that the values are indices of.
-
-    Raises ``ChunkTooLargeError``.
+    ``large``, from 2.2 on, has 32-bit sizes and allows run lengths of levels; ``items`` is the dictionary of the
+    values.
     """
     layout = pb.MiniBlockLayout(
         value_compression=chunks.encoding,
@@ -74,10 +68,7 @@ def mini_block(leaf: Leaf, chunks: Chunks, *, large: bool, items: Items | None =
     counts = np.diff(bounds)
     header, streams = _Header(), []
     header.add(counts if leaf.repetition is not None or leaf.definition is not None else np.zeros_like(counts))
-    for levels, encoding in (
-        (leaf.repetition, layout.rep_compression),
-        (leaf.definition, layout.def_compression),
-    ):
+    for levels, encoding in ((leaf.repetition, layout.rep_compression), (leaf.definition, layout.def_compression)):
         if levels is not None:
             compressed, stream = level_blocks(levels, bounds, runs=large)
             encoding.CopyFrom(compressed)

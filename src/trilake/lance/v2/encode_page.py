@@ -12,22 +12,8 @@ import pyarrow.types as pt
 from trilake.lance.file.types import is_text, is_variable
 from trilake.lance.proto import encodings21_pb2 as pb
 from trilake.lance.v2.encode_blocks import level_blocks
-from trilake.lance.v2.encode_chunks import (
-    CHUNK_BYTES,
-    Chunks,
-    Stream,
-    bit_stream,
-    even_bounds,
-    flat,
-    values_per_chunk,
-)
-from trilake.lance.v2.encode_dictionary import (
-    MIN_VALUES,
-    distinct_strings,
-    distinct_words,
-    fixed_items,
-    string_items,
-)
+from trilake.lance.v2.encode_chunks import CHUNK_BYTES, Chunks, Stream, bit_stream, even_bounds, flat, values_per_chunk
+from trilake.lance.v2.encode_dictionary import MIN_VALUES, distinct_strings, distinct_words, fixed_items, string_items
 from trilake.lance.v2.encode_fsst import compress_strings, fsst
 from trilake.lance.v2.encode_fullzip import zip_fixed, zip_strings
 from trilake.lance.v2.encode_general import compress, compress_chunks, general
@@ -54,11 +40,7 @@ SYMBOL_BYTES, SYMBOL_VALUE = 32_768, 5
 def encode(leaf: Leaf, options: Options, minor: int) -> Iterator[Page]:
     """The pages of a leaf: one, unless the levels of a chunk do not fit into its header.
 
-    Parameters
-    ----------
-    leaf: values and levels; values are an Arrow array without extension type.
-    options: of the field.
-    minor: of the version, 1 or more.
+    Values are an Arrow array without extension type; the version is 2.``minor``, 1 or more.
     """
     try:
         yield _page(leaf, options, minor)

@@ -58,14 +58,9 @@ class V2File(DataFileReader):
     ) -> V2File:
         """Open a data file.
 
-        Parameters
-        ----------
-        store, key: where it is.
-        schema: of the dataset; ``None`` for the schema in the file itself.
-        field_ids, column_indices: the columns of the file and the fields that these are of, as the fragment says; a
-            negative number where there is none.  ``None`` for what the schema in the file says.
-
-        Raises ``MissingFileError``, ``CorruptFileError``, and ``UnsupportedProtocolError`` for other versions.
+        ``schema`` is that of the dataset; ``column_indices`` are the columns of the fields ``field_ids`` in the
+        manifest, negative for none.  Without them the schema in the file is used.  Raises ``MissingFileError``,
+        ``CorruptFileError``, and ``UnsupportedProtocolError`` for other versions.
         """
         container = Container(open_source(store, key))
         if schema is not None and field_ids is not None and column_indices is not None:

@@ -581,15 +581,7 @@ def walk_structs(data: Any, begin: Any, length: Any, widths: Any, prefixes: Any,
 
 @jit
 def unravel_lists(
-    rep: Any,
-    definition: Any,
-    base: Any,
-    null: Any,
-    new: Any,
-    most: Any,
-    offsets: Any,
-    valid: Any,
-    left: Any,
+    rep: Any, definition: Any, base: Any, null: Any, new: Any, most: Any, offsets: Any, valid: Any, left: Any
 ) -> Any:
     """The lists of one layer: ``offsets`` of their items, whether each is ``valid``, and which entries are ``left``.
 

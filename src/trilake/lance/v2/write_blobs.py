@@ -27,13 +27,9 @@ _LARGE = 1 << 20
 
 
 class BlobWriter:
-    """Write the blobs of one data file.
+    """Write the blobs of the data file ``key`` of version 2.``minor``.
 
-    Parameters
-    ----------
-    store, key: where the data file will be.
-    append: write aligned bytes into the data file; return their position.
-    minor: of the version.
+    ``append`` writes aligned bytes into the data file, and returns their position.
     """
 
     def __init__(self, store: Store | WriteGroup, key: str, append: Callable[[Any], int], minor: int) -> None:

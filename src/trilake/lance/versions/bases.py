@@ -14,12 +14,8 @@ from trilake.storage.base import Store
 
 
 class Bases:
-    """The locations of a version's files.  May be used by several threads.
-
-    Parameters
-    ----------
-    store: of the dataset; other places are opened with its options.
-    base_paths: of the manifest.
+    """The locations of a version's files: in the dataset's store, or at ``base_paths``.  May be used by several
+    threads.
     """
 
     def __init__(self, store: Store, base_paths: Iterable[BasePath] = ()) -> None:

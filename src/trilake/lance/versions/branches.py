@@ -89,7 +89,7 @@ def _point(root: Store, name: str, line: str | None, branches: Mapping[str, Bran
         return None
     raise CorruptLogError(
         f"the branch {name!r} does not say which version it began from",
-        help="delete the branch, or clean up with the library that made it",
+        help="delete the branch, or clean up with the library that manifest it",
         file=f"{root.uri}/{BRANCHES}",
     )
 
@@ -117,7 +117,7 @@ def _parse(root: Store, key: str, data: bytes) -> Branch:
     if identifier is None or not isinstance(parent, str | None):
         raise CorruptLogError(
             f"the branch {name!r} does not say where it began",
-            help="delete the branch, or clean up with the library that made it",
+            help="delete the branch, or clean up with the library that manifest it",
             file=file,
         )
     return Branch(
@@ -205,17 +205,17 @@ def clone(source: Manifest, store: Store, target: Store, runtime: Runtime, *, br
     scheme: Scheme = list_versions(store).scheme
     path = store.uri.removeprefix("file://") if store.uri.startswith("file:///") else store.uri
     operation = op.Clone(path, source.version, source.branch, branch)
-    begun = transaction.begin(source.version, operation, runtime)
-    made = clone_manifest(source, path, branch=branch, file=begun.file, now_ns=runtime.clock_ns())
-    message = transaction.serialise(begun)
-    target.put_if_absent(f"{transaction.TRANSACTIONS}/{begun.file}", message)
-    if not made.storage_version.is_first:
-        made = replace(made, transaction=message)
+    first = transaction.begin(source.version, operation, runtime)
+    manifest = clone_manifest(source, path, branch=branch, file=first.file, now_ns=runtime.clock_ns())
+    message = transaction.serialise(first)
+    target.put_if_absent(f"{transaction.TRANSACTIONS}/{first.file}", message)
+    if not manifest.storage_version.is_first:
+        manifest = replace(manifest, transaction=message)
     try:
-        target.put_if_absent(manifest_key(made.version, scheme), serialise_manifest(made))
+        target.put_if_absent(manifest_key(manifest.version, scheme), serialise_manifest(manifest))
     except ObjectExistsError as e:
         raise DatasetExistsError("there is a Lance dataset already", file=target.uri) from e
-    return made
+    return manifest
 
 
 def create_branch(root: Store, name: str, source: Manifest, runtime: Runtime) -> Manifest:
@@ -227,7 +227,7 @@ def create_branch(root: Store, name: str, source: Manifest, runtime: Runtime) ->
     if name in branches:
         raise InvalidArgumentError(f"the branch {name!r} exists already", help="choose another name", file=root.uri)
     store = branch_store(root, source.branch)
-    made = clone(source, store, branch_store(root, name), runtime, branch=name)
+    manifest = clone(source, store, branch_store(root, name), runtime, branch=name)
     way = () if source.branch is None else branches[source.branch].identifier
     content = {
         "parentBranch": source.branch,
@@ -241,7 +241,7 @@ def create_branch(root: Store, name: str, source: Manifest, runtime: Runtime) ->
         root.put_if_absent(key, orjson.dumps(content, option=orjson.OPT_INDENT_2))
     except ObjectExistsError as e:
         raise InvalidArgumentError(f"the branch {name!r} exists already", file=root.uri) from e
-    return made
+    return manifest
 
 
 def branch_of(root: Store, name: str) -> Branch:

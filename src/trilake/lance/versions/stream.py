@@ -167,10 +167,10 @@ class LanceStream:
                 if count:
                     break  # what came before is delivered first
                 raise
-            left = len(fragments) - place.fragment - 1
-            room = left if limit is None else min(left, limit - count)
+            remaining = len(fragments) - place.fragment - 1
+            room = remaining if limit is None else min(remaining, limit - count)
             count += room
-            if room < left:
+            if room < remaining:
                 return place.at(place.version, place.fragment + room, snapshot=place.snapshot)
             place = place.at(place.version + 1)
         return place
