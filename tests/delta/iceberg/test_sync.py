@@ -110,6 +110,14 @@ def test_snapshots_follow_changes_of_rows_and_columns(tmp_path: Path) -> None:
     assert len({s.schema_id for s in iceberg(uri).metadata.snapshots}) > 3
 
 
+def test_files_with_materialized_row_ids_have_field_ids(tmp_path: Path) -> None:
+    uri = str(tmp_path)
+    trilake.write({"n": [1, 2, 3]}, uri, properties={**UNIFORM, "delta.enableRowTracking": "true"})
+    opened(uri).delete("n = 1")
+    opened(uri).optimize()
+    check_all_versions(uri)
+
+
 def test_manifests_without_removed_files_are_carried_over(tmp_path: Path) -> None:
     uri = str(tmp_path)
     trilake.write({"n": [1]}, uri, properties=UNIFORM)

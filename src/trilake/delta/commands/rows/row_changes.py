@@ -139,7 +139,7 @@ def changed_rows_plan(snapshot: Snapshot, metadata: Metadata, job_id: str) -> Fi
 def _extra_columns(snapshot: Snapshot) -> tuple[pa.Field, ...]:
     """The columns of :func:`row_columns` in files, with Iceberg's ids where needed."""
     ids = (ROW_ID_FIELD, ROW_VERSION_FIELD)
-    with_ids = 3 in compat_versions(snapshot.metadata.configuration)
+    with_ids = bool(compat_versions(snapshot.metadata.configuration))
     return tuple(
         pa.field(f.name, pa.int64(), metadata={FIELD_ID: str(i)} if with_ids else None)
         for f, i in zip(row_columns(snapshot), ids, strict=False)
