@@ -77,7 +77,7 @@ def test_places_that_are_none(place: str) -> None:
 
 def test_no_table(tmp_path: Path, uri: str) -> None:
     for place in (tmp_path, tmp_path / "nothing", uri):
-        with pytest.raises(TableNotFoundError, match="no table"):
+        with pytest.raises(TableNotFoundError, match="no Delta, Lance or Trevni table"):
             trilake.open(place)
         with pytest.raises(TableNotFoundError, match="Delta table"):
             trilake.open(place, format="delta")
@@ -143,7 +143,7 @@ def test_streams_are_read_once_and_batch_by_batch(uri: str) -> None:
 
 @pytest.mark.parametrize("data", [None, 5, "text", b"x", [], [1], pd.Series([1]).to_list()])
 def test_what_holds_no_arrow_data(uri: str, data: Any) -> None:
-    with pytest.raises(InvalidArgumentError, match="cannot write a"):
+    with pytest.raises(InvalidArgumentError, match="cannot write "):
         trilake.write(data, uri)
 
 
@@ -210,7 +210,7 @@ def test_columns_and_filters(table: Table) -> None:
     assert table.to_arrow(columns=["p", "n"]).schema.names == ["p", "n"]
     assert sum(b.num_rows for b in table.to_batches(filter="n >= 2")) == 2
     assert (table.count(), table.count("n > 5"), table.count("p = 'x'")) == (3, 0, 2)
-    with pytest.raises(InvalidArgumentError, match="it has n, s, p"):
+    with pytest.raises(InvalidArgumentError, match="columns are n, s, p"):
         table.to_arrow(columns=["q"])
     with pytest.raises(FilterError):
         table.to_arrow(filter="q = 1")

@@ -148,12 +148,12 @@ def test_an_empty_text_in_quotes_is_no_null(tmp_path: Path) -> None:
         ("id\n1\n", [], 2, "cannot detect the format of the rows"),
         ("", ["--from", "csv"], 6, "the file cannot be read"),
         ("PAR1 and nothing more", [], 6, "the file cannot be read"),
-        ('[{"a": 1}, 2]', [], 6, "not an object"),
+        ('[{"a": 1}, 2]', [], 6, "must be an object"),
         ("a\n1\n", ["--from", "csv", "--type", "a"], 2, "has no value"),
         ("a\n1\n", ["--from", "csv", "--type", "a=nonsense"], 2, "nonsense"),
-        ("a\n1\n", ["--from", "csv", "--delimiter", ";;"], 2, "a delimiter is one ASCII character"),
-        ("a\n1\n", ["--from", "csv", "--delimiter", ""], 2, "a delimiter is one ASCII character"),
-        ("a\n1\n", ["--from", "csv", "--type", "b=int"], 2, "--type names a column 'b'"),
+        ("a\n1\n", ["--from", "csv", "--delimiter", ";;"], 2, "--delimiter must be one ASCII character"),
+        ("a\n1\n", ["--from", "csv", "--delimiter", ""], 2, "--delimiter must be one ASCII character"),
+        ("a\n1\n", ["--from", "csv", "--type", "b=int"], 2, "--type: there is no column 'b'"),
     ],
 )
 def test_rows_that_cannot_be_read_write_nothing(
@@ -263,7 +263,7 @@ def test_vacuum_asks_on_a_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     place = overwritten(tmp_path / "t")
     monkeypatch.setattr("trilake.cli.maintenance.must_be_able_to_ask", lambda json: None)
     done = run("vacuum", place, *NOW, "--delete", input=answer)
-    assert "Delete 1 files" in done.err
+    assert "Delete 1 file," in done.err
     assert done.code == (0 if left == 1 else 3)
     assert len(list(place.glob("*.parquet"))) == left
 

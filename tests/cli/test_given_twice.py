@@ -31,7 +31,7 @@ def test_flags_that_deny_each_other_are_refused(delta: str) -> None:
 def test_a_key_has_one_value(delta: str, lance: str) -> None:
     done = run("query", "SELECT 1 FROM t", "-t", f"t={delta}", "-t", f"t={lance}", "--json")
     assert done.code != 0
-    assert "given twice" in done.error["message"]
+    assert "has two values" in done.error["message"]
     assert run("query", "SELECT 1 AS n FROM t LIMIT 1", "-t", f"t={delta}", "-t", f"t={delta}", "--json").json == [
         {"n": 1}
     ]

@@ -55,10 +55,10 @@ def test_query_takes_relations_in_subqueries_and_leaves_its_own_names_alone(delt
     [
         ("SELECT * FROM nope", 3, "there is no table 'nope'"),
         ("SELEC 1", 3, "syntax error"),
-        ("SELECT 1; SELECT 2", 2, "a query is one SELECT"),
-        ("COPY (SELECT 1) TO 'x.csv'", 2, "a query is one SELECT, not COPY"),
+        ("SELECT 1; SELECT 2", 2, "expected one SELECT"),
+        ("COPY (SELECT 1) TO 'x.csv'", 2, "expected one SELECT, got COPY"),
         ("SELECT * FROM read_csv('x.csv')", 3, "disabled"),
-        ("SELECT * FROM '/no/where'", 4, "no table of a known format"),
+        ("SELECT * FROM '/no/where'", 4, "no Delta, Lance or Trevni table found"),
         ("SELECT CAST('x' AS INT)", 3, "Could not convert"),
     ],
 )

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 import trilake
 from trilake.delta.protocol.properties import parse_properties
@@ -53,6 +54,13 @@ def _new(tables: Tables, **how: Any) -> Any:
     return trilake.write({"a": [1]}, tables.folder / "new", **how)
 
 
+def _parquet_files(tables: Tables) -> Path:
+    folder = tables.folder / "parquet"
+    folder.mkdir()
+    pq.write_table(pa.table({"a": [1]}), folder / "a.parquet")
+    return folder
+
+
 def _source() -> pa.Table:
     return pa.table({"id": [1, 1], "name": ["x", "y"]})
 
@@ -65,12 +73,15 @@ MISTAKES: dict[str, Callable[[Tables], Any]] = {
     "open: version in the future": lambda t: trilake.open(t.t, version=99),
     "open: negative version": lambda t: trilake.open(t.t, version=-1),
     "open: timestamp before the table": lambda t: trilake.open(t.t, timestamp="2001-01-01"),
-    "open: text that is not a timestamp": lambda t: trilake.open(t.t, timestamp="yesterday"),
+    "open: string that is not a timestamp": lambda t: trilake.open(t.t, timestamp="yesterday"),
     "open: version and timestamp": lambda t: trilake.open(t.t, version=0, timestamp="2024-01-01"),
     "open: version of Trevni": lambda t: trilake.open(t.trevni, version=0),
     "open: Lance version that is not there": lambda t: trilake.open(t.lance, version=77),
-    "open: scheme that no one knows": lambda t: trilake.open("gopher://host/t"),
+    "open: unknown scheme": lambda t: trilake.open("gopher://host/t"),
     "open: empty path": lambda t: trilake.open(""),
+    "open: version as a string": lambda t: trilake.open(t.t, version="one"),
+    "open: a data file": lambda t: trilake.open(next(Path(t.t).glob("*.parquet"))),
+    "open: Parquet files without a log": lambda t: trilake.open(_parquet_files(t)),
     # --- reading
     "read: column that is not there": lambda t: trilake.open(t.t).to_arrow(["nmae"]),
     "read: Lance column that is not there": lambda t: trilake.open(t.lance).to_arrow(["nmae"]),
@@ -81,16 +92,29 @@ MISTAKES: dict[str, Callable[[Tables], Any]] = {
     "filter: no predicate": lambda t: trilake.open(t.t).count("id + 1"),
     "filter: two statements": lambda t: trilake.open(t.t).count("id = 1; DROP TABLE t"),
     "filter: unknown function": lambda t: trilake.open(t.t).count("soundexx(name) = 'a'"),
-    "filter: text against a number": lambda t: trilake.open(t.t).count("id = 'abc'"),
+    "filter: string against a number": lambda t: trilake.open(t.t).count("id = 'abc'"),
     "filter: Arrow expression over a missing column": lambda t: trilake.open(t.t).count(pc.field("x") == 1),
     "filter: a number": lambda t: trilake.open(t.t).count(7),
     "filter: subquery": lambda t: trilake.open(t.t).count("id IN (SELECT 1)"),
     "filter: Lance column that is not there": lambda t: trilake.open(t.lance).count("idd = 1"),
+    "filter: string without quotes": lambda t: trilake.open(t.t).count("name = a"),
+    "filter: another argument's name": lambda t: trilake.open(t.t).count(where="id = 1"),
+    "filter: tuples of pyarrow": lambda t: trilake.open(t.t).to_arrow(filter=[("id", "=", 1)]),
+    "filter: aggregate": lambda t: trilake.open(t.t).count("id = max(id)"),
+    "filter: function without its argument": lambda t: trilake.open(t.t).count("upper() = 'A'"),
+    "filter: day that is not in the calendar": lambda t: trilake.open(t.t).count("DATE '2024-02-30' = current_date()"),
+    "filter: value that does not end": lambda t: trilake.open(t.t).count("name = 'a"),
+    "read: columns as a number": lambda t: trilake.open(t.t).to_arrow(1),
+    "read: misspelt argument": lambda t: trilake.open(t.t).to_arrow(colums=["id"]),
     "read: data file missing": lambda t: trilake.open(t.gone).to_arrow(),
     "read: data file damaged": lambda t: trilake.open(t.broken).to_arrow(),
     "read: limit of minus one": lambda t: trilake.open(t.t).limit(-1),
     "changes: feed not recorded": lambda t: trilake.open(t.t).changes(0, 1),
     "changes: end before start": lambda t: trilake.open(t.t).changes(1, 0),
+    "changes: version in the future": lambda t: trilake.open(t.t).changes(9),
+    "history: limit of minus one": lambda t: trilake.open(t.t).history(-1),
+    "diff: path of the other table": lambda t: trilake.open(t.t).diff(t.t),
+    "diff: key that is not there": lambda t: trilake.open(t.t).diff(trilake.open(t.t), key="idd"),
     # --- writing
     "write: table is there": lambda t: trilake.write({"id": [1]}, t.t),
     "write: unknown mode": lambda t: trilake.write({"id": [1]}, t.t, mode="upsert"),
@@ -165,6 +189,12 @@ MISTAKES: dict[str, Callable[[Tables], Any]] = {
     "write: generated column with another value": lambda t: trilake.write(
         {"id": [1], "n": [5], "twice": [11]}, t.rules, mode="append"
     ),
+    "write: arguments the other way round": lambda t: trilake.write(t.folder / "new", {"a": [1]}),
+    "write: columns that are not lists": lambda t: trilake.write({"a": 1, "b": 2}, t.folder / "new"),
+    "write: rows as tuples": lambda t: trilake.write([(1, "a")], t.folder / "new"),
+    "write: overwrite with another column": lambda t: trilake.write({"id": [1], "age": [3]}, t.t, mode="overwrite"),
+    "write: transaction without a version": lambda t: trilake.write({"id": [1]}, t.t, mode="append", txn="nightly"),
+    "write: no place": lambda t: trilake.write({"a": [1]}, None),
     # --- changing
     "delete: column that is not there": lambda t: trilake.open(t.t).delete("idd = 1"),
     "delete: append-only table": lambda t: trilake.open(t.append_only).delete("id = 1"),
@@ -173,6 +203,9 @@ MISTAKES: dict[str, Callable[[Tables], Any]] = {
     "update: expression over a missing column": lambda t: trilake.open(t.t).update({"name": "nam"}),
     "update: value of another type": lambda t: trilake.open(t.t).update({"id": "'one'"}),
     "update: constraint broken": lambda t: trilake.open(t.rules).update({"n": "500"}),
+    "update: a word for a string": lambda t: trilake.open(t.t).update({"name": "Rome"}),
+    "update: condition first": lambda t: trilake.open(t.t).update("id = 1", {"name": "'x'"}),
+    "delete: no condition": lambda t: trilake.open(t.append_only).delete(),
     "update: nothing to set": lambda t: trilake.open(t.t).update({}),
     "merge: no source": lambda t: (
         trilake.open(t.t).merge(None, "source.id = target.id").when_matched_delete().execute()
@@ -188,15 +221,28 @@ MISTAKES: dict[str, Callable[[Tables], Any]] = {
         trilake.open(t.t).merge(_source(), "source.id = target.id").when_matched_update_all().execute()
     ),
     "merge: condition that is not a string": lambda t: trilake.open(t.t).merge(_source(), 5),
+    "merge: name of a column for the condition": lambda t: trilake.open(t.t).merge(_source(), "id"),
+    "merge: alias that is not there": lambda t: (
+        trilake.open(t.t).merge(_source(), "s.id = t.id").when_matched_update_all().execute()
+    ),
+    "merge: assignment to a missing column": lambda t: (
+        trilake.open(t.t)
+        .merge(_source(), "source.id = target.id")
+        .when_matched_update({"nmae": "source.name"})
+        .execute()
+    ),
     # --- definitions
     "create: table is there": lambda t: trilake.create(t.t, {"a": "int"}),
     "create: unknown type": lambda t: trilake.create(t.folder / "new", {"a": "integr"}),
     "create: unknown mode": lambda t: trilake.create(t.folder / "new", {"a": "int"}, mode="maybe"),
     "create: rule of a missing column": lambda t: trilake.create(t.folder / "new", {"a": "int"}, defaults={"b": "1"}),
-    "create: identity of a text": lambda t: trilake.create(t.folder / "new", {"a": "string"}, identity=["a"]),
+    "create: identity of a string": lambda t: trilake.create(t.folder / "new", {"a": "string"}, identity=["a"]),
     "create: partitioned and clustered": lambda t: trilake.create(
         t.folder / "new", {"a": "int", "b": "int"}, partition_by="a", cluster_by="b"
     ),
+    "create: schema as a string": lambda t: trilake.create(t.folder / "new", "id int"),
+    "alter: column that is there": lambda t: trilake.alter(t.t).add_columns({"id": "int"}),
+    "alter: drop of a missing column": lambda t: trilake.alter(t.t).drop_columns("idd"),
     "alter: no table": lambda t: trilake.alter(t.folder / "nowhere"),
     "alter: constraint that rows break": lambda t: trilake.alter(t.t).add_constraint("big", "id > 2"),
     "alter: constraint of a missing column": lambda t: trilake.alter(t.t).add_constraint("big", "idd > 2"),
@@ -210,6 +256,19 @@ MISTAKES: dict[str, Callable[[Tables], Any]] = {
     # --- upkeep
     "vacuum: retention too short": lambda t: trilake.open(t.t).vacuum(retention_hours=0),
     "vacuum: negative retention": lambda t: trilake.open(t.t).vacuum(retention_hours=-5),
+    "vacuum: retention as a string": lambda t: trilake.open(t.t).vacuum(retention_hours="7 days"),
+    "vacuum: flag as a string": lambda t: trilake.open(t.t).vacuum(dry_run="false"),
+    "restore: version as a string": lambda t: trilake.open(t.t).restore(version="one"),
+    "optimize: order by a partition column": lambda t: trilake.open(t.parts).optimize(zorder_by="p"),
+    "convert: unknown format": lambda t: trilake.convert(t.t, t.folder / "new", format="iceberg"),
+    "sql: table that is not there": lambda t: trilake.sql("SELECT * FROM nowhere"),
+    "sql: folder that is not there": lambda t: trilake.sql(f"SELECT * FROM '{t.folder}/nowhere'"),
+    "sql: column that is not there": lambda t: trilake.sql(f"SELECT nmae FROM '{t.t}'"),
+    "sql: misspelt keyword": lambda t: trilake.sql(f"SELCT * FROM '{t.t}'"),
+    "sql: version that is not there": lambda t: trilake.sql(f"SELECT * FROM delta.`{t.t}` VERSION AS OF 99"),
+    "sql: query that is cut short": lambda t: trilake.sql("SELECT 1 WHERE"),
+    "sql: columns that do not fit": lambda t: trilake.sql(f"INSERT INTO delta.`{t.t}` VALUES (1)"),
+    "sql: aggregate without GROUP BY": lambda t: trilake.sql(f"SELECT name, max(id) FROM '{t.t}'"),
     "optimize: condition over data": lambda t: trilake.open(t.t).optimize("id = 1"),
     "optimize: order by a missing column": lambda t: trilake.open(t.t).optimize(zorder_by="idd"),
     "restore: version that is not there": lambda t: trilake.open(t.t).restore(version=50),

@@ -20,7 +20,7 @@ _NOT_FOR_USERS = re.compile(
     r"Traceback|sqlglot|py4j|obstore|pyo3|Py4J|org\.apache|java\.|\.scala|Some\(|Os \{|panicked|object at 0x"
     r"|site-packages"
 )
-_MOST_LINES, _MOST_LETTERS = 4, 1100
+_MOST_LINES, _MOST_LETTERS = 5, 1100
 
 
 def _told(call: Callable[[Any], Any], with_what: Any, folder: Path) -> tuple[BaseException | None, dict[str, Any]]:

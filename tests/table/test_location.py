@@ -78,7 +78,7 @@ def test_parquet_where_a_table_is_expected_says_convert(tmp_path: Path) -> None:
                 trilake.open(place, format=format)
             assert "convert_to_delta" in str(missing.value.help)
     (tmp_path / "text").write_text("x")
-    with pytest.raises(TableNotFoundError, match="no table of a known format"):
+    with pytest.raises(TableNotFoundError, match="no Delta, Lance or Trevni table found"):
         trilake.open(tmp_path / "text")
-    with pytest.raises(TableNotFoundError, match="no table of a known format"):
+    with pytest.raises(TableNotFoundError, match="no Delta, Lance or Trevni table found"):
         trilake.open(tmp_path / "nothing")

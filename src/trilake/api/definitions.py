@@ -119,7 +119,11 @@ def alter(uri: str | PathLike[str], *, storage_options: Mapping[str, str] | None
 
     log = DeltaLog(open_store(uri, dict(storage_options or {})), standard_engine())
     if not log.exists():
-        raise TableNotFoundError("no Delta table to alter", file=log.store.uri)
+        raise TableNotFoundError(
+            "no Delta table found",
+            help="check the path, or create a table there with trilake.create",
+            file=log.store.uri,
+        )
     return Alter(log)
 
 

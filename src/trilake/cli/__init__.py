@@ -10,18 +10,13 @@ import sys
 
 
 def main() -> None:
-    """Run the command line of this process and end the process with its exit code.
-
-    Without typer, one line says what to install, and the exit code is 2.
-    """
+    """Run the command line, and exit with its code; 2 where typer is not installed."""
     try:
-        import typer  # noqa: F401 - the first import of an extra, so that its absence is told from any other error
+        import typer  # noqa: F401 - tells a missing extra from any other error
     except ModuleNotFoundError as e:
         if (e.name or "").partition(".")[0] not in ("typer", "click", "shellingham"):
             raise
-        print(
-            'trilake: the command line needs typer, which is not installed: pip install "trilake[cli]"', file=sys.stderr
-        )
+        print('trilake: the command line needs typer: pip install "trilake[cli]"', file=sys.stderr)
         raise SystemExit(2) from None
     from trilake.cli.app import run
 

@@ -8,11 +8,11 @@ from typing import Any
 import orjson
 
 from trilake.cli.values import cell
-from trilake.common.text import printable, size_text
+from trilake.common.text import plural, printable, size_text
 
 
 def log_lines(entries: Iterable[dict[str, Any]], most: int) -> Iterator[str]:
-    """The entries as lines: a head for each version, and below it at most ``most`` actions, all for 0."""
+    """Format log entries: a line per version, and below it at most ``most`` actions; 0 for all."""
     for entry in entries:
         yield f"version {entry['version']}  {printable(entry['file'])}"
         actions = entry["actions"]
@@ -21,7 +21,7 @@ def log_lines(entries: Iterable[dict[str, Any]], most: int) -> Iterator[str]:
                 yield f"  {printable(name):<14} {_brief(name, content)}"
         remaining = len(actions) - most
         if most and remaining > 0:
-            yield f"  ... and {remaining:,} more actions (--actions 0 shows all)"
+            yield f"  ... and {plural(remaining, 'more action')} (--actions 0 shows all)"
 
 
 def _brief(name: str, content: Any) -> str:

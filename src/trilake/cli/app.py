@@ -26,11 +26,11 @@ from trilake.cli.text import printable_lines
 from trilake.common.text import printable
 from trilake.common.version import __version__
 
-LOOK, READ, CHANGE, KEEP = "Look at a table", "Read rows", "Write rows", "Keep a table in shape"
+LOOK, READ, CHANGE, KEEP = "Inspect a table", "Read rows", "Write rows", "Maintain a table"
 
 
 class Command(TyperCommand):
-    """A command, whose options with one value are given once: of two values one would count for nothing."""
+    """A command that refuses an option with one value given twice."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse a command line; see the same method of click."""
@@ -45,9 +45,9 @@ class Command(TyperCommand):
 
 
 class Commands(TyperGroup):
-    """All commands, of which none ends in a traceback."""
+    """All commands; none ends in a traceback."""
 
-    #: Whether the command line asks for JSON.
+    #: Whether the output is JSON.
     json = False
 
     def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, *rest: Any, **more: Any) -> Any:
@@ -68,7 +68,7 @@ class Commands(TyperGroup):
         sys.exit(code if isinstance(code, int) else 0)
 
     def invoke(self, ctx: Any) -> Any:
-        """Run a command, and make exit codes of what it raises."""
+        """Run a command, and convert errors to exit codes."""
         with errors_reported(json=self.json):
             return super().invoke(ctx)
 
@@ -85,17 +85,17 @@ def wants_json(arguments: Sequence[str]) -> bool:
 
 
 def _is_usage_error(error: BaseException) -> bool:
-    """Whether click raised it about the command line; its classes have moved between releases of typer."""
+    """Whether this is click's error for the command line; its classes differ between releases of typer."""
     return hasattr(error, "format_message") and hasattr(error, "exit_code")
 
 
 @contextmanager
 def errors_reported(*, json: bool) -> Iterator[None]:
-    """Say what a block raises, and end with the exit code that stands for it."""
+    """Report the block's error, and exit with its code."""
     try:
         yield
         if sys.stdout is not None:
-            sys.stdout.flush()  # here, where a closed pipe and a full disk still can be told
+            sys.stdout.flush()  # a closed pipe and a full disk are reported here
     except (typer.Exit, SystemExit):
         with _pipe_may_close():
             sys.stdout.flush()
@@ -133,7 +133,7 @@ def _pipe_may_close() -> Iterator[None]:
 
 
 def _forget_if_broken(error: Exception) -> None:
-    """After a write to standard output failed, its rest is thrown away: Python would fail on it once more."""
+    """Discard standard output after a failed write: Python would fail on it once more."""
     if isinstance(error, OSError) and sys.stdout is not None:
         try:
             sys.stdout.flush()
@@ -142,7 +142,7 @@ def _forget_if_broken(error: Exception) -> None:
 
 
 def _forget(stream: Any) -> None:
-    """Send what is left in a stream nowhere."""
+    """Discard a stream's buffer."""
     with suppress(OSError, ValueError, AttributeError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())
@@ -160,8 +160,8 @@ _HELP = (
 )
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(requested: bool) -> None:
+    if requested:
         print(f"trilake {__version__}")
         raise typer.Exit()
 
@@ -169,7 +169,7 @@ def _version(wanted: bool) -> None:
 def _global_options(
     version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
 ) -> None:
-    """Handle the options that stand before any command."""
+    """Handle options before the command."""
 
 
 def application() -> typer.Typer:
@@ -210,7 +210,7 @@ def application() -> typer.Typer:
 
 
 class _PrintableFormatter(logging.Formatter):
-    """Messages may hold names of files, and those anything."""
+    """Escapes messages, which may contain file names."""
 
     def format(self, record: logging.LogRecord) -> str:
         return printable(f"{record.levelname.lower()}: {record.getMessage()}")
@@ -234,7 +234,7 @@ def run() -> NoReturn:
         sys.meta_path.insert(0, _WithoutPandas())
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")  # a terminal that knows no UTF-8 is no reason to fail
+            stream.reconfigure(errors="backslashreplace")  # for terminals without UTF-8
     handler = logging.StreamHandler()
     handler.setFormatter(_PrintableFormatter())
     logging.basicConfig(level=logging.WARNING, handlers=[handler])

@@ -41,29 +41,29 @@ def diff(
     ] = None,
     key: Annotated[
         list[str] | None,
-        typer.Option("--key", "-k", metavar="NAME", help="Column by which rows belong together; may be repeated."),
+        typer.Option("--key", "-k", metavar="NAME", help="Key column that identifies a row; may be repeated."),
     ] = None,
     column: Columns = None,
     filter: Filter = None,
-    no_rows: Annotated[bool, typer.Option("--no-rows", help="Compare schema, properties and files alone.")] = False,
+    no_rows: Annotated[bool, typer.Option("--no-rows", help="Compare only schema, properties and files.")] = False,
     limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="Rows of each kind to show.")] = 20,
-    exit_code: Annotated[bool, typer.Option("--exit-code", help="Exit with 1 where the two differ.")] = False,
+    exit_code: Annotated[bool, typer.Option("--exit-code", help="Exit with 1 if they differ.")] = False,
     format: Format = None,
     option: StorageOptions = None,
     json: Json = False,
 ) -> None:
-    """Show what differs between two versions, or two tables: columns, properties, files and rows.
+    """Show the differences between two versions or two tables: columns, properties, files and rows.
 
-    Rows are compared whole, or by --key.  Files may differ where nothing else does.
+    Rows are compared as a whole, or by --key.  Files may differ even if nothing else does.
     """
     from trilake.tools.diff import diff as compare
 
     if to is None and before is None:
         raise InvalidArgumentError(
-            "there is nothing to compare with", help="name a version, trilake diff URI 3, or another table with --to"
+            "diff needs a version or another table", help="write trilake diff URI 3, or pass --to with the other table"
         )
     if to is not None and format is not None:
-        raise InvalidArgumentError("--format and --to exclude each other", help="leave --format out")
+        raise InvalidArgumentError("--format cannot be used with --to", help="leave --format out")
     difference = compare(
         uri,
         to,
@@ -98,7 +98,7 @@ def _display_rows(rows: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _difference(difference: Any) -> dict[str, Any]:
-    """Everything as values that JSON has; rows as every command gives them."""
+    """The differences as JSON values."""
     from trilake.cli.values import objects
 
     whole: dict[str, Any] = difference.to_dict()

@@ -17,28 +17,28 @@ from trilake.common.text import printable
 
 
 class Depth(StrEnum):
-    """How deep a table is looked at."""
+    """How deep a table is checked."""
 
     log = "log"
     files = "files"
     rows = "rows"
 
 
-DepthOption = Annotated[Depth, typer.Option("--depth", help="Look at the log alone, at the files too, or at the rows.")]
+DepthOption = Annotated[Depth, typer.Option("--depth", help="Check the log only, the files, too, or all rows.")]
 
 
 def verify(
     uri: Uri,
     depth: DepthOption = Depth.rows,
     sample: Annotated[
-        int | None, typer.Option("--sample", min=1, metavar="FILES", help="Read the rows of so many files only.")
+        int | None, typer.Option("--sample", min=1, metavar="FILES", help="Read the rows of this many files only.")
     ] = None,
     format: Format = None,
     version: Version = None,
     option: StorageOptions = None,
     json: Json = False,
 ) -> None:
-    """Check every promise that the table's format makes; exit with 1 where one is broken or cannot be checked."""
+    """Check every guarantee of the table's format; exit with 1 if one is broken or cannot be checked."""
     from trilake.tools.verify import verify as run
 
     verification = run(
@@ -56,23 +56,20 @@ def verify(
 
 def repair(
     uri: Uri,
-    dry_run: Annotated[bool, typer.Option("--dry-run/--run", help="Say what would be done, or do it.")] = True,
+    dry_run: Annotated[bool, typer.Option("--dry-run/--run", help="List the steps, or run them.")] = True,
     only: Annotated[
-        list[str] | None, typer.Option("--only", metavar="STEP", help="Do only this step; may be repeated.")
+        list[str] | None, typer.Option("--only", metavar="STEP", help="Run only this step; may be repeated.")
     ] = None,
-    accept_loss: Annotated[
-        bool, typer.Option("--accept-loss", help="Do also what leaves the table with fewer rows.")
-    ] = False,
+    accept_loss: Annotated[bool, typer.Option("--accept-loss", help="Also run steps that lose rows.")] = False,
     depth: DepthOption = Depth.files,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Run without asking.")] = False,
     format: Format = None,
     option: StorageOptions = None,
     json: Json = False,
 ) -> None:
-    """Say what could be mended safely; with --run, mend it.
+    """List safe repairs; with --run, run them.
 
-    On a terminal --run asks first; elsewhere it needs --yes.  Exits with 1 where findings are left, and without --run
-    where there are any.
+    On a terminal --run asks first; elsewhere it needs --yes.  Exits with 1 if findings remain.
     """
     from trilake.tools.repair import repair as run
 
@@ -89,7 +86,7 @@ def repair(
         for line in _lines(plan):
             print(line)
         if plan.steps:
-            ask(f"Do this to {printable(uri)}?")
+            ask(f"Repair {printable(uri)}?")
     findings = run(uri, dry_run=dry_run, **how)
     output(json).lines(_for_shell(findings.to_dict()) if json else None, _lines(findings))
     if not findings.ok:
@@ -97,12 +94,12 @@ def repair(
 
 
 def _lines(result: object) -> list[str]:
-    """What people read, with the options of this command in the place of arguments of Python."""
+    """Format for people, with command line options instead of Python arguments."""
     return printable_lines(in_options(str(result)) or "").split("\n")
 
 
 def _for_shell(values: dict[str, Any]) -> dict[str, Any]:
-    """The values with the options of this command in what says what to do."""
+    """Replace Python arguments by command line options in helps."""
     for item in (*values.get("findings", ()), *values.get("left", ()), *values.get("steps", ())):
         for key in {"help", "needs", "error"} & item.keys():
             item[key] = in_options(item[key])

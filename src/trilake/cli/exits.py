@@ -27,7 +27,7 @@ class Exit(IntEnum):
     BROKEN_PIPE = 141
 
 
-#: The first row whose class an error has says the code.
+#: The first matching class decides.
 _CODES: tuple[tuple[type[BaseException], Exit], ...] = (
     (errors.TableNotFoundError, Exit.NOT_FOUND),
     (errors.VersionNotFoundError, Exit.NOT_FOUND),
@@ -49,12 +49,12 @@ _CODES: tuple[tuple[type[BaseException], Exit], ...] = (
     (OSError, Exit.STORAGE),
 )
 
-#: How the library's helps name arguments of Python, and the options that say the same here.
+#: Python arguments in helps, and the corresponding options.
 _OPTIONS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"enforce_retention=False(?: \(on Spark [^)]*\))?"), "--no-retention-check"),
     (re.compile(r"\baccept_loss(?:=True)?"), "--accept-loss"),
     (re.compile(r"nothing was changed: dry_run=False"), "nothing was changed: --run"),
-    (re.compile(r"\btrilake\.(repair|verify)\b"), r"trilake \1"),
+    (re.compile(r"\btrilake\.(repair|verify|write)\b"), r"trilake \1"),
     (re.compile(r"partition_by=\[\]"), "--no-partitions"),
     (re.compile(r"columns=\[…\]"), "--column"),
     (re.compile(r"ignore_missing=True"), "--ignore-missing"),
@@ -62,12 +62,12 @@ _OPTIONS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r'\bschema_mode="(\w+)"'), r"--schema-mode \1"),
     (re.compile(r'\b(format|mode)="(\w+)"'), r"--\1 \2"),
 )
-_DEBUG = "set TRILAKE_DEBUG=1 and run it again to see where"
+_DEBUG = "set TRILAKE_DEBUG=1 and run it again for a traceback"
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Why a command ended: what both forms of the output say about it."""
+    """Why a command failed."""
 
     code: str
     message: str
@@ -77,7 +77,7 @@ class Problem:
 
     @classmethod
     def of(cls, error: BaseException) -> Problem:
-        """What is to be said of an error.
+        """The problem for an error.
 
         >>> Problem.of(errors.TableNotFoundError("no table", file="x")).exit.name
         'NOT_FOUND'
@@ -94,7 +94,7 @@ class Problem:
         return cls("UNEXPECTED", message, code, _DEBUG)
 
     def as_object(self) -> dict[str, Any]:
-        """The problem as the error object of the JSON form."""
+        """The problem as a JSON object."""
         return {
             "error": {
                 "code": self.code,
@@ -107,7 +107,7 @@ class Problem:
 
 
 def in_options(help: str | None) -> str | None:
-    """A help of the library for those who cannot pass arguments of Python.
+    """Replace Python arguments in a help by command line options.
 
     >>> in_options('pass mode="append" to write into it, or partition_by=[]')
     'pass --mode append to write into it, or --no-partitions'

@@ -12,7 +12,7 @@ from trilake.table.table import Table
 
 
 def table_facts(table: Table) -> dict[str, Any]:
-    """What a table is.  The first keys are those of every format; ``rows`` is ``None`` where no metadata says it."""
+    """Facts about a table, first those of every format; ``rows`` is ``None`` where the metadata has no count."""
     return {name: _plain(value) for name, value in upkeep_of(table).facts(table).items()}
 
 

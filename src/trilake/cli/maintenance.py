@@ -10,7 +10,7 @@ from trilake.cli.asking import ask, must_be_able_to_ask
 from trilake.cli.options import Format, Json, Spark, StorageOptions, Uri
 from trilake.cli.output import Output, output
 from trilake.cli.tables import key_values, opened, upkeep_of
-from trilake.common.text import printable, size_text
+from trilake.common.text import plural, printable, size_text
 from trilake.errors import InvalidArgumentError
 from trilake.table.registry import row_named
 
@@ -30,23 +30,21 @@ def optimize(
         typer.Option("--zorder-by", metavar="NAME", help="Order rows by this column; may be repeated."),
     ] = None,
     target_size: Annotated[
-        int | None, typer.Option("--target-size", min=1, metavar="BYTES", help="Size of a file that is large enough.")
+        int | None, typer.Option("--target-size", min=1, metavar="BYTES", help="Target size of files.")
     ] = None,
     target_rows: Annotated[
-        int | None, typer.Option("--target-rows", min=1, help="Of Lance: rows of a fragment that is large enough.")
+        int | None, typer.Option("--target-rows", min=1, help="Lance only: target rows of fragments.")
     ] = None,
     full: Annotated[bool, typer.Option("--full", help="Cluster all files again.")] = False,
-    purge: Annotated[
-        bool, typer.Option("--purge", help="Write the files again that hold deleted rows or dropped columns.")
-    ] = False,
+    purge: Annotated[bool, typer.Option("--purge", help="Rewrite files with deleted rows or dropped columns.")] = False,
     format: Format = None,
     option: StorageOptions = None,
     spark: Spark = False,
     json: Json = False,
 ) -> None:
-    """Put rows into fewer, larger or better ordered files, as one commit.
+    """Rewrite rows into fewer, larger or better ordered files, in one commit.
 
-    Of Lance datasets small fragments are joined, and those with many deleted rows are written again.
+    In a Lance dataset, combine small fragments, and rewrite those with many deleted rows.
     """
     from trilake.table.upkeep import OptimizeOptions
 
@@ -83,13 +81,11 @@ def vacuum(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Delete without asking.")] = False,
     retention_hours: Annotated[
         float | None,
-        typer.Option("--retention-hours", min=0, help="How long what versions no longer need is kept."),
+        typer.Option("--retention-hours", min=0, help="How long to keep files that are no longer needed."),
     ] = None,
-    lite: Annotated[
-        bool, typer.Option("--lite", help="Take the files from the log, without listing the folder.")
-    ] = False,
+    lite: Annotated[bool, typer.Option("--lite", help="Find files in the log, without listing the folder.")] = False,
     no_retention_check: Annotated[
-        bool, typer.Option("--no-retention-check", help="Allow less than the table's own retention.")
+        bool, typer.Option("--no-retention-check", help="Allow less than the table's retention.")
     ] = False,
     format: Format = None,
     option: StorageOptions = None,
@@ -98,7 +94,7 @@ def vacuum(
 ) -> None:
     """List the files that no version within the retention needs; with --delete, delete them.
 
-    On a terminal --delete asks first; elsewhere it needs --yes.  Of Lance datasets, old versions go with their files.
+    On a terminal --delete asks first; elsewhere it needs --yes.  In a Lance dataset, old versions are deleted, too.
     """
     from trilake.table.upkeep import VacuumOptions
 
@@ -113,7 +109,7 @@ def vacuum(
             _show(table, listed, deleted=False, json=json)
             return
         if count := listed.files.num_rows:
-            ask(f"Delete {count:,} files, {size_text(listed.size)}, of {printable(table.uri)}?")
+            ask(f"Delete {plural(count, 'file')}, {size_text(listed.size)}, of {printable(table.uri)}?")
     _show(table, upkeep.vacuum(table, options), deleted=True, json=json)
 
 
@@ -136,10 +132,10 @@ def _show(table: Table, unneeded: Unneeded, *, deleted: bool, json: bool) -> Non
     if count:
         rows = ({**row, "size": size_text(row["size"])} for row in objects(files))
         out.objects(rows, ["path", "size"], numbers=["size"])
-    out.note(f"{count:,} files, {size_text(unneeded.size)}, {_deleted(deleted)}")
+    out.note(f"{plural(count, 'file')}, {size_text(unneeded.size)}, {_deleted(deleted)}")
     _note_foreign(out, foreign)
     if count and not deleted:
-        out.note("nothing was deleted: pass --delete for that")
+        out.note("nothing was deleted: pass --delete to delete")
 
 
 # --- drop ------------------------------------------------------------------------------------------------------------
@@ -153,7 +149,7 @@ def drop(
     option: StorageOptions = None,
     json: Json = False,
 ) -> None:
-    """Delete a table with all its versions: its own files and no others.
+    """Delete a table with all its versions, and no other files.
 
     On a terminal the files are listed and the command asks first; elsewhere it needs --yes or --dry-run.
     """
@@ -184,7 +180,7 @@ def _show_drop(uri: str, result: DropResult, *, json: bool, list_files: bool = T
     if list_files:
         rows = ({**row, "size": size_text(row["size"])} for row in objects(files))
         out.objects(rows, ["path", "size"], numbers=["size"])
-    out.note(f"{files.num_rows:,} files, {size_text(result.size)}, {_deleted(not result.dry_run)}")
+    out.note(f"{plural(files.num_rows, 'file')}, {size_text(result.size)}, {_deleted(not result.dry_run)}")
     _note_foreign(out, foreign)
 
 
@@ -194,7 +190,7 @@ def _deleted(deleted: bool) -> str:
 
 def _note_foreign(out: Output, foreign: list[str]) -> None:
     if foreign:
-        out.note(f"{len(foreign):,} files that do not belong to the table are kept, such as {foreign[0]}")
+        out.note(f"kept {plural(len(foreign), 'file')} that the table does not own, such as {foreign[0]}")
 
 
 # --- restore ---------------------------------------------------------------------------------------------------------
@@ -202,21 +198,21 @@ def _note_foreign(out: Output, foreign: list[str]) -> None:
 
 def restore(
     uri: Uri,
-    version: Annotated[int | None, typer.Option("--version", "-v", help="Version to bring back.")] = None,
+    version: Annotated[int | None, typer.Option("--version", "-v", help="Version to restore.")] = None,
     timestamp: Annotated[
         str | None,
-        typer.Option(help="Bring back the version that was newest then, such as 2024-12-31T23:59:59Z."),
+        typer.Option(help="Restore the version of this time, such as 2024-12-31T23:59:59Z."),
     ] = None,
     ignore_missing: Annotated[
-        bool, typer.Option("--ignore-missing", help="Go on where files of the version were deleted.")
+        bool, typer.Option("--ignore-missing", help="Continue if files of the version are missing.")
     ] = False,
     format: Format = None,
     option: StorageOptions = None,
     json: Json = False,
 ) -> None:
-    """Bring an older version back, as a new one."""
+    """Restore an older version, as a new one."""
     if (version is None) == (timestamp is None):
-        raise InvalidArgumentError("restore needs --version or --timestamp, one of them")
+        raise InvalidArgumentError("restore needs a version or a timestamp", help="pass --version or --timestamp")
     table = opened(uri, format, None, None, option)
     facts = upkeep_of(table).restore(table, version, timestamp, ignore_missing=ignore_missing)
     output(json).facts(facts)

@@ -12,7 +12,7 @@ from trilake.cli.output import output
 from trilake.cli.tables import key_values, opened, upkeep_of
 from trilake.common.text import size_text
 
-Limit = Annotated[int, typer.Option("--limit", "-n", min=0, help="Most to show; 0 for all.")]
+Limit = Annotated[int, typer.Option("--limit", "-n", min=0, help="How many to show; 0 for all.")]
 
 
 def info(
@@ -23,7 +23,7 @@ def info(
     option: StorageOptions = None,
     json: Json = False,
 ) -> None:
-    """Show what a table is: format, version, rows, files, size, partitioning, protocol and properties."""
+    """Show format, version, rows, files, size, partitioning, protocol and properties of a table."""
     from trilake.cli.facts import table_facts
 
     facts = table_facts(opened(uri, format, version, timestamp, option))
@@ -43,7 +43,7 @@ def schema(
     option: StorageOptions = None,
     json: Json = False,
 ) -> None:
-    """Show the columns: name, type, whether they may be null, and what they are for."""
+    """Show the columns: name, type, nullability and role."""
     table = opened(uri, format, version, timestamp, option)
     columns = _without_empty(upkeep_of(table).columns(table), json)
     output(json).objects(columns, ["name", "type", "nullable", "role", "comment"])
@@ -59,7 +59,7 @@ def files(
     option: StorageOptions = None,
     json: Json = False,
 ) -> None:
-    """List the data files of a version; with --filter, only those that can hold a matching row."""
+    """List the data files of a version; with --filter, only those that may have a matching row."""
     from trilake.cli.values import objects
 
     matching_files = opened(uri, format, version, timestamp, option).files(filter)
@@ -97,7 +97,7 @@ def history(
     option: StorageOptions = None,
     json: Json = False,
 ) -> None:
-    """List the versions, newest first: when, by whom, and what was done."""
+    """List the versions, newest first: time, user and operation."""
     from trilake.cli.values import objects
 
     table = opened(uri, format, version, timestamp, option)
@@ -112,7 +112,7 @@ def history(
 
 
 def _says(commits: Any, name: str) -> bool:
-    """Whether any version says something under that name."""
+    """Whether any version has this field."""
     return name in commits.column_names and commits[name].null_count < commits.num_rows
 
 
@@ -130,12 +130,12 @@ def log(
     start: Annotated[int | None, typer.Option("--from", min=0, help="Oldest version to show.")] = None,
     end: Annotated[int | None, typer.Option("--to", min=0, help="Newest version to show.")] = None,
     limit: Limit = 10,
-    actions: Annotated[int, typer.Option("--actions", min=0, help="Most actions of a version; 0 for all.")] = 20,
+    actions: Annotated[int, typer.Option("--actions", min=0, help="Actions to show per version; 0 for all.")] = 20,
     format: Format = None,
     option: StorageOptions = None,
     json: Json = False,
 ) -> None:
-    """Show the log, action by action, newest version first; with --json, each action as it is written."""
+    """Show the log, action by action, newest version first; with --json, each action as stored."""
     from trilake.cli.actions import log_lines
 
     table = opened(uri, format, None, None, option)
@@ -148,11 +148,10 @@ def log(
 
 def report(
     uri: Uri,
-    file: Annotated[
-        str, typer.Option("--output", "-o", metavar="FILE", help="Where the page is to be.")
-    ] = "report.html",
+    file: Annotated[str, typer.Option("--output", "-o", metavar="FILE", help="File to write.")] = "report.html",
     verify: Annotated[
-        bool | None, typer.Option("--verify/--no-verify", help="Whether promises are checked; not for very many files.")
+        bool | None,
+        typer.Option("--verify/--no-verify", help="Verify the metadata; by default unless there are very many files."),
     ] = None,
     format: Format = None,
     version: Version = None,
@@ -160,7 +159,7 @@ def report(
     option: StorageOptions = None,
     json: Json = False,
 ) -> None:
-    """Write a page about a table: versions, files, columns, findings, and what to do; it needs no network."""
+    """Write an HTML report about a table: versions, files, columns, findings and advice."""
     from trilake.tools.report.run import report as run
 
     page = run(
@@ -183,6 +182,5 @@ def report(
 
 
 def _without_empty(rows: Iterator[dict[str, Any]], json: bool) -> Iterator[dict[str, Any]]:
-    """For people, nothing where there is nothing to say."""
     for row in rows:
         yield row if json else {k: "" if v is None else v for k, v in row.items()}

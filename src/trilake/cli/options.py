@@ -10,7 +10,7 @@ from trilake.table.registry import BUILT_IN, names
 
 
 def format_option(help: str, name: str = "--format", *others: str) -> Any:
-    """An option that takes the name of a format, those of other packages too, or one of ``others``."""
+    """An option for the name of a format, also from other packages, or one of ``others``."""
 
     def check(value: str | None) -> str | None:
         if value is not None and value not in (*names(), *others):
@@ -23,11 +23,11 @@ def format_option(help: str, name: str = "--format", *others: str) -> Any:
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs; errors become a JSON object on stderr.")]
 Uri = Annotated[str, typer.Argument(help="Path or URI of the table: a folder, s3://bucket/table, gs://, az://.")]
-Format = Annotated[str | None, format_option("Format; found out where it is not given.")]
-Version = Annotated[int | None, typer.Option("--version", "-v", help="Version to look at; the newest by default.")]
+Format = Annotated[str | None, format_option("Format; detected by default.")]
+Version = Annotated[int | None, typer.Option("--version", "-v", help="Version; the newest by default.")]
 Timestamp = Annotated[
     str | None,
-    typer.Option("--timestamp", help="The version that was newest at this time, such as 2024-12-31T23:59:59Z."),
+    typer.Option("--timestamp", help="Version of this time, such as 2024-12-31T23:59:59Z."),
 ]
 StorageOptions = Annotated[
     list[str] | None,
@@ -48,4 +48,4 @@ PartitionBy = Annotated[
     list[str] | None,
     typer.Option("--partition-by", metavar="NAME", help="Partition column of a new table; may be repeated."),
 ]
-Spark = Annotated[bool, typer.Option("--spark", help="Run the work as Spark jobs on this machine.")]
+Spark = Annotated[bool, typer.Option("--spark", help="Run as Spark jobs on this machine.")]

@@ -1,7 +1,7 @@
-"""``Output``: the only interface through which commands print, with a form for people and one for programs.
+"""``Output``: how commands print, for people or as JSON.
 
-Results go to standard output, messages to standard error, so a pipe gets only results.  On a terminal tables fit its
-width; in a pipe each row is one complete line, without colours.
+Results go to standard output, messages to standard error.  On a terminal tables fit its width; in a pipe each row is
+one line, without colours.
 """
 
 from __future__ import annotations
@@ -14,58 +14,55 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 from trilake.cli.exits import Problem
-from trilake.common.text import printable
+from trilake.common.text import plural, printable
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from rich.console import Console
     from rich.table import Table
 
-#: Rows that are laid out together: the first of them say how wide columns are.
+#: Rows formatted together; the first ones decide the width of columns.
 _CHUNK = 1000
-#: Characters of a cell that a terminal shows, and the least width at which a column can be read.
+#: Most characters of a cell on a terminal, and the minimum width of a readable column.
 _CELL, _NARROW = 2000, 8
-#: Width where no one looks: no line is ever broken.
+#: Width without a terminal: lines are never broken.
 _ENDLESS = 1 << 20
 
 
 class Output(ABC):
-    """What a command says."""
+    """A command's output."""
 
     @abstractmethod
     def facts(self, facts: Mapping[str, Any], title: str | None = None) -> None:
-        """One thing, by its properties.  Values are those that JSON has, or mappings and lists of them."""
+        """Print properties; values are JSON values."""
 
     @abstractmethod
     def objects(self, rows: Iterable[Mapping[str, Any]], columns: Sequence[str], numbers: Sequence[str] = ()) -> None:
-        """Things of one kind, such as files: each by its properties, of which people are ``columns`` some.
-
-        ``numbers`` are those that stand at the right of their column.
-        """
+        """Print things of one kind, such as files; people get only ``columns``, ``numbers`` right-aligned."""
 
     @abstractmethod
     def rows(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
-        """Rows of a table, as they come."""
+        """Print rows of a table."""
 
     @abstractmethod
     def value(self, name: str, value: Any, **more: Any) -> None:
-        """One value; ``more`` is what only programs are told."""
+        """Print a value; JSON also has ``more``."""
 
     @abstractmethod
     def lines(self, whole: Any, lines: Iterable[str]) -> None:
-        """A string for people, already free of what a terminal would obey, and what it is made from for programs."""
+        """Print ``lines``, which are escaped already; JSON has ``whole``."""
 
     @abstractmethod
     def note(self, text: str) -> None:
-        """What people should know apart from the result; programs see it in the result itself."""
+        """Print a remark for people."""
 
     @abstractmethod
     def problem(self, problem: Problem) -> None:
-        """Why the command ended."""
+        """Print why the command failed."""
 
 
 def output(json: bool) -> Output:
-    """The form that was asked for."""
+    """The output for people, or as JSON."""
     return JsonOutput() if json else ConsoleOutput()
 
 
@@ -73,7 +70,7 @@ def output(json: bool) -> Output:
 
 
 def console(*, error: bool = False) -> Console:
-    """A console that takes strings as they are: no markup, no emoji codes, no colours of its own choice."""
+    """A console that prints strings as they are, without markup, emoji codes or highlighting."""
     from rich.console import Console
 
     stream = sys.stderr if error else sys.stdout
@@ -141,7 +138,7 @@ class ConsoleOutput(Output):
 
     def _tables(self, names: list[str], right: list[bool], rows: Iterator[Sequence[Any]]) -> None:
         if not names:
-            print(f"{sum(1 for _ in rows)} rows without columns")
+            print(f"{plural(sum(1 for _ in rows), 'row')} without columns")
             return
         out = console()
         if out.is_terminal and len(names) * _NARROW > out.width and len(names) > 2:
@@ -166,11 +163,11 @@ class ConsoleOutput(Output):
             if chunk is first:
                 widths = [_width(name, i, cells) for i, name in enumerate(names)]
                 if out.is_terminal and sum(widths) > out.width:
-                    widths = [0] * len(names)  # what does not fit is folded by the table itself
+                    widths = [0] * len(names)  # the table folds what does not fit
             self._lay_out(table)
 
     def _records(self, names: list[str], rows: Iterator[Sequence[Any]]) -> None:
-        """A row a block: more columns than the terminal is wide for."""
+        """Print each row as a block, for more columns than fit."""
         for number, row in enumerate(rows, 1):
             self._print(f"row {number}", style="bold")
             table = _grid()
@@ -190,7 +187,7 @@ class ConsoleOutput(Output):
             return
         with out.capture() as captured:
             out.print(table)
-        # No padding behind the last column.
+        # No padding after the last column.
         for line in captured.get().splitlines():
             print(line.rstrip(" "))
 
@@ -278,7 +275,7 @@ class JsonOutput(Output):
         self._document(whole)
 
     def note(self, text: str) -> None:
-        pass  # the result says it
+        pass  # in the result
 
     def problem(self, problem: Problem) -> None:
         from trilake.cli.values import json_text
@@ -291,7 +288,7 @@ class JsonOutput(Output):
         print(json_text(value, indent=2))
 
     def _array(self, rows: Iterable[dict[str, Any]]) -> None:
-        """An array, an element a line, written as the elements come."""
+        """Stream an array, one element per line."""
         from trilake.cli.values import json_text
 
         before = "["
@@ -302,5 +299,5 @@ class JsonOutput(Output):
 
 
 def debugging() -> bool:
-    """Whether ``TRILAKE_DEBUG`` asks for tracebacks."""
+    """Whether ``TRILAKE_DEBUG`` is set."""
     return os.environ.get("TRILAKE_DEBUG", "").strip().lower() not in ("", "0", "false", "no", "off")

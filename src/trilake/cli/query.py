@@ -18,16 +18,10 @@ _ROWS = 10_000
 def run_query(
     sql: str, tables: Mapping[str, str], options: Mapping[str, str]
 ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    """The rows of one ``SELECT``.
+    """Run one ``SELECT``; ``tables`` are paths by name, ``options`` those of object stores.
 
-    Parameters
-    ----------
-    sql: as :func:`trilake.sql` takes it.
-    tables: paths of tables by further names.
-    options: of object stores.
-
-    Raises ``QueryError`` for SQL that is wrong or fails on a value, ``InvalidArgumentError`` for anything but one
-    query, and what opening and reading the tables raise.
+    Raises ``QueryError`` for an error in the SQL or a value, ``InvalidArgumentError`` for anything but one query, and
+    what opening and reading the tables raise.
     """
     import duckdb
 

@@ -23,7 +23,7 @@ def head(
     option: StorageOptions = None,
     json: Json = False,
 ) -> None:
-    """Show a few rows; which ones is not defined."""
+    """Show a few rows, in undefined order."""
     first_rows = opened(uri, format, version, timestamp, option).limit(rows, column or None, filter)
     output(json).rows(first_rows.schema, first_rows.to_batches())
 
@@ -37,7 +37,7 @@ def count(
     option: StorageOptions = None,
     json: Json = False,
 ) -> None:
-    """Count the rows, from the metadata alone where that is exact."""
+    """Count the rows, from the metadata if that is exact."""
     table = opened(uri, format, version, timestamp, option)
     output(json).value("count", table.count(filter), uri=table.uri, version=table.version, filter=filter)
 
@@ -45,14 +45,14 @@ def count(
 def explain(
     uri: Uri,
     filter: Filter = None,
-    all_files: Annotated[bool, typer.Option("--files", help="Name every file, and not one a reason.")] = False,
+    all_files: Annotated[bool, typer.Option("--files", help="List every file, not one per reason.")] = False,
     format: Format = None,
     version: Version = None,
     timestamp: Timestamp = None,
     option: StorageOptions = None,
     json: Json = False,
 ) -> None:
-    """Show which files a condition keeps and which it skips, and why."""
+    """Show which files a condition reads and skips, and why."""
     from trilake.cli.values import objects
 
     explanation = opened(uri, format, version, timestamp, option).explain(filter)
@@ -75,13 +75,13 @@ def query(
     sql: Annotated[str, typer.Argument(help="One SELECT; tables are named by path: SELECT * FROM '/data/t'.")],
     table: Annotated[
         list[str] | None,
-        typer.Option("--table", "-t", metavar="NAME=PATH", help="A table under a name; may be repeated."),
+        typer.Option("--table", "-t", metavar="NAME=PATH", help="Name for a table; may be repeated."),
     ] = None,
     option: StorageOptions = None,
     spark: Spark = False,
     json: Json = False,
 ) -> None:
-    """Run SQL over tables of any format, without Spark (DuckDB's dialect); with --spark, in Spark's.
+    """Run DuckDB SQL over tables of any format, without Spark; with --spark, Spark SQL.
 
     Paths may end in @v3 for a version.
     """

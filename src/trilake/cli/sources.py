@@ -24,6 +24,7 @@ import pyarrow.csv
 import pyarrow.json
 import pyarrow.parquet as pq
 
+from trilake.common.text import columns_help
 from trilake.errors import CorruptFileError, InvalidArgumentError, SchemaMismatchError
 from trilake.parquet.old_calendar.rebase import rebasing_of
 from trilake.storage import open_store
@@ -31,7 +32,7 @@ from trilake.storage.uri import Location, parse_location
 
 
 class InputFormat(StrEnum):
-    """Formats of rows that are written into a table."""
+    """Formats of rows to write."""
 
     csv = "csv"
     json = "json"
@@ -53,14 +54,14 @@ _SUFFIXES = {
     ".ipc": InputFormat.arrow,
 }
 _COMPRESSED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4", ".br": "brotli"}
-#: The first bytes of files that say their format, and of those that need to be read from their end.
+#: Formats by magic bytes, and those that are read from the end.
 _MAGIC = {b"PAR1": InputFormat.parquet, b"ARRO": InputFormat.arrow, b"\xff\xff\xff\xff": InputFormat.arrow}
 _RANDOM = (b"PAR1", b"ARRO")
 _SPOOL = 64 << 20
-#: Bytes that types are inferred from, and numbers in them that may not fit into a long.
+#: Bytes for type inference, and numbers in them that may not fit a long.
 _HEAD = 1 << 20
 _LONG_NUMBER = re.compile(rb"\d{19}")
-#: What Arrow says of a value that is not of its column's type.
+#: Arrow's errors for a value that is not of its column's type.
 _UNFIT = re.compile(r"conversion error|changed from", re.IGNORECASE)
 
 
@@ -70,11 +71,11 @@ class Reading:
 
     Parameters
     ----------
-    format: of all files; by their names, or their first bytes, where it is left out.
-    types: Arrow types of columns by name, for formats that have none themselves.
-    named: columns of ``types`` that CSV must have, because someone named them.
-    delimiter, header, null: of CSV; a field without quotes that is ``null`` is null.
-    kept: columns of ``types`` that JSON has, null in all rows, where the first rows do not name them.
+    format: of all files; detected by default, by name or first bytes.
+    types: Arrow types of columns by name, for CSV and JSON.
+    named: columns of ``types`` that CSV must have.
+    delimiter, header, null: of CSV; an unquoted field equal to ``null`` is null.
+    kept: columns of ``types`` that are null in JSON whose first rows do not have them.
     """
 
     format: InputFormat | None = None
@@ -87,19 +88,14 @@ class Reading:
 
 
 def open_rows(places: Sequence[str], reading: Reading, options: Mapping[str, str]) -> pa.RecordBatchReader:
-    """The rows of some files, one after the other, in the columns of the first.
+    """Read files one after the other, with the columns of the first.
 
-    Parameters
-    ----------
-    places: paths, URIs, or ``-`` for standard input.
-    reading: how they are read.
-    options: of object stores.
-
-    Raises ``InvalidArgumentError`` where the format cannot be told, ``ObjectNotFoundError``, ``CorruptFileError`` for a
-    file that is not of its format, ``SchemaMismatchError`` where values or files do not fit the first ones.
+    ``places`` are paths, URIs, or ``-`` for standard input; ``options`` those of object stores.  Raises
+    ``InvalidArgumentError`` for an unknown format, ``ObjectNotFoundError``, ``CorruptFileError`` for an invalid file,
+    ``SchemaMismatchError`` for values or columns that differ from the first ones.
     """
     if not places:
-        raise InvalidArgumentError("there is nothing to read", help="name files, or - for standard input")
+        raise InvalidArgumentError("no files to read", help="pass files, or - for standard input")
     schema, first = _open(places[0], reading, options)
     others = replace(reading, kept=schema.names)
     return pa.RecordBatchReader.from_batches(schema, _all(schema, first, places, others, options))
@@ -117,8 +113,8 @@ def _all(
         file_schema, batches = _open(place, reading, options)
         if sorted(file_schema.names) != sorted(schema.names):
             raise SchemaMismatchError(
-                f"its columns are {', '.join(file_schema.names)}, those of the first file {', '.join(schema.names)}",
-                help="write files with other columns one by one",
+                f"the file has the columns {', '.join(file_schema.names)}, the first one {', '.join(schema.names)}",
+                help="write files with different columns one by one",
                 file=place,
             )
         for batch in _refusals(batches, place):
@@ -186,21 +182,21 @@ def _open(place: str, reading: Reading, options: Mapping[str, str]) -> tuple[pa.
 
 
 def _check_use(format: InputFormat, reading: Reading, place: str) -> None:
-    """Refuse what is said of files of another format.  Raises ``InvalidArgumentError``."""
+    """Raise ``InvalidArgumentError`` for options of another format."""
     of_csv = {"--delimiter": reading.delimiter is not None, "--no-header": not reading.header, "--null": reading.null}
-    said = [name for name, value in of_csv.items() if value and format is not InputFormat.csv]
+    useless = [name for name, value in of_csv.items() if value and format is not InputFormat.csv]
     if reading.named and format not in (InputFormat.csv, InputFormat.json):
-        said.append("--type")
-    if said:
+        useless.append("--type")
+    if useless:
         raise InvalidArgumentError(
-            f"{said[0]} says nothing of rows in {format}",
-            help="leave it out, or name the format with --from",
+            f"{useless[0]} does not apply to {format}",
+            help="leave it out, or pass the format with --from",
             file=_name(place),
         )
 
 
 def _source(place: str, options: Mapping[str, str]) -> tuple[Any, bool]:
-    """The bytes of a file, and whether it can be rewound: Arrow says that of any Python stream."""
+    """Open a file, and say whether it is seekable, which Arrow claims for any Python stream."""
     if place == STDIN:
         return pa.PythonFile(sys.stdin.buffer, mode="r"), False
     location = parse_location(place)
@@ -213,16 +209,16 @@ def _source(place: str, options: Mapping[str, str]) -> tuple[Any, bool]:
 
 
 def _is_stream(path: str) -> bool:
-    """Whether it is what a shell makes of ``<(...)``, a named pipe or a device, which no store opens."""
+    """Whether this is a named pipe or device, such as a shell's ``<(...)``."""
     try:
         mode = os.stat(path).st_mode
     except OSError:
-        return False  # the store says what is wrong
+        return False  # the store raises
     return stat.S_ISFIFO(mode) or stat.S_ISCHR(mode)
 
 
 class _Prefixed(io.RawIOBase):
-    """A stream whose first bytes were read already."""
+    """A stream that starts with bytes already read."""
 
     def __init__(self, start: bytes, rest: Any) -> None:
         self._start, self._rest = start, rest
@@ -251,7 +247,7 @@ def _guessed(start: bytes) -> InputFormat | None:
 
 
 def _spooled(source: Any) -> Any:
-    """All bytes of a stream, in a temporary file where they are many."""
+    """Read a whole stream, into a temporary file if it is large."""
     spooled: IO[bytes] = tempfile.SpooledTemporaryFile(max_size=_SPOOL)  # noqa: SIM115 - lives as long as its reader
     while data := source.read(1 << 20):
         spooled.write(data)
@@ -262,7 +258,7 @@ def _spooled(source: Any) -> Any:
 def _csv(source: Any, head: bytes, reading: Reading, delimiter: str) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:
     if reading.delimiter is not None and len(reading.delimiter.encode()) != 1:
         raise InvalidArgumentError(
-            f"a delimiter is one ASCII character, not {reading.delimiter!r}", help="for a tab write $'\\t'"
+            f"--delimiter must be one ASCII character, got {reading.delimiter!r}", help="for a tab write $'\\t'"
         )
     read = pyarrow.csv.ReadOptions(autogenerate_column_names=not reading.header)
     parse = pyarrow.csv.ParseOptions(delimiter=reading.delimiter or delimiter, newlines_in_values=True)
@@ -270,23 +266,21 @@ def _csv(source: Any, head: bytes, reading: Reading, delimiter: str) -> tuple[pa
         column_types=dict(reading.types),
         null_values=[reading.null],
         strings_can_be_null=True,
-        quoted_strings_can_be_null=False,  # "" in quotes is an empty text
+        quoted_strings_can_be_null=False,  # quoted "" is an empty string
     )
     convert.column_types = {**_long_numbers(head, read, parse, convert), **reading.types}
     reader = pyarrow.csv.open_csv(source, read_options=read, parse_options=parse, convert_options=convert)
     names = reader.schema.names
     for name in reading.named:
         if name not in names:
-            raise InvalidArgumentError(
-                f"--type names a column {name!r} that is not there", help=f"the columns are {', '.join(names)}"
-            )
+            raise InvalidArgumentError(f"--type: there is no column {name!r}", help=columns_help(name, names))
     return _without_null_types(reader.schema, reader)
 
 
 def _long_numbers(
     head: bytes, read: pyarrow.csv.ReadOptions, parse: pyarrow.csv.ParseOptions, convert: pyarrow.csv.ConvertOptions
 ) -> dict[str, pa.DataType]:
-    """A decimal for columns of whole numbers that no long holds: Arrow infers double, which would cut their digits."""
+    """Decimals for whole numbers that do not fit a long, for which Arrow would infer double and lose digits."""
     if _LONG_NUMBER.search(head) is None:
         return {}
     lines = pa.BufferReader(head[: head.rfind(b"\n") + 1] if len(head) == _HEAD else head)
@@ -302,7 +296,7 @@ def _long_numbers(
         lines.seek(0)
         numbers = pyarrow.csv.read_csv(lines, read, parse, texts) if doubles else inferred.select([])
     except pa.ArrowException:
-        return {}  # the reader of all rows says what is wrong
+        return {}  # the reader raises
     whole = (n for n in doubles if pc.all(pc.match_substring_regex(numbers[n], r"^-?\d{1,38}$")).as_py())
     return dict.fromkeys(whole, pa.decimal128(38, 0))
 
@@ -311,7 +305,7 @@ def _json(source: Any, start: bytes, rewinds: bool, reading: Reading) -> tuple[p
     if start.lstrip()[:1] == b"[":
         rows = orjson.loads(b"".join(iter(lambda: source.read(1 << 20), b"")))
         if not all(isinstance(row, dict) for row in rows):
-            raise ValueError("the array holds something that is not an object")
+            raise ValueError("every element of the array must be an object")
         source = io.BytesIO(b"\n".join(orjson.dumps(row) for row in rows))
         column_names: set[str] | None = set().union(*rows)
     else:
@@ -329,22 +323,22 @@ def _json(source: Any, start: bytes, rewinds: bool, reading: Reading) -> tuple[p
 
 
 def _names(head: bytes) -> set[str] | None:
-    """The names in the first rows; ``None`` where these do not tell."""
+    """The names in the first rows; ``None`` where they cannot be parsed."""
     lines = (head[: head.rfind(b"\n") + 1] if len(head) == _HEAD else head).splitlines()
     try:
         rows = [orjson.loads(line) for line in lines if line.strip()]
     except ValueError:
-        return None  # the reader of all rows says what is wrong
+        return None  # the reader raises
     return set().union(*rows) if rows and all(isinstance(row, dict) for row in rows) else None
 
 
 def _without(batch: pa.RecordBatch, absent: Sequence[str], kept: Sequence[str]) -> pa.RecordBatch:
-    """The rows without columns of the table that the first rows do not have, and which then get their defaults."""
+    """Drop columns that the first rows do not have, so that they get their defaults."""
     for name in absent:
         if batch.column(name).null_count < batch.num_rows:
             raise SchemaMismatchError(
                 f"column {name} first appears in a row after the first megabyte",
-                help=f'let the first row have it, as "{name}": null where it has no value',
+                help=f'add it to the first row, such as "{name}": null',
                 column=name,
             )
     return batch.select(kept)
@@ -353,7 +347,7 @@ def _without(batch: pa.RecordBatch, absent: Sequence[str], kept: Sequence[str]) 
 def _without_null_types(
     schema: pa.Schema, batches: Iterable[pa.RecordBatch]
 ) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:
-    """A column in which there is nothing but null is one of texts."""
+    """Make columns of nulls only string columns."""
     if not any(pa.types.is_null(f.type) for f in schema):
         return schema, batches
     typed = pa.schema([f.with_type(pa.string()) if pa.types.is_null(f.type) else f for f in schema])

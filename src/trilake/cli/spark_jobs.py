@@ -30,7 +30,7 @@ def session_here() -> Any:
 
 
 def optimize_runner() -> Any:
-    """What reads and writes the files of an OPTIMIZE: Spark's tasks."""
+    """Runs an OPTIMIZE in Spark tasks."""
     spark = session_here()
     from trilake.spark.delta.optimize_shuffle import OptimizeRunner
 
@@ -38,7 +38,7 @@ def optimize_runner() -> Any:
 
 
 def many_runner(store: Store) -> Any:
-    """What deletes many files: Spark's tasks."""
+    """Deletes files in Spark tasks."""
     spark = session_here()
     from trilake.spark.delta.maintenance import ManyRunner
 
@@ -48,10 +48,10 @@ def many_runner(store: Store) -> Any:
 def query_on_spark(
     sql: str, tables: Mapping[str, str], options: Mapping[str, str]
 ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    """The rows of a query in Spark's dialect; ``tables`` are temporary views of tables.
+    """Run a query in Spark SQL; ``tables`` become temporary views.
 
-    Raises ``InvalidArgumentError`` for anything but a query, ``QueryError`` for what Spark says of it, and what reading
-    the tables raises.
+    Raises ``InvalidArgumentError`` for anything but a query, ``QueryError`` for Spark's errors, and what reading the
+    tables raises.
     """
     spark = session_here()
     from pyspark.errors import PySparkException
@@ -60,14 +60,14 @@ def query_on_spark(
     from trilake.spark.session.job_errors import short_cause
 
     if sql.lstrip("( \t\n").partition(" ")[0].split("\n")[0].lower() not in ("select", "with", "from", "values"):
-        raise InvalidArgumentError("a query is one SELECT", help="the other commands change tables")
+        raise InvalidArgumentError("expected one SELECT", help="use other commands to change tables")
     try:
         for name, place in tables.items():
             path, version = split_version(place)
             read(spark, path, version=version, storage_options=options).createOrReplaceTempView(name)
         rows = to_arrow(spark.sql(sql))
     except PySparkException as e:
-        error: Any = e  # our errors may be Spark's as well
+        error: Any = e  # trilake's errors may be Spark's, too
         if isinstance(error, TrilakeError):
             raise
         raise QueryError(short_cause(e)) from e

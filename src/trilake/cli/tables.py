@@ -18,7 +18,7 @@ _VERSION = re.compile(r"(?s)(.+)@v(\d+)")
 
 
 def key_values(texts: Sequence[str] | None, option: str) -> dict[str, str]:
-    """Strings ``KEY=VALUE`` of an option as a mapping.  Raises ``InvalidArgumentError``.
+    """Parse ``KEY=VALUE`` strings of an option.  Raises ``InvalidArgumentError``.
 
     >>> key_values(["region=eu-west-1", "a=b=c"], "--option")
     {'region': 'eu-west-1', 'a': 'b=c'}
@@ -27,10 +27,10 @@ def key_values(texts: Sequence[str] | None, option: str) -> dict[str, str]:
     for text in texts or ():
         key, equals, value = text.partition("=")
         if not equals or not key:
-            # Not the value: it may be a secret.
+            # Without the value, which may be a secret.
             raise InvalidArgumentError(f"{option} {key!r:.80} has no value", help=f"write {option} KEY=VALUE")
         if pairs.get(key, value) != value:
-            raise InvalidArgumentError(f"{option} {key!r:.80} is given twice, with two values", help="give it once")
+            raise InvalidArgumentError(f"{option} {key!r:.80} has two values", help="pass it once")
         pairs[key] = value
     return pairs
 
@@ -42,7 +42,7 @@ def opened(
     timestamp: str | None = None,
     options: Sequence[str] | None = None,
 ) -> Table:
-    """A table as :func:`trilake.open` opens it.  Raises what that raises."""
+    """Open a table.  Raises as :func:`trilake.open`."""
     format_name = None if format is None else str(format)
     return opened_with(uri, key_values(options, "--option"), version, timestamp, format_name)
 
@@ -54,7 +54,7 @@ def opened_with(
     timestamp: str | None = None,
     format: str | None = None,
 ) -> Table:
-    """As :func:`opened`, with options that are a mapping already."""
+    """:func:`opened`, with parsed options."""
     from trilake import api
 
     table: Table = api.open(uri, format=format, version=version, timestamp=timestamp, storage_options=options)
@@ -62,7 +62,7 @@ def opened_with(
 
 
 def split_version(place: str) -> tuple[str, int | None]:
-    """A path, and the version that ``@v3`` behind it asks for; a path that is there is taken as it is.
+    """Split a path and its version ``@v3``; an existing path has none.
 
     >>> split_version("/no/such/table@v3"), split_version("s3://b/t")
     (('/no/such/table', 3), ('s3://b/t', None))
@@ -74,5 +74,5 @@ def split_version(place: str) -> tuple[str, int | None]:
 
 
 def upkeep_of(table: Table) -> Upkeep:
-    """What the commands ask of the table's format."""
+    """The maintenance of the table's format."""
     return row_named(table.format).load().upkeep()

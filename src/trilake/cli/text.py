@@ -19,7 +19,7 @@ def printable_lines(text: str) -> str:
 
 
 def printable_json(text: str) -> str:
-    r"""JSON text of which a terminal obeys nothing; it means the same.
+    r"""Escape JSON for a terminal; its value stays the same.
 
     >>> printable_json('{"a": "x\u202e\x9b"}')
     '{"a": "x\\u202e\\u009b"}'

@@ -22,7 +22,7 @@ from trilake.common.text import printable
 
 
 def python_values(array: pa.Array | pa.ChunkedArray) -> list[Any]:
-    """The values of a column, of types that JSON has.
+    """The values of a column as JSON values.
 
     >>> python_values(pa.array([1.5, float("nan"), None]))
     [1.5, 'NaN', None]
@@ -65,7 +65,7 @@ def _floats(array: pa.Array) -> list[Any]:
     if pa.types.is_float16(array.type):
         array = array.cast(pa.float32())
     if pa.types.is_float32(array.type):
-        # The shortest text that is this number: 0.1, and not the digits of the double that is nearest to it.
+        # The shortest digits: 0.1, not those of the nearest double.
         array = array.cast(pa.string()).cast(pa.float64()) if len(array) else array.cast(pa.float64())
     values: list[Any] = array.to_pylist()
     return [v if v is None or math.isfinite(v) else _NOT_FINITE.get(v, "NaN") for v in values]
@@ -78,9 +78,9 @@ def _as_text(array: pa.Array) -> list[Any]:
     kind = array.type
     if pa.types.is_timestamp(kind):
         zone = "Z" if kind.tz is not None else ""
-        # Without its zone a timestamp is the same instant in UTC; its zone may be one that no one knows.
+        # In UTC, as the zone may be unknown here.
         plain = array.cast(pa.timestamp(kind.unit)).cast(pa.string())
-        # Years that no calendar has are said to be "<value out of range: ...>".
+        # Arrow formats years out of range as "<value out of range: ...>".
         return [t if t is None or t[0] == "<" else t.replace(" ", "T", 1) + zone for t in plain.to_pylist()]
     if pa.types.is_date64(kind):
         array = array.cast(pa.date32())
@@ -93,7 +93,7 @@ def _as_text(array: pa.Array) -> list[Any]:
 
 
 def _interval(value: Any) -> str:
-    """Months, days and nanoseconds as ISO text.
+    """Format months, days and nanoseconds in ISO format.
 
     >>> _interval(pa.MonthDayNano([14, -3, 1_500_000_000]))
     'P14M-3DT1.5S'
@@ -113,7 +113,7 @@ def _is_binary(kind: pa.DataType) -> bool:
 
 
 def _nested(array: pa.Array) -> list[Any]:
-    """Lists, by way of one column of all their elements."""
+    """Convert lists through one column of their elements."""
     lengths = pc.fill_null(pc.list_value_length(array), 0).to_pylist()
     elements = python_values(array.flatten())
     out, start = [], 0
@@ -130,7 +130,7 @@ def _lists(array: pa.MapArray, entries: list[Any]) -> list[Any]:
 
 
 def distinct_names(names: list[str]) -> list[str]:
-    """Names of columns as the names of an object, which must differ: a second ``a`` is ``a_1``.
+    """Make names unique, as keys of an object: a second ``a`` is ``a_1``.
 
     >>> distinct_names(["a", "b", "a", "a_1"])
     ['a', 'b', 'a_2', 'a_1']
@@ -147,7 +147,7 @@ def distinct_names(names: list[str]) -> list[str]:
 
 
 def objects(batch: pa.RecordBatch | pa.Table) -> Iterator[dict[str, Any]]:
-    """The rows as objects of values that JSON has."""
+    """The rows as objects of JSON values."""
     names = distinct_names(list(batch.schema.names))
     columns = [python_values(column) for column in batch.columns]
     if not columns:
@@ -158,7 +158,7 @@ def objects(batch: pa.RecordBatch | pa.Table) -> Iterator[dict[str, Any]]:
 
 
 def json_text(value: Any, *, indent: int | None = None) -> str:
-    """A value as JSON that is safe to print.
+    """Format a value as JSON that is safe to print.
 
     >>> json_text({"a": float("inf"), "b": b"x"})
     '{"a": "Infinity", "b": "eA=="}'
@@ -175,7 +175,7 @@ def _as_json(value: Any) -> Any:
 
 
 def _finite(value: Any) -> Any:
-    """The same value, with strings for the numbers that JSON does not have."""
+    """Replace numbers that JSON does not have by strings."""
     if isinstance(value, float) and not math.isfinite(value):
         return _NOT_FINITE.get(value, "NaN")
     if isinstance(value, Mapping):
@@ -186,7 +186,7 @@ def _finite(value: Any) -> Any:
 
 
 def cell(value: Any) -> str:
-    r"""A value as the text of a cell, on one line.
+    r"""Format a value as a cell, on one line.
 
     >>> cell(None), cell(True), cell("a\nb"), cell({"k": [1, "x"]})
     ('null', 'true', 'a\\nb', '{"k": [1, "x"]}')

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Mode(StrEnum):
-    """What becomes of a table that is there."""
+    """What happens to an existing table."""
 
     error = "error"
     append = "append"
@@ -40,7 +40,7 @@ class Mode(StrEnum):
 
 
 class From(StrEnum):
-    """Formats of rows that are read."""
+    """Formats of rows to read."""
 
     csv = "csv"
     json = "json"
@@ -56,7 +56,7 @@ class SchemaMode(StrEnum):
 
 
 WriteMode = Annotated[
-    Mode, typer.Option("--mode", "-m", help="Refuse where a table is there, append, overwrite, skip.")
+    Mode, typer.Option("--mode", "-m", help="If the table exists: fail, append, overwrite, or do nothing.")
 ]
 
 
@@ -65,9 +65,7 @@ def write(
     files: Annotated[
         list[str] | None, typer.Argument(help="Files to read; - or nothing for standard input.", show_default=False)
     ] = None,
-    from_format: Annotated[
-        From | None, typer.Option("--from", help="Format of the rows; by file name or first bytes by default.")
-    ] = None,
+    from_format: Annotated[From | None, typer.Option("--from", help="Format of the rows; detected by default.")] = None,
     mode: WriteMode = Mode.error,
     format: Annotated[str | None, format_option(f"Format of a new table; {DEFAULT}.")] = None,
     partition_by: PartitionBy = None,
@@ -78,23 +76,21 @@ def write(
     ] = None,
     replace_where: Annotated[
         str | None,
-        typer.Option("--replace-where", metavar="SQL", help="With overwrite: only rows that this is true of."),
+        typer.Option("--replace-where", metavar="SQL", help="With overwrite: replace only rows that match."),
     ] = None,
     schema_mode: Annotated[
-        SchemaMode | None, typer.Option("--schema-mode", help="Let the rows add columns, or replace the schema.")
+        SchemaMode | None, typer.Option("--schema-mode", help="Add new columns, or replace the schema.")
     ] = None,
-    delimiter: Annotated[str | None, typer.Option("--delimiter", help="Of CSV; a comma by default.")] = None,
-    header: Annotated[bool, typer.Option("--header/--no-header", help="Whether CSV begins with names.")] = True,
-    null: Annotated[str, typer.Option("--null", help="The unquoted string that means null in CSV.")] = "",
-    user_metadata: Annotated[
-        str | None, typer.Option("--user-metadata", help="A string to store in the history.")
-    ] = None,
+    delimiter: Annotated[str | None, typer.Option("--delimiter", help="CSV delimiter; a comma by default.")] = None,
+    header: Annotated[bool, typer.Option("--header/--no-header", help="Whether CSV starts with column names.")] = True,
+    null: Annotated[str, typer.Option("--null", help="Unquoted string for null in CSV.")] = "",
+    user_metadata: Annotated[str | None, typer.Option("--user-metadata", help="String for the history.")] = None,
     option: StorageOptions = None,
     json: Json = False,
 ) -> None:
-    """Write rows of CSV, JSON, Parquet or Arrow files, or of standard input, into a table, as one commit.
+    """Write rows of CSV, JSON, Parquet or Arrow files, or of standard input, into a table, in one commit.
 
-    Types of CSV and JSON columns are those of the table where there is one, and otherwise inferred.
+    Types of CSV and JSON columns are those of an existing table, or inferred.
     """
     from trilake import api
     from trilake.cli.sources import STDIN, InputFormat, Reading, open_rows
@@ -128,16 +124,16 @@ def _check_stdin(places: list[str]) -> None:
     from trilake.cli.sources import STDIN
 
     if places.count(STDIN) > 1:
-        raise InvalidArgumentError("standard input can be read once", help="name - once")
+        raise InvalidArgumentError("standard input can only be read once", help="pass - once")
     if STDIN in places and sys.stdin is not None and sys.stdin.isatty():
         raise InvalidArgumentError(
-            "rows are expected on standard input, which is a terminal",
-            help="name files, or pipe rows into the command; to type rows, end with cat | trilake write ...",
+            "no rows on standard input, which is a terminal",
+            help="pass files, or pipe rows into the command; to type rows, run cat | trilake write ...",
         )
 
 
 def _there(uri: str, format: Any, options: dict[str, str]) -> Any:
-    """The table that is there already, if one is."""
+    """The existing table, if any."""
     try:
         return opened_with(uri, options, format=None if format is None else str(format))
     except TableNotFoundError:
@@ -169,27 +165,25 @@ def convert(
             f"Format of the target; {_ICEBERG} adds the metadata of an Iceberg table.", "--to", "parquet", _ICEBERG
         ),
     ],
-    target: Annotated[str | None, typer.Argument(help=f"Where the rows are to be; none with --to {_ICEBERG}.")] = None,
-    source_format: Annotated[str | None, format_option("Format of the source; found out.", "--from", "parquet")] = None,
+    target: Annotated[str | None, typer.Argument(help=f"Table or folder to write; none with --to {_ICEBERG}.")] = None,
+    source_format: Annotated[str | None, format_option("Format of the source; detected.", "--from", "parquet")] = None,
     mode: WriteMode = Mode.error,
     column: Columns = None,
     filter: Filter = None,
     partition_by: PartitionBy = None,
-    no_partitions: Annotated[
-        bool, typer.Option("--no-partitions", help="No partitions, whatever the source has.")
-    ] = False,
+    no_partitions: Annotated[bool, typer.Option("--no-partitions", help="Do not partition the target.")] = False,
     property: Properties = None,
     version: Version = None,
     timestamp: Timestamp = None,
     option: StorageOptions = None,
     target_option: Annotated[
         list[str] | None,
-        typer.Option("--target-option", metavar="KEY=VALUE", help="Option of the target's store, where it is another."),
+        typer.Option("--target-option", metavar="KEY=VALUE", help="Option of the target's store, if it differs."),
     ] = None,
     spark: Spark = False,
     json: Json = False,
 ) -> None:
-    """Copy rows to another format; all that is written is read back and compared before anyone sees it."""
+    """Copy rows to another format; they are read back and verified before they become visible."""
     from trilake.tools.convert import convert as run
 
     if (target is None) != (to == _ICEBERG):
@@ -202,9 +196,9 @@ def convert(
         output(json).facts({"source": source, "format": _ICEBERG, "source_version": version_there})
         return
     if mode is Mode.ignore:
-        raise InvalidArgumentError("a conversion has no mode 'ignore'", help="pass error, append or overwrite")
+        raise InvalidArgumentError("convert does not support the mode ignore", help="pass error, append or overwrite")
     if no_partitions and partition_by:
-        raise InvalidArgumentError("--no-partitions and --partition-by exclude each other", help="pass one of them")
+        raise InvalidArgumentError("--no-partitions cannot be used with --partition-by", help="pass one of them")
     session = None
     if spark:
         from trilake.cli.spark_jobs import session_here

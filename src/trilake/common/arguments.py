@@ -31,14 +31,14 @@ _CONDITIONS = ("filter", "where", "on", "predicate", "condition")
 def _text(name: str, value: Any) -> Any:
     if isinstance(value, str):
         return value
-    raise InvalidArgumentError(f"{name} must be a string, got {_described(value)}")
+    raise InvalidArgumentError(f"{name} must be a string, got {described(value)}")
 
 
 def flag(name: str, value: Any) -> bool:
     """Check for a boolean: every string is true, even ``"false"``.  Raises ``InvalidArgumentError``."""
     if isinstance(value, bool | np.bool_):
         return bool(value)
-    raise InvalidArgumentError(f"{name} must be True or False, got {_described(value)}")
+    raise InvalidArgumentError(f"{name} must be True or False, got {described(value)}")
 
 
 def count(
@@ -48,9 +48,9 @@ def count(
     type.
     """
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
-        raise other_type(f"{name} is {_described(value)}", help=f"it must be a number of {least} or more")
+        raise other_type(f"{name} must be a whole number of {least} or more, got {described(value)}")
     if value < least:
-        raise InvalidArgumentError(f"{name} is {value!r}", help=f"it must be a number of {least} or more")
+        raise InvalidArgumentError(f"{name} must be a whole number of {least} or more, got {value!r}")
     return int(value)
 
 
@@ -62,8 +62,8 @@ def _texts(name: str, value: Any) -> Any:
         wrong = [t for t in texts if not isinstance(t, str)]
         if not wrong:
             return texts
-        raise InvalidArgumentError(f"{name} must be a list of strings, got {_described(wrong[0])} in it")
-    raise InvalidArgumentError(f"{name} must be a list of strings, got {_described(value)}")
+        raise InvalidArgumentError(f"{name} must be a list of strings, got {described(wrong[0])} in it")
+    raise InvalidArgumentError(f"{name} must be a list of strings, got {described(value)}")
 
 
 def _mapping(name: str, value: Any) -> Any:
@@ -71,11 +71,16 @@ def _mapping(name: str, value: Any) -> Any:
         wrong = [k for k in value if not isinstance(k, str)]
         if not wrong:
             return value
-        raise InvalidArgumentError(f"{name} must have strings as keys, got {_described(wrong[0])}")
-    raise InvalidArgumentError(f"{name} must be a mapping, such as a dict, got {_described(value)}")
+        raise InvalidArgumentError(f"{name} must have strings as keys, got {described(wrong[0])}")
+    raise InvalidArgumentError(f"{name} must be a mapping, such as a dict, got {described(value)}")
 
 
-def _described(value: object) -> str:
+def described(value: object) -> str:
+    """A plain value as it is written, the type of any other: what an error says that it got.
+
+    >>> described("x"), described({}), described([])
+    ("'x'", 'a dict', 'a list')
+    """
     plain = value is None or isinstance(value, str | bytes | int | float)
     return f"{value!r:.80}" if plain else f"a {type(value).__name__}"
 

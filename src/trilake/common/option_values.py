@@ -23,7 +23,7 @@ def flag(name: str, text: str | None, *, default: bool = False) -> bool:
     if text is None:
         return default
     if text.lower() not in ("true", "false"):
-        raise InvalidArgumentError(f"option {name} is {text!r:.80}", help="it must be true or false")
+        raise InvalidArgumentError(f"option {name} must be true or false, got {text!r:.80}")
     return text.lower() == "true"
 
 
@@ -38,7 +38,7 @@ def positive(name: str, text: str | None) -> int | None:
     if text is None:
         return None
     if not _WHOLE.fullmatch(text) or int(text) < 1:
-        raise InvalidArgumentError(f"option {name} is {text!r:.80}", help="it must be a whole number from 1 on")
+        raise InvalidArgumentError(f"option {name} must be a whole number of 1 or more, got {text!r:.80}")
     return int(text)
 
 
@@ -80,6 +80,6 @@ def starting_version(text: str | None) -> int | Literal["latest"] | None:
         return "latest"
     if not _WHOLE.fullmatch(text):
         raise InvalidArgumentError(
-            f"option startingVersion is {text!r:.80}", help="it is a version from 0 on, or latest"
+            f"option startingVersion must be a version of 0 or more, or latest, got {text!r:.80}"
         )
     return int(text)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
 
 #: Zero-width joiners, which scripts and emoji need.
 _JOINERS = "\u200c\u200d"
@@ -148,6 +149,17 @@ def string_literal(text: str) -> str:
     'it\'s'
     """
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def columns_help(name: str, columns: Sequence[str]) -> str:
+    """What to do about an unknown column: the name that was probably meant, and the columns that there are.
+
+    >>> columns_help("nmae", ["id", "name"])
+    "did you mean 'name'? The columns are id, name"
+    """
+    close = get_close_matches(name, columns[:1000], n=1)
+    more = f" and {len(columns) - 50} more" if len(columns) > 50 else ""
+    return f"{f'did you mean {close[0]!r}? The' if close else 'the'} columns are {', '.join(columns[:50])}{more}"
 
 
 def plural(count: int, one: str, many: str | None = None) -> str:

@@ -56,15 +56,17 @@ def evaluate(expression: pc.Expression, table: pa.Table) -> pa.ChunkedArray:
         )
         result = plan.to_table(use_threads=False)["m"]
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowKeyError, pa.ArrowTypeError) as error:
+        message = str(error).splitlines()[0]
+        missing = re.match(r"No match for FieldRef\.Name\((.*?)\) in ", message)
         raise FilterError(
-            f"Arrow cannot evaluate the filter: {str(error).splitlines()[0]}",
+            f"the table has no column {missing[1]!r}" if missing else f"Arrow cannot evaluate the filter: {message}",
             help=f"the columns are {', '.join(table.schema.names)}; in pyarrow expressions their case matters",
             filter=str(expression),
         ) from error
     if not pa.types.is_boolean(result.type) and not pa.types.is_null(result.type):
         raise FilterError(
-            f"the filter is of type {result.type}",
-            help="a filter must be boolean: add a comparison",
+            f"a filter must be boolean, got {result.type}",
+            help="add a comparison",
             filter=str(expression),
         )
     return result.cast(pa.bool_())

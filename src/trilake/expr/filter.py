@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trilake.common.arguments import described
 from trilake.errors import FilterError
 from trilake.expr import arrow, pushdown
 from trilake.expr.terms.datatypes import Path
@@ -130,8 +131,8 @@ def parse_filter(
         return Filter(str(filter), schema, arrow.decode(filter, schema), filter)
     if not isinstance(filter, str):
         raise FilterError(
-            f"a filter must be a string or a pyarrow expression, got {type(filter).__name__}",
-            help="for a Spark column, pass its SQL",
+            f"a filter must be a string or a pyarrow expression, got {described(filter)}",
+            help='write the condition in SQL, such as "id = 7"',
         )
     # sqlglot takes a third of a second to import; tables that are read whole do not need it.
     from trilake.expr.sql.parse import parse_sql

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from posixpath import normpath
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
+from trilake.common.arguments import described
 from trilake.errors import InvalidArgumentError, OtherStoreError, masked
 from trilake.storage.options import ALLOW_OTHER_STORES, allowed
 
@@ -83,8 +84,8 @@ def location_text(uri_or_path: str | os.PathLike[str]) -> str:
     if isinstance(text, str):
         return text
     raise InvalidArgumentError(
-        f"a location is a path or a URI, not of type {type(uri_or_path).__name__}",
-        help="of a table that is open, pass its uri, with the storage options",
+        f"a location must be a path or a URI, got {described(uri_or_path)}",
+        help="for an open table, pass its uri and the storage options",
     )
 
 

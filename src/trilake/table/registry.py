@@ -151,8 +151,9 @@ def find_format(store: Store, format: str | None) -> Format:
 
 
 def _nothing_at(store: Store) -> TableNotFoundError:
+    *formats, last = (row.name.title() for row in rows())
     return TableNotFoundError(
-        f"no table of a known format (not a {' table, not a '.join(row.name.title() for row in rows())} table)",
-        help="check the path, or name the format",
+        f"no {', '.join(formats)} or {last} table found",
+        help="check the path; trilake.write creates a table",
         file=store.uri,
     )

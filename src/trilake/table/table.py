@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from trilake.common.arguments import checked_methods
 from trilake.common.display import text_of
 from trilake.common.extras import load
+from trilake.common.text import columns_help
 from trilake.errors import InvalidArgumentError, SchemaMismatchError, TableNotFoundError, masked
 from trilake.table.explanation import Explanation
 from trilake.table.relations.parquet import parquet_relation
@@ -68,8 +69,7 @@ def as_version(version: object) -> int | None:
     if isinstance(version, int | np.integer) and not isinstance(version, bool | np.bool_):
         return int(version)
     raise InvalidArgumentError(
-        f"version={version!r:.80} is not a version of a table",
-        help="pass a whole number; pass a time as timestamp",
+        f"version must be a whole number, got {version!r:.80}", help='pass a time as timestamp, such as "2024-01-02"'
     )
 
 
@@ -202,7 +202,7 @@ class Table(ABC):
         2
         """
         if type(rows) is not int or rows < 0:
-            raise InvalidArgumentError(f"{rows!r} is not a number of rows", help="pass a whole number from 0 on")
+            raise InvalidArgumentError(f"rows must be a whole number of 0 or more, got {rows!r}")
         schema = self.schema if columns is None else self.projected_schema(columns)
         taken: list[pa.RecordBatch] = []
         remaining = min(rows, 2**62)
@@ -399,7 +399,7 @@ class Table(ABC):
         if unknown:
             raise InvalidArgumentError(
                 f"the table has no column {', '.join(map(repr, unknown))}",
-                help=f"it has {', '.join(self.schema.names)}",
+                help=columns_help(unknown[0], self.schema.names),
                 file=self.uri,
                 condition="UNRESOLVED_COLUMN.WITH_SUGGESTION",
             )

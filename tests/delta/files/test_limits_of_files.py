@@ -41,7 +41,7 @@ def test_files_are_compressed_as_the_write_says(tmp_path: Path, given: str, foun
 def test_what_cannot_be_done_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     data = pa.table({"n": [1]})
     refused: list[tuple[str, dict[str, object]]] = [
-        ("maxRecordsPerFile is 0", {"max_records_per_file": 0}),
+        ("above 0, got 0", {"max_records_per_file": 0}),
         ("compression is 'lzma'", {"compression": "lzma"}),
         ("the table's files are lance", {"compression": "zstd", "data_format": "lance"}),
         ("compression needs a table with a log", {"compression": "zstd", "format": "lance"}),

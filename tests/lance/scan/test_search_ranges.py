@@ -121,7 +121,7 @@ def test_probes_go_on_until_enough_rows_are_found() -> None:
         ({"distance_range": (float("nan"), None)}, "expected numbers in distance_range"),
         ({"distance_range": (None, "1")}, "expected numbers in distance_range"),
         ({"minimum_nprobes": 3, "maximum_nprobes": 2}, "minimum_nprobes is 3"),
-        ({"maximum_nprobes": 0}, "maximum_nprobes is 0"),
+        ({"maximum_nprobes": 0}, "maximum_nprobes must be"),
         ({"q": np.zeros((2, 7))}, "size 7"),
         ({"q": np.zeros((0, 8))}, "at least one query vector"),
         ({"q": np.zeros((1, 1, 8))}, "3 dimensions"),

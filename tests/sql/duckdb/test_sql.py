@@ -313,13 +313,13 @@ def test_a_path_needs_no_slash_behind_its_format(tmp_path: Path, monkeypatch: py
 def test_mistakes_are_told_with_their_place(t: str) -> None:
     with pytest.raises(SqlTextError, match=r"line 2, pos \d+"):
         run(f"SELECT *\nFROM {t} WHERE")
-    with pytest.raises(SqlTextError, match="RETAIN takes a number"):
+    with pytest.raises(SqlTextError, match="expected a number of hours"):
         run(f"VACUUM {t} RETAIN seven HOURS")
     with pytest.raises(TableNotFoundError, match="no catalogue"):
         run("SELECT * FROM orders")
     with pytest.raises(InvalidArgumentError, match="nope"):
         run(f"SELECT nope FROM {t}")
-    with pytest.raises(InvalidArgumentError, match="hold no queries"):
+    with pytest.raises(InvalidArgumentError, match="cannot contain queries"):
         run(f"DELETE FROM {t} WHERE id IN (SELECT 1)")
 
 
@@ -457,5 +457,5 @@ def test_insert_by_name_drops_nothing(tmp_path: Path, format: str) -> None:
         new = {"a": 5, "b": "q", "z": 9}
         assert run(f"SELECT * FROM {to} WHERE id = 2") == [{"id": 2, "s": new, "l": [new], "more": 1}]
     else:
-        with pytest.raises(InvalidArgumentError, match="does not evolve"):
+        with pytest.raises(InvalidArgumentError, match="does not support schema evolution"):
             run(f"INSERT WITH SCHEMA EVOLUTION INTO {to} BY NAME SELECT 2 AS id, s, l, more FROM {of}")

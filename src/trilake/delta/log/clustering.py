@@ -66,7 +66,9 @@ def clustering_domain(schema: StructType, columns: Sequence[PathLike], *, partit
     """
     if partitioned and columns:
         raise InvalidArgumentError(
-            "a table is partitioned or clustered, not both", condition="DELTA_CLUSTER_BY_WITH_PARTITIONED_BY"
+            "a table is partitioned or clustered, not both",
+            help="leave out one of the two",
+            condition="DELTA_CLUSTER_BY_WITH_PARTITIONED_BY",
         )
     if len(columns) > MOST_COLUMNS:
         raise InvalidArgumentError(

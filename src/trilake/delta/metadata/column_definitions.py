@@ -64,7 +64,10 @@ def new_columns(columns: ColumnsLike) -> list[NewColumn]:
         paths = [(parse_path(p), kind) for p, kind in columns.items()]
         return [NewColumn(new_field(path[-1], kind), path[:-1]) for path, kind in paths]
     if isinstance(columns, str | pa.Field | StructField) or not isinstance(columns, Iterable):
-        raise InvalidArgumentError("columns are a schema, a list of fields, or types by name")
+        raise InvalidArgumentError(
+            f"columns must be a schema, a list of fields, or a dict of types by name, got {columns!r:.80}",
+            help='write {"id": "bigint"}',
+        )
     out = []
     for f in columns:
         if isinstance(f, pa.Field):

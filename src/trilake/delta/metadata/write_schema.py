@@ -100,11 +100,15 @@ def check_partitioning(partition_by: Sequence[str] | None, metadata: Metadata, u
         return
     if [c.lower() for c in partition_by] != [c.lower() for c in metadata.partition_columns]:
         raise SchemaMismatchError(
-            f"the table is partitioned by {list(metadata.partition_columns)}, the write by {list(partition_by)}",
+            f"the table is partitioned by {_listed(metadata.partition_columns)}, the write by {_listed(partition_by)}",
             help="leave partition_by out, or use the table's partition columns",
             file=uri,
             condition="DELTA_METADATA_MISMATCH",
         )
+
+
+def _listed(columns: Sequence[str]) -> str:
+    return ", ".join(columns) or "no column"
 
 
 def check_partitions_given(rules: RowRules, metadata: Metadata, uri: str) -> None:
@@ -125,9 +129,10 @@ def check_partitions_given(rules: RowRules, metadata: Metadata, uri: str) -> Non
 def check_properties(properties: Mapping[str, str] | None, metadata: Metadata, uri: str) -> None:
     """Raise ``InvalidArgumentError`` where a write states another value for a property of the table."""
     for key, value in parse_properties(properties or {}).values.items():
-        if metadata.configuration.get(key) != value:
+        current = metadata.configuration.get(key)
+        if current != value:
             raise InvalidArgumentError(
-                f"the table has {key}={metadata.configuration.get(key)!r}, the write has {value!r}",
+                f"the write has {key}={value}, the table has {'no such property' if current is None else current}",
                 help="properties are set when a table is created; change them with trilake.alter",
                 file=uri,
             )

@@ -65,7 +65,7 @@ def primitive_name(t: pa.DataType, path: str) -> str:
         if check(t):
             return name
     raise SchemaMismatchError(
-        f"Arrow type {t} has no Delta type",
+        f"Delta has no type for Arrow's {t}",
         help="cast the column before writing, e.g. to long or string",
         column=path,
         condition=_CONDITION,

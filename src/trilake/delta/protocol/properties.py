@@ -192,11 +192,11 @@ def canonical(key: str) -> str:
         if lowered.startswith(prefix):
             return prefix + key[len(prefix) :]
     by_lower = {name.lower(): name for name in known_properties()}
-    close = difflib.get_close_matches(lowered, by_lower, n=3)
+    close = difflib.get_close_matches(lowered, by_lower, n=3, cutoff=0.75)
     meant = f"did you mean {' or '.join(by_lower[c] for c in close)}? " if close else ""
     raise UnknownOptionError(
         f"table property {key!r} is unknown",
-        help=f"{meant}Names without the prefix {PREFIX} can be chosen freely",
+        help=f"{meant}{'Names' if close else 'names'} without the prefix {PREFIX} can be chosen freely",
         property=key,
         condition="DELTA_UNKNOWN_CONFIGURATION",
     )

@@ -483,7 +483,7 @@ def parse_primitive(name: str) -> PrimitiveType:
             condition="DELTA_UNSUPPORTED_DATA_TYPES",
         )
     raise UnsupportedProtocolError(
-        f"the schema uses the data type {name[:80]!r}, which is unknown here",
+        f"unknown data type {name[:80]!r}",
         help="a newer trilake may read this table",
         condition="DELTA_UNSUPPORTED_DATA_TYPES",
     )

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from trilake.common.text import quote_name
+from trilake.common.text import columns_help, quote_name
 from trilake.delta.protocol.schema import (
     ArrayType,
     DataType,
@@ -140,13 +140,14 @@ def _parts(t: DataType) -> dict[str, DataType]:
 def _nothing_there(schema_path: Sequence[str], name: str, t: DataType) -> SchemaMismatchError:
     whole = path_text((*schema_path, name))
     if isinstance(t, StructType):
-        inside = f" in {path_text(tuple(schema_path))}" if schema_path else ""
-        hint = f"the columns{inside} are {', '.join(t.names)}"
+        hint = columns_help(name, t.names)
+        if schema_path:
+            hint = f"the columns in {path_text(tuple(schema_path))} are {', '.join(t.names)}"
     elif _parts(t):
         hint = f"{path_text(tuple(schema_path))} is {t}: go on with {' or '.join(_parts(t))}"
     else:
         hint = f"{path_text(tuple(schema_path))} is {t}, which has no parts"
-    return SchemaMismatchError(f"no column {whole}", help=hint, column=whole, condition="FIELD_NOT_FOUND")
+    return SchemaMismatchError(f"there is no column {whole}", help=hint, column=whole, condition="FIELD_NOT_FOUND")
 
 
 def spelled(schema: StructType, path: PathLike) -> Path:
@@ -278,7 +279,7 @@ def name_taken(path: Path) -> InvalidArgumentError:
     there = path_text(path)
     return InvalidArgumentError(
         f"there is a column {there} already",
-        help="names differ by more than case",
+        help="choose another name: column names are case-insensitive",
         column=there,
         condition="FIELD_ALREADY_EXISTS",
     )

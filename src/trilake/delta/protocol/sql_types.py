@@ -75,9 +75,12 @@ def parse_sql_type(text: str) -> tuple[DataType, dict[str, Any]]:
     except TrilakeError as e:
         if isinstance(e, InvalidArgumentError):
             raise
-        raise InvalidArgumentError(f"{text!r} is not a data type: {e.message}") from e
+        raise InvalidArgumentError(f"{text!r} is not a data type: {e.message}", help=_EXAMPLES) from e
     column = _extracted(StructField("", kind))
     return column.type, dict(column.metadata)
+
+
+_EXAMPLES = "valid types are bigint, string, decimal(10,2), array<int> or struct<a: int>"
 
 
 class _Parser:
@@ -99,7 +102,7 @@ class _Parser:
         token = repr(self.tokens[self.at]) if self.at < len(self.tokens) else "the end"
         return InvalidArgumentError(
             f"{self.text!r} is not a data type: {expected} is expected where {token} stands",
-            help="valid types are bigint, string, decimal(10,2), array<int> or struct<a: int>",
+            help=_EXAMPLES,
         )
 
     def _peek(self) -> str:

@@ -74,7 +74,7 @@ def no_typed_column(schema: StructType) -> SchemaMismatchError:
     """The error for columns of which files would hold none."""
     return SchemaMismatchError(
         "no column has a type that files can hold: " + ", ".join(f"{f.name} {f.type}" for f in schema.fields),
-        help="cast the columns before writing",
+        help="a column of nulls has the type void: give it another one, such as string, before writing",
         condition="DELTA_EMPTY_DATA",
     )
 

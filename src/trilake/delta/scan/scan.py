@@ -13,6 +13,7 @@ from functools import cached_property
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trilake.common.text import columns_help
 from trilake.delta.engine import Engine
 from trilake.delta.log.replay import decoded_paths
 from trilake.delta.log.snapshot import Head, Snapshot
@@ -207,7 +208,7 @@ def resolve_columns(schema: StructType, columns: Sequence[str] | None, uri: str)
     if unknown:
         raise InvalidArgumentError(
             f"the table has no column {', '.join(map(repr, unknown))}",
-            help=f"it has {', '.join(schema.names)}",
+            help=columns_help(unknown[0], schema.names),
             file=uri,
             condition="UNRESOLVED_COLUMN.WITH_SUGGESTION",
         )

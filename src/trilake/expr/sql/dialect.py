@@ -191,7 +191,10 @@ def refusal(node: exp.Expression) -> FilterError:
     """The error for an expression that cannot be used in a filter."""
     text = spark_text(node)
     if isinstance(node, exp.Query) or next(node.find_all(exp.Subquery, exp.Select, exp.Exists), None) is not None:
-        return FilterError(f"{text} contains a subquery", help="expressions see one row at a time: use a join in Spark")
+        return FilterError(
+            f"{text} contains a subquery",
+            help="a filter sees one row at a time: list the values, or use a join in Spark",
+        )
     if next(node.find_all(exp.Window), None) is not None:
         return FilterError(f"{text} has a window function", help="a filter sees one row at a time: compute it in Spark")
     if isinstance(node, exp.Placeholder | exp.Parameter):

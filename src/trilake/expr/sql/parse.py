@@ -18,7 +18,7 @@ from typing import TypeVar
 
 import pyarrow as pa
 from sqlglot import exp
-from sqlglot.errors import SqlglotError
+from sqlglot.errors import SqlglotError, TokenError
 
 from trilake.errors import FilterError
 from trilake.expr.keywords import column_names
@@ -162,17 +162,29 @@ def parse_text(text: str, names: frozenset[str] = frozenset()) -> exp.Expression
         raise FilterError("the filter is empty", help="pass None to keep all rows")
     try:
         return parse(text, names)
+    except TokenError as error:
+        unclosed = re.match(r"Missing (\S+) from", str(error.__cause__))
+        raise FilterError(
+            f"the filter cannot be parsed: {unclosed[1] if unclosed else 'a quote'} is not closed",
+            help="write a quote inside a string as \\'",
+            filter=shorten(text),
+        ) from error
     except SqlglotError as error:
         details = (getattr(error, "errors", None) or [{}])[0]
         description = str(details.get("description") or str(error).splitlines()[0])
         raise FilterError(
-            f"the filter cannot be parsed: {_OF_SQLGLOT.sub('an operand or argument is missing', description)}",
+            f"the filter cannot be parsed: {_plain_words(description)}",
             help="a filter is a Spark SQL condition such as \"x > 5 AND name LIKE 'a%'\"",
             line=details.get("line"),
             position=details.get("col"),
             near=details.get("highlight"),
             filter=shorten(text),
         ) from error
+
+
+def _plain_words(description: str) -> str:
+    words = _OF_SQLGLOT.sub("an operand or argument is missing", description)
+    return re.sub(r"^Expecting (\S+)$", r"expected \1", words)
 
 
 def shorten(text: str) -> str:

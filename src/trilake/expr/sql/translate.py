@@ -16,7 +16,7 @@ from typing import cast as typing_cast
 import pyarrow as pa
 from sqlglot import exp
 
-from trilake.common.text import single_quoted
+from trilake.common.text import plural, single_quoted
 from trilake.errors import FilterError
 from trilake.expr.sql.arithmetic import OPERATORS, arithmetic, example, shift
 from trilake.expr.sql.calls import Call
@@ -188,7 +188,7 @@ class Translator:
         sql = self.render(node)
         if sql.family not in ("boolean", "void"):
             raise FilterError(
-                f"{spark_text(node)} is of type {sql.spark_type}", help="a filter must be boolean: add a comparison"
+                f"a filter must be boolean, got {spark_text(node)} of type {sql.spark_type}", help="add a comparison"
             )
         return sql
 
@@ -413,15 +413,15 @@ class Translator:
             raise FilterError(f"{name} is not deterministic", help="a filter must select the same rows each time")
         if key not in self.functions:
             close = difflib.get_close_matches(key, self.functions, n=1)
-            hint = f"did you mean {close[0]}? " if close else ""
+            hint = f"did you mean {close[0]}? See" if close else "see"
             raise FilterError(
                 f"the function {name} cannot be used in a filter",
-                help=f"{hint}see the documentation for supported functions; filters of Spark DataFrames support more",
+                help=f"{hint} the documentation for supported functions; filters of Spark DataFrames support more",
             )
         least, most, handler = self.functions[key]
         if not least <= len(nodes) <= most:
-            expected = str(least) if least == most else f"{least} to {most}"
-            raise FilterError(f"{name} takes {expected} arguments, not {len(nodes)}")
+            expected = plural(most, "argument") if least == most else f"{least} to {most} arguments"
+            raise FilterError(f"{name} takes {expected}, got {len(nodes)}")
         return handler(self._make_call(name, nodes))
 
 

@@ -7,7 +7,6 @@ only a cast of the column works, the result is a comparison as ``double`` or an 
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from trilake.common.text import quote_name
+from trilake.common.text import columns_help, quote_name
 from trilake.errors import FilterError
 from trilake.expr.terms import datatypes as types
 from trilake.expr.terms import duckdb_sql as duck
@@ -125,13 +124,9 @@ def _field(name: str, fields: list[pa.Field], case_sensitive: bool, *, parent: s
             **where,
             condition="AMBIGUOUS_REFERENCE",
         )
-    names = [f.name for f in fields]
-    close = difflib.get_close_matches(name, names[:1000], n=1)
-    columns = ", ".join(names[:50]) + (f" and {len(names) - 50} more" if len(names) > 50 else "")
-    hint = f"did you mean {close[0]!r}? " if close else ""
     raise FilterError(
         f"{owner} no column {name!r}",
-        help=f"{hint}The columns are {columns}",
+        help=columns_help(name, [f.name for f in fields]),
         column=name,
         **where,
         condition="UNRESOLVED_COLUMN.WITH_SUGGESTION",
@@ -319,7 +314,7 @@ def _parsed(value: Any, column: Column, literal: Literal, **where: Any) -> Any:
     if value is None:
         raise FilterError(
             f"the string {str(literal.value)!r} cannot be cast to {spark_name(column.type)}",
-            help="Spark casts the string to the type of the column",
+            help="compare with a value of the column's type, or cast the column: CAST(column AS STRING)",
             column=column.sql,
             **where,
         )

@@ -321,5 +321,5 @@ def session_flag(spark: SparkSession, name: str, default: bool) -> bool:
     """A true/false setting.  Raises ``InvalidArgumentError`` for any other value."""
     text = str(spark.conf.get(name, str(default))).lower()
     if text not in ("true", "false"):
-        raise InvalidArgumentError(f"{name} is {text!r}", help="it must be true or false", setting=name)
+        raise InvalidArgumentError(f"{name} must be true or false, got {text!r}", setting=name)
     return text == "true"

@@ -71,7 +71,7 @@ class Options:
         """A boolean option; raises ``InvalidArgumentError`` for other values."""
         value = self.values.get(name, "false").lower()
         if value not in ("true", "false"):
-            raise InvalidArgumentError(f"option {name} is {value!r}", help="it must be true or false")
+            raise InvalidArgumentError(f"option {name} must be true or false, got {value!r}")
         return value == "true"
 
     def integer(self, name: str) -> int | None:

@@ -35,7 +35,7 @@ def counted(**numbers: int | None) -> pa.Table:
 
 
 def _names(parts: tuple[str, ...], alias: str | None) -> _Names:
-    """What may stand in front of a column of a table that is changed."""
+    """Possible qualifiers of the table's columns."""
     if alias is not None:
         return {(alias.lower(),): ""}
     lower = tuple(p.lower() for p in parts)
@@ -45,14 +45,14 @@ def _names(parts: tuple[str, ...], alias: str | None) -> _Names:
 def _plain(text: str, names: _Names) -> str:
     if has_query(text):
         raise InvalidArgumentError(
-            "without Spark, conditions and values of DELETE and UPDATE hold no queries",
+            "without Spark, DELETE and UPDATE cannot contain queries",
             help="write a MERGE whose source is the query",
         )
     return requalified(text, names)
 
 
 def run_delete(context: Context, text: str) -> pa.Table:
-    """Delete rows; one row that says how many."""
+    """Delete rows; return their number."""
     text = context.filled(text)
     change = parse_delete(Cursor(text, path_tokens(text)))
     table = place_of(context, change.parts).delta(context, "DELETE")
@@ -61,7 +61,7 @@ def run_delete(context: Context, text: str) -> pa.Table:
 
 
 def run_truncate(context: Context, text: str) -> pa.Table:
-    """Take all rows away, or those of some partitions."""
+    """Delete all rows, or those of some partitions."""
     text = context.filled(text)
     change = parse_truncate(Cursor(text, path_tokens(text)))
     place = place_of(context, change.parts)
@@ -73,7 +73,7 @@ def run_truncate(context: Context, text: str) -> pa.Table:
 
 
 def run_update(context: Context, text: str) -> pa.Table:
-    """Change rows; one row that says how many."""
+    """Update rows; return their number."""
     text = context.filled(text)
     change = parse_update(Cursor(text, path_tokens(text)))
     table = place_of(context, change.parts).delta(context, "UPDATE")
@@ -88,20 +88,18 @@ def run_update(context: Context, text: str) -> pa.Table:
 
 
 def run_merge(context: Context, text: str) -> pa.Table:
-    """Merge; one row that says how many rows were changed."""
+    """Merge rows; return the numbers of changed rows."""
     call = parse_merge(Cursor(text, path_tokens(text)))
     table = place_of(context, call.parts).delta(context, "MERGE")
     source_alias = call.source_alias or (call.source_parts[-1] if call.source_parts else "source")
     query = f"SELECT * FROM {call.source} AS {quote_name(source_alias)}"
     source, read = rows_to_write(context, query), read_of(context, query, table)
     target_alias = call.alias or call.parts[-1]
-    # Names with odd letters become plain ones, which any expression may hold.
+    # Aliases may need quotes; these never do.
     names: _Names = {(target_alias.lower(),): _TARGET, (source_alias.lower(),): _SOURCE}
-    for parts, own_alias, short in (
-        (call.parts, call.alias, _TARGET),
-        (call.source_parts, call.source_alias, _SOURCE),
-    ):
-        if parts is not None and own_alias is None:
+    relations = ((call.parts, call.alias, _TARGET), (call.source_parts, call.source_alias, _SOURCE))
+    for parts, alias, short in relations:
+        if parts is not None and alias is None:
             names[tuple(p.lower() for p in parts)] = short
     schema = read_schema(table.snapshot.schema)
     clauses = tuple(_clause(context, w, names, schema) for w in call.clauses)

@@ -1,7 +1,7 @@
-"""A DuckDB for one query over tables: it reads plain Parquet files itself; other rows come from the tables' scans.
+"""Run a query in DuckDB: it reads plain Parquet files itself, other rows come from the tables' scans.
 
-It may open only those files.  DuckDB's errors about files are replaced by those of the table's scan: a query that fails
-runs again with all rows from there.
+DuckDB may open only those files.  Where it fails, the query runs again with all rows from the scans, so that errors
+about files are those of the scan.
 """
 
 from __future__ import annotations
@@ -27,24 +27,22 @@ from trilake.table.relations.parquet import parquet_relation
 from trilake.table.table import Table
 
 Source: TypeAlias = Table | pa.Table
-#: What the names of a query stand for: tables, some in schemas.
+#: The relations of a query by name.
 Sources = Mapping[tuple[str, ...], Source]
-#: Files that DuckDB reads itself, by the names of their tables.
+#: Files that DuckDB reads itself, by their table's name.
 _Files = Mapping[tuple[str, ...], Sequence[FileState]]
-#: Tells rows from those that were registered before: DuckDB remembers the columns of views.
+#: Makes names unique: DuckDB caches the columns of views.
 _numbers = itertools.count()
-#: How many tables' files are remembered to be what the tables say.
+#: Most entries of the cache of checked files.
 _MOST_CHECKED = 256
 
 
 def table_of(
     sources: Sources, query: str, parameters: Mapping[str, Any] | None = None, *, json: bool = False
 ) -> pa.Table:
-    """The rows of a query in a database that has ``sources`` as relations.
+    """Run a query over ``sources``; with ``json``, columns of DuckDB's type JSON have Arrow's JSON type.
 
-    With ``json``, columns of DuckDB's type JSON are of Arrow's, not strings.
-
-    Raises the errors of the tables' scans, and ``duckdb.Error`` for all else.
+    Raises the errors of the tables' scans, and ``duckdb.Error`` otherwise.
     """
     if not sources:
         with idle_connection() as db:
@@ -79,9 +77,9 @@ def _relation(
 
 
 def batches_of(sources: Sources, query: str, rows: int) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    """The schema of a query's result, and its rows in batches of ``rows``.
+    """Run a query; return its schema, and its rows in batches of ``rows``.
 
-    Raises as :func:`result_of` does, also while batches are read.
+    Raises as :func:`table_of`, also while batches are read.
     """
     files = _files(sources)
     if files:
@@ -105,14 +103,14 @@ def _batches(opened: ExitStack, reader: pa.RecordBatchReader, errors: list[Trila
     with opened, _raise_noted(errors):
         try:
             yield from reader
-        except (pa.ArrowException, OSError) as e:  # what Arrow's stream makes of DuckDB's errors
+        except (pa.ArrowException, OSError) as e:  # Arrow's stream wraps DuckDB's errors
             raise duckdb.Error(str(e)) from e
 
 
 def _or_again(
     batches: Iterator[pa.RecordBatch], again: Callable[[], Iterator[pa.RecordBatch]]
 ) -> Iterator[pa.RecordBatch]:
-    """The batches; where they break off, those of another run, or its error."""
+    """The batches; where they fail, those of a second run, or its error."""
     sent = False
     try:
         for batch in batches:
@@ -122,14 +120,14 @@ def _or_again(
         if not sent:
             yield from again()
             return
-        for _ in again():  # its rows may come in another order: only what is wrong is wanted of them
+        for _ in again():  # only for its error: its rows may come in another order
             pass
         raise
 
 
 @contextmanager
 def _raise_noted(errors: list[TrilakeError]) -> Iterator[None]:
-    """Errors of the tables' scans, which DuckDB makes strings of, as they were raised."""
+    """Raise errors of the tables' scans as they were, not as DuckDB's strings."""
     try:
         yield
     except duckdb.Error:
@@ -149,7 +147,7 @@ def _relate(
     files: _Files,
     errors: list[TrilakeError],
 ) -> bool:
-    """Give the sources their names: views of files, and what a connection is handed; whether all are views."""
+    """Create a view over files, or register Arrow rows, for each source; return whether all are views."""
     queries = {name: _checked.query(db, files[name], rows.schema) for name, rows in sources.items() if name in files}
     views = {name: query for name, query in queries.items() if query is not None}
     only_views = len(views) == len(sources)
@@ -169,20 +167,20 @@ def _files(sources: Sources) -> _Files:
     for name, rows in sources.items():
         paths = rows.plain_files() if isinstance(rows, Table) else None
         if paths:
-            with suppress(OSError):  # which the table's scan tells
+            with suppress(OSError):  # the table's scan raises it
                 files[name] = file_states(paths)
     return files
 
 
 class _Checked:
-    """Queries of files whose columns were compared with a table's: DuckDB opens each file for it."""
+    """Cache of queries over files whose columns match the table's: checking opens each file."""
 
     def __init__(self) -> None:
         self.queries: OrderedDict[tuple[object, ...], str | None] = OrderedDict()
         self.lock = threading.Lock()
 
     def query(self, db: duckdb.DuckDBPyConnection, files: Sequence[FileState], schema: pa.Schema) -> str | None:
-        """As :func:`parquet_relation` says, once for files that did not change."""
+        """:func:`parquet_relation`, once for unchanged files."""
         key = (schema.serialize().to_pybytes(), *files)
         with self.lock:
             if key in self.queries:

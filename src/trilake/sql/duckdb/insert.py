@@ -1,4 +1,4 @@
-"""INSERT without Spark: the rows of a query, with the names and types of the table's columns."""
+"""INSERT without Spark: convert a query's rows to the table's columns, and write them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from trilake.common.text import double_quoted, quote_name
+from trilake.common.text import columns_help, double_quoted, plural, quote_name
 from trilake.delta.commands.write.request import WriteRequest
 from trilake.delta.commands.write.write import write_arrow
 from trilake.delta.protocol import type_widening
-from trilake.delta.protocol.schema import DataType, StructField, StructType, from_arrow
+from trilake.delta.protocol.schema import StructField, StructType, from_arrow
 from trilake.delta.protocol.type_widening import widens_by_itself
 from trilake.delta.rules.row_rules import sql_type
 from trilake.delta.rules.store_assignment import check_structs_whole, needs_no_cast
@@ -29,7 +29,7 @@ from trilake.table.registry import format_named
 
 
 def run_insert(context: Context, text: str) -> pa.Table:
-    """Run the INSERTs of a statement; one row with the number of rows written.
+    """Run the INSERTs of a statement; return the number of rows.
 
     Raises ``SchemaMismatchError`` for rows that do not fit, and what a write raises.
     """
@@ -60,7 +60,7 @@ def _into_delta(context: Context, place: Place, insert: Insert) -> int:
         schema_mode="merge" if insert.evolve else None,
     )
     read = read_of(context, insert.query, table)
-    # What others wrote since the rows were read must be looked at before it is passed over.
+    # Rows read from the table itself must not be outdated by a concurrent commit.
     seen = None if read.blind else table.opened
     return int(write_arrow(table.log, rows.schema, iter(rows.to_batches()), request, seen=seen, read=read).rows_added)
 
@@ -68,16 +68,22 @@ def _into_delta(context: Context, place: Place, insert: Insert) -> int:
 def _into(context: Context, place: Place, insert: Insert) -> int:
     """Rows for a Lance dataset or Trevni files."""
     if insert.static or insert.dynamic or insert.replace_where is not None or insert.if_not_exists:
-        raise InvalidArgumentError(f"{place.shown} takes whole rows only", file=place.path)
+        raise InvalidArgumentError(
+            f"INSERT into {place.shown} does not support PARTITION, REPLACE WHERE and IF NOT EXISTS",
+            help="leave them out",
+            file=place.path,
+        )
     if insert.evolve:
-        raise InvalidArgumentError(f"the schema of {place.shown} does not evolve with a write", file=place.path)
+        raise InvalidArgumentError(
+            f"{place.shown} does not support schema evolution", help="leave WITH SCHEMA EVOLUTION out", file=place.path
+        )
     there = place.open(context).schema
     rows = _given(context, insert, from_arrow(there), {}, place)
     extra = [n for n in rows.column_names if n not in there.names]
     if extra:
         raise SchemaMismatchError(
-            f"the query gives a column {extra[0]}, which the table has not",
-            help=f"its columns are {', '.join(there.names)}",
+            f"the table has no column {extra[0]!r}",
+            help=columns_help(extra[0], there.names),
             column=extra[0],
         )
     missing = [f for f in there if f.name not in rows.column_names]
@@ -97,13 +103,13 @@ def _given(
     *,
     widen: bool = False,
 ) -> pa.Table:
-    """The rows under the names and in the types of the table's columns that they are for, or in wider ones."""
+    """The query's rows with the names and types of the table's columns; ``widen`` keeps wider types."""
     expected = expected_columns(insert, schema, static, display_name=place.shown, path=place.path)
     frames = dict(context.frames)
 
     def default(field: StructField, text: str) -> str:
         name = f"__trilake_default_{field.name}"
-        frames[name] = pa.table({"value": constant(text)})  # by Spark's rules, which hold for what a table keeps
+        frames[name] = pa.table({"value": constant(text)})  # defaults are Spark SQL
         return f"(FROM {double_quoted(name)})"
 
     query, absent = with_defaults(insert.query, schema, expected, default)
@@ -112,12 +118,14 @@ def _given(
         fields = [schema.find(n) for n in rows.column_names]
         rows = rows.rename_columns([n if f is None else f.name for n, f in zip(rows.column_names, fields, strict=True)])
         if place.format == "delta" and not insert.evolve:
-            _check_whole(rows, schema)
+            given = _delta_schema(rows)
+            if given is not None:
+                check_structs_whole(given, schema)
     elif rows.num_columns != len(expected):
         raise SchemaMismatchError(
-            f"the query gives {rows.num_columns} columns, and {place.shown} takes {len(expected)}:"
-            f" {', '.join(expected)}",
-            help="give a value for each column, or name the columns, or write BY NAME",
+            f"INSERT into {place.shown} expects {plural(len(expected), 'column')} ({', '.join(expected)}), the query"
+            f" has {rows.num_columns}",
+            help="select a value for each column, or list the columns after the table's name, or write BY NAME",
             file=place.path,
         )
     elif insert.columns is not None or not _as_they_are(rows, expected, schema, evolve=insert.evolve):
@@ -128,24 +136,21 @@ def _given(
     return _stored(rows, schema, widen)
 
 
-def _check_whole(rows: pa.Table, schema: StructType) -> None:
+def _delta_schema(rows: pa.Table) -> StructType | None:
+    """The rows' schema; ``None`` with a type that Delta lacks, which the cast or the write refuses."""
     try:
-        given = from_arrow(rows.schema)
-    except TrilakeError:  # a type that no table has, as below
-        return
-    check_structs_whole(given, schema)
+        return from_arrow(rows.schema)
+    except TrilakeError:
+        return None
 
 
 def _as_they_are(rows: pa.Table, names: Sequence[str], schema: StructType, *, evolve: bool) -> bool:
-    try:
-        given = from_arrow(rows.schema)
-    except TrilakeError:  # a type that no table has, which its cast or the write refuses
-        return False
-    return needs_no_cast(given, names, schema, evolve=evolve)
+    given = _delta_schema(rows)
+    return given is not None and needs_no_cast(given, names, schema, evolve=evolve)
 
 
 def _by_position(rows: pa.Table, schema: StructType) -> pa.Table:
-    """The rows with the names of the columns' fields inside of structs, too, which take values in their order."""
+    """Rename the fields of structs to those of the table's columns."""
     for i, name in enumerate(rows.column_names):
         field, column = schema.find(name), rows.column(i)
         if field is None:
@@ -157,7 +162,7 @@ def _by_position(rows: pa.Table, schema: StructType) -> pa.Table:
 
 
 def _named_as(source: pa.DataType, target: pa.DataType, path: str) -> pa.DataType:
-    """The type ``source`` with the names that ``target`` has for the fields of its structs.
+    """The type ``source`` with the field names of ``target``.
 
     Raises ``SchemaMismatchError`` for a struct of fewer or more fields.
     """
@@ -167,7 +172,7 @@ def _named_as(source: pa.DataType, target: pa.DataType, path: str) -> pa.DataTyp
             raise SchemaMismatchError(
                 f"the struct for column {path} has {source.num_fields} fields ({', '.join(f.name for f in source)}),"
                 f" the column has {target.num_fields} ({', '.join(f.name for f in target)})",
-                help="give a value for each field, or write BY NAME",
+                help="select a value for each field, or write BY NAME",
                 column=path,
             )
         pairs = zip(source, target, strict=True)
@@ -185,33 +190,31 @@ def _named_as(source: pa.DataType, target: pa.DataType, path: str) -> pa.DataTyp
 
 
 def _stored(rows: pa.Table, schema: StructType, widen: bool) -> pa.Table:
-    """The rows in the types of the columns, where SQL stores the one as the other; the write checks the rest."""
+    """Cast the rows to the columns' types, where SQL assigns one to the other; the write checks the rest."""
     for i, name in enumerate(rows.column_names):
         field = schema.find(name)
         if field is None:
             continue
         type_ = StructType((field,)).to_arrow_schema().field(0).type
         column = rows.column(i)
-        if column.type == type_ or (widen and widens_by_itself(field.type, _type_of(column))):
+        if column.type == type_ or (
+            widen and widens_by_itself(field.type, from_arrow(pa.schema([("", column.type)])).fields[0].type)
+        ):
             continue
         if column.null_count == len(column):
             column = pa.chunked_array([pa.nulls(len(column), type_)])
         elif pa.types.is_timestamp(column.type) and pa.types.is_timestamp(type_):
-            column = column.cast(type_)  # with and without a zone; the session's is UTC
+            column = column.cast(type_)  # the session's time zone is UTC
         elif not pa.types.is_nested(column.type) and not pa.types.is_nested(type_):
             column = _assigned(column, name, type_, sql_type(field.type))
         rows = rows.set_column(i, name, column)
     return rows
 
 
-def _type_of(column: pa.ChunkedArray) -> DataType:
-    return from_arrow(pa.schema([("it", column.type)])).fields[0].type
-
-
 def _assigned(column: pa.ChunkedArray, name: str, type_: pa.DataType, kind: str) -> pa.ChunkedArray:
-    """Values as a column of another type stores them, by Spark's rules of assignment.
+    """Cast values by Spark's store assignment rules.
 
-    Raises ``SchemaMismatchError`` for types of which one is never stored as the other, and for one that does not fit.
+    Raises ``SchemaMismatchError`` for types that cannot be assigned, and for a value that does not fit.
     """
     rows = pa.table({"value": column})
     try:

@@ -17,15 +17,15 @@ import duckdb
 from trilake.common.text import double_quoted
 from trilake.expr.terms.engine import never_destroyed, open_database
 
-#: Each database has as many threads as there are processors; those of the idle ones sleep, and are as many at most.
+#: Each database has a thread per processor; this is the most for idle databases.
 _MOST_THREADS = 64
 _MOST_IDLE = max(2, _MOST_THREADS // (os.cpu_count() or 1))
-#: Queries that one database keeps, and the characters of each.
+#: Most cached queries of one database, and most characters of each.
 _MOST_RELATIONS, _LONGEST = 16, 40_000
 
 
 class FileState(NamedTuple):
-    """What tells a file from one that was written in its place."""
+    """Identifies a file's content: another one at the same path differs."""
 
     path: str
     inode: int
@@ -34,12 +34,12 @@ class FileState(NamedTuple):
 
 
 def file_states(paths: Sequence[str]) -> tuple[FileState, ...]:
-    """The files as they are now; raises ``OSError`` for one that is not there."""
+    """The files' current states.  Raises ``OSError`` for a missing one."""
     return tuple(FileState(p, s.st_ino, s.st_size, s.st_mtime_ns) for p, s in zip(paths, map(os.stat, paths)))
 
 
 class Database:
-    """One that may open ``files``, its views, which all of its connections see, and the last queries of these alone."""
+    """A DuckDB database that may open ``files``, with its views and a cache of queries over them."""
 
     def __init__(self, files: frozenset[FileState]) -> None:
         self.files = files
@@ -48,10 +48,7 @@ class Database:
         self._relations: OrderedDict[str, duckdb.DuckDBPyRelation] = OrderedDict()
 
     def relation(self, query: str) -> duckdb.DuckDBPyRelation:
-        """A query of the views, which is planned and run each time that its rows are taken.
-
-        DuckDB's Python interface parses and binds a query to make a relation of it, and once more to run it.
-        """
+        """A query over the views; cached, as making a relation parses and binds the query."""
         cached = self._relations.get(query)
         if cached is not None:
             self._relations.move_to_end(query)
@@ -64,7 +61,7 @@ class Database:
         return relation_
 
     def set_views(self, connection: duckdb.DuckDBPyConnection, views: Mapping[tuple[str, ...], str]) -> None:
-        """Make these views, by their queries, and leave no others; a name of two parts is a schema and a view."""
+        """Create these views, and drop all others; a name of two parts is a schema and a view."""
         if views != self._views:
             self._relations.clear()
         for name in self._views.keys() - views.keys():
@@ -83,7 +80,7 @@ def _quoted(name: tuple[str, ...]) -> str:
 
 
 class KeptDatabases:
-    """The idle databases of a process; the one that was used last comes last."""
+    """The process's idle databases, least recently used first."""
 
     def __init__(self) -> None:
         self.idle: list[Database] = []
@@ -91,10 +88,7 @@ class KeptDatabases:
 
     @contextmanager
     def of(self, files: frozenset[FileState]) -> Iterator[tuple[Database, duckdb.DuckDBPyConnection]]:
-        """A database that may open ``files``, for the time of the block and no one else, and a new connection to it.
-
-        What is made on the connection goes with it; after an error the database goes, too.
-        """
+        """Take a database that may open ``files`` for the block, with a new connection; after an error, close it."""
         database = self._taken(files) or Database(files)
         try:
             with closing(database.connection.cursor()) as connection:
@@ -119,7 +113,7 @@ class KeptDatabases:
             old.connection.close()
 
     def forget(self) -> None:
-        """Leave a parent's databases alone, in a forked child."""
+        """Drop the parent's databases in a forked child, without closing them."""
         for database in self.idle:
             never_destroyed(database.connection)
         self.idle, self.lock = [], threading.Lock()

@@ -1,7 +1,6 @@
 """Cache of the newest versions of Delta tables that this process has queried.
 
-Each query lists the log.  If it has the same files as the cached version, their content is not read again, which saves
-a millisecond even for the smallest table.
+Each query lists the log; if its files are those of the cached version, they are not read again.
 """
 
 from __future__ import annotations
@@ -15,22 +14,22 @@ from trilake.delta.standard import standard_engine
 from trilake.delta.table import ArrowDeltaTable
 from trilake.storage import open_store
 
-#: Versions that are kept, and the bytes of the files and tombstones of one.
+#: Most cached versions, and most bytes of one's files and tombstones.
 _MOST, _LARGEST = 32, 32 << 20
-#: Files of a log that are younger may still be replaced by others of the same time: some stores count in seconds.
+#: A younger log file may be replaced by one with the same time: some stores count in seconds.
 _SETTLED_MS = 10_000
 _Key = tuple[str, frozenset[tuple[str, str]]]
 
 
 class KnownTables:
-    """The versions that were queried last, by their table's URI and the options of its store."""
+    """The last versions, by the table's URI and its store's options."""
 
     def __init__(self) -> None:
         self.versions: OrderedDict[_Key, Snapshot] = OrderedDict()
         self.lock = threading.Lock()
 
     def open(self, path: str, options: Mapping[str, str]) -> ArrowDeltaTable:
-        """The table at its newest version.  Raises as :class:`ArrowDeltaTable` does."""
+        """Open the newest version.  Raises as :class:`ArrowDeltaTable`."""
         store = open_store(path, dict(options))
         key = (store.uri, frozenset(options.items()))
         with self.lock:
@@ -53,7 +52,7 @@ class KnownTables:
 
 
 def _worth_keeping(version: Snapshot) -> bool:
-    """Whether a version is small, and no file of its log could be another one that looks the same."""
+    """Whether a version is small, and its log files are old enough to be identified by their times."""
     segment, state = version.segment, version.state
     settled = version.engine.runtime.clock_ms() - _SETTLED_MS
     files = (*segment.checkpoint_files, *(file for _, _, file in segment.commits))

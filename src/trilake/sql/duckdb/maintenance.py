@@ -70,7 +70,7 @@ def run_maintenance(context: Context, statement: Maintenance) -> pa.Table:
 
 
 def run_analyze(context: Context, text: str) -> pa.Table:
-    """Put statistics into the log: of files that lack some, or of all files."""
+    """Collect statistics of files that lack some, or of all files."""
     text = context.filled(text)
     call = parse_analyze(Cursor(text, path_tokens(text)))
     table = place_of(context, call.parts).delta(context, "ANALYZE TABLE")

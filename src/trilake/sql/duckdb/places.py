@@ -26,14 +26,14 @@ _tables = KnownTables()
 
 @dataclass(frozen=True)
 class Context:
-    """What a statement runs in: options of object stores, rows that it may name, and values of its parameters."""
+    """A statement's environment: storage options, frames by name, and values of parameters."""
 
     options: Mapping[str, str] = field(default_factory=dict)
     frames: Mapping[str, Any] = field(default_factory=dict)
     values: Mapping[str, Any] = field(default_factory=dict)
 
     def log(self, path: str) -> DeltaLog:
-        """The log of a Delta table, whether it is there or not."""
+        """The log of a Delta table, which may not exist."""
         return DeltaLog(self.store(path), standard_engine())
 
     def store(self, path: str) -> Store:
@@ -41,16 +41,13 @@ class Context:
         return open_store(path, dict(self.options))
 
     def filled(self, text: str) -> str:
-        """A piece of a statement that Spark's rules hold for, with literals for its parameters."""
+        """Replace parameters in Spark SQL by literals."""
         return with_values(text, self.values, literal) if self.values else text
 
 
 @dataclass(frozen=True)
 class Place:
-    """A table that a statement names: its format, its path, and the version behind the path.
-
-    The format of a path alone is empty until the store was looked at.
-    """
+    """A table named by path, and the version after the path.  The format of a bare path is empty until detected."""
 
     format: str
     path: str
@@ -62,17 +59,17 @@ class Place:
         return f"{self.format}.{quote_name(self.path)}" if self.format else quote_name(self.path)
 
     def uri(self, context: Context) -> str:
-        """The place as a store names it."""
+        """The store's URI."""
         return context.store(self.path).uri
 
     def open(self, context: Context, version: int | None = None, timestamp: str | None = None) -> Table:
-        """The table at a version.
+        """Open the table at a version.
 
-        Raises ``TableNotFoundError``, ``VersionNotFoundError``, and ``InvalidArgumentError`` where two are named.
+        Raises ``TableNotFoundError``, ``VersionNotFoundError``, and ``InvalidArgumentError`` for two versions.
         """
         if self.at is not None:
             if version is not None or timestamp is not None:
-                raise InvalidArgumentError(f"{self.shown} names two versions", help="name the version once")
+                raise InvalidArgumentError(f"{self.shown} has two versions", help="leave one of them out")
             if self.at[:1] in "vV":
                 version = int(self.at[1:])
             else:
@@ -89,24 +86,26 @@ class Place:
         return open_table(context.store(self.path), self.format or None, version, timestamp)
 
     def delta(self, context: Context, what: str) -> ArrowDeltaTable:
-        """The newest version of a Delta table that ``what`` works on.
+        """Open the newest version of a Delta table, for the statement ``what``.
 
-        Raises ``TableNotFoundError``, and ``InvalidArgumentError`` for another table or an older version.
+        Raises ``TableNotFoundError``, and ``InvalidArgumentError`` for another format or a version.
         """
         if self.format != "delta":
-            raise InvalidArgumentError(f"{what} is for Delta tables, and {self.shown} is none", file=self.path)
+            raise InvalidArgumentError(
+                f"{what} needs a Delta table, {self.shown} is a {self.format} table", file=self.path
+            )
         if self.at is not None:
             raise InvalidArgumentError(
-                f"{self.shown} names a version, which cannot be changed", help="leave the version out"
+                f"{what} needs the newest version, {self.shown} is an older one", help="leave the version out"
             )
         return ArrowDeltaTable(context.store(self.path), standard_engine())
 
 
 def place_of(context: Context, parts: tuple[str, ...], *, new: bool = False) -> Place:
-    """The table of a name such as ``delta.`/path```, or of a path alone, and its format.
+    """Find the table of a name such as ``delta.`/path```, or of a bare path, and its format.
 
-    Raises ``TableNotFoundError`` for a name that only a session's catalogue could know, and for a path alone without a
-    table, which is one of Delta's to be if it may be ``new``.
+    A bare path without a table is a Delta table if it may be ``new``.  Raises ``TableNotFoundError``, also for a name
+    in a catalogue.
     """
     place = relation_of(context, parts)
     if place is None and new and len(parts) == 1 and "/" in parts[0]:
@@ -124,9 +123,9 @@ def place_of(context: Context, parts: tuple[str, ...], *, new: bool = False) -> 
 
 
 def relation_of(context: Context, parts: tuple[str, ...], *, quoted: bool = False) -> Place | None:
-    """The table that a name says by its path; ``None`` for a name without a path.
+    """Parse a name as a path; ``None`` for a name without a path.
 
-    A path alone has a slash in it, or stands in quotes and is a file or folder.
+    A bare path contains a slash, or is quoted and exists.
     """
     if len(parts) == 2 and (of := format_of_provider(parts[0])) is not None:
         format, path = of, parts[1]
@@ -143,7 +142,7 @@ def relation_of(context: Context, parts: tuple[str, ...], *, quoted: bool = Fals
 
 
 def unknown_name(name: str) -> TableNotFoundError:
-    """The error for a name that only a session's catalogue could know."""
+    """The error for a name without a path."""
     return TableNotFoundError(
         f"the table {name} cannot be found: without Spark there is no catalogue",
         help=f"name a table by its path, such as delta.{name} or '/lake/orders'; pass a frame or table of this"

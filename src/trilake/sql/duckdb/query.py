@@ -1,4 +1,4 @@
-"""Queries in DuckDB's SQL over tables of all formats: a relation named by path is a scan of that table.
+"""Queries in DuckDB's SQL over tables of all formats, named by path.
 
 DuckDB reads only the columns and files that the query needs, and cannot open other files, URLs or extensions.
 """
@@ -32,10 +32,10 @@ _UNKNOWN = re.compile(r"Catalog Error: Table with name (.*) does not exist")
 
 
 def run_query(context: Context, sql: str, *, json: bool = False) -> pa.Table:
-    """The rows of a query; with ``json``, JSON as Arrow's type and not as strings.
+    """Run a query; with ``json``, columns of type JSON have Arrow's JSON type, and are not strings.
 
-    Raises ``SqlTextError`` for SQL that DuckDB does not take, ``TableNotFoundError`` for tables that are not there,
-    ``InvalidArgumentError`` for what is wrong in the query or a value that it meets.
+    Raises ``SqlTextError`` for a syntax error, ``TableNotFoundError`` for a missing table, ``InvalidArgumentError`` for
+    any other error in the query or its values.
     """
     query = parse_query(sql)
     try:
@@ -45,16 +45,16 @@ def run_query(context: Context, sql: str, *, json: bool = False) -> pa.Table:
 
 
 def open_query(context: Context, sql: str, rows: int) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    """The schema of a query's rows, and the rows in batches of ``rows``.
+    """Run a query; return its schema, and its rows in batches of ``rows``.
 
-    Raises as :func:`run_query`, and ``duckdb.Error`` for a value that the query meets, also while batches are read.
+    Raises as :func:`run_query`, and ``duckdb.Error`` for an invalid value, also while batches are read.
     """
     query = parse_query(sql)
     return batches_of(_sources(context, query), query.sql, rows)
 
 
 def rows_to_write(context: Context, sql: str) -> pa.Table:
-    """The rows of a query with times in microseconds, which tables have.  Raises as :func:`run_query`."""
+    """Run a query, and round times to microseconds, as tables store them.  Raises as :func:`run_query`."""
     table = run_query(context, sql)
     schema = microseconds_schema(table.schema)
     if schema is table.schema:
@@ -63,10 +63,7 @@ def rows_to_write(context: Context, sql: str) -> pa.Table:
 
 
 def read_of(context: Context, sql: str, target: Table) -> ReadSet:
-    """What a query reads of the newest version of a table, for a write of its rows into that one.
-
-    Raises as :func:`run_query` does.
-    """
+    """The read set of a query whose rows are written into ``target``.  Raises as :func:`run_query`."""
     for relation in parse_query(sql).relations:
         if relation.changes is None and relation.at is None:
             place = relation_of(context, relation.parts, quoted=relation.quoted)
@@ -76,23 +73,26 @@ def read_of(context: Context, sql: str, target: Table) -> ReadSet:
 
 
 def constant(expression: str) -> Any:
-    """The value of an expression of a statement that names no column, by Spark's rules; an Arrow array of one."""
+    """Evaluate a constant expression of Spark SQL; an Arrow array of one value."""
     one_row = pa.table({"": [0]})
     return evaluate_all([parse_expression(expression, pa.schema([]))], one_row)[0]
 
 
 def unknown_table(error: duckdb.Error) -> str | None:
-    """The name of the table that DuckDB does not know, if that is what it says."""
+    """The name of an unknown table, if that is the error."""
     unknown = _UNKNOWN.match(str(error))
     return None if unknown is None else unknown[1]
 
 
 def _problem(error: duckdb.Error) -> InvalidArgumentError | TableNotFoundError:
-    """What DuckDB says of a query."""
     name = unknown_table(error)
     if name is not None:
         return unknown_name(quote_parts((name,)))
-    return InvalidArgumentError(f"the query cannot run: {first_line(error)}", help="without Spark, DuckDB runs it")
+    columns = re.search(r"Candidate bindings: (.*)", str(error))
+    return InvalidArgumentError(
+        f"the query cannot run: {first_line(error).rstrip('!.')}",
+        help=f"did you mean {columns[1]}?" if columns else "without Spark, write the query in DuckDB's SQL",
+    )
 
 
 # --- relations -------------------------------------------------------------------------------------------------------
@@ -130,7 +130,7 @@ def _version(context: Context, relation: Relation) -> tuple[int | None, str | No
     if kind == "VERSION":
         return stated_version(value), None
     if value is None:
-        raise InvalidArgumentError("the time of TIMESTAMP AS OF is null", help="write '2024-05-01 12:30:00'")
+        raise InvalidArgumentError("TIMESTAMP AS OF needs a timestamp, got NULL", help="write '2024-05-01 12:30:00'")
     return None, str(value)
 
 
@@ -139,13 +139,13 @@ def _changes(context: Context, arguments: str) -> pa.Table:
     of = int | str | dt.datetime
     if not 2 <= len(values) <= 3 or not isinstance(values[0], str) or not all(isinstance(v, of) for v in values[1:]):
         raise InvalidArgumentError(
-            f"{CHANGES} takes a path, the first version or time, and perhaps the last",
+            f"{CHANGES} takes a path, the first version or time, and optionally the last",
             help=f"write {CHANGES}('/path', 1)",
         )
     place = relation_of(context, ("delta", values[0]))
     opened = place and place.open(context)
     if not isinstance(opened, ArrowDeltaTable):
-        raise TableNotFoundError("only Delta tables record their changes", file=values[0])
+        raise TableNotFoundError("only Delta tables record changes", help="check the path", file=values[0])
     return opened.changes(*values[1:])
 
 

@@ -1,7 +1,7 @@
-"""The tables that a query reads, found by DuckDB's parser.
+"""Find the tables that a query reads, with DuckDB's parser.
 
-A table keeps its name in the query, and gets that name in DuckDB.  Only if the name is ambiguous (a version, a change
-feed) does the SQL get another one.
+A table keeps its name in DuckDB.  Only where the name is not enough (a version, a change feed) is it replaced in the
+SQL.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from trilake.sql.parser.places import Edit, Edited, place_of
 from trilake.sql.parser.problems import SqlTextError
 from trilake.sql.parser.tokens import AFTER_RELATION, tokenize
 
-#: The function whose rows are the changes of a table.
+#: The table function for a change data feed.
 CHANGES = "table_changes_by_path"
 #: A relation's name in DuckDB: a table, or a schema and a table.
 Name = tuple[str, ...]
-#: Characters of SQL whose relations are kept.
+#: Most characters of a cached query.
 _LONGEST = 40_000
 
 
@@ -38,9 +38,9 @@ class Relation:
     ----------
     name: its name in DuckDB.
     parts: its name in the query.
-    quoted: whether a name of one part stands in quotes, so that it may be a path.
-    at: ``VERSION`` or ``TIMESTAMP``, and the expression for it.
-    changes: the arguments of ``table_changes_by_path``, if that is what the query reads.
+    quoted: whether a name of one part is quoted, and so may be a path.
+    at: ``VERSION`` or ``TIMESTAMP``, and an expression.
+    changes: the arguments of ``table_changes_by_path``.
     """
 
     name: Name
@@ -57,14 +57,14 @@ class Query:
     sql: str
     relations: tuple[Relation, ...]
     parameters: frozenset[str]
-    #: Names, in small letters, that the query gives to queries in it.
+    #: Common table expressions, in lower case.
     defined: frozenset[str]
 
 
 def parse_query(sql: str) -> Query:
-    """The query and the relations that it names; some may be queries in it.
+    """Parse a query, and find its relations, including names of common table expressions.
 
-    Raises ``SqlTextError`` for SQL that DuckDB does not take, ``InvalidArgumentError`` for anything but one query.
+    Raises ``SqlTextError`` for a syntax error, ``InvalidArgumentError`` for anything but one query.
 
     >>> [r.parts for r in parse_query("SELECT * FROM '/lake/t' JOIN delta.`/lake/u` USING (id)").relations]
     [('/lake/t',), ('delta', '/lake/u')]
@@ -107,8 +107,8 @@ def _tree(sql: str) -> dict[str, Any]:
             kinds = ["SELECT"]
         if kinds != ["SELECT"]:
             raise InvalidArgumentError(
-                f"a query is one SELECT, not {' and '.join(kinds) or 'nothing'}",
-                help="one statement at a time; tables change by INSERT, UPDATE, DELETE, MERGE and the like",
+                f"expected one SELECT, got {' and '.join(kinds) or 'nothing'}",
+                help="pass one statement at a time; change tables with INSERT, UPDATE, DELETE or MERGE",
             )
         answer = orjson.loads(connection.execute("SELECT json_serialize_sql(?::VARCHAR)", [sql]).fetchall()[0][0])
     if answer["error"]:
@@ -130,7 +130,7 @@ def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
 
 
 class _Reader:
-    """Collects the relations of a query, and edits the SQL where a name does not say which rows are read."""
+    """Collects a query's relations, and edits the SQL for versions and change feeds."""
 
     def __init__(self, sql: str) -> None:
         self.sql, self.bytes = sql, sql.encode()
@@ -165,7 +165,7 @@ class _Reader:
         self.edits.append(Edit(cursor.tokens[start].start, end, f"{double_quoted(name)}{alias}"))
 
     def _clause(self, cursor: Cursor) -> tuple[tuple[int, int], tuple[str, str]]:
-        """The place of ``AT (VERSION => expression)``, and what it says."""
+        """Parse ``AT (VERSION => expression)``; its position, unit and expression."""
         while not (cursor.is_word("AT") and cursor.is_symbol("(", ahead=1)):
             cursor.take()
         first = cursor.take().start
@@ -193,7 +193,7 @@ class _Reader:
         position = node["query_location"]
         if position >= len(self.bytes):
             raise InvalidArgumentError(
-                "a version is not supported at this place",
+                "a version is not supported here",
                 help="write the version after the path, as in '/path@v3', or read the table in a SELECT",
             )
         start = len(self.bytes[:position].decode())
@@ -205,7 +205,7 @@ class _Reader:
 
 
 def _as_of_to_at(sql: str) -> str | None:
-    """The query with ``AT (VERSION => 3)``, as DuckDB has it, for ``VERSION AS OF 3``; ``None`` where there is none.
+    """Replace ``VERSION AS OF 3`` by DuckDB's ``AT (VERSION => 3)``; ``None`` where there is none.
 
     >>> _as_of_to_at("FROM t VERSION AS OF 3 AS x JOIN u")
     'FROM t AS x AT (VERSION => 3) JOIN u'
@@ -233,7 +233,7 @@ def _as_of_to_at(sql: str) -> str | None:
 
 
 def _operand(cursor: Cursor) -> str:
-    """The sum of literals, calls and expressions in brackets that follows."""
+    """Skip a sum of literals, calls and expressions in brackets; its SQL."""
     first = cursor.at
     while True:
         cursor.accept_symbol("-")

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from trilake.common.arguments import described
 from trilake.errors import InvalidArgumentError, TableNotFoundError
 from trilake.sql.duckdb.changes import run_delete, run_merge, run_truncate, run_update
 from trilake.sql.duckdb.insert import run_insert
@@ -24,29 +25,29 @@ from trilake.sql.parser.tokens import path_tokens
 from trilake.table.registry import find_format
 
 _Handler = Callable[[Context, str], pa.Table]
-#: Characters of a string that is remembered.
+#: Most characters of a cached statement.
 _LONGEST = 40_000
 
 
 def sql(text: str, args: Args = None, *, storage_options: Mapping[str, str] | None = None, **frames: Any) -> pa.Table:
-    """Run one statement of SQL over tables by path, without Spark; its rows as an Arrow table.
+    """Run one SQL statement over tables named by path, without Spark; return its rows as an Arrow table.
 
     Parameters
     ----------
     text: a query in DuckDB's SQL over ``'/path'``, ``delta.`/path```, ``lance.`/path``` and ``trevni.`/path```, with
-        ``@v3`` behind the path, ``VERSION AS OF``, ``TIMESTAMP AS OF`` and ``table_changes_by_path``; or ``INSERT``,
+        ``@v3`` after the path, ``VERSION AS OF``, ``TIMESTAMP AS OF`` and ``table_changes_by_path``; or ``INSERT``,
         ``DELETE``, ``UPDATE``, ``MERGE``, ``TRUNCATE``, ``CREATE TABLE``, ``ALTER TABLE``, ``ANALYZE TABLE``,
         ``DESCRIBE``, ``OPTIMIZE``, ``VACUUM``, ``RESTORE``, ``CONVERT TO DELTA``, ``GENERATE``, ``REORG``,
         ``FSCK REPAIR``.
     args: values of the parameters ``?``, ``:name`` and ``$name``.
     storage_options: credentials, region and endpoint of an object store.
-    frames: rows that the statement may name: open tables, Arrow data, frames of pandas or polars.
+    frames: relations by name: open tables, Arrow data, pandas or polars frames.
 
-    DuckDB runs the queries, and reads of a table the columns and files that a query needs; times are in UTC.
-    Conditions and values of ``DELETE``, ``UPDATE`` and ``MERGE`` follow Spark's rules, as the table's checks do.
+    DuckDB runs queries, and reads only the columns and files that they need; times are in UTC.  Conditions and values
+    of ``DELETE``, ``UPDATE`` and ``MERGE`` are Spark SQL, as constraints are.
 
-    Raises ``SqlTextError`` with the place in the SQL, ``InvalidArgumentError`` for statements that need Spark, and
-    what opening and changing tables raises.
+    Raises ``SqlTextError`` for a syntax error, ``InvalidArgumentError`` for statements that need Spark, and what
+    opening and changing tables raises.
 
     >>> import pyarrow as pa, trilake
     >>> _ = trilake.sql("CREATE TABLE delta.`memory://doc-sql` (id BIGINT, note STRING)")
@@ -56,7 +57,7 @@ def sql(text: str, args: Args = None, *, storage_options: Mapping[str, str] | No
     [{'note': 'b'}]
     """
     if not isinstance(text, str):
-        raise InvalidArgumentError(f"a statement must be a string, got {type(text).__name__}")
+        raise InvalidArgumentError(f"a statement must be a string, got {described(text)}")
     values: dict[str, Any] = {}
 
     def parameter(value: Any) -> str:
@@ -72,10 +73,9 @@ def sql(text: str, args: Args = None, *, storage_options: Mapping[str, str] | No
 
 
 def query(text: str, frames: Mapping[str, Any]) -> pa.Table:
-    """Run a query over ``frames``, rows by the names that it has for them, and no other statement.
+    """Run a query over ``frames`` by name.
 
-    Raises ``SqlTextError`` with the place in the text, ``InvalidArgumentError`` for another statement, and as
-    :func:`trilake.sql.duckdb.query.run_query` does.
+    Raises ``InvalidArgumentError`` for any other statement, and as :func:`trilake.sql.duckdb.query.run_query`.
     """
     try:
         cursor = Cursor(text)
@@ -90,11 +90,10 @@ def query(text: str, frames: Mapping[str, Any]) -> pa.Table:
 
 
 def _run(context: Context, text: str) -> pa.Table:
-    return (_known_handler if len(text) <= _LONGEST else _handler)(text)(context, text)
+    return (_cached_handler if len(text) <= _LONGEST else _handler)(text)(context, text)
 
 
 def _handler(text: str) -> _Handler:
-    """What runs a statement."""
     cursor = Cursor(text)
     if parse_maintenance(cursor) is not None:
         return _maintain
@@ -108,8 +107,8 @@ def _maintain(context: Context, text: str) -> pa.Table:
     return run_maintenance(context, statement)
 
 
-#: For strings that ran before, whose tokens are not told apart again.
-_known_handler = lru_cache(maxsize=128)(_handler)
+#: Saves tokenizing statements that ran before.
+_cached_handler = lru_cache(maxsize=128)(_handler)
 
 
 def _drop(context: Context, text: str) -> pa.Table:
@@ -119,11 +118,11 @@ def _drop(context: Context, text: str) -> pa.Table:
     place = place_of(context, cursor.name(), new=True)
     if find_format(context.store(place.path), place.format).detect(context.store(place.path)):
         raise InvalidArgumentError(
-            f"a table that is named by its path cannot be dropped: {place.path}",
-            help="DELETE FROM takes its rows away, and its folder can be removed",
+            f"a table named by path cannot be dropped: {place.path}",
+            help="delete its rows with DELETE FROM, or delete its folder",
         )
     if not unless:
-        raise TableNotFoundError("there is no table to drop", help="write IF EXISTS", file=place.path)
+        raise TableNotFoundError("no table found", help="check the path, or write IF EXISTS", file=place.path)
     return pa.table({})
 
 

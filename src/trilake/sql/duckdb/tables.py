@@ -44,19 +44,23 @@ _NOTHING = pa.table({})
 
 
 def run_create(context: Context, text: str) -> pa.Table:
-    """Make a table; an empty result, or of a clone one row of numbers.
+    """Create a table; return nothing, or metrics for a clone.
 
-    Raises ``TableExistsError``, ``TableNotFoundError``, and ``InvalidArgumentError`` for what is not a table by path.
+    Raises ``TableExistsError``, ``TableNotFoundError``, and ``InvalidArgumentError`` for a table that is not named by
+    path.
     """
     call = _parsed(context, text)
     if call is None:
         raise InvalidArgumentError(
             f"without Spark there is no catalogue for this statement: {text.strip()[:200]}",
-            help="CREATE TABLE delta.`/path` makes a table",
+            help="name the table by path: CREATE TABLE delta.`/path`",
         )
     place = place_of(context, call.parts, new=True)
     if call.provider is not None and format_of_provider(call.provider) != place.format:
-        raise InvalidArgumentError(f"{place.shown} cannot be a {call.provider} table", help="leave USING out")
+        raise InvalidArgumentError(
+            f"{place.shown} cannot be a {call.provider} table",
+            help=f"leave USING out, or write {call.provider}.`/path`",
+        )
     call = with_options(call, place.format)
     store = open_store(place.path, dict(context.options))
     there = format_named(place.format).detect(store)
@@ -85,7 +89,7 @@ def _create_delta(context: Context, call: Create, place: Place, *, there: bool) 
     if call.query is not None:
         if call.columns:
             raise InvalidArgumentError(
-                "a table with the rows of a query has the query's columns", help="leave the list of columns out"
+                "CREATE TABLE AS SELECT takes no list of columns", help="leave it out: the columns are the query's"
             )
         rows = rows_to_write(context, call.query)
         schema = from_arrow(rows.schema)
@@ -110,7 +114,10 @@ def _create_delta(context: Context, call: Create, place: Place, *, there: bool) 
 def _create_other(context: Context, call: Create, place: Place) -> pa.Table:
     """A Lance dataset, or Trevni files."""
     if call.cluster_by or call.checks or any(c.generated or c.default or c.identity for c in call.columns):
-        raise InvalidArgumentError(f"a {place.format} table has no rules and no clustering", help="leave these out")
+        raise InvalidArgumentError(
+            f"a {place.format} table has no constraints, defaults, generated columns or clustering",
+            help="leave them out",
+        )
     if call.query is not None:
         rows = rows_to_write(context, call.query)
     else:
@@ -175,13 +182,15 @@ def run_alter(context: Context, text: str) -> pa.Table:
     cursor.expect("ALTER", "TABLE")
     table = place_of(context, cursor.name()).delta(context, "ALTER TABLE")
     if cursor.is_word("RENAME", "TO") or cursor.is_word("SET", "LOCATION"):
-        raise InvalidArgumentError("a table that is named by its path has no other name", file=table.uri)
+        raise InvalidArgumentError(
+            "a table named by path cannot be renamed or relocated", help="move its folder, or clone it", file=table.uri
+        )
     change_table(Alter(table.log), cursor)
     return _NOTHING
 
 
 def run_describe(context: Context, text: str) -> pa.Table:
-    """One row a column: name, type and comment."""
+    """Name, type and comment of each column."""
     cursor = Cursor(text, path_tokens(text))
     if not cursor.accept("DESCRIBE"):
         cursor.expect("DESC")

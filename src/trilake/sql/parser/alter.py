@@ -13,26 +13,26 @@ from trilake.delta.metadata.schema_changes import NewColumn
 from trilake.delta.protocol.schema_edit import FIRST, Position
 from trilake.errors import InvalidArgumentError
 from trilake.sql.parser.create import key_values, parse_column, parse_type, property_key
-from trilake.sql.parser.cursor import Cursor
+from trilake.sql.parser.cursor import Cursor, items
 from trilake.sql.parser.descriptions import field_of
 from trilake.sql.parser.exact_alter import existing_columns
-from trilake.sql.parser.expressions import items, spans, split_names
+from trilake.sql.parser.expressions import split_names
 
 _END = ("FIRST", "AFTER")
-#: What is done once the whole text is read.
+#: Applies the change, once the whole statement is parsed.
 _Change: TypeAlias = Callable[[], object]
 
 
 def change_table(alter: Alter, cursor: Cursor) -> None:
-    """Change a table as the words behind its name say, in one commit.
+    """Parse what follows the table's name, and apply it in one commit.
 
-    Raises ``SyntaxProblem``, ``InvalidArgumentError`` for a form that is not for Delta tables, and what the methods of
-    ``Alter`` raise.
+    Raises ``SyntaxProblem``, ``InvalidArgumentError`` for a form that Delta tables do not support, and what the methods
+    of ``Alter`` raise.
     """
     for words, form in _FORMS:
         if cursor.accept(*words):
             change = form(alter, cursor)
-            cursor.end()  # nothing is changed before the text was read to its end
+            cursor.end()  # before anything is changed
             change()
             return
     _refuse(alter, cursor)
@@ -42,9 +42,9 @@ def _refuse(alter: Alter, cursor: Cursor) -> NoReturn:
     begin = cursor.tokens[: cursor.at + 5]
     raise InvalidArgumentError(
         f"this form of ALTER TABLE is not supported for Delta tables: {cursor.text.strip()}",
-        help="partitions follow from the rows"
+        help="leave it out: partitions follow from the rows"
         if any(t.upper in ("PARTITION", "PARTITIONS") for t in begin)
-        else "columns, properties, constraints, features, clustering, name and place can be altered",
+        else "you can alter columns, properties, constraints, features, clustering, name and location",
     )
 
 
@@ -53,36 +53,22 @@ def _refuse(alter: Alter, cursor: Cursor) -> NoReturn:
 
 def _add_columns(alter: Alter, cursor: Cursor) -> _Change:
     cursor.accept("COLUMNS") or cursor.accept("COLUMN")
-    if cursor.is_symbol("("):
-        texts = items(cursor.text[slice(*cursor.brackets())])
-    else:
-        start, end = cursor.until()
-        texts = items(cursor.text[start:end].rstrip("; \n\t"))
-    return partial(alter.add, *(_new_column(t) for t in texts))
+    return partial(alter.add, *map(_new_column, cursor.listed()))
 
 
 def _new_column(text: str) -> NewColumn:
     cursor = Cursor(text)
     path = cursor.name()
-    body, position = _positioned(cursor)
-    column = parse_column(Cursor(f"{quote_name(path[-1])} {body}"))
+    definition, position = cursor.text_until(*_END), _place(cursor)
+    column = parse_column(Cursor(f"{quote_name(path[-1])} {definition} {cursor.rest()}"))  # a comment may come last
     if column.default is not None:
         raise InvalidArgumentError(
-            "a column is added without a default: rows that are there would have none",
+            "a new column cannot have a default: existing rows would not get it",
             help="add the column, and set its default with ALTER COLUMN ... SET DEFAULT",
             column=path[-1],
             condition="WRONG_COLUMN_DEFAULTS_FOR_DELTA_ALTER_TABLE_ADD_COLUMN_NOT_SUPPORTED",
         )
     return NewColumn(field_of(column), path[:-1], position)
-
-
-def _positioned(cursor: Cursor) -> tuple[str, Position | None]:
-    """What is said of a column, without its place at the end, and that place."""
-    start, end = cursor.until(*_END)
-    body = cursor.text[start:end]
-    position = _place(cursor)
-    rest = cursor.rest()  # a comment may follow the place
-    return f"{body} {rest}", position
 
 
 def _rename_column(alter: Alter, cursor: Cursor) -> _Change:
@@ -95,12 +81,7 @@ def _drop_columns(alter: Alter, cursor: Cursor) -> _Change:
     if not cursor.accept("COLUMNS"):
         cursor.expect("COLUMN")
     if_exists = cursor.accept("IF", "EXISTS")
-    if cursor.is_symbol("("):
-        texts = items(cursor.text[slice(*cursor.brackets())])
-    else:
-        start, end = cursor.until()
-        texts = items(cursor.text[start:end].rstrip("; \n\t"))
-    paths = split_names([t.strip() for t in texts])
+    paths = split_names(cursor.listed())
     if if_exists:
         schema = existing_columns(alter)
         paths = [p for p in paths if schema.find(p[0]) is not None]
@@ -115,16 +96,14 @@ def _alter_column(alter: Alter, cursor: Cursor) -> _Change:
         path = cursor.name()
         if not changes and cursor.accept("SYNC", "IDENTITY"):
             return partial(alter.sync_identity, path)
-        if hive and _says_name_and_type(path, cursor):
-            changes.append(_as_in_hive(path, cursor))
-        else:
-            changes.append(_one_change(path, cursor))
+        is_hive = hive and _repeats_name(path, cursor)
+        changes.append((_as_in_hive if is_hive else _one_change)(path, cursor))
         if not cursor.accept_symbol(","):
             return partial(alter.change_columns, *changes)
 
 
-def _says_name_and_type(path: tuple[str, ...], cursor: Cursor) -> bool:
-    """Whether the column's own name follows, which may be a word such as ``first``, and something like a type."""
+def _repeats_name(path: tuple[str, ...], cursor: Cursor) -> bool:
+    """Whether the column's name follows again, and then a type; the name may be a keyword such as ``first``."""
     token, at = cursor.token, cursor.at + 1
     if token is None or not token.is_name or token.name.lower() != path[-1].lower() or token.upper == "AFTER":
         return False
@@ -137,8 +116,7 @@ def _one_change(path: tuple[str, ...], cursor: Cursor) -> ColumnChange:
     if cursor.accept("DROP", "NOT", "NULL"):
         return ColumnChange(path, nullable=True)
     if cursor.accept("SET", "DEFAULT"):
-        start, end = cursor.until(symbols=",")
-        return ColumnChange(path, default=cursor.text[start:end].rstrip("; \n\t"))
+        return ColumnChange(path, default=cursor.text_until(symbols=",").rstrip("; \n\t"))
     if cursor.accept("DROP", "DEFAULT"):
         return ColumnChange(path, default="")
     if cursor.accept("TYPE"):
@@ -150,16 +128,18 @@ def _one_change(path: tuple[str, ...], cursor: Cursor) -> ColumnChange:
 
 
 def _place(cursor: Cursor) -> Position | None:
-    """The place among its neighbours that is said of a column, if one is."""
+    """Parse ``FIRST`` or ``AFTER column``."""
     if cursor.accept("FIRST"):
         return FIRST
     return Position(cursor.part()) if cursor.accept("AFTER") else None
 
 
 def _as_in_hive(path: tuple[str, ...], cursor: Cursor) -> ColumnChange:
-    """``CHANGE COLUMN a a BIGINT COMMENT 'x' AFTER b``: name, type, comment and place at once."""
+    """``CHANGE COLUMN a a BIGINT COMMENT 'x' AFTER b``: name, type, comment and position at once."""
     if cursor.part().lower() != path[-1].lower():
-        raise InvalidArgumentError("a column is renamed with RENAME COLUMN", column=path[-1])
+        raise InvalidArgumentError(
+            "CHANGE COLUMN cannot rename a column", help="write ALTER TABLE ... RENAME COLUMN", column=path[-1]
+        )
     kind = parse_type(cursor)
     nullable = False if cursor.accept("NOT", "NULL") else None
     comment = cursor.string() if cursor.accept("COMMENT") else None
@@ -167,11 +147,7 @@ def _as_in_hive(path: tuple[str, ...], cursor: Cursor) -> ColumnChange:
 
 
 def _replace_columns(alter: Alter, cursor: Cursor) -> _Change:
-    start, end = cursor.brackets()
-    columns = [
-        parse_column(Cursor(cursor.text[start + a : start + b])) for a, b in spans(Cursor(cursor.text[start:end]))
-    ]
-    return partial(alter.replace_columns, [field_of(c) for c in columns])
+    return partial(alter.replace_columns, [field_of(parse_column(Cursor(i))) for i in items(cursor.bracketed())])
 
 
 # --- properties ------------------------------------------------------------------------------------------------------
@@ -183,7 +159,7 @@ def _set_properties(alter: Alter, cursor: Cursor) -> _Change:
 
 def _unset_properties(alter: Alter, cursor: Cursor) -> _Change:
     cursor.accept("IF", "EXISTS")  # delta-spark does not mind properties that are not set either
-    inside = Cursor(cursor.text[slice(*cursor.brackets())])
+    inside = Cursor(cursor.bracketed())
     keys = [property_key(inside)]
     while inside.accept_symbol(","):
         keys.append(property_key(inside))
@@ -193,7 +169,7 @@ def _unset_properties(alter: Alter, cursor: Cursor) -> _Change:
 def _add_constraint(alter: Alter, cursor: Cursor) -> _Change:
     name = cursor.part()
     cursor.expect("CHECK")
-    expression = cursor.text[slice(*cursor.brackets())].strip()
+    expression = cursor.bracketed().strip()
     while cursor.is_any("ENFORCED"):
         cursor.take()
     return partial(alter.add_constraint, name, expression)
@@ -207,7 +183,7 @@ def _drop_constraint(alter: Alter, cursor: Cursor) -> _Change:
 def _cluster_by(alter: Alter, cursor: Cursor) -> _Change:
     if cursor.accept("NONE"):
         return alter.cluster_by
-    return partial(alter.cluster_by, *split_names([t.strip() for t in items(cursor.text[slice(*cursor.brackets())])]))
+    return partial(alter.cluster_by, *split_names(items(cursor.bracketed())))
 
 
 def _drop_feature(alter: Alter, cursor: Cursor) -> _Change:

@@ -1,6 +1,6 @@
-"""The names in a SQL string that could be relations: possibly too many, never too few.
+"""Find the names in SQL that could be relations: possibly too many, never too few.
 
-This keeps other statements cheap: Spark's parser is called only if one of these names is a trilake table.
+So Spark's parser is called only for statements in which one of these names is a trilake table.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from trilake.sql.parser.tokens import Token, tokenize
 
-#: Words in front of a name of a table, or that begin a list of such names.
+#: Words before a table's name.
 _BEFORE = frozenset(
     (
         *("FROM", "JOIN", "INTO", "TABLE", "UPDATE", "USING", "OVERWRITE", "VIEW", "DESCRIBE", "DESC", "EXTENDED"),
@@ -19,7 +19,7 @@ _BEFORE = frozenset(
         *("MERGE", "FORMAT", "REFRESH", "REPAIR", "CACHE", "UNCACHE", "TRUNCATE", "COLUMN", "ON"),
     )
 )
-#: Words that begin a list of relations, and words that end one.
+#: Words that begin a list of relations, and words that end it.
 _OPEN = frozenset(("FROM", "JOIN", "USING", "INTO", "TABLE", "UPDATE"))
 _CLOSE = frozenset(
     (
@@ -32,7 +32,7 @@ _NEVER = frozenset(("SELECT", "WITH", "VALUES"))
 
 
 def candidates(text: str, tokens: Sequence[Token] | None = None) -> set[tuple[str, ...]]:
-    """Names of a string that could be names of tables, views or functions that stand for tables.
+    """The names that could be tables, views or table functions.
 
     >>> sorted(candidates("SELECT a, b.c FROM t JOIN d.u USING (k) WHERE x IN (SELECT 1 FROM v)"))
     [('d', 'u'), ('k',), ('t',), ('v',)]
@@ -80,18 +80,18 @@ def candidates(text: str, tokens: Sequence[Token] | None = None) -> set[tuple[st
 
 @dataclass
 class _Level:
-    """What is known inside of one bracket: whether relations are listed here, and common tables that are defined."""
+    """State inside of one bracket: whether relations are listed here, and the common tables defined so far."""
 
     listed: bool = False
     #: The common table whose query this bracket is.
     defines: str | None = None
     common: set[str] = field(default_factory=set)
-    #: Behind the last definition of a common table: where a comma leads to the next one.
+    #: After the last definition of a common table: where a comma leads to the next one.
     next_at: int | None = None
 
 
 def _defined(tokens: Sequence[Token], at: int, level: _Level) -> str | None:
-    """The common table whose query the bracket at this place opens: ``WITH name AS (`` or ``), name AS (``."""
+    """The common table whose query this bracket opens: ``WITH name AS (`` or ``), name AS (``."""
     if at < 3 or tokens[at - 1].upper != "AS" or not tokens[at - 2].is_name:
         return None
     before = tokens[at - 3]
@@ -100,8 +100,7 @@ def _defined(tokens: Sequence[Token], at: int, level: _Level) -> str | None:
 
 
 def _is_common(tokens: Sequence[Token], at: int, levels: Sequence[_Level]) -> bool:
-    """Whether a query reads a common table that was defined before it, as its name can only be; what a statement
-    changes is never one."""
+    """Whether a name is a common table defined before; the table that a statement changes never is."""
     before = tokens[at - 1]
     if before.upper == "FROM":
         if at > 1 and tokens[at - 2].upper == "DELETE":
@@ -113,7 +112,7 @@ def _is_common(tokens: Sequence[Token], at: int, levels: Sequence[_Level]) -> bo
 
 
 def _chain_end(tokens: Sequence[Token], at: int) -> int:
-    """Behind the last part of the name that begins here."""
+    """The index after the name that begins here."""
     end = at + 1
     while (
         end + 1 < len(tokens) and tokens[end].text == "." and tokens[end].kind == "symbol" and tokens[end + 1].is_name

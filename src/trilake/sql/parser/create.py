@@ -6,34 +6,21 @@ from dataclasses import dataclass, field
 
 from trilake.delta.protocol.sql_types import check_collation
 from trilake.errors import InvalidArgumentError
-from trilake.sql.parser.cursor import Cursor
-from trilake.sql.parser.expressions import spans, split_names
+from trilake.sql.parser.cursor import Cursor, items
+from trilake.sql.parser.expressions import split_names
 from trilake.sql.parser.insert import QUERY_WORDS
 from trilake.sql.parser.paths import named_path
 from trilake.sql.parser.tokens import unquoted
 
-#: Words that end a type or an expression of a column.
-_COLUMN_WORDS = (
-    "NOT",
-    "NULL",
-    "COMMENT",
-    "DEFAULT",
-    "GENERATED",
-    "COLLATE",
-    "CONSTRAINT",
-    "CHECK",
-    "PRIMARY",
-    "REFERENCES",
-    "MASK",
+#: Words that end a column's default.
+_AFTER_DEFAULT = (
+    *("COMMENT", "DEFAULT", "GENERATED", "COLLATE", "CONSTRAINT", "CHECK", "PRIMARY", "REFERENCES", "MASK"),
 )
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column as it was written: its type as SQL, and how its values are made.
-
-    ``identity`` is start, step, and whether values may be given.
-    """
+    """A column definition.  ``identity`` is start, step, and whether rows may bring values."""
 
     name: str
     type: str
@@ -46,10 +33,10 @@ class Column:
 
 @dataclass(frozen=True)
 class Create:
-    """A CREATE or REPLACE TABLE as it was written.
+    """A CREATE or REPLACE TABLE.
 
-    ``like`` and ``clone_of`` name another table; ``travel`` is the version of the latter, as ``VERSION`` or
-    ``TIMESTAMP`` and its text.
+    ``like`` and ``clone_of`` name another table; ``travel`` is the version to clone: ``VERSION`` or ``TIMESTAMP``, and
+    an expression.
     """
 
     parts: tuple[str, ...]
@@ -60,7 +47,7 @@ class Create:
     checks: tuple[tuple[str, str], ...] = ()
     provider: str | None = None
     partition_by: tuple[str, ...] = ()
-    #: Partition columns that come with a type of their own, as in Hive.
+    #: Partition columns with a type, as in Hive.
     partition_columns: tuple[Column, ...] = ()
     cluster_by: tuple[tuple[str, ...], ...] = ()
     properties: dict[str, str] = field(default_factory=dict)
@@ -76,7 +63,7 @@ class Create:
 
 
 def parse_create(cursor: Cursor) -> Create | None:
-    """The statement, ``None`` where the text begins like none.  Raises ``SyntaxProblem``."""
+    """Parse the statement; ``None`` for any other one.  Raises ``SyntaxProblem``."""
     create = cursor.accept("CREATE")
     replace = cursor.accept("OR", "REPLACE") if create else cursor.accept("REPLACE")
     if not (create or replace) or (cursor.is_any("EXTERNAL") and not cursor.is_word("EXTERNAL", "TABLE")):
@@ -104,20 +91,14 @@ def parse_create(cursor: Cursor) -> Create | None:
         markers = sum(t.text == "?" and t.kind == "marker" for t in cursor.tokens[: cursor.at])
         query = cursor.rest()
     call = Create(parts, create, replace, unless, query=query, markers_before=markers, **fields)  # type: ignore[arg-type]
-    if external:
-        _check_external(call)
-    return call
-
-
-def _check_external(call: Create) -> None:
-    """Raises ``InvalidArgumentError`` for an external table without a place."""
-    said = call.location is not None or "path" in map(str.lower, call.options)
-    if not said and named_path(call.parts) is None:
+    has_location = call.location is not None or "path" in map(str.lower, call.options)
+    if external and not has_location and named_path(call.parts) is None:
         raise InvalidArgumentError(
-            "CREATE EXTERNAL TABLE says that the table is elsewhere, and not where",
-            help="name the place with LOCATION, or leave EXTERNAL out",
+            "CREATE EXTERNAL TABLE needs a location",
+            help="add LOCATION '/path', or leave EXTERNAL out",
             condition="CREATE_EXTERNAL_TABLE_WITHOUT_LOCATION",
         )
+    return call
 
 
 def _is_query(cursor: Cursor) -> bool:
@@ -143,9 +124,8 @@ def _clone(cursor: Cursor) -> dict[str, object]:
     cursor.accept("FOR")
     for word in ("VERSION", "TIMESTAMP", "SYSTEM_VERSION", "SYSTEM_TIME"):
         if cursor.accept(word, "AS", "OF"):
-            start, end = cursor.until("TBLPROPERTIES", "LOCATION")
             kind = "VERSION" if "VERSION" in word else "TIMESTAMP"
-            travel = (kind, cursor.text[start:end].rstrip("; \n\t"))
+            travel = (kind, cursor.text_until("TBLPROPERTIES", "LOCATION").rstrip("; \n\t"))
     return {"clone_of": source, "shallow": shallow, "travel": travel}
 
 
@@ -153,20 +133,18 @@ def _clone(cursor: Cursor) -> dict[str, object]:
 
 
 def _columns(cursor: Cursor) -> tuple[tuple[Column, ...], tuple[tuple[str, str], ...]]:
-    start, end = cursor.brackets()
     columns, checks = [], []
-    for a, b in spans(Cursor(cursor.text[start:end])):
-        piece = Cursor(cursor.text[start + a : start + b])
+    for piece in map(Cursor, items(cursor.bracketed())):
         _refuse_key(piece)
-        if piece.is_any("CONSTRAINT") and not _typed(piece):
+        if piece.is_word("CONSTRAINT") and piece.is_word("CHECK", ahead=2):  # not a column named ``constraint``
             piece.expect("CONSTRAINT")
             name = piece.part()
             piece.expect("CHECK")
-            checks.append((name, piece.text[slice(*piece.brackets())]))
+            checks.append((name, piece.bracketed()))
             piece.end()
         elif piece.is_word("CHECK") and piece.is_symbol("(", ahead=1):
             piece.expect("CHECK")
-            checks.append((f"chk_{len(checks) + 1}", piece.text[slice(*piece.brackets())]))
+            checks.append((f"chk_{len(checks) + 1}", piece.bracketed()))
             piece.end()
         else:
             columns.append(parse_column(piece))
@@ -174,20 +152,15 @@ def _columns(cursor: Cursor) -> tuple[tuple[Column, ...], tuple[tuple[str, str],
 
 
 def _refuse_key(piece: Cursor) -> None:
-    """Raises ``InvalidArgumentError`` for a constraint that is a key."""
+    """Raise ``InvalidArgumentError`` for a key constraint."""
     offset = 2 if piece.is_any("CONSTRAINT") else 0
     for words in (("PRIMARY", "KEY"), ("FOREIGN", "KEY"), ("UNIQUE",)):
         if piece.is_word(*words, ahead=offset) and piece.is_symbol("(", ahead=offset + len(words)):
             raise InvalidArgumentError(
-                f"{' '.join(words)} is not for these tables: nothing would see that rows keep it",
-                help="leave it out; CHECK conditions and NOT NULL are kept",
+                f"{' '.join(words)} is not supported: it would not be enforced",
+                help="leave it out; CHECK and NOT NULL constraints are enforced",
                 condition="UNSUPPORTED_FEATURE.TABLE_OPERATION",
             )
-
-
-def _typed(piece: Cursor) -> bool:
-    """``constraint INT`` is a column of that name."""
-    return len(piece.tokens) < 3 or piece.tokens[2].upper != "CHECK"
 
 
 def parse_column(cursor: Cursor) -> Column:
@@ -204,7 +177,7 @@ def parse_column(cursor: Cursor) -> Column:
         elif cursor.accept("COMMENT"):
             fields["comment"] = cursor.string()
         elif cursor.accept("DEFAULT"):
-            start, end = cursor.until(*_COLUMN_WORDS[2:]) if not cursor.is_any("NULL") else _one(cursor)
+            start, end = cursor.until(*_AFTER_DEFAULT) if not cursor.is_any("NULL") else _one(cursor)
             fields["default"] = _without_not_null(cursor, start, end, fields)
         elif cursor.accept("GENERATED"):
             _generated(cursor, fields)
@@ -236,11 +209,11 @@ def _generated(cursor: Cursor, fields: dict[str, object]) -> None:
         cursor.expect("ALWAYS")
     cursor.expect("AS")
     if not cursor.accept("IDENTITY"):
-        fields["generated"] = cursor.text[slice(*cursor.brackets())].strip()
+        fields["generated"] = cursor.bracketed().strip()
         return
     start, step = 1, 1
     if cursor.is_symbol("("):
-        inside = Cursor(cursor.text[slice(*cursor.brackets())])
+        inside = Cursor(cursor.bracketed())
         while inside.token is not None:
             if inside.accept("START", "WITH") or inside.accept("START"):
                 start = inside.whole_number()
@@ -252,7 +225,7 @@ def _generated(cursor: Cursor, fields: dict[str, object]) -> None:
 
 
 def parse_type(cursor: Cursor) -> str:
-    """The text of a type: a word with brackets of either kind behind it."""
+    """Skip a type, such as ``array<int>`` or ``decimal(10, 2)``; its SQL."""
     token = cursor.take()
     start, end, depth = token.start, token.end, 0
     if token.upper in ("INTERVAL", "TIMESTAMP", "DOUBLE", "LONG", "TIME"):
@@ -291,7 +264,7 @@ def _clauses(cursor: Cursor, fields: dict[str, object]) -> None:
         elif cursor.accept("CLUSTER", "BY"):
             if cursor.accept("AUTO") or cursor.accept("NONE"):
                 continue
-            fields["cluster_by"] = tuple(split_names([t.strip() for t in _inside(cursor)]))
+            fields["cluster_by"] = tuple(split_names(items(cursor.bracketed())))
         elif cursor.accept("LOCATION"):
             fields["location"] = cursor.string()
         elif cursor.accept("COMMENT"):
@@ -307,7 +280,7 @@ def _clauses(cursor: Cursor, fields: dict[str, object]) -> None:
             return
 
 
-#: Clauses of other formats, by their first words, and what Delta's users call what they ask for.
+#: Clauses for other formats, by their first words, and how errors name them.
 _OTHERS = {
     ("CLUSTERED", "BY"): "bucketing",
     ("SKEWED", "BY"): "skewed values",
@@ -318,31 +291,25 @@ _OTHERS = {
 
 
 def _refuse_clause(cursor: Cursor) -> None:
-    """Raises ``InvalidArgumentError`` for a clause that is not for trilake tables."""
+    """Raise ``InvalidArgumentError`` for a clause that trilake tables do not support."""
     for words, what in _OTHERS.items():
         if cursor.is_word(*words):
             raise InvalidArgumentError(
-                f"{what} is not for these tables",
+                f"{what} is not supported",
                 help="leave the clause out"
-                + ("; CLUSTER BY keeps rows with near values together" if words == ("CLUSTERED", "BY") else ""),
+                + ("; CLUSTER BY keeps similar rows together" if words == ("CLUSTERED", "BY") else ""),
                 condition="DELTA_OPERATION_NOT_ALLOWED",
             )
 
 
-def _inside(cursor: Cursor) -> list[str]:
-    start, end = cursor.brackets()
-    return [cursor.text[start + a : start + b] for a, b in spans(Cursor(cursor.text[start:end]))]
-
-
 def _partitions(cursor: Cursor, fields: dict[str, object]) -> None:
     names, columns = [], []
-    for text in _inside(cursor):
-        piece = Cursor(text)
+    for piece in map(Cursor, items(cursor.bracketed())):
         if len(piece.tokens) == 1:
             names.append(piece.part())
         elif piece.is_symbol("(", ahead=1):
             raise InvalidArgumentError(
-                f"a table must be partitioned by columns, got the expression {text.strip()}",
+                f"a table must be partitioned by columns, got the expression {piece.text.strip()}",
                 help="add a generated column, and name that",
                 condition="DELTA_OPERATION_NOT_ALLOWED",
             )
@@ -353,27 +320,25 @@ def _partitions(cursor: Cursor, fields: dict[str, object]) -> None:
 
 
 def key_values(cursor: Cursor) -> dict[str, str]:
-    """``('a' = 'b', c.d = true)``.  Raises ``SyntaxProblem``."""
+    """Parse ``('a' = 'b', c.d = true)``.  Raises ``SyntaxProblem``."""
     out = {}
-    for text in _inside(cursor):
-        piece = Cursor(text)
+    for piece in map(Cursor, items(cursor.bracketed())):
         key = property_key(piece)
         value = ""
         if piece.accept_symbol("=") or piece.accept_symbol("==") or piece.token is not None:
-            value = piece.string() if piece.token is not None and piece.token.kind == "string" else _bare(piece)
+            token = piece.token
+            if token is not None and token.kind == "string":
+                value = piece.string()
+            else:
+                value = piece.rest()
+                value = value.lower() if token is not None and token.upper in ("TRUE", "FALSE") else value
         out[key] = value
         piece.end()
     return out
 
 
-def _bare(piece: Cursor) -> str:
-    token = piece.token
-    text = piece.rest()
-    return text.lower() if token is not None and token.upper in ("TRUE", "FALSE") else text
-
-
 def property_key(cursor: Cursor) -> str:
-    """A property's name: one string, which the value may follow, or parts with dots."""
+    """Parse a property's name: a string, or parts with dots."""
     token = cursor.token
     if token is not None and token.kind == "string":
         return unquoted(cursor.take())

@@ -14,17 +14,17 @@ _QUERIES = ("SELECT", "FROM", "VALUES", "TABLE")
 
 @dataclass(frozen=True)
 class Ctes:
-    """The queries of a WITH clause: the clause as it was written, and their names in small letters."""
+    """A WITH clause, and the names that it defines in lower case."""
 
     clause: str = ""
     names: frozenset[str] = frozenset()
 
     def before(self, query: str) -> str:
-        """A query that knows them."""
+        """Put the clause before a query."""
         return f"{self.clause} {query}"
 
     def before_others(self, *, recursive: bool) -> str:
-        """The clause up to the queries that a query in brackets names itself."""
+        """The clause, to be continued by the common tables of a nested query."""
         first, *rest = tokenize(self.clause)
         is_recursive = rest[0].upper == "RECURSIVE"
         listed = self.clause[rest[1 if is_recursive else 0].start :]
@@ -32,7 +32,7 @@ class Ctes:
 
 
 def behind_ctes(tokens: Sequence[Token]) -> int:
-    """Where the statement behind a WITH clause begins; 0 without one.
+    """The index of the first token after a WITH clause; 0 without one.
 
     >>> tokens = tokenize("WITH a (x) AS (SELECT 1), b AS (SELECT 2) MERGE INTO t")
     >>> tokens[behind_ctes(tokens)].text
@@ -43,7 +43,7 @@ def behind_ctes(tokens: Sequence[Token]) -> int:
     levels = depths(tokens)
     at = 1
     while at < len(tokens):
-        # One query: all up to the bracket that is followed by neither AS nor another bracket.
+        # One common table ends at a bracket that is followed by neither AS nor another bracket.
         while at < len(tokens) and not (levels[at] == 0 and tokens[at].text == ")" and not _goes_on(tokens, at + 1)):
             at += 1
         at += 1
@@ -58,7 +58,7 @@ def _goes_on(tokens: Sequence[Token], at: int) -> bool:
 
 
 def without_ctes(text: str) -> tuple[str, Ctes]:
-    """A statement without the WITH clause before it, whose queries in brackets have the clause instead.
+    """Move a statement's WITH clause into the nested queries.
 
     >>> without_ctes("WITH a AS (SELECT 1 x) DELETE FROM t WHERE x IN (SELECT x FROM a)")[0]
     'DELETE FROM t WHERE x IN (WITH a AS (SELECT 1 x) SELECT x FROM a)'

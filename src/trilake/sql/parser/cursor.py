@@ -1,22 +1,22 @@
-"""A cursor over tokens, on which all parsers here are built."""
+"""A cursor over tokens: the base of all parsers here."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NoReturn
 
 from trilake.sql.parser.places import Place, place_of
 from trilake.sql.parser.tokens import Token, tokenize, unquoted
 
-#: What a number ends with that has the type of BIGINT, SMALLINT, TINYINT, DOUBLE, FLOAT or DECIMAL.
+#: Type suffixes of number literals, such as ``1L`` and ``1.5BD``.
 _TYPE_LETTERS = re.compile(r"(?:BD|[LSYDF])$", re.IGNORECASE)
-#: Characters of a BIGINT at most, with its sign.
+#: Most characters of a BIGINT, with its sign.
 _LONGEST = 20
 
 
 class SyntaxProblem(Exception):
-    """A string that a grammar here does not take, and the place where that shows."""
+    """A syntax error, with its place in the SQL."""
 
     def __init__(self, place: Place, near: str, hint: str = "") -> None:
         self.place, self.near, self.hint = place, near, hint
@@ -24,7 +24,7 @@ class SyntaxProblem(Exception):
 
 
 class Cursor:
-    """Reads tokens one after the other.  Words are compared without regard to case."""
+    """Reads tokens one by one.  Words are case-insensitive."""
 
     def __init__(self, text: str, tokens: Sequence[Token] | None = None, at: int = 0) -> None:
         self.text = text
@@ -63,32 +63,32 @@ class Cursor:
     # --- taking ------------------------------------------------------------------------------------------------------
 
     def accept(self, *words: str) -> bool:
-        """Go past these words, if they follow."""
+        """Skip these words if they follow, and say whether they did."""
         if not self.is_word(*words):
             return False
         self.at += len(words)
         return True
 
     def accept_symbol(self, text: str) -> bool:
-        """Go past a symbol, if it follows."""
+        """Skip a symbol if it follows, and say whether it did."""
         if not self.is_symbol(text):
             return False
         self.at += 1
         return True
 
     def expect(self, *words: str) -> None:
-        """Go past these words.  Raises ``SyntaxProblem``."""
+        """Skip these words.  Raises ``SyntaxProblem``."""
         for word in words:
             if not self.accept(word):
                 self.fail()
 
     def expect_symbol(self, text: str) -> None:
-        """Go past a symbol.  Raises ``SyntaxProblem``."""
+        """Skip a symbol.  Raises ``SyntaxProblem``."""
         if not self.accept_symbol(text):
             self.fail()
 
     def take(self) -> Token:
-        """The next token, which is gone past.  Raises ``SyntaxProblem`` at the end."""
+        """Skip a token, and return it.  Raises ``SyntaxProblem`` at the end."""
         token = self.token
         if token is None:
             self.fail()
@@ -112,7 +112,7 @@ class Cursor:
         return token.name
 
     def string(self) -> str:
-        """A string, or several that follow each other.  Raises ``SyntaxProblem``."""
+        """A string literal, or several in a row as one.  Raises ``SyntaxProblem``."""
         token = self.token
         if token is None or token.kind != "string":
             self.fail()
@@ -122,7 +122,7 @@ class Cursor:
         return out
 
     def number(self) -> str:
-        """A number's text, with its sign and without the letters of its type.  Raises ``SyntaxProblem``."""
+        """A number literal, with its sign and without its type suffix.  Raises ``SyntaxProblem``."""
         sign = "-" if self.accept_symbol("-") else ""
         token = self.token
         if token is None or token.kind != "number":
@@ -139,7 +139,7 @@ class Cursor:
         return int(text)
 
     def brackets(self) -> tuple[int, int]:
-        """Go past a pair of brackets and what is in it; the positions between them.  Raises ``SyntaxProblem``."""
+        """Skip a pair of brackets; the positions of its content.  Raises ``SyntaxProblem``."""
         self.expect_symbol("(")
         start, depth = self.tokens[self.at - 1].end, 1
         while depth:
@@ -148,13 +148,25 @@ class Cursor:
                 depth += {"(": 1, ")": -1}.get(token.text, 0)
         return start, self.tokens[self.at - 1].start
 
+    def bracketed(self) -> str:
+        """Skip a pair of brackets; its content.  Raises ``SyntaxProblem``."""
+        return self.text[slice(*self.brackets())]
+
+    def listed(self) -> list[str]:
+        """Skip a list, in brackets or up to the end; its items."""
+        return items(self.bracketed() if self.is_symbol("(") else self.text_until().rstrip("; \n\t"))
+
+    def text_until(self, *words: str, symbols: str = "") -> str:
+        """Skip up to one of the words or symbols outside of all brackets; the SQL before it."""
+        return self.text[slice(*self.until(*words, symbols=symbols))]
+
     def until(self, *words: str, symbols: str = "") -> tuple[int, int]:
-        """Go forward to one of the words or symbols outside of all brackets; the positions of what was passed."""
+        """Skip up to one of the words or symbols outside of all brackets; the positions of the SQL before it."""
         first, depth, cases, types = self.at, 0, 0, 0
         while self.token is not None:
             token = self.token
             if token.kind == "symbol" and token.text in "<>":
-                # The brackets of a type, and no comparison.
+                # The brackets of a type, not a comparison.
                 begins = self.at > 0 and self.tokens[self.at - 1].upper in ("ARRAY", "MAP", "STRUCT")
                 if token.text == "<" and (types or begins):
                     types += 1
@@ -188,7 +200,7 @@ class Cursor:
         return self.at > 0 and self.is_symbol(".", ahead=-1)
 
     def rest(self) -> str:
-        """The text that is left, without semicolons at its end."""
+        """Skip to the end; the SQL up to there, without semicolons at its end."""
         if self.token is None:
             return ""
         start, tokens = self.token.start, list(self.tokens)
@@ -198,7 +210,7 @@ class Cursor:
         return self.text[start : tokens[-1].end] if tokens and tokens[-1].end > start else ""
 
     def end(self) -> None:
-        """Raises ``SyntaxProblem`` where something follows."""
+        """Check that nothing follows.  Raises ``SyntaxProblem``."""
         if not self.done:
             self.fail()
 
@@ -210,8 +222,25 @@ class Cursor:
         raise SyntaxProblem(place_of(self.text, start), token_text, hint)
 
 
+def items(text: str) -> list[str]:
+    """Split a list at the commas outside of all brackets.
+
+    >>> items("a, f(b, c), 'x,y'")
+    ['a', 'f(b, c)', "'x,y'"]
+    """
+    return [text[a:b] for a, b in spans(Cursor(text))]
+
+
+def spans(cursor: Cursor) -> Iterator[tuple[int, int]]:
+    """The positions of a list's items, up to the end."""
+    while cursor.token is not None:
+        yield cursor.until(symbols=",")
+        if not cursor.accept_symbol(","):
+            return
+
+
 def name_parts(text: object) -> tuple[str, ...] | None:
-    """The parts of a name that is all of a string; ``None`` for what is not a name.
+    """Parse a string as a name; ``None`` for anything else.
 
     >>> name_parts("db.`a b`"), name_parts("a b")
     (('db', 'a b'), None)

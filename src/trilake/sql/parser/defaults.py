@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from trilake.delta.protocol.schema import StructField, StructType
 from trilake.delta.rules.defaults import default_text
@@ -11,7 +10,6 @@ from trilake.sql.parser.cursor import Cursor
 from trilake.sql.parser.places import Edit, Edited
 from trilake.sql.parser.tokens import Token, depths, tokenize
 
-#: What joins the rows of two queries.
 _SET_OPERATORS = ("UNION", "EXCEPT", "INTERSECT", "MINUS")
 
 
@@ -31,17 +29,16 @@ def with_defaults(
     expected: Sequence[str],
     shown: Callable[[StructField, str], str] = lambda _, default: f"({default})",
 ) -> tuple[str, set[str]]:
-    """The query with the defaults of columns in place of the word DEFAULT, and the columns of which it gives nothing
-    else.
+    """Replace the word DEFAULT in a query by the defaults; also return the columns whose values are all DEFAULT.
 
-    ``shown`` writes a column's default in the SQL of the query.
+    ``shown`` formats a column's default for the SQL of the query.
     """
     if not any(t.upper == "DEFAULT" for t in Cursor(text).tokens):
         return text, set()
     lists, only = _value_lists(text)
     defaults: dict[int, list[Token]] = {}
     for row in lists:
-        for i, (tokens, _) in enumerate(row):
+        for i, tokens in enumerate(row):
             if len(tokens) == 1 and tokens[0].upper == "DEFAULT":
                 defaults.setdefault(i, []).append(tokens[0])
     edits, absent = [], set()
@@ -58,18 +55,14 @@ def with_defaults(
     return Edited.of(text, edits).text, absent
 
 
-def _value_lists(text: str) -> tuple[list[list[tuple[list[Token], Any]]], bool]:
-    """The rows of VALUES, or the one of SELECT, as the tokens of their parts, and whether no other rows come behind."""
+def _value_lists(text: str) -> tuple[list[list[list[Token]]], bool]:
+    """The rows of VALUES or SELECT, as tokens by value, and whether there are no further rows."""
     cursor = Cursor(text)
     if cursor.accept("VALUES"):
         out = []
         while True:
-            if cursor.is_symbol("("):
-                a, b = cursor.brackets()
-                out.append(_parts(cursor, a, b))
-            else:
-                a, b = cursor.until(symbols=",")
-                out.append(_parts(cursor, a, b))
+            a, b = cursor.brackets() if cursor.is_symbol("(") else cursor.until(symbols=",")
+            out.append(_parts(cursor, a, b))
             if not cursor.accept_symbol(","):
                 return out, _is_alone(cursor)
     if cursor.accept("SELECT"):
@@ -79,22 +72,17 @@ def _value_lists(text: str) -> tuple[list[list[tuple[list[Token], Any]]], bool]:
 
 
 def _is_alone(cursor: Cursor) -> bool:
-    """Whether nothing behind the cursor adds rows of another query."""
+    """Whether no UNION or the like follows."""
     behind = cursor.tokens[cursor.at :]
     return not any(t.upper in _SET_OPERATORS for t, depth in zip(behind, depths(behind), strict=True) if not depth)
 
 
-def _parts(cursor: Cursor, start: int, end: int) -> list[tuple[list[Token], Any]]:
+def _parts(cursor: Cursor, start: int, end: int) -> list[list[Token]]:
     inside = [t for t in cursor.tokens if start <= t.start and t.end <= end]
-    out: list[tuple[list[Token], Any]] = [([], None)]
-    level = 0
-    for t in inside:
-        if t.kind == "symbol" and t.text in "([":
-            level += 1
-        elif t.kind == "symbol" and t.text in ")]":
-            level -= 1
-        if t.kind == "symbol" and t.text == "," and level == 0:
-            out.append(([], None))
+    out: list[list[Token]] = [[]]
+    for t, depth in zip(inside, depths(inside), strict=True):
+        if t.kind == "symbol" and t.text == "," and depth == 0:
+            out.append([])
         else:
-            out[-1][0].append(t)
+            out[-1].append(t)
     return out

@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from trilake.sql.parser.ctes import without_ctes
-from trilake.sql.parser.cursor import Cursor
-from trilake.sql.parser.expressions import spans
+from trilake.sql.parser.cursor import Cursor, items
 
 
 @dataclass(frozen=True)
 class DeleteOrUpdate:
-    """A DELETE or UPDATE as it was written: values are strings by the parts of the column's name."""
+    """A DELETE or UPDATE; ``values`` are pairs of a column's name, in parts, and an expression."""
 
     parts: tuple[str, ...]
     alias: str | None
@@ -21,7 +20,7 @@ class DeleteOrUpdate:
 
 def parse_delete(cursor: Cursor) -> DeleteOrUpdate:
     """``[WITH ...] DELETE FROM name [alias] [WHERE condition]``.  Raises ``SyntaxProblem``."""
-    cursor = _beyond_ctes(cursor)
+    cursor = _without_ctes(cursor)
     cursor.expect("DELETE", "FROM")
     parts, alias = cursor.name(), table_alias(cursor, "WHERE")
     return DeleteOrUpdate(parts, alias, (), _where(cursor))
@@ -29,24 +28,21 @@ def parse_delete(cursor: Cursor) -> DeleteOrUpdate:
 
 def parse_update(cursor: Cursor) -> DeleteOrUpdate:
     """``[WITH ...] UPDATE name [alias] SET column = value, ... [WHERE condition]``.  Raises ``SyntaxProblem``."""
-    cursor = _beyond_ctes(cursor)
+    cursor = _without_ctes(cursor)
     cursor.expect("UPDATE")
     parts, alias = cursor.name(), table_alias(cursor, "SET")
     cursor.expect("SET")
-    start, end = cursor.until("WHERE")
-    return DeleteOrUpdate(parts, alias, assignments(cursor.text[start:end]), _where(cursor))
+    return DeleteOrUpdate(parts, alias, assignments(cursor.text_until("WHERE")), _where(cursor))
 
 
-def _beyond_ctes(cursor: Cursor) -> Cursor:
-    """The statement with the queries that it names before it begins in those that use them."""
+def _without_ctes(cursor: Cursor) -> Cursor:
     return Cursor(without_ctes(cursor.text)[0]) if cursor.is_any("WITH") else cursor
 
 
 def assignments(text: str) -> tuple[tuple[tuple[str, ...], str], ...]:
-    """``a = 1, b.c = d`` as names and values.  Raises ``SyntaxProblem``."""
+    """Parse ``a = 1, b.c = d`` into names and values.  Raises ``SyntaxProblem``."""
     out = []
-    for a, b in spans(Cursor(text)):
-        cursor = Cursor(text[a:b])
+    for cursor in map(Cursor, items(text)):
         name = cursor.name()
         if not cursor.accept_symbol("=") and not cursor.accept_symbol("=="):
             cursor.fail()
@@ -55,7 +51,7 @@ def assignments(text: str) -> tuple[tuple[tuple[str, ...], str], ...]:
 
 
 def table_alias(cursor: Cursor, *words: str) -> str | None:
-    """The name that a table gets for the time of a statement, if the next word is not one of ``words``."""
+    """Parse a table's alias; ``None`` where one of ``words`` follows."""
     if cursor.accept("AS"):
         return cursor.part()
     token = cursor.token

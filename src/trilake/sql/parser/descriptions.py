@@ -1,4 +1,4 @@
-"""The description in a CREATE or REPLACE: fields, table, and the write of its query."""
+"""What a CREATE or REPLACE TABLE describes: fields, table, and the write of its query."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from trilake.storage import open_store
 
 
 def field_of(column: Column) -> StructField:
-    """A column with what the protocol keeps in its metadata.  Raises ``InvalidArgumentError``."""
+    """The field of a column definition.  Raises ``InvalidArgumentError``."""
     kind, metadata = parse_sql_type(column.type)
     metadata = dict(metadata)
     if column.comment is not None:
@@ -41,14 +41,15 @@ def field_of(column: Column) -> StructField:
         start, step, explicit = column.identity
         if str(kind) != "long":
             raise InvalidArgumentError(
-                f"an identity column is a BIGINT, not {column.type}",
+                f"an identity column must be BIGINT, got {column.type}",
                 help="declare it as BIGINT",
                 column=column.name,
                 condition="IDENTITY_COLUMNS_UNSUPPORTED_DATA_TYPE",
             )
         if step == 0:
             raise InvalidArgumentError(
-                "an identity column cannot have the step 0",
+                "the step of an identity column must not be 0",
+                help="write INCREMENT BY 1",
                 column=column.name,
                 condition="IDENTITY_COLUMNS_ILLEGAL_STEP",
             )
@@ -57,16 +58,15 @@ def field_of(column: Column) -> StructField:
 
 
 def schema_of(call: Create) -> StructType:
-    """The columns of a statement.  Raises ``InvalidArgumentError``."""
+    """The columns that a statement defines.  Raises ``InvalidArgumentError``."""
     return StructType(tuple(field_of(c) for c in call.columns))
 
 
 def with_options(call: Create, format: str) -> Create:
-    """The statement with what its ``OPTIONS`` say: the place, and properties.
+    """Apply a statement's ``OPTIONS``: ``path`` is the location, others are properties.
 
-    Of a Delta table these begin with ``delta.``; of other formats they say how the files are written; options of
-    Spark's own readers are ignored with a warning.  Raises ``UnknownOptionError`` for any other option,
-    ``InvalidArgumentError`` for two places.
+    A Delta table takes those that begin with ``delta.``; options of Spark's own readers are ignored with a warning.
+    Raises ``UnknownOptionError`` for any other option, ``InvalidArgumentError`` for two locations.
 
     >>> call = Create(("t",), True, False, False, options={"PATH": "/t", "delta.appendOnly": "true"})
     >>> with_options(call, "delta").location, with_options(call, "delta").properties
@@ -75,7 +75,7 @@ def with_options(call: Create, format: str) -> Create:
     path = next((v for k, v in call.options.items() if k.lower() == "path"), None)
     if path is not None and call.location is not None and path != call.location:
         raise InvalidArgumentError(
-            f"the table is to be at {call.location}, and at the option path, {path}", help="name the place once"
+            f"LOCATION is {call.location}, and the option path is {path}", help="leave one of them out"
         )
     ignored = [k for k, v in call.options.items() if says_nothing(k, v)]
     warn_ignored(ignored)
@@ -90,8 +90,8 @@ def with_options(call: Create, format: str) -> Create:
     return replace(call, properties={**rest, **call.properties}, options={}, location=path or call.location)
 
 
-def description_of(call: Create, schema: StructType, name: str | None = None) -> TableDescription:
-    """What a table with these columns is to be."""
+def description_of(call: Create, schema: StructType) -> TableDescription:
+    """Describe the new table, with these columns."""
     fields = list(schema.fields)
     fields += [field_of(c) for c in call.partition_columns if schema.find(c.name) is None]
     return TableDescription(
@@ -100,32 +100,31 @@ def description_of(call: Create, schema: StructType, name: str | None = None) ->
         dict(call.properties),
         call.comment,
         tuple(call.cluster_by),
-        name=name,
         checks=call.checks,
     )
 
 
 def create_mode(call: Create) -> CreateMode:
-    """What becomes of a table that is there."""
+    """What happens where the table exists."""
     if call.replace:
         return "create_or_replace" if call.create else "replace"
     return "create_if_not_exists" if call.if_not_exists else "create"
 
 
 def check_place(call: Create, format: str, path: str, *, exists: bool) -> None:
-    """See that a table may be made at, or put in the place of the one at, the path that a statement names.
+    """Check that a statement may create or replace the table at a path.
 
-    Raises ``InvalidArgumentError`` for a second place, ``TableExistsError``, ``TableNotFoundError``.
+    Raises ``InvalidArgumentError`` for a second location, ``TableExistsError``, ``TableNotFoundError``.
     """
     if call.location is not None and open_store(call.location).uri != open_store(path).uri:
         raise InvalidArgumentError(
-            f"the table is to be at {path} and at {call.location}",
-            help="name the place once",
+            f"the table's name says {path}, and LOCATION says {call.location}",
+            help="leave LOCATION out",
             condition="DELTA_AMBIGUOUS_PATHS_IN_CREATE_TABLE",
         )
     if exists and not call.replace and not call.if_not_exists:
         raise TableExistsError(
-            f"a {format} table is at {path} already",
+            f"a {format} table already exists at {path}",
             help="write CREATE OR REPLACE TABLE, or IF NOT EXISTS",
             file=path,
             condition="TABLE_OR_VIEW_ALREADY_EXISTS",
@@ -140,29 +139,29 @@ def check_place(call: Create, format: str, path: str, *, exists: bool) -> None:
 
 
 def check_same_table(log: DeltaLog, table: TableDescription) -> None:
-    """See that a table which is there is the one that a statement describes.  Raises ``SchemaMismatchError``."""
+    """Check that an existing table is as a statement describes it.  Raises ``SchemaMismatchError``."""
     head = log.head()
     schema = head.schema
     if table.schema.fields:
         expected = [(f.name.lower(), str(f.type), f.nullable) for f in table.schema.fields]
         if sorted(expected) != sorted((f.name.lower(), str(f.type), f.nullable) for f in schema.fields):
             raise SchemaMismatchError(
-                "[DELTA_CREATE_TABLE_SCHEME_MISMATCH] a table is there whose columns are others:"
+                "[DELTA_CREATE_TABLE_SCHEME_MISMATCH] the table exists with other columns:"
                 f" {', '.join(f'{f.name} {f.type}' for f in schema.fields)}",
-                help="leave the columns out, or say what they are",
+                help="leave the columns out, or use these",
                 file=log.store.uri,
             )
         if [c.lower() for c in table.partition_by] != [c.lower() for c in head.metadata.partition_columns]:
             raise SchemaMismatchError(
-                "[DELTA_CREATE_TABLE_WITH_DIFFERENT_PARTITIONING] a table is there that is partitioned by"
-                f" {list(head.metadata.partition_columns)}",
-                help="leave columns and partitions out, or say what they are",
+                "[DELTA_CREATE_TABLE_WITH_DIFFERENT_PARTITIONING] the table exists, partitioned by"
+                f" {', '.join(head.metadata.partition_columns) or 'no column'}",
+                help="leave columns and PARTITIONED BY out, or use these",
                 file=log.store.uri,
             )
         clustered = clustering_columns(head)
         if table.cluster_by and [spelled(schema, c) for c in table.cluster_by] != clustered:
             raise SchemaMismatchError(
-                f"a table is there that is clustered by {[path_text(c) for c in clustered]}",
+                f"the table exists, clustered by {', '.join(path_text(c) for c in clustered) or 'no column'}",
                 help="leave CLUSTER BY out, or change it with ALTER TABLE",
                 file=log.store.uri,
                 condition="DELTA_CREATE_TABLE_WITH_DIFFERENT_CLUSTERING",
@@ -171,7 +170,7 @@ def check_same_table(log: DeltaLog, table: TableDescription) -> None:
     properties.update({CONSTRAINTS + name.lower(): condition for name, condition in table.checks})
     if properties and properties != dict(head.metadata.configuration):
         raise SchemaMismatchError(
-            "[DELTA_CREATE_TABLE_WITH_DIFFERENT_PROPERTY] a table is there whose properties are"
+            "[DELTA_CREATE_TABLE_WITH_DIFFERENT_PROPERTY] the table exists with the properties"
             f" {dict(head.metadata.configuration)}",
             help="leave TBLPROPERTIES and CHECK out, and change them with ALTER TABLE",
             file=log.store.uri,
@@ -181,13 +180,13 @@ def check_same_table(log: DeltaLog, table: TableDescription) -> None:
 def write_of_query(
     call: Create, schema: StructType, table: TableDescription, *, there: bool, managed: bool
 ) -> WriteRequest:
-    """The write of CREATE TABLE AS SELECT; ``there`` says that a table is at the place, which one may be yet.
+    """The write of CREATE TABLE AS SELECT; ``there`` says whether a table exists.
 
-    Raises ``SchemaMismatchError`` where one is, and the statement does not replace it.
+    Raises ``SchemaMismatchError`` where one does, and the statement does not replace it.
     """
     if there and not call.replace:
         raise SchemaMismatchError(
-            "a table is at the place already, which the rows of a query cannot be put into",
+            "the table already exists",
             help="write INSERT INTO, or CREATE OR REPLACE TABLE",
             condition="DELTA_PATH_EXISTS",
         )
@@ -209,10 +208,10 @@ def write_of_query(
 
 
 def description_like(source: DeltaLog, call: Create) -> TableDescription:
-    """What a table with the columns, partitions, clustering, properties and constraints of another one is to be."""
+    """Describe a table like another one: columns, partitions, clustering, properties and constraints."""
     head = source.head()
     configuration, specs = head.metadata.configuration, known_properties()
-    # What the library sets by itself is of one table only.
+    # Properties that the library sets belong to one table only.
     properties = {k: v for k, v in configuration.items() if k not in specs or specs[k].set_by is None}
     checks = {k: v for k, v in properties.items() if k.startswith(CONSTRAINTS)}
     return TableDescription(

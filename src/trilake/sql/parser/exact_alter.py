@@ -10,12 +10,13 @@ from trilake.delta.protocol.schema_edit import PathLike, Position, parse_path, s
 
 
 class ExactAlter(Alter):
-    """The same changes.  Each method that names a column raises ``SchemaMismatchError`` where the table spells it in
-    another case; names of new columns must still differ from others by more than that, as Delta's protocol says.
+    """``Alter`` that raises ``SchemaMismatchError`` for a column in another case.
+
+    Names of new columns must still differ by more than case, as Delta's protocol says.
     """
 
     def add(self, *columns: NewColumn) -> int:
-        """Add columns, each at a place of its own."""
+        """Add columns."""
         for column in columns:
             self._find(column.parent)
             self._find_place(column.parent, column.position)
@@ -33,14 +34,14 @@ class ExactAlter(Alter):
         return super().drop_columns(*paths)
 
     def change_columns(self, *changes: ColumnChange) -> int:
-        """Change several things of columns in one commit."""
+        """Change columns in one commit."""
         for change in changes:
             self._find(change.path)
             self._find_place(parse_path(change.path)[:-1], change.position)
         return super().change_columns(*changes)
 
     def sync_identity(self, column: PathLike) -> int:
-        """Let an identity column go on behind the furthest value that rows hold."""
+        """Continue an identity column after the highest value in the rows."""
         self._find(column)
         return super().sync_identity(column)
 
@@ -49,7 +50,7 @@ class ExactAlter(Alter):
             spelled(existing_columns(self), path)
 
     def _find_place(self, parent: PathLike, position: Position | None) -> None:
-        """See that the neighbour of a column is spelled so; another column of the same change may be one, too."""
+        """Check the case of the column after which one is placed; it may be new, too."""
         if position is None or position.after is None:
             return
         columns = existing_columns(self)
@@ -59,6 +60,6 @@ class ExactAlter(Alter):
 
 
 def existing_columns(alter: Alter) -> StructType:
-    """The columns of the table, which are found as the changes find them."""
+    """The table's columns, found with or without regard to case, as ``alter`` finds them."""
     schema = alter.log.head().schema
     return schema.exact() if isinstance(alter, ExactAlter) else schema

@@ -1,4 +1,4 @@
-"""Expressions in a command as strings: remove table qualifiers, split lists."""
+"""Expressions as SQL strings: replace and remove the table's name before columns."""
 
 from __future__ import annotations
 
@@ -8,13 +8,11 @@ from trilake.sql.parser.cursor import Cursor
 from trilake.sql.parser.places import Edit, Edited
 from trilake.sql.parser.tokens import Token, tokenize
 
-# --- names of the table in front of columns --------------------------------------------------------------------------
-
 
 def requalified(text: str, names: Mapping[tuple[str, ...], str]) -> str:
-    """A string in which columns that begin with one of ``names`` begin with what that name leads to instead.
+    """Replace the table's name before columns: each of ``names`` by its value, an empty one removes it.
 
-    An empty text takes the name off.  Names are in small letters.  In the body of a lambda its variables hide them.
+    ``names`` are in lower case.  A lambda's variables hide them in its body.
 
     >>> requalified("db.t.a > 1 AND t.b = 't.c'", {("db", "t"): "x", ("t",): ""})
     "x.a > 1 AND b = 't.c'"
@@ -35,7 +33,7 @@ def requalified(text: str, names: Mapping[tuple[str, ...], str]) -> str:
 
 
 def _lambda_variables(tokens: Sequence[Token]) -> dict[int, set[str]]:
-    """The variables of lambdas, in small letters, by the positions of the tokens in whose place they can be meant."""
+    """Which lambda variables, in lower case, are in scope at each token."""
     out: dict[int, set[str]] = {}
     for arrow, token in enumerate(tokens):
         if token.text != "->":
@@ -56,7 +54,7 @@ def _lambda_variables(tokens: Sequence[Token]) -> dict[int, set[str]]:
 
 
 def unqualified(parts: tuple[str, ...], fronts: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
-    """A column without the longest of the names, which are in small letters, that stands in front of it.
+    """A column without the longest of these names, in lower case, that it begins with.
 
     >>> unqualified(("DB", "t", "a"), [("t",), ("db", "t")])
     ('a',)
@@ -69,7 +67,7 @@ def unqualified(parts: tuple[str, ...], fronts: Iterable[tuple[str, ...]]) -> tu
 
 
 def names_in(text: str, tokens: Sequence[Token]) -> Iterator[tuple[int, tuple[str, ...], Cursor]]:
-    """The names of a string: the position of the first token, the parts in small letters, a cursor behind the name."""
+    """The names in an expression: index of the first token, parts in lower case, a cursor after the name."""
     at = 0
     while at < len(tokens):
         if not tokens[at].is_name:
@@ -81,35 +79,15 @@ def names_in(text: str, tokens: Sequence[Token]) -> Iterator[tuple[int, tuple[st
 
 
 def has_query(text: str) -> bool:
-    """Whether a query may be inside of an expression."""
+    """Whether an expression may contain a query."""
     return any(t.upper in ("SELECT", "FROM", "TABLE", "VALUES") for t in tokenize(text))
 
 
-# --- lists -----------------------------------------------------------------------------------------------------------
-
-
-def items(text: str) -> list[str]:
-    """The parts of a list between its commas, where these are outside of all brackets.
-
-    >>> items("a, f(b, c), 'x,y'")
-    ['a', 'f(b, c)', "'x,y'"]
-    """
-    return [text[a:b] for a, b in spans(Cursor(text))]
-
-
-def spans(cursor: Cursor) -> Iterable[tuple[int, int]]:
-    """The positions of the parts of a list, up to its end."""
-    while cursor.token is not None:
-        yield cursor.until(symbols=",")
-        if not cursor.accept_symbol(","):
-            return
-
-
-def split_names(texts: Sequence[str]) -> list[tuple[str, ...]]:
-    """Names of columns, each with its parts.  Raises ``SyntaxProblem``."""
+def split_names(names: Sequence[str]) -> list[tuple[str, ...]]:
+    """Split names of columns into their parts.  Raises ``SyntaxProblem``."""
     out = []
-    for text in texts:
-        cursor = Cursor(text)
+    for name in names:
+        cursor = Cursor(name)
         out.append(cursor.name())
         cursor.end()
     return out

@@ -1,4 +1,4 @@
-"""Parse INSERT: by position, by name, with a column list, into partitions, and replacing rows."""
+"""Parse INSERT: by position, by name, with a column list, into partitions, and with REPLACE WHERE."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from trilake.common.text import quote_name
 from trilake.delta.protocol.schema import StructField, StructType
 from trilake.delta.protocol.sql_types import type_text
 from trilake.errors import InvalidArgumentError, SchemaMismatchError
-from trilake.sql.parser.cursor import Cursor
-from trilake.sql.parser.expressions import spans
+from trilake.sql.parser.cursor import Cursor, items
 from trilake.sql.parser.tokens import Token, depths
 
 #: Words that begin a query.
@@ -19,7 +18,7 @@ QUERY_WORDS = ("SELECT", "WITH", "FROM", "VALUES", "TABLE", "MAP", "REDUCE")
 
 @dataclass(frozen=True)
 class Insert:
-    """One INSERT as it was written; ``static`` are the partitions' values as SQL, ``dynamic`` those without a value."""
+    """One INSERT; ``static`` are partition columns with a value, ``dynamic`` those without."""
 
     parts: tuple[str, ...]
     overwrite: bool
@@ -31,7 +30,7 @@ class Insert:
     replace_where: str | None
     evolve: bool
     query: str
-    #: How many ``?`` stand in front of the query.
+    #: How many ``?`` come before the query.
     markers_before: int = 0
 
 
@@ -39,24 +38,20 @@ def parse_inserts(text: str, tokens: Sequence[Token] | None = None) -> list[Inse
     """The INSERTs of a statement: one, or several that read one FROM.  Raises ``SyntaxProblem``."""
     cursor = Cursor(text, tokens)
     inside = depths(cursor.tokens)
-    starts = [i for i, t in enumerate(cursor.tokens) if t.upper == "INSERT" and inside[i] == 0 and _begins(cursor, i)]
+    starts = [
+        i
+        for i, t in enumerate(cursor.tokens)
+        if t.upper == "INSERT"
+        and inside[i] == 0
+        and Cursor(text, cursor.tokens, i + 1).is_any("INTO", "OVERWRITE", "WITH")
+    ]
     before = text[: cursor.tokens[starts[0]].start]
     ends = [*starts[1:], len(cursor.tokens)]
-    out = []
-    for start, end in zip(starts, ends, strict=True):
-        piece = Cursor(text, cursor.tokens[:end], start)
-        insert = parse_insert(piece)
-        out.append(replace(insert, query=f"{before}{insert.query}"))
-    return out
+    inserts = [_parse_insert(Cursor(text, cursor.tokens[:end], start)) for start, end in zip(starts, ends, strict=True)]
+    return [replace(insert, query=f"{before}{insert.query}") for insert in inserts]
 
 
-def _begins(cursor: Cursor, at: int) -> bool:
-    behind = Cursor(cursor.text, cursor.tokens, at + 1)
-    return behind.is_any("INTO", "OVERWRITE", "WITH")
-
-
-def parse_insert(cursor: Cursor) -> Insert:
-    """One INSERT.  Raises ``SyntaxProblem``."""
+def _parse_insert(cursor: Cursor) -> Insert:
     cursor.expect("INSERT")
     evolve = cursor.accept("WITH", "SCHEMA", "EVOLUTION")
     overwrite = cursor.accept("OVERWRITE")
@@ -69,17 +64,13 @@ def parse_insert(cursor: Cursor) -> Insert:
     static, dynamic = partition_clause(cursor)
     if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
     by_name = cursor.accept("BY", "NAME")
-    where = None
-    if cursor.accept("REPLACE", "WHERE"):
-        a, b = cursor.until(*QUERY_WORDS)
-        where, overwrite = cursor.text[a:b], True
+    where = cursor.text_until(*QUERY_WORDS) if cursor.accept("REPLACE", "WHERE") else None
     columns = None
     if not by_name and cursor.is_symbol("(") and not _is_query(cursor):
-        a, b = cursor.brackets()
-        columns = tuple(Cursor(cursor.text[a:b][x:y]).part() for x, y in spans(Cursor(cursor.text[a:b])))
+        columns = tuple(Cursor(name).part() for name in items(cursor.bracketed()))
     if cursor.accept("REPLACE", "WHERE"):
-        a, b = cursor.until(*QUERY_WORDS)
-        where, overwrite = cursor.text[a:b], True
+        where = cursor.text_until(*QUERY_WORDS)
+    overwrite = overwrite or where is not None
     if cursor.token is None:
         cursor.fail()
     markers = sum(t.text == "?" and t.kind == "marker" for t in cursor.tokens[: cursor.at])
@@ -90,16 +81,14 @@ def parse_insert(cursor: Cursor) -> Insert:
 
 
 def partition_clause(cursor: Cursor) -> tuple[dict[str, str], list[str]]:
-    """``PARTITION (a = 1, b)``, if it follows: the values of columns as SQL, and the columns without one.
+    """Parse ``PARTITION (a = 1, b)``, if it follows: columns with a value, and columns without one.
 
-    Raises ``SyntaxProblem`` for brackets without a column.
+    Raises ``SyntaxProblem`` for empty brackets.
     """
     static: dict[str, str] = {}
     dynamic: list[str] = []
     if cursor.accept("PARTITION"):
-        start, end = cursor.brackets()
-        for a, b in spans(Cursor(cursor.text[start:end])):
-            piece = Cursor(cursor.text[start + a : start + b])
+        for piece in map(Cursor, items(cursor.bracketed())):
             column = piece.part()
             if piece.accept_symbol("=") or piece.accept_symbol("=="):
                 static[column] = piece.rest()
@@ -111,16 +100,13 @@ def partition_clause(cursor: Cursor) -> tuple[dict[str, str], list[str]]:
 
 
 def _is_query(cursor: Cursor) -> bool:
-    """Whether the bracket that follows holds a query and no list of columns."""
+    """Whether a query in brackets follows, not a list of columns."""
     look = Cursor(cursor.text, cursor.tokens, cursor.at)
     while look.accept_symbol("("):
         pass
     if not look.is_any(*QUERY_WORDS):
         return False
     return not (look.is_symbol(",", ahead=1) or look.is_symbol(")", ahead=1))
-
-
-# --- what it says of a table -----------------------------------------------------------------------------------------
 
 
 def own_partitions(
@@ -131,7 +117,7 @@ def own_partitions(
     *,
     exact: bool = False,
 ) -> dict[str, str]:
-    """The values of a PARTITION clause by the columns' own names, which must be spelled so where that is ``exact``.
+    """The values of a PARTITION clause by the table's column names; ``exact`` makes names case-sensitive.
 
     Raises ``InvalidArgumentError`` for a column that the table is not partitioned by.
     """
@@ -150,7 +136,7 @@ def own_partitions(
 
 
 def partition_condition(static: Mapping[str, str], fields: Sequence[StructField], path: str) -> str | None:
-    """Which rows a PARTITION clause names, where ``fields`` are the partition columns; ``None`` for one without values.
+    """The condition of a PARTITION clause; ``None`` for one without values.  ``fields`` are the partition columns.
 
     Raises ``InvalidArgumentError`` for a column that the table is not partitioned by.
     """
@@ -163,9 +149,9 @@ def partition_condition(static: Mapping[str, str], fields: Sequence[StructField]
 def expected_columns(
     insert: Insert, schema: StructType, static: Mapping[str, str], *, display_name: str, path: str
 ) -> list[str]:
-    """The columns that the query's are for, in the table's spelling.
+    """The columns that the query's columns go into.
 
-    Raises ``SchemaMismatchError`` for a column that the table has not, ``InvalidArgumentError`` for one that is given
+    Raises ``SchemaMismatchError`` for a column that the table lacks, ``InvalidArgumentError`` for one that is named
     twice.
     """
     if insert.columns is None:
@@ -183,7 +169,7 @@ def expected_columns(
             )
         if field.name in out or field.name in static:
             raise InvalidArgumentError(
-                f"column {name} is given twice", column=name, file=path, condition="COLUMN_ALREADY_EXISTS"
+                f"column {name} is named twice", column=name, file=path, condition="COLUMN_ALREADY_EXISTS"
             )
         out.append(field.name)
     return out

@@ -8,12 +8,12 @@ from trilake.sql.parser.ctes import behind_ctes
 from trilake.sql.parser.tokens import Token, depths, tokenize
 
 _CHANGES = ("INSERT", "MERGE", "UPDATE", "DELETE")
-#: The kinds of statements that are queries, and do nothing until their rows are used.
+#: The kinds of queries, which do nothing until their rows are used.
 QUERIES = frozenset(("SELECT", "WITH", "FROM", "TABLE", "VALUES", "("))
 
 
 def kind(tokens: Sequence[Token]) -> str:
-    """The word that says what a statement does: for ``WITH`` and ``FROM``, the change behind them, if there is one.
+    """The word that says what a statement does; for ``WITH`` and ``FROM``, the INSERT, UPDATE and so on that follows.
 
     >>> kind(tokenize("WITH a AS (SELECT 1) INSERT INTO t SELECT * FROM a")), kind(tokenize("(SELECT 1)"))
     ('INSERT', '(')

@@ -1,4 +1,4 @@
-"""Parameter values as SQL, and replacing a statement's parameter markers by them."""
+"""Parameters: Python values as SQL literals, in place of a statement's parameter markers."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from trilake.errors import InvalidArgumentError
 from trilake.sql.parser.places import Edit, Edited
 from trilake.sql.parser.tokens import tokenize
 
-#: Parameters of a statement: by name, or in order.
+#: Parameters of a statement, by name or in order.
 Args: TypeAlias = Mapping[str, Any] | Sequence[Any] | None
 
 
 def with_values(text: str, args: Args, to_sql: Callable[[Any], str]) -> str:
-    """A statement with literals in place of its parameter markers, as ``to_sql`` writes them.
+    """Replace the parameter markers of a statement by values, formatted by ``to_sql``.
 
     Raises ``InvalidArgumentError`` for a parameter without a value.
 
@@ -34,7 +34,7 @@ def with_values(text: str, args: Args, to_sql: Callable[[Any], str]) -> str:
         if token.text == "?":
             if isinstance(args, Mapping) or at >= len(args):
                 raise InvalidArgumentError(
-                    f"parameter {at + 1} has no value", help="give a list with a value for each ?"
+                    f"parameter {at + 1} has no value", help="pass args as a list with a value for each ?"
                 )
             value = args[at]
             at += 1
@@ -42,16 +42,16 @@ def with_values(text: str, args: Args, to_sql: Callable[[Any], str]) -> str:
             name = token.text[1:]
             given = args if isinstance(args, Mapping) else {str(i): value for i, value in enumerate(args, 1)}
             if name not in given:
-                raise InvalidArgumentError(f"parameter {token.text} has no value", help=f"give args={{'{name}': ...}}")
+                raise InvalidArgumentError(f"parameter {token.text} has no value", help=f"pass args={{'{name}': ...}}")
             value = given[name]
         edits.append(Edit(token.start, token.end, to_sql(value)))
     return Edited.of(text, edits).text
 
 
 def literal(value: Any, other: Callable[[Any], str] | None = None) -> str:
-    r"""A Python value as SQL; ``other`` tells what becomes of values of other types.
+    r"""Format a Python value as SQL; ``other`` formats values of other types.
 
-    Raises ``InvalidArgumentError`` for a value that SQL has no text for.
+    Raises ``InvalidArgumentError`` for a value without an SQL literal.
 
     >>> literal("it's"), literal(dt.date(2020, 2, 29)), literal([1, None])
     ("'it\\'s'", "DATE'2020-02-29'", 'array(1, NULL)')

@@ -1,12 +1,11 @@
-"""Parse Delta's own statements, which Spark's parser doesn't know.  Needs neither Spark nor a table."""
+"""Parse Delta's own statements, which Spark's parser does not know."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 
-from trilake.sql.parser.cursor import Cursor
-from trilake.sql.parser.expressions import items
+from trilake.sql.parser.cursor import Cursor, items
 from trilake.sql.parser.tokens import unquoted
 
 Name = tuple[str, ...]
@@ -80,7 +79,7 @@ class Reorg:
 
     parts: Name
     where: str | None = None
-    #: The version of Iceberg compatibility to upgrade to, ``None`` to purge.
+    #: The Iceberg compatibility version to upgrade to, ``None`` to purge.
     compat: int | None = None
 
 
@@ -97,7 +96,7 @@ class Analyze:
     """``ANALYZE TABLE table COMPUTE [DELTA] STATISTICS [NOSCAN | FOR COLUMNS columns | FOR ALL COLUMNS]``."""
 
     parts: Name
-    #: Whether files that have statistics get them again: ``DELTA``.
+    #: Whether to recompute existing statistics: ``DELTA``.
     everything: bool = False
     scan: bool = True
     columns: tuple[Name, ...] = ()
@@ -107,9 +106,7 @@ Maintenance = Optimize | Vacuum | History | Detail | Restore | Convert | Generat
 
 
 def parse_maintenance(cursor: Cursor) -> Maintenance | None:
-    """The statement, ``None`` where the text begins like no such statement.
-
-    Raises ``SyntaxProblem`` where it begins like one and goes on otherwise.
+    """Parse the statement; ``None`` for any other one.  Raises ``SyntaxProblem``.
 
     >>> parse_maintenance(Cursor("VACUUM t RETAIN 12.5 HOURS DRY RUN"))
     Vacuum(parts=('t',), hours=12.5, dry_run=True, lite=None, inventory=None)
@@ -143,18 +140,14 @@ def _optimize(cursor: Cursor) -> Optimize:
     full = cursor.accept("FULL")
     where = None
     if cursor.accept("WHERE"):
-        start, end = cursor.until("ZORDER")
-        where = cursor.text[start:end].rstrip("; \n\t") or cursor.fail()
+        where = cursor.text_until("ZORDER").rstrip("; \n\t") or cursor.fail()
     columns: tuple[str, ...] = ()
     if cursor.accept("ZORDER"):
         cursor.expect("BY")
-        if cursor.is_symbol("("):
-            inside = cursor.text[slice(*cursor.brackets())]
-        else:
-            inside = cursor.text[slice(*cursor.until())].rstrip("; \n\t")
+        inside = cursor.bracketed() if cursor.is_symbol("(") else cursor.text_until().rstrip("; \n\t")
         columns = tuple(x.strip() for x in items(inside))
         if not columns or not all(columns) or inside.rstrip().endswith(","):
-            cursor.fail("ZORDER BY names one column or more")
+            cursor.fail("ZORDER BY needs at least one column")
     return Optimize(parts, where, columns, full)
 
 
@@ -165,12 +158,12 @@ def _vacuum(cursor: Cursor) -> Vacuum:
     while not cursor.done:
         kind = "FULL or LITE" if cursor.is_word("LITE") or cursor.is_word("FULL") else cursor.tokens[cursor.at].upper
         if kind in said:
-            cursor.fail(f"VACUUM takes {kind} once")  # of two retentions, one would count for nothing
+            cursor.fail(f"write {kind} once")
         said.add(kind)
         if cursor.accept("RETAIN"):
             token = cursor.token
             if token is None or token.kind != "number":
-                cursor.fail("RETAIN takes a number of hours, such as RETAIN 168 HOURS")
+                cursor.fail("expected a number of hours, such as RETAIN 168 HOURS")
             hours = float(cursor.number())
             if not math.isfinite(hours):
                 cursor.fail()
@@ -183,7 +176,7 @@ def _vacuum(cursor: Cursor) -> Vacuum:
             lite = False
         elif cursor.accept("USING", "INVENTORY"):
             if cursor.is_symbol("("):
-                inventory = cursor.text[slice(*cursor.brackets())]
+                inventory = cursor.bracketed()
             else:
                 first = cursor.at
                 cursor.name()
@@ -196,11 +189,7 @@ def _vacuum(cursor: Cursor) -> Vacuum:
 
 
 def _history(cursor: Cursor) -> History:
-    parts = _table(cursor)
-    limit = None
-    if cursor.accept("LIMIT"):
-        limit = cursor.whole_number()
-    return History(parts, limit)
+    return History(_table(cursor), cursor.whole_number() if cursor.accept("LIMIT") else None)
 
 
 def _detail(cursor: Cursor) -> Detail:
@@ -227,7 +216,7 @@ def _convert(cursor: Cursor) -> Convert:
         if cursor.accept("NO", "STATISTICS"):
             statistics = False
         elif cursor.accept("PARTITIONED", "BY"):
-            partitions = cursor.text[slice(*cursor.brackets())]
+            partitions = cursor.bracketed()
         else:
             cursor.fail()
     return Convert(parts, partitions, statistics)
@@ -241,10 +230,7 @@ def _generate(cursor: Cursor) -> Generate:
 
 def _reorg(cursor: Cursor) -> Reorg:
     parts = _table(cursor)
-    where = None
-    if cursor.accept("WHERE"):
-        start, end = cursor.until("APPLY")
-        where = cursor.text[start:end]
+    where = cursor.text_until("APPLY") if cursor.accept("WHERE") else None
     cursor.expect("APPLY")
     cursor.expect_symbol("(")
     if where is None and cursor.accept("UPGRADE", "UNIFORM"):
@@ -261,16 +247,15 @@ def _reorg(cursor: Cursor) -> Reorg:
 
 
 def _fsck(cursor: Cursor) -> Fsck:
-    parts = _table(cursor)
-    return Fsck(parts, cursor.accept("DRY", "RUN"))
+    return Fsck(_table(cursor), cursor.accept("DRY", "RUN"))
 
 
 def parse_analyze(cursor: Cursor) -> Analyze:
-    """The statement.  Raises ``SyntaxProblem``, also for one PARTITION: files that have statistics are not read."""
+    """Parse ANALYZE TABLE.  Raises ``SyntaxProblem``."""
     cursor.expect("ANALYZE", "TABLE")
     parts = cursor.name()
     if cursor.is_word("PARTITION"):
-        cursor.fail("leave PARTITION out: only files whose statistics lack something are read")
+        cursor.fail("leave PARTITION out: only files without statistics are read")
     cursor.expect("COMPUTE")
     everything = cursor.accept("DELTA")
     cursor.expect("STATISTICS")

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from trilake.common.text import plural
 from trilake.delta.commands.merge.clauses import Action, Kind
 from trilake.delta.protocol.schema_edit import path_text
 from trilake.errors import InvalidArgumentError
 from trilake.sql.parser.ctes import without_ctes
-from trilake.sql.parser.cursor import Cursor
+from trilake.sql.parser.cursor import Cursor, items
 from trilake.sql.parser.delete_update import assignments, table_alias
-from trilake.sql.parser.expressions import items, split_names
+from trilake.sql.parser.expressions import split_names
 
-#: What one clause says, as strings: names of columns in parts.
+#: Assignments of a clause: the parts of a column's name, and an expression.
 Values = tuple[tuple[tuple[str, ...], str], ...]
 
 
 @dataclass(frozen=True)
 class When:
-    """A WHEN clause as it was written; ``values`` are ``None`` for a star and for a delete."""
+    """A WHEN clause; ``values`` are ``None`` for ``*`` and for DELETE."""
 
     kind: Kind
     action: Action
@@ -29,7 +30,7 @@ class When:
 
 @dataclass(frozen=True)
 class Merge:
-    """A MERGE as it was written.  ``source`` is a query in brackets, or a name with its version."""
+    """A MERGE; ``source`` is a query in brackets, or a name with its version."""
 
     parts: tuple[str, ...]
     alias: str | None
@@ -42,7 +43,7 @@ class Merge:
 
 
 def parse_merge(cursor: Cursor) -> Merge:
-    """Raises ``SyntaxProblem``."""
+    """Parse a MERGE.  Raises ``SyntaxProblem``."""
     text, ctes = without_ctes(cursor.text)
     if ctes.clause:
         cursor = Cursor(text)
@@ -53,32 +54,25 @@ def parse_merge(cursor: Cursor) -> Merge:
     cursor.expect("USING")
     source_parts = None
     if cursor.is_symbol("("):
-        start, end = cursor.brackets()
-        source = f"({cursor.text[start:end]})"
+        source = f"({cursor.bracketed()})"
     else:
         first = cursor.at
         source_parts = cursor.name()
-        if not cursor.is_any("AS"):
-            cursor.until("AS", "ON") if _travels(cursor) else None
+        travels = ("VERSION", "TIMESTAMP", "SYSTEM_VERSION", "SYSTEM_TIME")
+        if cursor.is_any("FOR") or any(cursor.is_word(w, "AS", "OF") for w in travels):
+            cursor.until("AS", "ON")
         source = cursor.text[cursor.tokens[first].start : cursor.tokens[cursor.at - 1].end]
     source_alias = table_alias(cursor, "ON")
     if source_parts is not None and len(source_parts) == 1 and source_parts[0].lower() in ctes.names:
         source, source_alias = f"({ctes.before(f'SELECT * FROM {source}')})", source_alias or source_parts[0]
         source_parts = None
     cursor.expect("ON")
-    start, end = cursor.until("WHEN")
-    condition = cursor.text[start:end]
+    condition = cursor.text_until("WHEN")
     clauses = []
     while cursor.is_any("WHEN"):
         clauses.append(_when(cursor))
     cursor.end()
     return Merge(parts, alias, source, source_parts, source_alias, condition, tuple(clauses), evolve)
-
-
-def _travels(cursor: Cursor) -> bool:
-    return cursor.is_any("FOR") or any(
-        cursor.is_word(w, "AS", "OF") for w in ("VERSION", "TIMESTAMP", "SYSTEM_VERSION", "SYSTEM_TIME")
-    )
 
 
 def _when(cursor: Cursor) -> When:
@@ -96,8 +90,7 @@ def _when(cursor: Cursor) -> When:
         cursor.expect("MATCHED")
     condition = None
     if cursor.accept("AND"):
-        start, end = cursor.until("THEN")
-        condition = cursor.text[start:end]
+        condition = cursor.text_until("THEN")
     cursor.expect("THEN")
     if cursor.accept("DELETE"):
         return When(kind, "delete", condition, None)
@@ -105,18 +98,17 @@ def _when(cursor: Cursor) -> When:
         cursor.expect("SET")
         if cursor.accept_symbol("*"):
             return When(kind, "update", condition, None, _excluded(cursor))
-        start, end = cursor.until("WHEN")
-        return When(kind, "update", condition, assignments(cursor.text[start:end].rstrip("; \n\t")))
+        return When(kind, "update", condition, assignments(cursor.text_until("WHEN").rstrip("; \n\t")))
     cursor.expect("INSERT")
     if cursor.accept_symbol("*"):
         return When(kind, "insert", condition, None, _excluded(cursor))
-    names = split_names(items(cursor.text[slice(*cursor.brackets())]))
+    names = split_names(items(cursor.bracketed()))
     cursor.expect("VALUES")
-    values = items(cursor.text[slice(*cursor.brackets())])
+    values = items(cursor.bracketed())
     if len(names) != len(values):
         raise InvalidArgumentError(
-            f"INSERT of a MERGE names {len(names)} columns and gives {len(values)} values",
-            help="give one for each",
+            f"INSERT names {plural(len(names), 'column')} and has {plural(len(values), 'value')}",
+            help="write a value for each column",
             condition="MERGE_INSERT_VALUE_COUNT_MISMATCH",
         )
     return When(kind, "insert", condition, tuple(zip(names, values, strict=True)))
@@ -125,4 +117,4 @@ def _when(cursor: Cursor) -> When:
 def _excluded(cursor: Cursor) -> tuple[str, ...]:
     if not cursor.accept("EXCEPT"):
         return ()
-    return tuple(path_text(n) for n in split_names(items(cursor.text[slice(*cursor.brackets())])))
+    return tuple(path_text(n) for n in split_names(items(cursor.bracketed())))

@@ -24,5 +24,5 @@ RESTORE = (
 
 
 def numbers(result: object, names: Sequence[str]) -> dict[str, int | None]:
-    """Those numbers of what a command gave back."""
+    """These metrics of a command's result."""
     return {name: getattr(result, name) for name in names}

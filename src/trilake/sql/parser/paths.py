@@ -10,7 +10,7 @@ _AT = re.compile(r"^(.*)@(v\d+|\d{17})$", re.DOTALL | re.IGNORECASE)
 
 
 def named_path(parts: tuple[str, ...]) -> tuple[str, str] | None:
-    """Format and path of a name that says a place; ``None`` for a name of the catalogue.
+    """Format and path of a table named by path; ``None`` for a name in the catalogue.
 
     >>> named_path(("DELTA", "/lake/t")), named_path(("delta", "t"))
     (('delta', '/lake/t'), None)
@@ -20,12 +20,12 @@ def named_path(parts: tuple[str, ...]) -> tuple[str, str] | None:
         return None
     path = parts[1]
     if "/" not in path and not (len(path) > 2 and path[1] == ":"):
-        return None  # a table of a database that is called like a format
+        return None  # a table in a database named like a format
     return format, path
 
 
 def bare_path(parts: tuple[str, ...]) -> tuple[str, str] | None:
-    """Format and path of a name that may be a folder beside the process, with the slash that tells it from a name.
+    """Format and path of a name that may be a folder in the working directory.
 
     >>> bare_path(("delta", "t")), bare_path(("delta", "/lake/t")), bare_path(("main", "t"))
     (('delta', './t'), None, None)
@@ -35,7 +35,7 @@ def bare_path(parts: tuple[str, ...]) -> tuple[str, str] | None:
 
 
 def place(path: str) -> str:
-    """The same path, with a slash in it: without one it would be a name of the catalogue.
+    """The path with a slash in it: without one it would be a name in the catalogue.
 
     >>> place("t"), place("lake/t"), place("s3://lake/t")
     ('./t', 'lake/t', 's3://lake/t')
@@ -44,7 +44,7 @@ def place(path: str) -> str:
 
 
 def parquet_path(parts: tuple[str, ...]) -> str | None:
-    """The path of Parquet files that a name says; ``None`` for another name.
+    """The path of Parquet files named by path; ``None`` for any other name.
 
     >>> parquet_path(("parquet", "/lake/files")), parquet_path(("parquet", "t"))
     ('/lake/files', None)
@@ -53,7 +53,7 @@ def parquet_path(parts: tuple[str, ...]) -> str | None:
 
 
 def version_behind(path: str) -> tuple[str, str] | None:
-    """The path without the version behind it, and the version: ``v3``, or a time as ``yyyyMMddHHmmssSSS``.
+    """Split a path and the version after it: ``v3``, or a time as ``yyyyMMddHHmmssSSS``.
 
     >>> version_behind("/lake/t@v3"), version_behind("/lake/t")
     (('/lake/t', 'v3'), None)

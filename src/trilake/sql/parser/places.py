@@ -27,7 +27,7 @@ def place_of(text: str, index: int) -> Place:
 
 @dataclass(frozen=True)
 class Edit:
-    """A piece of a string, by its positions, and what takes its place."""
+    """A part of a string, by its positions, and its replacement."""
 
     start: int
     end: int
@@ -36,7 +36,7 @@ class Edit:
 
 @dataclass(frozen=True)
 class Edited:
-    """A string with pieces replaced, which knows where its characters came from."""
+    """A string with edits applied, which maps positions back to the original."""
 
     original: str
     edits: tuple[Edit, ...]
@@ -44,7 +44,7 @@ class Edited:
 
     @classmethod
     def of(cls, original: str, edits: Iterable[Edit]) -> Edited:
-        """The text with all edits made; none may overlap another."""
+        """Apply edits, which must not overlap."""
         ordered = tuple(sorted(edits, key=lambda e: (e.start, e.end)))
         out, at = [], 0
         for e in ordered:
@@ -54,7 +54,7 @@ class Edited:
         return cls(original, ordered, "".join([*out, original[at:]]))
 
     def source_index(self, index: int) -> int:
-        """Where a character of the new text came from; the start of the piece for what was put in.
+        """The original index of a character; that of the edit's start inside of a replacement.
 
         >>> Edited.of("a bc d", [Edit(2, 4, "12345")]).source_index(8)
         5
@@ -70,7 +70,7 @@ class Edited:
         return index - shift
 
     def source_place(self, line: int, position: int) -> Place:
-        """The place in the original text for a line and position of the new one."""
+        """The place in the original for a line and position in the result."""
         lines = self.text.split("\n")
         index = sum(len(x) + 1 for x in lines[: line - 1]) + position
         return place_of(self.original, self.source_index(index))

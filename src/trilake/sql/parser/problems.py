@@ -15,14 +15,14 @@ class SqlTextError(InvalidArgumentError):
 
     @classmethod
     def at(cls, text: str, problem: SyntaxProblem) -> SqlTextError:
-        """The error for a place that a grammar of trilake found."""
+        """The error for a syntax error of trilake's parsers."""
         place = problem.place
         message = f"Syntax error at or near {problem.near}"
         return cls(message, help=problem.hint or None, text=text, line=place.line, position=place.position)
 
     @classmethod
     def of(cls, text: str, error: Any) -> SqlTextError:
-        """The error for what sqlglot says of a text."""
+        """The error for an error of sqlglot."""
         details = (getattr(error, "errors", None) or [{}])[0]
         line, column = int(details.get("line") or 1), int(details.get("col") or 1)
         highlight = details.get("highlight")

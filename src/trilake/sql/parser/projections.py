@@ -1,4 +1,4 @@
-"""Views that rename columns of a table, and statements that change the table through them."""
+"""Views that select or rename columns of one table, and changes of the table through them."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from dataclasses import dataclass
 
 from trilake.common.text import quote_name
 from trilake.errors import InvalidArgumentError, SchemaMismatchError
-from trilake.sql.parser.cursor import Cursor, SyntaxProblem
-from trilake.sql.parser.expressions import has_query, names_in, spans
+from trilake.sql.parser.cursor import Cursor, SyntaxProblem, spans
+from trilake.sql.parser.expressions import has_query, names_in
 from trilake.sql.parser.places import Edit, Edited
 from trilake.sql.parser.tokens import tokenize
 
 
 @dataclass(frozen=True)
 class Projection:
-    """A query that shows all rows of ``table``: all columns (``None``), or some under names, as (shown, column)."""
+    """A query over all rows of ``table``; ``columns`` are pairs (name in the view, column), ``None`` for all."""
 
     table: tuple[str, ...]
     columns: tuple[tuple[str, str], ...] | None
 
 
 def parse_projection(text: str) -> Projection | None:
-    """``SELECT a AS b, c FROM table AS t``, or such a query of another one in brackets; ``None`` for any other query.
+    """Parse ``SELECT a AS b, c FROM table AS t``, also nested; ``None`` for any other query.
 
     >>> parse_projection("SELECT t.a AS b, c FROM db.tab t")
     Projection(table=('db', 'tab'), columns=(('b', 'a'), ('c', 'c')))
@@ -45,7 +45,7 @@ def _projection(cursor: Cursor) -> Projection:
     cursor.expect("FROM")
     fronts = set()
     if cursor.is_symbol("("):
-        below = _projection(Cursor(cursor.text[slice(*cursor.brackets())]))
+        below = _projection(Cursor(cursor.bracketed()))
     else:
         below = Projection(cursor.name(), None)
         fronts = {below.table[-1].lower()}
@@ -65,14 +65,14 @@ def _projection(cursor: Cursor) -> Projection:
 
 
 def _is_star(cursor: Cursor, fronts: Collection[str]) -> bool:
-    """Whether a list is ``*``, or that of the one relation."""
+    """Whether a list is ``*`` or ``t.*``."""
     if cursor.token is not None and cursor.token.name.lower() in fronts and cursor.is_symbol(".", ahead=1):
         cursor.at += 2
     return cursor.accept_symbol("*") and cursor.done
 
 
 def _column(cursor: Cursor, fronts: Collection[str]) -> tuple[str, str]:
-    """One column and the name that it is shown by.  Raises ``SyntaxProblem`` for anything else."""
+    """The name of a column in the view, and the column.  Raises ``SyntaxProblem`` for anything else."""
     parts = cursor.name()
     if len(parts) > 2 or (len(parts) == 2 and parts[0].lower() not in fronts):
         cursor.fail()
@@ -86,8 +86,7 @@ def _column(cursor: Cursor, fronts: Collection[str]) -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class Beside:
-    """Another relation whose columns an expression may name: the name in front of them, and their names, all in small
-    letters."""
+    """Another relation in the expression: its alias and its columns, in lower case."""
 
     front: str | None
     columns: Collection[str]
@@ -100,18 +99,18 @@ def by_column(
     fronts: Collection[str],
     beside: Beside | None = None,
 ) -> str:
-    """An expression over the names that a view shows, as one over the columns of its table.
+    """Rewrite an expression over a view's columns to one over its table's columns.
 
     Parameters
     ----------
-    sql: the table's columns by the names that the view shows them by, in small letters.
-    columns: all columns of the table, in small letters.
-    fronts: what may stand in front of a name, in small letters; it stays there, and the first one is put in front of
-        columns without one where there is another relation.
-    beside: that other relation.  Its columns get its name in front.
+    text: the expression.
+    shown: the table's columns by their names in the view, in lower case.
+    columns: all columns of the table, in lower case.
+    fronts: possible qualifiers of a column, in lower case; they stay, and with another relation unqualified columns get
+        the first one.
+    beside: that other relation.  Its columns are qualified by its alias.
 
-    Raises ``SchemaMismatchError`` for a column of the table that the view does not show, ``InvalidArgumentError`` for
-    an expression in which a name may be something else.
+    Raises ``SchemaMismatchError`` for a column that is not in the view, ``InvalidArgumentError`` for an ambiguous name.
 
     >>> by_column("key > 1 AND v.value.key = f(key)", {"key": "value", "value": "key"}, {"key", "value"}, {"v"})
     '`value` > 1 AND v.`key`.key = f(`value`)'
@@ -143,7 +142,7 @@ def by_column(
             edits.append(Edit(token.start, token.end, front + quote_name(column)))
         elif name in columns:
             raise SchemaMismatchError(
-                f"[UNRESOLVED_COLUMN.WITH_SUGGESTION] the view shows no column {token.name}",
+                f"[UNRESOLVED_COLUMN.WITH_SUGGESTION] the view has no column {token.name}",
                 help=f"its columns are {', '.join(shown)}",
                 column=token.name,
             )
@@ -151,14 +150,11 @@ def by_column(
 
 
 def _front_of(beside: Beside, name: str, column: str | None) -> str:
-    """What is put in front of a column of another relation.
-
-    Raises ``InvalidArgumentError`` where the view shows a column of that name too.
-    """
+    """The qualifier of another relation's column.  Raises ``InvalidArgumentError`` for an ambiguous name."""
     if column is not None or beside.front is None:
         raise InvalidArgumentError(
             f"{name} may be a column of the view or of the source",
-            help="write the name of one of them in front of it",
+            help="qualify it: view.column or source.column",
             column=name,
             condition="AMBIGUOUS_REFERENCE",
         )

@@ -1,7 +1,7 @@
 """Parse SQL scripts, ``BEGIN ... END``, into a tree of statements.
 
-Spark's parser has accepted the script before, so this only finds where each part begins and ends.  Statements stay
-strings, which are parsed when they run.
+Spark's parser has accepted the script, so this only finds where each part begins and ends.  Statements stay strings
+until they run.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from trilake.sql.parser.tokens import unquoted
 
 @dataclass(frozen=True)
 class Plain:
-    """One statement that is not of the script's own grammar."""
+    """Any other statement."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class Declare:
-    """Local variables: their names, and what follows the names (type and default)."""
+    """Local variables; ``rest`` is type and default."""
 
     names: tuple[str, ...]
     rest: str
@@ -38,10 +38,9 @@ class DeclareCondition:
 
 @dataclass(frozen=True)
 class Handler:
-    """What runs when a statement fails; with ``leaves``, its compound statement ends then.
+    """What runs when a statement fails; ``leaves`` for EXIT, which ends the compound statement.
 
-    ``names`` are error conditions, ``states`` values of SQLSTATE; ``any`` and ``not_found`` stand for SQLEXCEPTION and
-    NOT FOUND.
+    ``names`` are error conditions, ``states`` SQLSTATEs; ``any`` stands for SQLEXCEPTION.
     """
 
     leaves: bool
@@ -62,7 +61,7 @@ class Compound:
 
 @dataclass(frozen=True)
 class Branches:
-    """IF and CASE: the first condition that is true decides what runs."""
+    """IF and CASE: the first true condition decides what runs."""
 
     branches: tuple[tuple[str, tuple[Statement, ...]], ...]
     otherwise: tuple[Statement, ...]
@@ -70,7 +69,7 @@ class Branches:
 
 @dataclass(frozen=True)
 class Loop:
-    """LOOP, WHILE and REPEAT: ``before`` must be true for each round, ``after`` ends the loop."""
+    """LOOP, WHILE and REPEAT: ``before`` must be true for each iteration, ``after`` ends the loop."""
 
     label: str | None
     before: str | None
@@ -80,7 +79,7 @@ class Loop:
 
 @dataclass(frozen=True)
 class For:
-    """FOR: the body runs for each row of a query, whose columns are variables then."""
+    """FOR: the body runs for each row of a query, whose columns are variables."""
 
     label: str | None
     variable: str | None
@@ -120,7 +119,7 @@ def parse_script(text: str) -> Compound:
 
 
 def texts(statement: Statement) -> list[str]:
-    """All strings of a tree that run as statements or queries, conditions included."""
+    """All statements, queries and conditions in a tree."""
     if isinstance(statement, Plain):
         return [statement.text]
     if isinstance(statement, Declare):
@@ -185,8 +184,7 @@ def _statement(cursor: Cursor) -> Statement:
         return Leave(again=cursor.take().upper == "ITERATE", label=cursor.part())
     if cursor.accept("DECLARE"):
         return _declare(cursor)
-    start, end = cursor.until(symbols=";")
-    return Plain(cursor.text[start:end])
+    return Plain(cursor.text_until(symbols=";"))
 
 
 def _compound(cursor: Cursor, label: str | None) -> Compound:
@@ -213,7 +211,7 @@ def _if(cursor: Cursor) -> Branches:
 
 def _case(cursor: Cursor) -> Branches:
     cursor.expect("CASE")
-    compared = None if cursor.is_word("WHEN") else cursor.text[slice(*cursor.until("WHEN"))]
+    compared = None if cursor.is_word("WHEN") else cursor.text_until("WHEN")
     branches = []
     while cursor.accept("WHEN"):
         value = _text(cursor, "THEN")
@@ -241,8 +239,7 @@ def _declare(cursor: Cursor) -> Statement:
     names = [cursor.part()]
     while cursor.accept_symbol(","):
         names.append(cursor.part())
-    start, end = cursor.until(symbols=";")
-    return Declare(tuple(names), cursor.text[start:end])
+    return Declare(tuple(names), cursor.text_until(symbols=";"))
 
 
 def _handler(cursor: Cursor) -> Handler:
@@ -285,8 +282,8 @@ def _closing_label(cursor: Cursor, label: str | None) -> None:
 
 
 def _text(cursor: Cursor, word: str) -> str:
-    """The text up to a word, which is gone past unless it is END."""
-    start, end = cursor.until(word)
+    """The SQL up to a word, which is skipped unless it is END."""
+    sql = cursor.text_until(word)
     if word != "END":
         cursor.expect(word)
-    return cursor.text[start:end]
+    return sql

@@ -10,7 +10,7 @@ from trilake.common.text import quote_name
 
 Kind = Literal["word", "quoted", "string", "number", "marker", "symbol"]
 
-#: Alternatives in the order in which they are tried; the end of a bracketed comment is looked for apart.
+#: The end of a bracketed comment is searched for separately, as comments nest.
 _TOKEN = re.compile(
     r"""
     \s*(?:
@@ -33,7 +33,7 @@ _COMMENT_MARK = re.compile(r"/\*|\*/")
 
 
 class Token(NamedTuple):
-    """One token and its place in the text; ``upper`` is the text in capitals, for words alone."""
+    """One token and its position; ``upper`` is a word in upper case, empty for other tokens."""
 
     kind: Kind
     text: str
@@ -48,12 +48,12 @@ class Token(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The part of a name that it stands for."""
+        """The name, without its quotes."""
         return self.text[1:-1].replace("``", "`") if self.kind == "quoted" else self.text
 
 
 def tokenize(text: str) -> list[Token]:
-    """The tokens of a string; what is unclosed (a string, a comment) ends up as symbols, and Spark will say so.
+    """Split SQL into tokens; an unclosed string or comment becomes symbols, which Spark's parser refuses.
 
     >>> [t.text for t in tokenize("SELECT 'a -- b' /* c */ FROM `x``y`.z -- end")]
     ['SELECT', "'a -- b'", 'FROM', '`x``y`', '.', 'z']
@@ -85,13 +85,12 @@ def tokenize(text: str) -> list[Token]:
 
 
 def _takes_colon(before: Token, start: int) -> bool:
-    """Whether a colon belongs to what is in front of it, and to no parameter: ``a:b`` in a variant, ``{'a':b}``,
-    ``list[1:n]``."""
+    """Whether a colon belongs to the token before it, not to a parameter: ``a:b``, ``{'a':b}``, ``list[1:n]``."""
     return before.end == start and (before.kind in ("word", "quoted", "string", "number") or before.text in "[])")
 
 
 def _comment_end(text: str, start: int) -> int:
-    """Where a bracketed comment ends, which may hold others; the end of the text where it never does."""
+    """Where a bracketed comment ends, with the comments in it; the end of the SQL where it is not closed."""
     depth, at = 0, start
     while True:
         mark = _COMMENT_MARK.search(text, at)
@@ -103,7 +102,7 @@ def _comment_end(text: str, start: int) -> int:
             return at
 
 
-#: Words in front of a table's name.
+#: Words before a table's name.
 _BEFORE_TABLE = frozenset(
     (
         *("INTO", "OVERWRITE", "TABLE", "FROM", "UPDATE", "USING", "LIKE", "CLONE", "EXISTS", "OPTIMIZE", "VACUUM"),
@@ -113,7 +112,7 @@ _BEFORE_TABLE = frozenset(
 
 
 def path_tokens(text: str) -> list[Token]:
-    """The tokens of a statement in which a string may name a table by its path, as DuckDB's SQL has it.
+    """The tokens of a statement in which a string literal may be a table's path, as in DuckDB's SQL.
 
     >>> [t.name for t in path_tokens("DELETE FROM '/lake/t'")][-1]
     '/lake/t'
@@ -128,7 +127,7 @@ def path_tokens(text: str) -> list[Token]:
 
 
 def depths(tokens: Sequence[Token]) -> list[int]:
-    """How many brackets are open around each token; an opening and its closing bracket are outside of themselves.
+    """How many brackets are open around each token.
 
     >>> depths(tokenize("f(a, (b))"))
     [0, 0, 1, 1, 1, 2, 1, 0]
@@ -148,7 +147,7 @@ _ESCAPED = re.compile(r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([0-3][0-7]{2})
 
 
 def unquoted(token: Token) -> str:
-    r"""The text that a string token stands for.
+    r"""The value of a string literal.
 
     >>> print(unquoted(tokenize(r"'it\'s'")[0]), unquoted(tokenize(r"r'a\n'")[0]))
     it's a\n
@@ -170,7 +169,7 @@ def _unescape(match: re.Match[str]) -> str:
     return _ESCAPES.get(match[4], match[4])
 
 
-#: Words that may follow a relation and are not a name of it.
+#: Words that may follow a relation and are not its alias.
 AFTER_RELATION = frozenset(
     (
         *("WHERE", "GROUP", "HAVING", "ORDER", "SORT", "CLUSTER", "DISTRIBUTE", "LIMIT", "OFFSET", "UNION", "EXCEPT"),

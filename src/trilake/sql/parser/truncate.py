@@ -11,7 +11,7 @@ from trilake.sql.parser.insert import partition_clause
 
 @dataclass(frozen=True)
 class Truncate:
-    """A TRUNCATE as it was written; ``partition`` are the values of partition columns as SQL."""
+    """A TRUNCATE; ``partition`` are values of partition columns."""
 
     parts: tuple[str, ...]
     partition: Mapping[str, str]
@@ -23,6 +23,6 @@ def parse_truncate(cursor: Cursor) -> Truncate:
     parts = cursor.name()
     static, dynamic = partition_clause(cursor)
     if dynamic:
-        cursor.fail()  # without a value it would say nothing of which rows
+        cursor.fail()
     cursor.end()
     return Truncate(parts, static)

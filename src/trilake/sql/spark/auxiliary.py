@@ -34,11 +34,12 @@ _log = logging.getLogger("trilake.sql")
 
 
 def run_auxiliary(session: SqlSession, text: str, args: Args) -> DataFrame | None:
-    """Run one of these; ``None`` where it is Spark's."""
+    """Run one of these statements; ``None`` to leave it to Spark."""
     cursor = Cursor(text)
     if cursor.is_word("ANALYZE", "TABLE"):
         return _analyze(session, text)  # Spark's parser knows no DELTA STATISTICS
-    _judge(session, text)
+    if session.classic:
+        jvm.parse_plan(session.parser, text)  # raises for a syntax error
     if cursor.accept("EXPLAIN"):
         return _explain(session, cursor, args)
     if cursor.accept("COMMENT", "ON", "TABLE"):
@@ -55,14 +56,9 @@ def run_auxiliary(session: SqlSession, text: str, args: Args) -> DataFrame | Non
         return _refresh(session, cursor)
     if cursor.accept("MSCK", "REPAIR", "TABLE") or cursor.accept("LOAD", "DATA"):
         raise InvalidArgumentError(
-            f"this statement is not supported for tables with a log: {text.strip()}", help="rows come with INSERT INTO"
+            f"this statement is not supported for trilake tables: {text.strip()}", help="add rows with INSERT INTO"
         )
     return None
-
-
-def _judge(session: SqlSession, text: str) -> None:
-    if session.classic:
-        jvm.parse_plan(session.parser, text)
 
 
 def _target(session: SqlSession, cursor: Cursor) -> Target | None:
@@ -71,7 +67,7 @@ def _target(session: SqlSession, cursor: Cursor) -> Target | None:
 
 
 def _analyze(session: SqlSession, text: str) -> DataFrame | None:
-    """Statistics go into the log, for files that lack them; ``DELTA STATISTICS`` computes those of all files."""
+    """Collect statistics of files that lack them; ``DELTA STATISTICS``, of all files."""
     cursor = Cursor(text)
     cursor.accept("ANALYZE", "TABLE")
     target = _target(session, cursor)
@@ -89,7 +85,7 @@ def _analyze(session: SqlSession, text: str) -> DataFrame | None:
 
 
 def _refresh(session: SqlSession, cursor: Cursor) -> DataFrame | None:
-    """Names show what is there."""
+    """Bring the catalogue's entry up to date."""
     cursor.accept("TABLE")
     target = _target(session, cursor)
     if target is None:
@@ -108,7 +104,7 @@ def _comment(session: SqlSession, cursor: Cursor) -> DataFrame | None:
 
 
 def _comment_column(session: SqlSession, cursor: Cursor) -> DataFrame | None:
-    """``COMMENT ON COLUMN table.column IS 'text'``: the longest name of a table leads, and its column follows."""
+    """``COMMENT ON COLUMN table.column IS 'text'``, where the longest prefix that is a table counts."""
     parts = cursor.name()
     for split in range(len(parts) - 1, 0, -1):
         target = resolve(session, parts[:split])
@@ -132,17 +128,17 @@ def _drop(session: SqlSession, cursor: Cursor) -> DataFrame | None:
     target = resolve(session, parts)
     if isinstance(target, View):
         raise InvalidArgumentError(
-            f"[WRONG_COMMAND_FOR_OBJECT_TYPE] {'.'.join(parts)} is a view, and DROP TABLE is for tables",
+            f"[WRONG_COMMAND_FOR_OBJECT_TYPE] {'.'.join(parts)} is a view, not a table",
             help="write DROP VIEW",
         )
     if target is not None and target.entry is None and unless:
-        # Scripts for delta-spark say this before they delete a folder, and it is not an error there.
-        _log.warning("DROP TABLE IF EXISTS drops names, and %s is a path: nothing there was touched", target.path)
+        # As with delta-spark, where scripts say this before they delete a folder.
+        _log.warning("DROP TABLE IF EXISTS drops names only: the files at %s stay", target.path)
         return nothing(session)
     if target is not None and target.entry is None:
         raise InvalidArgumentError(
-            f"a table that is named by its path cannot be dropped: {target.path}",
-            help="DELETE FROM takes its rows away, and its folder can be removed",
+            f"a table named by path cannot be dropped: {target.path}",
+            help="delete its rows with DELETE FROM, or delete its folder",
         )
     if target is not None:
         uncache(session, target)
@@ -158,13 +154,10 @@ def _cache(session: SqlSession, cursor: Cursor, args: Args) -> DataFrame | None:
     parts = cursor.name()
     options = ""
     if cursor.accept("OPTIONS"):
-        start, end = cursor.brackets()
-        options = f" OPTIONS ({cursor.text[start:end]})"
+        options = f" OPTIONS ({cursor.bracketed()})"
     if cursor.done:
         target = resolve(session, parts)
-        if target is None:
-            return None
-        if isinstance(target, View):
+        if not isinstance(target, Target):
             return None
         cache(session, target, fill=not lazy)
         return nothing(session)
@@ -200,7 +193,7 @@ def _explain(session: SqlSession, cursor: Cursor, args: Args) -> DataFrame:
 
 
 def _explained_change(session: SqlSession, text: str) -> str | None:
-    """The plan of a DELETE, UPDATE, MERGE or INSERT as a string; ``None`` for any other statement."""
+    """The plan of a DELETE, UPDATE, MERGE or INSERT; ``None`` for any other statement."""
     word = kind(tokenize(text))
     if word == "DELETE":
         change = parse_delete(Cursor(text))
@@ -231,7 +224,7 @@ def _scan(parts: tuple[str, ...], alias: str | None, condition: str | None) -> s
 
 
 def _detail(session: SqlSession, what: str, parts: tuple[str, ...], text: str) -> str:
-    """What the change does, above the plan of what it reads."""
+    """The change, and below it the plan of its reads."""
     plan = str(run_local(session, localized(session, text), before="EXPLAIN ").collect()[0][0])
     name = ".".join(parts)
     lines = plan.replace("== Physical Plan ==\n", "", 1).split("\n")

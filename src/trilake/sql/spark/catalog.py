@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 R = TypeVar("R")
-#: ``method(session, own, *args, **kwargs)``: ``original`` is Spark's method.
+#: ``method(session, original, *args, **kwargs)``: ``original`` is Spark's method.
 Method: TypeAlias = "Callable[..., Action | None]"
 
 
 def _parts(name: Any, database: Any = None) -> tuple[str, ...] | None:
-    """The parts of a table's name; ``None`` for what is not a name, about which Spark says what is wrong."""
+    """The parts of a table's name; ``None`` for an invalid one, for which Spark raises."""
     parts = name_parts(name)
     if parts is None or not isinstance(database, str | None):
         return None
@@ -36,14 +36,13 @@ def _parts(name: Any, database: Any = None) -> tuple[str, ...] | None:
 
 
 def _target(session: SqlSession, name: Any, database: Any = None) -> Target | None:
-    """The table of trilake that a name stands for; ``None`` for any other."""
     parts = _parts(name, database)
     target = None if parts is None else resolve(session, parts)
     return target if isinstance(target, Target) else None
 
 
 def _caught(act: Callable[[], R]) -> Callable[[], R]:
-    """An action whose errors Spark's callers can catch."""
+    """Run an action so that its errors are Spark's, too."""
 
     def run() -> R:
         with errors_of_spark():
@@ -52,7 +51,7 @@ def _caught(act: Callable[[], R]) -> Callable[[], R]:
     return run
 
 
-# --- tables are made -------------------------------------------------------------------------------------------------
+# --- create -----------------------------------------------------------------------------------------------------------
 
 
 def _create_table(
@@ -92,7 +91,7 @@ def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-# --- what is shown of them -------------------------------------------------------------------------------------------
+# --- describe ---------------------------------------------------------------------------------------------------------
 
 
 def _list_columns(session: SqlSession, original: Any, tableName: Any, dbName: Any = None) -> Action | None:
@@ -132,7 +131,7 @@ def _list_tables(session: SqlSession, original: Any, *args: Any, **kwargs: Any) 
 
 
 def _with_kind(session: SqlSession, table: Any) -> Any:
-    """What Spark says of a table, with its true kind."""
+    """Spark's description of a table, with the right table type."""
     if table.tableType != "MANAGED" or table.catalog != "spark_catalog" or table.database is None:
         return table
     target = resolve(session, (table.database, table.name))
@@ -141,7 +140,7 @@ def _with_kind(session: SqlSession, table: Any) -> Any:
 
 
 def _statement(text: str, answer: Callable[[DataFrame], Any] = lambda _: None) -> Method:
-    """A method that does what a statement does; ``answer`` makes its result of the statement's."""
+    """A method that runs a statement; ``answer`` converts its result."""
 
     def method(session: SqlSession, original: Any, tableName: Any) -> Action | None:
         target = _target(session, tableName)
@@ -170,7 +169,7 @@ def _create_table_string(session: SqlSession, original: Any, tableName: Any, asS
     def show() -> str:
         if asSerde:
             raise InvalidArgumentError(
-                f"{target.shown} is a {target.format} table, not one of Hive", help="asSerde=False"
+                f"{target.shown} is a {target.format} table, not a Hive table", help="pass asSerde=False"
             )
         return str(_run(session, "SHOW CREATE TABLE {}", target).collect()[0][0])
 
@@ -182,7 +181,7 @@ def _analyze_table(session: SqlSession, original: Any, tableName: Any, noScan: b
     return _statement(text)(session, original, tableName)
 
 
-# --- their rows in Spark's cache -------------------------------------------------------------------------------------
+# --- cache ------------------------------------------------------------------------------------------------------------
 
 
 def _cache_table(session: SqlSession, original: Any, tableName: Any, storageLevel: Any = None) -> Action | None:

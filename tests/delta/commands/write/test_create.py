@@ -87,7 +87,7 @@ def test_what_a_call_says_of_values_comes_before_the_metadata() -> None:
     trilake.write(pa.table({"n": [1]}), uri, mode="append")
     assert trilake.open(uri).to_arrow().to_pylist() == [{"n": 1, "m": 3}]
     for wrong in (OfOthers(pa.field("n", pa.int64())), pa.table({"n": [1]})):
-        with pytest.raises(InvalidArgumentError, match="columns are a schema"):
+        with pytest.raises(InvalidArgumentError, match="columns must be a schema"):
             trilake.create(f"{uri}-x", wrong)
 
 

@@ -235,7 +235,7 @@ def test_insert_by_name_into_other_formats(sql: SparkSession, tmp_path: Path, fo
         frame = sql.sql(f"SELECT 2L AS id, {one.replace('5', '5L')} AS s, array({many.replace('5', '5L')}) AS l")
         with pytest.raises(SchemaMismatchError, match=r"has a field z|do not (fit|match) the table.*: column [sl] is"):
             trilake.write(frame, _path(name), mode="append", format=format)
-    with pytest.raises(TrilakeError, match="does not evolve with a write"):
+    with pytest.raises(TrilakeError, match="does not support schema evolution"):
         sql.sql(
             f"INSERT WITH SCHEMA EVOLUTION INTO {name} BY NAME SELECT array({reordered}) AS l, {reordered} AS s,"
             " 2 AS id, 3 AS more"

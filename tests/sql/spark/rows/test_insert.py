@@ -111,14 +111,14 @@ def test_columns_behind_those_of_the_table_become_new_ones(
     table = f"delta.`{tmp_path}`"
     sql.sql(f"CREATE TABLE {table} (a INT, b INT) USING delta")
     sql.sql(f"INSERT INTO {table} VALUES (1, 2)")
-    with pytest.raises(SchemaMismatchError, match="more columns"):
+    with pytest.raises(SchemaMismatchError, match="the query has"):
         sql.sql(f"INSERT INTO {table} SELECT 5, 6, 7 AS c")
     if statement.startswith("SET"):
         sql.conf.set(AUTO_MERGE, "true")
         statement = "INSERT INTO {} SELECT 5, 6, 7 AS c"
     try:
         sql.sql(statement.format(table))
-        with pytest.raises(SchemaMismatchError, match="fewer columns"):
+        with pytest.raises(SchemaMismatchError, match="the query has"):
             sql.sql(f"INSERT INTO {table} SELECT 5")
     finally:
         sql.conf.unset(AUTO_MERGE)
@@ -154,7 +154,7 @@ def test_a_partition_may_be_overwritten_with_new_columns(sql: SparkSession, tmp_
     sql.sql(f"INSERT INTO {table} VALUES (1, 2), (2, 3)")
     sql.sql(f"INSERT WITH SCHEMA EVOLUTION OVERWRITE {table} PARTITION (a = 1) SELECT 4 AS b, 5 AS c")
     assert rows(sql, table) == [(1, 4, 5), (2, 3, None)]
-    with pytest.raises(SchemaMismatchError, match=r"gives more columns \(3\)"):
+    with pytest.raises(SchemaMismatchError, match=r"the query has 3"):
         sql.sql(f"INSERT WITH SCHEMA EVOLUTION OVERWRITE {table} PARTITION (a = 1) SELECT 1 AS a, 4 AS b, 5 AS c")
 
 

@@ -86,7 +86,7 @@ def test_a_view_keeps_the_columns_that_it_was_made_with(sql: SparkSession) -> No
     assert sql.sql("SELECT * FROM v").columns == ["id", "text"] == sql.sql("SELECT * FROM w").columns
     sql.sql("ALTER TABLE seen RENAME COLUMN text TO words")
     for name in ("v", "w"):
-        with pytest.raises(SchemaMismatchError, match=f"the view {name} was made with the column text"):
+        with pytest.raises(SchemaMismatchError, match=f"the view {name} was created with the column text"):
             sql.sql(f"SELECT * FROM {name}")
 
 

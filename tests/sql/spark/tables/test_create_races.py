@@ -350,6 +350,6 @@ def test_a_managed_table_keeps_its_files_where_only_sql_tells_the_catalogue(
     elsewhere(session, OTHER, INSERT)
     trilake.write(pa.table({"id": pa.array([1], pa.int32())}), tmp_path / "b")
     told_by_sql(monkeypatch)
-    with pytest.raises(UnsupportedSparkError, match="its files would go with its name"):
+    with pytest.raises(UnsupportedSparkError, match="the location of the managed table"):
         session.sql(f"ALTER TABLE raced SET LOCATION '{tmp_path / 'b'}'")
     assert ids(session) == [7]

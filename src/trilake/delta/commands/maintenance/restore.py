@@ -109,7 +109,10 @@ def restore(
     """
     runtime, version = runtime or log.engine.runtime, as_version(version)
     if (version is None) == (timestamp_ms is None):
-        raise InvalidArgumentError("either the version or the timestamp to restore must be given")
+        raise InvalidArgumentError(
+            "either the version or the timestamp to restore must be given",
+            help='pass one of them, such as version=3 or timestamp="2024-01-02"',
+        )
     parameters: dict[str, Any]
     if version is not None:
         target, parameters = version, {"version": version, "timestamp": None}

@@ -144,7 +144,9 @@ def retention_hours_ms(hours: Any) -> int | None:
     if hours is None:
         return None
     if not isinstance(hours, int | float) or isinstance(hours, bool) or not abs(hours) < _MOST_HOURS:
-        raise InvalidArgumentError(f"{hours!r} is not a number of hours", help="pass one, such as 168")
+        raise InvalidArgumentError(
+            f"the retention must be a number of hours, got {hours!r}", help="pass one, such as 168"
+        )
     if hours < 0:
         raise InvalidArgumentError("the retention for vacuum can't be less than 0", retention_hours=hours)
     return round(hours * _HOUR_MS)

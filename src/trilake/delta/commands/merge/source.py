@@ -31,7 +31,7 @@ def materialized(data: Any, limit: int = _IN_MEMORY, *, round_times: bool = True
     """
     if isinstance(data, pa.RecordBatch):
         data = pa.Table.from_batches([data])
-    schema, batches = stream_without_views(*arrow_batches(data, "the source of a merge is a"))
+    schema, batches = stream_without_views(*arrow_batches(data, "the source of a merge cannot be"))
     schema, batches = microseconds_schema(schema), map(partial(in_microseconds, round_down=round_times), batches)
     if isinstance(data, pa.Table):
         yield pa.Table.from_batches(batches, schema)

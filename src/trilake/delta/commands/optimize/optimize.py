@@ -344,7 +344,7 @@ def partition_filter(snapshot: Snapshot, where: FilterLike) -> Filter:
         raise InvalidArgumentError(
             f"Predicate references non-partition column '{other[0]}'. Only the partition columns may be referenced: "
             f"[{', '.join(partition)}]",
-            help="use conditions on partition columns: files are optimized as a whole",
+            help="leave the condition out, or use partition columns: files are optimized as a whole",
             file=snapshot.uri,
             condition="DELTA_NON_PARTITION_COLUMN_REFERENCE",
         )

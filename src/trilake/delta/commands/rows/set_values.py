@@ -18,9 +18,10 @@ def strings_are_sql(values: Iterable[object]) -> Iterator[None]:
     except ExpressionError as e:
         strings = (v for v in values if isinstance(v, str) and v.strip())
         value = next((v for v in strings if v == e.context.get("expression") or v in e.message), None)
-        if value is not None:
+        if value is not None and value.lstrip()[0] not in "'\"":
             written = string_literal(value)
-            e.help = f"{value!r} is a SQL expression: the string is written {written!r}. {e.help or ''}".rstrip()
+            rest = f"; {e.help}" if e.help else ""
+            e.help = f"{value!r} is a SQL expression: the string is written {written!r}{rest}"
         raise
 
 

@@ -78,9 +78,9 @@ class WriteRequest:
             ("schema_mode", self.schema_mode, (None, "merge", "overwrite")),
         ):
             if value not in allowed:
-                choices = " or ".join(map(str, allowed))
+                choices = ", ".join(map(repr, allowed[:-1]))
                 raise InvalidArgumentError(
-                    f"{name} is {value!r}", help=f"it is {choices}", condition="DELTA_ILLEGAL_OPTION"
+                    f"{name} must be {choices} or {allowed[-1]!r}, got {value!r}", condition="DELTA_ILLEGAL_OPTION"
                 )
         if self.txn is not None:
             object.__setattr__(self, "txn", _transaction_id(self.txn))
@@ -93,7 +93,8 @@ class WriteRequest:
             )
         if self.replace_where is not None and self.mode != "overwrite":
             raise InvalidArgumentError(
-                "replace_where needs mode='overwrite'",
+                f"replace_where needs mode='overwrite', got mode {self.mode!r}",
+                help="leave it out, or pass mode='overwrite'",
                 condition="DELTA_ILLEGAL_USAGE",
             )
         if self.schema_mode == "overwrite" and (self.mode != "overwrite" or self.replace_where is not None):
@@ -108,13 +109,13 @@ class WriteRequest:
         most: object = self.max_records_per_file
         if most is not None and (type(most) is not int or most < 1):
             raise InvalidArgumentError(
-                f"maxRecordsPerFile is {self.max_records_per_file}", help="it must be a number of rows above 0"
+                f"maxRecordsPerFile must be a number of rows above 0, got {self.max_records_per_file}"
             )
         limits: dict[str, Any] = {"max_records": self.max_records_per_file}
         if self.compression is not None:
             if provider != "parquet":
                 raise InvalidArgumentError(
-                    f"compression is said for Parquet files, and the table's files are {provider}",
+                    f"compression applies to Parquet files, and the table's files are {provider}",
                     help="leave compression out",
                 )
             limits["compression"] = parse_compression(self.compression)
@@ -140,5 +141,5 @@ def _transaction_id(txn: object) -> tuple[str, int]:
         if isinstance(app_id, str) and app_id and whole and abs(int(version)) < 1 << 63:
             return app_id, int(version)
     raise InvalidArgumentError(
-        f"txn is {txn!r:.80}", help="pass an application id and a version, such as ('nightly-load', 7)"
+        f"txn must be an application id and a version, got {txn!r:.80}", help="pass a pair such as ('nightly-load', 7)"
     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from trilake.common.text import quote_name, quote_parts
+from trilake.common.text import columns_help, quote_name, quote_parts
 from trilake.delta.commands.write.assignments import assigned_once
 from trilake.delta.protocol.partitions import partition_fields
 from trilake.delta.protocol.schema import StructType
@@ -36,12 +36,10 @@ from trilake.sql.spark.session.session import SqlSession
 from trilake.sql.spark.session.targets import Target, full_parts, not_found, shown_table
 from trilake.table.registry import DEFAULT
 
-# --- what a condition says of the table's columns --------------------------------------------------------------------
-
 
 @dataclass(frozen=True)
 class Named:
-    """A table under the name that expressions of a statement know it by."""
+    """A table under its name in a statement's expressions."""
 
     session: SqlSession
     target: Target
@@ -50,7 +48,7 @@ class Named:
 
     @property
     def names(self) -> dict[tuple[str, ...], str]:
-        """What may stand in front of a column of the table."""
+        """Possible qualifiers of the table's columns, and what replaces them."""
         if self.alias is not None:
             return {(self.alias.lower(),): self.alias}
         parts = tuple(p.lower() for p in self.target.parts)
@@ -61,10 +59,9 @@ class Named:
         return out
 
     def plain(self, text: str) -> tuple[str, bool]:
-        """An expression without the table's name in front of columns, and whether that could be done.
+        """Remove the table's name before columns, and say whether that was possible.
 
-        Inside a query a column without a name in front of it may be another one, and so may one of a column with the
-        alias's name.
+        It is not where an unqualified column could be another one: in a query, or where a column has the table's name.
         """
         heads = {n[-1] for n in self.names}
         if has_query(text) or any(self.schema.find(h) is not None for h in heads):
@@ -72,17 +69,17 @@ class Named:
         return requalified(text, dict.fromkeys(self.names, "")), True
 
     def qualifier(self) -> str:
-        """The name under which queries inside of expressions find the table's columns."""
+        """The alias for nested queries."""
         return self.alias or self.target.parts[-1]
 
     def inside(self, text: str) -> str:
-        """An expression whose columns have the qualifier in front where they have a name in front."""
+        """Replace longer names before columns by the qualifier."""
         quoted = quote_name(self.qualifier())
         return requalified(text, {n: quoted for n in self.names if len(n) > 1})
 
 
 def run_delete(session: SqlSession, change: DeleteOrUpdate) -> DataFrame:
-    """Delete rows; one row that says how many."""
+    """Delete rows; return their number."""
     target, change = _target(session, change)
     if target.format != DEFAULT:
         return delete_plainly(session, target, change.condition)
@@ -100,7 +97,7 @@ def run_delete(session: SqlSession, change: DeleteOrUpdate) -> DataFrame:
 
 
 def run_update(session: SqlSession, change: DeleteOrUpdate) -> DataFrame:
-    """Change rows; one row that says how many."""
+    """Update rows; return their number."""
     target, change = _target(session, change)
     if target.format != DEFAULT:
         return update_plainly(session, target, change.values, change.condition)
@@ -135,7 +132,7 @@ def run_update(session: SqlSession, change: DeleteOrUpdate) -> DataFrame:
 
 
 def _check_assigned(session: SqlSession, schema: StructType, alias: str | None, values: dict[str, str]) -> None:
-    """See that each value can be stored in its column.  Raises what Spark raises."""
+    """Check that each value can be assigned to its column.  Raises what Spark raises."""
     frame = check_values(session, schema, alias, values.values())
     try:
         fields = [to_spark(StructType((field_at(schema, n),))).fields[0] for n in values]
@@ -143,7 +140,7 @@ def _check_assigned(session: SqlSession, schema: StructType, alias: str | None, 
         e.context["condition"] = "FIELD_NOT_FOUND"
         raise
     columns = zip(frame.schema, fields, values)
-    # In ANSI mode a cast is the one that the rows go through; what does not fit is no matter here.
+    # Only types are checked here, so any cast mode will do.
     rules = replace(AssignmentRules.of_changes(session.spark), ansi=True)
     resolved(
         session, frame.select(*(stored(F.col(f.name), f.dataType, w.dataType, n, rules=rules) for f, w, n in columns))
@@ -151,10 +148,7 @@ def _check_assigned(session: SqlSession, schema: StructType, alias: str | None, 
 
 
 def column_path(named: Named, name: tuple[str, ...]) -> tuple[str, ...]:
-    """A column that a statement assigns, without the table's name in front.
-
-    Raises ``SchemaMismatchError`` for one that the table has not.
-    """
+    """An assigned column without the table's name.  Raises ``SchemaMismatchError`` for a missing one."""
     lower = tuple(p.lower() for p in name)
     if named.schema.find(name[0]) is not None and (len(name) == 1 or (lower[0],) not in named.names):
         return name
@@ -164,24 +158,24 @@ def column_path(named: Named, name: tuple[str, ...]) -> tuple[str, ...]:
     if named.schema.find(name[0]) is None:
         raise SchemaMismatchError(
             f"[UNRESOLVED_COLUMN.WITH_SUGGESTION] {named.target.shown} has no column {'.'.join(name)}",
-            help=f"its columns are {', '.join(named.schema.names)}",
+            help=columns_help(name[-1], named.schema.names),
             column=".".join(name),
         )
     return name
 
 
 def _target(session: SqlSession, change: DeleteOrUpdate) -> tuple[Target, DeleteOrUpdate]:
-    """The table that is changed, and the change by the names of its columns."""
+    """The table to change, and the change in terms of its columns."""
     target, display_names = shown_table(session, change.parts)
-    if target is None:  # another statement has dropped it, or given it another name, since it was looked up
+    if target is None:  # dropped or renamed since it was looked up
         raise not_found(change.parts)
     if target.parts != change.parts and change.alias is None:
-        change = replace(change, alias=change.parts[-1])  # by which the view is called
+        change = replace(change, alias=change.parts[-1])  # the view's name
     return target, change if display_names is None else _through(target, change, display_names)
 
 
 def _through(target: Target, change: DeleteOrUpdate, shown: Mapping[str, str]) -> DeleteOrUpdate:
-    """A change by the names of a view, as one by those of the table's columns."""
+    """Rewrite a change of a view to one of its table."""
     columns = {n.lower() for n in target.log.head().schema.names}
     fronts = {(change.alias or change.parts[-1]).lower()}
 
@@ -195,10 +189,10 @@ def _through(target: Target, change: DeleteOrUpdate, shown: Mapping[str, str]) -
 
 
 def run_truncate(session: SqlSession, change: Truncate) -> DataFrame:
-    """Take all rows away, or those of some partitions."""
+    """Delete all rows, or those of some partitions."""
     target, _ = _target(session, DeleteOrUpdate(change.parts, None, (), None))
     if target.format != DEFAULT:
-        partition_condition(change.partition, (), target.path)  # there are no partitions
+        partition_condition(change.partition, (), target.path)  # raises: there are no partitions
         delete_plainly(session, target, None)
     else:
         table = open_delta(session, target)

@@ -1,4 +1,4 @@
-"""INSERT into trilake tables: by position, by name, with a column list, into partitions, and replacing rows."""
+"""INSERT into trilake tables: by position, by name, with a column list, into partitions, and with REPLACE WHERE."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from trilake.common.text import quote_name, quote_parts
+from trilake.common.text import columns_help, plural, quote_name, quote_parts
 from trilake.delta.commands.write.request import WriteRequest
 from trilake.delta.protocol import type_widening
 from trilake.delta.protocol.schema import StructType
@@ -32,16 +32,22 @@ from trilake.sql.spark.session.session import SqlSession
 from trilake.sql.spark.session.targets import Target, known_table
 from trilake.table.format import TableWrite, parse_mode
 
-#: What a statement says itself, and no setting of the session.
+#: Options that the statement decides, not the session's settings.
 _DECIDED = ("partitionOverwriteMode", "mergeSchema")
 
 
 def run_insert(session: SqlSession, text: str, args: Args) -> DataFrame:
-    """Run the INSERTs of a statement; those into tables that are not ours go to Spark."""
+    """Run the INSERTs of a statement; those into other tables run in Spark."""
     if _is_directory(text):
-        return query(session, text, args)  # trilake tables are replaced in its query alone
+        return query(session, text, args)  # only its query can name trilake tables
     for insert in parse_inserts(text):
-        insert_into(session, insert, args)
+        target = known_table(session, insert.parts)
+        if target is None:
+            _into_spark(session, insert, args)
+        elif target.format == "delta":
+            _into_delta(session, target, insert, args)
+        else:
+            _into_other(session, target, insert, args)
     return nothing(session)
 
 
@@ -51,20 +57,8 @@ def _is_directory(text: str) -> bool:
     return any(Cursor(text, cursor.tokens, i).is_word("DIRECTORY") for i in range(1, min(5, len(cursor.tokens))))
 
 
-def insert_into(session: SqlSession, insert: Insert, args: Args) -> None:
-    """Run one INSERT."""
-    target = known_table(session, insert.parts)
-    if target is None:
-        _into_spark(session, insert, args)
-        return
-    if target.format == "delta":
-        _into_delta(session, target, insert, args)
-    else:
-        _into_other(session, target, insert, args)
-
-
 def _into_spark(session: SqlSession, insert: Insert, args: Args) -> None:
-    """A table of Spark's own takes rows that come from trilake tables."""
+    """Insert rows of trilake tables into one of Spark's own tables."""
     frame = query(session, insert.query, args)
     name = quote_parts(insert.parts)
     private = session.private_name()
@@ -79,9 +73,6 @@ def _into_spark(session: SqlSession, insert: Insert, args: Args) -> None:
         unless = " IF NOT EXISTS" if insert.if_not_exists else ""
         by_name = " BY NAME" if insert.by_name else ""
         session.run(f"INSERT {how} {name}{partition}{unless}{by_name}{columns} SELECT * FROM {private}")
-
-
-# --- rows ------------------------------------------------------------------------------------------------------------
 
 
 def _into_delta(session: SqlSession, target: Target, insert: Insert, args: Args) -> None:
@@ -122,7 +113,7 @@ def _into_delta(session: SqlSession, target: Target, insert: Insert, args: Args)
 def _check_whole(frame: DataFrame, schema: StructType) -> None:
     try:
         given = from_spark(frame.schema)
-    except TrilakeError:  # a type that no table has, which its cast or the write refuses
+    except TrilakeError:  # a type that Delta lacks, which the cast or the write refuses
         return
     check_structs_whole(given, schema)
 
@@ -133,11 +124,17 @@ def _is_null(text: str) -> bool:
 
 def _into_other(session: SqlSession, target: Target, insert: Insert, args: Args) -> None:
     if insert.static or insert.dynamic or insert.replace_where is not None or insert.if_not_exists:
-        raise InvalidArgumentError(f"a {target.format.title()} table takes whole rows only", file=target.path)
+        raise InvalidArgumentError(
+            f"INSERT into a {target.format.title()} table does not support PARTITION, REPLACE WHERE and IF NOT EXISTS",
+            help="leave them out",
+            file=target.path,
+        )
     there = frame_of(session, target).schema
     if insert.evolve:
         raise InvalidArgumentError(
-            f"the schema of a {target.format.title()} table does not evolve with a write", file=target.path
+            f"a {target.format.title()} table does not support schema evolution",
+            help="leave WITH SCHEMA EVOLUTION out",
+            file=target.path,
         )
     schema = read_schema(from_spark(there))
     frame, by_name = _given(session, insert, schema, {}, args, target)
@@ -167,7 +164,7 @@ def _given(
     *,
     evolve: bool = False,
 ) -> tuple[DataFrame, bool]:
-    """The rows under the names of the table's columns that they are for, and whether structs are matched by name."""
+    """The query's rows under the names of the table's columns, and whether structs are matched by name."""
     expected = expected_columns(insert, schema, static, display_name=target.shown, path=target.path)
     text, absent = with_defaults(insert.query, schema, expected)
     frame = query(session, text, _args_of_query(insert, args))
@@ -178,13 +175,12 @@ def _given(
         by_name = insert.columns is None and as_they_are(frame.schema, expected, schema, evolve=evolve)
         beyond = frame.columns[len(expected) :]
         if evolve and insert.columns is None and not any(schema.find(name) for name in beyond):
-            expected += beyond  # which are new columns of the table
+            expected += beyond  # new columns of the table
         if len(frame.columns) != len(expected):
-            more = "more" if len(frame.columns) > len(expected) else "fewer"
             raise SchemaMismatchError(
-                f"cannot write to {target.shown}: the query gives {more} columns ({len(frame.columns)}) than expected"
-                f" ({len(expected)}: {', '.join(expected)})",
-                help="give a value for each column, or name the columns, or write BY NAME",
+                f"INSERT into {target.shown} expects {plural(len(expected), 'column')} ({', '.join(expected)}), the"
+                f" query has {len(frame.columns)}",
+                help="select a value for each column, or list the columns after the table's name, or write BY NAME",
                 file=target.path,
                 condition=_arity(insert, len(frame.columns), len(expected)),
             )
@@ -197,7 +193,7 @@ def _given(
 
 
 def _arity(insert: Insert, given: int, expected: int) -> str:
-    """The condition for a wrong number of values: Spark counts named columns, and delta-spark those of the table."""
+    """The error condition: Spark's where the statement lists columns, else delta-spark's."""
     if insert.columns:
         return f"INSERT_COLUMN_ARITY_MISMATCH.{'TOO_MANY' if given > expected else 'NOT_ENOUGH'}_DATA_COLUMNS"
     return "DELTA_METADATA_MISMATCH" if given > expected else "DELTA_INSERT_COLUMN_ARITY_MISMATCH"
@@ -215,12 +211,14 @@ def _by_name(frame: DataFrame, schema: StructType, static: Mapping[str, str], ev
         field = schema.find(name)
         if field is None and not evolve:
             raise SchemaMismatchError(
-                f"the query gives a column {name}, which the table has not",
-                help=f"its columns are {', '.join(schema.names)}",
+                f"the table has no column {name!r}",
+                help=columns_help(name, schema.names),
                 column=name,
                 condition="DELTA_METADATA_MISMATCH",
             )
         if field is not None and field.name in static:
-            raise InvalidArgumentError(f"column {name} is given by PARTITION already", column=name)
+            raise InvalidArgumentError(
+                f"column {name} is both in PARTITION and in the query", help="leave one of them out", column=name
+            )
         names.append(name if field is None else field.name)
     return frame.toDF(*names)

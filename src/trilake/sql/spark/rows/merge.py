@@ -30,19 +30,20 @@ from trilake.sql.spark.session.session import SqlSession
 from trilake.sql.spark.session.targets import find_entry, full_parts, not_found, path_target, shown_table
 from trilake.table.registry import DEFAULT
 
-# --- running it ------------------------------------------------------------------------------------------------------
-
 
 def run_merge(session: SqlSession, merge: Merge) -> DataFrame:
-    """Merge; one row that says how many rows were changed."""
+    """Merge rows; return the numbers of changed rows."""
     target, shown = shown_table(session, merge.parts)
     if target is None:
         if find_entry(session, merge.parts) is None:
             raise not_found(merge.parts)
-        raise InvalidArgumentError(f"{'.'.join(merge.parts)} is not a trilake table, so nothing can be merged into it")
+        raise InvalidArgumentError(
+            f"MERGE needs a Delta, Lance or Trevni table, {'.'.join(merge.parts)} is another one",
+            help="convert it with CONVERT TO DELTA",
+        )
     source_alias = merge.source_alias or (merge.source_parts[-1] if merge.source_parts else None)
     if shown is not None and source_alias is None:
-        source_alias = session.private_name()  # columns of a view may be called like columns of the table
+        source_alias = session.private_name()  # the view's columns may have names of the table's columns
     named_source = merge.source if source_alias is None else f"{merge.source} AS {quote_name(source_alias)}"
     source = query(session, f"SELECT * FROM {named_source}")
     if source_alias is not None:
@@ -76,11 +77,11 @@ def run_merge(session: SqlSession, merge: Merge) -> DataFrame:
 
 
 def _names(session: SqlSession, merge: Merge, alias: str, source_alias: str | None) -> dict[tuple[str, ...], str]:
-    """Names of more than one part in front of columns, and the one part that stands for each."""
+    """Qualifiers of several parts, and the alias that replaces each."""
     out = {}
     relations = ((merge.parts, merge.alias, alias), (merge.source_parts, merge.source_alias, source_alias))
-    for parts, own_alias, short in relations:
-        if parts is None or own_alias is not None or short is None:
+    for parts, explicit, short in relations:
+        if parts is None or explicit is not None or short is None:
             continue
         whole = {tuple(p.lower() for p in parts)}
         if path_target(session, parts) is None:
@@ -103,7 +104,7 @@ def _clause(named: Named, names: dict[tuple[str, ...], str], when: When, text) -
             field = named.schema.find(column[0])
             default = None if field is None else default_text(field)
             if default is None and field is not None and when.action == "insert":
-                continue  # what is not said is made as for any new row: generated, counted, or null
+                continue  # as for any new row: generated, identity or null
             value = "NULL" if default is None else f"({default})"
         key = path_text(with_alias(column, named.alias))
         if key in values:

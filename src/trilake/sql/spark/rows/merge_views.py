@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from trilake.common.text import quote_name, quote_parts
+from trilake.common.text import columns_help, quote_name, quote_parts
 from trilake.errors import SchemaMismatchError
 from trilake.sql.parser.expressions import requalified, split_names, unqualified
 from trilake.sql.parser.merge import Merge, Values, When
@@ -14,7 +14,7 @@ from trilake.sql.parser.projections import Beside, by_column
 
 @dataclass(frozen=True)
 class _Through:
-    """The names of a merge through a view."""
+    """The names in a merge through a view; see :func:`by_columns_of_table`."""
 
     shown: Mapping[str, str]
     columns: frozenset[str]
@@ -24,17 +24,17 @@ class _Through:
     short: Mapping[tuple[str, ...], str]
 
     def of_both(self, text: str) -> str:
-        """An expression over the columns of the view and of the source."""
+        """Rewrite an expression over the view and the source."""
         front = None if self.source is None else self.source.lower()
         beside = Beside(front, frozenset(n.lower() for n in self.given))
         return by_column(requalified(text, self.short), self.shown, self.columns, (self.view.lower(),), beside)
 
     def of_view(self, text: str) -> str:
-        """An expression over the columns of the view alone."""
+        """Rewrite an expression over the view."""
         return by_column(requalified(text, self.short), self.shown, self.columns, (self.view.lower(),))
 
     def clause(self, when: When) -> When:
-        """A clause; one that inserts is over the columns of the source alone, whose names stay."""
+        """Rewrite a clause; the expressions of an insert name source columns only, and stay."""
         named = self.of_both if when.kind == "matched" else self.of_view
         stays = when.kind == "not_matched"
         condition = when.condition if stays or when.condition is None else named(when.condition)
@@ -48,14 +48,14 @@ class _Through:
         return replace(when, condition=condition, values=values, excluded=())
 
     def _all(self, excluded: Sequence[str]) -> Values:
-        """The columns of the view, each with the column of the source that is called like it."""
+        """Assignments for ``*``: the columns of the view from those of the source with the same name."""
         without = {n.strip("`").lower() for n in excluded}
         given = {n.lower(): n for n in self.given}
         lost = [name for name in self.shown if name not in given and name not in without]
         if lost:
             raise SchemaMismatchError(
-                f"the source has no column {lost[0]}, which the view {self.view} shows",
-                help=f"its columns are {', '.join(self.given)}",
+                f"the source has no column {lost[0]!r}, which the view {self.view} has",
+                help=columns_help(lost[0], self.given),
                 column=lost[0],
                 condition="DELTA_MERGE_UNRESOLVED_EXPRESSION",
             )
@@ -76,18 +76,17 @@ def by_columns_of_table(
     given: Sequence[str],
     short: Mapping[tuple[str, ...], str],
 ) -> Merge:
-    """A merge by the names of a view, as one by those of the table's columns.
+    """Rewrite a merge into a view to one into its table.
 
     Parameters
     ----------
-    shown: the table's columns by the names that the view shows them by, in small letters.
+    shown: the table's columns by their names in the view, in lower case.
     columns: all columns of the table.
-    view, source: the names in front of columns of the view, and of the source, where that has one.
+    view, source: the aliases of the view and of the source.
     given: the columns of the source.
-    short: names of more than one part that may stand for these two, each with the one that does.
+    short: longer names of these two, and the alias for each.
 
-    Raises ``SchemaMismatchError`` for a column that the view does not show, and ``InvalidArgumentError`` for an
-    expression in which a name may be one of both.
+    Raises ``SchemaMismatchError`` for a column that is not in the view, ``InvalidArgumentError`` for an ambiguous name.
     """
     through = _Through(shown, frozenset(c.lower() for c in columns), view, source, given, short)
     clauses = tuple(map(through.clause, merge.clauses))

@@ -18,7 +18,7 @@ from trilake.sql.spark.session.targets import Target
 
 
 def delete_plainly(session: SqlSession, target: Target, condition: str | None) -> DataFrame:
-    """Delete rows; one row that says how many."""
+    """Delete rows; return their number."""
     deleted = spark_format_named(target.format).delete(session.spark, target.path, _plain(target, condition))
     return counts(session, num_affected_rows=deleted)
 
@@ -26,7 +26,7 @@ def delete_plainly(session: SqlSession, target: Target, condition: str | None) -
 def update_plainly(
     session: SqlSession, target: Target, values: tuple[tuple[tuple[str, ...], str], ...], condition: str | None
 ) -> DataFrame:
-    """Change rows; one row that says how many."""
+    """Update rows; return their number."""
     assignments = {parts[-1]: _plain(target, value) or "" for parts, value in values}
     changed = spark_format_named(target.format).update(
         session.spark, target.path, assignments, _plain(target, condition)
@@ -39,8 +39,8 @@ def _plain(target: Target, text: str | None) -> str | None:
         return None
     if has_query(text):
         raise InvalidArgumentError(
-            f"conditions and values of a change of a {target.format.title()} table cannot hold queries",
-            help="collect what the query finds first, or use MERGE",
+            f"DELETE and UPDATE of a {target.format.title()} table cannot contain queries",
+            help="collect the query's result first, or use MERGE",
             file=target.path,
         )
     parts = tuple(p.lower() for p in target.parts)
@@ -72,8 +72,8 @@ def _with(plan: MergeByKeys, when: When, target: Target) -> MergeByKeys:
         if when.action == "delete":
             return replace(plan, delete_unmatched=True)
     raise InvalidArgumentError(
-        f"a MERGE into a {target.format.title()} table takes UPDATE SET *, INSERT * and DELETE, without conditions",
-        help="prepare the source so that whole rows are given",
+        f"MERGE into a {target.format.title()} table supports UPDATE SET *, INSERT * and DELETE, without conditions",
+        help="compute whole rows in the source",
         file=target.path,
     )
 
@@ -90,8 +90,9 @@ def _keys(merge: Merge, target: Target) -> list[str]:
         right = cursor.name() if equal else ()
         if not right or left_name[-1].lower() != right[-1].lower():
             raise InvalidArgumentError(
-                f"rows of a {target.format.title()} table are matched by equal columns of the same name, not by"
-                f" {merge.condition}"
+                f"MERGE into a {target.format.title()} table matches rows by columns of the same name, got"
+                f" {merge.condition}",
+                help="write ON t.id = s.id, and rename columns in the source",
             )
         out.append(left_name[-1])
         if cursor.token is not None:

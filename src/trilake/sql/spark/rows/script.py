@@ -1,7 +1,7 @@
-"""SQL scripts over trilake tables: each statement runs as it would alone, and local variables are session variables.
+"""SQL scripts over trilake tables: statements run one by one, local variables are session variables.
 
-A session variable of the same name is restored when its compound statement ends.  A script without trilake tables runs
-in Spark as a whole.
+A session variable of the same name is restored at the end of the compound statement.  A script without trilake tables
+runs in Spark as a whole.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ _QUERIES = frozenset(("SELECT", "WITH", "FROM", "VALUES", "TABLE", "(", "MAP", "
 def run_script(
     session: SqlSession, text: str, args: Args, *, run: Callable[[SqlSession, str, Args], DataFrame]
 ) -> DataFrame | None:
-    """Run a script, and return the rows of its last statement; ``None`` for one that has nothing to do with our tables.
+    """Run a script; return the rows of its last statement, ``None`` for a script without trilake tables.
 
-    Raises what a statement raises that no handler of the script takes.
+    Raises an error of a statement that no handler of the script handles.
     """
     script = parse_script(with_parameters(session, text, args))
     if not any(_ours(session, t) for t in texts(script)):
@@ -64,14 +64,14 @@ def run_script(
 def _ours(session: SqlSession, text: str) -> bool:
     tokens = tokenize(text)
     word = kind(tokens)
-    if word == "EXECUTE":  # its text is known when it runs
+    if word == "EXECUTE":  # its SQL is a value
         return True
     using = any(a.upper == "USING" and format_of_provider(b.name) is not None for a, b in pairwise(tokens))
     return (using and word in ("CREATE", "REPLACE")) or names_ours(session, text, tokens)
 
 
 class _LeaveScope(Exception):
-    """Ends everything up to a loop or compound statement; with ``again``, the loop goes on with its next round."""
+    """Leaves a loop or compound statement; with ``again``, the loop continues with its next iteration."""
 
     def __init__(self, scope: object, *, again: bool = False) -> None:
         self.scope, self.again = scope, again
@@ -83,7 +83,7 @@ class _Scope:
     """A compound statement or loop that is running."""
 
     label: str | None
-    #: How each variable that was declared here is put back.
+    #: The statement that restores each variable declared here.
     variables: dict[str, str] = field(default_factory=dict)
     conditions: dict[str, str | None] = field(default_factory=dict)
     handlers: list[Handler] = field(default_factory=list)
@@ -170,7 +170,7 @@ class _Script:
                     self._round(loop, statement.body)
 
     def _round(self, scope: _Scope, body: tuple[Statement, ...]) -> None:
-        """One round of a loop, which ITERATE ends."""
+        """One iteration of a loop, which ITERATE ends."""
         height = len(self.scopes)
         try:
             self._all(body)
@@ -184,7 +184,7 @@ class _Script:
         frame = self.run_statement(self.session, text, None)
         if kind(tokenize(text)) == "SET":
             return
-        # A query runs where it stands, whether its rows are the answer or not.
+        # A query runs now, even if its rows are not the result.
         self.schema = frame.schema
         self.rows = frame.collect() if kind(tokenize(text)) in _QUERIES or frame.schema.fields else []
 
@@ -201,7 +201,7 @@ class _Script:
         self.session.run(f"DECLARE OR REPLACE VARIABLE {quote_name(name)} {rest}")
 
     def _restoring(self, name: str) -> str:
-        """The statement that brings back what a name stands for now."""
+        """The statement that restores a variable's current value."""
         try:
             frame = self.session.run(f"SELECT system.session.{quote_name(name)} AS v")
             value = literal(self.session, frame.collect()[0][0])
@@ -211,7 +211,7 @@ class _Script:
         return f"DECLARE OR REPLACE VARIABLE {quote_name(name)} {kind_} DEFAULT {value}"
 
     def _assignment(self, text: str) -> str:
-        """``SET x = 1`` as ``SET VAR x = 1``, where x is a variable of the script."""
+        """Make ``SET x = 1`` a ``SET VAR x = 1`` for a variable of the script."""
         cursor = Cursor(text)
         if not cursor.accept("SET") or cursor.is_any("VAR", "VARIABLE") or cursor.token is None:
             return text
@@ -224,7 +224,7 @@ class _Script:
         return text
 
     def _unqualified(self, text: str) -> str:
-        """A string whose variables have no label before their name."""
+        """Remove labels before variables."""
         labels = {s.label.lower(): s.variables for s in self.scopes if s.label is not None and s.variables}
         if not labels:
             return text
@@ -239,7 +239,7 @@ class _Script:
         return Edited.of(text, edits).text if edits else text
 
     def _holds(self, condition: str) -> bool | None:
-        """Whether a condition is true; ``None`` where it failed and a handler said to go on."""
+        """Whether a condition is true; ``None`` where it failed and a CONTINUE handler ran."""
         answers: list[bool] = []
 
         def ask() -> None:
@@ -273,7 +273,7 @@ class _Script:
         raise AssertionError(f"Spark's parser knows the label {label}")
 
     def _guarded(self, act: Callable[[], None]) -> None:
-        """Do something; where it fails, do what the nearest fitting handler says."""
+        """Call ``act``; where it fails, run the nearest matching handler."""
         try:
             act()
         except (PySparkException, TrilakeError) as e:
@@ -283,7 +283,7 @@ class _Script:
                 raise
             height, scope, handler = fitting
             inner, self.scopes = self.scopes, self.scopes[:height]
-            handlers, scope.handlers = scope.handlers, []  # a handler's own failures are for those further out
+            handlers, scope.handlers = scope.handlers, []  # errors in a handler go to the outer handlers
             try:
                 self._execute(handler.body)
             finally:
@@ -312,7 +312,7 @@ def _call_first(error: BaseException, *methods: str) -> object:
 
 
 def _fit(handler: Handler, name: str, state: str, conditions: dict[str, str | None]) -> int:
-    """How exactly a handler names an error; 0 where it does not."""
+    """How exactly a handler matches an error; 0 where it does not."""
     if name and name in handler.names:
         return 3
     states = {*handler.states, *(conditions[n] for n in handler.names if n in conditions)}

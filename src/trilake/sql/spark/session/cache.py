@@ -1,6 +1,6 @@
-"""Rows of trilake tables in Spark's cache: those of the version that was current when the table was cached.
+"""Trilake tables in Spark's cache: the version that was current when the table was cached.
 
-A read of the same version uses them; a read of a newer one does not.
+A read of a newer version does not use the cache.
 """
 
 from __future__ import annotations
@@ -14,10 +14,7 @@ from trilake.sql.spark.session.targets import Target
 
 
 def cache(session: SqlSession, target: Target, level: Any = None, *, fill: bool = False) -> None:
-    """Let Spark keep the rows of a table, from the first read on; ``fill`` reads them now.
-
-    ``level`` is a storage level of Spark, which chooses one where it is ``None``.
-    """
+    """Cache a table's rows in Spark, on the first read or, with ``fill``, now; ``level`` is a storage level."""
     uncache(session, target)
     frame = frame_of(session, target)
     frame = frame.cache() if level is None else frame.persist(level)
@@ -27,19 +24,18 @@ def cache(session: SqlSession, target: Target, level: Any = None, *, fill: bool 
 
 
 def uncache(session: SqlSession, target: Target) -> None:
-    """Let Spark forget the rows of a table; nothing where it has none."""
+    """Remove a table's rows from Spark's cache."""
     frame = session.cached.pop(_key(target), None)
     if frame is not None:
         frame.unpersist()
 
 
 def is_cached(session: SqlSession, target: Target) -> bool:
-    """Whether a read of the table, as it is now, takes its rows from Spark's cache."""
+    """Whether a read of the newest version uses Spark's cache."""
     return is_kept(frame_of(session, target))
 
 
 def _key(target: Target) -> tuple[str, ...]:
-    """What all spellings of a table's name have in common."""
     if target.entry is None:
         return target.format, target.path, target.at or ""
     return target.entry.database.lower(), target.entry.table.lower()

@@ -1,6 +1,6 @@
-"""Names of trilake tables in the session's catalogue, which every engine understands.
+"""Entries of trilake tables in the session's catalogue.
 
-An entry has provider, location, columns and properties, like those of delta-spark, and nothing else.
+An entry has provider, location, columns and properties, as delta-spark's have, so other engines understand it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _CATALOG = "spark_catalog"
 
 
 def default_place(session: SqlSession, parts: tuple[str, ...]) -> str:
-    """Where the catalogue keeps a table of that name that says no place."""
+    """The location of a managed table with this name."""
     database, table = full_parts(session, parts)
     return f"{database_location(session.spark, [_CATALOG, database]).rstrip('/')}/{table.lower()}"
 
@@ -36,7 +36,7 @@ def default_place(session: SqlSession, parts: tuple[str, ...]) -> str:
 def add(
     session: SqlSession, parts: tuple[str, ...], path: str | None, about: About, *, format: str = "delta", managed: bool
 ) -> None:
-    """Make a name for a table; the files are not touched.  Without a path the catalogue chooses an empty place.
+    """Add an entry for a table; without a path the catalogue chooses a location.
 
     Raises Spark's ``TABLE_OR_VIEW_ALREADY_EXISTS`` where the name is taken.
     """
@@ -45,16 +45,16 @@ def add(
 
 
 def add_delta(session: SqlSession, parts: tuple[str, ...], path: str, *, managed: bool) -> None:
-    """Make a name for the Delta table at a path."""
+    """Add an entry for the Delta table at a path."""
     head = DeltaLog(session.store(path), spark_engine()).head()
     add(session, parts, path, About.of(head), managed=managed)
 
 
 def refresh(session: SqlSession, target: Target) -> None:
-    """Let the name of a Delta table show what the table is now; nothing for a path.
+    """Update the entry of a Delta table; a path has none.
 
-    A name that stands for another place now keeps that, and one that is gone stays gone.  But where the catalogue
-    kept the files, and a table is there, a write came behind the drop and made a new one, which gets the name.
+    An entry that has another location by now stays, and a dropped one stays dropped.  But if a managed table exists
+    without an entry, a write recreated it after the drop, and it gets the entry.
     """
     entry = target.entry
     if entry is None or target.format != "delta" or not session.classic:
@@ -73,7 +73,7 @@ def refresh(session: SqlSession, target: Target) -> None:
 
 
 def move(session: SqlSession, target: Target, place: str) -> None:
-    """Let the name of a Delta table stand for the one at another place, in a classic session."""
+    """Change the location of a Delta table's entry, in a classic session."""
     entry = target.entry
     assert entry is not None
     head = DeltaLog(session.store(place), spark_engine()).head()
@@ -81,7 +81,7 @@ def move(session: SqlSession, target: Target, place: str) -> None:
 
 
 def rename(session: SqlSession, target: Target, parts: tuple[str, ...]) -> None:
-    """Give a table another name, in a classic session.  Without a database the name is of the table's own.
+    """Rename a table's entry, by default in its database, in a classic session.
 
     Raises ``TableExistsError`` where the name is taken.
     """
@@ -98,7 +98,7 @@ def rename(session: SqlSession, target: Target, parts: tuple[str, ...]) -> None:
 
 
 def remove(session: SqlSession, target: Target) -> None:
-    """Take the name of an external table away, by SQL; the files stay."""
+    """Drop an external table's entry; the files stay."""
     entry = target.entry
     assert entry is not None
     session.run(f"DROP TABLE {quote_parts((entry.database, entry.table))}")

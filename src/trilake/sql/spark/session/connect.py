@@ -1,4 +1,4 @@
-"""Spark Connect's replacement for the JVM: sqlglot parses queries, SHOW statements read the catalogue."""
+"""What replaces the JVM over Spark Connect: sqlglot parses queries, SHOW statements read the catalogue."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from trilake.sql.spark.session.session import SqlSession
 
 _log = logging.getLogger("trilake.sql")
 _VERSIONS, _TIMES = ("VERSION", "SYSTEM_VERSION"), ("TIMESTAMP", "SYSTEM_TIME")
-#: Words of Spark's that sqlglot knows another word for, in front of ``AS OF``.
+#: Words before ``AS OF`` that sqlglot does not know, and their synonyms.
 _SAME = {"SYSTEM_VERSION": "VERSION", "SYSTEM_TIME": "TIMESTAMP"}
 #: Words that a query may follow.
 _BEFORE_QUERY = ("UNION", "EXCEPT", "INTERSECT", "MINUS", "ALL", "DISTINCT", "AS")
@@ -33,7 +33,7 @@ _UNITS = ("YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "HOUR", "MINUTE", "SECOND",
 
 
 def relations(text: str) -> Iterator[Relation]:
-    """The relations of a query that stand for tables, views or functions; none where sqlglot cannot read it.
+    """The tables, views and table functions that a query names; none where sqlglot cannot parse it.
 
     >>> [r.parts for r in relations("WITH q AS (SELECT * FROM a) SELECT * FROM q JOIN db.b")]
     [('db', 'b'), ('a',)]
@@ -42,7 +42,7 @@ def relations(text: str) -> Iterator[Relation]:
     try:
         tree = parse_one(readable.text, dialect="databricks")
     except SqlglotError as e:
-        _log.info("sqlglot cannot read a query, which Spark gets as it is: %s", e)
+        _log.info("sqlglot cannot parse a query, which runs in Spark unchanged: %s", e)
         return
     for table in tree.find_all(exp.Table):
         parts = [p for p in table.parts if isinstance(p, exp.Identifier)]
@@ -58,8 +58,7 @@ def relations(text: str) -> Iterator[Relation]:
 
 
 def _readable(text: str) -> Edited:
-    """The text as sqlglot reads it: with ``SELECT * FROM t`` for the query ``TABLE t``, its own words for times, and
-    names alone for streams of them.
+    """Rewrite for sqlglot: ``TABLE t`` as ``SELECT * FROM t``, synonyms before ``AS OF``, ``STREAM t`` as ``t``.
 
     >>> _readable("TABLE t UNION SELECT * FROM t FOR SYSTEM_VERSION AS OF 0").text
     'SELECT * FROM t UNION SELECT * FROM t FOR VERSION AS OF 0'
@@ -82,7 +81,7 @@ def _readable(text: str) -> Edited:
 
 
 def _stream(cursor: Cursor) -> list[Edit]:
-    """What leaves the name of ``STREAM t`` and ``STREAM(t)``; nothing for a table that is called so."""
+    """The edits that make ``STREAM t`` and ``STREAM(t)`` ``t``; none for a table named ``stream``."""
     word, behind = cursor.tokens[cursor.at], cursor.tokens[cursor.at + 1 :]
     if behind and behind[0].is_name and behind[0].upper not in AFTER_RELATION:
         return [Edit(word.start, word.end, "")]
@@ -95,7 +94,7 @@ def _stream(cursor: Cursor) -> list[Edit]:
 
 
 def _ctes(node: Any) -> set[str]:
-    """The common table expressions that can be named where a node is, in small letters."""
+    """The common table expressions in scope at a node, in lower case."""
     out: set[str] = set()
     inside: Any = node
     while inside is not None:
@@ -131,7 +130,7 @@ def _cursor_at(text: str, index: int) -> Cursor:
 
 
 def _travel_end(text: str, end: int) -> int | None:
-    """Behind the words that say a version, ``None`` where there are none.
+    """The position after a version, ``None`` where there is none.
 
     >>> text = "t TIMESTAMP AS OF current_timestamp() - INTERVAL 2 SECONDS x WHERE x.n > 0"
     >>> text[_travel_end(text, 1) :]
@@ -149,7 +148,7 @@ def _travel_end(text: str, end: int) -> int | None:
 
 
 def _pass_value(cursor: Cursor) -> None:
-    """Go behind a value: operands with operators between them."""
+    """Skip a value: operands with operators between them."""
     _pass_operand(cursor)
     while _is_one_of(cursor, _OPERATORS) or cursor.is_word("DIV"):
         cursor.take()
@@ -162,7 +161,7 @@ def _pass_operand(cursor: Cursor) -> None:
     if cursor.is_symbol("("):
         cursor.brackets()
     elif cursor.accept("CASE"):
-        cursor.until("END")  # that of a CASE inside is passed
+        cursor.until("END")  # nested ones are skipped
         cursor.accept("END")
     elif cursor.accept("INTERVAL"):
         _pass_interval(cursor)
@@ -185,7 +184,7 @@ def _pass_operand(cursor: Cursor) -> None:
 
 
 def _pass_interval(cursor: Cursor) -> None:
-    """Go behind what follows ``INTERVAL``: values, each with its unit, or a text."""
+    """Skip what follows ``INTERVAL``: values with units, or a string."""
     while True:
         if _is_one_of(cursor, ("+", "-")):
             cursor.take()
@@ -226,7 +225,7 @@ def _has_alias(text: str, end: int) -> bool:
 
 
 def find_entry(session: SqlSession, database: str, table: str) -> Entry | None:
-    """What the catalogue says of a table or permanent view; ``None`` where it has no such name."""
+    """The catalogue's entry for a table or permanent view; ``None`` where there is none."""
     if not session.spark.catalog.tableExists(quote_parts((database, table))):
         return None
     for row, stated in shown_entries(session.spark, (database, table)):
@@ -244,7 +243,7 @@ def find_entry(session: SqlSession, database: str, table: str) -> Entry | None:
 
 
 def _described(session: SqlSession, view: Entry) -> Entry:
-    """The view with its text and form, which only a description has whole: the text may have many lines."""
+    """Add a view's SQL and form, which only DESCRIBE returns completely."""
     with bypass():
         rows = session.spark.sql(f"DESCRIBE TABLE EXTENDED {quote_parts((view.database, view.table))}").collect()
     text, form = view_description([(row["col_name"], row["data_type"]) for row in rows])
@@ -252,7 +251,7 @@ def _described(session: SqlSession, view: Entry) -> Entry:
 
 
 def view_description(rows: Sequence[tuple[str, str]]) -> tuple[str | None, ViewForm]:
-    r"""Text and form of a view, out of the first two columns of its description.
+    r"""Parse a view's SQL and form from the first two columns of its description.
 
     >>> rows = [("n", "int"), ("", ""), ("# Detailed Table Information", ""), ("View Text", "SELECT `a b`\nFROM t")]
     >>> rows += [("View Catalog and Namespace", "spark_catalog.`d b`"), ("View Query Output Columns", "[`a b`]")]
@@ -273,6 +272,6 @@ def view_description(rows: Sequence[tuple[str, str]]) -> tuple[str | None, ViewF
 
 
 def _names(text: str, plain: str) -> tuple[str, ...]:
-    """Names that are told apart, each in backticks or, where it is ``plain``, without."""
+    """Split a list of names, which are in backticks or match ``plain``."""
     matches = re.findall(rf"`((?:[^`]|``)*)`|(?:(?<=, )|(?<=\.)|^)({plain})", text)
     return tuple((quoted or bare).replace("``", "`") for quoted, bare in matches)

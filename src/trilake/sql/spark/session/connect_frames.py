@@ -1,8 +1,8 @@
-"""Queries of a Connect session together with the frames that they name.
+"""Queries of a Connect session that name frames.
 
-There a query is a string that the server resolves again for rows, schema or plan: a temporary view could be gone by
-then.  So the query carries its frames, like those that PySpark passes to ``spark.sql`` by keyword.  Before PySpark 4.0,
-which cannot do that, their views live as long as the query, and are replaced when a table has a newer version.
+There the server resolves a query's string again for rows, schema and plan, when a temporary view may be gone.  So the
+query carries its frames, as PySpark does for frames passed to ``spark.sql`` by keyword.  PySpark before 4.0 cannot do
+that: there the views live as long as the query, and are replaced when a table has a newer version.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ CARRIES = RELEASE >= (4, 0)
 
 
 def is_query(frame: DataFrame) -> bool:
-    """Whether the server resolves what ``spark.sql`` has answered again each time; the rows of a command are there."""
+    """Whether a result of ``spark.sql`` is a query, not the result of a command, which has run."""
     relation = getattr(_plan(frame), "_plan", None)
     return relation is not None and relation.WhichOneof("rel_type") == "sql"
 
 
 def with_frames(frame: DataFrame, text: str, args: Args, frames: Mapping[str, DataFrame]) -> DataFrame:
-    """The query that is ``frame``, with the frames that its text names."""
+    """The query ``frame`` with the frames that it names."""
     from pyspark.sql.connect import dataframe, plan  # late: needs gRPC, which only Connect sessions do
 
     columns: Any = F.lit
@@ -44,10 +44,10 @@ def with_frames(frame: DataFrame, text: str, args: Args, frames: Mapping[str, Da
 
 
 def keep_views_new(frame: DataFrame, frames: Mapping[str, DataFrame]) -> None:
-    """Let the views that a query names have the rows that their frames show, whenever the query is sent."""
+    """Replace a query's outdated views whenever it is sent to the server."""
     plan = _plan(frame)
     views = {name: (f, b"") for name, f in frames.items() if follows(f)}
-    query, kind = weakref.ref(plan), type(plan)  # the views go when the query is gone
+    query, kind = weakref.ref(plan), type(plan)  # the views are dropped with the query
 
     renewals = 0
 
@@ -61,11 +61,11 @@ def keep_views_new(frame: DataFrame, frames: Mapping[str, DataFrame]) -> None:
                 views[name] = view, newest
                 renewals += 1
         relation = copy.deepcopy(kind.plan(query(), session))
-        relation.sql.query += " " * renewals  # servers keep the plan of a query that they have seen, since Spark 4.0
+        relation.sql.query += " " * renewals  # since Spark 4.0, servers cache plans by query
         return relation
 
     plan.plan = message
-    plan._trilake_views = [_plan(f) for f in frames.values()]  # where live_frames finds what is followed
+    plan._trilake_views = [_plan(f) for f in frames.values()]  # read by live_frames
 
 
 def _message(frame: DataFrame) -> bytes:
@@ -73,7 +73,7 @@ def _message(frame: DataFrame) -> bytes:
 
 
 def when_gone(frame: DataFrame, then: Callable[[], object]) -> None:
-    """Call ``then`` when nothing is made of a query any more: not it, nor a frame that is made of it."""
+    """Call ``then`` when a query, and all frames derived from it, are garbage."""
     weakref.finalize(_plan(frame), then).atexit = False
 
 

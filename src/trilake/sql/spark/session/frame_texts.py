@@ -1,13 +1,11 @@
-"""SQL strings in frames with queries over trilake tables: ``df.where("id IN (SELECT id FROM t)")``, ``F.expr(...)``.
+"""Queries over trilake tables in SQL expressions of frames: ``df.where("id IN (SELECT id FROM t)")``, ``F.expr(...)``.
 
-Spark resolves table names there by itself, and does not find trilake's.  They are replaced by views of frames, as in
-statements:
+Spark resolves table names there itself, and does not find trilake's.  They are replaced by views of frames:
 
-* ``where``, ``filter`` and ``selectExpr`` of a classic session are resolved at once: their views are dropped after the
-  call;
-* a column of ``F.expr`` is resolved when a frame uses it, as are all strings of a Connect session.  Their views stay,
-  one per table name.  They are global, so SHOW does not list them, and have the rows that the table had when the last
-  such string was passed.
+* ``where``, ``filter`` and ``selectExpr`` of a classic session are resolved at once, and their views are dropped after
+  the call;
+* ``F.expr``, and all expressions of a Connect session, are resolved later.  Their views stay, one per table name, and
+  have the table's rows as of the last such call.  They are global, so SHOW does not list them.
 """
 
 from __future__ import annotations
@@ -29,25 +27,24 @@ from trilake.sql.spark.session.problems import errors_of_spark, in_place
 from trilake.sql.spark.session.relations import local_views, localized, names_ours
 from trilake.sql.spark.session.session import SqlSession
 
-#: What each query inside of an expression begins with; a string without it is not looked at any closer.
+#: What every nested query begins with.
 _QUERY = re.compile(r"\(\s*(?:SELECT|FROM|TABLE|WITH|VALUES)\b|\(\s*\(|/\*|--", re.IGNORECASE)
 
 
 def text_functions() -> Iterator[tuple[ModuleType, str]]:
-    """The functions of this PySpark by which ``F.expr`` makes a column of a string, also where it was imported
-    before."""
+    """The functions of this PySpark release that ``F.expr`` calls, so that earlier imports of it are patched, too."""
     yield getattr(functions, "builtin", functions), "_invoke_function"  # a module of its own since PySpark 4.0
     with suppress(ImportError):  # Spark Connect's own requirements are not installed
         yield importlib.import_module("pyspark.sql.connect.functions"), "expr"
 
 
 def active_session() -> SparkSession | None:
-    """The session in which this thread makes columns."""
+    """The thread's active session."""
     return SparkSession.getActiveSession()
 
 
 def with_texts(session: SqlSession, original: Any, texts: Sequence[Any]) -> Action | None:
-    """How a method of a frame runs whose arguments may hold queries; ``None`` where none is over a trilake table."""
+    """Run a method of a frame whose arguments contain queries over trilake tables; ``None`` where none does."""
     flat = texts[0] if len(texts) == 1 and isinstance(texts[0], list) else texts
     if not any(_is_ours(session, t) for t in flat):
         return None
@@ -55,7 +52,7 @@ def with_texts(session: SqlSession, original: Any, texts: Sequence[Any]) -> Acti
 
 
 def with_text(session: SqlSession, original: Any, text: Any) -> Action | None:
-    """How ``F.expr`` makes a column of a string; ``None`` where it holds no query over a trilake table."""
+    """Run ``F.expr`` with a query over a trilake table; ``None`` for any other expression."""
     if not _is_ours(session, text):
         return None
 
@@ -68,7 +65,7 @@ def with_text(session: SqlSession, original: Any, text: Any) -> Action | None:
 
 
 def may_hold_query(text: Any) -> bool:
-    """Whether an argument may be a string with a query inside."""
+    """Whether an argument may contain a query."""
     return isinstance(text, str) and _QUERY.search(text) is not None
 
 
@@ -90,7 +87,7 @@ def _run(session: SqlSession, original: Any, texts: Sequence[Any]) -> DataFrame:
 
 
 def _localized(session: SqlSession, text: str) -> Local | None:
-    """An expression whose tables are private names; ``None`` for a string that is none, as Spark's method will say."""
+    """An expression with private names for tables; ``None`` for a syntax error, which Spark's method raises."""
     try:
         return localized(session, text, expression=True)
     except ParseException:
@@ -99,7 +96,7 @@ def _localized(session: SqlSession, text: str) -> Local | None:
 
 @contextmanager
 def _places(parts: Sequence[Local]) -> Iterator[None]:
-    """Errors of Spark's in the block show the text that was given, where it is one alone."""
+    """Show the original SQL in Spark's errors, where there is only one expression."""
     try:
         yield
     except PySparkException as e:
@@ -109,7 +106,7 @@ def _places(parts: Sequence[Local]) -> Iterator[None]:
 
 
 def _kept(session: SqlSession, local: Local) -> str:
-    """The text of an expression whose tables are views that stay."""
+    """The expression with permanent views for its tables."""
     text = local.text
     for private, frame in local.frames.items():
         key = (session.current_database, local.names[private])

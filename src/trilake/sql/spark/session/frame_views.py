@@ -1,7 +1,7 @@
-"""Temporary views of frames: a frame that reads a single table gets a view with a query, like a view created in SQL.
+"""Temporary views of frames: the view of a frame that reads a single table keeps a query, like a view created in SQL.
 
-Such a view shows the newest rows of the table, and statements can change the table through it, as with delta-spark.  A
-view of a frame derived from tables shows their newest rows, too; the view of any other frame is Spark's own.
+It shows the table's newest rows, and statements can change the table through it, as with delta-spark.  A view of a
+frame derived from tables shows their newest rows, too; any other view is Spark's own.
 """
 
 from __future__ import annotations
@@ -24,22 +24,19 @@ _KEPT = "_trilake_query"
 
 
 def query_here(session: SqlSession, text: str) -> Query:
-    """A query whose names are looked up in the current database."""
+    """A query whose names are resolved in the current database."""
     return Query(text, session.current_database)
 
 
 def note_query(session: SqlSession, frame: DataFrame, text: str) -> DataFrame:
-    """Remember the query of a frame where it may show columns of one table of trilake; the frame itself."""
+    """Remember the query of a frame that may be a projection of one trilake table; return the frame."""
     if parse_projection(text) is not None:
         frame.__dict__[_KEPT] = query_here(session, text)
     return frame
 
 
 def query_of(session: SqlSession, frame: DataFrame) -> Query | None:
-    """The query that gives the rows of a frame again; ``None`` where none is known.
-
-    A query of a view is none: the view's name may stand for something else later.
-    """
+    """The query behind a frame; ``None`` where there is none, or it reads a view, which may be replaced."""
     table = whole_table(frame)
     if table is not None:
         return query_here(session, f"SELECT * FROM {quote_parts((table.format, place(table.path)))}")
@@ -53,7 +50,7 @@ def query_of(session: SqlSession, frame: DataFrame) -> Query | None:
 
 
 def named_alike(original: Any, frame: DataFrame, alias: str) -> Action | None:
-    """How a frame that reads a table gets an alias, under which it still shows that table; ``None`` for another."""
+    """Alias a frame that reads a table, so that it still is that table; ``None`` for any other frame."""
     query, table = getattr(frame, "__dict__", {}).get(_KEPT), whole_table(frame)
     if query is None and table is None:
         return None
@@ -68,7 +65,7 @@ def named_alike(original: Any, frame: DataFrame, alias: str) -> Action | None:
 
 
 def make_view(session: SqlSession, original: Any, frame: DataFrame, name: Any, *, is_global: bool) -> Action | None:
-    """How a temporary view of a frame is made by Spark's own method; ``None`` for one that is Spark's alone."""
+    """Create a temporary view of a frame over tables; ``None`` to leave it to Spark."""
     parts, query = name_parts(name), query_of(session, frame)
     if (query is None and not follows(frame)) or parts is None or len(parts) != 1:
         return None

@@ -1,4 +1,4 @@
-"""The rows of a target as a DataFrame: the newest version or another one, or a change feed."""
+"""A table's rows as a DataFrame: the newest or another version, a stream, or the change feed."""
 
 from __future__ import annotations
 
@@ -26,10 +26,7 @@ from trilake.table.registry import format_named
 
 
 def moment_ms(session: SqlSession, expression: str, args: Args = None) -> int:
-    """A constant expression as a time, as ms since the epoch.
-
-    Raises ``InvalidArgumentError`` for what is no time.
-    """
+    """Evaluate a timestamp, as ms since the epoch.  Raises ``InvalidArgumentError``."""
     value = session.value(f"unix_millis(CAST(({expression}) AS TIMESTAMP))", args)
     if value is None:
         raise InvalidArgumentError(
@@ -41,29 +38,29 @@ def moment_ms(session: SqlSession, expression: str, args: Args = None) -> int:
 
 
 def path_moment_ms(session: SqlSession, text: str) -> int:
-    """A time behind a path, ``yyyyMMddHHmmssSSS`` in the session's zone."""
+    """Parse a time after a path, ``yyyyMMddHHmmssSSS`` in the session's time zone, as ms since the epoch."""
     t = text
     return session_time_ms(session.spark, f"{t[:4]}-{t[4:6]}-{t[6:8]} {t[8:10]}:{t[10:12]}:{t[12:14]}.{t[14:]}")
 
 
 def log_to_change(session: SqlSession, target: Target) -> DeltaLog:
-    """The log of a Delta table, whose commits carry what the session's settings say."""
+    """A Delta table's log for commits with the session's settings."""
     return session_log(session.spark, target.store)
 
 
 def open_delta(
     session: SqlSession, target: Target, version: int | None = None, ms: int | None = None
 ) -> ArrowDeltaTable:
-    """The version of a Delta table that a statement names, with its files.
+    """Open a Delta table at a version, with its files.
 
-    Raises ``TableNotFoundError``, ``VersionNotFoundError``, and ``InvalidArgumentError`` where two versions are named.
+    Raises ``TableNotFoundError``, ``VersionNotFoundError``, and ``InvalidArgumentError`` for two versions.
     """
     log, version = _opened(session, target, version, ms)
     return ArrowDeltaTable(log.store, log.engine, version=version, user_metadata=log.user_metadata)
 
 
 def head_of(session: SqlSession, target: Target) -> Head:
-    """The version of a Delta table that a name stands for, without its files.  Raises as :func:`open_delta`."""
+    """Open a Delta table without its files.  Raises as :func:`open_delta`."""
     log, version = _opened(session, target, None, None)
     return log.head(version)
 
@@ -72,8 +69,8 @@ def _opened(session: SqlSession, target: Target, version: int | None, ms: int | 
     if target.at is not None:
         if version is not None or ms is not None:
             raise InvalidArgumentError(
-                f"{target.shown} names a version in its path, and the statement names another one",
-                help="name the version once",
+                f"{target.shown} has a version in its path, and the statement has another one",
+                help="leave one of them out",
                 condition="DELTA_UNSUPPORTED_TIME_TRAVEL_MULTIPLE_FORMATS",
             )
         if target.at[:1] in "vV":
@@ -97,11 +94,11 @@ def _opened(session: SqlSession, target: Target, version: int | None, ms: int | 
 def _missing(target: Target) -> str:
     if target.entry is None:
         return f"{target.path} does not exist, or is not a Delta table"
-    return f"the catalogue leads {target.shown} to {target.path}, which does not exist, or is not a Delta table"
+    return f"{target.path}, the location of {target.shown}, does not exist, or is not a Delta table"
 
 
 def frame_of(session: SqlSession, target: Target, version: int | None = None, ms: int | None = None) -> DataFrame:
-    """The rows of a target at a version, natively read wherever that is possible."""
+    """A table's rows at a version."""
     spark = session.spark
     if target.format == "delta":
         is_newest = version is None and ms is None and target.at is None
@@ -117,10 +114,10 @@ def frame_of(session: SqlSession, target: Target, version: int | None = None, ms
 
 
 def stream_of(session: SqlSession, target: Target) -> DataFrame:
-    """The rows of a target as a stream.  Raises ``InvalidArgumentError`` for a version of it."""
+    """A table's rows as a stream.  Raises ``InvalidArgumentError`` for a version."""
     if target.at is not None:
         raise InvalidArgumentError(
-            f"a stream is of all versions that are to come, and {target.shown} is one",
+            f"a stream cannot read a version, got {target.shown}",
             help="leave the version out",
             condition="DELTA_UNSUPPORTED_TIME_TRAVEL_VIEWS",
         )
@@ -129,10 +126,10 @@ def stream_of(session: SqlSession, target: Target) -> DataFrame:
 
 
 def changes_of(session: SqlSession, target: Target, bounds: list[Any]) -> DataFrame:
-    """The changes of a Delta table from a version or time to another, both included; to the newest without a second."""
+    """A Delta table's changes between two versions or times, inclusive; to the newest by default."""
     if target.format != "delta":
         raise InvalidArgumentError(
-            f"only Delta tables record their changes, and {target.shown} is none",
+            f"only Delta tables record changes, {target.shown} is a {target.format} table",
             condition="DELTA_TABLE_ONLY_OPERATION",
         )
     open_delta(session, target)
@@ -140,14 +137,14 @@ def changes_of(session: SqlSession, target: Target, bounds: list[Any]) -> DataFr
     for which, bound in zip(("starting", "ending"), bounds, strict=False):
         if bound is None:
             raise InvalidArgumentError(
-                f"the {which} version or time of the changes is null",
-                help="give a version, or a time",
+                f"the {which} version or time of the changes must not be NULL",
+                help="pass a version or a time",
                 condition="DELTA_CDC_READ_NULL_RANGE_BOUNDARY",
             )
         if isinstance(bound, bool) or not isinstance(bound, int | str | dt.datetime | dt.date):
             raise InvalidArgumentError(
-                f"{bound!r} is neither a version nor a time",
-                help="pass a number or a string",
+                f"the {which} version or time of the changes must be a number or a string, got {bound!r}",
+                help="pass a version such as 3, or a time such as '2024-05-01 12:30:00'",
                 condition="DELTA_UNSUPPORTED_EXPRESSION",
             )
         if isinstance(bound, int):

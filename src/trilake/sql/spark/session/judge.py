@@ -1,7 +1,4 @@
-"""Let Spark parse statements, and resolve conditions and values, before anything runs.
-
-This refuses invalid ones for empty tables too.
-"""
+"""Let Spark parse statements, and resolve conditions and values, before anything runs, also for empty tables."""
 
 from __future__ import annotations
 
@@ -19,12 +16,12 @@ from trilake.sql.spark.session.problems import without_prefix
 from trilake.sql.spark.session.session import SqlSession
 
 _log = logging.getLogger("trilake.sql")
-#: What lets a Connect server parse a statement, and do nothing else with it.
+#: Makes a Connect server parse a statement without running it.
 _EXPLAIN = "EXPLAIN "
 
 
 def check_statement(session: SqlSession, text: str) -> None:
-    """Let Spark's parser refuse a statement that it does not know.  Raises ``ParseException``."""
+    """Check a statement with Spark's parser.  Raises ``ParseException``."""
     if session.classic:
         jvm.parse_plan(session.parser, text)
         return
@@ -32,26 +29,23 @@ def check_statement(session: SqlSession, text: str) -> None:
         session.run(_EXPLAIN + text)
     except ParseException as e:
         raise without_prefix(e, _EXPLAIN) from None
-    except PySparkException as e:  # it knows no trilake tables, and no parameters
-        _log.debug("the server explains a statement of trilake: %s", e)
+    except PySparkException as e:  # it does not know trilake tables and parameters
+        _log.debug("the server cannot explain a statement over trilake tables: %s", e)
 
 
 def check_condition(session: SqlSession, schema: StructType, alias: str | None, text: str) -> None:
-    """See that a condition can be resolved.  Raises what Spark raises."""
+    """Check that Spark can resolve a condition.  Raises what Spark raises."""
     resolved(session, _empty(session, schema, alias).where(F.expr(text)))
 
 
 def check_values(session: SqlSession, schema: StructType, alias: str | None, texts: Iterable[str]) -> DataFrame:
-    """See that values can be resolved; a frame with their types.  Raises what Spark raises."""
+    """Check that Spark can resolve values; return a frame with their types.  Raises what Spark raises."""
     values = (F.expr(t).alias(f"v{i}") for i, t in enumerate(texts))
     return resolved(session, _empty(session, schema, alias).select(*values))
 
 
 def resolved(session: SqlSession, frame: DataFrame) -> DataFrame:
-    """A frame that Spark has resolved, which a Connect server does no sooner than it is asked for something.
-
-    Raises what Spark raises.
-    """
+    """Resolve a frame now, also in a Connect session.  Raises what Spark raises."""
     if not session.classic:
         _ = frame.schema
     return frame

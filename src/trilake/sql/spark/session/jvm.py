@@ -1,6 +1,6 @@
-"""The JVM of a classic session: plans of its parser, and entries of its catalogue.
+"""The JVM of a classic session: its parser's plans, and its catalogue's entries.
 
-Nothing else in this folder uses Spark's private API.
+Only this module here uses Spark's private API.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from trilake.spark.session.scala_values import changed, some
 
 @dataclass(frozen=True)
 class Relation:
-    """A relation, or a function in its place, that a plan names: parts of the name and its place in the text.
+    """A relation or table function in a statement: its name and position.
 
-    ``end`` is behind the name, ``travel_end`` behind the words that say which version, where there are some.
-    ``aliased`` says that it is given a name.
+    ``end`` is the position after the name, ``travel_end`` that after a version.  ``aliased`` says whether it has an
+    alias.
     """
 
     parts: tuple[str, ...]
@@ -37,17 +37,17 @@ class Relation:
 
 
 def is_classic(spark: SparkSession) -> bool:
-    """Whether the session runs beside its JVM; a Connect session does not."""
+    """Whether this is a classic session, not a Connect session."""
     return getattr(spark, "_jsparkSession", None) is not None
 
 
 def parser_of(spark: SparkSession) -> Any:
-    """The parser of a classic session, which stays the same as long as the session is there."""
+    """A classic session's parser, which never changes."""
     return spark._jsparkSession.sessionState().sqlParser()
 
 
 def parse_plan(parser: Any, text: str) -> Any:
-    """The plan that Spark's parser makes of a statement.  Raises ``ParseException``."""
+    """Parse a statement with Spark's parser.  Raises ``ParseException``."""
     return parser.parsePlan(text)
 
 
@@ -61,7 +61,7 @@ def parses(parser: Any, text: str) -> bool:
 
 
 def relations(plan: Any) -> Iterator[Relation]:
-    """The relations of a query that stand for tables, views or functions, and for no common table expression."""
+    """The tables, views and table functions that a query names, without common table expressions."""
     yield from _relations(plan, frozenset(), aliased=False)
 
 
@@ -98,7 +98,7 @@ def _relations(node: Any, hidden: frozenset[str], *, aliased: bool) -> Iterator[
 
 
 def _passes_alias(name: str, aliased: bool) -> bool:
-    """Whether what is below a node of this kind is given a name by what is at or above it."""
+    """Whether a node of this kind gives its children an alias, or passes on its own."""
     if name in ("SubqueryAlias", "UnresolvedSubqueryColumnAliases"):
         return True
     return aliased and name in ("GlobalLimit", "LocalLimit", "Sample", "NamedStreamingRelation")
@@ -118,10 +118,10 @@ def _span(node: Any) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class ViewForm:
-    """What a permanent view shows, and where its query belongs.
+    """A permanent view's columns, and the namespace of its query.
 
-    ``namespace`` has the catalogue and the database in which it was made, ``queried`` the names of its query's columns,
-    which are none for views of old releases, and ``view_sql`` name and type of the columns that it shows.
+    ``namespace`` is the catalogue and database in which it was created, ``queried`` the names of its query's columns,
+    none for views of old releases, and ``shown`` name and type of the view's columns.
     """
 
     namespace: tuple[str, ...]
@@ -131,9 +131,9 @@ class ViewForm:
 
 @dataclass(frozen=True)
 class Entry:
-    """What the catalogue says of a name: a table or a permanent view.
+    """The catalogue's entry for a table or permanent view.
 
-    ``form`` is that of a view, where the catalogue is asked by SQL; ``java`` what the JVM has, where it is asked.
+    ``form`` is set for a view in a Connect session, ``java`` in a classic one.
     """
 
     database: str
@@ -147,31 +147,31 @@ class Entry:
 
     @property
     def managed(self) -> bool:
-        """Whether the files go when the name goes."""
+        """Whether DROP TABLE deletes the files."""
         return self.kind == "MANAGED"
 
     @property
     def is_view(self) -> bool:
-        """Whether it is a view."""
+        """Whether this is a view."""
         return self.kind == "VIEW"
 
 
 @dataclass(frozen=True)
 class Catalogues:
-    """The session's catalogue in the JVM: both objects stay the same as long as the session is there."""
+    """The session's catalogue in the JVM; both objects never change."""
 
     session: Any
     external: Any
 
     @classmethod
     def of(cls, spark: SparkSession) -> Catalogues:
-        """Those of a classic session."""
+        """The catalogue of a classic session."""
         catalog = spark._jsparkSession.sessionState().catalog()
         return cls(catalog, catalog.externalCatalog())
 
 
 def find_entry(catalogues: Catalogues, database: str, table: str) -> Entry | None:
-    """What the catalogue says of a table or permanent view; ``None`` where it has no such name."""
+    """The catalogue's entry for a table or permanent view; ``None`` where there is none."""
     db, external = database.lower(), catalogues.external
     if not external.tableExists(db, table.lower()):
         return None
@@ -180,7 +180,7 @@ def find_entry(catalogues: Catalogues, database: str, table: str) -> Entry | Non
     except AnalysisException as e:
         if "[TABLE_OR_VIEW_NOT_FOUND]" not in str(e):
             raise
-        return None  # it is gone since
+        return None  # dropped since
     kind = str(metadata.tableType().name())
     provider = metadata.provider()
     place = metadata.storage().locationUri()
@@ -197,30 +197,30 @@ def find_entry(catalogues: Catalogues, database: str, table: str) -> Entry | Non
 
 
 def temp_view(catalogues: Catalogues, name: str) -> Any:
-    """The temporary view of a name as Spark keeps it; ``None`` where there is none."""
+    """Spark's object for a temporary view; ``None`` where there is none."""
     view = catalogues.session.getRawTempView(name)
     return view.get() if view.isDefined() else None
 
 
 def global_temp_view(catalogues: Catalogues, name: str) -> Any:
-    """The temporary view that all sessions know by a name, as Spark keeps it; ``None`` where there is none."""
+    """Spark's object for a global temporary view; ``None`` where there is none."""
     view = catalogues.session.getRawGlobalTempView(name)
     return view.get() if view.isDefined() else None
 
 
 def register_view(spark: SparkSession, frame: DataFrame, name: str) -> None:
-    """Let a private name stand for a frame."""
+    """Create a temporary view of a frame."""
     frame._jdf.createOrReplaceTempView(name)
 
 
 def drop_view(catalogues: Catalogues, name: str) -> None:
-    """Take a private name away; no error where it is gone."""
+    """Drop a temporary view, if it exists."""
     with suppress(Py4JJavaError, AnalysisException):
         catalogues.session.dropTempView(name)
 
 
 def view_form(entry: Entry) -> ViewForm:
-    """What a permanent view shows, and where its query belongs."""
+    """The columns of a permanent view, and the namespace of its query."""
     if entry.form is not None:
         return entry.form
     schema = entry.java.schema()
@@ -229,11 +229,8 @@ def view_form(entry: Entry) -> ViewForm:
     return ViewForm(_strings(namespace), _strings(queried), tuple(columns))
 
 
-# --- entries are changed ---------------------------------------------------------------------------------------------
-
-
 def set_view_text(spark: SparkSession, entry: Entry, text: str) -> None:
-    """Give a permanent view another text; its columns stay."""
+    """Replace a permanent view's SQL; its columns stay."""
     catalog = spark._jsparkSession.sessionState().catalog()
     now = catalog.externalCatalog().getTable(entry.database, entry.table)
     view_sql = some(spark, text)

@@ -1,4 +1,4 @@
-"""A query whose relations are private names, and the frames behind these."""
+"""SQL with private names for relations, and the frames behind these."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from trilake.sql.parser.places import Edited
 
 @dataclass(frozen=True)
 class WithMetadata:
-    """A relation whose frame shows the column about files: the place of its token, the name that it has in the query,
-    and its other columns."""
+    """A relation whose frame includes ``_metadata``: index of its token, its alias, and its other columns."""
 
     at: int
     alias: str
@@ -21,20 +20,20 @@ class WithMetadata:
 
 @dataclass
 class Local:
-    """A string whose relations are private names, and the frames that these stand for."""
+    """SQL with private names for relations, and their frames."""
 
     edited: Edited
     frames: dict[str, DataFrame] = field(default_factory=dict)
-    #: What each private name stands for in the original text, for messages.
+    #: What each private name replaces, for messages.
     names: dict[str, str] = field(default_factory=dict)
     with_metadata: list[WithMetadata] = field(default_factory=list)
 
     @property
     def text(self) -> str:
-        """The text for Spark."""
+        """The SQL for Spark."""
         return self.edited.text
 
     @property
     def changed(self) -> bool:
-        """Whether anything of trilake was named."""
+        """Whether a name was replaced."""
         return bool(self.edited.edits)

@@ -20,26 +20,23 @@ from trilake.sql.spark.session.session import SqlSession
 
 
 def with_parameters(session: SqlSession, text: str, args: Args) -> str:
-    """A statement with literals in place of its parameter markers.
-
-    Raises ``InvalidArgumentError`` for a parameter without a value.
-    """
+    """Replace parameter markers by literals.  Raises ``InvalidArgumentError`` for a parameter without a value."""
     return with_values(text, args, lambda value: literal(session, value))
 
 
 def literal(session: SqlSession, value: Any) -> str:
-    """A Python value, or a column that needs no row, as SQL.  Raises ``InvalidArgumentError`` for anything else."""
+    """Format a Python value or a constant column as SQL.  Raises ``InvalidArgumentError`` for anything else."""
 
     def column(other: Any) -> str:
         if type(other).__name__ != "Column":
-            raise InvalidArgumentError(f"a {type(other).__name__} cannot be a parameter")
+            raise InvalidArgumentError(f"a {type(other).__name__} cannot be a parameter", help="pass a plain value")
         return literal(session, session.spark.range(1).select(other).collect()[0][0])
 
     return plain_literal(value, column)
 
 
 def with_identifiers(session: SqlSession, text: str, args: Args) -> str:
-    """The text with the names that its IDENTIFIER clauses stand for."""
+    """Replace IDENTIFIER clauses by the names."""
     cursor = Cursor(text)
     edits = []
     while cursor.token is not None:
@@ -51,14 +48,14 @@ def with_identifiers(session: SqlSession, text: str, args: Args) -> str:
         end = cursor.tokens[cursor.at - 1].end
         value = session.value(text[slice(*inside)], args)
         if not isinstance(value, str):
-            return text  # Spark says what is wrong
+            return text  # Spark raises
         edits.append(Edit(start, end, quote_parts(Cursor(value).name())))
     return Edited.of(text, edits).text
 
 
 @contextmanager
 def formatted(session: SqlSession, text: str, frames: Mapping[str, Any]) -> Iterator[str]:
-    """The text with names of temporary views for frames, as PySpark itself puts them in, for the time of the block."""
+    """Replace ``{name}`` by temporary views of frames, as PySpark does, for the block."""
     if not frames:
         yield text
         return
@@ -73,7 +70,7 @@ def formatted(session: SqlSession, text: str, frames: Mapping[str, Any]) -> Iter
 
 
 def _over_connect(session: SqlSession, text: str, frames: Mapping[str, Any]) -> Iterator[str]:
-    """The same where PySpark makes no views of the frames, but would send them along."""
+    """The same over Connect, where PySpark sends frames along instead of creating views."""
     from pyspark.sql.connect.sql_formatter import SQLStringFormatter as Formatter  # late: needs gRPC
 
     spark: Any = session.spark

@@ -19,13 +19,13 @@ from trilake.sql.parser.problems import SqlTextError
 from trilake.sql.spark.session.local import Local
 from trilake.sql.spark.session.session import SqlSession
 
-#: What Spark says of a DELETE from the view of a frame, as an error inside of it.
+#: Spark's internal error for a DELETE from the view of a frame.
 _NO_TABLE = "Unexpected table relation"
 _PLACE = re.compile(r"\bline (\d+)(,?) pos(ition)? (\d+)")
 
 
 class SqlSyntaxError(SqlTextError, SparkErrorMethods, ParseException):
-    """A statement that neither Spark's grammar nor Delta's takes, as Spark's error."""
+    """``SqlTextError`` that is Spark's ``ParseException``, too."""
 
     _state = "42601"
 
@@ -39,7 +39,7 @@ class SqlSyntaxError(SqlTextError, SparkErrorMethods, ParseException):
 
 @contextmanager
 def errors_of_spark() -> Iterator[None]:
-    """Lets Spark's callers catch the errors of the block: each is of its own class and of Spark's."""
+    """Make the block's errors Spark's errors, too, so that callers of Spark catch them."""
     try:
         yield
     except TrilakeError as e:
@@ -47,15 +47,14 @@ def errors_of_spark() -> Iterator[None]:
 
 
 def syntax_error(text: str, problem: SyntaxProblem) -> SqlTextError:
-    """The error for a string that the grammar does not take."""
+    """The error for a syntax error."""
     return SqlSyntaxError.at(text, problem)
 
 
 def deleted_by_spark(session: SqlSession, text: str, args: Args) -> DataFrame:
-    """A DELETE that is none of a trilake table, as Spark runs it.
+    """Run a DELETE from another table in Spark.
 
-    Raises what Spark raises, and ``InvalidArgumentError`` for the view of a frame, which Spark takes for a fault of its
-    own.
+    Raises what Spark raises, and ``InvalidArgumentError`` instead of its internal error for the view of a frame.
     """
     try:
         return session.run(text, args)
@@ -63,7 +62,7 @@ def deleted_by_spark(session: SqlSession, text: str, args: Args) -> DataFrame:
         if _NO_TABLE not in str(e.java_exception):
             raise
         refused = InvalidArgumentError(
-            "rows can be deleted through the view of a frame only if it shows columns of one trilake table",
+            "a DELETE through the view of a frame is only possible for a projection of one trilake table",
             help="delete them from the table",
             condition="DELTA_TABLE_ONLY_OPERATION",
         )
@@ -71,14 +70,13 @@ def deleted_by_spark(session: SqlSession, text: str, args: Args) -> DataFrame:
 
 
 def _text_attribute(error: PySparkException) -> str | None:
-    """Where an error of Spark's keeps the text that it shows: in a classic session, and in a Connect session; then the
-    same before 4.0."""
+    """The attribute with the message of Spark's error: in classic and Connect sessions, then the same before 4.0."""
     names = ("_desc", "_message", "desc", "message")
     return next((name for name in names if isinstance(getattr(error, name, None), str)), None)
 
 
 def in_place(error: PySparkException, local: Local, *, shift: int = 0) -> PySparkException:
-    """Spark's error with the places and names of the text as the user wrote it."""
+    """Make positions and names in Spark's error those of the original SQL."""
     attribute = _text_attribute(error)
     if not local.changed or attribute is None:
         return error
@@ -98,7 +96,7 @@ def in_place(error: PySparkException, local: Local, *, shift: int = 0) -> PySpar
 
 
 def without_prefix(error: PySparkException, prefix: str) -> PySparkException:
-    """Spark's error for a string that has a prefix on its first line as the error for the text alone."""
+    """Make Spark's error for SQL with a prefix that for the SQL alone."""
     attribute = _text_attribute(error)
     if attribute is None:
         return error
@@ -115,6 +113,6 @@ def without_prefix(error: PySparkException, prefix: str) -> PySparkException:
 
 
 def at(text: str, index: int) -> str:
-    """A place as messages say it."""
+    """Format a position for messages."""
     place = place_of(text, index)
     return f"line {place.line}, pos {place.position}"

@@ -1,6 +1,6 @@
-"""Rewrite queries over trilake tables for Spark: table names are replaced by private names of native frames.
+"""Rewrite queries over trilake tables for Spark: replace table names by private views of frames.
 
-A name is replaced at the exact position that Spark's parser reports; everything else stays.
+A name is replaced at the position that Spark's parser reports; everything else stays.
 """
 
 from __future__ import annotations
@@ -33,22 +33,19 @@ from trilake.sql.spark.session.problems import in_place
 from trilake.sql.spark.session.session import Query, SqlSession
 from trilake.sql.spark.session.targets import Target, View, full_parts, not_found, path_target, resolve
 
-#: Functions that stand for the changes of a table.
+#: The table functions for a change data feed.
 CHANGES = ("table_changes", "table_changes_by_path")
 _METADATA = "_metadata"
 
 
 def names_ours(session: SqlSession, text: str, tokens: Sequence[Token] | None = None) -> bool:
-    """Whether a string may name a trilake table; without asking Spark's parser."""
+    """Whether SQL may name a trilake table, without Spark's parser."""
     with session.one_namespace():
         return any(p[-1].lower() in CHANGES or resolve(session, p) is not None for p in candidates(text, tokens))
 
 
 def localized(session: SqlSession, text: str, args: Args = None, *, expression: bool = False) -> Local:
-    """A query, or an expression with queries inside, whose tables are private names.
-
-    Raises ``ParseException`` for a string that is not a query.
-    """
+    """Replace the trilake tables in a query or an expression by private names.  Raises ``ParseException``."""
     if not names_ours(session, text):
         return Local(Edited.of(text, ()))
     head = "SELECT " if expression else ""
@@ -65,9 +62,9 @@ def localized(session: SqlSession, text: str, args: Args = None, *, expression: 
 
 
 def _stars(session: SqlSession, out: Local, tokens: Sequence[Token]) -> list[Edit]:
-    """What keeps the hidden column about files out of ``*``, which a frame has to show.
+    """The edits that keep ``_metadata``, a column of the frames, out of ``*``.
 
-    Spark 4 knows ``EXCEPT``; before, the columns take the place of the star.
+    Spark 4 has ``EXCEPT``; before, the columns replace the star.
     """
     if not out.with_metadata:
         return []
@@ -95,7 +92,7 @@ def _stars(session: SqlSession, out: Local, tokens: Sequence[Token]) -> list[Edi
             )
         if relations and by_name:
             columns = ", ".join(f"{quote_name(r.alias)}.{quote_name(c)}" for r in relations for c in r.columns)
-            # Behind ``t.`` the first column stands without the name of its table.
+            # After ``t.`` the first column needs no qualifier.
             start = len(quote_name(relations[0].alias)) + 1 if before.text == "." else 0
             edits.append(Edit(token.start, token.end, columns[start:]))
         elif relations:
@@ -105,7 +102,7 @@ def _stars(session: SqlSession, out: Local, tokens: Sequence[Token]) -> list[Edi
 
 
 def _joins(tokens: Sequence[Token], around: Sequence[int], star: int) -> bool:
-    """Whether the query that has a star in its list is of several relations."""
+    """Whether the query with this star has several relations."""
     same = [t for i, t in enumerate(tokens) if i > star and around[i] == around[star]]
     behind = next((i for i, t in enumerate(same) if t.upper == "FROM"), len(same))
     for t in same[behind + 1 :]:
@@ -117,7 +114,7 @@ def _joins(tokens: Sequence[Token], around: Sequence[int], star: int) -> bool:
 
 
 def _enclosures(tokens: Sequence[Token]) -> list[int]:
-    """The position of the bracket that is open around each token, -1 for none."""
+    """The index of the innermost open bracket around each token, -1 for none."""
     out, open_ = [], [-1]
     for i, t in enumerate(tokens):
         if t.kind == "symbol" and t.text == ")" and len(open_) > 1:
@@ -155,7 +152,7 @@ def _edits(
     cursor = Cursor(text, tokens, at)
     if relation.function:
         return _function(session, out, cursor, relation, args)
-    # ``STREAM t`` and ``STREAM(t)`` begin with other words than the name.
+    # ``STREAM t`` and ``STREAM(t)`` do not begin with the name.
     words = [t.upper or t.text for t in tokens[max(at - 2, 0) : at]]
     streamed = cursor.accept("STREAM") or words[-1:] == ["STREAM"] or words == ["STREAM", "("]
     while cursor.token is not None and not cursor.token.is_name:
@@ -192,7 +189,7 @@ def _edits(
 
 
 def _streamed(session: SqlSession, out: Local, source: Target, cursor: Cursor) -> list[Edit]:
-    """The name in ``STREAM t``, which Spark takes as a stream where the frame is one."""
+    """Replace the name in ``STREAM t`` by a streaming frame."""
     token = cursor.tokens[cursor.at]
     cursor.name()
     end = cursor.tokens[cursor.at - 1].end
@@ -206,15 +203,15 @@ def _private(session: SqlSession, out: Local, frame: DataFrame, display_name: st
 
 
 def with_metadata(frame: DataFrame) -> DataFrame:
-    """A frame with Spark's hidden column about files as a column, where the scan has it."""
+    """Add Spark's hidden column ``_metadata`` as a column, where the scan has it."""
     try:
         return frame.select("*", _METADATA)
-    except Exception:  # noqa: BLE001 - a scan without such a column: then the statement cannot name it either
+    except Exception:  # noqa: BLE001 - the scan has no such column
         return frame
 
 
 def _alias_of(cursor: Cursor) -> str | None:
-    """The name that a relation is given behind it, ``None`` where it is given none."""
+    """A relation's alias; ``None`` where it has none."""
     look = Cursor(cursor.text, cursor.tokens, cursor.at)
     _past_sample(look)
     if look.accept("AS") or _alias_follows(look):
@@ -223,18 +220,16 @@ def _alias_of(cursor: Cursor) -> str | None:
 
 
 def _may_have_alias(tokens: Sequence[Token], at: int) -> bool:
-    """``TABLE t`` and ``f(TABLE(t))`` name a table where no alias may stand."""
+    """Whether an alias is allowed: not in ``TABLE t`` and ``f(TABLE(t))``."""
     before = tokens[at - 1] if at else None
     if before is not None and before.text == "(" and before.kind == "symbol":
         before = tokens[at - 2] if at > 1 else None
-        return before is None or before.upper not in ("TABLE", "STREAM")
     return before is None or before.upper not in ("TABLE", "STREAM")
 
 
 def _past_sample(cursor: Cursor) -> None:
     if cursor.accept("TABLESAMPLE"):
-        if cursor.accept("SYSTEM") or cursor.accept("BERNOULLI"):
-            pass
+        cursor.accept("SYSTEM") or cursor.accept("BERNOULLI")
         cursor.brackets()
         if cursor.accept("REPEATABLE"):
             cursor.brackets()
@@ -243,7 +238,7 @@ def _past_sample(cursor: Cursor) -> None:
 def _qualified(
     session: SqlSession, text: str, tokens: Sequence[Token], parts: tuple[str, ...], alias: str, relation_at: int
 ) -> list[Edit]:
-    """Columns that are named with the table's whole name: a private name has one part, so they get the alias."""
+    """Replace the table's full name before columns by its alias, as a private name has only one part."""
     whole = [tuple(p.lower() for p in parts)]
     if not (len(parts) == 2 and "/" in parts[1]):
         database, table = (p.lower() for p in full_parts(session, parts))
@@ -264,13 +259,13 @@ def _qualified(
 def _travel(
     session: SqlSession, cursor: Cursor, relation: jvm.Relation, shift: int, args: Args
 ) -> tuple[int | None, int | None]:
-    """The version that a relation names, as a number or a time; the cursor goes behind it."""
+    """Parse a relation's version, as a number or a time."""
     if relation.travel_end is None:
         return None, None
     end = relation.travel_end - shift
     while cursor.at < len(cursor.tokens) and cursor.tokens[cursor.at].end <= end and not cursor.is_word("OF"):
         cursor.at += 1
-    if not cursor.is_word("OF"):  # ``t@v3``: what was passed already
+    if not cursor.is_word("OF"):  # ``t@v3``, which was skipped
         spelled = cursor.tokens[cursor.at - 1].text
         return (int(spelled[1:]), None) if spelled[:1] in "vV" else (None, moment_ms(session, f"'{spelled}'"))
     kind = cursor.tokens[cursor.at - 2].upper
@@ -287,13 +282,13 @@ def _travel(
 def frame_of_name(
     session: SqlSession, source: Target | View, version: int | None = None, ms: int | None = None
 ) -> DataFrame:
-    """The rows of what a name stands for, at a version of it.  Raises ``InvalidArgumentError`` for one of a view."""
+    """The rows of a table or view, at a version.  Raises ``InvalidArgumentError`` for a version of a view."""
     if isinstance(source, Target):
         return frame_of(session, source, version, ms)
     if version is not None or ms is not None:
         raise InvalidArgumentError(
-            f"{'.'.join(source.parts)} is a view, and a view has no versions",
-            help="name the version inside the view",
+            f"{'.'.join(source.parts)} is a view, which has no versions",
+            help="write the version in the view's query",
             condition="UNSUPPORTED_FEATURE.TIME_TRAVEL",
         )
     return view_frame(session, source)
@@ -311,7 +306,7 @@ def _function(session: SqlSession, out: Local, cursor: Cursor, relation: jvm.Rel
     values = session.values(text, args) if text.strip() else []
     if not 2 <= len(values) <= 3 or not isinstance(values[0], str):
         raise InvalidArgumentError(
-            f"{name} takes a table, the first version or time, and perhaps the last",
+            f"{name} takes a table, the first version or time, and optionally the last",
             help=f"write {name}('{'/path' if name.endswith('path') else 'name'}', 1)",
             condition="DELTA_UNSUPPORTED_EXPRESSION" if 2 <= len(values) <= 3 else "INCORRECT_NUMBER_OF_ARGUMENTS",
         )
@@ -324,7 +319,7 @@ def _function(session: SqlSession, out: Local, cursor: Cursor, relation: jvm.Rel
     if not isinstance(target, Target):
         raise InvalidArgumentError(
             f"{values[0]} is not a Delta table",
-            help="name a table of the catalogue",
+            help="pass the name of a Delta table in the catalogue",
             condition="DELTA_TABLE_ONLY_OPERATION",
         )
     private = _private(session, out, changes_of(session, target, values[1:]), cursor.text[token.start : end])
@@ -341,8 +336,8 @@ def _alias_follows(cursor: Cursor) -> bool:
 
 @contextmanager
 def local_views(session: SqlSession, *parts: Local, follow: bool = False) -> Iterator[None]:
-    """The frames of some strings under their private names, for the time of the block; their templates for plans that
-    follow their tables (:func:`~trilake.spark.live_frames.frames.made_of`)."""
+    """Create views of the frames under their private names for the block; with ``follow``, of their templates
+    (:func:`~trilake.spark.live_frames.frames.made_of`)."""
     frames = {name: frame for part in parts for name, frame in part.frames.items()}
     if follow:
         frames = {name: template_of(frame) for name, frame in frames.items()}
@@ -354,10 +349,7 @@ def local_views(session: SqlSession, *parts: Local, follow: bool = False) -> Ite
 
 
 def query(session: SqlSession, text: str, args: Args = None) -> DataFrame:
-    """The rows of a query that may name our tables.
-
-    Raises what Spark raises, with places in the text as it was given.
-    """
+    """Run a query that may name trilake tables.  Raises what Spark raises, with positions in the original SQL."""
     local = localized(session, text, args)
     if kind(tokenize(text)) not in QUERIES:
         return run_local(session, local, args)
@@ -367,7 +359,7 @@ def query(session: SqlSession, text: str, args: Args = None) -> DataFrame:
 def run_local(
     session: SqlSession, local: Local, args: Args = None, *, before: str = "", follow: bool = False
 ) -> DataFrame:
-    """Run a string whose tables are private names, with more text before it; ``follow`` as :func:`local_views`."""
+    """Run SQL with private names, after ``before``; ``follow`` as :func:`local_views`."""
     with local_views(session, local, follow=follow):
         try:
             return session.run(before + local.text, args)
@@ -376,9 +368,9 @@ def run_local(
 
 
 def view_frame(session: SqlSession, view: View) -> DataFrame:
-    """The rows of a view, with the columns that it was made with.
+    """The rows of a view, with the columns that it was created with.
 
-    Raises ``SchemaMismatchError`` where its tables have lost one of them.
+    Raises ``SchemaMismatchError`` where its tables no longer have one of them.
     """
     temporary = view.temporary
     if temporary is not None and temporary.frame is not None and (view.query is None or is_kept(temporary.frame)):
@@ -400,8 +392,8 @@ def _with_columns(frame: DataFrame, parts: tuple[str, ...], names: Sequence[str]
     lost = [n for n in names if n.lower() not in there]
     if lost:
         raise SchemaMismatchError(
-            f"the view {'.'.join(parts)} was made with the column {lost[0]}, which its query has no more",
-            help="make the view again",
+            f"the view {'.'.join(parts)} was created with the column {lost[0]}, which its query no longer has",
+            help="create the view again",
             column=lost[0],
             condition="INCOMPATIBLE_VIEW_SCHEMA_CHANGE",
         )
@@ -410,7 +402,7 @@ def _with_columns(frame: DataFrame, parts: tuple[str, ...], names: Sequence[str]
 
 @contextmanager
 def in_namespace_of(session: SqlSession, view: Query) -> Iterator[None]:
-    """The database in which the query of a view was made is the current one, for the time of the block."""
+    """Make the database of a view's query the current one for the block."""
     spark = session.spark
     before = str(spark.catalog.currentDatabase())
     if view.database.lower() == before.lower():
@@ -424,7 +416,7 @@ def in_namespace_of(session: SqlSession, view: Query) -> Iterator[None]:
 
 
 def _as_declared(frame: DataFrame, entry: jvm.Entry) -> DataFrame:
-    """The columns under the names and types that the view shows."""
+    """The columns with the view's names and types."""
     form = jvm.view_form(entry)
     names = form.queried or frame.columns
     columns = [

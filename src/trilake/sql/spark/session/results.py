@@ -1,4 +1,4 @@
-"""Results of statements: small frames."""
+"""Results of statements, as small frames."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trilake.sql.spark.session.session import SqlSession
 
 
 def rows(session: SqlSession, schema: str | T.StructType, values: Iterable[Sequence[Any]]) -> DataFrame:
-    """A frame of some rows whose columns are those of ``schema``."""
+    """A frame of these rows."""
     struct = schema if isinstance(schema, T.StructType) else _parsed(schema)
     data = [tuple(v) for v in values]
     if not data:
@@ -37,7 +37,7 @@ def _parsed(text: str) -> T.StructType:
 
 
 def nothing(session: SqlSession) -> DataFrame:
-    """What a command without an answer returns."""
+    """The result of a command without rows."""
     return _no_rows(session, T.StructType([]))
 
 

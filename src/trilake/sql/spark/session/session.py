@@ -1,4 +1,4 @@
-"""The SQL layer's state of a session: Spark's original ``sql``, and temporary views over trilake tables."""
+"""A session's SQL state: Spark's original ``sql``, and temporary views over trilake tables."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from trilake.sql.spark.session import connect_frames, jvm
 from trilake.storage import open_store
 from trilake.storage.base import Store
 
-#: How private names begin; no statement of a user should name one.
+#: Prefix of private names.
 PRIVATE = "__trilake_sql_"
 _COUNTER = itertools.count(1)
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -32,7 +32,7 @@ _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 @dataclass(frozen=True)
 class Query:
-    """A query over our tables, and the database in which names in it are looked up."""
+    """A query over trilake tables, and the database in which its names are resolved."""
 
     text: str
     database: str
@@ -40,13 +40,12 @@ class Query:
 
 @dataclass(frozen=True)
 class TempView:
-    """A temporary view over our tables: Spark's own view has the rows of the moment when it was made, this has its
-    query.
+    """A temporary view over trilake tables: Spark's own view has the rows as of its creation, this one its query.
 
-    ``mark`` tells Spark's view from others that the name may stand for later: the view in the JVM, or, of a Connect
-    session, the hash of its plan.  ``queried`` are the columns that the query gave when the view was made, and
-    ``columns`` the names that the view shows them by, where it was given some.  ``frame`` is the frame that a view was
-    made of, which Spark may keep in its cache; without a query, the rows are those of the frame.
+    ``mark`` identifies Spark's view, as the name may be used for another one later: the view in the JVM, or, in a
+    Connect session, the hash of its plan.  ``queried`` are the query's columns when the view was created, ``columns``
+    the names in a column list.  ``frame`` is the frame of a view of a frame, which Spark may have cached; without a
+    query, the view's rows are the frame's.
     """
 
     query: Query | None
@@ -58,30 +57,30 @@ class TempView:
 
 @dataclass
 class _Namespace:
-    """The catalogue and the database of names without one, as far as they were asked for."""
+    """Current catalogue and database, once looked up."""
 
     catalog: str | None = None
     database: str | None = None
 
 
 _NAMESPACE: ContextVar[_Namespace | None] = ContextVar("trilake_sql_namespace", default=None)
-#: The frames that private names stand for now, in a Connect session.
+#: The frames of private names, in a Connect session.
 _FRAMES: ContextVar[Mapping[str, DataFrame]] = ContextVar("trilake_sql_frames", default=MappingProxyType({}))
 
 
 @dataclass
 class SqlSession:
-    """One session with SQL over our tables."""
+    """A session with SQL over trilake tables."""
 
     spark: SparkSession
     views: dict[str, TempView] = field(default_factory=dict)
-    #: Views that all sessions see, by their names without the database that they are in.
+    #: Global temporary views, by name without their database.
     global_views: dict[str, TempView] = field(default_factory=dict)
     cached: dict[tuple[str, ...], DataFrame] = field(default_factory=dict)
-    #: Views that columns of ``F.expr`` name, by the current database and by what their strings name.
+    #: Views for ``F.expr``, by the current database and the name that they replace.
     kept_views: dict[tuple[str, str], str] = field(default_factory=dict)
     lock: threading.RLock = field(default_factory=threading.RLock)
-    #: Who needs the view of a private name in a Connect session: its block, and queries; and who needs it no more.
+    #: In a Connect session, how many blocks and queries use a private view; and those that no longer do.
     view_users: Counter[str] = field(default_factory=Counter)
     unused: deque[str] = field(default_factory=deque)
 
@@ -97,7 +96,7 @@ class SqlSession:
 
     @property
     def current_catalog(self) -> str:
-        """The catalogue that names without one belong to."""
+        """The current catalogue."""
         namespace = _NAMESPACE.get()
         if namespace is None:
             return str(self.spark.catalog.currentCatalog())
@@ -107,7 +106,7 @@ class SqlSession:
 
     @property
     def current_database(self) -> str:
-        """The database that names without one belong to."""
+        """The current database."""
         namespace = _NAMESPACE.get()
         if namespace is None:
             return self._ask_database()
@@ -122,7 +121,7 @@ class SqlSession:
 
     @contextmanager
     def one_namespace(self) -> Iterator[None]:
-        """Nothing in the block changes the current catalogue and database, so that they are asked for once."""
+        """Look up the current catalogue and database only once in the block."""
         token = _NAMESPACE.set(_Namespace())
         try:
             yield
@@ -131,23 +130,23 @@ class SqlSession:
 
     @cached_property
     def global_database(self) -> str:
-        """The database that views which all sessions see are in."""
+        """The database of global temporary views."""
         return self.setting("spark.sql.globalTempDatabase", "global_temp").lower()
 
     @property
     def classic(self) -> bool:
-        """Whether the session's JVM can be asked."""
+        """Whether this is a classic session, with its JVM."""
         return jvm.is_classic(self.spark)
 
     def run(self, text: str, args: Args = None) -> DataFrame:
-        """Run a statement in Spark as it is, as if nothing were installed."""
+        """Run a statement with Spark's original ``sql``."""
         with bypass():
             frame: DataFrame = self.spark.sql(text) if args is None else self.spark.sql(text, args)  # type: ignore[arg-type]
         frames = {name: f for name, f in _FRAMES.get().items() if name in text}
         return self._carrying(frame, text, args, frames) if frames else frame
 
     def _carrying(self, frame: DataFrame, text: str, args: Args, frames: Mapping[str, DataFrame]) -> DataFrame:
-        """A query of a Connect session, with the frames that it names for as long as it is used."""
+        """Keep the frames that a query of a Connect session names for as long as the query lives."""
         if not connect_frames.is_query(frame):
             return frame
         if connect_frames.CARRIES:
@@ -155,9 +154,8 @@ class SqlSession:
         connect_frames.keep_views_new(frame, frames)
         for name in frames:
             self.view_users[name] += 1
-            connect_frames.when_gone(
-                frame, partial(self.unused.append, name)
-            )  # no call to the server while memory is freed
+            # The view is dropped later: garbage collection must not call the server.
+            connect_frames.when_gone(frame, partial(self.unused.append, name))
         return frame
 
     def value(self, expression: str, args: Args = None) -> Any:
@@ -165,9 +163,9 @@ class SqlSession:
         return self.run(f"SELECT {expression}", args).collect()[0][0]
 
     def values(self, expressions: str, args: Args = None) -> list[Any]:
-        """The values of constant expressions with commas between them; an instant is a datetime of UTC.
+        """The values of a list of constant expressions; timestamps as datetimes in UTC.
 
-        Spark gives instants in the zone of the machine, which need not be that of the session.
+        Spark would return timestamps in the machine's time zone, not the session's.
         """
         frame = self.run(f"SELECT {expressions}", args)
         instants = [isinstance(f.dataType, T.TimestampType) for f in frame.schema.fields]
@@ -181,7 +179,7 @@ class SqlSession:
 
     @contextmanager
     def private_views(self, frames: Mapping[str, DataFrame]) -> Iterator[None]:
-        """Private names for frames, for the time of the block; queries that :meth:`run` makes in it keep theirs."""
+        """Create views of frames for the block; queries that :meth:`run` creates in it keep theirs."""
         registered = []
         token = None if self.classic else _FRAMES.set({**_FRAMES.get(), **frames})
         try:
@@ -204,7 +202,7 @@ class SqlSession:
             self._drop_unused()
 
     def _drop_unused(self) -> None:
-        """Drop the views of a Connect session whose blocks have ended and whose queries are gone."""
+        """Drop the private views that no block and no query uses."""
         with suppress(IndexError):
             while True:
                 name = self.unused.popleft()
@@ -214,7 +212,7 @@ class SqlSession:
                     self.spark.catalog.dropTempView(name)
 
     def options(self, path: str) -> dict[str, str]:
-        """What the session's settings say of the store that a path is on: credentials, endpoints."""
+        """The session's settings for a path's store: credentials, endpoints."""
         return session_options(self.spark, path)
 
     def store(self, path: str) -> Store:
@@ -222,7 +220,7 @@ class SqlSession:
         return open_store(path, self.options(path))
 
     def private_name(self) -> str:
-        """A name that no one else uses."""
+        """A new private name."""
         return f"{PRIVATE}{next(_COUNTER)}"
 
     def setting(self, key: str, default: str) -> str:

@@ -1,4 +1,4 @@
-"""Resolve a name in a statement: a trilake table by path or name, a view over such tables, or neither."""
+"""Resolve a name in a statement: a trilake table by path or name, a view over trilake tables, or neither."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ _MOST_VIEWS = 64
 
 @dataclass(frozen=True)
 class Target:
-    """A trilake table: its format and path, the name that the catalogue knows it by, if any, and a version of it.
+    """A trilake table: format, path, its entry in the catalogue, if any, and a version.
 
-    ``at`` is what stands behind the path: ``v3``, or a time as ``yyyyMMddHHmmssSSS``.
+    ``at`` is the version after the path: ``v3``, or a time as ``yyyyMMddHHmmssSSS``.
     """
 
     parts: tuple[str, ...]
@@ -41,12 +41,12 @@ class Target:
     path: str
     entry: jvm.Entry | None = None
     at: str | None = None
-    #: What the session's settings say of the store: credentials, endpoints.
+    #: The session's settings for the store: credentials, endpoints.
     options: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def store(self) -> Store:
-        """The store that the table is in."""
+        """The table's store."""
         return open_store(self.path, dict(self.options))
 
     @property
@@ -61,14 +61,16 @@ class Target:
 
     @property
     def catalog_name(self) -> str | None:
-        """The name as the catalogue spells it, ``None`` for a path."""
+        """The full name in the catalogue, ``None`` for a path."""
         return None if self.entry is None else f"spark_catalog.{self.entry.database}.{self.entry.table}"
 
 
 @dataclass(frozen=True)
 class View:
-    """A view over trilake tables: a permanent one has an entry in the catalogue, a temporary one what is known of it
-    here.  It has no query where it is of a frame that none is known of."""
+    """A view over trilake tables: permanent with an entry in the catalogue, or temporary.
+
+    The view of a frame may have no query.
+    """
 
     parts: tuple[str, ...]
     query: Query | None
@@ -77,7 +79,7 @@ class View:
 
 
 def resolve(session: SqlSession, parts: tuple[str, ...], *, depth: int = 0) -> Target | View | None:
-    """What a name stands for; ``None`` where it is nothing of trilake."""
+    """The trilake table or view of a name; ``None`` for anything else."""
     by_path = path_target(session, parts)
     if by_path is not None:
         return by_path
@@ -90,7 +92,7 @@ def resolve(session: SqlSession, parts: tuple[str, ...], *, depth: int = 0) -> T
     if entry is None:
         return _folder(session, parts)
     if len(parts) == 1 and session.classic and jvm.temp_view(session.catalogues, parts[0]) is not None:
-        return None  # a view of Spark's own hides the table
+        return None  # one of Spark's temporary views hides the table
     return _of_entry(session, parts, entry, depth)
 
 
@@ -120,7 +122,7 @@ def _names_ours(session: SqlSession, query: Query, depth: int) -> bool:
 
 
 def temporary_view(session: SqlSession, parts: tuple[str, ...]) -> TempView | None:
-    """What is known of a temporary view, if the name still stands for what was made here."""
+    """The temporary view of a name, if Spark's view is still the same."""
     views = _views_of(session, parts)
     view = None if views is None else views.get(parts[-1].lower())
     if views is None or view is None:
@@ -141,15 +143,15 @@ def keep_view(
     columns: tuple[str, ...] | None = None,
     of_frame: bool = False,
 ) -> None:
-    """Remember what a temporary view is of that Spark has just made.
+    """Remember the query of a temporary view that Spark has just created.
 
     Parameters
     ----------
-    parts: the name; that of a view which all sessions see is in the database of such views.
-    query: what gives the rows again; ``None`` for a view of a frame which does so itself.
-    frame: the rows, as they are now.
-    columns: the names that the view shows them by, where they are others.
-    of_frame: whether the view was made of that frame, not of a text.
+    parts: the view's name; a global one includes its database.
+    query: the view's query; ``None`` for a view of a frame.
+    frame: the rows.
+    columns: the names in the view's column list.
+    of_frame: whether this is the view of a frame.
     """
     views, mark = _views_of(session, parts), _mark(session, parts)
     if views is not None and mark is not None:
@@ -158,7 +160,7 @@ def keep_view(
 
 
 def _views_of(session: SqlSession, parts: tuple[str, ...]) -> dict[str, TempView] | None:
-    """The temporary views among which a name is looked up; ``None`` for a name of none."""
+    """The session's or the global temporary views; ``None`` for any other name."""
     if len(parts) == 1:
         return session.views
     is_global = len(parts) == 2 and parts[0].lower() == session.global_database
@@ -166,7 +168,7 @@ def _views_of(session: SqlSession, parts: tuple[str, ...]) -> dict[str, TempView
 
 
 def _mark(session: SqlSession, parts: tuple[str, ...]) -> Any:
-    """What tells Spark's temporary view of a name from others; ``None`` where it has none."""
+    """Identifies Spark's temporary view of a name; ``None`` where there is none."""
     if session.classic:
         find = jvm.temp_view if len(parts) == 1 else jvm.global_temp_view
         return find(session.catalogues, parts[-1])
@@ -176,13 +178,13 @@ def _mark(session: SqlSession, parts: tuple[str, ...]) -> Any:
 
 
 def path_target(session: SqlSession, parts: tuple[str, ...]) -> Target | None:
-    """The table that ``delta.`/path``` names, with a version behind it where nothing has the whole path."""
+    """The table of ``delta.`/path```; ``@v3`` at its end is a version unless a table has the whole path."""
     path = named_path(parts)
     return None if path is None else _at(session, parts, *path)
 
 
 def _folder(session: SqlSession, parts: tuple[str, ...]) -> Target | None:
-    """The table that ``delta.`t``` names by a path without a slash, where the catalogue has no database ``delta``."""
+    """The table of ``delta.`t```, a relative path, where the catalogue has no database ``delta``."""
     path = bare_path(parts)
     if path is None or session.spark.catalog.databaseExists(parts[0]):
         return None
@@ -199,12 +201,12 @@ def _at(session: SqlSession, parts: tuple[str, ...], format: str, path: str) -> 
 
 
 def exists(target: Target) -> bool:
-    """Whether something is at the place of a target."""
+    """Whether the table exists."""
     return target.log.exists() if target.format == "delta" else next(iter(target.store.list()), None) is not None
 
 
 def find_entry(session: SqlSession, parts: tuple[str, ...]) -> jvm.Entry | None:
-    """The catalogue's entry for a name; ``None`` where it has none, or the name is of another catalogue."""
+    """The entry of a name; ``None`` where there is none, and for another catalogue."""
     whole = len(parts) == 3 and parts[0].lower() == _CATALOG
     if whole:
         parts = parts[1:]
@@ -213,15 +215,15 @@ def find_entry(session: SqlSession, parts: tuple[str, ...]) -> jvm.Entry | None:
     database, table = (session.current_database, parts[0]) if len(parts) == 1 else parts
     if session.classic:
         entry = jvm.find_entry(session.catalogues, database, table)
-        # Most names are none of this catalogue: which one is the current one is asked for those that are.
+        # Most names have no entry; only for those that have one, ask for the current catalogue.
         return entry if entry is None or whole or session.current_catalog == _CATALOG else None
-    from trilake.sql.spark.session.connect import find_entry as by_sql  # late: only Connect sessions are asked by SQL
+    from trilake.sql.spark.session.connect import find_entry as by_sql  # late: only for Connect sessions
 
     return by_sql(session, database, table)
 
 
 def full_parts(session: SqlSession, parts: tuple[str, ...]) -> tuple[str, str]:
-    """Database and table of a name in the session's catalogue."""
+    """Database and table of a name."""
     if len(parts) == 3 and parts[0].lower() == _CATALOG:
         parts = parts[1:]
     if len(parts) == 2:
@@ -229,13 +231,10 @@ def full_parts(session: SqlSession, parts: tuple[str, ...]) -> tuple[str, str]:
     return session.current_database, parts[-1]
 
 
-# --- the table that a statement changes -----------------------------------------------------------------------------
-
-
 def known_table(session: SqlSession, parts: tuple[str, ...]) -> Target | None:
-    """The table of trilake that a name stands for, through views that show all of it; ``None`` for anything else.
+    """The trilake table of a name, or of a view that shows all of it; ``None`` for anything else.
 
-    Raises ``InvalidArgumentError`` for another view.
+    Raises ``InvalidArgumentError`` for any other view.
     """
     target, columns = shown_table(session, parts)
     if columns is not None:
@@ -244,24 +243,24 @@ def known_table(session: SqlSession, parts: tuple[str, ...]) -> Target | None:
 
 
 def not_found(parts: Sequence[str]) -> TableNotFoundError:
-    """The error for a name that the catalogue does not have, or no longer has."""
+    """The error for a name that is not, or no longer, in the catalogue."""
     return TableNotFoundError(
         f"the table {'.'.join(parts)} cannot be found", help="check the name", condition="TABLE_OR_VIEW_NOT_FOUND"
     )
 
 
 def shown_table(session: SqlSession, parts: tuple[str, ...]) -> tuple[Target | None, Mapping[str, str] | None]:
-    """The table as :func:`known_table` finds it, through views that show all rows of it, and its columns by the names
-    that such a view shows them by, in small letters; ``None`` where it is seen as it is.
+    """The trilake table of a name, or of a view that is a projection of it.
 
-    Raises ``InvalidArgumentError`` for a view that shows something else.
+    Also returns the table's columns by their names in the view, in lower case; ``None`` where they are the same.
+    Raises ``InvalidArgumentError`` for any other view.
     """
     target = resolve(session, parts)
     if isinstance(target, View):
         return _behind(session, target)
     if target is not None and target.at is not None:
         raise InvalidArgumentError(
-            f"{target.shown} is a version of a table, which cannot be changed", help="leave the version out"
+            f"only the newest version can be changed, got {target.shown}", help="leave the version out"
         )
     return target, None
 
@@ -269,7 +268,7 @@ def shown_table(session: SqlSession, parts: tuple[str, ...]) -> tuple[Target | N
 def _behind(session: SqlSession, view: View) -> tuple[Target | None, Mapping[str, str] | None]:
     if view.query is None:
         raise InvalidArgumentError(
-            f"{'.'.join(view.parts)} is the view of a frame, and not one that shows columns of one table of trilake",
+            f"{'.'.join(view.parts)} is the view of a frame that is not a projection of one trilake table",
             help="change the table itself",
             condition="DELTA_TABLE_ONLY_OPERATION",
         )
@@ -296,7 +295,7 @@ def _behind(session: SqlSession, view: View) -> tuple[Target | None, Mapping[str
 
 
 def _own_names(view: View) -> Sequence[str] | None:
-    """The names that a view was made with, ``None`` for one that shows those of its query."""
+    """The names in a view's column list, ``None`` where it has none."""
     if view.temporary is not None:
         return view.temporary.columns
     if view.entry is None:
@@ -308,5 +307,5 @@ def _own_names(view: View) -> Sequence[str] | None:
 
 def _not_whole(parts: tuple[str, ...]) -> InvalidArgumentError:
     return InvalidArgumentError(
-        f"{'.'.join(parts)} is a view, and does not show a whole table", help="change the table itself"
+        f"{'.'.join(parts)} is a view that does not show a whole table", help="change the table itself"
     )

@@ -17,7 +17,7 @@ from trilake.sql.spark.show.show import shown_type
 
 
 def columns(session: SqlSession, target: Target) -> list[Column]:
-    """The columns that the table has now, whatever the catalogue remembers."""
+    """The table's current columns."""
     if target.format != "delta":
         return [_column(f.name, f.dataType.simpleString()) for f in frame_of(session, target).schema.fields]
     head = head_of(session, target)
@@ -25,9 +25,16 @@ def columns(session: SqlSession, target: Target) -> list[Column]:
     out = []
     for field in head.schema.fields:
         comment = field.metadata.get("comment")
-        said = None if comment is None else str(comment)
-        by = field.name in inside, field.name in clustered
-        out.append(_column(field.name, shown_type(field), said, field.nullable, *by))
+        out.append(
+            _column(
+                field.name,
+                shown_type(field),
+                None if comment is None else str(comment),
+                field.nullable,
+                partition=field.name in inside,
+                cluster=field.name in clustered,
+            )
+        )
     return out
 
 
@@ -44,14 +51,14 @@ def _column(
 
 
 def table(session: SqlSession, target: Target, spark_says: Callable[[], Table]) -> Table:
-    """What Spark says of a name, with the table's own description and its true kind; of a path, the same.
+    """Spark's description of a table, with the table's own comment and the right table type.
 
-    Spark asks the Python source that a provider stands for, and takes a table of any source for a managed one.
+    Spark takes a table of any Python data source for a managed one.
     """
     if target.format == "delta":
         description = head_of(session, target).metadata.description
     else:
-        frame_of(session, target)  # says what is wrong where there is nothing
+        frame_of(session, target)  # raises where there is no table
         description = None
     if target.entry is None:
         return Table(target.path, "spark_catalog", [target.format], description, "EXTERNAL", False)
@@ -60,5 +67,5 @@ def table(session: SqlSession, target: Target, spark_says: Callable[[], Table]) 
 
 
 def partition(spec: str) -> Any:
-    """A partition as ``listPartitions`` shows it, which Spark has from 4.3 on."""
+    """A partition for ``listPartitions``, which Spark has since 4.3."""
     return catalog.TablePartition(partition=spec)

@@ -21,12 +21,12 @@ from trilake.sql.spark.session.session import SqlSession
 from trilake.sql.spark.session.targets import Target
 from trilake.sql.spark.show.show_create import table_properties
 
-#: Spark's names of types where they are not those of ``simpleString``.
+#: Names of types that differ from ``simpleString``.
 _NAMES = {"timestamp": "timestamp_ltz"}
 
 
 def describe_json(session: SqlSession, target: Target, *, extended: bool) -> DataFrame:
-    """One row with the text.  Raises ``InvalidArgumentError`` where the statement does not say EXTENDED."""
+    """Describe a table as JSON.  Raises ``InvalidArgumentError`` without EXTENDED."""
     if not extended:
         raise InvalidArgumentError(
             "[DESCRIBE_JSON_NOT_EXTENDED] DESCRIBE TABLE ... AS JSON only supported when EXTENDED is specified",
@@ -34,7 +34,7 @@ def describe_json(session: SqlSession, target: Target, *, extended: bool) -> Dat
         )
     entry = target.entry
     database, table = (target.format, target.path) if entry is None else (entry.database, entry.table)
-    said: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "table_name": table,
         "catalog_name": "spark_catalog",
         "namespace": [database],
@@ -47,10 +47,10 @@ def describe_json(session: SqlSession, target: Target, *, extended: bool) -> Dat
         "provider": target.format,
     }
     if target.format == "delta":
-        said |= _of_delta(head_of(session, target), place)
+        facts |= _of_delta(head_of(session, target), place)
     else:
-        said |= {"columns": _fields(frame_of(session, target).schema)} | place
-    return rows(session, "json_metadata string", [(orjson.dumps(said).decode(),)])
+        facts |= {"columns": _fields(frame_of(session, target).schema)} | place
+    return rows(session, "json_metadata string", [(orjson.dumps(facts).decode(),)])
 
 
 def _of_delta(head: Head, place: dict[str, str]) -> dict[str, Any]:
@@ -80,11 +80,11 @@ def _of_delta(head: Head, place: dict[str, str]) -> dict[str, Any]:
 def _fields(struct: T.StructType) -> list[dict[str, Any]]:
     out = []
     for f in struct.fields:
-        said: dict[str, Any] = {"name": f.name, "type": _type(f.dataType), "nullable": f.nullable}
+        facts: dict[str, Any] = {"name": f.name, "type": _type(f.dataType), "nullable": f.nullable}
         comment = (f.metadata or {}).get("comment")
         if comment is not None:
-            said["comment"] = comment
-        out.append(said)
+            facts["comment"] = comment
+        out.append(facts)
     return out
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from pyspark.sql import DataFrame
 
+from trilake.common.text import columns_help
 from trilake.delta.log.clustering import clustering_columns
 from trilake.delta.log.snapshot import Head
 from trilake.delta.protocol.char_varchar import TYPE_STRING
@@ -24,18 +25,18 @@ from trilake.sql.spark.session.frames import frame_of, head_of, open_delta
 from trilake.sql.spark.session.relations import query
 from trilake.sql.spark.session.results import rows
 from trilake.sql.spark.session.session import SqlSession
-from trilake.sql.spark.session.targets import Target, View, resolve
+from trilake.sql.spark.session.targets import Target, resolve
 from trilake.sql.spark.show.describe_json import describe_json
 from trilake.sql.spark.show.show_create import show_create, sql_type, table_properties
 
 _DESCRIBE = "col_name string, data_type string, comment string"
-#: Words behind DESCRIBE that something other than a table follows.
+#: Words after DESCRIBE that are not about a table.
 _NO_TABLES = ("FUNCTION", "DATABASE", "SCHEMA", "NAMESPACE", "CATALOG", "PROCEDURE", "VARIABLE", "VAR")
 Row = tuple[str, str, str | None]
 
 
 def run_show(session: SqlSession, text: str) -> DataFrame | None:
-    """Answer a DESCRIBE or SHOW; ``None`` where it is about nothing of trilake."""
+    """Run a DESCRIBE or SHOW of a trilake table; ``None`` for any other."""
     cursor = Cursor(text)
     if cursor.accept("SHOW"):
         return _show(session, cursor)
@@ -50,16 +51,14 @@ def run_show(session: SqlSession, text: str) -> DataFrame | None:
     extended = cursor.accept("EXTENDED") or cursor.accept("FORMATTED")
     parts = cursor.name()
     target = resolve(session, parts)
-    if target is None:
-        return None
-    if isinstance(target, View):
-        return None  # Spark knows the columns of a view
+    if not isinstance(target, Target):
+        return None  # Spark describes views
     if cursor.is_word("AS", "JSON"):
         return describe_json(session, target, extended=extended)
     if cursor.is_word("PARTITION") and cursor.is_symbol("(", ahead=1):
         raise InvalidArgumentError(
-            f"{target.shown} has no descriptions of its partitions",
-            help="leave PARTITION out; SHOW PARTITIONS lists them",
+            f"DESCRIBE ... PARTITION is not supported for {target.shown}",
+            help="leave PARTITION out; SHOW PARTITIONS lists partitions",
             file=target.path,
             condition="UNSUPPORTED_FEATURE.TABLE_OPERATION",
         )
@@ -110,7 +109,7 @@ def _described(field: StructField) -> Row:
 
 
 def shown_type(field: StructField) -> str:
-    """A column's type as Spark shows it, with its length where it has one."""
+    """A column's type as Spark shows it, with a ``varchar``'s length."""
     if TYPE_STRING in field.metadata:
         return sql_type(field)
     return to_spark(StructType((field,))).fields[0].dataType.simpleString()
@@ -134,7 +133,7 @@ def _describe_column(session: SqlSession, target: Target, path: tuple[str, ...])
     if field is None or len(path) > 1:
         raise SchemaMismatchError(
             f"[UNRESOLVED_COLUMN] {target.shown} has no column {'.'.join(path)}",
-            help=f"its columns are {', '.join(frame.columns)}",
+            help=columns_help(path[0], frame.columns),
             column=".".join(path),
         )
     comment = (field.metadata or {}).get("comment") or "NULL"
@@ -163,7 +162,7 @@ def _show(session: SqlSession, cursor: Cursor) -> DataFrame | None:
 def _key(cursor: Cursor) -> str | None:
     if not cursor.is_symbol("("):
         return None
-    return property_key(Cursor(cursor.text[slice(*cursor.brackets())]))
+    return property_key(Cursor(cursor.bracketed()))
 
 
 def _properties(session: SqlSession, target: Target, key: str | None) -> DataFrame:
@@ -191,7 +190,7 @@ def _show_columns(session: SqlSession, cursor: Cursor) -> DataFrame | None:
 
 
 def _show_partitions(session: SqlSession, target: Target, cursor: Cursor) -> DataFrame:
-    """One row a partition, as ``a=1/b=x``.  Raises ``InvalidArgumentError`` for a table without partitions."""
+    """List partitions as ``a=1/b=x``.  Raises ``InvalidArgumentError`` for an unpartitioned table."""
     snapshot = open_delta(session, target).snapshot if target.format == "delta" else None
     names = () if snapshot is None else snapshot.metadata.partition_columns
     if snapshot is None or not names:

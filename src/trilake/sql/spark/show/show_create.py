@@ -18,18 +18,17 @@ from trilake.delta.protocol.sql_types import spelled
 from trilake.delta.rules.defaults import default_text
 from trilake.delta.rules.identity import identity_columns
 from trilake.delta.scan.generated import generation_text
-from trilake.spark.session.schemas import to_spark
 from trilake.sql.spark.session.frames import frame_of, head_of
 from trilake.sql.spark.session.results import rows
 from trilake.sql.spark.session.session import SqlSession
 from trilake.sql.spark.session.targets import Target
 
-#: Where Spark's catalogues say the clustering columns of a table, as lists of names.
+#: Spark's property for clustering columns.
 _CLUSTERING = "clusteringColumns"
 
 
 def table_properties(head: Head) -> dict[str, str]:
-    """The properties of a table with those that say its protocol."""
+    """A table's properties, including those of its protocol."""
     out = dict(head.metadata.configuration)
     out["delta.minReaderVersion"] = str(head.protocol.min_reader_version)
     out["delta.minWriterVersion"] = str(head.protocol.min_writer_version)
@@ -42,7 +41,7 @@ def table_properties(head: Head) -> dict[str, str]:
 
 
 def sql_type(field: StructField) -> str:
-    """The type of a column as SQL, with its length where it has one."""
+    """A column's type as SQL, with a ``varchar``'s length."""
     limit = field.metadata.get(TYPE_STRING)
     return str(limit) if limit is not None else spelled(field.type, _field, upper=True)
 
@@ -62,7 +61,7 @@ def _name_clause(name: str | None, columns: list[str]) -> list[str]:
 
 
 def show_create(session: SqlSession, target: Target) -> DataFrame:
-    """One row with the statement."""
+    """The statement that would create the table."""
     name = target.catalog_name if target.entry is not None else f"delta.{quote_name(target.path)}"
     if target.format != "delta":
         columns = [
@@ -94,7 +93,7 @@ def _uri(path: str) -> str:
 
 
 def _stated(head: Head) -> Mapping[str, str]:
-    """Properties that a statement may set: not what the library counts by itself, nor constraints."""
+    """Properties that a statement may set."""
     hidden = ("delta.constraints.", "delta.columnMapping.maxColumnId", "delta.rowTracking.", _CLUSTERING)
     return {k: v for k, v in table_properties(head).items() if not k.startswith(hidden)}
 
@@ -114,6 +113,3 @@ def _column(head: Head, field: StructField) -> str:
         out += f" DEFAULT {default}"
     comment = field.metadata.get("comment")
     return out if comment is None else f"{out} COMMENT {string_literal(str(comment))}"
-
-
-__all__ = ["show_create", "sql_type", "table_properties", "to_spark"]

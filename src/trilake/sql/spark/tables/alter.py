@@ -1,4 +1,4 @@
-"""ALTER TABLE of trilake tables, in all forms, by the Python API."""
+"""ALTER TABLE of trilake tables."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _log = logging.getLogger("trilake.sql")
 
 
 def run_alter(session: SqlSession, text: str) -> DataFrame | None:
-    """Change a table; ``None`` where the statement is Spark's."""
+    """Run an ALTER TABLE or ALTER VIEW; ``None`` to leave it to Spark."""
     cursor = Cursor(text)
     if cursor.is_word("ALTER", "VIEW"):
         return alter_view(session, text)
@@ -42,15 +42,15 @@ def run_alter(session: SqlSession, text: str) -> DataFrame | None:
     if session.classic and not _delta_only(cursor):
         jvm.parse_plan(session.parser, text)
     if isinstance(target, View):
-        return None  # Spark says that a view is not a table
+        return None  # Spark raises
     if cursor.accept("RENAME", "TO"):
         return _rename(session, target, cursor)
     if target.format != "delta":
         raise InvalidArgumentError(
-            f"ALTER TABLE is for Delta tables, and {target.shown} is a {target.format} table", file=target.path
+            f"ALTER TABLE needs a Delta table, {target.shown} is a {target.format} table", file=target.path
         )
     if not target.log.exists():
-        head_of(session, target)  # says what is missing
+        head_of(session, target)  # raises
     if cursor.accept("SET", "LOCATION"):
         return _set_location(session, target, cursor)
     kind = ExactAlter if is_case_sensitive(session.spark) else Alter
@@ -69,7 +69,7 @@ def run_alter(session: SqlSession, text: str) -> DataFrame | None:
 
 
 def _delta_only(cursor: Cursor) -> bool:
-    """Forms that Spark's parser does not know, or not in all releases."""
+    """Whether this form is unknown to Spark's parser, or to that of some releases."""
     return any(
         cursor.is_word(*w)
         for w in (("DROP", "FEATURE"), ("ADD", "CONSTRAINT"), ("DROP", "CONSTRAINT"), ("CLUSTER", "BY"))
@@ -78,10 +78,12 @@ def _delta_only(cursor: Cursor) -> bool:
 
 def _rename(session: SqlSession, target: Target, cursor: Cursor) -> DataFrame | None:
     if target.entry is None:
-        raise InvalidArgumentError("a table that is named by its path has no other name", file=target.path)
+        raise InvalidArgumentError(
+            "a table named by path cannot be renamed", help="move its folder, or clone it", file=target.path
+        )
     if HAS_DATA_SOURCES or not session.classic:
-        return None  # a matter of the catalogue
-    # Spark before 4.0 looks for the source of the table first, which it has none of.
+        return None  # Spark renames the entry
+    # Spark before 4.0 would look for the data source, which does not exist there.
     catalogue.rename(session, target, cursor.name())
     return nothing(session)
 
@@ -89,7 +91,8 @@ def _rename(session: SqlSession, target: Target, cursor: Cursor) -> DataFrame | 
 def _set_location(session: SqlSession, target: Target, cursor: Cursor) -> DataFrame | None:
     if target.entry is None:
         raise InvalidArgumentError(
-            "a table that is named by its path cannot have another one",
+            "a table named by path has no location to change",
+            help="name a table in the catalogue",
             file=target.path,
             condition="DELTA_CANNOT_SET_LOCATION_ON_PATH_IDENTIFIER",
         )
@@ -98,7 +101,7 @@ def _set_location(session: SqlSession, target: Target, cursor: Cursor) -> DataFr
     if not there.log.exists():
         raise InvalidArgumentError(
             f"{place} does not exist, or is not a Delta table",
-            help="name the place of a table",
+            help="pass the location of a Delta table",
             file=place,
             condition="DELTA_MISSING_DELTA_TABLE",
         )
@@ -109,7 +112,7 @@ def _set_location(session: SqlSession, target: Target, cursor: Cursor) -> DataFr
     ]:
         raise InvalidArgumentError(
             f"the table at {place} has other columns",
-            help="drop the name, and make it again",
+            help="drop the table's entry, and create it again",
             condition="DELTA_SET_LOCATION_SCHEMA_MISMATCH",
         )
     if session.classic:
@@ -117,8 +120,8 @@ def _set_location(session: SqlSession, target: Target, cursor: Cursor) -> DataFr
         return nothing(session)
     if target.entry.managed:
         raise UnsupportedSparkError(
-            f"over Spark Connect, {target.shown} gets no other place: its files would go with its name",
-            help="use a classic session, or make another name with CREATE TABLE ... LOCATION",
+            f"over Spark Connect, the location of the managed table {target.shown} cannot be changed",
+            help="use a classic session, or create another table with CREATE TABLE ... LOCATION",
             file=target.path,
         )
     catalogue.remove(session, target)
@@ -127,7 +130,9 @@ def _set_location(session: SqlSession, target: Target, cursor: Cursor) -> DataFr
     except BaseException:
         try:
             catalogue.add_delta(session, target.parts, target.path, managed=False)
-        except Exception as e:  # noqa: BLE001 - why the new place could not be noted is the error to show
-            _log.warning("%s has lost its name; its files are at %s: %s", target.shown, masked(target.path), e)
+        except Exception as e:  # noqa: BLE001 - the first error is the one to raise
+            _log.warning(
+                "%s is no longer in the catalogue; its files are at %s: %s", target.shown, masked(target.path), e
+            )
         raise
     return nothing(session)

@@ -22,7 +22,7 @@ from trilake.sql.spark.session.targets import View, find_entry, known_table, not
 
 @dataclass(frozen=True)
 class CloneSource:
-    """The version to clone, the log beside its files, where its Parquet files are, and its name in the catalogue."""
+    """The version to clone, its log, the URI of its Parquet files, if it is not a Delta table, and its full name."""
 
     snapshot: Snapshot
     log: DeltaLog
@@ -31,10 +31,10 @@ class CloneSource:
 
 
 def clone_source(session: SqlSession, call: Create) -> CloneSource:
-    """The table behind CLONE.
+    """Open the source of CLONE.
 
-    Raises ``TableNotFoundError``, and ``InvalidArgumentError`` for a view, for a table of another format than Delta and
-    Parquet, and for a version of Parquet files.
+    Raises ``TableNotFoundError``, and ``InvalidArgumentError`` for a view, for a format other than Delta and Parquet,
+    and for a version of Parquet files.
     """
     assert call.clone_of is not None
     display_name = ".".join(call.clone_of)
@@ -62,7 +62,7 @@ def clone_source(session: SqlSession, call: Create) -> CloneSource:
 
 
 def _of_parquet(session: SqlSession, call: Create) -> CloneSource:
-    """Parquet files by ``parquet.`/path``` or by a name of the catalogue: read into a log that only this clone has."""
+    """Parquet files by ``parquet.`/path``` or by name, as if they had been converted."""
     parts = call.clone_of
     assert parts is not None
     path, fields = _files(session, parts)
@@ -81,7 +81,7 @@ def _of_parquet(session: SqlSession, call: Create) -> CloneSource:
 
 
 def _files(session: SqlSession, parts: tuple[str, ...]) -> tuple[str, list[str | StructField]]:
-    """Where the files are, and the partition columns: a path says none, as for CONVERT TO DELTA."""
+    """The files' location, and the partition columns: none for a path, as in CONVERT TO DELTA."""
     path = parquet_path(parts)
     if path is not None:
         return path, []

@@ -1,4 +1,4 @@
-"""CREATE and REPLACE of tables and views: which of them are trilake's, and how they run."""
+"""CREATE and REPLACE of tables and views: find out which are trilake's, and dispatch them."""
 
 from __future__ import annotations
 
@@ -23,22 +23,21 @@ from trilake.table.registry import format_of_provider
 
 
 def run_create(session: SqlSession, text: str, args: Args) -> DataFrame | None:
-    """Run a CREATE or REPLACE; ``None`` where it is Spark's alone."""
+    """Run a CREATE or REPLACE; ``None`` to leave it to Spark."""
     tokens = tokenize(text)
     if is_view(tokens):
         return create_view(session, with_parameters(session, text, args))
     if not _is_table(tokens):
         return query(session, text, args) if names_ours(session, text, tokens) else None
     cloned = _is_clone(tokens)
-    if not cloned and session.classic and not jvm.parses(session.parser, text):
-        if not _says_ours(session, tokens):
-            return None
-        if not _older_grammar(session, text):
-            return None  # Spark says what is wrong
+    # Spark before 4.0 knows neither identity columns nor CLUSTER BY.
+    older = session.spark.version.startswith("3.") and _names_format(tokens)
+    if not cloned and not older and session.classic and not jvm.parses(session.parser, text):
+        return None  # Spark raises
     try:
         call = parse_create(Cursor(with_parameters(session, text, args)))
     except SyntaxProblem:
-        if cloned or _says_ours(session, tokens):
+        if cloned or _names_format(tokens):
             raise
         call = None
     if call is None:
@@ -58,15 +57,12 @@ def run_create(session: SqlSession, text: str, args: Args) -> DataFrame | None:
 
 
 def _check_not_ours(session: SqlSession, call: Create) -> None:
-    """Refuse a statement that would put a table of another format in the place of one of trilake.
-
-    Spark would say no more than that its own tables are not replaced.  Raises ``InvalidArgumentError``.
-    """
+    """Raise ``InvalidArgumentError`` where a table of another format would replace a trilake table."""
     target = resolve(session, call.parts) if call.replace else None
     if isinstance(target, Target):
-        said = "no format" if call.provider is None else f"USING {call.provider}"
+        requested = "a table without USING" if call.provider is None else f"a {call.provider} table"
         raise InvalidArgumentError(
-            f"{'.'.join(call.parts)} is a {target.format} table, and the statement that replaces it says {said}",
+            f"{'.'.join(call.parts)} is a {target.format} table, which {requested} cannot replace",
             help=f"write USING {target.format} after the name, or set spark.sql.sources.default to {target.format};"
             " drop the table first to use another format",
             condition="UNSUPPORTED_FEATURE.TABLE_OPERATION",
@@ -92,8 +88,8 @@ def _is_clone(tokens: Sequence[Token]) -> bool:
     return False
 
 
-def _says_ours(session: SqlSession, tokens: Sequence[Token]) -> bool:
-    """Whether the statement says a trilake format, or the place of a trilake table."""
+def _names_format(tokens: Sequence[Token]) -> bool:
+    """Whether the statement names a trilake format: ``USING delta`` or ``delta.`/path```."""
     inside = depths(tokens)
     for i, t in enumerate(tokens[:-1]):
         if inside[i] == 0 and t.upper == "USING" and format_of_provider(tokens[i + 1].name):
@@ -105,14 +101,8 @@ def _says_ours(session: SqlSession, tokens: Sequence[Token]) -> bool:
     return False
 
 
-def _older_grammar(session: SqlSession, text: str) -> bool:
-    """Whether only our grammar may know a statement of a release before identity columns and CLUSTER BY were known."""
-    release = tuple(int(x) for x in session.spark.version.split(".")[:2])
-    return release < (4, 0)
-
-
 def _format(session: SqlSession, call: Create) -> str | None:
-    """The format of a table to be made, ``None`` where it is none of trilake."""
+    """The new table's format, ``None`` for one that is not trilake's."""
     if call.provider is not None:
         return format_of_provider(call.provider)
     by_path = path_target(session, call.parts)

@@ -26,16 +26,16 @@ def create_by_catalog(
     options: Mapping[str, str],
     spark_says: Callable[[], DataFrame],
 ) -> DataFrame:
-    """Make a table, or a name for the one at the path that the options name; its rows.
+    """Create a table, or an entry for the one at the options' path; return its rows.
 
-    ``spark_says`` is Spark's own method, which tells what is wrong with a ``schema`` that is none.  Raises what
-    :func:`trilake.sql.spark.tables.create_table.create_plain` raises.
+    ``spark_says`` is Spark's own method, which raises for an invalid ``schema``.  Raises as
+    :func:`trilake.sql.spark.tables.create_table.create_plain`.
     """
     if not isinstance(schema, T.StructType | None):
         return spark_says()
     call = Create(parts, create=True, replace=False, if_not_exists=False, comment=comment, options=dict(options))
     create_plain(session, with_options(call, format), format, described_schema(schema or T.StructType()))
     target = resolve(session, parts)
-    if target is None:  # another statement has dropped it since
+    if target is None:  # dropped since
         raise not_found(parts)
     return frame_of_name(session, target)

@@ -1,4 +1,4 @@
-"""The location of a new table, and its name in the catalogue."""
+"""The location of a new table, and its entry in the catalogue."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ from trilake.storage import open_store
 from trilake.table.registry import format_of_provider
 
 _log = logging.getLogger("trilake.sql")
-#: How often the name that another statement gives to its files is looked for.
+#: How often to look for the entry that a concurrent statement adds.
 _LOOKS = 20
 
 
 class Namer(Protocol):
-    """Names a table."""
+    """Adds a table's entry."""
 
     def __call__(self, log: DeltaLog, made: bool) -> None:
-        """Name the table of a log; ``made`` says that the statement itself has made it."""
+        """Add or refresh the table's entry; ``made`` says whether this statement created the table."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """The place of a table that a statement makes: ``parts`` are its name, ``None`` for a path.
+    """The location of a table to create; ``parts`` are its name, ``None`` for a path.
 
-    ``exists`` says that there is such a name, or at a path such a table, already; ``managed`` that the place is the
-    catalogue's choice.
+    ``exists`` says whether the name, or the table at the path, exists; ``managed`` whether the catalogue chose the
+    location.
     """
 
     path: str
@@ -51,10 +51,10 @@ class Place:
 
 
 def place_of_new(session: SqlSession, call: Create, format: str) -> Place:
-    """Where the table of a CREATE or REPLACE is to be.
+    """Find the location for a CREATE or REPLACE.
 
-    Raises ``TableExistsError`` for a name that is taken, ``TableNotFoundError`` for a REPLACE of a table that is not
-    there, ``InvalidArgumentError`` for a name of another format's table that is to be replaced.
+    Raises ``TableExistsError`` for a name that is taken, ``TableNotFoundError`` for a REPLACE of a missing table,
+    ``InvalidArgumentError`` for one of a table of another format.
     """
     target = path_target(session, call.parts)
     if target is not None:
@@ -79,15 +79,15 @@ def place_of_new(session: SqlSession, call: Create, format: str) -> Place:
         )
     if entry.is_view or format_of_provider(entry.provider) != format or entry.location is None:
         raise InvalidArgumentError(
-            f"{table} is {'a view' if entry.is_view else f'a table of {entry.provider} files'}, which cannot become a"
-            f" {format} table",
+            f"{table} is a {'view' if entry.is_view else f'{entry.provider} table'}, which a {format} table cannot"
+            " replace",
             help="drop it first",
             condition="DELTA_NOT_A_DELTA_TABLE",
         )
     requested = call.location
     if requested is not None and open_store(_absolute(session, requested)).uri != open_store(entry.location).uri:
         raise InvalidArgumentError(
-            f"{table} is at {entry.location}, and a replacement cannot be elsewhere ({requested})",
+            f"the location of {table} is {entry.location}, which a replacement cannot change to {requested}",
             help="leave LOCATION out, or drop the table first",
             condition="DELTA_TABLE_LOCATION_MISMATCH",
         )
@@ -95,7 +95,7 @@ def place_of_new(session: SqlSession, call: Create, format: str) -> Place:
 
 
 def _managed_place(session: SqlSession, call: Create, format: str) -> Place:
-    """The place of a managed table whose name is not there.  Raises ``TableExistsError`` for what is left in it."""
+    """The location of a new managed table.  Raises ``TableExistsError`` where files are left in it."""
     place = Place(catalogue.default_place(session, call.parts), call.parts, False, True, format)
     store = session.store(place.path)
     if next(store.list(), None) is None:
@@ -113,7 +113,7 @@ def _by_path(call: Create, target: Target) -> Place:
 
 
 def _absolute(session: SqlSession, path: str) -> str:
-    """A place as it is said: a path without a scheme is on the file system that Spark's warehouse is on."""
+    """A location; a relative path is below Spark's warehouse."""
     if path.startswith("file:"):
         return "/" + path.removeprefix("file:").lstrip("/")
     if path.startswith("/") or "://" in path:
@@ -124,13 +124,12 @@ def _absolute(session: SqlSession, path: str) -> str:
 
 @contextmanager
 def named(session: SqlSession, place: Place, about: About, *, call: Create) -> Iterator[Namer]:
-    """Gives a function that makes or refreshes the name, once the table is there, and is told who made that.
+    """Yield a function that adds or refreshes the table's entry, once the table exists.
 
-    Where the name cannot be made, a table that the statement made stays: others may have found it now, and a table
-    whose log goes is lost to all of them.  The statement done again finds it.  Where someone else gives the table that
-    name in the meantime, that is the name, unless the statement of ``call`` refuses one that is there; where another
-    table got it, IF NOT EXISTS leaves it to that.  A Connect session can only make a managed name before its files:
-    ``about`` is what is known of the table by then.
+    If the entry cannot be added, a table that the statement created stays, as others may use it by now; repeating the
+    statement finds it.  If a concurrent statement adds the same entry first, that is fine, unless ``call`` refuses an
+    existing table; if it adds one for another table, IF NOT EXISTS accepts that.  A Connect session can only add a
+    managed table's entry before its files, with what ``about`` says.
     """
     new = place.parts is not None and not place.exists
     if new and place.managed and not session.classic:
@@ -144,7 +143,7 @@ def named(session: SqlSession, place: Place, about: About, *, call: Create) -> I
         if new:
             try:
                 catalogue.add_delta(session, place.parts, place.path, managed=place.managed)
-                if not log.exists():  # another one named it, and dropped it with its files
+                if not log.exists():  # a concurrent statement dropped it with its files
                     take_back(session.spark, list(place.parts), log.store)
             except Exception:
                 if is_name_of(session, place):
@@ -153,7 +152,7 @@ def named(session: SqlSession, place: Place, about: About, *, call: Create) -> I
                     raise
                 if made:
                     _log.warning(
-                        "the table at %s is there, and has no name: CREATE TABLE %s USING delta LOCATION '%s' names it",
+                        "the table at %s has no entry yet: CREATE TABLE %s USING delta LOCATION '%s' adds it",
                         place.path,
                         quote_parts(place.parts),
                         place.path,
@@ -171,23 +170,23 @@ def named(session: SqlSession, place: Place, about: About, *, call: Create) -> I
 
 @contextmanager
 def name_first(session: SqlSession, place: Place, about: About) -> Iterator[None]:
-    """Makes the name of a managed table, whose files are written in the block; where that fails, it goes again."""
+    """Add a managed table's entry before the block that writes its files; remove it where that fails."""
     assert place.parts is not None
     catalogue.add(session, place.parts, None, about, format=place.format, managed=True)
     try:
         yield
     except BaseException:
         store = session.store(place.path)
-        if holds_nothing(store):  # with the name, the files go, whoever wrote them
+        if holds_nothing(store):  # dropping the entry deletes the files, also a concurrent writer's
             take_back(session.spark, list(place.parts), store)
         raise
 
 
 def no_columns(place: Place) -> NoReturn:
-    """Raises ``SchemaMismatchError``: no columns are named for a new table."""
+    """Raise ``SchemaMismatchError`` for a new table without columns."""
     raise SchemaMismatchError(
-        "a table needs at least one column, and there is no table at its location",
-        help="name the columns, or a LOCATION where a table is",
+        "a new table needs at least one column",
+        help="list the columns, or write LOCATION with the path of an existing table",
         file=place.path,
         condition="DELTA_INVALID_MANAGED_TABLE_SYNTAX_NO_SCHEMA"
         if place.managed
@@ -196,7 +195,7 @@ def no_columns(place: Place) -> NoReturn:
 
 
 def gets_its_name(session: SqlSession, place: Place) -> bool:
-    """Whether the files at a place are those of another statement, which gives them the name now."""
+    """Whether the files at a location are those of a concurrent statement, which adds the entry."""
     if holds_nothing(session.store(place.path)):
         return False
     for attempts_left in reversed(range(_LOOKS)):
@@ -208,12 +207,12 @@ def gets_its_name(session: SqlSession, place: Place) -> bool:
 
 
 def is_name_of(session: SqlSession, place: Place) -> bool:
-    """Whether it is certain that the name of a place stands for the table there."""
+    """Whether the entry exists, and has this location."""
     assert place.parts is not None
     try:
         entry = find_entry(session, place.parts)
-    except Exception as e:  # noqa: BLE001 - why the name could not be made is the error to show
-        _log.warning("the name %s cannot be looked up: %s", quote_parts(place.parts), e)
+    except Exception as e:  # noqa: BLE001 - the first error is the one to raise
+        _log.warning("cannot look up %s in the catalogue: %s", quote_parts(place.parts), e)
         return False
     if entry is None or entry.location is None or format_of_provider(entry.provider) != place.format:
         return False

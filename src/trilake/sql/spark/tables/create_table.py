@@ -58,21 +58,19 @@ from trilake.sql.spark.tables.create_place import (
 
 
 def _with_defaults(session: SqlSession, table: TableDescription) -> TableDescription:
-    """The table with the properties that the session's settings give new tables."""
+    """Add the session's default properties."""
     return replace(table, properties={**default_properties(session.spark), **table.properties})
 
 
-#: What Spark's analysis calls a partition column of CREATE TABLE that is not among its columns.
+#: Spark's condition for a partition column that is not among the columns.
 _NO_PARTITION_COLUMN = "UNSUPPORTED_FEATURE.PARTITION_WITH_NESTED_COLUMN_IS_UNSUPPORTED"
 
 
 def create_plain(session: SqlSession, call: Create, format: str, columns: StructType | None = None) -> DataFrame:
-    """A table without rows, or a name for a table that is there.
+    """Create an empty table, or an entry for an existing one; ``columns`` replace those of ``call``.
 
-    ``columns`` are those of the table where the statement is not written as SQL.
-
-    Raises what :func:`trilake.delta.commands.write.create.create_table` raises, ``TableExistsError`` for a name that is
-    taken, and ``SchemaMismatchError`` where a table at the place is another than the statement says.
+    Raises as :func:`trilake.delta.commands.write.create.create_table`, ``TableExistsError`` for a name that is taken,
+    and ``SchemaMismatchError`` where the existing table differs from the statement.
     """
     place = place_of_new(session, call, format)
     if place.exists and call.if_not_exists:
@@ -81,7 +79,7 @@ def create_plain(session: SqlSession, call: Create, format: str, columns: Struct
     if format != "delta":
         return _create_other(session, call, place, to_spark(schema))
     log = session_log(session.spark, session.store(place.path))
-    table = replace(_with_defaults(session, description_of(call, schema, None)), managed=place.managed)
+    table = replace(_with_defaults(session, description_of(call, schema)), managed=place.managed)
     is_new = False
     about = About(to_spark(schema), call.comment, call.properties)
     with named(session, place, about, call=call) as name:
@@ -89,7 +87,7 @@ def create_plain(session: SqlSession, call: Create, format: str, columns: Struct
         new_name = place.parts is not None and not place.exists
         replaced = place.managed and call.replace
         if there and not replaced and (new_name or (place.parts is None and not table.schema.fields)):
-            check_same_table(log, description_of(call, schema, None))
+            check_same_table(log, description_of(call, schema))
         elif not table.schema.fields and call.replace:
             no_columns(place)
         else:
@@ -101,28 +99,25 @@ def create_plain(session: SqlSession, call: Create, format: str, columns: Struct
             with stating({"DELTA_PARTITION_COLUMN_NOT_FOUND": _NO_PARTITION_COLUMN}):
                 result = create_table(log, table, mode=create_mode(call))
             is_new = result.is_new_table
-            if not result.created:  # someone was faster
-                check_same_table(log, description_of(call, schema, None))
+            if not result.created:  # a concurrent statement created it
+                check_same_table(log, description_of(call, schema))
         name(log, is_new)
     return nothing(session)
 
 
 def _judge_checks(session: SqlSession, table: TableDescription, log: DeltaLog) -> None:
-    """Let Spark resolve the conditions that only Spark can evaluate.  Raises what Spark raises."""
+    """Let Spark resolve the constraints that only Spark can evaluate.  Raises what Spark raises."""
     schema, now = read_schema(table.schema), log.engine.runtime.now()
     texts = [c for n, c in table.checks if parse_check("CHECK constraint", n, c, schema, now).condition is None]
     if texts:
         check_values(session, schema, None, texts)
 
 
-# --- with rows -------------------------------------------------------------------------------------------------------
-
-
 def create_as_select(session: SqlSession, call: Create, format: str) -> DataFrame:
-    """A table with the rows of a query, as one commit."""
+    """Create a table with the rows of a query, in one commit."""
     if call.columns or call.partition_columns:
         raise InvalidArgumentError(
-            "a table with the rows of a query has the query's columns", help="leave the list of columns out"
+            "CREATE TABLE AS SELECT takes no list of columns", help="leave it out: the columns are the query's"
         )
     assert call.query is not None
     place = place_of_new(session, call, format)
@@ -133,7 +128,7 @@ def create_as_select(session: SqlSession, call: Create, format: str) -> DataFram
         return _create_other(session, call, place, frame.schema, frame)
     schema = from_spark(frame.schema, limits=True)
     log = session_log(session.spark, session.store(place.path))
-    table = _with_defaults(session, description_of(call, schema, None))
+    table = _with_defaults(session, description_of(call, schema))
     there = log.exists()
     request = write_of_query(call, schema, table, there=there, managed=place.managed)
     about = About(frame.schema, call.comment, call.properties)
@@ -143,11 +138,8 @@ def create_as_select(session: SqlSession, call: Create, format: str) -> DataFram
     return nothing(session)
 
 
-# --- like another table ----------------------------------------------------------------------------------------------
-
-
 def create_like(session: SqlSession, call: Create, format: str) -> DataFrame:
-    """A table without rows with the columns of another table or view.  Raises ``TableNotFoundError``."""
+    """Create an empty table with the columns of another table or view.  Raises ``TableNotFoundError``."""
     assert call.like is not None
     place = place_of_new(session, call, format)
     if place.exists and call.if_not_exists:
@@ -163,7 +155,7 @@ def create_like(session: SqlSession, call: Create, format: str) -> DataFrame:
             frame, inside = frame_of_name(session, source), ()
         if format != "delta":
             return _create_other(session, call, place, frame.schema)
-        table = replace(description_of(call, from_spark(frame.schema, limits=True), None), partition_by=inside)
+        table = replace(description_of(call, from_spark(frame.schema, limits=True)), partition_by=inside)
     log = session_log(session.spark, session.store(place.path))
     about = About(to_spark(table.schema), call.comment, call.properties)
     with named(session, place, about, call=call) as name:
@@ -176,11 +168,8 @@ def _partition_columns(session: SqlSession, parts: tuple[str, ...]) -> tuple[str
     return tuple(c.name for c in session.spark.catalog.listColumns(quote_parts(parts)) if c.isPartition)
 
 
-# --- a clone ---------------------------------------------------------------------------------------------------------
-
-
 def create_clone(session: SqlSession, call: Create) -> DataFrame:
-    """Clone a table; one row of numbers.  Raises what :func:`clone_source` raises, and ``TableExistsError``."""
+    """Clone a table; return its metrics.  Raises as :func:`clone_source`, and ``TableExistsError``."""
     source = clone_source(session, call)
     place = place_of_new(session, call, "delta")
     if place.exists and call.if_not_exists:
@@ -208,13 +197,16 @@ def create_clone(session: SqlSession, call: Create) -> DataFrame:
 def _create_other(
     session: SqlSession, call: Create, place: Place, schema: T.StructType, frame: DataFrame | None = None
 ) -> DataFrame:
-    """Make the files and the name, or a name for a table that is there.
+    """Create the files and the entry, or an entry for an existing table.
 
-    Raises ``InvalidArgumentError`` for what the format does not know, ``SchemaMismatchError`` where a table at the
-    place is another than the statement says, or is not there and no columns are named.
+    Raises ``InvalidArgumentError`` for what the format does not support, ``SchemaMismatchError`` where the existing
+    table differs from the statement, and for a new one without columns.
     """
     if call.cluster_by or call.checks or any(c.generated or c.default or c.identity for c in call.columns):
-        raise InvalidArgumentError(f"a {place.format} table has no rules and no clustering", help="leave these out")
+        raise InvalidArgumentError(
+            f"a {place.format} table has no constraints, defaults, generated columns or clustering",
+            help="leave them out",
+        )
     new = place.parts is not None and not place.exists
     if new and frame is None and not place.managed and next(iter(session.store(place.path).list()), None) is not None:
         return _name_existing(session, call, place, schema)
@@ -239,7 +231,7 @@ def _create_other(
         try:
             catalogue.add(session, place.parts, place.path, about, format=place.format, managed=place.managed)
         except Exception:
-            if not is_name_of(session, place):  # else another one gave it in the meantime
+            if not is_name_of(session, place):  # else a concurrent statement added it
                 raise
     elif place.parts is not None and session.classic:
         name, store, managed = quote_parts(place.parts), session.store(place.path), place.managed
@@ -252,7 +244,7 @@ def _about(call: Create, schema: T.StructType) -> About:
 
 
 def _name_existing(session: SqlSession, call: Create, place: Place, schema: T.StructType) -> DataFrame:
-    """Make a name for a table that is there.  Raises ``SchemaMismatchError`` where the statement says another one."""
+    """Add an entry for an existing table.  Raises ``SchemaMismatchError`` where it differs from the statement."""
     assert place.parts is not None
     target = Target(place.parts, place.format, place.path, options=session.options(place.path))
     have = frame_of(session, target).schema
@@ -260,13 +252,13 @@ def _name_existing(session: SqlSession, call: Create, place: Place, schema: T.St
     expected_columns = [f"{f.name} {f.dataType.simpleString()}" for f in schema.fields]
     if expected_columns and [w.lower() for w in expected_columns] != [s.lower() for s in actual_columns]:
         raise SchemaMismatchError(
-            f"a {place.format} table is there whose columns are others: {', '.join(actual_columns)}",
-            help="leave the columns out, or say what they are",
+            f"the {place.format} table exists with other columns: {', '.join(actual_columns)}",
+            help="leave the columns out, or use these",
             file=place.path,
         )
     if call.partition_by or call.properties:
         raise InvalidArgumentError(
-            f"a {place.format} table is there, and a name does not change how its files are written",
+            f"the {place.format} table exists, so its partitions and properties cannot be set",
             help="leave partitions, options and properties out",
             file=place.path,
         )

@@ -1,8 +1,4 @@
-"""Statements of Delta's grammar: OPTIMIZE, VACUUM, RESTORE, CONVERT, GENERATE, REORG, FSCK, DESCRIBE.
-
-:func:`~trilake.sql.parser.maintenance.parse_maintenance` parses a statement into a frozen dataclass, without Spark, and
-:func:`run_maintenance` runs it in a session.
-"""
+"""Run Delta's own statements: OPTIMIZE, VACUUM, RESTORE, CONVERT, GENERATE, REORG, FSCK, DESCRIBE."""
 
 from __future__ import annotations
 
@@ -90,7 +86,7 @@ def run_maintenance(session: SqlSession, statement: Statement) -> DataFrame:
 
 
 def place_of_statement(session: SqlSession, parts: tuple[str, ...], what: str) -> Target:
-    """The table of a statement: a name, ``delta.`/path```, or a path as a string.
+    """The table of a statement: a name, ``delta.`/path```, or a path as a string literal.
 
     Raises ``TableNotFoundError`` and ``InvalidArgumentError``.
     """
@@ -110,11 +106,11 @@ def place_of_statement(session: SqlSession, parts: tuple[str, ...], what: str) -
 
 
 def _check_no_view(session: SqlSession, parts: tuple[str, ...], what: str, condition: str) -> None:
-    """Refuse a view: what is kept, deleted or brought back is the table's.  Raises ``InvalidArgumentError``."""
+    """Raise ``InvalidArgumentError`` for a view."""
     entry = find_entry(session, parts)
     if isinstance(resolve(session, parts), View) or (entry is not None and entry.is_view):
         raise InvalidArgumentError(
-            f"{'.'.join(parts)} is a view, and {what} is for tables", help="name the table", condition=condition
+            f"{what} needs a table, {'.'.join(parts)} is a view", help="name the table", condition=condition
         )
 
 
@@ -131,16 +127,14 @@ def _optimize_other(session: SqlSession, target: Target) -> DataFrame:
 
 
 def _fsck(session: SqlSession, target: Target, *, dry_run: bool) -> DataFrame:
-    """Take files that are gone out of the log; one row a file, with whether its data file is missing."""
+    """Remove missing files from the log; return their paths."""
     log = log_to_change(session, target)
     missing = fsck(log, dry_run=dry_run, run=ManyRunner(session.spark, log.store, least=32))
     return rows(session, "dataFilePath string, dataFileMissing boolean", [(p, True) for p in missing])
 
 
 def _vacuum(session: SqlSession, target: Target, statement: Vacuum) -> DataFrame:
-    inventory = None
-    if statement.inventory is not None:
-        inventory = query(session, statement.inventory)
+    inventory = None if statement.inventory is None else query(session, statement.inventory)
     frame = vacuum_table(
         session.spark,
         log_to_change(session, target),
@@ -176,7 +170,7 @@ def _convert(session: SqlSession, statement: Convert) -> DataFrame:
     identifier = quote_parts(statement.parts)
     partitions: str | T.StructType | None = statement.partitions
     if partitions is None and len(statement.parts) == 2 and "/" in statement.parts[1]:
-        partitions = T.StructType([])  # the folders of a path without named partitions are none
+        partitions = T.StructType([])  # without PARTITIONED BY, a path has no partitions
     convert_table(session.spark, identifier, partitions, collect_stats=statement.statistics)
     return nothing(session)
 
@@ -218,7 +212,7 @@ def _detail_row(
 
 
 def _detail_of_other(session: SqlSession, parts: tuple[str, ...], target: Target | None) -> DataFrame:
-    """DESCRIBE DETAIL of a table of the catalogue that is not a Delta table.  Raises ``TableNotFoundError``."""
+    """DESCRIBE DETAIL of a table in the catalogue that is not a Delta table.  Raises ``TableNotFoundError``."""
     if target is not None:
         return _detail_row(session, target.format, target.catalog_name, target.path, [])
     entry = find_entry(session, parts)
@@ -231,9 +225,9 @@ def _detail_of_other(session: SqlSession, parts: tuple[str, ...], target: Target
 
 
 def _detail_of_folder(session: SqlSession, path: str) -> DataFrame:
-    """DESCRIBE DETAIL of a folder without a Delta table.  Raises ``TableNotFoundError`` where nothing is there."""
+    """DESCRIBE DETAIL of a folder without a Delta table.  Raises ``TableNotFoundError`` for an empty one."""
     if next(iter(session.store(path).list()), None) is None:
         raise TableNotFoundError(
-            f"there is nothing at {path}", help="check the path", file=path, condition="DELTA_FILE_NOT_FOUND"
+            f"{path} does not exist or is empty", help="check the path", file=path, condition="DELTA_FILE_NOT_FOUND"
         )
     return _detail_row(session, "parquet", None, path, [])

@@ -1,7 +1,7 @@
 """CREATE VIEW and ALTER VIEW over trilake tables.
 
-Spark creates the view with another query that has the same columns and needs no table; then the view gets the original
-SQL.  A temporary view is created from the frame, and its SQL is remembered.
+Spark creates a permanent view with a query without tables that has the same columns; then its SQL is replaced.  A
+temporary view is created from the frame, and its SQL is remembered.
 """
 
 from __future__ import annotations
@@ -11,10 +11,9 @@ from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
 
-from trilake.common.text import quote_name
+from trilake.common.text import plural, quote_name
 from trilake.errors import InvalidArgumentError, UnsupportedSparkError
-from trilake.sql.parser.cursor import Cursor
-from trilake.sql.parser.expressions import spans
+from trilake.sql.parser.cursor import Cursor, items
 from trilake.sql.parser.tokens import Token
 from trilake.sql.spark.session import jvm
 from trilake.sql.spark.session.frame_views import query_here
@@ -26,7 +25,7 @@ from trilake.sql.spark.session.targets import View, find_entry, full_parts, keep
 
 @dataclass(frozen=True)
 class CreateView:
-    """A CREATE VIEW as it was written; ``head`` is the text up to the query."""
+    """A CREATE VIEW; ``head`` is the SQL before the query."""
 
     parts: tuple[str, ...]
     replace: bool
@@ -38,13 +37,13 @@ class CreateView:
 
 
 def is_view(tokens: Sequence[Token]) -> bool:
-    """Whether a CREATE makes a view of a query."""
+    """Whether a CREATE creates a view."""
     words = [t.upper for t in tokens[:6]]
     return "VIEW" in words and not {"TABLE", "FUNCTION", "SCHEMA", "DATABASE"} & set(words[: words.index("VIEW")])
 
 
 def parse_view(cursor: Cursor) -> CreateView | None:
-    """The statement; ``None`` for a view that has no query.  Raises ``SyntaxProblem``."""
+    """Parse the statement; ``None`` for a view without a query.  Raises ``SyntaxProblem``."""
     cursor.expect("CREATE")
     replace = cursor.accept("OR", "REPLACE")
     is_global = cursor.accept("GLOBAL")
@@ -54,8 +53,7 @@ def parse_view(cursor: Cursor) -> CreateView | None:
     parts = cursor.name()
     columns = None
     if cursor.is_symbol("("):
-        a, b = cursor.brackets()
-        columns = tuple(Cursor(cursor.text[a + x : a + y]).part() for x, y in spans(Cursor(cursor.text[a:b])))
+        columns = tuple(Cursor(name).part() for name in items(cursor.bracketed()))
     while not cursor.done and not cursor.is_any("AS"):
         token = cursor.take()
         if token.upper == "USING":
@@ -68,7 +66,7 @@ def parse_view(cursor: Cursor) -> CreateView | None:
 
 
 def create_view(session: SqlSession, text: str) -> DataFrame | None:
-    """Make a view over our tables; ``None`` where it is over none of them."""
+    """Create a view over trilake tables; ``None`` for any other view."""
     if session.classic and not jvm.parses(session.parser, text):
         return None
     call = parse_view(Cursor(text))
@@ -79,8 +77,8 @@ def create_view(session: SqlSession, text: str) -> DataFrame | None:
     frame = query(session, call.query)
     if call.columns is not None and len(call.columns) != len(frame.columns):
         raise InvalidArgumentError(
-            f"the view names {len(call.columns)} columns, and its query gives {len(frame.columns)}",
-            help="name each column of the query",
+            f"the view lists {plural(len(call.columns), 'column')}, its query has {len(frame.columns)}",
+            help="list a name for each column of the query",
         )
     if call.temporary:
         return _temporary(session, call, frame)
@@ -91,11 +89,11 @@ def create_view(session: SqlSession, text: str) -> DataFrame | None:
 
 
 def _check_permanent(session: SqlSession, parts: tuple[str, ...]) -> None:
-    """Raises ``UnsupportedSparkError`` where the catalogue cannot be given the text of a view over our tables."""
+    """Raise ``UnsupportedSparkError`` in a Connect session, where a view's SQL cannot be replaced."""
     if not session.classic:
         raise UnsupportedSparkError(
-            f"over Spark Connect, permanent views over trilake tables cannot be stored, such as {'.'.join(parts)}",
-            help="make a temporary view, or use a classic session",
+            f"over Spark Connect, a permanent view over trilake tables cannot be created: {'.'.join(parts)}",
+            help="create a temporary view, or use a classic session",
         )
 
 
@@ -113,7 +111,7 @@ def _temporary(session: SqlSession, call: CreateView, frame: DataFrame) -> DataF
 
 
 def _check_acyclic(session: SqlSession, parts: tuple[str, ...], text: str, *, temporary: bool) -> None:
-    """Raises ``InvalidArgumentError`` for a query that reads the view which it shall replace."""
+    """Raise ``InvalidArgumentError`` for a query that reads the view that it replaces."""
     identity = _identity(session, parts, temporary=temporary)
     seen = {identity}
     waiting = [query_here(session, text)]
@@ -135,25 +133,24 @@ def _check_acyclic(session: SqlSession, parts: tuple[str, ...], text: str, *, te
 
 
 def _identity(session: SqlSession, parts: tuple[str, ...], *, temporary: bool) -> tuple[str, ...]:
-    """What all spellings of a view's name have in common."""
     return tuple(p.lower() for p in (parts if temporary else full_parts(session, parts)))
 
 
 def stub(frame: DataFrame) -> str:
-    """A query without tables that has the columns of a frame."""
+    """A query without tables that has a frame's columns."""
     columns = [f"CAST(NULL AS {f.dataType.simpleString()}) AS {quote_name(f.name)}" for f in frame.schema.fields]
     return f"SELECT {', '.join(columns)}"
 
 
 def set_text(session: SqlSession, parts: tuple[str, ...], text: str) -> None:
-    """Give a permanent view the text of its query."""
+    """Set a permanent view's SQL."""
     entry = find_entry(session, parts)
     if entry is not None and session.classic:
         jvm.set_view_text(session.spark, entry, text)
 
 
 def alter_view(session: SqlSession, text: str) -> DataFrame | None:
-    """``ALTER VIEW name AS query`` over our tables; ``None`` for any other."""
+    """Run ``ALTER VIEW name AS query`` over trilake tables; ``None`` for any other."""
     cursor = Cursor(text)
     cursor.expect("ALTER", "VIEW")
     parts = cursor.name()
