@@ -7,6 +7,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import lance as pylance
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -325,7 +326,20 @@ def test_decimals_and_bytes_of_one_width_can_be_indexed(
     assert made.count_rows(filters[2])
 
 
-def test_decimals_that_filters_cannot_compare_are_not_indexed() -> None:
-    made = lance.write_dataset(pa.table({"v": pa.array([Decimal(1)], pa.decimal256(40, 2))}), "memory://scalar-wide")
-    with pytest.raises(TypeError, match="decimal256"):
-        made.create_scalar_index("v", "BTREE")
+@pytest.mark.parametrize("index", ["BTREE", "BITMAP", "ZONEMAP"])
+def test_decimals_of_76_digits_are_compared_and_indexed(index: str, tmp_path: Path) -> None:
+    def large(i: int) -> str:
+        return f"{i}{'0' * 60}.25"
+
+    values = pa.array([Decimal(large(i)) if i % 7 else None for i in range(50)], pa.decimal256(76, 2))
+    made = lance.write_dataset(pa.table({"i": range(50), "v": values}), tmp_path / "t")
+    filters = [f"v = {large(3)}", f"v > {large(40)}", "v < 1", f"v IN ({large(1)}, {large(2)})", "v IS NULL"]
+    filters += [f"v >= {large(4)} AND v < {large(6)}", f"NOT v < {large(48)}"]
+    expected = [made.to_table(filter=text) for text in filters]
+    assert [found.num_rows for found in expected] == [1, 7, 0, 2, 8, 2, 1]
+    made.create_scalar_index("v", index)
+    assert [made.to_table(filter=text) for text in filters] == expected
+    assert "ScalarIndexQuery" in made.scanner(filter=filters[0]).explain_plan()
+    theirs = pylance.dataset(tmp_path / "t").scanner(filter="v < 1")
+    assert "ScalarIndexQuery" in theirs.explain_plan()
+    assert theirs.to_table().num_rows == 0

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import lance as pylance
 import pyarrow as pa
 import pytest
 
@@ -103,3 +106,20 @@ def test_names_that_are_known_nowhere(made: LanceDataset) -> None:
         made.to_table(filter="array_has_every(tags, ['a'])")
     with pytest.raises(FilterError, match=r"no column|has no field"):
         made.to_table(filter="note['nope'] = 1")
+
+
+def test_lists_with_nulls_match_as_in_pylance(tmp_path: Path) -> None:
+    labels = [["foo", "bar"], ["bar"], ["baz"], ["qux", None], [None], [], None]
+    made = lance.write_dataset(pa.table({"i": range(7), "labels": labels}), tmp_path / "t")
+    calls = ["array_has(labels, 'foo')", "array_contains(labels, NULL)", "list_has(labels, NULL)"]
+    for items in ("[NULL]", "['foo', NULL]", "['qux', null]", "['foo']"):
+        calls += [f"array_has_any(labels, {items})", f"array_has_all(labels, {items})"]
+    for index in (None, "LABEL_LIST"):
+        if index is not None:
+            made.create_scalar_index("labels", index)
+        theirs = pylance.dataset(tmp_path / "t")
+        for call in calls:
+            for condition in (call, f"NOT {call}", f"{call} IS NULL"):
+                expected = theirs.to_table(["i"], filter=condition, use_scalar_index=False)
+                assert made.to_table(["i"], filter=condition).equals(expected), condition
+    assert "ScalarIndexQuery" in made.scanner(filter="array_has(labels, 'foo')").explain_plan()

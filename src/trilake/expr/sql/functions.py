@@ -152,11 +152,18 @@ def _array_contains(call: Call) -> Sql:
     return Sql(_contains(*_alike(call)), "BOOLEAN")
 
 
-def _contains(a: str, v: str) -> str:
+def _contains(a: str, v: str, missing: str = "WHEN list_count({a}) < len({a}) THEN NULL ") -> str:
     return (
         f"(CASE WHEN {a} IS NULL OR {v} IS NULL THEN NULL WHEN list_contains({a}, {v}) THEN TRUE "
-        f"WHEN list_count({a}) < len({a}) THEN NULL ELSE FALSE END)"
+        f"{missing.format(a=a)}ELSE FALSE END)"
     )
+
+
+def array_has(call: Call) -> Sql:
+    """``array_contains`` of other engines: false where the value is missing, and null for a null value."""
+    if call.args[1].family == "void":
+        return Sql("CAST(NULL AS BOOLEAN)", "BOOLEAN")
+    return Sql(_contains(*_alike(call), ""), "BOOLEAN")
 
 
 #: Prefix of the result of :func:`_contains` for a column and a string or an integer.
@@ -172,7 +179,7 @@ def contained_literal(sql: str) -> str | int | None:
     ("it's", 5)
     """
     match = _CONTAINS_LITERAL.match(sql)
-    if match is None or sql != _contains(match[1], match[2]):
+    if match is None or sql not in (_contains(match[1], match[2]), _contains(match[1], match[2], "")):
         return None
     return int(match[4]) if match[4] is not None else match[3].replace("''", "'")
 

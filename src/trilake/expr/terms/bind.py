@@ -282,7 +282,7 @@ def compare_steps(column: Column, op: str, low: Literal, high: Literal) -> Predi
 
 
 def _as_double(t: pa.DataType, literal: Literal, column: Column, **where: Any) -> float | None:
-    if pa.types.is_decimal128(t) and literal.kind in (Kind.DOUBLE, Kind.STRING):
+    if pa.types.is_decimal(t) and literal.kind in (Kind.DOUBLE, Kind.STRING):
         return _double(literal, column, **where)
     if pa.types.is_integer(t) and literal.kind is Kind.DOUBLE:
         assert isinstance(literal.value, float)
@@ -305,7 +305,7 @@ def _fit(column: Column, literal: Literal, **where: Any) -> _Fit:
         return _fit_float(t, _double(literal, column, **where))
     if pa.types.is_signed_integer(t):
         return _fit_integer(t, _number(literal, column, **where))
-    if pa.types.is_decimal128(t):
+    if pa.types.is_decimal(t):
         return _fit_decimal(t, _number(literal, column, **where))
     return _fit_time(column, literal, **where)
 

@@ -115,6 +115,7 @@ def is_ordered(t: pa.DataType) -> bool:
         or pa.types.is_float32(t)
         or pa.types.is_float64(t)
         or pa.types.is_decimal128(t)
+        or pa.types.is_decimal256(t)
         or is_text(t)
         or is_bytes(t)
         or pa.types.is_date32(t)

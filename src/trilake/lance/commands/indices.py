@@ -292,7 +292,7 @@ def trained(
     plan = ScanPlan(snapshot.view, schema.project([column]), places=(kind.place,))
     rows = pa.Table.from_batches(snapshot.scan(plan), schema=plan.schema)
     values = rows.column(0) if len(path) == 1 else pc.struct_field(rows.column(0), path[1:])
-    if isinstance(values.type, pa.ExtensionType):
+    if isinstance(values.type, pa.BaseExtensionType):
         values = values.cast(values.type.storage_type)
     uuid = UUID(snapshot.runtime.new_id())
     modern = kind.name != "BTREE" or not snapshot.manifest.storage_version.is_first
@@ -320,7 +320,7 @@ _INDEXABLE = (
     pa.types.is_binary,
     pa.types.is_large_binary,
     pa.types.is_temporal,
-    pa.types.is_decimal128,
+    pa.types.is_decimal,
     pa.types.is_fixed_size_binary,
 )
 
@@ -335,7 +335,7 @@ def _indexable(snapshot: Snapshot, column: str, index: ScalarKind) -> Field:
     if field is None:
         raise UnknownColumnError(f"{column} not found in schema", help=f"there are {', '.join(snapshot.schema.names)}")
     kind = field.arrow_type
-    if isinstance(kind, pa.ExtensionType):
+    if isinstance(kind, pa.BaseExtensionType):
         kind = kind.storage_type
     in_list = any(f.logical_type in LISTS for f in schema.above(field))
     if index.of_lists:
@@ -347,7 +347,7 @@ def _indexable(snapshot: Snapshot, column: str, index: ScalarKind) -> Field:
     if in_list or pa.types.is_float16(kind) or not any(is_(kind) for is_ in _INDEXABLE):
         raise WrongTypeError(
             f"the column is of type {kind}{' in a list' if in_list else ''}",
-            help="index integers, decimals of up to 38 digits, floats, doubles, booleans, texts, bytes, dates or times",
+            help="index integers, decimals, floats, doubles, booleans, texts, bytes, dates or times",
             column=column,
         )
     return field

@@ -12,7 +12,7 @@ import pyarrow as pa
 from trilake.errors import InvalidArgumentError
 from trilake.lance.file.errors import WrongTypeError
 from trilake.lance.scan.fragment_reader import ROW_ADDRESS, ROW_ID
-from trilake.lance.scan.json_functions import in_duckdbs_words
+from trilake.lance.scan.functions import in_duckdbs_words
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.table import LanceTable
 from trilake.table.table import FilterLike

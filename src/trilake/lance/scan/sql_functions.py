@@ -83,7 +83,7 @@ def _field(arguments: list[str]) -> str | None:
 #: Types of Arrow as ``arrow_cast`` names them, in Spark's words.
 _TYPES = {
     **dict.fromkeys(["Utf8", "LargeUtf8", "Utf8View"], "STRING"),
-    **dict.fromkeys(["Binary", "LargeBinary", "BinaryView"], "BINARY"),
+    **dict.fromkeys(["Binary", "LargeBinary", "BinaryView", "FixedSizeBinary"], "BINARY"),
     "Boolean": "BOOLEAN",
     "Date32": "DATE",
     "Float32": "FLOAT",
@@ -94,7 +94,8 @@ _TYPES = {
     "Int64": "BIGINT",
 }
 _HEX = re.compile(r"0x((?:[0-9a-fA-F]{2})+)")
-_DECIMAL = re.compile(r"Decimal(?:128|256)\((\d+,\s*\d+)\)")
+_DECIMAL = re.compile(r"Decimal(?:128|256)\(((\d+),\s*\d+)\)")
+_NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 
 
 def _arrow_cast(arguments: list[str]) -> str | None:
@@ -102,7 +103,9 @@ def _arrow_cast(arguments: list[str]) -> str | None:
     if name is None:
         return None
     value, decimal = arguments[0].strip(), _DECIMAL.fullmatch(name[1])
-    kind = f"DECIMAL({decimal[1]})" if decimal is not None else _TYPES.get(name[1])
+    if decimal is not None and int(decimal[2]) > 38 and _NUMBER.fullmatch(value):
+        return value  # Spark has no such type, and compares a number with all of its digits
+    kind = f"DECIMAL({decimal[1]})" if decimal is not None else _TYPES.get(re.sub(r"\(\d+\)$", "", name[1]))
     if kind == "BINARY" and (digits := _HEX.fullmatch(value)) is not None:
         return f"X'{digits[1]}'"
     return None if kind is None else f"CAST({value} AS {kind})"
@@ -124,10 +127,19 @@ def _contains(operator: str, none: str) -> Rewrite:
             column, values = values, column
         if not isinstance(values, _List):
             return None
-        found = [f"array_contains({column}, {value})" for value in values.elements]
+        found = [
+            f"array_has_null({column})" if value.upper() == "NULL" else f"array_has({column}, {value})"
+            for value in values.elements
+        ]
         return f"({f' {operator} '.join(found) or f'CASE WHEN {column} IS NOT NULL THEN {none} END'})"
 
     return rewritten
+
+
+def _contains_null(arguments: list[str]) -> str | None:
+    """``array_contains`` of null, which Spark refuses."""
+    of_null = len(arguments) == 2 and arguments[1].strip().upper() == "NULL"
+    return f"array_has({','.join(arguments)})" if of_null else None
 
 
 _ANY, _ALL = _contains("OR", "FALSE"), _contains("AND", "TRUE")
@@ -135,7 +147,8 @@ _SPARK: dict[str, Rewrite] = {
     "starts_with": _named("startswith"),
     "ends_with": _named("endswith"),
     "strpos": _named("instr"),
-    **dict.fromkeys(["array_has", "list_has", "list_contains"], _named("array_contains")),
+    **dict.fromkeys(["list_has", "list_contains"], _named("array_has")),
+    "array_contains": _contains_null,
     **dict.fromkeys(["array_has_any", "list_has_any", "arrays_overlap"], _ANY),
     **dict.fromkeys(["array_has_all", "list_has_all"], _ALL),
     **dict.fromkeys(["array_length", "list_length"], _size),
@@ -207,6 +220,6 @@ def in_sparks_words(sql: str) -> str:
     """The SQL with Spark's names of functions, and its way to name fields of structs.
 
     >>> in_sparks_words("starts_with(note['email'], 'x') AND array_has_any(tags, ['a', 'b'])")
-    "startswith(note.`email`, 'x') AND (array_contains(tags, 'a') OR array_contains(tags, 'b'))"
+    "startswith(note.`email`, 'x') AND (array_has(tags, 'a') OR array_has(tags, 'b'))"
     """
     return _REWRITES.apply(sql)

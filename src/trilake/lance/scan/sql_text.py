@@ -6,17 +6,12 @@ Forms that Spark does not have are replaced outside of quotes; the rest of the S
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from trilake.expr import Expression, Filter, parse_expression, parse_filter
 from trilake.lance.scan.sql_functions import in_sparks_words
 from trilake.table.table import FilterLike
-
-if TYPE_CHECKING:
-    from trilake.expr.sql.functions import Function
 
 #: Quoted texts and names, which stay; behind them what is replaced.
 _FORMS = re.compile(
@@ -33,20 +28,16 @@ def filter_of(condition: FilterLike, schema: pa.Schema) -> Filter | None:
     """Bind a condition to ``schema``.  Raises ``FilterError``."""
     if not isinstance(condition, str):
         return parse_filter(condition, schema)
-    return parse_filter(as_spark(condition), schema, functions=_functions(condition))
+    from trilake.lance.scan.functions import LANCE_FUNCTIONS  # imports sqlglot, which takes a third of a second
+
+    return parse_filter(as_spark(condition), schema, functions=LANCE_FUNCTIONS)
 
 
 def expression_of(sql: str, schema: pa.Schema) -> Expression:
     """Bind an expression to ``schema``.  Raises ``ExpressionError`` and ``UnsupportedExpressionError``."""
-    return parse_expression(as_spark(sql), schema, functions=_functions(sql))
+    from trilake.lance.scan.functions import LANCE_FUNCTIONS
 
-
-def _functions(sql: str) -> Mapping[str, Function] | None:
-    if "json_" not in sql.lower():
-        return None
-    from trilake.lance.scan.json_functions import JSON_FUNCTIONS  # imports sqlglot, which takes a third of a second
-
-    return JSON_FUNCTIONS
+    return parse_expression(as_spark(sql), schema, functions=LANCE_FUNCTIONS)
 
 
 def as_spark(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Functions of JSON columns in filters and expressions, which Spark does not have: ``json_extract``, ``json_get_int``.
+"""Functions of pylance that Spark does not have, in filters and expressions: of lists, and of JSON columns.
 
 A document is a string here, which DuckDB's JSON functions read.
 """
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from trilake.common.text import single_quoted
 from trilake.errors import FilterError
 from trilake.expr.sql.calls import Call
-from trilake.expr.sql.functions import FUNCTIONS, Function
+from trilake.expr.sql.functions import FUNCTIONS, Function, array_has
 from trilake.expr.terms.duckdb_sql import Sql, fail
 from trilake.lance.scan.sql_functions import Rewrite, Rewrites
 
@@ -142,9 +142,16 @@ def _function(count: int, template: Template, kind: str) -> Function:
     return count, count, handle
 
 
-#: Spark's functions of filters and those of JSON, by lower-case name.
-JSON_FUNCTIONS: dict[str, Function] = {
+def _array_has_null(call: Call) -> Sql:
+    items = call.family(0, "array")
+    return Sql(f"(list_count({items}) < len({items}))", "BOOLEAN")
+
+
+#: Spark's functions of filters and pylance's, by lower-case name.
+LANCE_FUNCTIONS: dict[str, Function] = {
     **FUNCTIONS,
+    "array_has": (2, 2, array_has),
+    "array_has_null": (1, 1, _array_has_null),
     **{name: _function(*template) for name, template in _TEMPLATES.items()},
 }
 
