@@ -43,7 +43,7 @@ def test_arbitrary_tables_round_trip(table: pa.Table, codec: str, block_size: in
         same(pa.concat_tables(parts), table)
 
 
-def test_nulls_behind_fields_without_columns() -> None:
+def test_nulls_after_fields_without_columns() -> None:
     """Which field a presence column is of must not depend on fields that have no column at all."""
     empty = pa.field("b", pa.struct([]), nullable=False)
     for struct in (

@@ -31,7 +31,7 @@ def test_columns_read_equal(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", [*REFERENCE, *AVRO], ids=lambda p: p.stem)
-def test_rows_read_at_random_are_those_read_in_order(path: Path) -> None:
+def test_random_reads_equal_sequential_reads(path: Path) -> None:
     file = TrevniFile(path)
     table = file.read()
     table.validate(full=True)
@@ -45,7 +45,7 @@ def test_rows_read_at_random_are_those_read_in_order(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", REFERENCE, ids=lambda p: p.stem)
-def test_written_again_files_are_the_same_bytes(path: Path) -> None:
+def test_rewritten_files_have_the_same_bytes(path: Path) -> None:
     file = TrevniFile(path)
     flat, rows = io.BytesIO(), io.BytesIO()
     with TrevniWriter(flat, None, columns=file.columns, metadata=file.metadata) as writer:

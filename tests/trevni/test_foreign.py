@@ -26,7 +26,7 @@ def test_versions(version: int) -> None:
     assert TrevniFile(data).version == version
 
 
-def test_unknown_versions_are_refused() -> None:
+def test_unknown_versions_raise() -> None:
     for version in (0, 3, 255):
         with pytest.raises(UnsupportedProtocolError):
             TrevniFile(craft(0, [], magic=b"Trv" + bytes([version])))
@@ -44,7 +44,7 @@ def test_runs_of_lengths(code: int, lengths: list[int]) -> None:
     assert (column.lengths.tolist(), len(column.values)) == (lengths, values)
 
 
-def test_runs_of_ones_in_typed_arrays_are_followed_by_their_values() -> None:
+def test_runs_of_ones_precede_their_values() -> None:
     payload = zigzag(-4) + INTS
     assert TrevniFile(craft(3, [Col("a", "int", [Block(3, payload)], ARRAY)])).read()["a"].to_pylist() == [
         [1],
@@ -56,7 +56,7 @@ def test_runs_of_ones_in_typed_arrays_are_followed_by_their_values() -> None:
     assert one(craft(3, [Col("a", "boolean", [Block(3, payload)], ARRAY)])) == [True, False, True]
 
 
-def test_booleans_of_a_child_are_packed_over_rows_and_those_of_arrays_begin_a_byte() -> None:
+def test_booleans_of_children_and_of_arrays() -> None:
     lengths = zigzag(3) + zigzag(7)
     parent = Col("p", "null", [Block(2, lengths)], ARRAY)
     kid = Col("k", "boolean", [Block(2, b"\xff\x01")], child("p"))
@@ -88,7 +88,7 @@ def test_checksums(codec: str) -> None:
             read("crc32", b"\0\0\0\0")
 
 
-def test_a_column_overrides_codec_and_checksum_of_the_file() -> None:
+def test_column_overrides_codec_and_checksum() -> None:
     mine = Col("a", "int", [Block(3, INTS)], {"trevni.codec": "null", "trevni.checksum": "null"})
     theirs = Col("b", "int", [Block(3, raw_deflate(INTS), len(INTS), check=zlib.crc32(INTS).to_bytes(4, "big"))])
     file = craft(3, [mine, theirs], {"trevni.codec": "deflate", "trevni.checksum": "crc32"})
@@ -96,12 +96,12 @@ def test_a_column_overrides_codec_and_checksum_of_the_file() -> None:
 
 
 @pytest.mark.parametrize("codec", ["deflate", "bzip2"])
-def test_what_follows_the_end_of_a_stream_is_ignored(codec: str) -> None:
+def test_bytes_after_the_end_of_a_stream_are_ignored(codec: str) -> None:
     stored = raw_deflate(INTS) + b"tail" if codec == "deflate" else bz2.compress(INTS) + bz2.compress(b"second")
     assert one(craft(3, [Col("a", "int", [Block(3, stored, len(INTS))])], {"trevni.codec": codec})) == [1, -1, 300]
 
 
-def test_long_forms_of_integers_are_read_within_their_bytes() -> None:
+def test_long_forms_of_integers() -> None:
     padded = b"\x80\x80\x80\x80\x00" + b"\x82\x00" + zigzag(5)
     assert one(craft(3, [Col("a", "int", [Block(3, padded)])])) == [0, 1, 5]
     # 33 bits: the reference drops what is above 32, which would be another number.
@@ -124,20 +124,20 @@ def test_names_and_properties() -> None:
     assert file.read().num_columns == 3
 
 
-def test_the_mere_presence_of_array_and_values_counts() -> None:
+def test_array_and_values_are_true_if_present() -> None:
     array = Col("a", "int", [Block(1, zigzag(2) + zigzag(1) + zigzag(2))], {"trevni.array": "false"})
     values = Col("v", "int", [Block(1, zigzag(4), first=zigzag(4))], {"trevni.values": "false"})
     file = TrevniFile(craft(1, [array, values]))
     assert (file.columns[0].array, file.columns[1].values, file.columns[1].blocks[0].first_value) == (True, True, 4)
 
 
-def test_gaps_and_blocks_without_rows_do_no_harm() -> None:
+def test_gaps_and_blocks_without_rows() -> None:
     blocks = [Block(0, b""), Block(2, INTS[:2]), Block(0, b""), Block(1, INTS[2:])]
     file = craft(3, [Col("a", "int", blocks), Col("b", "int", [Block(3, INTS)])], gap=b"\0" * 5)
     assert one(file, "a") == one(file, "b") == [1, -1, 300]
 
 
-def test_blocks_of_parent_and_child_break_at_different_rows() -> None:
+def test_blocks_of_parent_and_child_end_at_different_rows() -> None:
     parent = Col(
         "p", "int", [Block(1, zigzag(1) + zigzag(7)), Block(2, zigzag(2) + zigzag(8) + zigzag(9) + zigzag(0))], ARRAY
     )

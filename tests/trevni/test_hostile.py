@@ -182,7 +182,7 @@ def _compiled() -> None:
 
 
 @pytest.mark.parametrize("name", list(CASES))
-def test_a_typed_error_and_little_memory(name: str) -> None:
+def test_hostile_files_raise_in_little_memory(name: str) -> None:
     before, start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
     with pytest.raises((CorruptFileError, UnsupportedProtocolError)) as e:
         consume(CASES[name])
@@ -192,7 +192,7 @@ def test_a_typed_error_and_little_memory(name: str) -> None:
     assert time.process_time() - start < 20
 
 
-def test_errors_say_where() -> None:
+def test_errors_have_the_place() -> None:
     with pytest.raises(CorruptFileError) as e:
         consume(CASES["bytes left over"])
     assert e.value.context == {
@@ -213,7 +213,7 @@ def test_errors_of_the_header_name_the_column(name: str) -> None:
     assert e.value.context["column"] == "a"
 
 
-def test_columns_that_repeat_themselves_are_read() -> None:
+def test_repetitive_columns_are_read() -> None:
     """What honest writers make of constants and of columns of nulls is no bomb."""
     rows = 1_000_000
     table = pa.table({"n": pa.array(range(rows)), **{f"c{i}": pa.nulls(rows, pa.int64()) for i in range(20)}})
@@ -224,7 +224,7 @@ def test_columns_that_repeat_themselves_are_read() -> None:
     assert file.read([f"c{i}" for i in range(20)]).num_rows == rows
 
 
-def test_what_is_trusted_may_grow() -> None:
+def test_trusted_files_may_inflate() -> None:
     file = TrevniFile(craft(1, [Col("a", "null", [Block(1, zigzag(1 << 26))], ARRAY)]), trusted=True)
     assert len(file.column("a").values) == 1 << 26
 

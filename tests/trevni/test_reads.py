@@ -65,7 +65,7 @@ def blocks_of(file: TrevniFile, name: str, row: int) -> tuple[int, int]:
     return block.offset, block.offset + block.stored_size
 
 
-def test_a_row_costs_its_own_blocks(counted: tuple[TrevniFile, CountingStore]) -> None:
+def test_one_row_reads_its_blocks_only(counted: tuple[TrevniFile, CountingStore]) -> None:
     file, store = counted
     for row in (0, 7_777, ROWS - 1):
         store.ranges.clear()
@@ -76,7 +76,7 @@ def test_a_row_costs_its_own_blocks(counted: tuple[TrevniFile, CountingStore]) -
         assert found == sorted(b for b in blocks if b[1] > source.BEGIN)
 
 
-def test_a_nested_row_costs_no_other_top_level_column_and_few_blocks(
+def test_nested_row_reads_few_blocks(
     counted: tuple[TrevniFile, CountingStore],
 ) -> None:
     file, store = counted
@@ -87,7 +87,7 @@ def test_a_nested_row_costs_no_other_top_level_column_and_few_blocks(
     assert sum(length for _, length in store.ranges) < (last - first) / 10
 
 
-def test_seeking_costs_one_block(counted: tuple[TrevniFile, CountingStore]) -> None:
+def test_seek_reads_one_block(counted: tuple[TrevniFile, CountingStore]) -> None:
     file, store = counted
     for value in (-5, 0, 1, 12_345, ROWS - 1, ROWS, 10**12):
         store.ranges.clear()
@@ -95,7 +95,7 @@ def test_seeking_costs_one_block(counted: tuple[TrevniFile, CountingStore]) -> N
         assert len(store.ranges) <= 1
 
 
-def test_opening_and_counting_cost_the_header(counted: tuple[TrevniFile, CountingStore]) -> None:
+def test_open_and_count_read_the_header(counted: tuple[TrevniFile, CountingStore]) -> None:
     _, store = counted
     file = TrevniFile((store, "t.trv"))
     assert (file.row_count, len(file.header.columns), len(file.schema)) == (ROWS, 5, 3)
@@ -103,7 +103,7 @@ def test_opening_and_counting_cost_the_header(counted: tuple[TrevniFile, Countin
     assert store.ranges[0][0] == 0
 
 
-def test_a_projection_costs_its_column(counted: tuple[TrevniFile, CountingStore]) -> None:
+def test_projection_reads_its_column(counted: tuple[TrevniFile, CountingStore]) -> None:
     file, store = counted
     assert file.read(["s"]).num_rows == ROWS
     blocks = file.columns[file.number("s")].blocks
@@ -112,7 +112,7 @@ def test_a_projection_costs_its_column(counted: tuple[TrevniFile, CountingStore]
     assert all(begin <= start for start, _ in store.ranges)
 
 
-def test_a_filter_on_a_sorted_column_costs_few_blocks(tmp_path: Path) -> None:
+def test_filter_on_a_sorted_column_reads_few_blocks(tmp_path: Path) -> None:
     write(TABLE, tmp_path / "t.trv", block_size=1024, columns={"n": {"values": True}})
     assert TrevniTable(tmp_path).count("n = 15000") == 1
     assert "rows of the kept files are in blocks that may match" in TrevniTable(tmp_path).explain("n = 15000").notes[1]
@@ -173,7 +173,7 @@ def large(folder: Path, batches: int) -> tuple[int, int, int]:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what is mapped and what is not")
-def test_writing_and_reading_a_file_in_bounded_memory(tmp_path: Path) -> None:
+def test_write_and_read_in_bounded_memory(tmp_path: Path) -> None:
     size, written, read = large(tmp_path, 30)
     assert size > 64 << 20
     assert written < 48 << 20
@@ -182,7 +182,7 @@ def test_writing_and_reading_a_file_in_bounded_memory(tmp_path: Path) -> None:
     assert sorted(p.name for p in tmp_path.iterdir()) == ["large.trv", "large.trv.warm"]
 
 
-def test_no_rows_of_every_kind_of_column(counted: tuple[TrevniFile, CountingStore]) -> None:
+def test_files_without_rows(counted: tuple[TrevniFile, CountingStore]) -> None:
     nothing: list[Any] = [[], range(0), slice(0, 0), np.array([], np.int64)]
     for none in nothing:
         assert counted[0].read(rows=none).equals(TABLE.slice(0, 0))

@@ -29,7 +29,7 @@ KINDS: list[tuple[pa.DataType, ValueType, st.SearchStrategy[Any]]] = [
 
 @settings(max_examples=120, deadline=None)
 @given(st.sampled_from(KINDS), st.data(), st.sampled_from([1, 3, 20]))
-def test_the_first_row_that_is_not_below(kind: Any, data: st.DataObject, block_size: int) -> None:
+def test_seek_finds_the_first_row_not_below(kind: Any, data: st.DataObject, block_size: int) -> None:
     type_, stored, values = kind
     compare = key(stored)
     rows = sorted(data.draw(st.lists(values, max_size=20)), key=compare)
@@ -39,7 +39,7 @@ def test_the_first_row_that_is_not_below(kind: Any, data: st.DataObject, block_s
     assert file.seek("v", wanted) == expected
 
 
-def test_booleans_in_many_blocks_have_first_values_of_their_own() -> None:
+def test_first_values_of_booleans() -> None:
     """The reference takes one byte for the first values of all blocks and misreads what follows."""
     rows = [False] * 20 + [True] * 20
     file = written(pa.table({"b": rows}), block_size=1, columns={"b": {"values": True}})
@@ -55,7 +55,7 @@ def test_logical_values() -> None:
     assert file.seek("d", dt.date(2020, 2, 1)) == 31
 
 
-def test_columns_to_seek_in() -> None:
+def test_columns_that_cannot_be_sought_raise() -> None:
     file = written(pa.table({"plain": [1, 2], "mixed": [2, 1]}), block_size=1, columns={"mixed": {"values": True}})
     with pytest.raises(InvalidArgumentError, match="first values"):
         file.seek("plain", 1)
@@ -65,7 +65,7 @@ def test_columns_to_seek_in() -> None:
         file.seek("mixed", "x")
 
 
-def test_a_first_value_that_is_not_the_first_is_found_out() -> None:
+def test_wrong_first_value_raises() -> None:
     block = Block(2, zigzag(3) + zigzag(9), first=zigzag(2))
     with pytest.raises(CorruptFileError, match="first value"):
         TrevniFile(craft(2, [Col("v", "int", [block], {"trevni.values": ""})])).seek("v", 8)

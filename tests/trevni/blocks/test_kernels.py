@@ -25,7 +25,7 @@ LONGS = st.lists(st.integers(-(2**63), 2**63 - 1) | st.integers(-200, 200), max_
 
 @settings(deadline=None)
 @given(LONGS, st.integers(1, 50))
-def test_varints_both_ways(values: list[int], full: int) -> None:
+def test_varints_round_trip(values: list[int], full: int) -> None:
     array = np.array(values, np.int64)
     for encode in (k._encode_varints, k._encode_varints_numpy):
         out = np.zeros(full + 10, np.uint8)
@@ -55,7 +55,7 @@ def test_arbitrary_bytes_as_varints(data: bytes, count: int, most: int) -> None:
 
 @settings(deadline=None)
 @given(st.lists(st.binary(max_size=90), max_size=20), st.integers(1, 120))
-def test_strings_both_ways(values: list[bytes], full: int) -> None:
+def test_strings_round_trip(values: list[bytes], full: int) -> None:
     ends = np.cumsum([0, *map(len, values)]).astype(np.int64)
     data: Any = np.frombuffer(b"".join(values), np.uint8) if values else np.empty(0, np.uint8)
     outputs = []
@@ -80,7 +80,7 @@ def sample() -> str:
     return sink.getvalue().hex()
 
 
-def test_without_numba_files_are_the_same() -> None:
+def test_files_are_the_same_without_numba() -> None:
     """In a process of its own, because the choice is made once."""
     code = "from tests.trevni.blocks import test_kernels as t; print(t.k.COMPILED, t.sample())"
     env = {**os.environ, "TRILAKE_NUMBA": "0", "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
@@ -99,7 +99,7 @@ def test_copies_stay_within_their_arrays() -> None:
 
 
 @pytest.mark.parametrize("block", [b"\x08abcd", b"\0\x06abc", b"\x04ab\x02x", b"\0\0\x06abc"])
-def test_texts_that_take_the_room_of_later_lengths(block: bytes) -> None:
+def test_strings_that_leave_no_room_for_later_lengths(block: bytes) -> None:
     """Each text fits into the block, but leaves no byte for the values behind it; only those that do have a place."""
     count = 4
     room = max(len(block) - count, 0)

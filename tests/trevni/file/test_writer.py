@@ -19,7 +19,7 @@ def rows_of(file: TrevniFile, column: str) -> list[int]:
     return [block.rows for block in file.columns[file.number(column)].blocks]
 
 
-def test_blocks_are_cut_where_the_reference_cuts_them() -> None:
+def test_blocks_end_where_those_of_the_reference_end() -> None:
     n = 600_000
     table = pa.table(
         {
@@ -40,14 +40,14 @@ def test_blocks_are_cut_where_the_reference_cuts_them() -> None:
     assert file.read().equals(table)
 
 
-def test_one_large_row_is_one_large_block() -> None:
+def test_one_large_row_makes_one_large_block() -> None:
     table = pa.table({"s": ["a", "x" * 1_000_000, "b"], "l": [[1], list(range(100_000)), []]})
     file = written(table)
     assert rows_of(file, "s") == [2, 1]
     assert file.read().equals(table)
 
 
-def test_columns_spill_to_disk_and_come_back_in_order(tmp_path: Path) -> None:
+def test_spilled_columns_keep_their_order(tmp_path: Path) -> None:
     table = pa.table({"i": range(200_000), "s": [f"row {i}" for i in range(200_000)], "n": [None, 1.5] * 100_000})
     path = tmp_path / "t.trv"
     spilled, kept = io.BytesIO(), io.BytesIO()
@@ -59,7 +59,7 @@ def test_columns_spill_to_disk_and_come_back_in_order(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["t.trv"]
 
 
-def test_the_first_null_may_come_late() -> None:
+def test_first_null_in_a_late_batch() -> None:
     schema = pa.schema([("a", pa.int64()), ("s", pa.struct([("x", pa.list_(pa.string()))]))])
     rows = [{"a": i, "s": {"x": ["k"] * (i % 3)}} for i in range(50)]
     late = [{"a": None, "s": None}, {"a": 1, "s": {"x": None}}, {"a": 2, "s": {"x": [None, "z"]}}]
@@ -70,7 +70,7 @@ def test_the_first_null_may_come_late() -> None:
     assert [c.name for c in file.columns][:2] == ["a?", "a"]
 
 
-def test_options_of_columns_and_metadata() -> None:
+def test_column_options_and_metadata() -> None:
     options = {
         "b": ColumnOptions(codec="null", checksum="null", type="fixed64", metadata={"unit": b"m"}),
         "a": {"values": True},
@@ -113,7 +113,7 @@ def nested(depth: int) -> pa.DataType:
     return type_
 
 
-def test_the_schema_in_the_metadata_of_another_file_is_not_that_of_this_one() -> None:
+def test_copied_metadata_does_not_set_the_schema() -> None:
     """A file with it could not be read, where its columns say their types by themselves."""
     one, other = io.BytesIO(), io.BytesIO()
     write({"a": ["x", None]}, one)
@@ -149,13 +149,13 @@ def test_the_schema_in_the_metadata_of_another_file_is_not_that_of_this_one() ->
         (17, {}, InvalidArgumentError),
     ],
 )
-def test_what_cannot_be_written_leaves_no_file(data: object, options: dict, error: type, tmp_path: Path) -> None:
+def test_rejected_data_leaves_no_file(data: object, options: dict, error: type, tmp_path: Path) -> None:
     with pytest.raises(error):
         write(data, tmp_path / "t.trv", **options)
     assert not list(tmp_path.iterdir())
 
 
-def test_an_error_in_the_block_leaves_what_was_there(tmp_path: Path) -> None:
+def test_error_in_the_block_keeps_the_previous_file(tmp_path: Path) -> None:
     path = tmp_path / "t.trv"
     write({"a": [1]}, path)
 
@@ -169,7 +169,7 @@ def test_an_error_in_the_block_leaves_what_was_there(tmp_path: Path) -> None:
     assert TrevniFile(path).read().to_pydict() == {"a": [1]}
 
 
-def test_reading_what_is_asked_for_only() -> None:
+def test_read_only_requested_columns_and_rows() -> None:
     table = pa.table({"a": range(100_000), "b": [f"text {i}" for i in range(100_000)]})
     sink = io.BytesIO()
     write(table, sink)

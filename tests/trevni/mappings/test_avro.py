@@ -109,16 +109,16 @@ RECORDS = st.fixed_dictionaries(
 
 @settings(max_examples=50, deadline=None)
 @given(st.lists(RECORDS, max_size=8))
-def test_arbitrary_records_there_and_back(records: list[Any]) -> None:
+def test_arbitrary_records_round_trip(records: list[Any]) -> None:
     assert there_and_back(records, SCHEMA) == records
 
 
-def test_a_schema_without_columns_has_rows() -> None:
+def test_schema_without_columns_has_rows() -> None:
     assert there_and_back([{}, {}], {"type": "record", "name": "Z", "fields": []}) == [{}, {}]
 
 
 @pytest.mark.parametrize("schema", ["null", '"null"'])
-def test_null_is_a_type_by_its_name(schema: str) -> None:
+def test_null_as_the_name_of_a_type(schema: str) -> None:
     assert [(c.name, c.type.value) for c in columns(schema)] == [("null", "null")]
     assert there_and_back([None, None], schema) == [None, None]
 
@@ -146,7 +146,7 @@ def test_projections() -> None:
         read({"name": "u", "type": ["null", "int"]})
 
 
-def test_logical_types_are_values_of_their_classes() -> None:
+def test_logical_types_are_python_values() -> None:
     schema = {
         "type": "record",
         "name": "L",
@@ -169,19 +169,19 @@ def test_logical_types_are_values_of_their_classes() -> None:
         "nothing",
     ],
 )
-def test_schemas_that_cannot_become_columns(schema: Any) -> None:
+def test_unsupported_schemas_raise(schema: Any) -> None:
     with pytest.raises(InvalidArgumentError):
         columns(schema)
 
 
 @pytest.mark.parametrize("record", [{"e": "C"}, {"i": "x"}, {"fs": [b"abc"]}, {"u": 1.5}, {"m": 3}, 7])
-def test_records_that_do_not_have_the_schema(record: Any) -> None:
+def test_records_of_another_schema_raise(record: Any) -> None:
     good = {"i": 1, "u": None, "m": {}, "e": "A", "es": [], "fs": [], "nothing": None, "nulls": [], "empty": []}
     with pytest.raises(SchemaMismatchError):
         write_avro([{**good, **record} if isinstance(record, dict) else record], SCHEMA, io.BytesIO())
 
 
-def test_a_column_below_another_parent_is_refused() -> None:
+def test_column_with_another_parent_raises() -> None:
     """It would have other elements than the schema says."""
     schema = {"type": "record", "name": "R", "fields": [
         {"name": "a", "type": {"type": "map", "values": "int"}},
@@ -208,7 +208,7 @@ def test_a_column_below_another_parent_is_refused() -> None:
         ("bytes", {"logicalType": "decimal"}, b"x"),
     ],
 )
-def test_values_that_their_logical_type_has_not(base: str, logical: dict[str, Any], value: Any) -> None:
+def test_values_outside_their_logical_type_raise(base: str, logical: dict[str, Any], value: Any) -> None:
     """Other writers store whatever the simple type holds."""
     sink = io.BytesIO()
     fields = [{"name": "a", "type": {"type": base, **logical}}, {"name": "b", "type": ["null", base]}]

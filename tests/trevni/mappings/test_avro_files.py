@@ -61,7 +61,7 @@ def back(file: TrevniFile, **options: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("codec", ["null", "deflate", "bzip2", "xz"])
-def test_there_and_back(codec: str, tmp_path: Path) -> None:
+def test_round_trip(codec: str, tmp_path: Path) -> None:
     source, target, again = tmp_path / "u.avro", tmp_path / "u.trv", tmp_path / "v.avro"
     source.write_bytes(container(USERS * 500, USER, codec, metadata={"origin": "tests"}, sync_interval=100))
     assert from_avro(source, target, codec="deflate") == 1000
@@ -104,7 +104,7 @@ def test_snappy_and_zstandard() -> None:
         list(AvroFile(recoded("snappy", lambda raw: b"\xff\xff\xff\xff\x07")).records())
 
 
-def test_branches_of_unions_are_kept() -> None:
+def test_union_branches_are_kept() -> None:
     """Also where values do not tell them: the bytes of the Avro file do."""
     union = ["null", "int", "long", "float", "double", "string", "bytes", {"type": "fixed", "name": "F", "size": 2}]
     schema = {"type": "record", "name": "R", "fields": [{"name": "u", "type": union}, {"name": "v", "type": union[:2]}]}
@@ -154,7 +154,7 @@ def _values(schema: Any) -> st.SearchStrategy[Any]:
 
 @settings(max_examples=60)
 @given(st.data())
-def test_arbitrary_unions_there_and_back(data: st.DataObject) -> None:
+def test_arbitrary_unions_round_trip(data: st.DataObject) -> None:
     inner = data.draw(st.recursive(st.lists(SIMPLE, min_size=1, max_size=4, unique=True), _unions, max_leaves=3))
     schema = {"type": "record", "name": "R", "fields": [{"name": "f", "type": inner}]}
     records = [{"f": v} for v in data.draw(st.lists(_values(inner), max_size=5))]
@@ -168,7 +168,7 @@ def test_arbitrary_unions_there_and_back(data: st.DataObject) -> None:
 
 @needs_corpus
 @pytest.mark.parametrize("path", AVRO, ids=lambda p: p.stem)
-def test_reference_files_to_avro_and_back(path: Path) -> None:
+def test_reference_files_round_trip(path: Path) -> None:
     file = TrevniFile(path)
     sink = io.BytesIO()
     to_avro(file, sink)
@@ -209,7 +209,7 @@ def test_damaged_blocks(codec: str) -> None:
         trevni(good[:-26] + bytes(10) + good[-16:])
 
 
-def test_what_cannot_be_converted(tmp_path: Path) -> None:
+def test_unsupported_conversions_raise(tmp_path: Path) -> None:
     lz4 = container(USERS, USER, "null").replace(b"\x14avro.codec\x08null", b"\x14avro.codec\x06lz4")
     with pytest.raises(UnsupportedProtocolError, match="lz4"):
         trevni(lz4)

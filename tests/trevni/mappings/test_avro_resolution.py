@@ -69,7 +69,7 @@ def read(data: bytes, wanted: Any, default: Any, **options: Any) -> list[Any]:
         (F, [b"ab"], "bytes", "", [b"ab"]),
     ],
 )  # fmt: skip
-def test_values_of_a_field_that_is_there_are_read(
+def test_present_fields_are_read(
     stored: Any, values: list[Any], wanted: Any, default: Any, expected: list[Any]
 ) -> None:
     """Its default is for fields that the file does not have."""
@@ -92,20 +92,20 @@ def test_values_of_a_field_that_is_there_are_read(
         (F, [b"ab"], {**F, "size": 3}, "zzz", "2 bytes"),
     ],
 )  # fmt: skip
-def test_values_that_the_schema_does_not_have_are_no_default(
+def test_values_outside_the_schema_raise(
     stored: Any, values: list[Any], wanted: Any, default: Any, message: str
 ) -> None:
     with pytest.raises(SchemaMismatchError, match=message):
         read(written(stored, values), wanted, default)
 
 
-def test_fields_and_branches_have_other_names_by_their_aliases() -> None:
+def test_aliases_of_fields_and_branches() -> None:
     wanted = struct(name="R")
     wanted["fields"] = [{"name": "new", "type": ["null", {**S, "name": "T", "aliases": ["S"]}], "aliases": ["a"]}]
     assert list(read_avro(written(["null", S], [{"x": 1}, None]), wanted)) == [{"new": {"x": 1}}, {"new": None}]
 
 
-def test_names_of_branches_are_those_asked_for() -> None:
+def test_branch_names_of_the_requested_schema() -> None:
     stored = ["null", "int", "string"]
     wanted = ["null", "long", "bytes"]
     assert read(written(stored, [1, "x", None]), wanted, None, tagged=True) == [("long", 1), ("bytes", b"x"), None]
@@ -113,7 +113,7 @@ def test_names_of_branches_are_those_asked_for() -> None:
     assert read(written(["int"], [1]), "long", 0, tagged=True) == [1]
 
 
-def test_files_that_do_not_state_the_schema_of_their_records() -> None:
+def test_files_without_a_schema() -> None:
     plain = written(["null", "int"], [1, None], plain=True)
     assert read(plain, ["null", "int"], None) == [1, None]
     others = struct(("b", ["null", "int"], None), ("c", {"type": "array", "items": S}, []), name="R")
@@ -130,7 +130,7 @@ def test_files_that_do_not_state_the_schema_of_their_records() -> None:
         list(read_avro(written({"type": "array", "items": S}, [], plain=True), loop))
 
 
-def test_a_file_without_the_columns_of_its_schema() -> None:
+def test_file_without_the_columns_of_its_schema() -> None:
     data = written("int", [1]).replace(b"trevni.name\x02a", b"trevni.name\x02b")
     with pytest.raises(SchemaMismatchError, match="no such column"):
         read(data, "int", 0)

@@ -80,7 +80,7 @@ def messages() -> list[Any]:
     return [full, other, M()]
 
 
-def test_there_and_back_with_and_without_the_class() -> None:
+def test_round_trip_with_and_without_the_class() -> None:
     sink = io.BytesIO()
     assert write_protobuf(messages(), M, sink, codec="deflate") == 3
     assert list(read_protobuf(sink.getvalue(), M)) == messages()
@@ -100,7 +100,7 @@ def test_columns() -> None:
     assert kinds["a"] == ("int", True, None)
 
 
-def test_what_cannot_become_columns() -> None:
+def test_unsupported_schemas_raise() -> None:
     with pytest.raises(InvalidArgumentError, match="recursive"):
         write_protobuf([], MADE["Tree"], io.BytesIO())
     with pytest.raises(SchemaMismatchError):
@@ -111,7 +111,7 @@ def test_what_cannot_become_columns() -> None:
 
 
 @pytest.mark.parametrize("name", [b"ByInt>key", b"ByInt>value", b"ByMsg>key"])
-def test_a_file_without_the_columns_of_a_map(name: bytes) -> None:
+def test_file_without_the_columns_of_a_map(name: bytes) -> None:
     """Found by changing bytes: the descriptor names a field of which the file has a part only."""
     sink = io.BytesIO()
     write_protobuf(messages(), M, sink)
@@ -120,7 +120,7 @@ def test_a_file_without_the_columns_of_a_map(name: bytes) -> None:
         list(read_protobuf(renamed))
 
 
-def test_a_descriptor_whose_map_has_no_value() -> None:
+def test_map_descriptor_without_a_value() -> None:
     sink = io.BytesIO()
     write_protobuf(messages(), M, sink)
     # Names of fields in the descriptor: a tag, a length, the name.
@@ -138,7 +138,7 @@ def message_of(kind: Any, label: Any = F.LABEL_OPTIONAL) -> Any:
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("u.M"))
 
 
-def test_a_field_that_became_repeated_or_single_is_not_taken_for_missing() -> None:
+def test_field_that_became_repeated_or_single_raises() -> None:
     """Its values were read as the default."""
     one, many = message_of(F.TYPE_INT32), message_of(F.TYPE_INT32, F.LABEL_REPEATED)
     for stored, wanted, message in ((one, many, one(x=5)), (many, one, many(x=[5, 6]))):
@@ -149,7 +149,7 @@ def test_a_field_that_became_repeated_or_single_is_not_taken_for_missing() -> No
             list(read_protobuf(sink.getvalue(), wanted))
 
 
-def test_texts_are_bytes_where_the_class_says_so() -> None:
+def test_strings_become_bytes_of_the_class() -> None:
     """It was an error, which called the file corrupt."""
     stored, wanted = message_of(F.TYPE_STRING), message_of(F.TYPE_BYTES)
     sink = io.BytesIO()

@@ -71,7 +71,7 @@ ROWS = [
 ]
 
 
-def test_there_and_back_with_and_without_the_class() -> None:
+def test_round_trip_with_and_without_the_class() -> None:
     sink = io.BytesIO()
     assert write_thrift(ROWS, Whole, sink) == 3
     assert list(read_thrift(sink.getvalue(), Whole)) == ROWS
@@ -83,7 +83,7 @@ def test_there_and_back_with_and_without_the_class() -> None:
     assert kinds["deep[][]"] == ("int", True, "deep[]")
 
 
-def test_a_class_with_fewer_and_other_fields() -> None:
+def test_class_with_fewer_and_other_fields() -> None:
     class Newer(Generated):
         thrift_spec = (None, (2, LIST, "ints", (I32, None, False), None), (20, I32, "added", None, 5))
 
@@ -92,7 +92,7 @@ def test_a_class_with_fewer_and_other_fields() -> None:
     assert [(row.ints, row.added) for row in read_thrift(sink.getvalue(), Newer)] == [(None, 5), ([1, 2], 5), ([], 5)]
 
 
-def test_what_cannot_become_columns() -> None:
+def test_unsupported_schemas_raise() -> None:
     with pytest.raises(InvalidArgumentError, match="recursive"):
         write_thrift([], Node, io.BytesIO())
     with pytest.raises(InvalidArgumentError, match="thrift_spec"):
@@ -102,7 +102,7 @@ def test_what_cannot_become_columns() -> None:
             write_thrift([wrong], Whole, io.BytesIO())
 
 
-def test_fields_of_a_type_that_values_can_be_read_as() -> None:
+def test_fields_with_wider_types() -> None:
     """Values came as they were stored: a double was an int, and binary a text."""
 
     def struct(*kinds: tuple[int, Any]) -> Any:

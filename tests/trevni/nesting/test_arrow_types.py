@@ -130,7 +130,7 @@ AROUND: dict[str, Callable[[pa.Array], pa.Array]] = {
 }
 
 
-def test_every_type_of_arrow_is_here() -> None:
+def test_cases_cover_every_arrow_type() -> None:
     ids = {name.removeprefix("Type_").lower() for name in dir(pa.lib) if name.startswith("Type_")}
     # Arrow for Python has no way to make these two.
     assert ids - set(CASES) == {"interval_day_time", "interval_months"}
@@ -138,7 +138,7 @@ def test_every_type_of_arrow_is_here() -> None:
 
 @pytest.mark.parametrize("around", list(AROUND))
 @pytest.mark.parametrize("name", list(CASES))
-def test_it_comes_back_as_it_was(name: str, around: str) -> None:
+def test_arrow_types_round_trip(name: str, around: str) -> None:
     array = AROUND[around](CASES[name])
     array.validate(full=True)
     table = pa.table({"c": array})
@@ -159,7 +159,7 @@ def test_it_comes_back_as_it_was(name: str, around: str) -> None:
     ],
     ids=["dictionary of structs", "dictionary of lists", "dictionary of extensions"],
 )
-def test_what_cannot_be_kept_is_refused(array: pa.Array) -> None:
+def test_types_that_cannot_be_kept_raise(array: pa.Array) -> None:
     """Alone and inside others, before anything is written."""
     for column in (array, pa.StructArray.from_arrays([array], ["f"])):
         with pytest.raises(InvalidArgumentError, match="cannot be kept") as e:
@@ -167,7 +167,7 @@ def test_what_cannot_be_kept_is_refused(array: pa.Array) -> None:
         assert e.value.context["column"] == "c"
 
 
-def test_indices_that_do_not_reach(tmp_path: object) -> None:
+def test_too_many_values_for_indices(tmp_path: object) -> None:
     """Chunks have dictionaries of their own, and one batch of all of them would need a wider index."""
     part = [pa.array([f"{c}{i}" for i in range(100)]).dictionary_encode() for c in "ab"]
     narrow = pa.dictionary(pa.int8(), pa.string())
@@ -177,7 +177,7 @@ def test_indices_that_do_not_reach(tmp_path: object) -> None:
         file.read()
 
 
-def test_runs_of_16_bits_come_in_pieces() -> None:
+def test_run_ends_of_16_bits_limit_pieces() -> None:
     short = pa.run_end_encoded(pa.int16(), pa.int64())
     chunks = [
         pa.RunEndEncodedArray.from_arrays(pa.array([30_000], pa.int16()), pa.array([i]), type=short) for i in range(3)
@@ -189,7 +189,7 @@ def test_runs_of_16_bits_come_in_pieces() -> None:
 
 
 @pytest.mark.parametrize("name", ["string_view", "list_view", "dense_union", "run_end_encoded", "extension uuid"])
-def test_filters_on_and_beside_types_that_arrow_cannot_filter(name: str, tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_filter_types_that_arrow_cannot_filter(name: str, tmp_path) -> None:  # type: ignore[no-untyped-def]
     table = pa.table({"n": [1, 2, 3], "c": CASES[name]})
     write(table, tmp_path / "t.trv")
     filter = parse_filter("n >= 2", pa.schema([table.schema.field("n")]))
@@ -198,7 +198,7 @@ def test_filters_on_and_beside_types_that_arrow_cannot_filter(name: str, tmp_pat
     assert batch.to_pylist() == [{"c": r["c"], "n": r["n"]} for r in table.to_pylist()[1:]]
 
 
-def test_a_union_s_columns() -> None:
+def test_columns_of_a_union() -> None:
     """As in the Avro mapping: each branch is an array column of length 0 or 1."""
     file = written({"u": DENSE})
     assert [(c.name, c.type, c.array, c.parent) for c in file.columns] == [
@@ -211,7 +211,7 @@ def test_a_union_s_columns() -> None:
 
 
 @pytest.mark.parametrize("lengths", [[1, 1, 1], [0, 0, 1], [2, 0, 1]])
-def test_a_slot_without_one_branch_is_damaged(lengths: list[int]) -> None:
+def test_union_slot_without_a_branch_raises(lengths: list[int]) -> None:
     file = written({"u": DENSE})
     flat = [file.column(i) for i in range(3)]
     b = ColumnValues("u/b", "string", np.array([0, 1, 0], np.int32), flat[2].values)

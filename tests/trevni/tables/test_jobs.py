@@ -82,7 +82,7 @@ def expected(mode: str) -> list[list[int]]:
 
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("mode", ["append", "overwrite"])
-def test_a_driver_that_dies_at_any_step(mode: str, when: Literal["before", "after"]) -> None:
+def test_driver_dies_at_any_step(mode: str, when: Literal["before", "after"]) -> None:
     outcomes = []
     for nth in range(1, steps(mode) + 1):
         inner = table_of_two_files()
@@ -111,7 +111,7 @@ def test_a_driver_that_dies_at_any_step(mode: str, when: Literal["before", "afte
 
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("mode", ["append", "overwrite"])
-def test_a_store_that_fails_at_any_step(mode: str, when: Literal["before", "after"]) -> None:
+def test_store_fails_at_any_step(mode: str, when: Literal["before", "after"]) -> None:
     for nth in range(1, steps(mode) + 1):
         inner = table_of_two_files()
         plan, files = staged(inner, mode)
@@ -131,7 +131,7 @@ def test_a_store_that_fails_at_any_step(mode: str, when: Literal["before", "afte
 
 
 @pytest.mark.parametrize("mode", ["append", "overwrite"])
-def test_a_store_that_fails_for_good(mode: str) -> None:
+def test_store_fails_permanently(mode: str) -> None:
     """Not even the roll-back works: what was moved so far stays hidden."""
     for nth in range(1, steps(mode) + 1):
         inner = table_of_two_files()
@@ -142,7 +142,7 @@ def test_a_store_that_fails_for_good(mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", ["append", "overwrite"])
-def test_readers_at_every_step_see_all_or_nothing(mode: str) -> None:
+def test_readers_see_all_or_nothing_at_every_step(mode: str) -> None:
     inner = table_of_two_files()
     plan, files = staged(inner, mode)
     views: list[list[int]] = []
@@ -167,7 +167,7 @@ class SlowListing(MemoryStore):
 
 
 @pytest.mark.parametrize("mode", ["append", "overwrite"])
-def test_a_whole_job_within_one_listing(mode: str) -> None:
+def test_job_runs_during_one_listing(mode: str) -> None:
     store = SlowListing()
     for value in OLD:
         append(store, value)
@@ -181,7 +181,7 @@ def test_a_whole_job_within_one_listing(mode: str) -> None:
     assert seen(store) == expected(mode)[1]
 
 
-def test_listings_that_never_agree() -> None:
+def test_listings_never_agree() -> None:
     store = SlowListing()
     numbers = iter(range(10**6))
     append(store, 1)
@@ -190,7 +190,7 @@ def test_listings_that_never_agree() -> None:
         list_files(store)
 
 
-def test_files_of_others_are_always_seen(tmp_path: Path) -> None:
+def test_files_outside_of_plans_are_visible(tmp_path: Path) -> None:
     write_table({"n": [1]}, tmp_path)
     (mine,) = tmp_path.iterdir()
     for name in ("part-00000-copy.trv", "other.trv", mine.name.replace("0", "1")):
@@ -198,7 +198,7 @@ def test_files_of_others_are_always_seen(tmp_path: Path) -> None:
     assert TrevniTable(tmp_path).count() == 4
 
 
-def test_partition_folders_and_globs_know_the_table_s_jobs(tmp_path: Path) -> None:
+def test_partition_folders_and_globs_respect_jobs(tmp_path: Path) -> None:
     data = {"n": [1, 2], "p": ["x", "y"]}
     write_table(data, tmp_path, partition_by=["p"])
     store = open_store(tmp_path)
@@ -212,7 +212,7 @@ def test_partition_folders_and_globs_know_the_table_s_jobs(tmp_path: Path) -> No
         assert TrevniTable(location).count() == count
 
 
-def test_a_rename_that_fails_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rename_fails_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_table({"n": OLD}, tmp_path)
     before = sorted(tmp_path.rglob("*"))
     store = open_store(tmp_path)
@@ -239,9 +239,7 @@ def test_a_rename_that_fails_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("nth", [1, 2, 3])
 @pytest.mark.parametrize("mode", ["append", "overwrite"])
-def test_a_driver_that_dies_between_renames(
-    mode: str, nth: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_driver_dies_between_renames(mode: str, nth: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = open_store(tmp_path)
     for value in OLD:
         append(store, value)
@@ -273,7 +271,7 @@ def test_a_driver_that_dies_between_renames(
     assert not (tmp_path / "_staged").exists()
 
 
-def test_tasks_of_a_job_that_was_given_up_stage_nothing(tmp_path: Path) -> None:
+def test_tasks_of_an_aborted_job_stage_nothing(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     plan = plan_table_write(store, SCHEMA, mode="append")
 
@@ -298,7 +296,7 @@ def test_tasks_of_a_job_that_was_given_up_stage_nothing(tmp_path: Path) -> None:
     assert seen(store) == [5]
 
 
-def test_what_is_committed_cannot_be_given_up() -> None:
+def test_committed_job_cannot_be_aborted() -> None:
     inner = table_of_two_files()
     plan, files = staged(inner, "append")
     with pytest.raises(SimulatedCrash):
@@ -309,7 +307,7 @@ def test_what_is_committed_cannot_be_given_up() -> None:
     assert seen(inner) == OLD + NEW
 
 
-def test_a_lost_reply_to_the_commit_is_looked_up() -> None:
+def test_lost_reply_to_the_commit_is_resolved() -> None:
     inner = table_of_two_files()
     plan, files = staged(inner, "append")
     finish_table_write(FaultStore(inner, [Fault("put_if_absent", "*.end", when="after")]), plan, files)
@@ -321,7 +319,7 @@ def test_a_lost_reply_to_the_commit_is_looked_up() -> None:
     assert seen(inner) == sorted(OLD + NEW + NEW)
 
 
-def test_only_what_is_old_is_swept(tmp_path: Path) -> None:
+def test_cleanup_removes_only_old_jobs(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     append(store, 1)
     plan = plan_table_write(store, SCHEMA, mode="append")
@@ -339,7 +337,7 @@ def test_only_what_is_old_is_swept(tmp_path: Path) -> None:
     assert seen(store) == [1]
 
 
-def test_a_driver_that_wakes_after_it_was_given_up_cannot_commit() -> None:
+def test_driver_of_an_aborted_job_cannot_commit() -> None:
     inner = table_of_two_files()
     plan, files = staged(inner, "append")
 
@@ -354,7 +352,7 @@ def test_a_driver_that_wakes_after_it_was_given_up_cannot_commit() -> None:
 
 @pytest.mark.parametrize("mode", ["append", "overwrite"])
 @pytest.mark.parametrize("now", [0, 10**15], ids=["at once", "a week later"])
-def test_a_job_that_completes_while_another_one_sweeps_stays_committed(mode: str, now: int) -> None:
+def test_job_stays_committed_during_a_cleanup(mode: str, now: int) -> None:
     """At whichever call of the sweep the job's driver removes its records: no one gives the job another end."""
     for nth in range(1, 20):
         inner = table_of_two_files()
@@ -399,7 +397,7 @@ class LandsLater(MemoryStore):
 
 
 @pytest.mark.parametrize("sweep", [False, True], ids=["seen", "swept before"])
-def test_a_file_of_a_write_that_failed_may_land_later(sweep: bool) -> None:
+def test_file_of_a_failed_write_may_appear_later(sweep: bool) -> None:
     store = LandsLater()
     append(store, 1)
     plan, files = staged(store, "append")
@@ -416,7 +414,7 @@ def test_a_file_of_a_write_that_failed_may_land_later(sweep: bool) -> None:
     assert len(list(store.list())) == len(list_files(store))
 
 
-def test_an_append_begins_while_an_overwrite_takes_files_away() -> None:
+def test_append_during_an_overwrite() -> None:
     inner = table_of_two_files()
     replacing = [staged(inner, "overwrite")]
 
@@ -430,7 +428,7 @@ def test_an_append_begins_while_an_overwrite_takes_files_away() -> None:
     assert seen(inner) == [7, *NEW]
 
 
-def test_damaged_records_are_reported() -> None:
+def test_damaged_records_raise() -> None:
     store = table_of_two_files()
     store.put("_staged/a.plan", b"{")
     with pytest.raises(CorruptFileError, match="plan"):
@@ -441,7 +439,7 @@ def test_damaged_records_are_reported() -> None:
         list_files(store)
 
 
-def test_a_file_in_the_way_is_not_replaced() -> None:
+def test_existing_file_is_not_replaced() -> None:
     store = table_of_two_files()
     plan, files = staged(store, "append")
     store.put(files[1].key, b"mine")

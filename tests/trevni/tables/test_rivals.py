@@ -70,7 +70,7 @@ def _seen(store: Store) -> list[int]:
 @pytest.mark.parametrize(
     "modes", ["error error", "ignore error", "error ignore", "overwrite overwrite", "overwrite ignore"]
 )
-def test_of_two_writes_at_once_one_comes_after_the_other(modes: str, ids: tuple[str, str]) -> None:
+def test_concurrent_exclusive_writes_are_serialized(modes: str, ids: tuple[str, str]) -> None:
     """The second one runs as a whole at each call of the first one, which both found the folder empty."""
     told = set[tuple[str, ...]]()
     mode, other = modes.split()
@@ -92,7 +92,7 @@ def test_of_two_writes_at_once_one_comes_after_the_other(modes: str, ids: tuple[
     assert len(told) > 1
 
 
-def test_rows_that_are_added_wait_for_nobody() -> None:
+def test_appends_do_not_wait() -> None:
     store, clock = MemoryStore(), Clock()
     dead = _crashed(store, "overwrite", LESSER)
     assert jobs.alone_at_work(store, "") == [dead]
@@ -101,7 +101,7 @@ def test_rows_that_are_added_wait_for_nobody() -> None:
 
 
 @pytest.mark.parametrize("ids", [(LESSER, GREATER), (GREATER, LESSER)], ids=["lesser", "greater"])
-def test_a_write_that_has_died_holds_nobody_up_for_long(ids: tuple[str, str]) -> None:
+def test_dead_write_is_aborted_after_a_while(ids: tuple[str, str]) -> None:
     store, clock = MemoryStore(), Clock()
     dead = _crashed(store, "error", ids[0])
     assert _end(store, _begun(store, "overwrite", ids[1]), 2, clock) == "written"
@@ -113,7 +113,7 @@ def test_a_write_that_has_died_holds_nobody_up_for_long(ids: tuple[str, str]) ->
 
 
 @pytest.mark.parametrize("own", [LESSER, "b" * 32, GREATER + "f"], ids=["least", "between", "greatest"])
-def test_who_waits_for_a_write_that_has_died_is_not_given_up_for_it(own: str) -> None:
+def test_write_that_waits_for_a_dead_one_is_not_aborted(own: str) -> None:
     """Patience with the one that waited and with the dead one ran at once, and a live write was given up."""
     store, clock = MemoryStore(), Clock()
     dead = _crashed(store, "error", GREATER)
@@ -140,7 +140,7 @@ def _crashed(store: MemoryStore, mode: str, id: str) -> str:
     return plan.write_id
 
 
-def test_a_table_that_came_meanwhile_stays() -> None:
+def test_concurrently_created_table_stays() -> None:
     """What was staged goes with the write that came too late."""
     for mode, error in ("error", TableExistsError), ("ignore", None):
         store, clock = MemoryStore(), Clock()

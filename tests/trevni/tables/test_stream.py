@@ -51,7 +51,7 @@ class Aged(MemoryStore):
             yield ObjectMeta(m.key, m.size, self.times.get(m.key, m.modified_ms))
 
 
-def test_every_file_once_over_windows() -> None:
+def test_every_file_is_read_once_over_windows() -> None:
     random_ = random.Random(1)
     store = Aged()
     store.times = {}
@@ -94,12 +94,12 @@ def test_files_of_jobs_and_of_later_runs() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{}, {"horizonMs": 1}, None])
-def test_what_is_no_offset_is_said(wrong: Any) -> None:
+def test_invalid_offsets_raise(wrong: Any) -> None:
     with pytest.raises(TrevniStreamError):
         TrevniOffset.from_json(wrong)
 
 
-def test_limits_are_numbers() -> None:
+def test_limits_must_be_numbers() -> None:
     assert (parse_limit(None), parse_limit("7")) == (1000, 7)
     with pytest.raises(InvalidArgumentError):
         parse_limit("0")
@@ -110,7 +110,7 @@ def write_batch(store: Store, batch: TrevniBatch, table: pa.Table, mode: str = "
     return commit_batch(store, plan, batch, write_rows(store, plan, table.to_batches()))
 
 
-def test_a_batch_that_comes_again_is_not_written_again() -> None:
+def test_repeated_batch_is_written_once() -> None:
     store = MemoryStore()
     assert write_batch(store, TrevniBatch("q", 0), rows(1, 2))
     assert not write_batch(store, TrevniBatch("q", 0), rows(1, 2))
@@ -124,7 +124,7 @@ def test_a_batch_that_comes_again_is_not_written_again() -> None:
 
 
 @pytest.mark.parametrize("seed", [*range(6), *(pytest.param(s, marks=pytest.mark.soak) for s in range(6, 500))])
-def test_batches_that_die_at_any_request(seed: int) -> None:
+def test_batches_survive_failures_at_any_request(seed: int) -> None:
     random_ = random.Random(seed)
     store = MemoryStore()
     done = deaths = 0

@@ -61,13 +61,13 @@ def test_files_and_globs(partitioned: Path, pattern: str, rows: int) -> None:
     assert TrevniTable(f"{partitioned}/{pattern}").count() == rows
 
 
-def test_nothing_there(tmp_path: Path) -> None:
+def test_location_without_files(tmp_path: Path) -> None:
     for location in (tmp_path, tmp_path / "*.trv", tmp_path / "x.trv"):
         with pytest.raises(TableNotFoundError):
             TrevniTable(location)
 
 
-def test_splits_travel_and_cover_all_rows(partitioned: Path) -> None:
+def test_pickled_splits_cover_all_rows(partitioned: Path) -> None:
     table = TrevniTable(partitioned)
     splits = pickle.loads(pickle.dumps(table.splits("y = 2023", size=50_000)))
     assert len(splits) > 8
@@ -76,7 +76,7 @@ def test_splits_travel_and_cover_all_rows(partitioned: Path) -> None:
     assert sorted(rows) == sorted(list(range(7, 60_000, 1000)) * 2)
 
 
-def test_first_values_of_sorted_columns_spare_blocks(partitioned: Path, tmp_path: Path) -> None:
+def test_first_values_of_sorted_columns_skip_blocks(partitioned: Path, tmp_path: Path) -> None:
     file = TrevniFile(next(partitioned.rglob("*.trv")))
     filter = parse_filter("id >= 30000 AND id < 30010", ROWS.schema)
     ((start, stop),) = candidate_rows(file, filter, 0, file.row_count)
@@ -89,7 +89,7 @@ def test_first_values_of_sorted_columns_spare_blocks(partitioned: Path, tmp_path
     assert TrevniTable(tmp_path).count("id = 59999") == 2
 
 
-def test_missing_columns_are_null_and_other_types_are_cast_or_refused(tmp_path: Path) -> None:
+def test_missing_columns_and_other_types(tmp_path: Path) -> None:
     write({"a": [1, 2], "b": ["x", "y"]}, tmp_path / "1.trv")
     write({"a": pa.array([3], pa.int32())}, tmp_path / "2.trv")
     table = TrevniTable(tmp_path)
@@ -100,7 +100,7 @@ def test_missing_columns_are_null_and_other_types_are_cast_or_refused(tmp_path: 
         TrevniTable(tmp_path).to_arrow()
 
 
-def test_one_column_of_folders_is_a_name(tmp_path: Path) -> None:
+def test_partition_by_takes_a_name(tmp_path: Path) -> None:
     write_table({"day": ["x", "y"], "a": [1, 2]}, tmp_path / "t", partition_by="day")
     assert TrevniTable(tmp_path / "t").count("day = 'x'") == 1
 
@@ -119,9 +119,7 @@ def test_one_column_of_folders_is_a_name(tmp_path: Path) -> None:
         (["2024-05-01 10:00:00"], pa.string(), ["2024-05-01 10:00:00"]),
     ],
 )
-def test_values_of_folders_keep_all_their_digits(
-    folders: list[str | None], type_: pa.DataType, values: list[Any]
-) -> None:
+def test_partition_values_keep_all_digits(folders: list[str | None], type_: pa.DataType, values: list[Any]) -> None:
     """Whole numbers beyond bigint became the nearest double."""
     files = [DataFile("f", 1, (("k", text),)) for text in folders]
     (one,) = partition_fields(files)
@@ -129,7 +127,7 @@ def test_values_of_folders_keep_all_their_digits(
     assert partition_values(files, [one])["k"].to_pylist() == pytest.approx(values, nan_ok=True)
 
 
-def test_a_folder_that_names_no_value_of_the_type_asked_for(tmp_path: Path) -> None:
+def test_partition_value_of_another_type_raises(tmp_path: Path) -> None:
     (tmp_path / "k=abc").mkdir()
     write({"n": [1]}, tmp_path / "k=abc" / "1.trv")
     for filter in (None, "k = 1"):
@@ -137,7 +135,7 @@ def test_a_folder_that_names_no_value_of_the_type_asked_for(tmp_path: Path) -> N
             TrevniTable(tmp_path, schema=pa.schema([("n", pa.int64()), ("k", pa.int32())])).to_arrow(filter=filter)
 
 
-def test_columns_of_one_name(tmp_path: Path) -> None:
+def test_duplicate_column_names(tmp_path: Path) -> None:
     """The format's writers refuse them, its readers do not; tables find columns by their names."""
     columns = [Col("a", "int", [Block(1, zigzag(value))]) for value in (1, 2)]
     path = tmp_path / "1.trv"
@@ -170,14 +168,14 @@ def test_writing_a_table(tmp_path: Path) -> None:
     }
 
 
-def test_a_write_that_fails_leaves_nothing(tmp_path: Path) -> None:
+def test_failed_write_leaves_no_files(tmp_path: Path) -> None:
     batches = [ROWS.to_batches()[0], pa.record_batch({"x": [1]})]
     with pytest.raises(SchemaMismatchError):
         write_table(batches, tmp_path / "t")
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
-def test_what_is_staged_is_not_seen(tmp_path: Path) -> None:
+def test_staged_files_are_invisible(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     with RowGroupWriter(store, ROWS.schema, "w") as writer:
         writer.write(ROWS.to_batches()[0])
@@ -186,7 +184,7 @@ def test_what_is_staged_is_not_seen(tmp_path: Path) -> None:
         TrevniTable(tmp_path)
 
 
-def test_an_empty_table_keeps_its_schema() -> None:
+def test_empty_table_keeps_its_schema() -> None:
     write_table(ROWS.slice(0, 0), "memory://empty-trevni")
     table = TrevniTable("memory://empty-trevni")
     assert table.schema.equals(ROWS.schema)
@@ -194,7 +192,7 @@ def test_an_empty_table_keeps_its_schema() -> None:
 
 
 @pytest.mark.parametrize("kind", [pa.timestamp("us", "UTC"), pa.timestamp("s"), pa.date32()])
-def test_no_folder_is_named_after_a_year_that_arrow_gets_wrong(tmp_path: Path, kind: pa.DataType) -> None:
+def test_years_that_arrow_formats_wrongly_name_no_folder(tmp_path: Path, kind: pa.DataType) -> None:
     day = {"us": 86_400_000_000, "s": 86_400}.get(getattr(kind, "unit", ""), 1)
     numbers = pa.array([40_000 * 365 * day], pa.int32() if day == 1 else pa.int64())
     with pytest.raises(SchemaMismatchError, match="30,000 years"):

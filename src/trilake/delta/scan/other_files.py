@@ -13,7 +13,7 @@ import pyarrow.orc as paorc
 from trilake.delta.protocol.partitions import parse_timestamps
 from trilake.delta.scan.conform import needed_file_columns
 from trilake.delta.scan.scan import BATCH_ROWS, ReadPlan
-from trilake.expr.terms import engine
+from trilake.expr.terms.engine import Query
 from trilake.parquet.old_calendar.rebase import rebasing_of_orc
 from trilake.storage.base import Store
 from trilake.table.data_files import FileBatches
@@ -93,24 +93,26 @@ def _text_type(type_: pa.DataType) -> pa.DataType:
 def _typed(batch: pa.RecordBatch, plan: ReadPlan) -> pa.RecordBatch:
     """Convert the strings of times and binaries."""
     types = {f.physical_name: f.type.arrow for f in plan.file_fields}
-    arrays = [_from_text(a, types[n]) for a, n in zip(batch.columns, batch.schema.names, strict=True)]
+    arrays = [
+        _from_text(a, types[n], plan.engine.query) for a, n in zip(batch.columns, batch.schema.names, strict=True)
+    ]
     return pa.RecordBatch.from_arrays(arrays, batch.schema.names)
 
 
-def _from_text(array: pa.Array, type_: pa.DataType) -> pa.Array:
+def _from_text(array: pa.Array, type_: pa.DataType, query: Query) -> pa.Array:
     if array.type == type_:
         return array
     if pa.types.is_struct(type_):
-        children = [_from_text(array.field(i), f.type) for i, f in enumerate(type_)]
+        children = [_from_text(array.field(i), f.type, query) for i, f in enumerate(type_)]
         return pa.StructArray.from_arrays(children, fields=list(type_), mask=array.is_null())
     if pa.types.is_list(type_):
         array = array.take(pa.array(range(len(array)), pa.int64())) if array.offset else array
-        values = _from_text(array.values, type_.value_type)
+        values = _from_text(array.values, type_.value_type, query)
         return pa.ListArray.from_arrays(array.offsets, values, type=type_, mask=array.is_null())
     if pa.types.is_timestamp(type_):
         return parse_timestamps(array, type_.tz)
     if pa.types.is_binary(type_):  # base64, as Spark writes it
-        return engine.query("SELECT from_base64(s) AS b FROM t", t=pa.table({"s": array}))["b"].combine_chunks()
+        return query("SELECT from_base64(s) AS b FROM t", t=pa.table({"s": array}))["b"].combine_chunks()
     return array.cast(type_)
 
 

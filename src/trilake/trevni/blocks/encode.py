@@ -187,8 +187,8 @@ class ColumnEncoder:
         rows: how many.
         row_slots: row ``r`` has the slots ``row_slots[r]`` to ``row_slots[r + 1]``; ``None``: one slot each.
         slot_values: for array columns, slot ``s`` has the values ``slot_values[s]`` to ``slot_values[s + 1]``.
-        values: the values, without nulls, of the type :attr:`ValueType.arrow` (text may have 64-bit offsets); ``None``
-            for columns of type null.
+        values: the values, without nulls, of the type :attr:`ValueType.arrow` (strings may have 64-bit offsets);
+            ``None`` for columns of type null.
 
         Raises ``SchemaMismatchError`` for a string that is not UTF-8, which readers would reject.
         """

@@ -324,8 +324,8 @@ def _writes_into(inner: Shape, stream: Stream) -> bool:
 
 
 def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) < 60 else f"{text[:57]}..."
+    shown = repr(value)
+    return shown if len(shown) < 60 else f"{shown[:57]}..."
 
 
 def _widened(values: pa.Array, stream: Stream, file: TrevniFile) -> pa.Array:

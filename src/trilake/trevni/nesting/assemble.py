@@ -64,9 +64,8 @@ def plain_nodes(header: Header) -> list[Node]:
 
 def _plain_node(number: int, header: Header) -> Node:
     column = header.columns[number]
-    own = Node("leaf", pa.field(column.label, column.type.arrow), number)
     if not column.array:
-        return own
+        return Node("leaf", pa.field(column.label, column.type.arrow), number)
     inner = [_plain_node(child, header) for child in header.children[number]]
     if not inner:
         element = Node("leaf", pa.list_(column.type.arrow).value_field, number)
@@ -166,10 +165,10 @@ class _SchemaMatcher:
             return self.node(field, column.number)
         if column.type.arrow != leaf.arrow:
             raise _Mismatch(f"column {column.label!r} is {column.type.value}, its elements are {field.type}")
-        own = Node("leaf", field, column.number)
+        values = Node("leaf", field, column.number)
         if self._is_presence(column.number, self._number()):
-            return Node("masked", field, self._take(field, column.number).number, (own,))
-        return own
+            return Node("masked", field, self._take(field, column.number).number, (values,))
+        return values
 
 
 def element_field(type_: pa.DataType) -> pa.Field:

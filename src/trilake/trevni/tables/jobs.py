@@ -108,11 +108,11 @@ def take_back(store: Store, job: str) -> None:
     store.delete([plan_key(job)])
 
 
-def alone_at_work(store: Store, own: str) -> list[str]:
-    """The running exclusive jobs except ``own``."""
+def alone_at_work(store: Store, job: str) -> list[str]:
+    """The running exclusive jobs except ``job``."""
     keys = [meta.key for meta in store.list(STAGING)]
-    running = set(_jobs(keys, "plan")) - set(_jobs(keys, "end")) - {own}
-    return [job for job in sorted(running) if (plan := plan_of(store, job)) is not None and plan.alone]
+    running = set(_jobs(keys, "plan")) - set(_jobs(keys, "end")) - {job}
+    return [other for other in sorted(running) if (plan := plan_of(store, other)) is not None and plan.alone]
 
 
 def is_at_work(store: Store, job: str) -> bool:

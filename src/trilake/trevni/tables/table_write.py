@@ -99,12 +99,12 @@ def write_options(strings: Mapping[str, str]) -> WriteOptions:
     return options
 
 
-def _size(name: str, text: str) -> int:
-    match = _SIZE.fullmatch(text.strip())
+def _size(name: str, value: str) -> int:
+    match = _SIZE.fullmatch(value.strip())
     size = 0 if match is None else int(match[1]) << {"": 0, "k": 10, "m": 20, "g": 30}[match[2].lower()]
     if not 0 < size < 1 << 62:
         raise InvalidArgumentError(
-            f"option {name} must be a number of bytes above 0, got {text!r}", help="use a value such as 1000000 or 64m"
+            f"option {name} must be a number of bytes above 0, got {value!r}", help="use a value such as 1000000 or 64m"
         )
     return size
 
