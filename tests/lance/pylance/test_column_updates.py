@@ -152,7 +152,7 @@ def test_an_index_made_meanwhile_does_not_take_old_values(indexed: lance.LanceDa
     entry.drop_index("late")
     done = committed(indexed, fragment, fields)
     assert index is not None
-    with pytest.raises(ConflictError, match="other values"):
+    with pytest.raises(ConflictError, match="was changed by another commit"):
         lance.LanceDataset.commit(done, index.operation, read_version=done.version - 1)
     assert done.count_rows("s = 'new'") == 1
 
