@@ -74,6 +74,8 @@ def test_arguments(ds: LanceDataset) -> None:
         {"column": "v", "q": Q, "k": 0},
         {"column": "v", "q": Q, "nprobes": 0},
         {"column": "v", "q": Q, "metric": "hamming"},
+        {"column": "v", "q": Q, "query_parallelism": -2},
+        {"column": "v", "q": Q, "approx_mode": "hacc"},
         {"column": "v", "q": ["a"] * 8},
         {"column": "v", "q": [[Q]]},
     ):

@@ -370,7 +370,7 @@ def check(metric: str, dimension: int, pieces: int) -> None:
         raise InvalidArgumentError(f"metric {metric!r} is unknown", help=f"metrics are {', '.join(METRICS)}")
     if pieces < 1 or dimension % pieces:
         raise InvalidArgumentError(
-            f"a vector of {dimension} numbers cannot be cut into {pieces} pieces", help="choose a divisor"
+            f"dimension ({dimension}) must be divisible by num_sub_vectors ({pieces})", help="choose a divisor"
         )
 
 

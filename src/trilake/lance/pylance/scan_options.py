@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from trilake.common.arguments import count
+from trilake.errors import InvalidArgumentError
 from trilake.lance.file.errors import WrongTypeError
 
 #: The options of a scan, by the names that they have in :meth:`LanceDataset.scanner`.
@@ -67,6 +69,10 @@ def checked_search(nearest: Any) -> dict[str, Any]:
             raise WrongTypeError(
                 f"the search does not say its {name!r}", help='pass {"column": ..., "q": ..., "k": ...}'
             )
+    if nearest.get("query_parallelism") is not None:
+        count("query_parallelism", nearest["query_parallelism"], least=-1, other_type=WrongTypeError)
+    if nearest.get("approx_mode", "normal") not in ("fast", "normal", "accurate"):
+        raise InvalidArgumentError(f"approx_mode must be fast, normal or accurate, got {nearest['approx_mode']!r}")
     return {name: value for name, value in nearest.items() if name in _SEARCH}
 
 

@@ -304,7 +304,7 @@ def _check_deleted(plan: ScanPlan, *, alone: bool) -> None:
         )
     if plan.include_deleted and not alone:
         raise InvalidArgumentError(
-            "include_deleted_rows is set beside nearest or order_by", help="scan without them, and sort the table"
+            "Cannot include deleted rows with nearest or order_by", help="scan without them, and sort the table"
         )
 
 

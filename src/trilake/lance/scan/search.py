@@ -484,7 +484,9 @@ def explain(snapshot: Snapshot, plan: ScanPlan, nearest: Nearest, *, prefilter: 
     flat = not parts or any(f.id not in covered for f in snapshot.manifest.fragments)
     if flat or nearest.refine_factor:
         lines.append(f"KNNFlat: k={nearest.k} metric={metric}")
-    lines += [f"KNNIndex: name={part.uuid}, k={nearest.k}, nprobes={nearest.nprobes}" for part in parts]
+    most = "None" if nearest.maximum_nprobes is None else f"Some({nearest.maximum_nprobes})"
+    probes = f"minimum_nprobes={nearest.nprobes}, maximum_nprobes={most}"
+    lines += [f"KNNIndex: name={part.uuid}, k={nearest.k}, {probes}" for part in parts]
     if prefilter and plan.filter is not None:
         lines += explain_filter(snapshot, plan)
     return lines
