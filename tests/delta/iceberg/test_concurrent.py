@@ -169,6 +169,17 @@ def test_damaged_metadata_is_converted_as_a_whole(tmp_path: Path) -> None:
         assert len(dict(live_files(store, metadata_location(store), snapshot["manifest-list"]))) == 2
 
 
+def test_lost_manifests_are_written_again(tmp_path: Path) -> None:
+    uri = str(tmp_path)
+    trilake.write({"n": [1]}, uri, properties=UNIFORM)
+    for file in tmp_path.glob("metadata/*-m0.avro"):
+        file.unlink()
+    assert trilake.sync_iceberg(uri) == 0
+    assert [f.code for f in trilake.verify(uri, depth="files")] == ["delta.iceberg-differs"]
+    assert trilake.sync_iceberg(uri, rebuild=True) == 0
+    assert trilake.verify(uri, depth="files").ok
+
+
 def test_old_metadata_files_are_deleted() -> None:
     store = open_store("memory://old-metadata")
     properties = {**UNIFORM, "write.metadata.previous-versions-max": "3"}

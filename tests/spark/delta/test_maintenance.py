@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.catalog.sql import SqlCatalog
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -256,6 +257,22 @@ def test_convert_as_delta_sparks_documentation_shows_it(spark: SparkSession, tmp
             DeltaTable.convertToDelta(spark, identifier)
     with pytest.raises(TypeError, match="partitionSchema"):
         DeltaTable.convertToDelta(spark, f"parquet.`{tmp_path}/x`", ["a"])  # type: ignore[arg-type]
+
+
+def test_iceberg_tables_are_converted_in_place(spark: SparkSession, tmp_path: Path) -> None:
+    catalog = SqlCatalog("c", uri=f"sqlite:///{tmp_path}/c.db", warehouse=str(tmp_path))
+    catalog.create_namespace("ns")
+    rows = pa.table({"id": [1, 2, 3], "s": ["a", None, "c"]})
+    source = catalog.create_table("ns.t", rows.schema, f"{tmp_path}/t")
+    source.append(rows)
+    source.overwrite(rows.slice(1))
+    catalog.close()
+    with pytest.raises(AnalysisException, match="is an Iceberg table"):
+        DeltaTable.convertToDelta(spark, f"parquet.`{tmp_path}/t`")
+    table = DeltaTable.convertToDelta(spark, f"iceberg.`{tmp_path}/t`")
+    assert sorted(map(tuple, table.toDF().collect())) == [(2, None), (3, "c")]
+    table.delete("s IS NULL")
+    assert table.toDF().where("s = 'c'").count() == 1
 
 
 def test_everything_that_spark_writes_can_be_converted(spark: SparkSession, tmp_path: Path) -> None:
