@@ -8,6 +8,7 @@ from pyspark.sql import types as T
 from trilake.errors import SchemaMismatchError
 from trilake.spark.live_frames.versions import ReadVersion
 from trilake.spark.session.analysis_errors import analysis_error, raise_for_spark
+from trilake.spark.session.type_tree import all_nullable, paired
 
 #: Attributes in which PySpark caches what it derives from a frame's plan; the second pair in PySpark 3.5.
 _KEPT, _KEPT_IN_35 = ("rdd", "schema"), ("_lazy_rdd", "_schema")
@@ -56,11 +57,8 @@ def has_all_of(old: T.DataType, new: T.DataType) -> bool:
     if isinstance(old, T.StructType) and isinstance(new, T.StructType):
         types = {f.name: f.dataType for f in new.fields}
         return all(f.name in types and has_all_of(f.dataType, types[f.name]) for f in old.fields)
-    if isinstance(old, T.ArrayType) and isinstance(new, T.ArrayType):
-        return has_all_of(old.elementType, new.elementType)
-    if isinstance(old, T.MapType) and isinstance(new, T.MapType):
-        return has_all_of(old.keyType, new.keyType) and has_all_of(old.valueType, new.valueType)
-    return old.simpleString() == new.simpleString()
+    inside = paired(old, new)
+    return old.simpleString() == new.simpleString() if inside is None else all(has_all_of(*pair) for pair in inside)
 
 
 def in_types_of(schema: T.StructType, frame: DataFrame) -> DataFrame:
@@ -68,12 +66,4 @@ def in_types_of(schema: T.StructType, frame: DataFrame) -> DataFrame:
     types = {f.name: f.dataType.simpleString() for f in frame.schema.fields}
     if all(types[f.name] == f.dataType.simpleString() for f in schema.fields):
         return frame
-    return frame.to(T.StructType([T.StructField(f.name, _nullable(f.dataType)) for f in schema.fields]))
-
-
-def _nullable(t: T.DataType) -> T.DataType:
-    if isinstance(t, T.StructType):
-        return T.StructType([T.StructField(f.name, _nullable(f.dataType)) for f in t.fields])
-    if isinstance(t, T.ArrayType):
-        return T.ArrayType(_nullable(t.elementType))
-    return T.MapType(_nullable(t.keyType), _nullable(t.valueType)) if isinstance(t, T.MapType) else t
+    return frame.to(T.StructType([T.StructField(f.name, all_nullable(f.dataType)) for f in schema.fields]))

@@ -104,10 +104,8 @@ class WriteBatch:
             return commit_batch(log, plan, batch, written, run=run)
 
         def write(rows: BatchRows) -> None:
-            if rows.here is None:
-                write_dataframe(rows.frame, self.path, self.store, request, finish=finish, decided=self.decided)
-            else:
-                write_dataframe(df, self.path, self.store, request, finish=finish, decided=self.decided, here=rows.here)
+            frame = rows.frame if rows.here is None else df
+            write_dataframe(frame, self.path, self.store, request, finish=finish, decided=self.decided, here=rows.here)
 
         with_rows(df, write, small=True)
 

@@ -106,22 +106,21 @@ def alive(
     """
     # If this Spark does not know the row index, it is null and deleted rows would come back: raise instead.
     numbered = f"({number} IS NOT NULL OR raise_error('this Spark does not number the rows of files') IS NULL)"
+    condition = f"{numbered} AND {'' if select else 'NOT '}"
     if (carried := _carried(spark, packed, slot, number)) is not None:
-        marked = _is_set(_WORD, number)
-        return df.withColumn(_WORD, carried).where(f"{numbered} AND {marked if select else f'NOT {marked}'}")
+        return df.withColumn(_WORD, carried).where(condition + _is_set(_WORD, number))
     if packed.count <= _SMALL_WORDS and HAS_SCALARS:
         # A scalar subquery: Spark evaluates it once.
         level = _level(packed)
         if level is not None:
             df = df.withColumn(_WORDS, _frame(spark, {_WORDS: _one(level)}).scalar())
-            marked = _deleted_of_level(slot, len(level) // len(packed.words), number)
-            return df.where(f"{numbered} AND {marked if select else f'NOT {marked}'}")
+            return df.where(condition + _deleted_of_level(slot, len(level) // len(packed.words), number))
         arrays = {_WORDS: packed.words, _PAGES: packed.pages}
         scalars = {n: _frame(spark, {n: _one(a)}).scalar() for n, a in arrays.items() if a is not None}
         for name, scalar in scalars.items():
             df = df.withColumn(name, scalar)
-        marked = _deleted(f"get({_WORDS}, {slot})", f"get({_PAGES}, {slot})" if _PAGES in scalars else None, number)
-        return df.where(f"{numbered} AND {marked if select else f'NOT {marked}'}")
+        pages = f"get({_PAGES}, {slot})" if _PAGES in scalars else None
+        return df.where(condition + _deleted(f"get({_WORDS}, {slot})", pages, number))
     arrays = {"__slot": pa.array(range(len(packed.words)), pa.int32()), _WORDS: packed.words}
     if packed.pages is not None:
         arrays[_PAGES] = packed.pages

@@ -238,17 +238,11 @@ def try_cast(column: Column, target: T.DataType) -> Column:
     """
     if RELEASE >= (4, 0):
         return column.try_cast(target)
-    java, jvm = getattr(column, "_jc", None), SparkContext._jvm
-    if java is None or jvm is None:
-        raise UnsupportedSparkError(
-            f"over Spark Connect, Spark {pyspark.__version__} cannot say whether a value fits {target.simpleString()}",
-            help="cast the values yourself, set spark.sql.ansi.enabled to true, or use a classic session or PySpark 4",
-        )
-    package: Any = jvm.org.apache.spark.sql
-    expressions = package.catalyst.expressions
-    java_type = package.types.DataType.fromJson(target.json())
-    # The zone of the session is put in when the expression is analysed.
-    return column_of(expressions.Cast(java.expr(), java_type, jvm.scala.Option.empty(), expressions.EvalMode.TRY()))
+    error = UnsupportedSparkError(
+        f"over Spark Connect, Spark {pyspark.__version__} cannot say whether a value fits {target.simpleString()}",
+        help="cast the values yourself, set spark.sql.ansi.enabled to true, or use a classic session or PySpark 4",
+    )
+    return _cast(column, target, "TRY", error)
 
 
 def legacy_cast(column: Column, target: T.DataType) -> Column:
@@ -256,18 +250,23 @@ def legacy_cast(column: Column, target: T.DataType) -> Column:
 
     Raises ``UnsupportedSparkError`` over Spark Connect, where the session's mode applies.
     """
+    error = UnsupportedSparkError(
+        "over Spark Connect, values are not cast as without ANSI mode in a session that has it",
+        help="set spark.sql.ansi.enabled to false, or spark.sql.storeAssignmentPolicy to ANSI",
+    )
+    return _cast(column, target, "LEGACY", error)
+
+
+def _cast(column: Column, target: T.DataType, mode: str, unavailable: UnsupportedSparkError) -> Column:
+    """Cast a column in one of Spark's modes, in a classic session."""
     java, jvm = getattr(column, "_jc", None), SparkContext._jvm
     if java is None or jvm is None:
-        raise UnsupportedSparkError(
-            "over Spark Connect, values are not cast as without ANSI mode in a session that has it",
-            help="set spark.sql.ansi.enabled to false, or spark.sql.storeAssignmentPolicy to ANSI",
-        )
+        raise unavailable
     package: Any = jvm.org.apache.spark.sql
-    java_type = package.types.DataType.fromJson(target.json())
     expressions = package.catalyst.expressions
-    # The zone of the session is put in when the expression is analysed.
-    mode = expressions.EvalMode.LEGACY()
-    return column_of(expressions.Cast(expression_of(java), java_type, jvm.scala.Option.empty(), mode))
+    java_type, eval_mode = package.types.DataType.fromJson(target.json()), getattr(expressions.EvalMode, mode)()
+    # Analysis adds the session's time zone.
+    return column_of(expressions.Cast(expression_of(java), java_type, jvm.scala.Option.empty(), eval_mode))
 
 
 def column_text(column: Any) -> str | None:

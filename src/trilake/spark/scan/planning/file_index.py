@@ -27,7 +27,6 @@ from trilake.spark.scan.planning.table_reads import TableReads
 from trilake.spark.session.bypass import bypass
 from trilake.spark.session.compat import is_connect
 from trilake.spark.session.internals import (
-    InternalsError,
     JavaObject,
     file_relation,
     frame_with_files,
@@ -81,8 +80,6 @@ def planned_frame(
         if reads is not None:
             reads.begin()
         return frame
-    except InternalsError as e:
-        say_once("files are not chosen when a query is planned", e)
     except Exception as e:  # noqa: BLE001 - py4j's errors, and what a renamed class of Spark gives
         say_once("files are not chosen when a query is planned", e)
     return None
