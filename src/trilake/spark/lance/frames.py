@@ -96,7 +96,7 @@ def write_dataframe(
     try:
         writer = LanceWriter.begin(uri, store, df.schema, _MODES[mode], options or WriteOptions(), vectors)
         return _written(df, target, writer)
-    except DatasetExistsError:  # another writer made it meanwhile
+    except DatasetExistsError:  # created concurrently
         if mode != "ignore":
             raise
         return None, []

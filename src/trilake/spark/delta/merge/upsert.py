@@ -156,11 +156,11 @@ class _Plan:
 
     def keys(self, written: WrittenFiles, join: KeyJoin) -> pa.Table:
         names = {of: n for n, of in self.columns.items()}
-        wanted = list(dict.fromkeys(source for _, source in join.columns))
-        plan = self._read_plan([names[n] for n in wanted])
+        key_columns = list(dict.fromkeys(source for _, source in join.columns))
+        plan = self._read_plan([names[n] for n in key_columns])
         batches = list(read_tasks(self.job.log.store, _tasks(written), plan))
         rows = pa.Table.from_batches(batches, plan.schema)
-        return rows.select([names[n] for n in wanted]).rename_columns(wanted)
+        return rows.select([names[n] for n in key_columns]).rename_columns(key_columns)
 
     def _read_plan(self, columns: Sequence[str] | None) -> ReadPlan:
         snapshot = self.job.snapshot

@@ -243,7 +243,7 @@ def take_back(spark: SparkSession, parts: list[str], store: Store) -> None:
 
 
 def holds_nothing(store: Store) -> bool:
-    """Whether certainly no one has written to a location, or is about to."""
+    """Whether a location is certainly empty, also of unfinished files."""
     try:
         return all(next(found, None) is None for found in (store.list(), store.unfinished()))
     except (TrilakeError, OSError):
@@ -340,7 +340,7 @@ def newest(log: DeltaLog) -> About | None:
     """The facts of a table after a write; ``None`` if the table is gone."""
     try:
         return About.of(log.head())
-    except (TableNotFoundError, VersionNotFoundError):  # or its files were deleted meanwhile
+    except (TableNotFoundError, VersionNotFoundError):  # or its files were deleted concurrently
         return None
 
 

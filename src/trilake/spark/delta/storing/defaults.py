@@ -25,12 +25,12 @@ def judge_defaults(spark: SparkSession, schema: StructType) -> None:
     Raises the errors of :func:`judge_default`.
     """
     for f in schema.fields:
-        text = default_text(f)
-        if text is not None and parse_default(f, text, _NOW) is None:
-            judge_default(spark, f, text)
+        sql = default_text(f)
+        if sql is not None and parse_default(f, sql, _NOW) is None:
+            judge_default(spark, f, sql)
 
 
-def judge_default(spark: SparkSession, field: StructField, text: str) -> None:
+def judge_default(spark: SparkSession, field: StructField, sql: str) -> None:
     """Let Spark resolve a column's default, before rows need it.
 
     Raises ``ExpressionError`` if it cannot be resolved, is not a single value of the column's type, or calls a UDF of
@@ -38,23 +38,23 @@ def judge_default(spark: SparkSession, field: StructField, text: str) -> None:
     """
     kind = to_spark(StructType((field,))).fields[0].dataType
     try:
-        where = spark.range(0).select().where(F.expr(text).cast(kind).isNull())
+        where = spark.range(0).select().where(F.expr(sql).cast(kind).isNull())
         _ = where.schema  # a Connect server resolves here
-        given = where.select(F.expr(text)).schema.fields[0].dataType
+        given = where.select(F.expr(sql)).schema.fields[0].dataType
     except AnalysisException as e:
-        raise _refused(field, text, str(e).splitlines()[0], "UNRESOLVED_EXPRESSION") from e
+        raise _refused(field, sql, str(e).splitlines()[0], "UNRESOLVED_EXPRESSION") from e
     flat = isinstance(given, T.AtomicType) and isinstance(kind, T.AtomicType)
     numbers = isinstance(given, T.NumericType) and isinstance(kind, T.NumericType)
     if flat and not numbers and not holds_all(kind, given):
         reason = f"it is of type {given.simpleString()}, the column of type {kind.simpleString()}"
-        raise _refused(field, text, reason, "DATA_TYPE")
+        raise _refused(field, sql, reason, "DATA_TYPE")
     if calls_of_users(spark, where):
-        raise _refused(field, text, "it calls a function that is registered only in this session", "NOT_CONSTANT")
+        raise _refused(field, sql, "it calls a function that is registered only in this session", "NOT_CONSTANT")
 
 
-def _refused(field: StructField, text: str, reason: str, condition: str) -> ExpressionError:
+def _refused(field: StructField, sql: str, reason: str, condition: str) -> ExpressionError:
     return ExpressionError(
-        f"the default of column {field.name} ({text[:200]}) cannot be computed: {reason}",
+        f"the default of column {field.name} ({sql[:200]}) cannot be computed: {reason}",
         help="use constants, and functions that every session has",
         column=field.name,
         condition=f"INVALID_DEFAULT_VALUE.{condition}",

@@ -35,19 +35,19 @@ def judge_generated(spark: SparkSession, schema: StructType) -> None:
     Raises ``ExpressionError`` if one cannot be resolved, is not a single value of the column's type, is not
     deterministic, or calls a UDF of this session.
     """
-    texts = [(f, text) for f in schema.fields if (text := generation_text(f)) is not None]
-    unknown = [(f, text) for f, text in texts if parse_generated(f, text, schema, _NOW).expression is None]
+    expressions = [(f, sql) for f in schema.fields if (sql := generation_text(f)) is not None]
+    unknown = [(f, sql) for f, sql in expressions if parse_generated(f, sql, schema, _NOW).expression is None]
     if not unknown:
         return
     given = empty_frame(spark, StructType(tuple(f for f in schema.fields if generation_text(f) is None)))
-    for f, text in unknown:
-        _judge(spark, given, f, text)
+    for f, sql in unknown:
+        _judge(spark, given, f, sql)
 
 
-def _judge(spark: SparkSession, given: DataFrame, field: StructField, text: str) -> None:
+def _judge(spark: SparkSession, given: DataFrame, field: StructField, sql: str) -> None:
     kind = to_spark(StructType((field,))).fields[0].dataType
     try:
-        condition = F.expr(text).cast(kind).isNull()
+        condition = F.expr(sql).cast(kind).isNull()
         frame = given.where(condition)
         _ = frame.schema  # a Connect server resolves here
         _ = given.join(spark.range(0).toDF("__trilake_other"), condition).schema  # refuses rand()
@@ -55,13 +55,13 @@ def _judge(spark: SparkSession, given: DataFrame, field: StructField, text: str)
         name = error_condition(e) or ""
         condition_name = next((delta for spark, delta in _CONDITIONS.items() if name.startswith(spark)), name or None)
         raise ExpressionError(
-            f"generated column {field.name} ({text[:200]}) cannot be computed: {str(e).splitlines()[0]}",
+            f"generated column {field.name} ({sql[:200]}) cannot be computed: {str(e).splitlines()[0]}",
             column=field.name,
             condition=condition_name,
         ) from e
     if calls_of_users(spark, frame):
         raise ExpressionError(
-            f"generated column {field.name} ({text[:200]}) calls a function that is registered only in this session",
+            f"generated column {field.name} ({sql[:200]}) calls a function that is registered only in this session",
             help="use functions that every session has",
             column=field.name,
             condition="DELTA_UDF_IN_GENERATED_COLUMN",

@@ -24,37 +24,37 @@ from trilake.spark.session.settings import ZONE, is_utc, session_zone
 _CAST_TO_INSTANT = re.compile(r"\bAS TIMESTAMP\b")
 
 
-def predicate_in_utc(spark: SparkSession, text: str, schema: StructType) -> str:
-    """A predicate on rows of a table that means in UTC what ``text`` means in the session's time zone.
+def predicate_in_utc(spark: SparkSession, sql: str, schema: StructType) -> str:
+    """A predicate on rows of a table that means in UTC what ``sql`` means in the session's time zone.
 
     Spark converts its constants to instants.  Raises ``InvalidArgumentError`` for a predicate that depends on the zone
     in another way, such as ``to_date(t) = DATE'2024-01-01'``, and over Spark Connect for any predicate on instants.
     """
     if is_utc(spark):
-        return text
+        return sql
     columns = read_schema(schema)
     try:
-        parsed = parse_filter(text, filter_schema(columns))
+        parsed = parse_filter(sql, filter_schema(columns))
     except FilterError:
-        return text  # the write raises the error
-    if parsed is None or not may_depend_on_zone(text, columns, parsed.columns):
-        return text
-    in_utc = None if is_connect(spark) else _folded(spark, text, columns)
+        return sql  # the write raises the error
+    if parsed is None or not may_depend_on_zone(sql, columns, parsed.columns):
+        return sql
+    in_utc = None if is_connect(spark) else _folded(spark, sql, columns)
     if in_utc is not None:
         parsed = parse_filter(in_utc, filter_schema(columns))
     opaque = parsed is None or any(isinstance(n, Opaque) for n in parsed.predicate.walk())
     if in_utc is None or opaque or _CAST_TO_INSTANT.search(in_utc):
         raise InvalidArgumentError(
-            f"cannot select the rows to replace by {text} in a session with the time zone {session_zone(spark)}",
+            f"cannot select the rows to replace by {sql} in a session with the time zone {session_zone(spark)}",
             help="compare columns with constants in a classic session, or set spark.sql.session.timeZone to UTC",
         )
     return in_utc
 
 
-def _folded(spark: SparkSession, text: str, columns: StructType) -> str | None:
+def _folded(spark: SparkSession, sql: str, columns: StructType) -> str | None:
     """The predicate with its constants as Spark computes them, and instants as those of UTC."""
     try:
-        frame = _of_unknown_rows(spark, columns).where(F.expr(text))
+        frame = _of_unknown_rows(spark, columns).where(F.expr(sql))
         plan = query_execution(frame).optimizedPlan()
         other = spark.newSession()
         other.conf.set(ZONE, "UTC")
