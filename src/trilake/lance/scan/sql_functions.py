@@ -207,6 +207,10 @@ class Rewrites:
             return whole if new is None else new
         if not self.brackets:
             return whole
+        before = around.arguments[-1]
+        if before and before[-1].lower() == "array":  # ARRAY[1, 2]
+            before.pop()
+            return _list(f"array({','.join(arguments)})", arguments)
         if not around.follows_value():
             return _list(f"array({','.join(arguments)})", arguments)
         named = _PLAIN_FIELD.fullmatch(arguments[0]) if len(arguments) == 1 else None
