@@ -25,7 +25,7 @@ HOT = (
     "depth.optimize-small",
     "large_logs.lookup-1000000",
     "lance.scan",
-    "lance.take-1000",
+    "lance.take-10000",
     "lance.nearest",
 )
 #: How long a contender runs again and again, and samples a second.

@@ -102,7 +102,7 @@ def with_message(rng: random.Random, data: bytes) -> bytes:
     """The file with one or two fields of a column's metadata changed, or of the encoding of a page."""
     container = Container(MappedSource("f", pa.py_buffer(data)))
     footer = list(FOOTER.unpack(data[-FOOTER.size :]))
-    blocks = [data[a : a + b] for a, b in container._tables]
+    blocks = [data[a : a + b] for a, b in container.column_places]
     number = rng.randrange(len(blocks))
     message = file2_pb2.ColumnMetadata.FromString(blocks[number])
     page = rng.choice(message.pages) if message.pages else None
