@@ -84,6 +84,12 @@ assert (kept.count(), also_kept.count(), above.count()) == (3, 3, 2)
 trilake.open(again).delete("n = 1")
 used = (also_kept.count(), above.count(), also_kept.is_cached, frame.count())
 assert used == (3, 2, True, 2), used
+# The server remembers the files of its last five reads only.
+for n in range(6):
+    trilake.write(pa.table({"n": [n]}), again + "-other", mode="append")
+    assert spark.read.format("delta").load(again + "-other").count() == n + 1
+assert (kept.count(), also_kept.count(), above.count(), frame.count()) == (3, 3, 2, 2)
+assert [t.name for t in spark.catalog.listTables() if "kept" in t.name] == []
 assert (also_kept.unpersist().count(), above.count(), also_kept.is_cached) == (2, 2, False)
 assert (kept.count(), kept.unpersist().count(), frame.where(frame["n"] > 1).count()) == (3, 2, 2)
 assert made[3].cache().count() == 2

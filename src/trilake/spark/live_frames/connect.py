@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import threading
+import uuid
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
@@ -74,25 +75,32 @@ def keeping(frame: DataFrame, persist: Callable[[], _Any]) -> Callable[[], _Any]
 def _keep(frame: DataFrame, persist: Callable[[], _Any]) -> _Any:
     """Cache the newest rows of a frame on the server, and send the same plan for as long as they are cached.
 
+    The plan is a view's.  The server knows cached rows by the files of their plan, as objects: it has those of the last
+    five reads and makes others again, which are not the same to it.  A view keeps them.
+
     Parameters
     ----------
     frame: derived from frames that follow tables, inside a :func:`bypass` block.
     persist: caches the rows; its result is returned.
     """
     renew_plans(frame)
-    plan = connect_plan(frame)
-    if hasattr(plan, _RENEW) or hasattr(plan, _STAYS):  # it renews itself, or is cached already
+    plan, spark = connect_plan(frame), frame.sparkSession
+    if hasattr(plan, _STAYS):  # it is cached already
         return persist()
-    message, build = plan.plan(frame.sparkSession.client), plan.plan
-    still = copy.copy(plan)
+    name, build = f"trilake_kept_{uuid.uuid4().hex}", plan.plan
+    frame_of_plan(copy.copy(plan), spark).createGlobalTempView(name)
+    still = connect_plan(spark.table(f"global_temp.{name}"))
+    message = still.plan(spark.client)
+    message.common.plan_id = plan._plan_id
     plan.plan = still.plan = lambda session: copy.deepcopy(message)
-    as_kept = frame_of_plan(still, frame.sparkSession)
+    as_kept = frame_of_plan(still, spark)
 
     def stays() -> bool:
         if is_kept(as_kept):
             return True
         vars(plan).pop(_STAYS, None)
-        vars(plan).pop("plan", None)
+        plan.plan = build
+        spark.catalog.dropGlobalTempView(name)
         return False
 
     try:
