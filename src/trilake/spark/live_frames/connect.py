@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import threading
-import uuid
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
@@ -19,6 +18,7 @@ from trilake.spark.live_frames.columns import check_columns, in_types_of, is_kep
 from trilake.spark.live_frames.versions import Source
 from trilake.spark.session.bypass import bypass, is_bypassed
 from trilake.spark.session.compat import frame_of_plan
+from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.internals import connect_plan
 
 _RENEW, _STAYS = "_trilake_renew", "_trilake_stays"
@@ -87,7 +87,7 @@ def _keep(frame: DataFrame, persist: Callable[[], _Any]) -> _Any:
     plan, spark = connect_plan(frame), frame.sparkSession
     if hasattr(plan, _STAYS):  # it is cached already
         return persist()
-    name, build = f"trilake_kept_{uuid.uuid4().hex}", plan.plan
+    name, build = f"trilake_kept_{spark_engine().runtime.new_id().replace('-', '')}", plan.plan
     frame_of_plan(copy.copy(plan), spark).createGlobalTempView(name)
     still = connect_plan(spark.table(f"global_temp.{name}"))
     message = still.plan(spark.client)
