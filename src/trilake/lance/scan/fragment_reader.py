@@ -194,9 +194,8 @@ class FragmentReader:
     @property
     def deleted_set(self) -> BitMap:
         """The deleted rows; those that the data files do not have are refused."""
-        if (
-            self._deleted is None
-        ):  # not a cached_property: in Python 3.11 those of all fragments would wait for each other
+        # Not a cached_property: in Python 3.11 those of all fragments would wait for each other.
+        if self._deleted is None:
             none = self.fragment.deletion_file is None
             self._deleted = BitMap() if none else deletions.read(self.bases, self.fragment, int(self.batch_offsets[-1]))
         return self._deleted

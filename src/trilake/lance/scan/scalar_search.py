@@ -1,6 +1,6 @@
 """Rows by a filter and scalar indices: where to look, instead of everywhere.
 
-An index is asked for the rows that may match; they are tested by the whole filter again, so the answer may have too
+An index returns the rows that may match; they are tested by the whole filter again, so the answer may have too
 many rows but never too few.  Parts of a filter that no index can answer are left to that test.  Fragments that an index
 does not cover are scanned.
 """

@@ -6,6 +6,7 @@ rows are left out.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -453,7 +454,9 @@ def _flat(
         return ids[order], nearness[order]
 
     plan = ScanPlan(snapshot.view, columns)
-    with ThreadPoolExecutor(scan.THREADS, thread_name_prefix="lance") as pool:
+    # Files on this machine keep processors busy; those of other machines are waited for.
+    threads = min(scan.THREADS, os.cpu_count() or 1) if all(r.is_local for r in readers) else scan.THREADS
+    with ThreadPoolExecutor(threads, thread_name_prefix="lance") as pool:
         return list(pool.map(search_chunk, scan.chunks(plan, readers)))
 
 

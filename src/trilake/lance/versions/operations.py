@@ -307,7 +307,7 @@ def conflict(mine: Operation, theirs: Operation) -> str | None:
         if stale:
             return f"the column of index {stale[0]} was changed by another commit"
     if isinstance(mine, CreateIndex) and isinstance(theirs, CreateIndex):
-        # Its writer was told that it exists, and the check for replacing it was made on a version without it.
+        # Its writer has committed it, and the check for replacing it was made on a version without it.
         both_names = {i.name for i in mine.new_indices} & {i.name for i in theirs.new_indices}
         if both_names:
             return f"an index {min(both_names)!r} was created by another commit"

@@ -73,7 +73,7 @@ class LanceDataSource(DataSource):
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
-        #: The dataset when Spark asked for a stream's columns; Spark pickles this object for the stream.
+        #: The dataset when Spark read a stream's columns; Spark pickles this object for the stream.
         self.analysed: Manifest | None = None
 
     def schema(self) -> T.StructType:

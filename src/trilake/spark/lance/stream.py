@@ -58,7 +58,7 @@ class StreamFragment(InputPartition):
 
 
 class LanceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads a dataset as a stream; ``analysed`` is the dataset when Spark asked for its columns."""
+    """Reads a dataset as a stream; ``analysed`` is the dataset when Spark read its columns."""
 
     def __init__(
         self,

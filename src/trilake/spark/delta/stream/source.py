@@ -48,7 +48,7 @@ _log = logging.getLogger("trilake.spark")
 
 @dataclass(frozen=True)
 class Analysed:
-    """The table when Spark asked for its columns."""
+    """The table when Spark read its columns."""
 
     metadata: Metadata
     version: int
