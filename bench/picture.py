@@ -1,7 +1,6 @@
-"""The whole picture: what was measured, kept from run to run, as one table and one chart of the documentation.
+"""Write the summary and the chart of the documentation from ``docs/internals/benchmarks.json``.
 
-``docs/internals/benchmarks.json`` has the newest result of each benchmark with its day, commit and versions; table and
-chart are made of it and of nothing else.
+The file has the newest result of each benchmark with its day, commit and versions.
 """
 
 from __future__ import annotations
@@ -23,6 +22,8 @@ KEPT = ROOT / "docs" / "internals" / "benchmarks.json"
 PAGE = ROOT / "docs" / "internals" / "benchmarks.md"
 CHART = ROOT / "docs" / "internals" / "benchmarks.svg"
 _BEGIN, _END = "<!-- begin results -->", "<!-- end results -->"
+#: Contenders that stand beside the baseline for comparison.
+_OTHERS = ("deltalake", "pyarrow", "pylance")
 
 
 @dataclass(frozen=True)
@@ -89,26 +90,35 @@ def keep(new: Sequence[Row], path: Path = KEPT) -> list[Row]:
 
 
 def markdown(rows: Sequence[Row]) -> str:
-    """The table of the documentation, with the runs that it comes from below."""
-    runs = {run: n for n, run in enumerate(sorted({(r.day, r.commit, r.versions) for r in rows}), 1)}
-    lines = [
-        "| benchmark | contender | ratio to | ratio, quartiles | target | rounds | run |",
-        "|---|---|---|---|---|---|---|",
-    ]
+    """The summary of the documentation: a line per group of benchmarks, the missed targets, and the runs."""
+    groups: dict[tuple[str, str], list[Row]] = {}
     for r in rows:
-        target = "" if r.target is None else f"{r.target:.2f}" if r.met else f"{r.target:.2f}, **missed**"
-        ratio = f"{r.median:.2f}, {r.low:.2f}-{r.high:.2f}: {_seconds(r.seconds)}"
-        run = runs[r.day, r.commit, r.versions]
-        lines.append(f"| `{r.benchmark}` | {r.contender} | {r.baseline} | {ratio} | {target} | {r.rounds} | {run} |")
+        if r.contender not in _OTHERS:
+            groups.setdefault((r.benchmark.partition(".")[0], r.baseline), []).append(r)
+    lines = [
+        "| benchmarks | ratio to | results | median | lowest to highest | targets met |",
+        "|---|---|---|---|---|---|",
+    ]
+    for (name, baseline), group in groups.items():
+        ratios = [r.median for r in group]
+        middle, low, high = (f"{x:.2f}" for x in (statistics.median(ratios), min(ratios), max(ratios)))
+        limits = [r.met for r in group if r.target is not None]
+        met = f"{sum(limits)} of {len(limits)}" if limits else ""
+        lines.append(f"| `{name}` | {baseline} | {len(group)} | {middle} | {low} to {high} | {met} |")
     with_target = [r for r in rows if r.target is not None]
     met = sum(r.met for r in with_target)
-    said = [f"{met} of {len(with_target)} targets are met. The runs:", ""]
-    said += [f"{n}. {day}, commit `{commit}`: {versions}." for (day, commit, versions), n in runs.items()]
-    return "\n".join([*lines, "", *said])
-
-
-def _seconds(seconds: float) -> str:
-    return f"{seconds:.1f} s" if seconds >= 1 else f"{seconds * 1e3:.0f} ms"
+    lines += ["", f"{met} of {len(with_target)} targets are met."]
+    if missed := [r for r in with_target if not r.met]:
+        lines += ["", "| missed | contender | ratio, quartiles | target |", "|---|---|---|---|"]
+        lines += [
+            f"| `{r.benchmark}` | {r.contender} | {r.median:.2f}, {r.low:.2f}-{r.high:.2f} | {r.target:.2f} |"
+            for r in missed
+        ]
+    lines += ["", "The runs:", ""]
+    versions = sorted({r.versions for r in rows})
+    days = {v: sorted({(r.day, r.commit) for r in rows if r.versions == v}) for v in versions}
+    lines += [f"* {', '.join(f'{day} (`{commit}`)' for day, commit in days[v])}: {v}." for v in versions]
+    return "\n".join(lines)
 
 
 def chart(rows: Sequence[Row]) -> str:
@@ -144,7 +154,7 @@ def chart(rows: Sequence[Row]) -> str:
 
 
 def write(rows: Sequence[Row], page: Path = PAGE, drawing: Path = CHART) -> None:
-    """Put table and chart where the documentation has them."""
+    """Write the summary and the chart into the documentation."""
     text = page.read_text()
     pattern = re.compile(re.escape(_BEGIN) + ".*?" + re.escape(_END), re.DOTALL)
     page.write_text(pattern.sub(lambda _: f"{_BEGIN}\n\n{markdown(rows)}\n\n{_END}", text))

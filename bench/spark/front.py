@@ -176,11 +176,11 @@ def benchmarks() -> Iterator[Benchmark]:
         "prune",
         f"one id in {_MANY:,} files, which Spark's plan leaves out all but one of",
         [
-            Contender("spark parquet, told the one file", _one_of_many),
+            Contender("spark parquet, that file only", _one_of_many),
             Contender("load and where", _pruned),
             Contender("where on a frame", lambda: _planned_before(frames)),
         ],
-        baseline="spark parquet, told the one file",
+        baseline="spark parquet, that file only",
         setup=lambda: (_many(), trilake.register(spark())),
         rounds=5,
         warmups=2,

@@ -102,7 +102,7 @@ def _merged_by_sql() -> None:
 
 def benchmarks(rows: int = _ROWS, changed: int = _CHANGED) -> Iterator[Benchmark]:
     """A statement of Spark's own; a query, an INSERT and a MERGE by SQL and by the Python interface."""
-    waiting = f"not installed, and {_MORE * 1000:.0f} ms each"
+    waiting = f"without trilake, plus {_MORE * 1000:.0f} ms each"
     yield Benchmark(
         "idle",
         f"{_TIMES} statements of {_LINES.count(chr(10)) + 1} lines without a trilake table, planned by Spark",

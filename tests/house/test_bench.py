@@ -266,11 +266,11 @@ def test_results_are_kept_and_the_newest_counts(tmp_path: Path) -> None:
     assert text.startswith("above\n")
     assert text.endswith("below\n")
     assert "old" not in text
-    assert "| `a` | ours | base | 0.90, 0.90-0.90: 900 ms | 1.00 | 2 | 2 |" in text
-    assert "| `b` | ours | base | 0.50, 0.50-0.50: 500 ms | 1.00 | 2 | 1 |" in text
-    assert "| `c` | ours | base | 3.00, 3.00-3.00: 3.0 s |  | 1 | 1 |" in text
+    assert "| `a` | base | 1 | 0.90 | 0.90 to 0.90 | 1 of 1 |" in text
+    assert "| `b` | base | 1 | 0.50 | 0.50 to 0.50 | 1 of 1 |" in text
+    assert "| `c` | base | 1 | 3.00 | 3.00 to 3.00 |  |" in text
     assert "2 of 2 targets are met" in text
-    assert "2. 2026-01-02, commit `def`: v 2." in text
+    assert "* 2026-01-02 (`def`): v 2." in text
     svg = drawing.read_text()
     assert svg.startswith("<svg")
     assert "a: ours" in svg
@@ -279,7 +279,7 @@ def test_results_are_kept_and_the_newest_counts(tmp_path: Path) -> None:
 
 def test_a_missed_target_is_said(tmp_path: Path) -> None:
     rows = picture.rows_of([measured("a", 1.2, target=1.1)], "2026-01-01", "abc", "v")
-    assert "1.10, **missed**" in picture.markdown(rows)
+    assert "| `a` | ours | 1.20, 1.20-1.20 | 1.10 |" in picture.markdown(rows)
     assert "#c0392b" in picture.chart(rows)
 
 
