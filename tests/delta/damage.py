@@ -35,7 +35,7 @@ from trilake.delta.protocol import commits
 from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.deletion_vectors import serialize, store_vectors, z85_encode
 from trilake.delta.protocol.schema import from_arrow
-from trilake.delta.scan import statistics_texts
+from trilake.delta.scan import statistics
 from trilake.delta.standard import standard_engine
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import TrilakeError
@@ -261,7 +261,7 @@ def share(name: str, count: int) -> int:
 def run(name: str, seed: int, count: int) -> tuple[Counter[str], list[str]]:
     """The outcomes of ``count`` damages, and what was wrong."""
     with ExitStack() as patches:
-        for module, limit in ((commits, "_FEW_LINES"), (statistics_texts, "_FEW")) if KINDS[name].as_large else ():
+        for module, limit in ((commits, "_FEW_LINES"), (statistics, "_FEW")) if KINDS[name].as_large else ():
             patches.enter_context(mock.patch.object(module, limit, 0))
         return _run(name, KINDS[name], seed, count)
 

@@ -14,8 +14,8 @@ import pytest
 
 import trilake
 from trilake.delta.log.log import DeltaLog
+from trilake.delta.protocol.arrow_types import spatial_name
 from trilake.delta.protocol.schema import parse_primitive
-from trilake.delta.protocol.spatial_types import spatial_name
 from trilake.delta.protocol.sql_types import parse_sql_type
 from trilake.delta.rules.store_assignment import assign_array
 from trilake.delta.standard import standard_engine

@@ -22,7 +22,7 @@ from unittest import mock
 import pyarrow as pa
 
 from trilake.delta.commands.maintenance import vacuum_listing
-from trilake.delta.commands.merge import source
+from trilake.delta.commands.merge import pruning
 from trilake.delta.commands.optimize import curve_order
 from trilake.storage import durable, local, local_writer, spill, staging
 from trilake.trevni.blocks import encode
@@ -74,9 +74,9 @@ class OsFaults:
             for name, told in (("_syncs_file_systems", True), ("_kind", 0xEF53), ("_unwritten", 0)):
                 stack.enter_context(mock.patch.object(durable, name, lambda *_, told=told: told))
             stack.enter_context(mock.patch.object(durable, "sync_file_system", system.fsync))
-            for module in (local, local_writer, source, curve_order):
+            for module in (local, local_writer, pruning, curve_order):
                 stack.enter_context(mock.patch.object(module, "pa", arrow))
-            for module in (source, curve_order, encode, spill):
+            for module in (pruning, curve_order, encode, spill):
                 if hasattr(module, "tempfile"):
                     stack.enter_context(mock.patch.object(module, "tempfile", _Temporary(self)))
             for module in (staging, jobs):

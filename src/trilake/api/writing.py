@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from trilake.api.definitions import column_names
 from trilake.common.arguments import checked
-from trilake.delta.protocol.isolation import parse_level
+from trilake.delta.protocol.property_values import parse_level
 from trilake.storage import open_store
 from trilake.storage.options import allowing_foreign
 from trilake.storage.uri import location_text

@@ -22,7 +22,6 @@ from trilake.delta.files.file_plan import FilePlan, WrittenFiles
 from trilake.delta.files.write_files import write_files
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.protocol.actions import Metadata
-from trilake.delta.protocol.all_fields import arrow_type
 from trilake.delta.protocol.schema import (
     DELTA_TYPE,
     DataType,
@@ -34,6 +33,7 @@ from trilake.delta.protocol.schema import (
     parts,
     with_parts,
 )
+from trilake.delta.protocol.schema_edit import arrow_type
 from trilake.delta.scan.read import read_tasks
 from trilake.delta.scan.scan import FileTask, ReadPlan, metadata_plan, plan_scan
 from trilake.delta.standard import standard_engine

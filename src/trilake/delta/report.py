@@ -19,8 +19,7 @@ from trilake.delta.log.clustering import clustering_columns
 from trilake.delta.log.replay import decoded_paths
 from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.protocol.features import features_of
-from trilake.delta.protocol.partition_keys import PartitionKeys
-from trilake.delta.protocol.partitions import partition_fields
+from trilake.delta.protocol.partitions import PartitionKeys, partition_fields
 from trilake.delta.protocol.property_values import duration_ms
 from trilake.delta.protocol.schema import PrimitiveType
 from trilake.delta.protocol.schema_edit import path_text

@@ -22,7 +22,7 @@ from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.replay import decoded_paths
 from trilake.delta.log.snapshot import Head, PendingSnapshot, Snapshot
 from trilake.delta.protocol.actions import Metadata, Protocol
-from trilake.delta.protocol.all_fields import described_schema
+from trilake.delta.protocol.schema_edit import described_schema
 from trilake.errors import InvalidArgumentError
 from trilake.storage import open_store
 from trilake.storage.base import Store
@@ -291,8 +291,7 @@ class ArrowDeltaTable(Table):
 
     def explain(self, filter: FilterLike | None = None) -> Explanation:
         """Which files ``filter`` keeps and which it skips, and why."""
-        from trilake.delta.scan.scan import parse_table_filter
-        from trilake.delta.scan.skipping import explain_files
+        from trilake.delta.scan.scan import explain_files, parse_table_filter
 
         parsed = parse_table_filter(filter, self.snapshot)
         files = explain_files(self.snapshot, parsed)

@@ -9,15 +9,14 @@ from typing import Any
 import pytest
 
 from tests.delta.tables import add, log_of, metadata, protocol
-from trilake.delta.commit.conflicts import ReadSet, Winner, check
-from trilake.delta.commit.partition_predicate import PartitionPredicate
+from trilake.delta.commit.conflicts import PartitionPredicate, ReadSet, Winner, check
 from trilake.delta.commit.plan import CommitPlan
 from trilake.delta.commit.transaction import commit, remove_action
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.protocol.actions import Metadata, Protocol
-from trilake.delta.protocol.isolation import LEVELS, IsolationLevel, parse_level
-from trilake.delta.protocol.partition_keys import PartitionKeys
+from trilake.delta.protocol.partitions import PartitionKeys
+from trilake.delta.protocol.property_values import LEVELS, IsolationLevel, parse_level
 from trilake.delta.protocol.schema import PrimitiveType, StructField
 from trilake.delta.scan.scan import parse_table_filter
 from trilake.errors import (

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import trilake
-from trilake.delta.files.closing import Closing
+from trilake.delta.files.write_files import Closing
 from trilake.errors import StorageError
 from trilake.storage import durable
 from trilake.storage.local import _GROUP_THREADS

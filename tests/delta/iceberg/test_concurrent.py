@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 import trilake
-from trilake.delta.commit.hooks import CommitEvent
-from trilake.delta.commit.plan import CommitPlan
+from trilake.delta.commit.plan import CommitEvent, CommitPlan
 from trilake.delta.commit.transaction import commit
 from trilake.delta.iceberg import hook
 from trilake.delta.iceberg import sync as syncing

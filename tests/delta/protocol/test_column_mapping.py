@@ -13,7 +13,6 @@ import pytest
 
 from tests.delta.tables import LONG_A, Action, fresh_id, protocol, table_of
 from trilake.delta.protocol.actions import Metadata
-from trilake.delta.protocol.all_fields import nested_fields, strip
 from trilake.delta.protocol.column_mapping import (
     MAX_COLUMN_ID,
     assign,
@@ -28,6 +27,7 @@ from trilake.delta.protocol.column_mapping import (
     to_physical,
 )
 from trilake.delta.protocol.schema import COLUMN_ID, PHYSICAL_NAME, StructType, from_arrow
+from trilake.delta.protocol.schema_edit import nested_fields, strip
 from trilake.errors import CorruptLogError, InvalidArgumentError, UnsupportedProtocolError
 
 INNER = pa.struct([("x", pa.int64()), ("y", pa.string())])

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import trilake
-from trilake.delta.protocol.field_notes import arrow_notes, is_users, notes_of
+from trilake.delta.protocol.arrow_types import arrow_notes, is_users, notes_of
 from trilake.delta.table import ArrowDeltaTable
 
 NOTED = pa.schema(

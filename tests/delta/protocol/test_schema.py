@@ -9,7 +9,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from trilake.delta.protocol.all_fields import described_schema
 from trilake.delta.protocol.partitions import check_partition_columns
 from trilake.delta.protocol.schema import (
     ArrayType,
@@ -22,6 +21,7 @@ from trilake.delta.protocol.schema import (
     parse_schema,
     types_in,
 )
+from trilake.delta.protocol.schema_edit import described_schema
 from trilake.errors import CorruptLogError, InvalidArgumentError
 
 _LONG = PrimitiveType("long")

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from tests.delta.tables import fresh_id
 from trilake.delta.protocol.actions import Metadata, Protocol
-from trilake.delta.protocol.all_fields import nested_fields
 from trilake.delta.protocol.char_varchar import TYPE_STRING
 from trilake.delta.protocol.column_mapping import MAX_COLUMN_ID, mapped
 from trilake.delta.protocol.schema import StructField, StructType, from_arrow, parse_primitive
+from trilake.delta.protocol.schema_edit import nested_fields
 from trilake.delta.protocol.type_widening import type_changes
 from trilake.delta.rules.schema_merge import merge, merged_metadata, overwritten_metadata
 from trilake.errors import InvalidArgumentError, SchemaMismatchError

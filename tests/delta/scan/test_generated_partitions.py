@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from tests.delta.tables import table_of
 from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType
-from trilake.delta.scan.generated import generated_columns
-from trilake.delta.scan.generated_partitions import derived_partition_filter
+from trilake.delta.scan.generated import derived_partition_filter, generated_columns
 from trilake.expr import Filter, parse_filter
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)

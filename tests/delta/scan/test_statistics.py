@@ -15,7 +15,7 @@ import pytest
 import trilake
 from trilake.delta.commands.maintenance.analyze import compute_statistics
 from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType
-from trilake.delta.scan import statistics, statistics_texts
+from trilake.delta.scan import statistics
 from trilake.delta.scan.scan import plan_scan
 from trilake.delta.scan.statistics import StatisticsReader
 from trilake.delta.table import ArrowDeltaTable
@@ -109,7 +109,7 @@ ODD = ["a/b", "a~1b", "a.b", 'a"b', "a'b", "0", "*", "é", " "]
 def test_columns_of_any_name_are_found_in_texts_of_which_some_are_none(
     few: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(statistics_texts, "_FEW", few)
+    monkeypatch.setattr(statistics, "_FEW", few)
     schema = StructType(tuple(StructField(name, PrimitiveType("long")) for name in ODD))
     bounds = {name: i for i, name in enumerate(ODD)}
     whole = json.dumps({"numRecords": 3, "minValues": bounds, "maxValues": bounds, "nullCount": bounds})

@@ -15,13 +15,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trilake.delta.commit.partition_predicate import PartitionPredicate
 from trilake.delta.commit.row_tracking import DOMAIN as ROW_TRACKING_DOMAIN
 from trilake.delta.log.replay import file_keys
+from trilake.delta.log.snapshot import Head
 from trilake.delta.protocol.actions import ActionBatch, Metadata
-from trilake.delta.protocol.isolation import DEFAULT_LEVEL, IsolationLevel
-from trilake.delta.protocol.partition_keys import PartitionKeys
+from trilake.delta.protocol.partitions import PartitionKeys
+from trilake.delta.protocol.property_values import DEFAULT_LEVEL, IsolationLevel
+from trilake.delta.protocol.schema import StructType
 from trilake.delta.rules.identity import only_marks_moved
+from trilake.delta.scan.statistics import StatisticsReader
 from trilake.errors import (
     ConcurrentAppendError,
     ConcurrentDeleteDeleteError,
@@ -31,6 +33,7 @@ from trilake.errors import (
     MetadataChangedError,
     ProtocolChangedError,
 )
+from trilake.expr import Filter, can_match
 
 #: Assumed clock difference between two writers.
 _CLOCKS_MS = 3_600_000
@@ -279,3 +282,29 @@ def _some(files: pa.Table) -> str:
     keys = file_keys(files).slice(0, 3).to_pylist()
     more = f" and {files.num_rows - 3} more" if files.num_rows > 3 else ""
     return ", ".join(k.split("\x00")[0] for k in keys) + more
+
+
+# --- A filter reduced to partition values, for conflict checks --------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class PartitionPredicate:
+    """``filter`` over the rows of a table of this ``schema``, partitioned by ``partition_columns``.
+
+    Conditions on other columns count as possibly true, as in delta-spark.
+    """
+
+    filter: Filter
+    schema: StructType
+    partition_columns: tuple[str, ...]
+
+    @classmethod
+    def of(cls, head: Head, filter: Filter) -> PartitionPredicate:
+        names = tuple(head.schema.field(c).name for c in head.metadata.partition_columns)
+        return cls(filter, head.schema, names)
+
+    def may_match(self, files: pa.Table) -> pa.Array:
+        """For each file, by its ``partitionValues`` alone, whether a row may match."""
+        stats = pa.table({"partitionValues": files["partitionValues"], "stats": pa.nulls(files.num_rows, pa.string())})
+        reader = StatisticsReader(stats, self.schema, self.partition_columns)
+        return pa.array(can_match(self.filter, reader.file_stats()).keep)

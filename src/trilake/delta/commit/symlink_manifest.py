@@ -24,8 +24,7 @@ from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.replay import decoded_paths
 from trilake.delta.log.snapshot import Head, Snapshot
 from trilake.delta.protocol.actions import Metadata
-from trilake.delta.protocol.partition_keys import PartitionKeys
-from trilake.delta.protocol.partitions import partition_fields
+from trilake.delta.protocol.partitions import PartitionKeys, partition_fields
 from trilake.delta.protocol.property_values import is_on
 from trilake.errors import InvalidArgumentError, PostCommitHookError, StorageError, TrilakeError
 from trilake.storage.base import Store

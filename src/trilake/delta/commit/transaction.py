@@ -29,12 +29,10 @@ from trilake.common.runtime import Runtime
 from trilake.common.version import __version__
 from trilake.delta.commit import row_tracking
 from trilake.delta.commit.conflicts import ReadAt, ReadSet, Winner, check, check_between
-from trilake.delta.commit.hooks import CommitEvent
-from trilake.delta.commit.plan import CommitPlan
+from trilake.delta.commit.plan import CommitEvent, CommitPlan
 from trilake.delta.files.place import check_place
-from trilake.delta.log.log import DeltaLog
+from trilake.delta.log.log import DeltaLog, check_same_table
 from trilake.delta.log.replay import State, apply_rare, empty_state
-from trilake.delta.log.same_table import check_same_table
 from trilake.delta.log.segment import commit_key
 from trilake.delta.log.snapshot import Head, Snapshot
 from trilake.delta.protocol import in_commit_timestamps

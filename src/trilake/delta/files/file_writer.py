@@ -13,8 +13,14 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from trilake.delta.files.file_plan import FilePlan, encode_path
-from trilake.delta.files.file_statistics import StatedColumn, leaf_paths, stated_columns, statistics_text, type_at
-from trilake.delta.files.row_statistics import RowStatistics
+from trilake.delta.files.file_statistics import (
+    RowStatistics,
+    StatedColumn,
+    leaf_paths,
+    stated_columns,
+    statistics_text,
+    type_at,
+)
 from trilake.delta.protocol.property_values import is_on
 from trilake.delta.protocol.table_features import variant_shredding
 from trilake.errors import SchemaMismatchError

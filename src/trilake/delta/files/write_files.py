@@ -6,26 +6,35 @@ commit names them.
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from itertools import pairwise
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from trilake.common.runtime import Runtime
-from trilake.delta.files.closing import Closing
 from trilake.delta.files.file_plan import FilePlan, WrittenFiles
 from trilake.delta.files.file_writer import OtherFile, ParquetFile, ParquetLayout
 from trilake.delta.files.spliced_file import OldStatistics, SplicedFile
-from trilake.delta.files.void_columns import without_void_columns
-from trilake.delta.protocol.column_mapping import to_physical
+from trilake.delta.protocol.column_mapping import relabelled, to_physical
 from trilake.delta.protocol.partitions import format_values, hive_directory, parse_values
-from trilake.delta.protocol.schema import PrimitiveType, StructField
-from trilake.delta.protocol.voids import has_void
+from trilake.delta.protocol.schema import (
+    ArrayType,
+    DataType,
+    MapType,
+    PrimitiveType,
+    StructField,
+    StructType,
+    all_nullable,
+)
+from trilake.delta.protocol.schema_edit import strip
+from trilake.delta.protocol.voids import has_void, is_void, no_type, stored_type
 from trilake.delta.rules.store_assignment import assign_batch
+from trilake.delta.scan.conform import Resolver, conform_array
 from trilake.delta.scan.row_text import describe_row
 from trilake.errors import SchemaMismatchError
 from trilake.expr import Filter
@@ -316,3 +325,120 @@ def _partition_texts(field: StructField, values: pa.Array) -> list[str | None]:
             help="write such values as binary",
             column=field.name,
         ) from e
+
+
+# --- Closing: close the data files of one task, several at a time, since closing mostly waits for disk or network -----
+
+
+class Closable(Protocol):
+    """A file that is being written."""
+
+    def close(self, now_ms: int) -> dict[str, Any]: ...
+
+    def discard(self) -> None: ...
+
+
+class Closing:
+    """Files that are being closed, and the actions of closed ones, in the order in which they came.
+
+    ``at_once`` is the concurrency that the store allows; with 1, files are closed synchronously.
+    """
+
+    def __init__(self, at_once: int) -> None:
+        self._at_once = at_once
+        self._actions: list[dict[str, Any]] = []
+        self._running: deque[tuple[Future[dict[str, Any]], Closable]] = deque()
+        self._pool: ThreadPoolExecutor | None = None
+
+    def end(self, file: Closable, now_ms: int, *, last: bool) -> None:
+        """Close a file; ``last`` says that it is the last one as far as known.
+
+        Raises errors of this and earlier files.
+        """
+        if not self._running and (last or self._at_once == 1):
+            self._actions.append(file.close(now_ms))
+            return
+        while len(self._running) >= self._at_once:
+            self._settle()
+        self._pool = self._pool or ThreadPoolExecutor(self._at_once, "trilake-close")
+        self._running.append((self._pool.submit(file.close, now_ms), file))
+
+    def _settle(self) -> None:
+        future, _ = self._running.popleft()
+        self._actions.append(future.result())
+
+    def actions(self) -> list[dict[str, Any]]:
+        """Wait for all files and return their actions."""
+        while self._running:
+            self._settle()
+        self._stop()
+        return self._actions
+
+    def abandon(self) -> None:
+        """Discard files whose closing has not started, and wait for the others."""
+        for future, file in self._running:
+            if future.cancel():
+                file.discard()
+        wait([future for future, _ in self._running])
+        self._running.clear()
+        self._stop()
+
+    def _stop(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown()
+            self._pool = None
+
+
+# --- Remove the void parts of rows, which files do not hold -----------------------------------------------------------
+
+
+def without_void_columns(rows: pa.Table, fields: Sequence[StructField], stored: StructType) -> pa.Table:
+    """Remove what is void from rows.
+
+    Parameters
+    ----------
+    fields: the columns of the table that hold a void.
+    stored: the columns as files hold them.
+
+    Raises ``SchemaMismatchError`` for a value of which nothing would be left, such as an array of void.
+    """
+    # Rows have the display names at every depth.
+    types = {f.name: f.type for f in strip(stored).fields}
+    for f in fields:
+        place = rows.schema.get_field_index(f.name)
+        if place < 0:
+            continue
+        column = rows.column(place)
+        for chunk in column.chunks:
+            _check(chunk, f.type, f.name)
+        target = types.get(f.name)
+        if target is None:
+            rows = rows.remove_column(place)
+            continue
+        field = rows.schema.field(place)
+        loose = all_nullable(target).arrow
+        kept = pa.chunked_array([conform_array(c, field, target, Resolver(), f.name) for c in column.chunks], loose)
+        rows = rows.set_column(place, field.with_type(loose), kept)
+    kinds = {f.name: types[f.name].arrow for f in fields if f.name in types}
+    return relabelled(rows, pa.schema([f.with_type(kinds.get(f.name, f.type)) for f in rows.schema]))
+
+
+def _check(array: pa.Array, type_: DataType, path: str) -> None:
+    """Refuse a value that cannot be stored: not null, with a type of which nothing is left."""
+    if is_void(type_) or pa.types.is_null(array.type):
+        return
+    if stored_type(type_) is None:
+        if array.null_count < len(array):
+            raise no_type(path, type_)
+    elif isinstance(type_, StructType):
+        for f in type_.fields:
+            inside = array.field(f.name)
+            _check(inside.filter(array.is_valid()) if array.null_count else inside, f.type, f"{path}.{f.name}")
+    elif isinstance(type_, ArrayType):
+        _check(pc.list_flatten(array), type_.element, f"{path}.element")
+    elif isinstance(type_, MapType):
+        _check(pc.list_flatten(array.cast(_as_list(array.type))).field(1), type_.value, f"{path}.value")
+
+
+def _as_list(type_: pa.DataType) -> pa.DataType:
+    return pa.list_(pa.struct([type_.key_field, type_.item_field]))

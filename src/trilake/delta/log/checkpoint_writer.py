@@ -31,8 +31,7 @@ from trilake.delta.log.checkpoint_parts import CheckpointFile, FileColumns, file
 from trilake.delta.log.checksum import FileTotals
 from trilake.delta.log.last_checkpoint import make_hint
 from trilake.delta.log.live_files import MaybeTwiceError
-from trilake.delta.log.log import DeltaLog
-from trilake.delta.log.same_table import check_same_table
+from trilake.delta.log.log import DeltaLog, check_same_table
 from trilake.delta.log.segment import LAST_CHECKPOINT, checkpoint_key, checkpoint_part_key, is_large, v2_checkpoint_key
 from trilake.delta.log.sidecars.reuse import is_there, reusable
 from trilake.delta.log.sidecars.sidecar import Sidecar, layout_of

@@ -25,8 +25,7 @@ from trilake.common.runtime import Runtime
 from trilake.delta.log.checkpoint import checkpoint_pieces, read_checkpoint_rare, sidecar_keys
 from trilake.delta.log.checkpoint_writer import write_checkpoint
 from trilake.delta.log.commit_times import in_commit_timestamps_from, monotonic
-from trilake.delta.log.log import DeltaLog
-from trilake.delta.log.same_table import check_untouched
+from trilake.delta.log.log import DeltaLog, check_untouched
 from trilake.delta.log.segment import (
     LOG,
     SIDECARS,

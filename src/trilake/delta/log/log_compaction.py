@@ -14,9 +14,8 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
-from trilake.delta.log.log import DeltaLog
+from trilake.delta.log.log import DeltaLog, check_same_file
 from trilake.delta.log.replay import apply, empty_state
-from trilake.delta.log.same_table import check_same_file
 from trilake.delta.log.segment import compacted_key
 from trilake.delta.protocol.actions import FILE_ACTIONS, ActionBatch
 from trilake.errors import InvalidArgumentError, ObjectExistsError, VersionNotFoundError

@@ -19,8 +19,16 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trilake.delta.protocol.actions import FILE_ACTIONS, ActionBatch, Metadata, Protocol, no_rows
-from trilake.delta.protocol.arrow_values import as_numpy, int64_array, text_scalar
+from trilake.delta.protocol.actions import (
+    FILE_ACTIONS,
+    ActionBatch,
+    Metadata,
+    Protocol,
+    as_numpy,
+    int64_array,
+    no_rows,
+    text_scalar,
+)
 from trilake.errors import CorruptLogError
 from trilake.expr.terms.engine import Query
 

@@ -7,9 +7,8 @@ import sqlglot
 from sqlglot import TokenType
 
 from trilake.delta.protocol.actions import Metadata
-from trilake.delta.protocol.all_fields import nested_fields
 from trilake.delta.protocol.schema import StructField
-from trilake.delta.protocol.schema_edit import Path, path_text
+from trilake.delta.protocol.schema_edit import Path, nested_fields, path_text
 from trilake.delta.rules.constraints import INVARIANTS, PREFIX
 from trilake.delta.rules.quoted_names import in_backquotes
 from trilake.delta.scan.generated import GENERATION_EXPRESSION as GENERATED

@@ -17,7 +17,6 @@ import pyarrow as pa
 
 from trilake.delta.metadata.dependents import check_free_of_rules
 from trilake.delta.protocol.actions import Metadata, Protocol
-from trilake.delta.protocol.all_fields import nested_fields, strip
 from trilake.delta.protocol.char_varchar import TYPE_STRING
 from trilake.delta.protocol.column_mapping import check_can_rename, check_names, mapped
 from trilake.delta.protocol.features import upgraded
@@ -32,10 +31,12 @@ from trilake.delta.protocol.schema_edit import (
     field_at,
     move_field,
     name_taken,
+    nested_fields,
     parse_path,
     path_text,
     replace_field,
     spelled,
+    strip,
     type_at,
 )
 from trilake.delta.protocol.sql_types import with_limits, without_limits

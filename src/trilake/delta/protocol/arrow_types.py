@@ -6,6 +6,8 @@ numbers.  But a pandas period, a count of months since 1970, would become a plai
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -110,3 +112,83 @@ def _extension(field: pa.Field) -> str | None:
 def _shown(t: pa.DataType, name: str) -> str:
     opaque = name == "arrow.opaque" and hasattr(t, "vendor_name")
     return f"{name} of {t.vendor_name} ({t.type_name})" if opaque else name
+
+
+# --- Spatial types ----------------------------------------------------------------------------------------------------
+# The protocol names a coordinate reference system and, for geographies, how edges between points run:
+# `geometry(EPSG:3857)`, `geography(OGC:CRS84, SPHERICAL)`.  What is left out has a default.
+
+DEFAULT_CRS, DEFAULT_ALGORITHM = "OGC:CRS84", "SPHERICAL"
+ALGORITHMS = ("SPHERICAL", "VINCENTY", "THOMAS", "ANDOYER", "KARNEY")
+#: The reference system of values that each have their own: no column of a table may be of it.
+MIXED_CRS = "SRID:ANY"
+#: What Spark's SQL says for a reference system.
+_CRS_OF_SRID = {"0": "SRID:0", "3857": "EPSG:3857", "4326": "OGC:CRS84", "any": MIXED_CRS}
+_TYPE = re.compile(r"(geometry|geography)(?:\(\s*(?:(\w+:-?\w+)(?:\s*,\s*(\w+))?|([A-Za-z]\w*))\s*\))?")
+
+
+def spatial_name(name: str) -> str | None:
+    """The full name of a spatial type of the protocol; ``None`` for another type.
+
+    >>> spatial_name("geometry"), spatial_name("geography(vincenty)"), spatial_name("geometry(x)")
+    ('geometry(OGC:CRS84)', 'geography(OGC:CRS84, VINCENTY)', None)
+    """
+    m = _TYPE.fullmatch(name)
+    if m is None:
+        return None
+    crs, algorithm = m[2] or DEFAULT_CRS, m[3] or m[4]
+    if m[1] == "geometry":
+        return f"geometry({crs})" if algorithm is None else None
+    algorithm = (algorithm or DEFAULT_ALGORITHM).upper()
+    return f"geography({crs}, {algorithm})" if algorithm in ALGORITHMS else None
+
+
+def is_mixed(name: str) -> bool:
+    """Whether a spatial type, by its full name, leaves the reference system to each value."""
+    return MIXED_CRS in name.upper()
+
+
+def name_of_srid(word: str, parameters: str) -> str:
+    """The protocol's name of a type as SQL spells it: with Spark's number of a reference system, or with its name.
+
+    >>> name_of_srid("geometry", "4326"), name_of_srid("geometry", "EPSG:3857")
+    ('geometry(OGC:CRS84)', 'geometry(EPSG:3857)')
+    """
+    return f"{word}({_CRS_OF_SRID.get(parameters.lower(), parameters)})" if parameters else word
+
+
+# --- User metadata of fields, such as comments: in Arrow, and in the log ----------------------------------------------
+# Protocol: *Schema Serialization Format*.  Users cannot set what the protocol, Spark or a file format keep there: ids,
+# generated and default values, invariants and length limits need calls that check them.
+
+#: Prefixes, in lower case, of reserved keys.
+_RESERVED = ("delta.", "__", "parquet", "arrow:", "spark.", "lance", "orc.", "iceberg.", "trilake.")
+_DEFAULTS = frozenset(("current_default", "exists_default", "generationexpression"))
+
+
+def is_users(name: str) -> bool:
+    """Whether a key belongs to the user.
+
+    >>> [n for n in ("comment", "unit", "delta.identity.start", "PARQUET:field_id", "CURRENT_DEFAULT") if is_users(n)]
+    ['comment', 'unit']
+    """
+    folded = name.lower()
+    return bool(folded) and not folded.startswith(_RESERVED) and folded not in _DEFAULTS
+
+
+def notes_of(metadata: Mapping[bytes, bytes] | None) -> dict[str, str]:
+    """The user metadata of an Arrow field; values that are not UTF-8 are left out."""
+    notes = {}
+    for name, value in (metadata or {}).items():
+        try:
+            key, text = name.decode(), value.decode()
+        except UnicodeDecodeError:
+            continue
+        if is_users(key):
+            notes[key] = text
+    return notes
+
+
+def arrow_notes(metadata: Mapping[str, Any]) -> dict[str, str] | None:
+    """The user metadata of a field in the log for its Arrow field, without numbers and objects, which Arrow lacks."""
+    return {k: v for k, v in metadata.items() if isinstance(v, str) and is_users(k)} or None

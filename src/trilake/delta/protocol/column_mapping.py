@@ -14,7 +14,6 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from trilake.delta.protocol.actions import Metadata
-from trilake.delta.protocol.all_fields import each_field, nested_fields, strip
 from trilake.delta.protocol.iceberg import needs_nested_ids
 from trilake.delta.protocol.schema import (
     COLUMN_ID,
@@ -30,6 +29,7 @@ from trilake.delta.protocol.schema import (
     parts,
     with_parts,
 )
+from trilake.delta.protocol.schema_edit import each_field, nested_fields, strip
 from trilake.errors import CorruptLogError, InvalidArgumentError, UnsupportedProtocolError
 
 MODE = "delta.columnMapping.mode"

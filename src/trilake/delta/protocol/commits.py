@@ -15,8 +15,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
-from trilake.delta.protocol.actions import EMPTY_BATCH, FILE_ACTIONS, RARE_ACTIONS, ActionBatch, action_schema
-from trilake.delta.protocol.arrow_values import int64_array
+from trilake.delta.protocol.actions import (
+    EMPTY_BATCH,
+    FILE_ACTIONS,
+    RARE_ACTIONS,
+    ActionBatch,
+    action_schema,
+    int64_array,
+)
 from trilake.errors import CorruptLogError
 from trilake.expr.terms.engine import Query, QueryError
 

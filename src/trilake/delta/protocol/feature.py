@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow as pa
 
 from trilake.delta.protocol.actions import Metadata
-from trilake.delta.protocol.all_fields import nested_fields
 from trilake.delta.protocol.property_values import Property, is_on
 from trilake.delta.protocol.schema import contains_type
+from trilake.delta.protocol.schema_edit import nested_fields
 
 #: Positions of files in a snapshot.
 Numbers: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]

@@ -16,8 +16,9 @@ from typing import TypeVar
 
 from trilake.delta.protocol import features
 from trilake.delta.protocol.iceberg import UNIFORM, WRITE_PARTITIONS
-from trilake.delta.protocol.isolation import LEVELS, IsolationLevel, parse_level
 from trilake.delta.protocol.property_values import (
+    LEVELS,
+    IsolationLevel,
     Property,
     WrongValueError,
     boolean,
@@ -27,6 +28,7 @@ from trilake.delta.protocol.property_values import (
     duration_ms,
     integer,
     other_formats,
+    parse_level,
     size,
     size_bytes,
     whole_number,

@@ -16,9 +16,7 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
-from trilake.delta.protocol.arrow_types import is_variant, primitive_name
-from trilake.delta.protocol.field_notes import notes_of
-from trilake.delta.protocol.spatial_types import is_mixed, spatial_name
+from trilake.delta.protocol.arrow_types import is_mixed, is_variant, notes_of, primitive_name, spatial_name
 from trilake.errors import CorruptLogError, SchemaMismatchError, UnsupportedProtocolError
 from trilake.expr.views import without_views_type
 

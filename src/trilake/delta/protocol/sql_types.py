@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from trilake.delta.protocol.arrow_types import name_of_srid
 from trilake.delta.protocol.char_varchar import TYPE_STRING, Length, length_rule
 from trilake.delta.protocol.schema import (
     MAX_DEPTH,
@@ -26,7 +27,6 @@ from trilake.delta.protocol.schema import (
     parts,
     with_parts,
 )
-from trilake.delta.protocol.spatial_types import name_of_srid
 from trilake.errors import InvalidArgumentError, TrilakeError
 
 _TOKEN = re.compile(r"\s*(?:(`(?:[^`]|``)*`)|('(?:[^'\\]|\\.|'')*')|([A-Za-z_0-9]+)|([<>(),:]))")

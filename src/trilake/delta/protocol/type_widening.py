@@ -13,7 +13,6 @@ from dataclasses import replace
 from typing import Any
 
 from trilake.delta.protocol.actions import Metadata, Protocol
-from trilake.delta.protocol.all_fields import nested_fields
 from trilake.delta.protocol.property_values import is_on
 from trilake.delta.protocol.schema import (
     DataType,
@@ -23,6 +22,7 @@ from trilake.delta.protocol.schema import (
     paired,
     with_parts,
 )
+from trilake.delta.protocol.schema_edit import nested_fields
 
 TYPE_CHANGES = "delta.typeChanges"
 ENABLED = "delta.enableTypeWidening"

@@ -18,12 +18,12 @@ import pyarrow.compute as pc
 from sqlglot import exp
 
 from trilake.delta.protocol.actions import Metadata, Protocol
-from trilake.delta.protocol.all_fields import nested_fields
 from trilake.delta.protocol.column_mapping import MODE
 from trilake.delta.protocol.features import has_feature
 from trilake.delta.protocol.iceberg import ENABLED, TAG, UNIFORM, compat_versions, is_uniform
 from trilake.delta.protocol.property_values import is_on
 from trilake.delta.protocol.schema import ArrayType, DataType, MapType, PrimitiveType, fields_in, parts
+from trilake.delta.protocol.schema_edit import nested_fields
 from trilake.delta.protocol.table_features import deletion_vectors, row_tracking
 from trilake.delta.protocol.type_widening import type_changes
 from trilake.delta.rules.defaults import default_text

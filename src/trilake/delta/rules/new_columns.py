@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trilake.delta.protocol.actions import Metadata
-from trilake.delta.protocol.all_fields import nested_fields
 from trilake.delta.protocol.column_mapping import check_names
 from trilake.delta.protocol.schema import (
     DataType,
@@ -13,6 +12,7 @@ from trilake.delta.protocol.schema import (
     check_distinct,
     types_in,
 )
+from trilake.delta.protocol.schema_edit import nested_fields
 from trilake.delta.protocol.sql_types import check_collation
 from trilake.delta.protocol.voids import check_storable
 from trilake.delta.rules.change_columns import check_change_columns

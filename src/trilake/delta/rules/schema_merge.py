@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 from trilake.delta.protocol import type_widening
 from trilake.delta.protocol.actions import Metadata, Protocol
-from trilake.delta.protocol.all_fields import strip
 from trilake.delta.protocol.char_varchar import TYPE_STRING
 from trilake.delta.protocol.column_mapping import MAX_COLUMN_ID, mapped, max_column_id, reuse
 from trilake.delta.protocol.features import upgraded
@@ -26,6 +25,7 @@ from trilake.delta.protocol.schema import (
     paired,
     with_parts,
 )
+from trilake.delta.protocol.schema_edit import strip
 from trilake.delta.protocol.sql_types import with_limits, without_limits
 from trilake.delta.rules.defaults import columns_of_rows
 from trilake.delta.rules.new_columns import check_columns

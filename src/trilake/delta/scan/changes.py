@@ -8,7 +8,7 @@ between the two vectors are the change.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -22,8 +22,13 @@ from trilake.delta.log.replay import decoded_paths
 from trilake.delta.protocol.actions import ActionBatch, Metadata
 from trilake.delta.protocol.deletion_vectors import DeletionVectorDescriptor
 from trilake.delta.protocol.property_values import is_on
-from trilake.delta.protocol.schema import PrimitiveType, StructField
-from trilake.delta.scan.feed_schema import feed_metadata
+from trilake.delta.protocol.schema import (
+    DataType,
+    PrimitiveType,
+    StructField,
+    StructType,
+    paired,
+)
 from trilake.delta.scan.read import read_task
 from trilake.delta.scan.scan import FileTask, ReadPlan, metadata_plan
 from trilake.delta.scan.statistics import record_counts
@@ -72,7 +77,7 @@ def plan_changes(
 ) -> ChangeFeedScan:
     """Plan reading the changes of versions ``start`` to ``end`` (the newest by default), both included.
 
-    An ``end`` beyond the newest version means the newest.  :func:`trilake.delta.scan.feed_schema.feed_metadata`
+    An ``end`` beyond the newest version means the newest.  :func:`trilake.delta.scan.changes.feed_metadata`
     decides the columns.  Raises ``InvalidArgumentError`` for a start after the newest version,
     ``VersionNotFoundError`` for versions that the log no longer holds, ``ChangeFeedError`` where the feed was off
     at some version.
@@ -281,3 +286,37 @@ def changes_table(log: DeltaLog, start: Moment, end: Moment | None, *, columns: 
         return changes
     places = {c: i for i, c in enumerate([*table_columns, *feed])}  # the table may spell its columns differently
     return changes.select([places[c] for c in requested])
+
+
+# --- The columns of a feed: the newest ones where they can hold all that the range wrote ------------------------------
+# A column added after the range is null in its rows.  Where a column was dropped or changed its type since, and in
+# tables with column mapping, the feed has the columns of the last version of the range.
+
+
+def feed_metadata(newest: Metadata, last: Metadata, written: Iterable[Metadata]) -> Metadata:
+    """The metadata to read a change feed with.
+
+    Parameters
+    ----------
+    newest: that of the table.
+    last: that of the last version of the range.
+    written: those of the versions of the range.
+    """
+    states = (*written, last)
+    if any(m.column_mapping_mode != "none" for m in (newest, *states)):
+        return last
+    return newest if all(_takes(newest, m) for m in states) else last
+
+
+def _takes(newest: Metadata, written: Metadata) -> bool:
+    same_files = (newest.partition_columns, newest.provider) == (written.partition_columns, written.provider)
+    return same_files and _holds(newest.schema, written.schema)
+
+
+def _holds(new: DataType, old: DataType) -> bool:
+    """Whether a type has every part of another one unchanged, ignoring nullability."""
+    if isinstance(old, StructType) and isinstance(new, StructType):
+        pairs = [(new.find(f.name), f) for f in old.fields]
+        return all(n is not None and _holds(n.type, f.type) for n, f in pairs)
+    inside = paired(new, old)
+    return old == new if inside is None else all(_holds(a, b) for _, a, b in inside)

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 
 from trilake.delta.log.checkpoint_selection import Bits, GroupBounds, Leaf, has_leaf
 from trilake.delta.protocol.schema import StructField, StructType
-from trilake.delta.scan.generated_partitions import derived_partition_filter
+from trilake.delta.scan.generated import derived_partition_filter
 from trilake.delta.scan.statistics import bound_type, column_stats, is_float, leaf_with_statistics, max_counts_nan
 from trilake.expr import ColumnStats, FileStats, Filter, can_match
 

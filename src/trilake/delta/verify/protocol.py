@@ -11,10 +11,10 @@ import pyarrow.compute as pc
 from trilake.delta.log.commit_times import in_commit_timestamps_from
 from trilake.delta.log.replay import one_spelling
 from trilake.delta.log.segment import may_name_sidecars
-from trilake.delta.protocol.all_fields import nested_fields
 from trilake.delta.protocol.column_mapping import MAX_COLUMN_ID
 from trilake.delta.protocol.features import REGISTRY, has_feature, required
 from trilake.delta.protocol.schema import StructField
+from trilake.delta.protocol.schema_edit import nested_fields
 from trilake.delta.verify.context import DeltaContext
 from trilake.errors import TrilakeError
 from trilake.table.findings import Finding, NotCheckedError

@@ -10,8 +10,7 @@ import pyarrow.compute as pc
 
 from trilake.delta.log.replay import State, decoded_paths, vector_ids
 from trilake.delta.protocol.actions import Metadata
-from trilake.delta.protocol.partition_keys import PartitionKeys
-from trilake.delta.protocol.partitions import partition_fields
+from trilake.delta.protocol.partitions import PartitionKeys, partition_fields
 from trilake.delta.scan.statistics import record_counts
 from trilake.errors import CorruptLogError
 

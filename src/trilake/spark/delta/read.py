@@ -20,8 +20,8 @@ from pyspark.sql import DataFrame, SparkSession
 from trilake.common.text import quote_name
 from trilake.delta.log.snapshot import PendingSnapshot
 from trilake.delta.protocol.actions import Metadata
-from trilake.delta.protocol.all_fields import nested_fields
 from trilake.delta.protocol.char_varchar import filter_schema
+from trilake.delta.protocol.schema_edit import nested_fields
 from trilake.delta.scan.scan import plan_scan, read_schema, resolve_columns, vector_count
 from trilake.delta.table import ArrowDeltaTable
 from trilake.expr import Filter, parse_filter

@@ -26,7 +26,7 @@ from trilake.spark.session.internals import java_session
 from trilake.storage.base import Store
 
 if TYPE_CHECKING:
-    from trilake.delta.commit.hooks import CommitEvent
+    from trilake.delta.commit.plan import CommitEvent
 
 _log = logging.getLogger("trilake.spark")
 

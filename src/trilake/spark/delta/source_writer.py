@@ -16,7 +16,7 @@ from trilake.delta.commands.write.write import finish_write, plan_write, resume_
 from trilake.delta.files.file_plan import WrittenFiles
 from trilake.delta.files.write_files import write_files
 from trilake.delta.log.log import DeltaLog
-from trilake.delta.protocol.isolation import parse_level
+from trilake.delta.protocol.property_values import parse_level
 from trilake.errors import InvalidArgumentError, stating
 from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.options import Options

@@ -27,9 +27,9 @@ from trilake.common.text import quote_name
 from trilake.delta.files.file_plan import FilePlan, WrittenFiles
 from trilake.delta.files.file_statistics import file_statistics, leaf_paths, type_at
 from trilake.delta.files.file_writer import file_action
-from trilake.delta.protocol.all_fields import nested_fields
 from trilake.delta.protocol.column_mapping import nested_ids
 from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType
+from trilake.delta.protocol.schema_edit import nested_fields
 from trilake.delta.protocol.voids import is_void, without_voids
 from trilake.delta.rules.constraints import forbids_null, verify_not_null
 from trilake.delta.rules.store_assignment import assign_batch

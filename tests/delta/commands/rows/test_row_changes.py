@@ -17,8 +17,7 @@ from pyroaring import BitMap64
 
 import trilake
 from trilake.common.runtime import SYSTEM_RUNTIME
-from trilake.delta.commands.rows.change_commit import commit_changes
-from trilake.delta.commands.rows.row_changes import check_changeable, touched_files, whole_rows
+from trilake.delta.commands.rows.row_changes import check_changeable, commit_changes, touched_files, whole_rows
 from trilake.delta.commands.rows.taken_rows import TakenRows, take_rows
 from trilake.delta.commit.conflicts import ReadSet
 from trilake.delta.log.log import DeltaLog

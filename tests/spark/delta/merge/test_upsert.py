@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 import trilake
 from trilake import DeltaTable
-from trilake.delta.commands.merge.key_join import KeyJoin
+from trilake.delta.commands.merge.match import KeyJoin
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import AmbiguousMergeError, ConstraintViolatedError
 from trilake.spark.delta.merge import upsert as merge_upsert

@@ -14,12 +14,10 @@ import pyarrow.compute as pc
 
 from trilake.common.display import Displayed
 from trilake.delta.commands.rows.row_changes import Runner, run_here
-from trilake.delta.commit.add_actions import add_action
 from trilake.delta.commit.conflicts import ReadSet
-from trilake.delta.commit.plan import CommitPlan
+from trilake.delta.commit.plan import CommitPlan, add_action
 from trilake.delta.commit.transaction import commit
-from trilake.delta.files.file_statistics import StatisticsPlan
-from trilake.delta.files.row_statistics import RowStatistics
+from trilake.delta.files.file_statistics import RowStatistics, StatisticsPlan
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.replay import decoded_paths
 from trilake.delta.log.snapshot import Snapshot

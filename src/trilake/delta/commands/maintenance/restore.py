@@ -24,9 +24,8 @@ from trilake.delta.commands.maintenance.carried_files import (
 )
 from trilake.delta.commands.rows.row_changes import Runner, run_here
 from trilake.delta.commit import row_tracking
-from trilake.delta.commit.add_actions import add_actions
 from trilake.delta.commit.conflicts import ReadSet
-from trilake.delta.commit.plan import CommitPlan
+from trilake.delta.commit.plan import CommitPlan, add_actions
 from trilake.delta.commit.transaction import commit, remove_action
 from trilake.delta.log.clustering import DOMAIN
 from trilake.delta.log.commit_times import timestamp_text

@@ -10,9 +10,8 @@ import orjson
 
 from trilake.common.runtime import Runtime
 from trilake.delta.commands.merge.clauses import Clause, predicates
-from trilake.delta.commands.rows.change_commit import commit_changes
 from trilake.delta.commands.rows.change_result import ChangeResult
-from trilake.delta.commands.rows.row_change_writer import RowCounts
+from trilake.delta.commands.rows.row_changes import RowCounts, commit_changes
 from trilake.delta.commands.rows.taken_rows import TakenRows
 from trilake.delta.commands.write.write import moved_on
 from trilake.delta.commit.conflicts import ReadSet
@@ -115,7 +114,7 @@ def finish_merge(
     """Commit the rows of a merge: new files ``written``, change files ``changes``, and removed rows ``taken``.
 
     Nothing is committed where nothing changes, unless the merge records a transaction version.  Raises what
-    :func:`~trilake.delta.commands.rows.change_commit.commit_changes` raises.
+    :func:`~trilake.delta.commands.rows.row_changes.commit_changes` raises.
     """
     adds = [a for part in written for a in part.actions]
     metrics = _metrics(adds, changes, taken, counts, times)

@@ -41,13 +41,21 @@ from trilake.delta.commands.merge.commit import (
     finish_merge,
 )
 from trilake.delta.commands.merge.match import Indexes, Matcher, Pairs, groups, read_fields, read_group
-from trilake.delta.commands.merge.pruning import Pruned, key_filter, key_values, prune, target_schema
+from trilake.delta.commands.merge.pruning import (
+    Pruned,
+    SourceRows,
+    key_filter,
+    key_values,
+    materialized,
+    prune,
+    target_schema,
+)
 from trilake.delta.commands.merge.rows import RowClause, Rows, choose
 from trilake.delta.commands.merge.scope import Scope
-from trilake.delta.commands.merge.source import SourceRows, materialized
 from trilake.delta.commands.rows.removal import as_bitmap
-from trilake.delta.commands.rows.row_change_writer import RowChangeWriter, RowCounts
 from trilake.delta.commands.rows.row_changes import (
+    RowChangeWriter,
+    RowCounts,
     TouchedFile,
     changed_rows_plan,
     check_changeable,

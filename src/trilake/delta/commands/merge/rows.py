@@ -13,8 +13,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trilake.common.text import quote_name
-from trilake.delta.commands.merge.clauses import FromExpression, FromSource, FromTarget, Parts, ResolvedClause
-from trilake.delta.commands.merge.names import VISIBLE, Side
+from trilake.delta.commands.merge.clauses import (
+    VISIBLE,
+    FromExpression,
+    FromSource,
+    FromTarget,
+    Parts,
+    ResolvedClause,
+    Side,
+)
 from trilake.delta.commands.merge.scope import Scope
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.schema import (

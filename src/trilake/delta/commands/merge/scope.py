@@ -16,7 +16,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from trilake.common.text import quote_name
-from trilake.delta.commands.merge.names import Side, VisibleColumns
+from trilake.delta.commands.merge.clauses import Side, VisibleColumns
 from trilake.delta.protocol.schema_edit import Path
 from trilake.errors import ExpressionError, FilterError, InvalidArgumentError
 from trilake.expr import Expression, Filter, parse_expression, parse_filter

@@ -14,8 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trilake.delta.log.snapshot import Snapshot
-from trilake.delta.protocol.partition_keys import PartitionKeys
-from trilake.delta.protocol.partitions import partition_fields
+from trilake.delta.protocol.partitions import PartitionKeys, partition_fields
 from trilake.delta.scan.statistics import record_counts
 
 #: Positions of files in ``snapshot.adds``.

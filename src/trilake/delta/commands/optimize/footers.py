@@ -13,9 +13,9 @@ from trilake.delta.commands.optimize.bins import Numbers, has_vector
 from trilake.delta.commands.rows.row_changes import row_columns
 from trilake.delta.log.replay import decoded_paths
 from trilake.delta.log.snapshot import Snapshot
-from trilake.delta.protocol.all_fields import nested_fields
 from trilake.delta.protocol.column_mapping import max_column_id
 from trilake.delta.protocol.schema import ArrayType, DataType, MapType, StructType
+from trilake.delta.protocol.schema_edit import nested_fields
 from trilake.delta.scan.conform import Resolver
 from trilake.delta.scan.read import locate
 from trilake.errors import ObjectNotFoundError, TrilakeError

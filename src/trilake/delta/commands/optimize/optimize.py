@@ -47,8 +47,7 @@ from trilake.delta.protocol.features import has_feature
 from trilake.delta.protocol.properties import TableProperties
 from trilake.delta.protocol.schema import StructType
 from trilake.delta.protocol.schema_edit import path_text, split_names
-from trilake.delta.scan.scan import parse_table_filter
-from trilake.delta.scan.skipping import matching_partitions
+from trilake.delta.scan.scan import matching_partitions, parse_table_filter
 from trilake.errors import (
     InvalidArgumentError,
 )

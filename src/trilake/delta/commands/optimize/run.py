@@ -46,8 +46,7 @@ from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.column_mapping import MODE
 from trilake.delta.protocol.iceberg import writes_partition_columns
-from trilake.delta.protocol.partition_keys import PartitionKeys
-from trilake.delta.protocol.partitions import partition_fields
+from trilake.delta.protocol.partitions import PartitionKeys, partition_fields
 from trilake.delta.rules.identity import only_marks_moved
 from trilake.delta.scan.scan import metadata_plan
 from trilake.errors import (

@@ -31,8 +31,7 @@ from trilake.delta.files.write_files import TaskWriter
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.scan.read import Positions, RowsOfFiles, read_task, read_together
-from trilake.delta.scan.scan import FileTask, ReadPlan, read_plan
-from trilake.delta.scan.skipping import skip_files
+from trilake.delta.scan.scan import FileTask, ReadPlan, read_plan, skip_files
 from trilake.expr import Filter
 from trilake.storage.base import Store
 

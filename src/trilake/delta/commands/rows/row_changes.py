@@ -1,7 +1,6 @@
 """Removing rows from a table: shared by DELETE, UPDATE, MERGE and overwrite by predicate.
 
-A command decides which live rows it removes; :mod:`~trilake.delta.commands.rows.taken_rows` creates the actions, and
-:mod:`trilake.delta.commands.rows.change_commit` commits them.
+A command decides which live rows it removes; :mod:`~trilake.delta.commands.rows.taken_rows` creates the actions.
 
 Protocol: *Add CDC File*, *Row Tracking*.
 """
@@ -9,17 +8,24 @@ Protocol: *Add CDC File*, *Row Tracking*.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
+from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trilake.common.runtime import Runtime
 from trilake.delta.commit import row_tracking
-from trilake.delta.files.file_plan import FilePlan, not_written
+from trilake.delta.commit.conflicts import ReadSet
+from trilake.delta.commit.plan import CommitPlan
+from trilake.delta.commit.transaction import Committed, commit
+from trilake.delta.files.file_plan import FilePlan, WrittenFiles, not_written
+from trilake.delta.files.write_files import TaskWriter
+from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.column_mapping import FIELD_ID
@@ -32,13 +38,19 @@ from trilake.delta.protocol.iceberg import (
 )
 from trilake.delta.protocol.property_values import is_on
 from trilake.delta.protocol.schema import PrimitiveType, StructField
+from trilake.delta.rules.row_rules import RowPipeline
 from trilake.delta.scan.changes import CHANGE_TYPE
+from trilake.delta.scan.conform import as_nullable
+from trilake.delta.scan.parquet_rows import as_dictionaries
 from trilake.delta.scan.read import RowsOfFiles, pack_size, packs
 from trilake.delta.scan.scan import FileTask, ReadPlan, plan_scan, read_plan, read_schema
 from trilake.delta.scan.statistics import record_counts
 from trilake.errors import (
+    ConflictError,
     InvalidArgumentError,
 )
+from trilake.storage import ownership
+from trilake.storage.base import Store
 
 CDF = "delta.enableChangeDataFeed"
 VECTORS = "delta.enableDeletionVectors"
@@ -225,3 +237,198 @@ def in_packs(files: Sequence[TouchedFile]) -> list[Sequence[TouchedFile]]:
 
 def _row_keys(configuration: Mapping[str, str]) -> list[str]:
     return [k for k in (row_tracking.ID_COLUMN, row_tracking.VERSION_COLUMN) if configuration.get(k)]
+
+
+# --- The commit, and the clean-up after a failure ---------------------------------------------------------------------
+
+
+def commit_changes(
+    log: DeltaLog,
+    snapshot: Snapshot,
+    operation: str,
+    parameters: Mapping[str, Any],
+    actions: Sequence[Mapping[str, Any]],
+    read: ReadSet,
+    metrics: Mapping[str, Any],
+    *,
+    job_id: str,
+    runtime: Runtime,
+    user_metadata: str | None = None,
+    **more: Any,
+) -> Committed:
+    """Commit the actions of a command at the table's isolation level; ``more`` are further fields of the
+    :class:`~trilake.delta.commit.transaction.CommitPlan`.
+
+    Raises what :func:`trilake.delta.commit.transaction.commit` raises; after a conflict, the new files whose names
+    contain ``job_id`` are deleted.
+    """
+    level = snapshot.properties.isolation_level()
+    plan = CommitPlan(
+        operation=operation,
+        parameters=parameters,
+        file_actions=actions,
+        metrics=metrics,
+        user_metadata=user_metadata,
+        read=replace(read, isolation=level, metadata=snapshot.metadata),
+        **more,
+    )
+    try:
+        return commit(log, snapshot, plan, runtime)
+    except (ConflictError, InvalidArgumentError):
+        discard(log.store, actions, job_id)
+        raise
+
+
+def discard(store: Store, actions: Iterable[Mapping[str, Any]], job_id: str) -> None:
+    """Delete the data and change files of a job whose actions will never be committed.
+
+    Vectors stay for vacuum: an action does not show whether its vector is new.
+    """
+    files = [a.get("cdc") or a.get("add") for a in actions]
+    ownership.discard(store, [unquote(str(f["path"])) for f in files if f is not None and job_id in f["path"]])
+
+
+# --- The output of a task of UPDATE or MERGE: new files, change files, row ids ----------------------------------------
+
+
+@dataclass(frozen=True)
+class RowCounts:
+    """Counts of rows by kind of change.
+
+    Rows that an UPDATE changes count as matched.
+    """
+
+    source: int = 0
+    updated_matched: int = 0
+    updated_unmatched: int = 0
+    deleted_matched: int = 0
+    deleted_unmatched: int = 0
+    inserted: int = 0
+
+    def __add__(self, other: RowCounts) -> RowCounts:
+        return RowCounts(*(getattr(self, n) + getattr(other, n) for n in self.__dataclass_fields__))
+
+    @property
+    def updated(self) -> int:
+        return self.updated_matched + self.updated_unmatched
+
+    @property
+    def deleted(self) -> int:
+        return self.deleted_matched + self.deleted_unmatched
+
+
+class RowChangeWriter:
+    """The open data and change files of one task, and the :attr:`counts` of rows written.
+
+    A context manager: on an error, its files are deleted.  Incoming rows have passed the table's rules.  ``feed``
+    says whether the table records changes.
+    """
+
+    def __init__(self, store: Store, files: FilePlan, task: int, *, feed: bool, runtime: Runtime | None = None) -> None:
+        runtime = runtime or files.engine.runtime
+        self.files, self.feed, self.counts = files, feed, RowCounts()
+        self.rows = TaskWriter(store, files, task, runtime)
+        self.changes = TaskWriter(store, change_file_plan(files), task, runtime)
+        id_column = files.configuration.get(row_tracking.ID_COLUMN)
+        #: The column with the ids of moved rows; ``None`` without row tracking.
+        self.id_column = next((f.name for f in files.extra if f.name == id_column), None)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if kind is not None:
+            self.abort()
+
+    def abort(self) -> None:
+        self.rows.abort()
+        self.changes.abort()
+
+    def update(
+        self,
+        new: pa.RecordBatch,
+        old: Iterable[pa.RecordBatch],
+        ids: pa.Array | None,
+        *,
+        matched: bool = True,
+        dictionaries: Collection[str] = (),
+    ) -> None:
+        """Write rows with new values.
+
+        Parameters
+        ----------
+        new: the new rows.
+        old: the old rows, for the change feed.
+        ids: the ids that they keep, with row tracking; their version is that of the commit.
+        matched: whether they matched a condition.
+        dictionaries: string columns that are dictionaries in other rows of the file: a column has one type per file.
+        """
+        self.record_update(new, old, matched=matched)
+        self._write_new(as_dictionaries(new, dictionaries), ids)
+
+    def record_update(self, new: pa.RecordBatch, old: Iterable[pa.RecordBatch], *, matched: bool = True) -> None:
+        """Record an update of rows whose data file is written elsewhere; parameters as in :meth:`update`.
+
+        Both images are whole where the table records changes.
+        """
+        if self.feed:
+            for rows in old:
+                self.changes.write(with_change_type(rows, "update_preimage"))
+            self.changes.write(with_change_type(self._as_read(new), "update_postimage"))
+        count = new.num_rows
+        self.counts += RowCounts(updated_matched=count) if matched else RowCounts(updated_unmatched=count)
+
+    def delete(self, count: int, old: Iterable[pa.RecordBatch], *, matched: bool = True) -> None:
+        """Record that ``count`` rows are deleted; ``old`` are these rows, for the change feed."""
+        if self.feed:
+            for rows in old:
+                self.changes.write(with_change_type(rows, "delete"))
+        self.counts += RowCounts(deleted_matched=count) if matched else RowCounts(deleted_unmatched=count)
+
+    def insert(self, new: pa.RecordBatch, *, feed: bool) -> None:
+        """Write new rows.
+
+        Without ``feed`` the change feed reads them from the data files, which works where nothing else changed.
+        """
+        if self.feed and feed:
+            self.changes.write(with_change_type(self._as_read(new), "insert"))
+        self._write_new(new, None)
+        self.counts += RowCounts(inserted=new.num_rows)
+
+    def copy(self, rows: pa.RecordBatch, tracked: Sequence[pa.Array]) -> None:
+        """Write unchanged rows, with their row tracking columns."""
+        for f, values in zip(self.files.extra, tracked, strict=True):
+            rows = rows.append_column(f, values)
+        self.rows.write(rows)
+
+    def _as_read(self, new: pa.RecordBatch) -> pa.RecordBatch:
+        """Cast rows that passed the rules to the types of rows that were read, which are in the same change file
+        and all nullable.
+        """
+        schema = self.changes.plan.schema.to_arrow_schema()
+        columns = [as_nullable(c, f.type) for c, f in zip(new.columns, schema, strict=True)]
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+    def _write_new(self, new: pa.RecordBatch, ids: pa.Array | None) -> None:
+        none = pa.nulls(new.num_rows, pa.int64())
+        self.copy(new, [ids if ids is not None and f.name == self.id_column else none for f in self.files.extra])
+
+    def close(self, pipelines: Iterable[RowPipeline | None]) -> tuple[WrittenFiles, tuple[Mapping[str, Any], ...]]:
+        """Finish all files; return what was written, and the actions of change files.  ``pipelines`` are the rules
+        that new rows passed.
+        """
+        return WrittenFiles(tuple(self.rows.close()), _identity_marks(pipelines)), tuple(self.changes.close())
+
+
+def _identity_marks(pipelines: Iterable[RowPipeline | None]) -> dict[str, int]:
+    """The furthest identity values of several pipelines."""
+    marks: dict[str, int] = {}
+    for pipeline in pipelines:
+        if pipeline is None:
+            continue
+        columns = {c.name: c for c in pipeline.rules.identities}
+        for name, mark in pipeline.marks.items():
+            further = columns[name].further(mark, marks.get(name))
+            assert further is not None
+            marks[name] = further
+    return marks

@@ -28,11 +28,10 @@ from trilake.delta.metadata.column_definitions import ColumnsLike, as_arrow, new
 from trilake.delta.metadata.property_changes import add_constraint, prepared, with_required
 from trilake.delta.metadata.write_schema import new_table
 from trilake.delta.protocol.actions import Metadata, Protocol
-from trilake.delta.protocol.all_fields import nested_fields, strip
 from trilake.delta.protocol.column_mapping import MAX_COLUMN_ID, check_names, mapped, max_column_id, reuse
 from trilake.delta.protocol.features import check_writable, features_of, upgraded
 from trilake.delta.protocol.schema import StructType
-from trilake.delta.protocol.schema_edit import PathLike, path_text, spelled
+from trilake.delta.protocol.schema_edit import PathLike, nested_fields, path_text, spelled, strip
 from trilake.delta.rules.append_only import APPEND_ONLY, removal_refused
 from trilake.delta.rules.defaults import CURRENT_DEFAULT, default_text, parse_default
 from trilake.delta.rules.identity import ALLOW_EXPLICIT_INSERT, identity_columns, identity_metadata

@@ -14,13 +14,11 @@ from dataclasses import dataclass, field
 import orjson
 
 from trilake.common.runtime import Runtime
-from trilake.delta.commands.rows.change_commit import commit_changes
 from trilake.delta.commands.rows.change_result import ChangeResult
 from trilake.delta.commands.rows.removal import FoundRows, find_rows
-from trilake.delta.commands.rows.row_changes import Runner, check_changeable, run_here
+from trilake.delta.commands.rows.row_changes import Runner, check_changeable, commit_changes, run_here
 from trilake.delta.commands.rows.taken_rows import take_rows
-from trilake.delta.commit.conflicts import NOTHING_READ, ReadSet
-from trilake.delta.commit.partition_predicate import PartitionPredicate
+from trilake.delta.commit.conflicts import NOTHING_READ, PartitionPredicate, ReadSet
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import Snapshot
 from trilake.expr import Filter

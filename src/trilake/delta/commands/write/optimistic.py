@@ -16,10 +16,8 @@ import pyarrow.compute as pc
 from trilake.common.runtime import Runtime
 from trilake.delta.commands.rows.row_changes import check_removable
 from trilake.delta.commands.write.write import moved_on
-from trilake.delta.commit.add_actions import add_action
-from trilake.delta.commit.conflicts import ReadSet
-from trilake.delta.commit.partition_predicate import PartitionPredicate
-from trilake.delta.commit.plan import CommitPlan
+from trilake.delta.commit.conflicts import PartitionPredicate, ReadSet
+from trilake.delta.commit.plan import CommitPlan, add_action
 from trilake.delta.commit.transaction import commit, remove_action
 from trilake.delta.files.file_plan import FilePlan, WrittenFiles
 from trilake.delta.files.write_files import write_files
@@ -28,12 +26,11 @@ from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.features import check_writable
 from trilake.delta.protocol.iceberg import writes_partition_columns
-from trilake.delta.protocol.isolation import IsolationLevel, parse_level
+from trilake.delta.protocol.property_values import IsolationLevel, parse_level
 from trilake.delta.protocol.schema import from_arrow
 from trilake.delta.rules.row_rules import RowRules
 from trilake.delta.rules.store_assignment import with_marked
-from trilake.delta.scan.scan import parse_table_filter
-from trilake.delta.scan.skipping import skip_files
+from trilake.delta.scan.scan import parse_table_filter, skip_files
 from trilake.errors import InvalidArgumentError
 from trilake.table.table import FilterLike
 

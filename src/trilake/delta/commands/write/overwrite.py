@@ -12,15 +12,13 @@ import pyarrow as pa
 from trilake.common.runtime import Runtime
 from trilake.delta.commands.rows.removal import remove_rows, write_inserts
 from trilake.delta.commands.rows.row_changes import Runner
-from trilake.delta.commit.conflicts import ReadSet
-from trilake.delta.commit.partition_predicate import PartitionPredicate
+from trilake.delta.commit.conflicts import PartitionPredicate, ReadSet
 from trilake.delta.commit.transaction import remove_action
 from trilake.delta.files.file_plan import FilePlan
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.protocol.actions import Metadata
-from trilake.delta.protocol.partition_keys import PartitionKeys
-from trilake.delta.protocol.partitions import partition_fields
+from trilake.delta.protocol.partitions import PartitionKeys, partition_fields
 from trilake.delta.scan.scan import FileTask, metadata_plan
 from trilake.expr import Filter
 

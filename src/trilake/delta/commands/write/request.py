@@ -10,8 +10,7 @@ import numpy as np
 
 from trilake.delta.commands.write.create import TableDescription
 from trilake.delta.files.file_plan import parse_compression
-from trilake.delta.protocol.isolation import IsolationLevel
-from trilake.delta.protocol.property_values import is_on
+from trilake.delta.protocol.property_values import IsolationLevel, is_on
 from trilake.delta.protocol.schema import StructType
 from trilake.errors import InvalidArgumentError
 from trilake.table.format import Mode

@@ -19,8 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trilake.common.arrow_types import types_in
-from trilake.delta.commands.rows.row_change_writer import RowChangeWriter
-from trilake.delta.commands.rows.row_changes import TouchedFile
+from trilake.delta.commands.rows.row_changes import RowChangeWriter, TouchedFile
 from trilake.delta.commands.write.assignments import Assignments
 from trilake.delta.files.file_plan import FilePlan, WrittenFiles
 from trilake.delta.files.spliced_file import OldStatistics, SplicedFile

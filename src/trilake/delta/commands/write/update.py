@@ -22,14 +22,15 @@ from pyroaring import BitMap64
 
 from trilake.common.progress import track
 from trilake.common.runtime import Runtime
-from trilake.delta.commands.rows.change_commit import commit_changes, discard
 from trilake.delta.commands.rows.change_result import ChangeResult
 from trilake.delta.commands.rows.removal import FoundRows, as_bitmap, candidates, matching_rows
-from trilake.delta.commands.rows.row_change_writer import RowChangeWriter
 from trilake.delta.commands.rows.row_changes import (
+    RowChangeWriter,
     Runner,
     TouchedFile,
     check_changeable,
+    commit_changes,
+    discard,
     records_changes,
     rewrite_plan,
     run_here,

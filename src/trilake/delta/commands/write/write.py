@@ -45,8 +45,8 @@ from trilake.delta.metadata.write_schema import (
 from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.features import check_writable
 from trilake.delta.protocol.iceberg import writes_partition_columns
-from trilake.delta.protocol.isolation import IsolationLevel, parse_level
 from trilake.delta.protocol.properties import TableProperties, parse_properties
+from trilake.delta.protocol.property_values import IsolationLevel, parse_level
 from trilake.delta.protocol.schema_edit import path_text
 from trilake.delta.rules.append_only import APPEND_ONLY, removal_refused
 from trilake.delta.rules.defaults import columns_of_rows

@@ -25,9 +25,9 @@ from trilake.delta.log.checksum import read_checksum
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.replay import empty_state, file_keys
 from trilake.delta.log.snapshot import PendingSnapshot
-from trilake.delta.protocol.all_fields import nested_fields
 from trilake.delta.protocol.features import has_feature
 from trilake.delta.protocol.property_values import is_on
+from trilake.delta.protocol.schema_edit import nested_fields
 from trilake.delta.scan.narrowed import outline, row_count, with_files
 from trilake.delta.scan.scan import Scan, plan_scan, read_schema
 from trilake.delta.scan.statistics import is_float, record_counts

@@ -10,8 +10,7 @@ from pyspark.sql import SparkSession
 from trilake.delta.log.checkpoint_content import counted
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import PendingSnapshot, Snapshot
-from trilake.delta.scan.narrowed import snapshot_for
-from trilake.delta.scan.narrowed_by_jobs import narrowed_by_jobs
+from trilake.delta.scan.narrowed import narrowed_by_jobs, snapshot_for
 from trilake.errors import TrilakeError
 from trilake.expr import Filter
 from trilake.spark.session.large_tables import SparkJobs, by_jobs

@@ -26,9 +26,8 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
-from trilake.delta.commands.merge.clauses import Clause
+from trilake.delta.commands.merge.clauses import VISIBLE, Clause, Side
 from trilake.delta.commands.merge.commit import MergeRequest, MergeResult
-from trilake.delta.commands.merge.names import VISIBLE, Side
 from trilake.errors import ConstraintViolatedError, ExpressionError, SchemaMismatchError
 from trilake.spark.delta.merge.job import MergeJob
 from trilake.spark.delta.merge.request import Expr

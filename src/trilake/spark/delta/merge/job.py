@@ -41,9 +41,7 @@ from trilake.delta.commands.merge.pruning import (
     prune,
     target_schema,
 )
-from trilake.delta.commands.rows.change_commit import discard
-from trilake.delta.commands.rows.row_change_writer import RowCounts
-from trilake.delta.commands.rows.row_changes import changed_rows_plan, records_changes, row_columns
+from trilake.delta.commands.rows.row_changes import RowCounts, changed_rows_plan, discard, records_changes, row_columns
 from trilake.delta.commands.rows.taken_rows import TakenRows, take_rows
 from trilake.delta.commit import row_tracking
 from trilake.delta.commit.conflicts import ReadSet

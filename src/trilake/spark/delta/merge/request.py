@@ -8,7 +8,7 @@ from typing import cast
 from pyspark.sql import Column, DataFrame, SparkSession
 
 from trilake.delta.commands.merge.clauses import Clause
-from trilake.delta.commands.merge.source import materialized
+from trilake.delta.commands.merge.pruning import materialized
 from trilake.delta.protocol.schema import from_arrow
 from trilake.errors import InvalidArgumentError
 from trilake.spark.delta.frame_columns import FrameColumns

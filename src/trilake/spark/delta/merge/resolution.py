@@ -9,7 +9,7 @@ from functools import partial
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 
-from trilake.delta.commands.merge.names import VISIBLE, Side, VisibleColumns
+from trilake.delta.commands.merge.clauses import VISIBLE, Side, VisibleColumns
 from trilake.delta.protocol.schema import StructType
 from trilake.errors import ExpressionError, TrilakeError
 from trilake.spark.delta.merge.request import SparkMerge

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from pyroaring import BitMap64
 
 from trilake.delta.commands.merge.clauses import Action, Kind
-from trilake.delta.commands.rows.row_change_writer import RowChangeWriter, RowCounts
+from trilake.delta.commands.rows.row_changes import RowChangeWriter, RowCounts
 from trilake.delta.files.file_plan import FilePlan, WrittenFiles
 from trilake.delta.rules.row_rules import RowPipeline, RowRules
 from trilake.errors import TrilakeError

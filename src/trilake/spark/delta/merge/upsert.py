@@ -29,13 +29,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from trilake.common.text import quote_name
-from trilake.delta.commands.merge.clauses import FromExpression, FromSource
+from trilake.delta.commands.merge.clauses import FromExpression, FromSource, Side
 from trilake.delta.commands.merge.commit import MergeResult
-from trilake.delta.commands.merge.names import Side
 from trilake.delta.commands.merge.pruning import Pruned
-from trilake.delta.commands.rows.change_commit import discard
-from trilake.delta.commands.rows.row_change_writer import RowCounts
-from trilake.delta.commands.rows.row_changes import changed_rows_plan
+from trilake.delta.commands.rows.row_changes import RowCounts, changed_rows_plan, discard
 from trilake.delta.commands.rows.taken_rows import TakenRows
 from trilake.delta.files.file_plan import FilePlan, WrittenFiles
 from trilake.delta.scan.read import read_tasks
@@ -54,7 +51,7 @@ from trilake.spark.scan.write import native_write_refusal, write_natively
 from trilake.spark.session.row_jobs import chunks, failed_job
 
 if TYPE_CHECKING:
-    from trilake.delta.commands.merge.key_join import KeyJoin
+    from trilake.delta.commands.merge.match import KeyJoin
 
 #: Maximum bytes of source keys that are joined in this process.
 _MOST_KEY_BYTES = 512 << 20
@@ -144,7 +141,7 @@ class _Plan:
     def key_join(self) -> KeyJoin | None:
         """The condition as a join of keys; ``None`` if it is more than that."""
         # imported late: loading the parser takes a third of a second
-        from trilake.delta.commands.merge.key_join import KeyJoin
+        from trilake.delta.commands.merge.match import KeyJoin
 
         job, kinds = self.job, read_schema(self.job.metadata.schema).to_arrow_schema()
         source = pa.schema([kinds.field(n).with_name(of) for n, of in self.columns.items()])

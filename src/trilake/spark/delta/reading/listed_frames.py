@@ -19,8 +19,7 @@ from pyspark.sql import types as T
 from trilake.delta.commit import row_tracking
 from trilake.delta.commit.conflicts import ReadSet
 from trilake.delta.protocol.property_values import is_on
-from trilake.delta.scan.scan import Scan, read_schema
-from trilake.delta.scan.skipping import skip_files
+from trilake.delta.scan.scan import Scan, read_schema, skip_files
 from trilake.delta.scan.statistics import record_counts
 from trilake.expr import Filter
 from trilake.spark.delta.reading.native_files import absolute, load_vectors, native_files, native_output

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from trilake.delta.commit.conflicts import ReadSet
-from trilake.delta.commit.partition_predicate import PartitionPredicate
+from trilake.delta.commit.conflicts import PartitionPredicate, ReadSet
 from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.protocol.schema import StructType
 from trilake.expr import Filter

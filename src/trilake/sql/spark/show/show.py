@@ -10,12 +10,10 @@ from trilake.common.text import columns_help
 from trilake.delta.log.clustering import clustering_columns
 from trilake.delta.log.snapshot import Head
 from trilake.delta.protocol.char_varchar import TYPE_STRING
-from trilake.delta.protocol.partition_keys import PartitionKeys
-from trilake.delta.protocol.partitions import partition_fields
+from trilake.delta.protocol.partitions import PartitionKeys, partition_fields
 from trilake.delta.protocol.schema import StructField, StructType
 from trilake.delta.protocol.schema_edit import path_text
-from trilake.delta.scan.scan import parse_table_filter, read_schema
-from trilake.delta.scan.skipping import matching_partitions
+from trilake.delta.scan.scan import matching_partitions, parse_table_filter, read_schema
 from trilake.errors import InvalidArgumentError, SchemaMismatchError
 from trilake.spark.session.schemas import to_spark
 from trilake.sql.parser.create import property_key
