@@ -142,10 +142,11 @@ def test_2_the_second_writer_loses(store: Store) -> None:
 
 
 def test_2_writes_in_order_stop_at_an_existing_object(store: Store) -> None:
-    store.put_in_order([("a/1", b"1", False), ("a/2", b"2", True), ("a/1", b"3", False)])
+    store.put_in_order([("a/0", b"0")], [("a/1", b"1", False), ("a/2", b"2", True), ("a/1", b"3", False)])
     with pytest.raises(ObjectExistsError, match="a/2"):
-        store.put_in_order([("a/4", b"4", False), ("a/2", b"5", True), ("a/1", b"6", False)])
-    assert {key: content(store, key) for key in keys(store)} == {"a/1": b"3", "a/2": b"2", "a/4": b"4"}
+        store.put_in_order([("a/3", b"3")], [("a/4", b"4", False), ("a/2", b"5", True), ("a/1", b"6", False)])
+    written = {"a/0": b"0", "a/1": b"3", "a/2": b"2", "a/3": b"3", "a/4": b"4"}
+    assert {key: content(store, key) for key in keys(store)} == written
 
 
 def test_2_of_racing_writers_one_wins(store: Store) -> None:

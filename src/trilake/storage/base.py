@@ -21,6 +21,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import IO, Any
 
 import pyarrow as pa
@@ -168,13 +169,15 @@ class Store(ABC):
     def put_if_absent(self, key: str, data: bytes | pa.Buffer) -> None:
         """Write an object that must not exist.  Raises ``ObjectExistsError`` where it does."""
 
-    def put_in_order(self, objects: Sequence[tuple[str, bytes, bool]]) -> None:
-        """Write ``(key, data, absent)`` one after another, those with ``absent`` as :meth:`put_if_absent` does.
+    def put_in_order(self, new: Sequence[tuple[str, bytes]], named: Sequence[tuple[str, bytes, bool]] = ()) -> None:
+        """Write objects that did not exist, in any order, and then ``(key, data, absent)`` one after another.
 
-        For what can be made again: a power failure may take the last ones, but never one whose successor stays.  An
-        error leaves the ones that were written.
+        Those with ``absent`` are written as :meth:`put_if_absent` does.  For what can be made again: a power failure
+        may take the last ones, but never one whose successor stays.  An error leaves what was written, of the
+        ``new`` ones perhaps a part: only the others may lead readers to them.
         """
-        for key, data, absent in objects:
+        self.at_once([partial(self.put, key, data) for key, data in new])
+        for key, data, absent in named:
             (self.put_if_absent if absent else self.put)(key, data)
 
     @abstractmethod

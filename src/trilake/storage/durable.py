@@ -11,7 +11,7 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 
@@ -143,16 +143,26 @@ def sync_file_system(fd: int) -> None:
         raise OSError(code, os.strerror(code))
 
 
-def write_content(fd: int) -> None:
-    """Write a file's content to disk before any name that it gets later, on file systems that keep changes in order.
+def write_contents(files: Sequence[int]) -> bool:
+    """Write the contents of files to disk before any names that they get later, on file systems that keep changes in
+    order.
 
-    Elsewhere the same as :func:`sync`, whose own change of the journal is most of what it costs.
+    Elsewhere, and where it fails, ``False``: then each needs :func:`sync`, whose own change of the journal is most of
+    what it costs.
     """
-    if sys.platform == "linux" and hasattr(_library(), "sync_file_range") and _kind(fd) in _ORDERED:
-        everything = ctypes.c_int64(0)
-        if _library().sync_file_range(fd, everything, everything, _AND_WAIT) == 0:
-            return
-    sync(fd)
+    if sys.platform != "linux" or not hasattr(_library(), "sync_file_range") or not _keeps_order(files):
+        return False
+    # The disk works on all of them: they start before the first wait.
+    return all(_flush(fd, _BEGIN) for fd in files) and all(_flush(fd, _AND_WAIT) for fd in files)
+
+
+def _keeps_order(files: Sequence[int]) -> bool:
+    return len({os.fstat(fd).st_dev for fd in files}) == 1 and _kind(files[0]) in _ORDERED
+
+
+def _flush(fd: int, flags: int) -> bool:
+    everything = ctypes.c_int64(0)
+    return bool(_library().sync_file_range(fd, everything, everything, flags) == 0)
 
 
 #: ext4 and XFS: the size of a file and its later name are in one journal.
@@ -173,9 +183,8 @@ def writing_early(fd: int) -> Iterator[None]:
     stop = threading.Event()
 
     def begin() -> None:
-        everything = ctypes.c_int64(0)
         while not stop.wait(_LOOK):
-            _library().sync_file_range(fd, everything, everything, _BEGIN)
+            _flush(fd, _BEGIN)
 
     thread = threading.Thread(target=begin, name="trilake-early", daemon=True)
     thread.start()

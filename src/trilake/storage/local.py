@@ -37,7 +37,9 @@ from trilake.storage.local_writer import (
     TEMP_PREFIX,
     GroupWriter,
     LocalWriter,
+    NewWriter,
     behind_link,
+    close_in_order,
     passes_link,
     storage_error,
 )
@@ -227,14 +229,16 @@ class LocalStore(Store):
         with LocalWriter(self._root, key, absent=True) as writer:
             writer.write(data)
 
-    def put_in_order(self, objects: Sequence[tuple[str, bytes, bool]]) -> None:
-        writers = [LocalWriter(self._root, check_key(key), absent=absent) for key, _, absent in objects]
+    def put_in_order(self, new: Sequence[tuple[str, bytes]], named: Sequence[tuple[str, bytes, bool]] = ()) -> None:
+        writers: list[LocalWriter] = []
         try:
-            for writer, (_, data, _) in zip(writers, objects, strict=True):
-                writer.write(data)
-                writer.write_early()
-            for writer in writers:
-                writer.close()
+            for key, data in new:
+                writers.append(NewWriter(self._root, check_key(key)))
+                writers[-1].write(data)
+            for key, data, absent in named:
+                writers.append(LocalWriter(self._root, check_key(key), absent=absent, buffered=False))
+                writers[-1].write(data)
+            close_in_order(writers)
         finally:
             for writer in writers:
                 writer.discard()

@@ -13,13 +13,15 @@ import ctypes
 import errno
 import io
 import os
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
+from functools import partial
 from typing import NoReturn
 
 import pyarrow as pa
 
 from trilake.errors import ObjectExistsError, ObjectNotFoundError, StorageError, UnknownOutcomeError
-from trilake.storage.durable import make_folder, sync, sync_folder, write_content, writing_early
+from trilake.storage.durable import make_folder, sync, sync_folder, write_contents, writing_early
 from trilake.storage.landing import LocalGroup
 from trilake.storage.writer import AtomicWriter
 
@@ -40,11 +42,11 @@ def temporary_name() -> str:
 class LocalWriter(AtomicWriter):
     """A temporary file that gets its name when it is closed."""
 
-    #: The content is on disk when it is closed; the name follows with what is written next.
+    #: The content is on disk before it is closed, and the name follows with what is written next.
     _ordered = False
 
-    def __init__(self, root: str, key: str, *, absent: bool = False) -> None:
-        self._path = root + key
+    def __init__(self, root: str, key: str, *, absent: bool = False, buffered: bool = True) -> None:
+        self._path, self._buffered = root + key, buffered
         self.folder = os.path.dirname(self._path)
         self._absent = absent
         self._linked = not absent and passes_link(root, key)
@@ -52,12 +54,15 @@ class LocalWriter(AtomicWriter):
         super().__init__(key)
 
     def _begin(self) -> None:
-        self._temp = f"{self.folder}/{temporary_name()}"
+        self._temp = self._first_path()
         try:
             self._file = self._create()
         except OSError as e:
             raise storage_error(e, "create", self._path, writing=True) from e
-        self._buffer = io.BufferedWriter(self._file, _BUFFER)
+        self._buffer = io.BufferedWriter(self._file, _BUFFER) if self._buffered else self._file
+
+    def _first_path(self) -> str:
+        return f"{self.folder}/{temporary_name()}"
 
     def _create(self) -> io.FileIO:
         with suppress(FileNotFoundError):
@@ -70,7 +75,9 @@ class LocalWriter(AtomicWriter):
 
     def _append(self, data: memoryview) -> None:
         try:
-            self._buffer.write(data)
+            written = self._buffer.write(data)
+            while written < len(data):  # without a buffer a full disk takes a part, and fails at the next call
+                written += self._buffer.write(data[written:])
         except OSError as e:
             raise storage_error(e, "write", self._path, writing=True) from e
 
@@ -85,14 +92,11 @@ class LocalWriter(AtomicWriter):
                 f"the file is there, but its folder could not be forced to disk: {e.strerror}", file=self._path
             ) from e
 
-    def write_early(self) -> None:
-        """Write the content to disk, so that the name cannot get there before it; it need not get there at once."""
+    def _attempt(self, step: Callable[[], None]) -> None:
         try:
-            self._buffer.flush()
-            write_content(self._file.fileno())
+            step()
         except OSError as e:
             self.fail(e)
-        self._ordered = True
 
     def land(self) -> None:
         """Sync the content, and give the file its name, which is not synced yet."""
@@ -140,6 +144,37 @@ class LocalWriter(AtomicWriter):
             os.unlink(self._temp)
 
 
+class NewWriter(LocalWriter):
+    """A file that has its name from the start, as nothing leads readers to it yet."""
+
+    def __init__(self, root: str, key: str) -> None:
+        super().__init__(root, key, absent=True, buffered=False)
+
+    def _first_path(self) -> str:
+        return self._path
+
+    def _keep_folder(self) -> None:
+        """Done by the file that leads to it."""
+
+    def _give_name(self) -> None:
+        """It has it."""
+
+
+def close_in_order(writers: Sequence[LocalWriter]) -> None:
+    """Name files after all contents are on disk, so that no name can get there before a content or an earlier name.
+
+    The names need not get there at once.
+    """
+    for writer in writers:
+        writer._attempt(writer._buffer.flush)
+    if not write_contents([writer._file.fileno() for writer in writers]):
+        for writer in writers:
+            writer._attempt(partial(sync, writer._file.fileno()))
+    for writer in writers:
+        writer._ordered = True
+        writer.close()
+
+
 class GroupWriter(LocalWriter):
     """A file of a group, which renames it and syncs it and its folder.
 
@@ -149,7 +184,7 @@ class GroupWriter(LocalWriter):
     def __init__(self, root: str, key: str, group: LocalGroup) -> None:
         self._group, self._path, self._absent = group, root + key, False
         self.folder = os.path.dirname(self._path)
-        self._temp, self._created = "", False
+        self._temp, self._created, self._buffered = "", False, True
         self._native: pa.NativeFile | None = None
         self._content: list[bytes] | None = []
         try:

@@ -7,6 +7,7 @@ pyiceberg's own writer resolves the schema for each file, its decoder (0.12) rou
 from __future__ import annotations
 
 import json
+import struct
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, lru_cache
@@ -33,7 +34,10 @@ _HEADER = fastavro.parse_schema({"type": "map", "values": "bytes"})
 _ERRORS = (EOFError, ValueError, LookupError, TypeError, ArithmeticError, zlib.error)
 _MAGIC, _LARGEST = b"Obj\x01", 1 << 28
 _SYNC = b"trilake-manifest"
+#: Bytes from which a block is compressed: below, that takes longer than writing them.
+_STORED = 512
 _NULL, _PRESENT = b"\x00", b"\x02"
+_CODEC = b"\x14avro.codec\x0edeflate"
 
 
 class DamagedFileError(Exception):
@@ -42,17 +46,21 @@ class DamagedFileError(Exception):
 
 def block(count: int, data: bytes) -> bytes:
     """A block of encoded records, without the marker that ends it."""
-    # A small window costs less to set up.
-    stream = zlib.compressobj(wbits=-12 if len(data) < 4096 else -15)
-    squeezed = stream.compress(data) + stream.flush()
+    if len(data) < _STORED:
+        squeezed = b"\x01" + struct.pack("<HH", len(data), ~len(data) & 0xFFFF) + data
+    else:
+        squeezed = zlib.compress(data, wbits=-15)
     return _long(count) + _long(len(squeezed)) + squeezed
 
 
-def container(meta: Mapping[str, bytes], blocks: Iterable[bytes]) -> bytes:
+def pairs(meta: Mapping[str, bytes]) -> tuple[bytes, ...]:
+    """Names and values of a file's header, encoded."""
+    return tuple(_string(key) + _long(len(value)) + value for key, value in meta.items())
+
+
+def container(header: Sequence[bytes], blocks: Iterable[bytes]) -> bytes:
     """A file of blocks."""
-    out = BytesIO()
-    fastavro.schemaless_writer(out, _HEADER, {**meta, "avro.codec": b"deflate"})
-    return _SYNC.join((_MAGIC + out.getvalue(), *blocks, b""))
+    return _SYNC.join((b"".join((_MAGIC, _long(len(header) + 1), *header, _CODEC, _NULL)), *blocks, b""))
 
 
 class Entry(NamedTuple):
@@ -97,7 +105,7 @@ class File:
                 self.blocks.append((count, _inflated(data) if inflate else data))
         except _ERRORS as e:
             raise DamagedFileError(f"not an Avro file: {e}") from e
-        self.meta: Mapping[str, bytes] = meta
+        self.header = pairs({k: v for k, v in meta.items() if k != "avro.codec"})
 
     def records(self) -> list[dict[str, Any]]:
         """The whole records."""
@@ -147,7 +155,7 @@ class ManifestSchema:
         avro: Any = AvroSchemaConversion().iceberg_to_avro(entry, schema_name="manifest_entry")
         self.schema = json.dumps(avro)
         self.partition: Any = fastavro.parse_schema(_field(_field(avro, "data_file")["type"], "partition")["type"])
-        self.meta = {
+        meta = {
             "schema": schema.model_dump_json().encode(),
             "partition-spec": json.dumps([f.model_dump(by_alias=True, mode="json") for f in spec.fields]).encode(),
             "partition-spec-id": str(spec.spec_id).encode(),
@@ -155,6 +163,7 @@ class ManifestSchema:
             "content": b"data",
             "avro.schema": self.schema.encode(),
         }
+        self.header = pairs(meta)
 
     @cached_property
     def _names(self) -> list[str]:
@@ -176,9 +185,10 @@ class ManifestSchema:
 
 
 @lru_cache(maxsize=1)
-def _manifest_lists() -> tuple[str, Any]:
+def _manifest_lists() -> tuple[tuple[bytes, ...], Any]:
+    """Header and schema of manifest lists."""
     avro = AvroSchemaConversion().iceberg_to_avro(MANIFEST_LIST_FILE_SCHEMAS[2], schema_name="manifest_file")
-    return json.dumps(avro), fastavro.parse_schema(avro)
+    return pairs({"format-version": b"2", "avro.schema": json.dumps(avro).encode()}), fastavro.parse_schema(avro)
 
 
 def manifest_block(manifests: Sequence[Mapping[str, Any]]) -> bytes:
@@ -191,8 +201,7 @@ def manifest_block(manifests: Sequence[Mapping[str, Any]]) -> bytes:
 
 def manifest_list(meta: Mapping[str, str], blocks: Iterable[bytes]) -> bytes:
     """A manifest list of format version 2."""
-    named = {**meta, "format-version": "2", "avro.schema": _manifest_lists()[0]}
-    return container({k: v.encode() for k, v in named.items()}, blocks)
+    return container((*pairs({k: v.encode() for k, v in meta.items()}), *_manifest_lists()[0]), blocks)
 
 
 def _data_file(file: Mapping[str, Any], partition: bytes) -> bytes:

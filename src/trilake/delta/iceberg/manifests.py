@@ -118,7 +118,7 @@ class ManifestWriter:
             for f, data in zip(files, encoded, strict=True)
         ]
         partitions = self._summaries([f["partition"] for f in files])
-        return self._written(self.schema.meta, entries, self.spec_id, partitions)
+        return self._written(self.schema.header, entries, self.spec_id, partitions)
 
     def _without(
         self,
@@ -145,7 +145,7 @@ class ManifestWriter:
                     e._replace(status=_DELETED, snapshot_id=self.snapshot_id) if e.path in gone else e for e in live
                 ]
                 path, spec_id = manifest["manifest_path"], manifest["partition_spec_id"]
-                changed[path] = written = self._written(file.meta, entries, spec_id, manifest["partitions"])
+                changed[path] = written = self._written(file.header, entries, spec_id, manifest["partitions"])
                 self.deleted[0] += written["deleted_files_count"]
                 self.deleted[1] += written["deleted_rows_count"]
                 waiting = {path: v for path, v in waiting.items() if path not in gone}
@@ -190,7 +190,7 @@ class ManifestWriter:
         # Wider than those of the entries where several manifests are written, which is right too.
         partitions = [self._joined(t, [m["partitions"][i] for m in manifests]) for i, t in enumerate(self.types)]
         for i in range(0, len(entries), ENTRIES):
-            yield self._written(self.schema.meta, entries[i : i + ENTRIES], self.spec_id, partitions)
+            yield self._written(self.schema.header, entries[i : i + ENTRIES], self.spec_id, partitions)
 
     def _joined(self, type_: PrimitiveType, summaries: Sequence[Record]) -> Record:
         bounds = [from_bytes(type_, s[side]) for s in summaries for side in _BOUNDS if s[side] is not None]
@@ -201,10 +201,10 @@ class ManifestWriter:
         return [_summary(t, [values[i] for values in partitions]) for i, t in enumerate(self.types)]
 
     def _written(
-        self, meta: Mapping[str, bytes], entries: Sequence[Entry], spec_id: int, partitions: list[Record]
+        self, header: Sequence[bytes], entries: Sequence[Entry], spec_id: int, partitions: list[Record]
     ) -> Record:
         data = b"".join(e.encoded() for e in entries)
-        content = avro.container(meta, [avro.block(len(entries), data)])
+        content = avro.container(header, [avro.block(len(entries), data)])
         sequences = (self.sequence if e.sequence is None else e.sequence for e in entries if e.status != _DELETED)
         record = {
             "manifest_path": self.put(content),

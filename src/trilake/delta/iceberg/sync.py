@@ -7,6 +7,7 @@ so of two writers one wins, and the other starts again from what the winner wrot
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -57,6 +58,8 @@ _PREVIOUS, _PREVIOUS_MOST = "write.metadata.previous-versions-max", 100
 _SNAPSHOTS = 1000
 #: Tables whose last state is kept, files that are written together, and bytes of them.
 _TABLES, _FILES, _BYTES = 16, 32, 1 << 23
+#: Bytes of a metadata file that tell it from all others: the random id of its newest snapshot is among them.
+_HEAD = 4096
 #: What this process wrote last, by the store's address.
 _LAST: dict[str, _State] = {}
 
@@ -149,7 +152,7 @@ class _State:
     def is_newest(self, log: DeltaLog) -> bool:
         """Whether the newest file is still this one: then putting the next number succeeds or shows a later one."""
         try:
-            return self.data == bytes(log.store.read(metadata_key(self.number)))
+            return bytes(log.store.read_range(metadata_key(self.number), 0, _HEAD)) == self.data[:_HEAD]
         except ObjectNotFoundError:
             return False
 
@@ -242,12 +245,9 @@ class _Conversion:
                 self.dropped = [e["metadata-file"] for e in earlier[:-most]]
                 earlier = earlier[-most:]
             fields["metadata-log"] = earlier
-        content = {
-            **fields,
-            "snapshots": [orjson.Fragment(s.json) for s in table.snapshots],
-            "snapshot-log": [orjson.Fragment(s.log) for s in table.snapshots],
-        }
-        return _State(number, orjson.dumps(content), fields, table.snapshots, table.blocks)
+        snapshots, history = (b",".join(part) for part in zip(*((s.json, s.log) for s in table.snapshots), strict=True))
+        content = b'%b,"snapshots":[%b],"snapshot-log":[%b]}' % (orjson.dumps(fields)[:-1], snapshots, history)
+        return _State(number, content, fields, table.snapshots, table.blocks)
 
     # --- versions ---
 
@@ -287,14 +287,14 @@ class _Conversion:
         specs, spec_id = _with_spec(old.get("partition-specs", ()), shape)
         time_ms = max(step.time_ms, old.get("last-updated-ms", 0))
         snapshot_id, sequence = self.runtime.new_number() >> 1, old.get("last-sequence-number", 0) + 1
-        parent = old.get("current-snapshot-id")
+        parent, commit = old.get("current-snapshot-id"), self.runtime.new_id()
         writer = ManifestWriter(
             shape.manifests(schema_id, spec_id),
             spec_id,
             shape.partition_types,
             snapshot_id,
             sequence,
-            lambda content: self._put(f"{self.runtime.new_id()}-m0.avro", content),
+            lambda content: self._put(f"{commit}-m{len(self.keys)}.avro", content),
             self._read,
         )
         files = data_files(step.adds, shape, self.location)
@@ -310,7 +310,7 @@ class _Conversion:
             **({} if parent is None else {"parent-snapshot-id": parent}),
             "sequence-number": sequence,
             "timestamp-ms": time_ms,
-            "manifest-list": self._put(f"snap-{snapshot_id}-0-{self.runtime.new_id()}.avro", manifest_list),
+            "manifest-list": self._put(f"snap-{snapshot_id}-0-{commit}.avro", manifest_list),
             "summary": {
                 "operation": operation,
                 "added-data-files": str(len(files)),
@@ -324,6 +324,7 @@ class _Conversion:
         }
         fields = {
             "format-version": 2,
+            "current-snapshot-id": snapshot_id,
             "table-uuid": old.get("table-uuid") or self.runtime.new_id(),
             "location": self.location,
             "last-sequence-number": sequence,
@@ -337,12 +338,12 @@ class _Conversion:
             "sort-orders": [{"order-id": 0, "fields": []}],
             "default-sort-order-id": 0,
             "properties": {VERSION: str(step.version), TIMESTAMP: str(step.time_ms), TABLE_ID: step.metadata.id},
-            "current-snapshot-id": snapshot_id,
             "refs": {"main": {"snapshot-id": snapshot_id, "type": "branch"}},
             "metadata-log": old.get("metadata-log", []),
         }
         since = time_ms - TableProperties(step.metadata.configuration).duration_ms("delta.logRetentionDuration")
-        kept = [s for s in before.snapshots[1 - _SNAPSHOTS :] if s.time_ms >= since]
+        kept = before.snapshots[1 - _SNAPSHOTS :]
+        kept = kept[bisect_left(kept, since, key=lambda s: s.time_ms) :]
         return _State(before.number, b"", fields, (*kept, _Snapshot.of(content)), blocks)
 
     def _blocks(
@@ -370,8 +371,8 @@ class _Conversion:
             self._write()
         return f"{self.location}/{key}"
 
-    def _write(self, *more: tuple[str, bytes, bool]) -> None:
-        self.log.store.put_in_order([*((k, v, False) for k, v in self.waiting.items()), *more])
+    def _write(self, *named: tuple[str, bytes, bool]) -> None:
+        self.log.store.put_in_order(list(self.waiting.items()), named)
         self.waiting.clear()
 
     def _read(self, locations: Sequence[str]) -> list[bytes]:
