@@ -157,6 +157,35 @@ def test_table_can_be_registered_in_a_catalogue(tmp_path: Path) -> None:
     catalog.close()
 
 
+def sort_columns(uri: str) -> list[str]:
+    table = iceberg(uri)
+    return [str(table.schema().find_column_name(f.source_id)) for f in table.sort_order().fields]
+
+
+def test_clustering_columns_are_the_sort_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    uri = str(tmp_path)
+    rows = {"id": [1, 2], "day": ["a", "b"], "at": [{"x": 1, "y": 2}] * 2}
+    trilake.write(pa.table(rows), uri, properties=UNIFORM)
+    trilake.alter(uri).cluster_by("day", "at.x")
+    assert sort_columns(uri) == ["day", "at.x"]
+    trilake.alter(uri).rename_column("day", "date")
+    assert sort_columns(uri) == ["date", "at.x"]
+    trilake.alter(uri).cluster_by("id")
+    assert sort_columns(uri) == ["id"]
+    with monkeypatch.context() as patch:
+        patch.setattr(hook, "update_iceberg", lambda event: None)
+        trilake.alter(uri).cluster_by("date", "at.x")
+        trilake.write(pa.table({"id": [3], "date": ["c"], "at": [{"x": 1, "y": 2}]}), uri, mode="append")
+    trilake.sync_iceberg(uri)
+    assert sort_columns(uri) == ["date", "at.x"]
+    trilake.alter(uri).cluster_by()
+    assert sort_columns(uri) == []
+    assert min(iceberg(uri).metadata.sort_orders, key=lambda o: o.order_id).is_unsorted
+    assert len(iceberg(uri).metadata.sort_orders) == 3
+    trilake.sync_iceberg(uri, rebuild=True)
+    assert sorted(iceberg(uri).scan().to_arrow()["id"].to_pylist()) == [1, 2, 3]
+
+
 def test_commits_of_other_writers_are_caught_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     uri = str(tmp_path)
     trilake.write({"n": [1]}, uri, properties=UNIFORM)

@@ -53,12 +53,17 @@ class CommitPlan:
             rebases_identity=self.rebase is not None,
         )
 
+    @property
+    def domain_actions(self) -> dict[str, dict[str, Any]]:
+        """The ``domainMetadata`` actions, by their domains."""
+        return {d: {"domain": d, "configuration": c or "", "removed": c is None} for d, c in self.domains.items()}
+
 
 @dataclass(frozen=True)
 class CommitEvent:
     """A finished commit: ``version``, on top of ``base`` (``None`` for a new table), by ``plan``.
 
-    ``metadata`` is the current one.  A hook must not raise for work that a later commit can do.
+    ``metadata`` and ``domains`` are the current ones.  A hook must not raise for work that a later commit can do.
     """
 
     log: DeltaLog
@@ -67,6 +72,7 @@ class CommitEvent:
     metadata: Metadata
     version: int
     runtime: Runtime
+    domains: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 # --- Turn rows of a snapshot's files into add actions -----------------------------------------------------------------

@@ -94,7 +94,9 @@ def commit(log: DeltaLog, base: Head | None, plan: CommitPlan, runtime: Runtime 
         if _try_put(log, version, data, token):
             metadata = plan.metadata or previous.state.metadata
             assert metadata is not None
-            event = CommitEvent(log, base, plan, metadata, version, runtime)
+            event = CommitEvent(
+                log, base, plan, metadata, version, runtime, {**previous.state.domains, **plan.domain_actions}
+            )
             snapshots = [hook(event) for hook in hooks]
             return Committed(version, next((s for s in snapshots if s is not None), None))
         if base is None:
@@ -151,10 +153,7 @@ def _content(
     if new_metadata is not None:
         lines.append({"metaData": new_metadata.to_json()})
     lines += [{"txn": {"appId": a, "version": v, "lastUpdated": now}} for a, v in plan.txns.items()]
-    lines += [
-        {"domainMetadata": {"domain": d, "configuration": c or "", "removed": c is None}}
-        for d, c in plan.domains.items()
-    ]
+    lines += [{"domainMetadata": d} for d in plan.domain_actions.values()]
     return b"\n".join(orjson.dumps(a) for a in (*lines, *actions)) + b"\n"
 
 

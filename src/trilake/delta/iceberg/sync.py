@@ -8,7 +8,7 @@ so of two writers one wins, and the other starts again from what the winner wrot
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -43,6 +43,7 @@ from trilake.delta.iceberg.newest import (
     metadata_location,
     newest_metadata,
 )
+from trilake.delta.log.clustering import DOMAIN, clustering_fields
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.segment import commit_key
 from trilake.delta.protocol.actions import Metadata
@@ -76,6 +77,7 @@ def sync(
     """
     runtime = runtime or log.engine.runtime
     head = event or log.head()
+    domains = head.domains if isinstance(head, CommitEvent) else head.state.domains
     if not is_uniform(head.metadata.configuration):
         raise InvalidArgumentError(
             "the table has no Iceberg metadata", help=f"set {UNIFORM} to 'iceberg'", file=log.store.uri
@@ -96,7 +98,7 @@ def sync(
         elif before.version >= head.version and before.is_of(head.metadata.id, metadata_location(log.store)):
             _LAST[log.store.uri] = before  # of a later commit, whose conversion came first
             return before.version
-        work = _Conversion(log, runtime, head.metadata, head.version, event)
+        work = _Conversion(log, runtime, head.metadata, head.version, domains.get(DOMAIN), event)
         after = work.converted(before)
         if work.landed(after):
             while len(_LAST) >= _TABLES:
@@ -176,6 +178,8 @@ class _Step(NamedTuple):
     adds: Sequence[FileAction]
     #: ``None`` where the added files replace all earlier ones.
     removes: Sequence[FileAction] | None
+    #: Field ids of the clustering columns.
+    clustering: Sequence[int]
 
 
 @dataclass
@@ -184,6 +188,8 @@ class _Conversion:
     runtime: Runtime
     metadata: Metadata
     version: int
+    #: The ``domainMetadata`` action of the clustering columns.
+    clustering: Mapping[str, Any] | None
     event: CommitEvent | None
     #: Files that are not written yet, and the keys of all.
     waiting: dict[str, bytes] = field(default_factory=dict)
@@ -262,10 +268,14 @@ class _Conversion:
         actions, steps = self.log.parse(commits), []
         changes = {v: Metadata.from_json(data, version=v) for v, data in actions.of("metaData")}
         metadata = self.metadata if not changes else None
+        clustered = {v: d for v, d in actions.of("domainMetadata") if d.get("domain") == DOMAIN}
+        clustering = _default_order(before.fields) if clustered else self._clustering(self.clustering, self.metadata)
         for (v, _), time_ms in zip(commits, self.log.commit_times(commits, self.metadata), strict=True):
             metadata = changes.get(v, metadata) or self.log.head(v).metadata
+            if v in clustered:
+                clustering = self._clustering(clustered[v], metadata)
             adds, removes = (actions_of(t.filter(pc.equal(t["version"], v))) for t in (actions.add, actions.remove))
-            steps.append(_Step(v, time_ms, metadata, adds, removes))
+            steps.append(_Step(v, time_ms, metadata, adds, removes, clustering))
         return steps
 
     def _of_event(self, event: CommitEvent) -> _Step:
@@ -273,18 +283,25 @@ class _Conversion:
         time_ms = self.log.commit_times([(event.version, self.log.store.head(key))], event.metadata)[0]
         actions = event.plan.file_actions
         adds, removes = ([action_of(a[kind]) for a in actions if kind in a] for kind in ("add", "remove"))
-        return _Step(event.version, time_ms, event.metadata, adds, removes if event.base else None)
+        clustering = self._clustering(self.clustering, event.metadata)
+        return _Step(event.version, time_ms, event.metadata, adds, removes if event.base else None, clustering)
 
     def _whole(self) -> _Step:
         snapshot = self.log.snapshot(self.version)
         commits: list[tuple[int, ObjectMeta]] = self.log.commits(self.version, self.version)
         time_ms = self.log.commit_times(commits, snapshot.metadata)[0] if commits else self.runtime.clock_ms()
-        return _Step(self.version, time_ms, snapshot.metadata, actions_of(snapshot.adds), None)
+        clustering = self._clustering(self.clustering, snapshot.metadata)
+        return _Step(self.version, time_ms, snapshot.metadata, actions_of(snapshot.adds), None, clustering)
+
+    def _clustering(self, domain: Mapping[str, Any] | None, metadata: Metadata) -> list[int]:
+        paths = clustering_fields(domain, metadata.schema, self.version) if domain else ()
+        return [path[-1].column_id for path in paths if path[-1].column_id is not None]
 
     def _applied(self, before: _State, step: _Step) -> _State:
         old, shape = before.fields, layout(step.metadata)
         schemas, schema_id = _with_schema(old.get("schemas", ()), shape)
         specs, spec_id = _with_spec(old.get("partition-specs", ()), shape)
+        orders, order_id = _with_order(old.get("sort-orders", ()), step.clustering)
         time_ms = max(step.time_ms, old.get("last-updated-ms", 0))
         snapshot_id, sequence = self.runtime.new_number() >> 1, old.get("last-sequence-number", 0) + 1
         parent, commit = old.get("current-snapshot-id"), self.runtime.new_id()
@@ -335,8 +352,8 @@ class _Conversion:
             "partition-specs": specs,
             "default-spec-id": spec_id,
             "last-partition-id": max([999, *(f["field-id"] for s in specs for f in s["fields"])]),
-            "sort-orders": [{"order-id": 0, "fields": []}],
-            "default-sort-order-id": 0,
+            "sort-orders": orders,
+            "default-sort-order-id": order_id,
             "properties": {VERSION: str(step.version), TIMESTAMP: str(step.time_ms), TABLE_ID: step.metadata.id},
             "refs": {"main": {"snapshot-id": snapshot_id, "type": "branch"}},
             "metadata-log": old.get("metadata-log", []),
@@ -414,3 +431,25 @@ def _with_spec(specs: Sequence[dict[str, Any]], to: Layout) -> tuple[list[dict[s
             return [*specs[:i], {"spec-id": same, "fields": fields}, *specs[i + 1 :]], same
     same = max((s["spec-id"] for s in specs), default=-1) + 1
     return [*specs, {"spec-id": same, "fields": fields}], same
+
+
+def _with_order(orders: Sequence[dict[str, Any]], columns: Sequence[int]) -> tuple[list[dict[str, Any]], int]:
+    """The sort orders with one by some columns among them, and its id.
+
+    It is how rows are best written, as clustering keeps similar ones together; no file is said to be sorted.
+    """
+    unsorted = {"order-id": 0, "fields": []}
+    fields = [
+        {"source-id": c, "transform": "identity", "direction": "asc", "null-order": "nulls-first"} for c in columns
+    ]
+    same = next((o["order-id"] for o in (unsorted, *orders) if o["fields"] == fields), None)
+    if same is None:
+        same = max((o["order-id"] for o in orders), default=0) + 1
+        orders = [*orders, {"order-id": same, "fields": fields}]
+    return list(orders) or [unsorted], same
+
+
+def _default_order(fields: Mapping[str, Any]) -> list[int]:
+    """The columns of the sort order that metadata has."""
+    orders = {o["order-id"]: o["fields"] for o in fields.get("sort-orders", ())}
+    return [f["source-id"] for f in orders.get(fields.get("default-sort-order-id"), ())]

@@ -5,17 +5,15 @@ Table feature ``clustering``.  The metadata domain ``delta.clustering`` holds ph
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import orjson
 
 from trilake.delta.log.snapshot import Head
 from trilake.delta.protocol.features import has_feature
 from trilake.delta.protocol.partitions import can_partition
-from trilake.delta.protocol.schema import (
-    DataType,
-    StructType,
-)
+from trilake.delta.protocol.schema import DataType, StructField, StructType
 from trilake.delta.protocol.schema_edit import Path, PathLike, field_at, path_text, spelled
 from trilake.errors import CorruptLogError, InvalidArgumentError
 
@@ -31,8 +29,20 @@ def clustering_columns(head: Head) -> list[Path]:
 
     Raises ``CorruptLogError`` for a malformed domain.
     """
-    domain = head.state.domains.get(DOMAIN)
-    if domain is None or domain.get("removed") or not has_feature(head.protocol, FEATURE):
+    if not has_feature(head.protocol, FEATURE):
+        return []
+    fields = clustering_fields(head.state.domains.get(DOMAIN), head.schema, head.version)
+    return [tuple(f.name for f in path) for path in fields]
+
+
+def clustering_fields(
+    domain: Mapping[str, Any] | None, schema: StructType, version: int
+) -> list[tuple[StructField, ...]]:
+    """The paths of fields that a ``domainMetadata`` action of a version names.
+
+    Raises ``CorruptLogError`` where it is malformed.
+    """
+    if domain is None or domain.get("removed"):
         return []
     try:
         columns = [list(map(str, p)) for p in orjson.loads(domain["configuration"])["clusteringColumns"] or ()]
@@ -40,20 +50,20 @@ def clustering_columns(head: Head) -> list[Path]:
         raise CorruptLogError(
             f"the metadata domain {DOMAIN} does not list its columns ({type(e).__name__}: {e})",
             help="set the clustering columns again",
-            version=head.version,
+            version=version,
         ) from e
-    paths = (_display(head.schema, physical) for physical in columns)
-    return [path for path in paths if path is not None]
+    paths = (_fields(schema, physical) for physical in columns)
+    return [path for path in paths if path]
 
 
-def _display(schema: StructType, physical: Sequence[str]) -> Path | None:
+def _fields(schema: StructType, physical: Sequence[str]) -> tuple[StructField, ...]:
     t: DataType = schema
-    path: list[str] = []
+    path: list[StructField] = []
     for name in physical:
         field = next((f for f in t.fields if f.physical_name == name), None) if isinstance(t, StructType) else None
         if field is None:
-            return None
-        path.append(field.name)
+            return ()
+        path.append(field)
         t = field.type
     return tuple(path)
 
