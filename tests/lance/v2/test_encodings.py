@@ -15,7 +15,9 @@ from tests.lance.v2.columns import column
 from tests.lance.v2.conftest import Written
 from tests.lance.v2.test_columns import check, same
 from trilake.errors import UnsupportedProtocolError
+from trilake.lance.file.schema import LanceSchema
 from trilake.lance.v2.file import V2File
+from trilake.lance.v2.writer import V2Writer
 from trilake.storage import open_store
 from trilake.storage.memory import MemoryStore
 
@@ -130,6 +132,23 @@ def test_columns_of_several_pages_are_read(tmp_path: Path, version: str) -> None
     file = V2File.open(open_store(str(tmp_path)), path.name)
     assert len(file.container.column(0)[0]) > 1
     check(file, LanceFileReader(str(path)).read_all().to_table())
+
+
+@pytest.mark.parametrize("name", ["int64", "list", "string"])
+def test_pages_of_one_layout_are_read_in_any_order(name: str) -> None:
+    """They are read as one page, of which a store is asked only for the pages that have the rows."""
+    store = Counting("memory://v2-pages")
+    table = pa.table({"c": pa.concat_arrays([column(name, 3000, "some", seed) for seed in range(4)])})
+    writer = V2Writer(store, "f", LanceSchema.from_arrow(table.schema), max_page_bytes=4000, data_cache_bytes=1)
+    for batch in table.to_batches(max_chunksize=1000):
+        writer.write(batch)
+    writer.close()
+    file = V2File.open(store, "f")
+    assert len(file.container.column(0)[0]) > 4
+    for rows in ([11_990], [6_000, 17], [11_991, 5_999, 6_001, 1], list(range(0, 12_000, 7))):
+        same(file.take(rows), table.take(rows), rows[:4])
+    for start, stop in ((5_000, 5_001), (2_999, 9_001), (0, 12_000)):
+        same(pa.Table.from_batches([file.read_rows(start, stop)]), table.slice(start, stop - start), start)
 
 
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])

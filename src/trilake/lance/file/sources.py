@@ -78,15 +78,15 @@ class Source(ABC):
         return self._place_all(requests)
 
     def _check(self, requests: Sequence[Pieces]) -> None:
-        for pieces in requests:
-            if len(pieces.starts):
-                low, high = int(pieces.starts.min()), int(pieces.starts.max())
-                least, most = int(np.min(pieces.lengths)), int(np.max(pieces.lengths))
-                # Numbers far out of range first: their sums would overflow.
-                if low < 0 or high > self.size or least < 0 or most > self.size:
-                    raise self._outside(low if low < 0 else high, most)
-                if (pieces.starts + pieces.lengths).max() > self.size:
-                    raise self._outside(high, most)
+        if not requests:
+            return
+        starts = np.concatenate([p.starts for p in requests])
+        lengths = np.concatenate([np.broadcast_to(p.lengths, p.starts.shape) for p in requests])
+        # Numbers far out of range first: their sums would overflow.
+        bad = (starts < 0) | (lengths < 0) | (starts > self.size) | (lengths > self.size - starts)
+        if bad.any():
+            i = int(np.argmax(bad))
+            raise self._outside(int(starts[i]), int(lengths[i]))
 
     def run(self, job: Job[_T]) -> _T:
         """Run a job, answering its requests round by round."""

@@ -127,6 +127,7 @@ class FragmentReader:
         self._lock = threading.Lock()
         self._statistics: Mapping[Path, ColumnStats] | None = None
         self._deleted: BitMap | None = None
+        self._last: tuple[LanceSchema, list[_Part]] | None = None
 
     def __repr__(self) -> str:
         return f"FragmentReader({self.fragment.id}, {self.store.uri!r})"
@@ -301,6 +302,12 @@ class FragmentReader:
     # --- rows --------------------------------------------------------------------------------------------------------
 
     def _parts(self, projection: LanceSchema) -> list[_Part]:
+        last = self._last
+        if last is None or last[0] is not projection:  # by identity: read after read passes the same object
+            last = self._last = projection, self._parts_of(projection)
+        return last[1]
+
+    def _parts_of(self, projection: LanceSchema) -> list[_Part]:
         ids = {f.id for f in projection.columns()}
         parts = []
         for entry in reversed(self.fragment.files):  # of files with one column, the last has its values

@@ -55,7 +55,10 @@ def read_array(node: Node, rows: Rows, pages: Pages) -> PlacedJob[pa.Array]:
         raise UnsupportedPage("fixed-size lists of structs are not supported in files of 2.0")
     if node.column is None:
         raise DamagedPage("a list has no column")
-    parts = list(split(pages(node.column), rows))
+    every = pages(node.column)
+    firsts = np.array([page.first for page in every], np.int64)
+    count = every[-1].first + every[-1].length if every else 0
+    parts = [(every[number], inside) for number, inside in split(firsts, count, rows)]
     if sum(len(inside) for _, inside in parts) != len(rows):
         raise DamagedPage("a column has fewer rows than the file")
     if node.kind == "list":

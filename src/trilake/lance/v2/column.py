@@ -3,27 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from trilake.lance.file.sources import PlacedJob, together
+from trilake.lance.proto import encodings21_pb2
 from trilake.lance.v2.constant import ConstantPage
 from trilake.lance.v2.container import Page
 from trilake.lance.v2.fullzip import FullZipPage
 from trilake.lance.v2.layers import Layers, Part, ReadablePage, Rows, split
-from trilake.lance.v2.miniblock import MiniBlockPage
-from trilake.lance.v2.nesting import Leaf, Node, merge
+from trilake.lance.v2.miniblock import MiniBlockPages, joinable
+from trilake.lance.v2.nesting import Leaf, merge
 from trilake.lance.v2.values import DamagedPage, UnsupportedPage
 from trilake.lance.v2.values import Rows as PackedRows
 
 
 class Column:
-    """A column: the field it belongs to, and its pages."""
+    """A column: the type of its values, and its pages."""
 
-    def __init__(self, leaf: Node, pages: Sequence[Page]) -> None:
-        self._leaf, self._pages = leaf, pages
+    def __init__(self, stored: pa.DataType, pages: Sequence[Page]) -> None:
+        self._stored = stored
+        self._runs = _runs(pages)
+        self._firsts = np.array([run[0].first for run in self._runs], np.int64)
+        self._count = pages[-1].first + pages[-1].length if pages else 0
         self._open: dict[int, ReadablePage] = {}
 
     def read(self, rows: Rows, items: int) -> PlacedJob[Leaf]:
@@ -33,25 +38,50 @@ class Column:
                 rows = range(rows.start * items, rows.stop * items)
             else:
                 rows = (rows[:, None] * items + np.arange(items)).reshape(-1)
-        jobs = [self._page(page).read(inside) for page, inside in split(self._pages, rows)]
+        jobs = [self._run(number).read(inside) for number, inside in split(self._firsts, self._count, rows)]
         if not jobs:
             raise DamagedPage("a column has no pages")
         if len(jobs) == 1:
-            return merge([(yield from jobs[0])], self._leaf.stored)
-        return merge((yield from together(jobs)), self._leaf.stored)
+            return merge([(yield from jobs[0])], self._stored)
+        return merge((yield from together(jobs)), self._stored)
 
-    def _page(self, page: Page) -> ReadablePage:
-        opened = self._open.get(page.first)
+    def _run(self, number: int) -> ReadablePage:
+        opened = self._open.get(number)
         if opened is None:
-            opened = self._open[page.first] = open_page(page, page.encoding, self._leaf.stored)
+            opened = self._open[number] = _opened(self._runs[number], self._stored)
         return opened
+
+
+def _runs(pages: Sequence[Page]) -> list[Sequence[Page]]:
+    """The pages, with those together that follow each other and can be read as one."""
+    runs: list[Sequence[Page]] = []
+    for _, alike in groupby(pages, _layout_key):
+        run = list(alike)
+        runs += [run] if _layout_key(run[0]) else [[page] for page in run]
+    return runs
+
+
+def _layout_key(page: Page) -> bytes:
+    """What pages that can be read as one have in common; empty for pages that are read alone."""
+    if page.encoding.WhichOneof("layout") != "mini_block_layout" or not joinable(page.encoding.mini_block_layout):
+        return b""
+    layout = encodings21_pb2.MiniBlockLayout()
+    layout.CopyFrom(page.encoding.mini_block_layout)
+    layout.ClearField("num_items")
+    return layout.SerializeToString(deterministic=True)
+
+
+def _opened(run: Sequence[Page], arrow: pa.DataType) -> ReadablePage:
+    if len(run) == 1:
+        return open_page(run[0], run[0].encoding, arrow)
+    return MiniBlockPages(run, [page.encoding.mini_block_layout for page in run])
 
 
 def open_page(page: Page, layout: Any, arrow: pa.DataType) -> ReadablePage:
     """Open a page of a column of type ``arrow``.  Raises ``DamagedPage``."""
     kind = layout.WhichOneof("layout")
     if kind == "mini_block_layout":
-        return MiniBlockPage(page, layout.mini_block_layout)
+        return MiniBlockPages([page], [layout.mini_block_layout])
     if kind == "constant_layout":
         return ConstantPage(page, layout.constant_layout, arrow)
     if kind == "full_zip_layout":

@@ -7,6 +7,7 @@ descriptions of chunks, then the chunks that have the rows; those of all columns
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -45,7 +46,7 @@ class V2File(DataFileReader):
         self.schema = LanceSchema(tuple(n.field for n in nodes if n is not None), schema.metadata)
         self.batch_offsets = _parts(self._count([n for n in nodes if n is not None]), container.source.size)
         self._opened: dict[tuple[int, pa.DataType], Column] = {}
-        self._last: tuple[LanceSchema | None, LanceSchema, list[Node]] = None, LanceSchema(()), []
+        self._last: _Projection | None = None
 
     @classmethod
     def open(
@@ -96,38 +97,37 @@ class V2File(DataFileReader):
     def _take(self, rows: Int64s, columns: LanceSchema | None) -> pa.RecordBatch:
         return self._read(rows, columns)
 
-    def _project(self, columns: LanceSchema | None) -> tuple[LanceSchema, list[Node]]:
+    def _project(self, columns: LanceSchema | None) -> _Projection:
         columns = columns or self.schema
-        last, schema, nodes = self._last
-        if last is columns:  # by identity: batch after batch passes the same object
-            return schema, nodes
+        last = self._last
+        if last is not None and last.columns is columns:  # by identity: read after read passes the same object
+            return last
         trees = [tree(field, self.columns, self._place, self.schema) for field in columns.fields]
         nodes = [node for node in trees if node is not None]
-        schema = LanceSchema(tuple(n.field for n in nodes), columns.metadata)
-        self._last = columns, schema, nodes
-        return schema, nodes
+        arrow = pa.schema([node.arrow for node in nodes], dict(columns.metadata) or None)
+        has_extensions = LanceSchema(tuple(node.field for node in nodes)).has_extensions
+        self._last = projection = _Projection(columns, nodes, arrow, has_extensions)
+        return projection
 
     def _read(self, rows: Rows, columns: LanceSchema | None) -> pa.RecordBatch:
-        schema, nodes = self._project(columns)
+        projection = self._project(columns)
         count = len(rows)
-        if not nodes:
+        if not projection.nodes:
             return no_columns(count)
-        arrow = pa.schema([n.arrow for n in nodes], dict(schema.metadata) or None)
         if not count:
-            return pa.RecordBatch.from_pylist([], arrow)
-        arrays = self._source.run_placed(together([self._field(node, rows) for node in nodes]))
-        batch = pa.RecordBatch.from_arrays(arrays, schema=arrow)
-        return extensions.restore_batch(batch) if schema.has_extensions else batch
+            return pa.RecordBatch.from_pylist([], projection.arrow)
+        arrays = self._source.run_placed(together([self._field(node, rows) for node in projection.nodes]))
+        batch = pa.RecordBatch.from_arrays(arrays, schema=projection.arrow)
+        return extensions.restore_batch(batch) if projection.has_extensions else batch
 
     def _field(self, node: Node, rows: Rows) -> PlacedJob[pa.Array]:
         """Read a field; errors name it."""
         try:
             if self.version == (2, 0):
                 return (yield from read_array(node, rows, self._pages))
-            leaves = node.leaves
-            read = [self._column(leaf).read(rows, node.items[leaf.column or 0]) for leaf in leaves]
-            results = [(yield from read[0])] if len(read) == 1 else (yield from together(read))
-            return assemble(node, {leaf.column or 0: r for leaf, r in zip(leaves, results, strict=True)}, len(rows))
+            jobs = [self._column(leaf).read(rows, node.items[leaf.column or 0]) for leaf in node.leaves]
+            results = [(yield from jobs[0])] if len(jobs) == 1 else (yield from together(jobs))
+            return assemble(node, results, len(rows))
         except DamagedPage as e:
             raise self._fail(e, node) from e
         except OverflowError as e:
@@ -137,7 +137,7 @@ class V2File(DataFileReader):
         number = leaf.column or 0
         column = self._opened.get((number, leaf.stored))
         if column is None:
-            column = self._opened[number, leaf.stored] = Column(leaf, self._pages(number))
+            column = self._opened[number, leaf.stored] = Column(leaf.stored, self._pages(number))
         return column
 
     def _pages(self, number: int) -> Sequence[Page]:
@@ -146,6 +146,16 @@ class V2File(DataFileReader):
     def _fail(self, error: DamagedPage, node: Node) -> TrilakeError:
         kind = UnsupportedProtocolError if isinstance(error, UnsupportedPage) else CorruptFileError
         return kind(str(error), file=self.file, column=node.field.name)
+
+
+@dataclass(frozen=True, slots=True)
+class _Projection:
+    """Some columns, and how they are read."""
+
+    columns: LanceSchema
+    nodes: list[Node]
+    arrow: pa.Schema
+    has_extensions: bool
 
 
 def _parts(rows: int, size: int) -> Int64s:

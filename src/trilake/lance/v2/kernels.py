@@ -52,6 +52,31 @@ def _copy_words(words: Any, p: Any, out: Any, o: Any, n: Any) -> None:
 
 
 @jit
+def locate(firsts: Any, rows: Any, ids: Any, piece: Any, number: Any) -> Any:
+    """The pieces that ascending rows are in, whose first rows are ``firsts``; return how many they are.
+
+    Their numbers are in ``ids``; for each row ``piece`` is the place of its piece there, ``number`` the row within it.
+    """
+    count = 0
+    low = -1
+    for i in range(len(rows)):
+        last, low = low, max(low, 0)
+        high = len(firsts)
+        while high - low > 1:
+            middle = (low + high) // 2
+            if firsts[middle] <= rows[i]:
+                low = middle
+            else:
+                high = middle
+        if low != last:
+            ids[count] = low
+            count += 1
+        piece[i] = count - 1
+        number[i] = rows[i] - firsts[low]
+    return count
+
+
+@jit
 def chunk_headers(data: Any, at: Any, size: Any, has_rep: Any, has_def: Any, buffers: Any, wide: Any, out: Any) -> Any:
     """Fill the rows of ``out``: levels, position and bytes of repetition, of definition, and of each value buffer."""
     width = 4 if wide else 2
@@ -136,33 +161,33 @@ def unpack_inline(words: Any, at: Any, size: Any, counts: Any, out: Any) -> Any:
 
 
 @jit
-def pick_inline(words: Any, at: Any, size: Any, piece: Any, index: Any, out: Any) -> Any:
+def pick_inline(data: Any, at: Any, size: Any, piece: Any, index: Any, out: Any) -> Any:
     """Single values of the chunks of :func:`unpack_inline`: entry ``index[i]`` of chunk ``piece[i]``."""
-    bits = 8 * out.itemsize
-    lanes = BLOCK // bits
+    word = out.itemsize
     for i in range(len(piece)):
         c = piece[i]
-        if size[c] < out.itemsize or index[i] >= BLOCK:
+        if size[c] < word or index[i] >= BLOCK:
             return c
-        p = at[c] // out.itemsize
-        width = np.int64(words[p])
-        if width < 0 or width > bits or size[c] < out.itemsize + width * 128:
+        width = _number(data, at[c], word)
+        if width < 0 or width > 8 * word or size[c] < word + width * 128:
             return c
-        out[i] = _packed_value(words, p + 1, width, bits, lanes, index[i])
+        out[i] = _packed_value(data, at[c] + word, width, word, index[i])
     return -1
 
 
 @jit
-def _packed_value(words: Any, p: Any, width: Any, bits: Any, lanes: Any, index: Any) -> Any:
+def _packed_value(data: Any, p: Any, width: Any, word: Any, index: Any) -> Any:
+    """The value at ``index`` of a FastLanes block of words of ``word`` bytes."""
     if width == 0:
         return np.uint64(0)
-    lane = index % lanes
+    bits = 8 * word
+    lanes = BLOCK // bits
     row = _row(index, lanes)
-    first = p + row * width // bits * lanes + lane
+    first = p + (row * width // bits * lanes + index % lanes) * word
     shift = row * width % bits
-    value = np.uint64(words[first]) >> np.uint64(shift)
+    value = np.uint64(_number(data, first, word)) >> np.uint64(shift)
     if shift + width > bits:
-        value |= np.uint64(words[first + lanes]) << np.uint64(bits - shift)
+        value |= np.uint64(_number(data, first + lanes * word, word)) << np.uint64(bits - shift)
     return value & (np.uint64(0xFFFFFFFFFFFFFFFF) >> np.uint64(64 - width))
 
 
@@ -302,19 +327,19 @@ def decode_levels(kind: Any, width: Any, data: Any, words: Any, at: Any, size: A
 
 @jit
 def pick_levels(
-    kind: Any, width: Any, words: Any, at: Any, size: Any, counts: Any, piece: Any, index: Any, out: Any
+    kind: Any, width: Any, data: Any, at: Any, size: Any, counts: Any, piece: Any, index: Any, out: Any
 ) -> Any:
     """Level ``index[i]`` of chunk ``piece[i]`` of the chunks of :func:`decode_levels`, which are not runs."""
     for i in range(len(piece)):
         c, k = piece[i], index[i]
-        p, bytes_, count = at[c] // 2, size[c], counts[c]
+        p, bytes_, count = at[c], size[c], counts[c]
         if k >= count:
             return c
         if kind == INLINE:
-            packed = np.int64(words[p]) if bytes_ >= 2 else np.int64(17)
+            packed = np.int64(load16(data, p)) if bytes_ >= 2 else np.int64(17)
             if packed > 16 or count > BLOCK or bytes_ < 2 + 128 * packed:
                 return c
-            out[i] = _packed_value(words, p + 1, packed, 16, 64, k)
+            out[i] = _packed_value(data, p + 2, packed, 2, k)
             continue
         first = np.int64(0)
         if kind == BLOCKS:
@@ -323,12 +348,12 @@ def pick_levels(
             if tail < 0 or (tail != count % BLOCK and count % BLOCK and tail < width * 64):
                 return c
             if k < whole * BLOCK or tail != count % BLOCK:
-                out[i] = _packed_value(words, p + k // BLOCK * width * 64, width, 16, 64, k % BLOCK)
+                out[i] = _packed_value(data, p + k // BLOCK * width * 128, width, 2, k % BLOCK)
                 continue
             first = whole * width * 64 - whole * BLOCK
         if first + k >= bytes_ // 2:
             return c
-        out[i] = words[p + first + k]
+        out[i] = load16(data, p + 2 * (first + k))
     return -1
 
 

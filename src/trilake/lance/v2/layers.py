@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 
 from trilake.lance.file.sources import Int64s, PlacedJob
-from trilake.lance.v2.container import Page
 from trilake.lance.v2.values import DamagedPage, Values
 
 Uint16s = npt.NDArray[np.uint16]
@@ -125,17 +124,24 @@ def ranges(begin: Int64s, end: Int64s) -> Int64s:
     return numbers
 
 
-def split(pages: Sequence[Page], rows: Rows) -> Iterator[tuple[Page, Rows]]:
-    """The pages that have some of the ascending rows, and these rows counted from the page's first."""
-    firsts = np.array([page.first for page in pages], np.int64)
+def split(firsts: Int64s, count: int, rows: Rows) -> Iterator[tuple[int, Rows]]:
+    """The pages that have some of the ascending rows, by number, and these rows counted from the page's first.
+
+    ``firsts`` are the first rows of the pages, which have ``count`` rows.  Rows that no page has are left out.
+    """
     if isinstance(rows, range):
-        for page in pages[max(int(np.searchsorted(firsts, rows.start, "right")) - 1, 0) :]:
-            if page.first >= rows.stop:
+        for number in range(max(int(firsts.searchsorted(rows.start, "right")) - 1, 0), len(firsts)):
+            first = int(firsts[number])
+            if first >= rows.stop:
                 break
-            inside = range(max(rows.start - page.first, 0), min(rows.stop - page.first, page.length))
+            end = int(firsts[number + 1]) if number + 1 < len(firsts) else count
+            inside = range(max(rows.start, first) - first, min(rows.stop, end) - first)
             if len(inside):
-                yield page, inside
+                yield number, inside
         return
-    cuts = np.searchsorted(rows, np.append(firsts, np.iinfo(np.int64).max))
+    if len(firsts) == 1 and rows[-1] < count:
+        yield 0, rows
+        return
+    cuts = rows.searchsorted(np.append(firsts, count))
     for number in np.flatnonzero(np.diff(cuts)).tolist():
-        yield pages[number], rows[cuts[number] : cuts[number + 1]] - firsts[number]
+        yield number, rows[cuts[number] : cuts[number + 1]] - firsts[number]

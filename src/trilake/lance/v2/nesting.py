@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -170,8 +170,7 @@ def bitmap(valid: Any) -> pa.Buffer | None:
     return None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
 
 
-@dataclass(frozen=True, slots=True)
-class _State:
+class _State(NamedTuple):
     """The entries that are left above a layer."""
 
     rep: Uint16s | None
@@ -189,7 +188,7 @@ class _State:
 
     def above(self, **changes: Any) -> _State:
         levels = self.layers.levels(self.layer)
-        return replace(self, layer=self.layer + 1, base=self.base + levels, **changes)
+        return self._replace(layer=self.layer + 1, base=self.base + levels, **changes)
 
     def item_validity(self, count: int) -> tuple[_State, pa.Buffer | None]:
         """The state above an item layer of ``count`` slots, and its validity."""
@@ -207,9 +206,9 @@ class _State:
         return self.above(), validity
 
 
-def assemble(node: Node, leaves: Mapping[int, Leaf], count: int) -> pa.Array:
-    """The array of ``count`` rows of a field.  Raises ``DamagedPage``."""
-    array, state = _build(node, leaves)
+def assemble(node: Node, leaves: Sequence[Leaf], count: int) -> pa.Array:
+    """The array of ``count`` rows of a field, from its leaves in their order.  Raises ``DamagedPage``."""
+    array, state = _build(node, iter(leaves))
     if state.layer != len(state.layers.kinds):
         raise DamagedPage("a page has more layers than its column")
     if len(array) != count:
@@ -217,10 +216,9 @@ def assemble(node: Node, leaves: Mapping[int, Leaf], count: int) -> pa.Array:
     return array
 
 
-def _build(node: Node, leaves: Mapping[int, Leaf]) -> tuple[pa.Array, _State]:
+def _build(node: Node, leaves: Iterator[Leaf]) -> tuple[pa.Array, _State]:
     if node.kind == "leaf":
-        assert node.column is not None
-        leaf = leaves[node.column]
+        leaf = next(leaves)
         state = _State(leaf.rep, leaf.definition, leaf.layers, 0, 0)
         return narrowed(node, leaf.array), state.above()
     built = [_build(child, leaves) for child in node.children]
@@ -245,7 +243,7 @@ def _vectors(node: Node, items: pa.Array, state: _State) -> tuple[pa.Array, _Sta
     if len(items) % size:
         raise DamagedPage(f"{len(items)} items are not lists of {size}")
     definition = None if state.definition is None else state.definition[::size]
-    state, validity = replace(state, definition=definition).item_validity(count)
+    state, validity = state._replace(definition=definition).item_validity(count)
     return pa.Array.from_buffers(node.type, count, [validity], children=[items]), state
 
 
@@ -272,5 +270,5 @@ def _lists(node: Node, items: pa.Array, state: _State) -> tuple[pa.Array, _State
     definition = None if state.definition is None else state.definition[left]
     above = state.above(rep=rep[left] - np.uint16(1), definition=definition)
     if above.rep is not None and not any(kind not in ITEMS for kind in above.layers.kinds[above.layer :]):
-        above = replace(above, rep=None)
+        above = above._replace(rep=None)
     return array, above
