@@ -106,6 +106,19 @@ def test_packed_structs_are_read(written: Written, version: str, names: list[str
     check(*written(packed({name: column(name, rows, "none") for name in names}, nulls), version))
 
 
+@pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
+@pytest.mark.parametrize(
+    "arrow", [pa.list_(pa.float32(), 4), pa.list_(pa.bool_(), 3), pa.list_(pa.list_(pa.int16(), 2), 3)], ids=str
+)
+def test_vectors_whose_items_are_all_null_are_read(written: Written, version: str, arrow: pa.DataType) -> None:
+    vectors = [None if row % 3 == 1 and version != "2.0" else [None] * arrow.list_size for row in range(50)]
+    check(
+        *written(
+            pa.table({"c": pa.array(vectors, arrow), "d": pa.array([[v] for v in vectors], pa.list_(arrow))}), version
+        )
+    )
+
+
 @pytest.mark.parametrize(("version", "names"), [("2.0", ["int32", "int8"]), ("2.2", ["int16", "string", "vector4"])])
 def test_fields_of_packed_structs_are_projected(written: Written, version: str, names: list[str]) -> None:
     file, expected = written(packed({name: column(name, 50, "none") for name in names}, version == "2.2"), version)

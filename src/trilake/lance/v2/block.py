@@ -15,6 +15,7 @@ from trilake.lance.v2.values import (
     FixedLists,
     Flat,
     Indexed,
+    Nothing,
     UnsupportedPage,
     Values,
     Variable,
@@ -244,11 +245,12 @@ def interleaved_lists(encoding: Any, data: Bytes, count: int) -> Values:
         if kind_of(node.values) != "fixed_size_list":
             break
         node = node.values.fixed_size_list
-    if kind_of(node.values) != "flat":
+    nothing = kind_of(node.values) == "constant" and not node.values.constant.HasField("value")
+    if kind_of(node.values) != "flat" and not nothing:
         raise unsupported(node.values, "items of lists of fixed size")
     bits = int(node.values.flat.bits_per_value)
     width = sum(size for _, size in levels) + (items * bits + 7) // 8
-    if not bits or width * count > len(data):
+    if bool(bits) == nothing or width * count > len(data) or items * count > MAX_UNBACKED + 8 * len(data):
         raise DamagedPage(f"{len(data)} bytes are too few for {count} lists of {width} bytes")
     rows = data[: width * count].reshape(count, width)
     at = 0
@@ -258,8 +260,11 @@ def interleaved_lists(encoding: Any, data: Bytes, count: int) -> Values:
         per_row *= size
         valid.append(_bits(rows[:, at : at + bitmap], per_row) if bitmap else None)
         at += bitmap
-    if bits == 1:
-        values: Values = _bits(rows[:, at:], items)
+    values: Values
+    if nothing:
+        values = Nothing(items * count)
+    elif bits == 1:
+        values = _bits(rows[:, at:], items)
     else:
         values = Flat(np.ascontiguousarray(rows[:, at:]).reshape(-1), bits, items * count)
     for (size, _), nulls in zip(reversed(levels), reversed(valid), strict=True):
