@@ -338,7 +338,7 @@ def present(snapshot: Snapshot, reader: FragmentReader) -> LanceSchema:
 
 def _moved_indices(snapshot: Snapshot, groups: Sequence[op.RewriteGroup]) -> tuple[op.RewrittenIndex, ...]:
     """Write the indices anew for the row ids that live rows get: new files hold them in the order of the old ones."""
-    if not snapshot.manifest.indices or _is_stable(snapshot):
+    if not any(i.by_address or not _is_stable(snapshot) for i in snapshot.manifest.indices):
         return ()
     before, after = [], []
     for group in groups:

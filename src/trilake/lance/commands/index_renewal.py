@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 
 from trilake.errors import InvalidArgumentError
 from trilake.lance.commands import vector_indices
@@ -12,6 +13,7 @@ from trilake.lance.commands.vector_indices import VECTOR_KINDS, VectorIndexPlan
 from trilake.lance.index.ivf_pq import Model
 from trilake.lance.index.ivf_pq_index import VectorIndex
 from trilake.lance.index.zonemap import ZoneMapIndex
+from trilake.lance.scan.fragment_reader import ROW_ADDRESS
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions import operations as op
 from trilake.lance.versions.manifest import IndexMetadata
@@ -116,6 +118,8 @@ def scalar_like(snapshot: Snapshot, column: str, index: IndexMetadata) -> IndexM
     opened = snapshot.indices.scalar(index)
     rows_per_zone = opened.rows_per_zone if isinstance(opened, ZoneMapIndex) else None
     kind = TRAINED[kind_of(snapshot, index).upper()]
+    if index.by_address and kind.place != ROW_ADDRESS:  # pylance refuses parts with ids beside parts with addresses
+        kind = replace(kind, place=ROW_ADDRESS, version=index.index_version or 0)
     return trained(snapshot, column, index.name, kind, rows_per_zone)
 
 

@@ -393,7 +393,7 @@ def remap(snapshot: Snapshot, before: RowIds, after: RowIds, rewritten: set[int]
     rewritten_ids = np.array(sorted(rewritten), np.uint64)
 
     def move(ids: RowIds) -> tuple[RowIds, npt.NDArray[np.bool_]]:
-        snapshot.check_indexed(ids)
+        snapshot.check_indexed(ids, by_address=True)
         at = np.minimum(np.searchsorted(before, ids), max(len(before) - 1, 0))
         hit = before[at] == ids if len(before) else np.zeros(len(ids), bool)
         moved = np.where(hit, after[at], ids) if len(before) else ids
@@ -402,6 +402,8 @@ def remap(snapshot: Snapshot, before: RowIds, after: RowIds, rewritten: set[int]
     rewritten_indices = []
     for index in snapshot.manifest.indices:
         if index.fragment_bitmap is None or not rewritten.intersection(index.fragment_bitmap):
+            continue
+        if snapshot.manifest.has_stable_row_ids and not index.by_address:
             continue
         uuid = UUID(snapshot.runtime.new_id())
         new = f"_indices/{uuid}"

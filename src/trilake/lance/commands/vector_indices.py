@@ -347,7 +347,7 @@ def extended(snapshot: Snapshot, column: str, index: IndexMetadata, opened: Vect
     files = opened.write_with(
         snapshot.store,
         f"_indices/{uuid}",
-        move=lambda ids: (ids, snapshot.live_rows(ids) & in_fragments(snapshot, covered, ids)),
+        move=lambda ids: (ids, snapshot.live_rows(snapshot.addresses_of(ids)) & in_fragments(snapshot, covered, ids)),
         more=encoded(snapshot, column, opened.model, new),
         dataset_version=snapshot.version,
         version=file_version(snapshot, modern=opened.model.modern),

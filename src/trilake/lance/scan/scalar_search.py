@@ -8,7 +8,7 @@ does not cover are scanned.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -83,15 +83,19 @@ class IndexQuery:
 
 
 def index_query(
-    filter: Filter | None, manifest: Manifest, schema: LanceSchema, indices: OpenIndices
+    filter: Filter | None,
+    manifest: Manifest,
+    schema: LanceSchema,
+    indices: OpenIndices,
+    stable_ids: Callable[[RowIds], RowIds],
 ) -> IndexQuery | None:
     """The part of a filter that indices can answer; ``None`` without one.
 
-    ``schema`` has the columns that the filter names.
+    ``schema`` has the columns that the filter names; ``stable_ids`` returns the sorted ids of rows at addresses.
     """
     if filter is None:
         return None
-    builder = _QueryBuilder(manifest, schema, indices)
+    builder = _QueryBuilder(manifest, schema, indices, stable_ids)
     return builder.conjunction([c.predicate for c in filter.conjuncts])
 
 
@@ -100,6 +104,7 @@ class _QueryBuilder:
     manifest: Manifest
     schema: LanceSchema
     indices: OpenIndices
+    stable_ids: Callable[[RowIds], RowIds]
 
     def index_query(self, predicate: Predicate) -> IndexQuery | None:
         match predicate:
@@ -144,7 +149,7 @@ class _QueryBuilder:
                 by_name.setdefault(entry.name, []).append(entry)
         # Indices of rows before those of zones.
         for entries in sorted(by_name.values(), key=lambda entries: scalar_kind(entries[0]).by_address):
-            answers = [self.answer(entry, leaf) for entry in entries]
+            answers = [self.by_ids(entry, self.answer(entry, leaf)) for entry in entries]
             if all(answer is not None for answer in answers):
                 return _segments([answer for answer in answers if answer is not None])
         return None
@@ -177,6 +182,12 @@ class _QueryBuilder:
             return None  # a literal that the index's type cannot hold: scan instead
         few = int(np.count_nonzero(pages)) <= max(_FEW, index.num_pages // _PART)
         return IndexQuery(text, covered, True, row_ids if few else lambda: None)
+
+    def by_ids(self, entry: IndexMetadata, query: IndexQuery | None) -> IndexQuery | None:
+        """The query with the ids of its rows where the index has their addresses."""
+        if query is None or not (self.manifest.has_stable_row_ids and entry.by_address):
+            return query
+        return replace(query, row_ids=lambda: None if (at := query.row_ids()) is None else self.stable_ids(at))
 
     def of_items(self, index: ScalarIndex, leaf: Contains, covered: FrozenBitMap, text: str) -> IndexQuery | None:
         try:

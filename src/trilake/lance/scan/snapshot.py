@@ -143,7 +143,7 @@ class Snapshot:
 
     def index_query(self, filter: Filter | None) -> IndexQuery | None:
         """The part of a filter that scalar indices can answer."""
-        return scalar_search.index_query(filter, self.manifest, self.view.schema, self.indices)
+        return scalar_search.index_query(filter, self.manifest, self.view.schema, self.indices, self.stable_ids)
 
     def candidates(self, filter: Filter) -> tuple[dict[int, Rows] | None, bool]:
         """The rows that may match, for each fragment that indices cover, and whether they do; ``None`` to scan all."""
@@ -284,10 +284,10 @@ class Snapshot:
                 places[row] = place
         return places
 
-    def live_rows(self, ids: Ids) -> npt.NDArray[np.bool_]:
-        """Whether each row id is that of a live row."""
-        live = np.zeros(len(ids), bool)
-        of, offsets = split(self.addresses_of(ids))
+    def live_rows(self, places: Ids) -> npt.NDArray[np.bool_]:
+        """Whether each address is that of a live row."""
+        live = np.zeros(len(places), bool)
+        of, offsets = split(places)
         for fragment_id in np.unique(of):
             reader = self._by_id.get(int(fragment_id))
             if reader is not None:
@@ -306,12 +306,21 @@ class Snapshot:
         current = self.addresses_of(ids)
         return np.sort(current[current != _NOWHERE])
 
-    def check_indexed(self, ids: Ids) -> None:
+    def stable_ids(self, places: Ids) -> Ids:
+        """The sorted stable ids of rows at addresses from an index; errors as :meth:`indexed_addresses`."""
+        self.check_indexed(places, by_address=True)
+        of, offsets = split(places)
+        readers = [self._by_id[number] for number in np.unique(of).tolist() if number in self._by_id]
+        return np.unique(
+            np.concatenate([np.empty(0, np.uint64), *(r.ids_of(offsets[of == r.fragment.id]) for r in readers)])
+        )
+
+    def check_indexed(self, ids: Ids, *, by_address: bool = False) -> None:
         """Raise ``CorruptFileError`` unless all row ids from an index are, or may have been, those of rows.
 
         An index may have rows of removed fragments, and deleted rows, but not rows after the end of a fragment.
         """
-        if self.manifest.has_stable_row_ids:
+        if self.manifest.has_stable_row_ids and not by_address:
             return  # ids of removed rows are not recorded elsewhere
         of = ids >> np.uint64(32)
         for number in np.unique(of).tolist():

@@ -7,7 +7,6 @@ from collections.abc import Generator
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pyroaring import FrozenBitMap
 
 from trilake.errors import MissingFileError, TrilakeError, UnsupportedProtocolError
 from trilake.lance.file.types import is_variable
@@ -15,9 +14,8 @@ from trilake.lance.index.bitmap import BitmapIndex
 from trilake.lance.index.btree import BTreeIndex
 from trilake.lance.index.ivf_pq_index import VectorIndex
 from trilake.lance.index.scalar import ScalarIndex
-from trilake.lance.scan.fragment_reader import ROW_ID
+from trilake.lance.scan.fragment_reader import ROW_ADDRESS, ROW_ID, split
 from trilake.lance.scan.open_indices import scalar_kind
-from trilake.lance.scan.search import in_fragments
 from trilake.lance.verify.context import LanceContext
 from trilake.lance.versions.manifest import IndexMetadata
 from trilake.table.checksum import checksum
@@ -112,12 +110,12 @@ def agree_with_rows(table: LanceContext) -> Generator[Finding, None, int]:
     return len(table.manifest.indices)
 
 
-def _rows(table: LanceContext, entry: IndexMetadata, columns: list[str]) -> pa.Table:
-    """The rows of the fragments that an index covers, with their ids."""
+def _rows(table: LanceContext, entry: IndexMetadata, columns: list[str], place: str) -> pa.Table:
+    """The rows of the fragments that an index covers, with their ids or addresses."""
     snapshot = table.snapshot
     covered = entry.fragment_bitmap or ()
     readers = [r for r in snapshot.readers if r.fragment.id in covered]
-    plan = snapshot.plan(columns, places=(ROW_ID,))
+    plan = snapshot.plan(columns, places=(place,))
     batches = list(snapshot.scan(plan, readers))
     return pa.Table.from_batches(batches, plan.schema)
 
@@ -125,7 +123,7 @@ def _rows(table: LanceContext, entry: IndexMetadata, columns: list[str]) -> pa.T
 def _ids_differ(table: LanceContext, entry: IndexMetadata, ids: npt.NDArray[np.uint64]) -> str | None:
     """A text about rows in an index of vectors that there never were; rows without a vector are in none."""
     try:
-        table.snapshot.check_indexed(ids)
+        table.snapshot.check_indexed(ids, by_address=entry.by_address)
     except TrilakeError as e:
         return e.message
     twice = len(ids) - len(np.unique(ids))
@@ -145,18 +143,19 @@ def _values_differ(table: LanceContext, entry: IndexMetadata, index: pa.Table, *
     wrong = _ids_differ(table, entry, ids)
     if wrong is not None:
         return wrong
-    rows = _rows(table, entry, [name])
-    live = table.snapshot.live_rows(ids)
-    covered = in_fragments(table.snapshot, entry.fragment_bitmap or FrozenBitMap(), ids)
-    entries = index.filter(pa.array(live & covered))
+    place = ROW_ADDRESS if entry.by_address else ROW_ID
+    rows = _rows(table, entry, [name], place)
+    at = ids if entry.by_address else table.snapshot.addresses_of(ids)
+    covered = np.isin(split(at)[0], np.array(entry.fragment_bitmap or (), np.int64))
+    entries = index.filter(pa.array(table.snapshot.live_rows(at) & covered))
     values = rows[name]
     if not has_nulls and values.null_count and not is_variable(values.type):
         # Nulls of such types are zeros in the file or, where a companion keeps them, not in the index.
         rows = rows.filter(values.is_valid())
-        entries = entries.filter(pa.array(np.isin(entries["row_ids"].to_numpy(), rows[ROW_ID].to_numpy())))
+        entries = entries.filter(pa.array(np.isin(entries["row_ids"].to_numpy(), rows[place].to_numpy())))
     if len(entries) != len(rows):
         return f"it has {len(entries):,} of the rows of its fragments, which are {len(rows):,}"
     stored = [v if has_nulls else _as_stored(v) for v in (entries["values"], rows[name])]
     sum_of_index = checksum(pa.table({"v": stored[0], "i": entries["row_ids"]}))
-    sum_of_rows = checksum(pa.table({"v": stored[1], "i": rows[ROW_ID]}))
+    sum_of_rows = checksum(pa.table({"v": stored[1], "i": rows[place]}))
     return None if sum_of_index == sum_of_rows else "its values are not those of the rows"

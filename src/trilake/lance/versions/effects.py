@@ -322,7 +322,7 @@ def _moved(
             touched = True
             whole = BitMap(old) <= covered
             covered -= BitMap(old)
-            if whole and (stable or rewritten is not None):
+            if whole and ((stable and not index.by_address) or rewritten is not None):
                 covered |= BitMap([f.id for f in new])
     if not touched:
         return index

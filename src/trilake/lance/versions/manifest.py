@@ -178,6 +178,8 @@ BTREE_DETAILS = IndexDetails("/lance.table.BTreeIndexDetails")
 LABEL_LIST_DETAILS = IndexDetails("/lance.table.LabelListIndexDetails")
 ZONE_MAP_DETAILS = IndexDetails("/lance.table.ZoneMapIndexDetails")
 VECTOR_DETAILS = IndexDetails("/lance.index.pb.VectorIndexDetails")
+#: Indices of ranges of rows.
+_OF_ZONES = ("ZoneMapIndexDetails", "BloomFilterIndexDetails")
 #: Entries of newer writers that are not indices of a column: rows that a compaction moved, and a write-ahead log.
 _NOTES = ("FragmentReuseIndexDetails", "MemWalIndexDetails")
 
@@ -208,6 +210,13 @@ class IndexMetadata:
     def is_note(self) -> bool:
         """Whether it is an entry of newer writers that is not an index of a column and may have no files."""
         return self.details is not None and self.details.type_url.endswith(_NOTES)
+
+    @property
+    def by_address(self) -> bool:
+        """Whether it names rows by their addresses where they have stable ids, too, as a BTREE of pylance 14 does."""
+        if self.details == BTREE_DETAILS:
+            return (self.index_version or 0) > 0
+        return self.details is not None and self.details.type_url.endswith(_OF_ZONES)
 
 
 @dataclass(frozen=True)
