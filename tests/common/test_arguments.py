@@ -226,7 +226,7 @@ def test_a_string_that_should_be_quoted_is_shown_quoted(table: str, change: Call
     with pytest.raises(ExpressionError) as e:
         change(trilake.open(table))
     assert e.value.help is not None
-    assert "the string is written \"'Rome'\"" in e.value.help.replace("New York", "Rome")
+    assert "for the string, write \"'Rome'\"" in e.value.help.replace("New York", "Rome")
 
 
 @pytest.mark.parametrize("on", ["a", "`a`", "A"])

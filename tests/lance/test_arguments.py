@@ -53,11 +53,11 @@ def test_an_index_is_never_replaced_by_one_of_another_column(made: LanceDataset,
 
 def test_a_fragment_gets_no_column_a_second_time(made: LanceDataset) -> None:
     fragment = made.get_fragments()[0]
-    with pytest.raises(OSError, match="there is a column 'a' already"):
+    with pytest.raises(OSError, match="column 'a' already exists"):
         fragment.add_columns(lambda batch: batch.select(["a"]))
-    with pytest.raises(OSError, match="there is a column 'vector' already"):
+    with pytest.raises(OSError, match="column 'vector' already exists"):
         fragment.merge(TABLE, "a")
-    with pytest.raises(OSError, match="there is a column 'vector' already"):
+    with pytest.raises(OSError, match="column 'vector' already exists"):
         made.merge(TABLE, "a")
 
 

@@ -75,8 +75,8 @@ def test_added_columns_read_as_null_and_take_values(properties: Mapping[str, str
 @pytest.mark.parametrize(
     ("columns", "more", "says"),
     [
-        ({"ID": "int"}, {}, "there is a column id already"),
-        ({"s.Y": "int"}, {}, "there is a column s.y already"),
+        ({"ID": "int"}, {}, "column id already exists"),
+        ({"s.Y": "int"}, {}, "column s.y already exists"),
         ({"nothing.a": "int"}, {}, "no column nothing"),
         ({"l.a": "int"}, {}, "go on with element"),
         ({"id.a": "int"}, {}, "integer, which has no fields"),
@@ -187,7 +187,7 @@ def test_columns_that_cannot_be_dropped() -> None:
     t.alter.drop_constraint("C")
     with pytest.raises(InvalidArgumentError, match="only partition columns would be left"):
         t.alter.drop_columns("id", "s")
-    with pytest.raises(InvalidArgumentError, match="there is a column id already"):
+    with pytest.raises(InvalidArgumentError, match="column id already exists"):
         t.alter.rename_column("s", "ID")
     t.alter.rename_column("id", "ID")
     assert t.head.schema.names == ["ID", "s", "p"]
@@ -339,7 +339,7 @@ def test_fields_of_one_name_are_added_to_two_structs() -> None:
     columns = [alter.NewColumn(z, ("x",)), alter.NewColumn(z, ("y",)), alter.NewColumn(z)]
     change = alter.add_columns(Protocol(1, 2), both, columns, new_id=lambda: str(uuid4()))
     assert change.metadata.schema.names == ["x", "y", "z"]
-    with pytest.raises(InvalidArgumentError, match=r"there is a column x\.z already"):
+    with pytest.raises(InvalidArgumentError, match=r"column x\.z already exists"):
         alter.add_columns(Protocol(1, 2), both, [*columns, alter.NewColumn(z, ("X",))], new_id=lambda: str(uuid4()))
 
 

@@ -201,8 +201,9 @@ def test_modes(tmp_path: Path, end: str) -> None:
     target = tmp_path / "to"
     options = {"nulls": "mask"} if end == "lance" else None
     trilake.convert(source, target, format=end, options=options)
-    with pytest.raises(TableExistsError):
+    with pytest.raises(TableExistsError) as refused:
         trilake.convert(source, target, format=end, options=options)
+    assert "ignore" not in str(refused.value)  # no mode of a conversion
     done = trilake.convert(source, target, format=end, mode="append", filter="n < 3")
     assert done.rows == 2
     assert read(str(target)).num_rows == 6

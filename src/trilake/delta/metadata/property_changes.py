@@ -195,7 +195,7 @@ def add_constraint(
     key = _constraint_key(name)
     if key in metadata.configuration:
         raise InvalidArgumentError(
-            f"there is a constraint {name} already: {metadata.configuration[key]}",
+            f"constraint {name} already exists: {metadata.configuration[key]}",
             help="drop it first, or choose another name",
             constraint=name,
             condition="DELTA_CONSTRAINT_ALREADY_EXISTS",

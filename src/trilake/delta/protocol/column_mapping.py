@@ -271,7 +271,7 @@ def check_names(schema: StructType, mode: str) -> None:
         forbidden = sorted(set(f.name) & set(FORBIDDEN))
         if forbidden:
             raise InvalidArgumentError(
-                f"column name {f.name!r} holds {''.join(forbidden)!r}, which names in Parquet files must not",
+                f"column name {f.name!r} contains {''.join(forbidden)!r}, which Parquet files do not allow",
                 help=f"rename it, or {_ENABLE}",
                 column=f.name,
                 condition="DELTA_INVALID_CHARACTERS_IN_COLUMN_NAMES",

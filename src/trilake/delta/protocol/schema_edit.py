@@ -291,7 +291,7 @@ def name_taken(path: Path) -> InvalidArgumentError:
     """The error for a new name that a column has already."""
     there = path_text(path)
     return InvalidArgumentError(
-        f"there is a column {there} already",
+        f"column {there} already exists",
         help="choose another name: column names are case-insensitive",
         column=there,
         condition="FIELD_ALREADY_EXISTS",

@@ -113,7 +113,8 @@ def plan_changes(
 
 def _check_range(log: DeltaLog, start: int, end: int | None, latest: int) -> None:
     if start > latest:
-        problem, help = f"the feed is to start with version {start}, and the newest is {latest}", "start earlier"
+        problem = f"the change feed cannot start at version {start}: the newest version is {latest}"
+        help = f"start at version {latest} or earlier"
     elif start < 0 or (end is not None and end < start):
         problem, help = (
             f"versions {start} to {latest if end is None else end} are not a range",

@@ -98,7 +98,7 @@ def check_new(schema: LanceSchema, names: Iterable[str]) -> None:
     both = set(schema.names) & set(names)
     if both:
         raise ColumnExistsError(
-            f"there is a column {min(both)!r} already",
+            f"column {min(both)!r} already exists",
             help="rename the new column, or drop the old one",
             column=min(both),
         )

@@ -187,7 +187,7 @@ class Target:
         extra = [n for n in names if n not in wanted.names]
         missing = [n for n in wanted.names if n not in names]
         if extra or missing or len(set(names)) < len(names):
-            what = [f"no column {n}" for n in missing] + [f"a column {n} that the dataset does not have" for n in extra]
+            what = [f"no column {n}" for n in missing] + [f"a column {n} that the dataset lacks" for n in extra]
             raise RowsDoNotFitError(
                 f"the rows have {' and '.join(what) or 'two columns of one name'}",
                 help="select and name the columns as the dataset has them",

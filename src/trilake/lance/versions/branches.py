@@ -201,7 +201,7 @@ def clone(source: Manifest, store: Store, target: Store, runtime: Runtime, *, br
     Raises ``TableExistsError`` where a dataset exists.
     """
     if list_versions(target).versions:
-        raise DatasetExistsError("there is a Lance dataset already", file=target.uri)
+        raise DatasetExistsError("a Lance dataset already exists there", file=target.uri)
     scheme: Scheme = list_versions(store).scheme
     path = store.uri.removeprefix("file://") if store.uri.startswith("file:///") else store.uri
     operation = op.Clone(path, source.version, source.branch, branch)
@@ -214,7 +214,7 @@ def clone(source: Manifest, store: Store, target: Store, runtime: Runtime, *, br
     try:
         target.put_if_absent(manifest_key(manifest.version, scheme), serialise_manifest(manifest))
     except ObjectExistsError as e:
-        raise DatasetExistsError("there is a Lance dataset already", file=target.uri) from e
+        raise DatasetExistsError("a Lance dataset already exists there", file=target.uri) from e
     return manifest
 
 

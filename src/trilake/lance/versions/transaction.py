@@ -373,7 +373,9 @@ def commit(
             newest = None
             if listing.versions:
                 if create:
-                    raise DatasetExistsError("there is a Lance dataset already", file=store.uri, version=listing.latest)
+                    raise DatasetExistsError(
+                        "a Lance dataset already exists there", file=store.uri, version=listing.latest
+                    )
                 is_guessed = guessed and (listing.latest, listing.key(listing.latest)) == (guessed.version, known)
                 newest = guessed if is_guessed else load(store, listing.latest, listing)
                 newest.check_writable(store.uri)

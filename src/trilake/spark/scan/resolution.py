@@ -98,6 +98,6 @@ def column_errors(
             parts = parts[1:]
         name = ".".join(parts)
         what = f"several columns are named {name!r}" if unresolved.ambiguous else f"the table has no column {name!r}"
-        return kind(what, help=f"The columns are {', '.join(columns[:_MOST_NAMES])}", column=name)
+        return kind(what, help=f"the columns are {', '.join(columns[:_MOST_NAMES])}", column=name)
 
     return explain

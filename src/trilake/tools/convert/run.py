@@ -25,6 +25,7 @@ from trilake.errors import (
     ChecksumMismatchError,
     InvalidArgumentError,
     StorageError,
+    TableExistsError,
     TrilakeError,
     WriteFailedError,
 )
@@ -172,7 +173,12 @@ def convert(
         distributed=len(opened.tasks) > 1,
         runtime=SYSTEM_RUNTIME,
     )
-    writer = begin(there, opened, request)
+    try:
+        writer = begin(there, opened, request)
+    except TableExistsError as e:
+        if e.help == TableExistsError.default_help:
+            e.help = 'pass mode="append" to add rows, or mode="overwrite" to replace the target'
+        raise
     outcomes = _run(writer, opened, spark)
     committed = _commit(writer, outcomes, opened, there.uri)
     return Conversion(

@@ -35,7 +35,7 @@ def test_columns_are_found_as_they_are_spelled(
         with pytest.raises(SchemaMismatchError) as e:
             sql.sql(f"ALTER TABLE {table} {change}")
         assert e.value.condition == "FIELD_NOT_FOUND"
-    with pytest.raises(InvalidArgumentError, match="there is a column a already"):
+    with pytest.raises(InvalidArgumentError, match="column a already exists"):
         sql.sql(f"ALTER TABLE {table} ADD COLUMN A INT")
     for change in (
         "DROP COLUMN IF EXISTS B",

@@ -242,8 +242,8 @@ def _data_files(store: Store, *, by_manifest: bool) -> pa.Table:
     files = listing.filter(pc.invert(pc.match_substring_regex(listing["path"], _HIDDEN)))
     if not files.num_rows:
         raise TableNotFoundError(
-            "there is no file to convert",
-            help="check the path: Parquet files are looked for below it",
+            "there are no files to convert",
+            help="check the path: the folder must contain Parquet files",
             file=store.uri,
             condition="DELTA_EMPTY_DIRECTORY",
         )

@@ -461,19 +461,19 @@ class VisibleColumns:
             if side in self.visible and called:
                 return ExpressionError(
                     f"cannot resolve {name}: {parts[0]} has no column {parts[1]}",
-                    help=f"columns are {self._listing([side])}",
+                    help=f"the columns are {self._listing([side])}",
                     **context,
                 )
             if side not in self.visible and (called or self._has(side, parts[0])):
                 words = "WHEN NOT MATCHED" if side == "target" else "WHEN NOT MATCHED BY SOURCE"
                 return ExpressionError(
                     f"cannot resolve {name}: it is of the {side}, and clauses {words} see the {self.visible[0]} alone",
-                    help=f"columns are {self._listing(self.visible)}",
+                    help=f"the columns are {self._listing(self.visible)}",
                     **context,
                 )
         return ExpressionError(
             f"cannot resolve {name}: there is no such column",
-            help=f"columns are {self._listing(self.visible)}",
+            help=f"the columns are {self._listing(self.visible)}",
             **context,
         )
 

@@ -364,7 +364,7 @@ def zorder_paths(snapshot: Snapshot, columns: Sequence[str], *, check_statistics
         if len(names) == 1 and names[0].lower() in partition:
             raise InvalidArgumentError(
                 f"{column} is a partition column. Z-Ordering can only be performed on data columns",
-                help="rows of a file all have one value of it",
+                help="leave it out: all rows of a file have the same value",
                 column=column,
                 condition="DELTA_ZORDERING_ON_PARTITION_COLUMN",
             )

@@ -21,7 +21,7 @@ def strings_are_sql(values: Iterable[object]) -> Iterator[None]:
         if value is not None and value.lstrip()[0] not in "'\"":
             written = string_literal(value)
             rest = f"; {e.help}" if e.help else ""
-            e.help = f"{value!r} is a SQL expression: the string is written {written!r}{rest}"
+            e.help = f"{value!r} is a SQL expression; for the string, write {written!r}{rest}"
         raise
 
 
