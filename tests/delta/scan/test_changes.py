@@ -174,7 +174,7 @@ def test_ranges_that_are_none() -> None:
         with pytest.raises(InvalidArgumentError, match="not a range"):
             _changes(log, start, end)
     for start, end in ((2, None), (2, 3)):
-        with pytest.raises(InvalidArgumentError, match="version 2, and the newest is 1"):
+        with pytest.raises(InvalidArgumentError, match="version 2: the newest version is 1"):
             _changes(log, start, end)
 
 

@@ -213,7 +213,7 @@ def test_a_change_feed_after_the_newest_commit(session: SparkSession, grown: str
     for options in (late, until):
         with pytest.raises(VersionNotFoundError, match="no version is as new as 2050"):
             _feed(session, grown, **options)
-    with pytest.raises(InvalidArgumentError, match="version 9, and the newest is 3"):
+    with pytest.raises(InvalidArgumentError, match="version 9: the newest version is 3"):
         _feed(session, grown, startingVersion=9)
     session.conf.set("spark.databricks.delta.changeDataFeed.timestampOutOfRange.enabled", "true")
     try:

@@ -122,7 +122,7 @@ class DeltaStream:
             return self._starting(head, Start(version, False))
         if version > head.version:
             raise VersionNotFoundError(
-                f"the stream is to start with version {version}, which does not exist",
+                f"the stream cannot start at version {version}, which does not exist",
                 help=f"the newest version is {head.version}; startingVersion=latest begins with the next one",
                 file=self.uri,
                 version=version,
@@ -131,7 +131,7 @@ class DeltaStream:
         if not self._has_commit(version):
             oldest = self.log.commits(most=1)
             raise VersionNotFoundError(
-                f"the stream is to start with version {version}, whose commit was cleaned up",
+                f"the stream cannot start at version {version}, whose commit was cleaned up",
                 help=f"the oldest commit is version {oldest[0][0] if oldest else 'none'}",
                 file=self.uri,
                 version=version,

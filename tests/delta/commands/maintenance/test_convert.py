@@ -149,7 +149,7 @@ def test_properties_and_writes_afterwards() -> None:
         convert_to_delta(folder("a.parquet"), standard_engine(), properties={"delta.columnMapping.mode": "name"})
     bad = MemoryStore()
     put(bad, "x", pa.table({"a b": [1]}))
-    with pytest.raises(InvalidArgumentError, match="names in Parquet"):
+    with pytest.raises(InvalidArgumentError, match="Parquet files do not allow"):
         convert_to_delta(bad, standard_engine())
 
 
