@@ -106,8 +106,7 @@ def markdown(rows: Sequence[Row]) -> str:
         met = f"{sum(limits)} of {len(limits)}" if limits else ""
         lines.append(f"| `{name}` | {baseline} | {len(group)} | {middle} | {low} to {high} | {met} |")
     with_target = [r for r in rows if r.target is not None]
-    met = sum(r.met for r in with_target)
-    lines += ["", f"{met} of {len(with_target)} targets are met."]
+    lines += ["", f"{sum(r.met for r in with_target)} of {len(with_target)} targets are met."]
     if missed := [r for r in with_target if not r.met]:
         lines += ["", "| missed | contender | ratio, quartiles | target |", "|---|---|---|---|"]
         lines += [
