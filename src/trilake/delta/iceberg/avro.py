@@ -10,6 +10,7 @@ import json
 import struct
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from functools import cached_property, lru_cache
 from io import BytesIO
 from typing import Any, NamedTuple
@@ -95,17 +96,28 @@ class File:
                 raise DamagedFileError("it is not an Avro file")
             meta: Any = fastavro.schemaless_reader(stream, _HEADER, None)
             self.schema: str = meta["avro.schema"].decode()
-            sync, inflate = stream.read(16), meta.get("avro.codec") == b"deflate"
-            self.blocks: list[tuple[int, bytes]] = []
+            sync, self._squeezed = stream.read(16), meta.get("avro.codec") == b"deflate"
+            self._stored: list[tuple[int, bytes]] = []
             while stream.tell() < len(content):
                 count, size = _read_long(stream), _read_long(stream)
                 data = stream.read(size)
                 if stream.read(16) != sync:
                     raise DamagedFileError("a block of the Avro file is cut off")
-                self.blocks.append((count, _inflated(data) if inflate else data))
+                self._stored.append((count, data))
         except _ERRORS as e:
             raise DamagedFileError(f"not an Avro file: {e}") from e
         self.header = pairs({k: v for k, v in meta.items() if k != "avro.codec"})
+
+    @cached_property
+    def blocks(self) -> list[tuple[int, bytes]]:
+        """The number of records of each block, and its bytes."""
+        return [(count, _inflated(data)) for count, data in self._stored] if self._squeezed else self._stored
+
+    def without(self, other: File) -> File:
+        """The file without the blocks that another has as well."""
+        left, shared = copy(self), set(other._stored)
+        left._stored = [block for block in self._stored if block not in shared]
+        return left
 
     def records(self) -> list[dict[str, Any]]:
         """The whole records."""
@@ -258,7 +270,10 @@ def _read_long(stream: BytesIO) -> int:
 
 def _inflated(data: bytes) -> bytes:
     stream = zlib.decompressobj(-15)
-    out = stream.decompress(data, _LARGEST)
+    try:
+        out = stream.decompress(data, _LARGEST)
+    except zlib.error as e:
+        raise DamagedFileError(f"not an Avro file: {e}") from e
     if stream.unconsumed_tail:
         raise DamagedFileError(f"a block of the Avro file is larger than {_LARGEST} bytes")
     return out

@@ -67,25 +67,32 @@ def metadata_location(store: Store) -> str:
 def newest_metadata(store: Store) -> Newest:
     """Read the newest metadata file.  The hint may be behind, so later numbers are tried as well."""
     number = _hinted(store)
-    content = _content(store, number) if number else None
+    content = content_at(store, metadata_key(number)) if number else None
     if content is None:
         number = max((int(m[1]) for o in store.list(FOLDER) if (m := METADATA_KEY.fullmatch(o.key))), default=0)
-        content = _content(store, number) if number else None
-    while content is not None and (later := _content(store, number + 1)) is not None:
+        content = content_at(store, metadata_key(number)) if number else None
+    while content is not None and (later := content_at(store, metadata_key(number + 1))) is not None:
         number, content = number + 1, later
     return Newest(number, content or b"")
 
 
 def _hinted(store: Store) -> int:
-    try:
-        text = bytes(store.read(HINT)).strip()
-    except ObjectNotFoundError:
-        return 0
+    text = (content_at(store, HINT) or b"").strip()
     return int(text) if text.isdigit() and len(text) < 19 else 0
 
 
-def _content(store: Store, number: int) -> bytes | None:
+def content_at(store: Store, key: str) -> bytes | None:
+    """An object; ``None`` where there is none."""
     try:
-        return bytes(store.read(metadata_key(number)))
+        return bytes(store.read(key))
     except ObjectNotFoundError:
         return None
+
+
+def exists(store: Store, key: str) -> bool:
+    """Whether there is an object."""
+    try:
+        store.head(key)
+    except ObjectNotFoundError:
+        return False
+    return True

@@ -7,9 +7,11 @@ so of two writers one wins, and the other starts again from what the winner wrot
 
 from __future__ import annotations
 
+import logging
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 import orjson
@@ -30,6 +32,7 @@ from trilake.delta.iceberg.data_files import (
     layout,
     partitions,
 )
+from trilake.delta.iceberg.expired import delete_expired
 from trilake.delta.iceberg.manifests import Block, ManifestWriter, UnknownFileError
 from trilake.delta.iceberg.newest import (
     FOLDER,
@@ -39,6 +42,7 @@ from trilake.delta.iceberg.newest import (
     TIMESTAMP,
     VERSION,
     Newest,
+    exists,
     metadata_key,
     metadata_location,
     newest_metadata,
@@ -49,9 +53,16 @@ from trilake.delta.log.segment import commit_key
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.iceberg import UNIFORM, is_uniform
 from trilake.delta.protocol.properties import TableProperties
-from trilake.errors import ConcurrentWriteError, InvalidArgumentError, ObjectExistsError, ObjectNotFoundError
+from trilake.errors import (
+    ConcurrentWriteError,
+    InvalidArgumentError,
+    ObjectExistsError,
+    ObjectNotFoundError,
+    StorageError,
+)
 from trilake.storage.base import ObjectMeta
 
+_log = logging.getLogger("trilake.delta")
 _ATTEMPTS = 10
 #: Iceberg's table property: earlier metadata files that stay; and its default.
 _PREVIOUS, _PREVIOUS_MOST = "write.metadata.previous-versions-max", 100
@@ -101,6 +112,7 @@ def sync(
         work = _Conversion(log, runtime, head.metadata, head.version, domains.get(DOMAIN), event)
         after = work.converted(before)
         if work.landed(after):
+            work.tidy(after)
             while len(_LAST) >= _TABLES:
                 _LAST.pop(next(iter(_LAST)), None)
             _LAST[log.store.uri] = after
@@ -194,8 +206,8 @@ class _Conversion:
     #: Files that are not written yet, and the keys of all.
     waiting: dict[str, bytes] = field(default_factory=dict)
     keys: list[str] = field(default_factory=list)
-    #: Metadata files that are no longer named.
-    dropped: list[str] = field(default_factory=list)
+    #: Entries of the metadata log that are dropped.
+    dropped: list[dict[str, Any]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.location = metadata_location(self.log.store)
@@ -214,24 +226,40 @@ class _Conversion:
 
     def landed(self, state: _State) -> bool:
         """Write what is new; ``False`` where another writer was first."""
-        store, metadata = self.log.store, (metadata_key(state.number), state.data, True)
+        store, number = self.log.store, state.number
         try:
-            self._write(metadata, (HINT, str(state.number).encode(), False))
+            self._write((metadata_key(number), state.data, True), (HINT, str(number).encode(), False))
         except ObjectExistsError:
-            if bytes(store.read(metadata_key(state.number))) != state.data:
+            if bytes(store.read(metadata_key(number))) != state.data:
                 store.delete(self.keys)
                 return False
-            store.put(HINT, str(state.number).encode())
-        later = state.number
-        # A later writer's hint may have been replaced.
-        while _exists(self.log, metadata_key(later + 1)):
-            later += 1
-        if later > state.number:
-            store.put(HINT, str(later).encode())
-        if self.dropped:
-            keys = (path.removeprefix(f"{self.location}/") for path in self.dropped)
-            store.delete([k for k in keys if METADATA_KEY.fullmatch(k)])
-        return True
+            store.put(HINT, str(number).encode())
+        after, before = store.at_once([partial(exists, store, metadata_key(n)) for n in (number + 1, number - 1)])
+        newest, lost = number, number > 1 and not (after or before)
+        if lost:  # many others have converted since the state was read, and deleted these numbers
+            store.delete([metadata_key(number), *self.keys])
+            newest = newest_metadata(store).number
+        while after and exists(store, metadata_key(newest + 1)):
+            newest += 1
+        if newest != number:  # a later writer's hint was replaced
+            store.put(HINT, str(newest).encode())
+        return not lost
+
+    def tidy(self, state: _State) -> None:
+        """Delete what is no longer named.  Errors are logged: the conversion is done."""
+        dropped, stays = self._numbers(self.dropped), self._numbers(state.fields["metadata-log"][:1])
+        if not dropped or not stays:
+            return
+        used = (m["manifest_path"] for b in state.blocks for m in b.manifests)
+        try:
+            delete_expired(self.log.store, dropped, stays[0], used)
+        except StorageError as e:
+            _log.warning("old Iceberg metadata of %s could not be deleted: %s", self.log.store.uri, e)
+
+    def _numbers(self, entries: Sequence[Mapping[str, Any]]) -> list[int]:
+        """The numbers of the metadata files that entries of the metadata log name."""
+        keys = (str(e["metadata-file"]).removeprefix(f"{self.location}/") for e in entries)
+        return [int(m[1]) for m in map(METADATA_KEY.fullmatch, keys) if m]
 
     def _after(self, before: _State, steps: Sequence[_Step]) -> _State:
         table = before
@@ -248,7 +276,7 @@ class _Conversion:
             if len(earlier) > most:
                 # In groups, since each deletion is a request.
                 most -= most // 10
-                self.dropped = [e["metadata-file"] for e in earlier[:-most]]
+                self.dropped = earlier[:-most]
                 earlier = earlier[-most:]
             fields["metadata-log"] = earlier
         snapshots, history = (b",".join(part) for part in zip(*((s.json, s.log) for s in table.snapshots), strict=True))
@@ -397,14 +425,6 @@ class _Conversion:
         stored = [k for k in keys if k not in self.waiting]
         contents = dict(zip(stored, self.log.store.read_many(stored), strict=True))
         return [self.waiting.get(k) or bytes(contents[k]) for k in keys]
-
-
-def _exists(log: DeltaLog, key: str) -> bool:
-    try:
-        log.store.head(key)
-    except ObjectNotFoundError:
-        return False
-    return True
 
 
 def _previous_most(metadata: Metadata) -> int:
