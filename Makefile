@@ -30,7 +30,7 @@ PARALLEL := -n 3 --dist loadfile --no-loadscope-reorder
 test: $(LOCKED) ## Run the tests but the long ones (ARGS="tests/storage -k contract" for some of them)
 	@$(PY) -m pytest $(if $(ARGS),$(ARGS),-m "not long" $(PARALLEL))
 
-long: $(LOCKED) ## Run the tests that take minutes: simulation, kills, damage, every block of the documentation
+long: $(LOCKED) ## Run the tests that take long: most on Spark, simulation, kills, damage, every block of the documentation
 	@$(PY) -m pytest -m long $(PARALLEL)
 
 lint: $(LOCKED) ## Check style and formatting

@@ -18,6 +18,15 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).resolve().parent.parent
+#: Tests on Spark that ``make test`` runs: reads, writes, commands and SQL of each format.  ``make long`` runs the rest.
+QUICK_ON_SPARK = (
+    "tests/spark/delta/test_table.py",
+    "tests/spark/lance/test_source.py",
+    "tests/spark/scan/test_scan.py",
+    "tests/spark/test_delta_spark_api.py",
+    "tests/spark/trevni/test_source.py",
+    "tests/sql/spark/session/test_session.py",
+)
 SOAK = os.environ.get("TRILAKE_SOAK", "") not in ("", "0")
 
 # Spark's processes live for seconds here: Java's second compiler would take two fifths of their processor time, and its
@@ -42,9 +51,13 @@ def pytest_report_header() -> str:
         return f"spark: {e}"
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest selects by markers
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave out the soak tests, and the time limit of the others when soaking."""
+    """Mark most tests on Spark as long; leave out the soak tests, and the time limit of the others when soaking."""
     for item in items:
+        file = item.path.relative_to(ROOT).as_posix()
+        if "spark" in getattr(item, "fixturenames", ()) and file not in QUICK_ON_SPARK:
+            item.add_marker(pytest.mark.long)
         if item.get_closest_marker("soak") and not SOAK:
             item.add_marker(pytest.mark.skip(reason="a soak test: make soak runs it"))
         if SOAK:

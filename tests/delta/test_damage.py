@@ -28,7 +28,7 @@ def _damage(seed: int, *kinds: str) -> dict[str, Any]:
 
 
 #: Damages of each decoder in CI, and of each kind in the soak, from a first seed on.
-COUNT, LONG = 5_000, int(os.environ.get("TRILAKE_FUZZ", "20000"))
+COUNT, LONG = 2_000, int(os.environ.get("TRILAKE_FUZZ", "20000"))
 #: Each damage costs two to three times as much: a sound checkpoint of Parquet is read, or DuckDB reads the log.
 COSTLY = ("last-checkpoint", "last-checkpoint-values", "many-values", "many-statistics")
 FIRST = int(os.environ.get("TRILAKE_FIRST_SEED", "1000000"))

@@ -21,6 +21,8 @@ from trilake.delta.log.log_compaction import compact_log
 from trilake.delta.standard import standard_engine
 from trilake.storage import open_store
 
+pytestmark = pytest.mark.long
+
 Row = dict[str, Any]
 SCHEMA = pa.schema([("id", pa.int64()), ("s", pa.string()), ("p", pa.string()), ("x", pa.float64())])
 

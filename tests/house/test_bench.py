@@ -19,6 +19,8 @@ from bench import flames, harness, picture, report
 from bench.harness import Benchmark, BenchmarkError, Contender, Memory, Spread
 from trilake.errors import InvalidArgumentError
 
+pytestmark = pytest.mark.long
+
 
 class Clock:
     """A clock that contenders turn forward."""

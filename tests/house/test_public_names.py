@@ -52,6 +52,7 @@ def run(code: str, *arguments: str) -> str:
     return done.stdout.strip()
 
 
+@pytest.mark.long
 def test_every_name_works_alone() -> None:
     names = [n for n in trilake.__all__ if n != "__version__"]
     engine = standard_engine()

@@ -17,6 +17,8 @@ from trilake import lance as ours
 from trilake.lance.versions.versions import list_versions
 from trilake.storage import open_store
 
+pytestmark = pytest.mark.long
+
 SIDES: dict[str, Any] = {"trilake": ours, "pylance": pylance}
 
 

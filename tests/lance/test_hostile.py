@@ -47,7 +47,7 @@ from trilake.storage.memory import MemoryStore
 write_first = partial(lance.write_dataset, data_storage_version="legacy")
 
 #: Damaged files for each kind.
-COUNT = int(os.environ.get("TRILAKE_FUZZ", "20000" if SOAK else "5000"))
+COUNT = int(os.environ.get("TRILAKE_FUZZ", "20000" if SOAK else "3000"))
 MIB = 1 << 20
 
 

@@ -14,6 +14,8 @@ import pytest
 import trilake
 from tests.reliability.processes import IMPLEMENTATIONS, run_processes
 
+pytestmark = pytest.mark.long
+
 MANY = int(os.environ.get("TRILAKE_PROCESSES", "32")), int(os.environ.get("TRILAKE_COMMITS", "100"))
 
 

@@ -23,6 +23,8 @@ from trilake.delta.commands.merge import pruning
 from trilake.errors import StorageError
 from trilake.trevni.blocks.encode import Spool
 
+pytestmark = pytest.mark.long
+
 OPENS = 10_000 if SOAK else 300
 FORMATS = ("delta", "lance", "trevni")
 MIB = 1 << 20

@@ -274,6 +274,7 @@ write(Path(sys.argv[1]), pa.table(table))
 """
 
 
+@pytest.mark.long
 def test_files_without_numba_are_the_same(tmp_path: Path) -> None:
     for name, value in (("compiled", "1"), ("interpreted", "0")):
         environment = {**os.environ, "TRILAKE_NUMBA": value, "PYTHONWARNINGS": "error::RuntimeWarning"}

@@ -120,6 +120,7 @@ print("all is well")
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "how", [*(pytest.param(how, marks=pytest.mark.soak) for how in ("session", "install")), "neither"]
 )

@@ -92,7 +92,8 @@ print("works")
 """
 
 
-@pytest.mark.parametrize("kind", ["classic", "connect"])
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["classic", pytest.param("connect", marks=pytest.mark.soak)])
 def test_a_session_of_deltas_quickstart_works(tmp_path: Path, kind: str) -> None:
     done = run_apart(APART, str(tmp_path), kind)
     assert "works" in done.stdout, done.stderr[-3000:]

@@ -207,6 +207,7 @@ print("all refused")
 """
 
 
+@pytest.mark.soak
 def test_a_left_over_table_is_not_adopted_over_connect(tmp_path: Path) -> None:
     done = run_apart(CONNECT, str(tmp_path))
     assert "all refused" in done.stdout, done.stderr[-3000:]

@@ -121,6 +121,7 @@ print([c.name for c in spark.catalog.listColumns("t")], spark.sql("DESCRIBE t").
 """
 
 
+@pytest.mark.long
 def test_a_hive_metastore_logs_no_errors_of_new_columns(tmp_path: Path) -> None:
     done = run_apart(HIVE, str(tmp_path))
     assert "['n', 'id', 's'] 3" in done.stdout, done.stderr[-3000:]
