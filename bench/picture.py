@@ -103,8 +103,8 @@ def markdown(rows: Sequence[Row]) -> str:
         ratios = [r.median for r in group]
         middle, low, high = (f"{x:.2f}" for x in (statistics.median(ratios), min(ratios), max(ratios)))
         limits = [r.met for r in group if r.target is not None]
-        met = f"{sum(limits)} of {len(limits)}" if limits else ""
-        lines.append(f"| `{name}` | {baseline} | {len(group)} | {middle} | {low} to {high} | {met} |")
+        targets = f"{sum(limits)} of {len(limits)}" if limits else ""
+        lines.append(f"| `{name}` | {baseline} | {len(group)} | {middle} | {low} to {high} | {targets} |")
     with_target = [r for r in rows if r.target is not None]
     lines += ["", f"{sum(r.met for r in with_target)} of {len(with_target)} targets are met."]
     if missed := [r for r in with_target if not r.met]:

@@ -28,8 +28,7 @@ from trilake.common.runtime import SYSTEM_RUNTIME
 from trilake.delta.table import ArrowDeltaTable
 from trilake.lance.commands import write
 from trilake.storage import open_store
-from trilake.storage.object import ObjectStore
-from trilake.storage.upload import UploadWriter
+from trilake.storage.object import ObjectStore, UploadWriter
 
 _UNIQUE = re.compile(r"[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}|[0-9a-f]{24,}")
 

@@ -6,9 +6,8 @@ import pyarrow as pa
 import pytest
 
 from trilake.errors import SchemaMismatchError
-from trilake.expr.nanoseconds import in_microseconds, microseconds_schema, microseconds_type
 from trilake.expr.terms.datatypes import normal_type
-from trilake.expr.views import without_views_type
+from trilake.expr.views import in_microseconds, microseconds_schema, microseconds_type, without_views_type
 
 NS = pa.timestamp("ns")
 

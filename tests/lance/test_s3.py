@@ -15,7 +15,7 @@ from trilake.errors import StorageError, TrilakeError, WriteFailedError
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.storage import open_store
 from trilake.storage.faults import FaultStore
-from trilake.storage.upload import UploadWriter
+from trilake.storage.object import UploadWriter
 
 ROWS = pa.table({"id": pa.array(range(20_000), pa.int64()), "t": [f"text {i}" for i in range(20_000)]})
 

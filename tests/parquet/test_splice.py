@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from tests.mutations import footer_start
 from trilake.parquet import thrift
 from trilake.parquet.files import open_parquet
-from trilake.parquet.pages import check_pages
-from trilake.parquet.splice import NotSpliceable, Parts, SpliceWriter, same_values
+from trilake.parquet.splice import NotSpliceable, Parts, SpliceWriter, check_pages, same_values
 from trilake.parquet.thrift import Struct, Value, number, parse_struct, struct_bytes, struct_list
 
 ROWS = 1000

@@ -12,10 +12,9 @@ import pyarrow as pa
 
 from tests.simulation.world import DAY_MS, Actor, Violation
 from trilake.errors import ObjectExistsError, StorageError, UnknownOutcomeError
-from trilake.storage.base import ObjectMeta, Store, check_key
+from trilake.storage.base import AtomicWriter, ObjectMeta, Store, check_key
 from trilake.storage.faults import SimulatedCrash
 from trilake.storage.memory import MemoryStore
-from trilake.storage.writer import AtomicWriter
 
 T = TypeVar("T")
 _WRITES = ("put", "put_if_absent", "delete", "close")

@@ -79,7 +79,7 @@ def test_a_checkpoint_that_forgets_a_tombstone_is_found(alone: None) -> None:
     ops = ((Op(1, "overwrite", (0, 1)), Op(2, "checkpoint", (0, 1))),)
     plan = replace(make_plan(0, "delta"), options={}, actors=ops, faults=(), stay=0.0, page=1000)
     assert run_plan(plan).failure is None
-    with mock.patch("trilake.delta.log.checkpoint_content._retention_ms", return_value=-(10**15)):
+    with mock.patch("trilake.delta.log.checkpoint_parts._retention_ms", return_value=-(10**15)):
         failure = run_plan(plan).failure
     assert failure is not None
     assert "forgets the tombstones" in failure

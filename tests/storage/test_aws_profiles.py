@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from trilake.errors import InvalidArgumentError
-from trilake.storage.aws_profiles import profile_options
 from trilake.storage.object import _static_keys, _with_profile
-from trilake.storage.options import from_hadoop, hadoop_names, is_credential
+from trilake.storage.options import from_hadoop, hadoop_names, is_credential, profile_options
 
 
 @pytest.fixture

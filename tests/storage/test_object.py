@@ -22,8 +22,7 @@ from trilake.errors import (
 )
 from trilake.storage import Store, open_store
 from trilake.storage.base import ObjectMeta
-from trilake.storage.object import ATTEMPTS, ObjectStore
-from trilake.storage.upload import PART
+from trilake.storage.object import ATTEMPTS, PART, ObjectStore
 
 # --- answers ---------------------------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ import pytest
 import trilake
 from tests.tools.delta_faults import FAULTS, Fault, build, data_file
 from tests.tools.other_faults import LANCE, build_lance
-from trilake.delta.repair import log_files
+from trilake.delta.repair import run
 from trilake.delta.repair.run import STEPS
 from trilake.errors import CorruptLogError, InvalidArgumentError, LogGapError
 from trilake.storage.local import LocalStore
@@ -220,7 +220,7 @@ def test_a_torn_commit_that_changes_meanwhile_stays(tmp_path: Path, monkeypatch:
     file = folder / "_delta_log" / f"{2:020d}.json"
     whole = file.read_bytes()
     file.write_bytes(whole[:50])
-    planned = log_files.drop_torn
+    planned = run.drop_torn
 
     def late(*args: Any) -> Any:
         steps = planned(*args)

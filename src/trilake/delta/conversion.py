@@ -38,7 +38,7 @@ from trilake.delta.scan.read import read_tasks
 from trilake.delta.scan.scan import FileTask, ReadPlan, metadata_plan, plan_scan
 from trilake.delta.standard import standard_engine
 from trilake.delta.table import ArrowDeltaTable
-from trilake.expr.nanoseconds import in_microseconds
+from trilake.expr.views import in_microseconds
 from trilake.storage.base import Store
 from trilake.storage.ownership import discard
 from trilake.table.conversion import Done, Source, TargetRequest, check_columns, fitted, for_parquet, packed, plain

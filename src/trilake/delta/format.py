@@ -10,7 +10,7 @@ from trilake.delta.log.log import DeltaLog
 from trilake.delta.protocol.schema import from_arrow
 from trilake.delta.standard import standard_engine
 from trilake.delta.table import ArrowDeltaTable
-from trilake.expr.nanoseconds import in_microseconds_all
+from trilake.expr.views import in_microseconds_all
 from trilake.storage.base import Store
 from trilake.table.format import Format, TableWrite
 from trilake.table.results import WriteResult
@@ -39,7 +39,7 @@ class DeltaFormat(Format):
 
     def write(self, store: Store, data: Any, write: TableWrite) -> WriteResult:
         # Loaded lazily: a process that only opens tables needs none of it (tests/house/test_laziness.py).
-        from trilake.delta.commands.write.replaced import check_dynamic_alone
+        from trilake.delta.commands.write.overwrite import check_dynamic_alone
         from trilake.delta.commands.write.request import WriteRequest
         from trilake.delta.commands.write.write import write_arrow
         from trilake.table.frames import arrow_batches

@@ -26,8 +26,7 @@ from typing import IO, Any, Literal, TypeVar
 import pyarrow as pa
 
 from trilake.errors import StorageError, UnknownOutcomeError
-from trilake.storage.base import ObjectMeta, Store, check_key
-from trilake.storage.writer import AtomicWriter
+from trilake.storage.base import AtomicWriter, ObjectMeta, Store, check_key
 
 T = TypeVar("T")
 

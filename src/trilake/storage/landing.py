@@ -20,9 +20,8 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import IO, NoReturn, Protocol, TypeVar
 
 from trilake.errors import UnknownOutcomeError
-from trilake.storage.base import Store, WriteGroup
+from trilake.storage.base import AtomicWriter, Store, WriteGroup
 from trilake.storage.durable import FileSystem, FolderGroup
-from trilake.storage.writer import AtomicWriter
 
 #: Bytes that wait before they are landed.
 _BYTES = 8 << 20

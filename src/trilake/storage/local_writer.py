@@ -21,9 +21,9 @@ from typing import NoReturn
 import pyarrow as pa
 
 from trilake.errors import ObjectExistsError, ObjectNotFoundError, StorageError, UnknownOutcomeError
+from trilake.storage.base import AtomicWriter
 from trilake.storage.durable import make_folder, sync, sync_folder, write_contents, writing_early
 from trilake.storage.landing import LocalGroup
-from trilake.storage.writer import AtomicWriter
 
 TEMP_PREFIX, TEMP_SUFFIX = ".trilake-", ".tmp"
 

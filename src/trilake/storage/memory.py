@@ -17,9 +17,8 @@ from weakref import WeakValueDictionary
 import pyarrow as pa
 
 from trilake.errors import ObjectExistsError, ObjectNotFoundError
-from trilake.storage.base import ObjectMeta, Store, check_key, check_prefix, check_range
+from trilake.storage.base import AtomicWriter, ObjectMeta, Store, check_key, check_prefix, check_range
 from trilake.storage.uri import parse_location
-from trilake.storage.writer import AtomicWriter
 
 
 def _now_ms() -> int:

@@ -11,8 +11,7 @@ import trilake
 from tests.delta.tables import LONG_A, log_of, metadata, protocol
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.schema import from_arrow
-from trilake.delta.rules.foreign_calls import refuse_foreign_calls
-from trilake.delta.rules.row_rules import RowRules
+from trilake.delta.rules.row_rules import RowRules, refuse_foreign_calls
 from trilake.errors import ExpressionError, TrilakeError, UnsupportedExpressionError
 
 CALLS = [

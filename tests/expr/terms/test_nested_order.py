@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 import trilake
 from trilake.errors import FilterError
-from trilake.expr.terms.duckdb_sql import Sql
-from trilake.expr.terms.nested_order import order_key
+from trilake.expr.terms.duckdb_sql import Sql, order_key
 
 _NUMBERS = st.none() | st.integers(-2, 2)
 _STRUCTS = st.none() | st.fixed_dictionaries({"a": _NUMBERS, "b": st.none() | st.lists(_NUMBERS, max_size=3)})

@@ -27,9 +27,8 @@ from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.segment import commit_key
 from trilake.delta.standard import standard_engine
 from trilake.errors import CorruptLogError, InvalidArgumentError
-from trilake.spark.delta.large import listing as listing_module
-from trilake.spark.delta.large.listing import first_level, parts
-from trilake.spark.delta.large.vacuum import is_large, vacuum_large
+from trilake.spark.delta.large import vacuum as listing_module
+from trilake.spark.delta.large.vacuum import first_level, is_large, parts, vacuum_large
 from trilake.spark.delta.source_readers import DeltaReader
 from trilake.spark.session.large_tables import LARGE_FILES, SparkJobs
 from trilake.storage import open_store

@@ -14,7 +14,7 @@ import pytest
 import trilake
 from trilake.errors import CorruptFileError, InvalidArgumentError
 from trilake.expr.terms.engine import open_database
-from trilake.sql.duckdb import database, kept_databases
+from trilake.sql.duckdb import database
 from trilake.table.relations.parquet import parquet_relation
 from trilake.table.table import Table
 
@@ -99,14 +99,14 @@ def test_a_query_is_bound_once_for_the_runs_over_the_same_files(
 ) -> None:
     place, bound = tmp_path / "t", list[str]()
     trilake.write({"n": [1]}, place)
-    own = kept_databases.Database.relation
+    own = database.Database.relation
 
-    def seen(self: kept_databases.Database, query: str) -> duckdb.DuckDBPyRelation:
+    def seen(self: database.Database, query: str) -> duckdb.DuckDBPyRelation:
         relation = own(self, query)
         bound.append(f"{id(self)} {id(relation)}")
         return relation
 
-    monkeypatch.setattr(kept_databases.Database, "relation", seen)
+    monkeypatch.setattr(database.Database, "relation", seen)
     query = f"SELECT sum(n) AS s FROM delta.`{place}`"
     answers = [trilake.sql(query)["s"].to_pylist() for _ in range(3)]
     trilake.write({"n": [2]}, place, mode="append")
@@ -124,7 +124,7 @@ def test_what_needs_no_table_opens_no_database(tmp_path: Path, monkeypatch: pyte
         opened.append(args)
         return own(*args)
 
-    monkeypatch.setattr(f"{kept_databases.__name__}.open_database", seen)
+    monkeypatch.setattr("trilake.sql.duckdb.database.open_database", seen)
     name = f"delta.`{tmp_path}/t`"
     trilake.sql(f"CREATE TABLE {name} (n BIGINT)")
     trilake.sql(f"INSERT INTO {name} VALUES (1)")

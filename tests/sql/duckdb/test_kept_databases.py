@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import trilake
-from trilake.sql.duckdb.kept_databases import FileState, KeptDatabases, file_states
+from trilake.sql.duckdb.database import FileState, KeptDatabases, file_states
 
 
 def _file(folder: Path, name: str, *values: int) -> frozenset[FileState]:
@@ -69,7 +69,7 @@ def test_a_query_is_kept_until_the_views_are_others(tmp_path: Path) -> None:
 
 
 def test_few_and_short_queries_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trilake.sql.duckdb.kept_databases._LONGEST", 10)
+    monkeypatch.setattr("trilake.sql.duckdb.database._LONGEST", 10)
     with KeptDatabases().of(_file(tmp_path, "a", 1)) as (database, _):
         for number in range(50):
             database.relation(f"SELECT {number}")
@@ -109,7 +109,7 @@ def test_a_database_goes_after_an_error(tmp_path: Path) -> None:
 
 
 def test_few_stay_idle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trilake.sql.duckdb.kept_databases._MOST_IDLE", 4)
+    monkeypatch.setattr("trilake.sql.duckdb.database._MOST_IDLE", 4)
     kept = KeptDatabases()
     files = [_file(tmp_path, str(n), n) for n in range(7)]
     for these in files:

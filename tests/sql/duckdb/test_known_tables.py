@@ -12,7 +12,7 @@ import pytest
 
 import trilake
 from trilake.delta.log.log import DeltaLog
-from trilake.sql.duckdb.known_tables import KnownTables
+from trilake.sql.duckdb.places import KnownTables
 
 _LONG_AGO = (1_700_000_000, 1_700_000_000)
 
@@ -84,7 +84,7 @@ def test_a_large_list_of_files_is_not_kept(tmp_path: Path, monkeypatch: pytest.M
     known, place = KnownTables(), tmp_path / "t"
     trilake.write({"n": [1]}, place)
     _age(place)
-    monkeypatch.setattr("trilake.sql.duckdb.known_tables._LARGEST", 10)
+    monkeypatch.setattr("trilake.sql.duckdb.places._LARGEST", 10)
     assert _rows(known, place) == [{"n": 1}]
     assert not known.versions
 

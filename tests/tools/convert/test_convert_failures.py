@@ -22,7 +22,7 @@ from trilake.storage.faults import Fault, FaultStore
 from trilake.storage.local import LocalStore
 from trilake.storage.memory import MemoryStore
 from trilake.tools.convert.parquet import ParquetFiles, ParquetOptions
-from trilake.tools.convert.targets import ParquetRows
+from trilake.tools.convert.run import ParquetRows
 from trilake.trevni.conversion import TrevniRows
 from trilake.trevni.tables.row_groups import RowGroupWriter
 

@@ -10,10 +10,10 @@ import pytest
 
 from trilake.common.text import plain
 from trilake.table.report_facts import COMMITS, FILES, ColumnBounds, Commits, PartitionColumn, ranked
+from trilake.tools.report.charts import cleaned
 from trilake.tools.report.clustering import measure, touched
 from trilake.tools.report.partitions import heat_map
 from trilake.tools.report.sizes import deleted_classes, size_classes, top_columns
-from trilake.tools.report.svg import cleaned
 from trilake.tools.report.timeline import timeline
 
 RNG = np.random.default_rng(11)

@@ -203,7 +203,7 @@ def test_commits_that_are_damaged_are_said_and_the_rest_is_shown(tmp_path: Path)
 
 
 def test_the_beginning_of_a_large_commit_says_what_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from trilake.delta import report_history as delta_history
+    from trilake.delta import report as delta_history
 
     monkeypatch.setattr(delta_history, "_WHOLE", 10)
     uri = str(tmp_path / "t")

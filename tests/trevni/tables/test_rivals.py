@@ -14,7 +14,7 @@ from trilake.storage import Store
 from trilake.storage.faults import Fault, FaultStore, SimulatedCrash
 from trilake.storage.memory import MemoryStore
 from trilake.trevni import TrevniFile
-from trilake.trevni.tables import jobs, rivals
+from trilake.trevni.tables import jobs, row_groups
 from trilake.trevni.tables.dataset import list_files
 from trilake.trevni.tables.table_write import TableWritePlan, finish_table_write, plan_table_write, write_rows
 
@@ -105,10 +105,10 @@ def test_dead_write_is_aborted_after_a_while(ids: tuple[str, str]) -> None:
     store, clock = MemoryStore(), Clock()
     dead = _crashed(store, "error", ids[0])
     assert _end(store, _begun(store, "overwrite", ids[1]), 2, clock) == "written"
-    assert rivals.PATIENCE_S <= clock.waited < rivals.PATIENCE_S + 2
+    assert row_groups.PATIENCE_S <= clock.waited < row_groups.PATIENCE_S + 2
     assert jobs.record_outcome(store, dead, "committed") == "aborted"
     assert _end(store, _begun(store, "overwrite", "8" * 32), 3, clock) == "written"
-    assert clock.waited < rivals.PATIENCE_S + 2  # once
+    assert clock.waited < row_groups.PATIENCE_S + 2  # once
     assert _seen(store) == [3]
 
 
@@ -126,10 +126,10 @@ def test_write_that_waits_for_a_dead_one_is_not_aborted(own: str) -> None:
             jobs.record_outcome(store, waiting, "committed")
 
     runtime = replace(clock.runtime, sleep=sleep)
-    plan = rivals.begin_alone(store, own, jobs.Plan(("part-0.trv",)), tuple, runtime)
+    plan = row_groups.begin_alone(store, own, jobs.Plan(("part-0.trv",)), tuple, runtime)
     assert plan.alone
     assert jobs.record_outcome(store, waiting, "aborted") == "committed"
-    assert clock.waited < rivals.PATIENCE_S + 4
+    assert clock.waited < row_groups.PATIENCE_S + 4
 
 
 def _crashed(store: MemoryStore, mode: str, id: str) -> str:

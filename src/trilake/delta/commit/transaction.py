@@ -38,8 +38,8 @@ from trilake.delta.log.snapshot import Head, Snapshot
 from trilake.delta.protocol import in_commit_timestamps
 from trilake.delta.protocol.features import check_writable
 from trilake.delta.protocol.iceberg import compat_versions, is_uniform
-from trilake.delta.rules.change_columns import check_change_columns
 from trilake.delta.rules.iceberg_compat import check_compatible, check_files
+from trilake.delta.rules.new_columns import check_change_columns
 from trilake.errors import (
     ConcurrentWriteError,
     ObjectExistsError,

@@ -26,8 +26,7 @@ from trilake.delta.protocol.table_features import variant_shredding
 from trilake.errors import SchemaMismatchError
 from trilake.parquet.files import PAGE_CHECKSUMS
 from trilake.parquet.shredding import Shape, shredded
-from trilake.storage.base import Store
-from trilake.storage.writer import AtomicWriter
+from trilake.storage.base import AtomicWriter, Store
 
 #: Bytes of a column's dictionary at which the Parquet writer falls back to plain values.
 _DICTIONARY_LIMIT = 1 << 20

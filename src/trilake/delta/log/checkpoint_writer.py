@@ -26,15 +26,24 @@ import pyarrow.parquet as pq
 from trilake.common.runtime import Runtime
 from trilake.delta.engine import Jobs
 from trilake.delta.log.checkpoint import ADDS_TAG, SIDECARS_TAG
-from trilake.delta.log.checkpoint_content import Content, FilePieces, Unexpired, content_of, counted
-from trilake.delta.log.checkpoint_parts import CheckpointFile, FileColumns, file_schema, owners, rare_actions
+from trilake.delta.log.checkpoint_parts import (
+    CheckpointFile,
+    Content,
+    FileColumns,
+    FilePieces,
+    Unexpired,
+    content_of,
+    counted,
+    file_schema,
+    owners,
+    rare_actions,
+)
 from trilake.delta.log.checksum import FileTotals
 from trilake.delta.log.last_checkpoint import make_hint
 from trilake.delta.log.live_files import MaybeTwiceError
 from trilake.delta.log.log import DeltaLog, check_same_table
 from trilake.delta.log.segment import LAST_CHECKPOINT, checkpoint_key, checkpoint_part_key, is_large, v2_checkpoint_key
-from trilake.delta.log.sidecars.reuse import is_there, reusable
-from trilake.delta.log.sidecars.sidecar import Sidecar, layout_of
+from trilake.delta.log.sidecars.reuse import Sidecar, is_there, layout_of, reusable
 from trilake.delta.log.sidecars.tasks import write_by_tasks
 from trilake.delta.log.sidecars.writing import SidecarWriter, Written, unique
 from trilake.delta.log.snapshot import Head, PendingSnapshot, Snapshot

@@ -23,9 +23,9 @@ from trilake.delta.protocol.properties import FEATURE, parse_keys, parse_propert
 from trilake.delta.protocol.property_values import column_list, is_on
 from trilake.delta.protocol.schema_edit import Path, PathLike, path_text, spelled
 from trilake.delta.protocol.table_features import deletion_vectors
-from trilake.delta.rules.change_columns import check_change_columns
 from trilake.delta.rules.constraints import PREFIX, parse_check
 from trilake.delta.rules.iceberg_compat import with_needs
+from trilake.delta.rules.new_columns import check_change_columns
 from trilake.errors import InvalidArgumentError, SchemaMismatchError
 
 #: Properties with the names of the row tracking columns in files, and the prefix of these names.

@@ -14,8 +14,9 @@ from typing import Any
 
 import orjson
 import pyarrow as pa
+import sqlglot
+from sqlglot import TokenType
 
-from trilake.delta.metadata.dependents import check_free_of_rules
 from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.char_varchar import TYPE_STRING
 from trilake.delta.protocol.column_mapping import check_can_rename, check_names, mapped
@@ -40,6 +41,7 @@ from trilake.delta.protocol.schema_edit import (
     type_at,
 )
 from trilake.delta.protocol.sql_types import with_limits, without_limits
+from trilake.delta.rules.constraints import INVARIANTS, PREFIX, in_backquotes
 from trilake.delta.rules.defaults import CURRENT_DEFAULT, JudgeDefault, parse_default
 from trilake.delta.rules.identity import START as IDENTITY
 from trilake.delta.rules.new_columns import check_collations, check_fields
@@ -408,3 +410,55 @@ def _top_level(metadata: Metadata, column: PathLike) -> Path:
             f"{path_text(names)} is nested; only top-level columns have defaults", column=path_text(names)
         )
     return names
+
+
+# --- Rules that use a column: constraints, generated columns and invariants -------------------------------------------
+
+
+def _words(text: str) -> set[str]:
+    """Everything in an expression that may be a name, in lower case."""
+    tokens = sqlglot.tokenize(text, read="databricks")
+    return {t.text.lower() for t in tokens if t.token_type not in (TokenType.STRING, TokenType.NUMBER)}
+
+
+def dependents(metadata: Metadata, path: Path) -> list[str]:
+    """Describe the rules that use a column, except its own.
+
+    A word that only looks like the column counts: missing a rule would break later writes.
+    """
+    names = {path[0].lower(), path[-1].lower()}
+    rules = [
+        f"CHECK constraint {k[len(PREFIX) :]} ({v})"
+        for k, v in sorted(metadata.configuration.items())
+        if k.startswith(PREFIX) and names <= _words(in_backquotes(v, metadata.schema.names))
+    ]
+    for top in metadata.schema.fields:
+        expression = top.metadata.get(GENERATED)
+        if isinstance(expression, str) and names <= _words(expression) and top.name != path[0]:
+            rules.append(f"generated column {top.name} ({expression})")
+    ruled = (f.name for f in nested_fields(metadata.schema) if names <= _words(_invariant(f)))
+    return [*rules, *(f"the invariant of column {name}" for name in ruled)]
+
+
+def _invariant(f: StructField) -> str:
+    try:
+        return str(orjson.loads(f.metadata[INVARIANTS])["expression"]["expression"])
+    except (KeyError, TypeError, orjson.JSONDecodeError):
+        return ""  # invalid, so no write accepts it either
+
+
+def check_free_of_rules(metadata: Metadata, path: Path, what: str) -> None:
+    """Raise ``InvalidArgumentError`` where a rule uses the column to change."""
+    rules = dependents(metadata, path)
+    if rules:
+        raise InvalidArgumentError(
+            f"cannot {what} column {path_text(path)}: {'; '.join(rules)} depends on it",
+            help="drop what depends on the column first",
+            column=path_text(path),
+            condition=_condition(rules[0], what),
+        )
+
+
+def _condition(rule: str, what: str) -> str:
+    change = "DATA_TYPE_MISMATCH" if "type" in what else "DEPENDENT_COLUMN_CHANGE"
+    return f"DELTA_{'GENERATED_COLUMNS' if rule.startswith('generated') else 'CONSTRAINT'}_{change}"

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from trilake.delta.metadata.dependents import check_free_of_rules
-from trilake.delta.metadata.schema_changes import MetadataChange, change_of_column
+from trilake.delta.metadata.schema_changes import MetadataChange, change_of_column, check_free_of_rules
 from trilake.delta.protocol import type_widening
 from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.schema import DataType, PrimitiveType, StructType

@@ -2,26 +2,317 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from trilake.common.text import plain, plural, time_text
+from trilake.delta.commands.maintenance.analyze import compute_statistics
+from trilake.delta.commit.conflicts import ReadSet
+from trilake.delta.commit.plan import CommitPlan
+from trilake.delta.commit.transaction import commit, remove_action
 from trilake.delta.engine import Engine
-from trilake.delta.repair import data_files, log_files
-from trilake.delta.verify import checkpoints, checksums, compactions, footers
+from trilake.delta.log.checkpoint_writer import write_checkpoint
+from trilake.delta.log.log import DeltaLog
+from trilake.delta.log.replay import decoded_paths
+from trilake.delta.log.segment import LAST_CHECKPOINT, LOG, LogSegment, checkpoint_key, commit_key
+from trilake.delta.log.snapshot import Snapshot
+from trilake.delta.rules.append_only import APPEND_ONLY, removal_refused
+from trilake.delta.scan.read import locate
+from trilake.delta.scan.statistics import record_counts
+from trilake.delta.verify import checkpoints, checksums, compactions, footers, rows
 from trilake.delta.verify import log_files as verified_log
+from trilake.delta.verify.context import DeltaContext
+from trilake.delta.verify.footers import DROP_DAMAGED, DROP_MISSING, RECOMPUTE
+from trilake.delta.verify.log_files import DROP_TORN, torn_commits
+from trilake.errors import ObjectNotFoundError, StorageError
 from trilake.storage.base import Store
-from trilake.table.findings import Finding, PlannedStep
+from trilake.storage.ownership import check_own, own_keys
+from trilake.table.findings import Finding, NotCheckedError, PlannedStep, RepairStep
+
+# --- Files of the log -------------------------------------------------------------------------------------------------
+# Checkpoints, compaction files and checksums can be rebuilt from the commits.  Each file is checked again right before:
+# it must still be wrong, its commits must all exist, and it must belong to the table (see `storage/ownership.py`).
+
+#: Where torn commits are kept: readers ignore other folders.
+_TORN = f"{LOG}/_torn"
+#: Descriptions of the files that steps remove.
+_REMOVED = rf"{LOG}/\d{{20}}(?:\.crc|\.\d{{20}}\.compacted\.json|\.checkpoint\.[0-9A-Za-z.-]+)"
+
+
+def _fresh(store: Store, engine: Engine) -> DeltaContext:
+    return DeltaContext(store, engine, None, "log")
+
+
+def _remove(store: Store, keys: Sequence[str], *, names: str = _REMOVED) -> None:
+    """Remove files of the log.  Raises ``StorageError`` for one that does not belong to the table."""
+    deletable = own_keys(store, keys, names, what="repair")
+    if set(deletable) != set(keys):
+        raise StorageError(
+            f"{len(set(keys) - set(deletable))} files do not belong to the table, or are behind a link: they are kept",
+            help="put a folder in the place of the link",
+            file=store.uri,
+        )
+    store.delete(deletable)
+
+
+def drop_torn(store: Store, engine: Engine, findings: Sequence[Finding]) -> list[PlannedStep]:
+    """Drop the newest versions with torn commit files; their bytes are kept beside the log.
+
+    A commit that is still being written looks the same: only bytes that did not change since the plan are dropped.
+    """
+    torn = torn_commits(_fresh(store, engine))
+    if not torn:
+        return []
+    files = tuple(commit_key(v) for v in torn)
+    planned = [bytes(data) for data in store.read_many(files)]
+
+    def apply() -> None:
+        now = _fresh(store, engine)
+        if torn_commits(now) != torn or [bytes(data) for data in store.read_many(files)] != planned:
+            raise NotCheckedError("the log has changed since it was looked at", file=store.uri)
+        run = engine.runtime.new_hex_id()
+        for key, data in zip(files, planned, strict=True):
+            store.put_if_absent(f"{_TORN}/{key.rpartition('/')[2].removesuffix('.json')}.{run}.json", data)
+        checksums = [now.listing.checksums[v].key for v in torn if v in now.listing.checksums]
+        for key in reversed((*files, *checksums)):  # the newest first: at any time the rest is a valid log
+            _remove(store, [key], names=rf"{LOG}/\d{{20}}\.(?:json|crc)")
+
+    which = f"version {torn[0]}" if len(torn) == 1 else f"versions {torn[0]} to {torn[-1]}"
+    parts = "; ".join(f"of version {v}, {_readable(data)}" for v, data in zip(torn, planned, strict=True))
+    message = (
+        f"drop {which}, so that version {torn[0] - 1} becomes the newest: {parts}. The torn bytes are kept in {_TORN}"
+    )
+    codes = tuple(dict.fromkeys(f.code for f in findings))
+    return [PlannedStep(RepairStep(DROP_TORN, message, codes, files, None, needs="accept_loss"), apply)]
+
+
+def _readable(data: bytes) -> str:
+    """The readable part of a torn commit."""
+    actions: list[dict[str, Any]] = []
+    lines = [line for line in data.split(b"\n") if line.strip(b" \r\t\0")]
+    for line in lines:
+        try:
+            action = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(action, dict):
+            actions.append(action)
+    if not actions:
+        return f"nothing of {plural(len(data), 'byte')} can be read"
+    info: dict[str, Any] = next((a["commitInfo"] for a in actions if isinstance(a.get("commitInfo"), dict)), {})
+    kinds = Counter(kind for a in actions for kind in a if kind != "commitInfo")
+    parts = [f"{info['operation']}" if info.get("operation") else "an unknown operation"]
+    if isinstance(info.get("timestamp"), int):
+        parts.append(f"at {time_text(info['timestamp'])}")
+    if info.get("engineInfo"):
+        parts.append(f"by {info['engineInfo']}")
+    what = ", ".join(plural(n, f"{kind} action") for kind, n in kinds.items()) or "no action"
+    return plain(f"{' '.join(parts)}: {what} can be read in {len(actions)} of {plural(len(lines), 'line')}", 300)
+
+
+def _files(findings: Iterable[Finding]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(f.file for f in findings if f.file is not None))
+
+
+def drop_compactions(store: Store, engine: Engine, findings: Sequence[Finding]) -> list[PlannedStep]:
+    """Remove compaction files that differ from their commits, which all exist."""
+    files = _files(findings)
+
+    def apply() -> None:
+        now = compactions.same_as_commits(_fresh(store, engine))
+        _remove(store, [f for f in _files(f for f in now if f.repair == compactions.DROP) if f in files])
+
+    message = "remove log compaction files that are false; their commits, which are all there, say what they should"
+    return [PlannedStep(RepairStep(compactions.DROP, message, ("delta.compaction-differs",), files), apply)]
+
+
+def drop_checksums(store: Store, engine: Engine, findings: Sequence[Finding]) -> list[PlannedStep]:
+    """Remove wrong version checksum files."""
+    files = _files(findings)
+
+    def apply() -> None:
+        _remove(store, [f for f in _files(checksums.true(_fresh(store, engine))) if f in files])
+
+    message = "remove version checksum files that are false; no reader needs one"
+    return [PlannedStep(RepairStep(checksums.DROP, message, ("delta.checksum-differs",), files), apply)]
+
+
+def rewrite_checkpoints(store: Store, engine: Engine, findings: Sequence[Finding]) -> list[PlannedStep]:
+    """Rewrite checkpoints that are unreadable or differ from their commits; each is a step."""
+    context = _fresh(store, engine)
+    versions = sorted({f.version for f in findings if f.version is not None and f.file != LAST_CHECKPOINT})
+    existing = dict(context.listing.checkpoints)
+    out = []
+    for version in versions:
+        if version not in existing or not context.has_commits(0, version):
+            continue  # its correct content is unknown: keep it, and its finding
+        codes = tuple(dict.fromkeys(f.code for f in findings if f.version == version))
+        files = tuple(m.key for m in existing[version])
+
+        def apply(version: int = version, old: tuple[str, ...] = files) -> None:
+            _rewrite(_fresh(store, engine), version, old)
+
+        message = f"write the checkpoint of version {version} again from its commits, and the hint at the newest one"
+        out.append(PlannedStep(RepairStep(checkpoints.REWRITE, message, codes, files), apply))
+    hints = [f for f in findings if f.file == LAST_CHECKPOINT]
+    if hints and context.has_commits(0, context.version):
+
+        def newest() -> None:
+            again = _fresh(store, engine)
+            _rewrite(again, again.version, ())
+
+        message = f"write a checkpoint of version {context.version} from its commits, and the hint at it"
+        codes = tuple(dict.fromkeys(f.code for f in hints))
+        out.append(PlannedStep(RepairStep(checkpoints.REWRITE, message, codes, (LAST_CHECKPOINT,)), newest))
+    return out
+
+
+def _rewrite(table: DeltaContext, version: int, old: Sequence[str]) -> None:
+    """Write the checkpoint of a version from the commits, then remove extra files of the old one."""
+    check_own(table.store, [checkpoint_key(version)], what="repair")
+    for _, state in table.states([version]):
+        segment = LogSegment(version, None, (), ())
+        snapshot = Snapshot(table.store.uri, version, state, segment, table.engine)
+        if state.protocol is None or state.metadata is None or not table.has_commits(0, version):
+            break
+        before = {m.key for m in table.store.list(LOG)}
+        write_checkpoint(table.log, snapshot, table.engine.runtime, replace=True)
+        after = replace(table, bad_commits={})
+        new = {m.key for m in after.store.list(LOG)} - before
+        # A checkpoint under the same name was replaced; one under another name would still be read.
+        _remove(table.store, [k for k in old if k not in new and k != checkpoint_key(version)])
+        return
+    raise NotCheckedError(f"version {version} cannot be made up from its commits", file=table.store.uri)
+
+
+# --- Repair steps that commit a new version: recompute statistics, remove references to missing files (FSCK) ----------
+
+
+def _paths(findings: Sequence[Finding]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(f.file for f in findings if f.file is not None))
+
+
+def _gone(store: Store, paths: Sequence[str]) -> list[str]:
+    """The files that do not exist by the store's answer; any other answer is an error."""
+    out = []
+    for path in paths:
+        place, key = locate(store, path)
+        try:
+            place.head(key)
+        except ObjectNotFoundError:
+            out.append(path)
+    return out
+
+
+def _chosen(snapshot: Snapshot, paths: Sequence[str]) -> pa.Table:
+    """The files of a version at some decoded paths."""
+    adds = snapshot.adds
+    return adds.filter(pc.is_in(decoded_paths(adds["path"]), pa.array(list(paths), pa.string())))
+
+
+def _rows(files: pa.Table) -> int | None:
+    """The number of undeleted rows of files; ``None`` where statistics do not state it."""
+    counts = record_counts(files)
+    if counts.null_count:
+        return None
+    deleted = pc.sum(pc.struct_field(files["deletionVector"], "cardinality")).as_py() or 0
+    return int((pc.sum(counts).as_py() or 0) - deleted)
+
+
+def all_missing(store: Store, engine: Engine) -> list[str]:
+    """Every missing file of the newest version: findings only list some."""
+    snapshot = DeltaLog(store, engine).snapshot()
+    return _gone(store, decoded_paths(snapshot.adds["path"]).to_pylist())
+
+
+def drop_missing(store: Store, engine: Engine, findings: Sequence[Finding]) -> list[PlannedStep]:
+    """Remove missing files from the table, as one commit, and report their lost rows."""
+    paths = all_missing(store, engine)
+    return [_drop(store, engine, findings, DROP_MISSING, paths, lambda: _gone(store, paths))]
+
+
+def drop_damaged(store: Store, engine: Engine, findings: Sequence[Finding]) -> list[PlannedStep]:
+    """Remove unreadable files from the table, as one commit; they stay in the store until VACUUM."""
+    paths = _paths(findings)
+    reads_rows = any(f.code == "delta.rows-unreadable" for f in findings)
+
+    def damaged() -> list[str]:
+        table = DeltaContext(store, engine, None, "rows" if reads_rows else "files")
+        checks = (footers.readable, rows.readable) if reads_rows else (footers.readable,)
+        return [
+            f.file for check in checks for f in check(table) if f.repair == footers.DROP_DAMAGED and f.file in paths
+        ]
+
+    return [_drop(store, engine, findings, DROP_DAMAGED, paths, damaged)]
+
+
+def _drop(
+    store: Store,
+    engine: Engine,
+    findings: Sequence[Finding],
+    code: str,
+    paths: Sequence[str],
+    look: Callable[[], list[str]],
+) -> PlannedStep:
+    """The step that removes the files of ``paths``; ``look`` checks again right before."""
+    log = DeltaLog(store, engine)
+    snapshot = log.snapshot()
+    lost = _rows(_chosen(snapshot, paths))
+    number = "an unknown number of rows" if lost is None else plural(lost, "row")
+    whole = " (all that the table has)" if paths and len(paths) == snapshot.adds.num_rows else ""
+    verb = "is" if lost == 1 else "are"
+    what = plural(len(paths), "missing file" if code == DROP_MISSING else "damaged file")
+    message = f"take {what} out of the table{whole}: {number} {verb} lost for good"
+
+    def apply() -> int:
+        now = log.snapshot()
+        if now.properties.is_on(APPEND_ONLY):
+            raise removal_refused(store.uri, help="unset the property first")
+        removed = _chosen(now, look())
+        clock = engine.runtime.clock_ms()
+        plan = CommitPlan(
+            operation="FSCK",
+            parameters={"numRemovedFiles": str(removed.num_rows)},
+            file_actions=[remove_action(row, clock) for row in removed.to_pylist()],
+            metrics={"numRemovedFiles": removed.num_rows},
+            read=ReadSet(removed=frozenset(removed["path"].to_pylist())),
+        )
+        return commit(log, now, plan).version
+
+    codes = tuple(dict.fromkeys(f.code for f in findings))
+    return PlannedStep(RepairStep(code, message, codes, tuple(paths), lost, needs="accept_loss"), apply)
+
+
+def recompute_statistics(store: Store, engine: Engine, findings: Sequence[Finding]) -> list[PlannedStep]:
+    """Recompute statistics of files from their rows, as one commit that changes no row."""
+    paths = _paths(findings)
+    log = DeltaLog(store, engine)
+
+    def apply() -> int:
+        return compute_statistics(log, paths=paths).version
+
+    message = f"compute the statistics of {len(paths):,} files again from their rows, as a commit that changes no row"
+    codes = tuple(dict.fromkeys(f.code for f in findings))
+    return [PlannedStep(RepairStep(RECOMPUTE, message, codes, paths), apply)]
+
 
 _Planner = Callable[[Store, Engine, Sequence[Finding]], list[PlannedStep]]
 
 #: Code of the step -> its planner.  The log first: commits depend on it.
 STEPS: dict[str, _Planner] = {
-    verified_log.DROP_TORN: log_files.drop_torn,
-    compactions.DROP: log_files.drop_compactions,
-    checksums.DROP: log_files.drop_checksums,
-    checkpoints.REWRITE: log_files.rewrite_checkpoints,
-    footers.DROP_MISSING: data_files.drop_missing,
-    footers.DROP_DAMAGED: data_files.drop_damaged,
-    footers.RECOMPUTE: data_files.recompute_statistics,
+    verified_log.DROP_TORN: drop_torn,
+    compactions.DROP: drop_compactions,
+    checksums.DROP: drop_checksums,
+    checkpoints.REWRITE: rewrite_checkpoints,
+    footers.DROP_MISSING: drop_missing,
+    footers.DROP_DAMAGED: drop_damaged,
+    footers.RECOMPUTE: recompute_statistics,
 }
 
 

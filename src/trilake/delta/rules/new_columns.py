@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.column_mapping import check_names
+from trilake.delta.protocol.property_values import is_on
 from trilake.delta.protocol.schema import (
     DataType,
     StructType,
@@ -15,7 +16,7 @@ from trilake.delta.protocol.schema import (
 from trilake.delta.protocol.schema_edit import nested_fields
 from trilake.delta.protocol.sql_types import check_collation
 from trilake.delta.protocol.voids import check_storable
-from trilake.delta.rules.change_columns import check_change_columns
+from trilake.errors import InvalidArgumentError
 
 #: Field metadata in which Spark stores a collation, such as ``{"name": "spark.UTF8_LCASE"}``; readers without
 #: collations may read such a table and compare bytes.
@@ -62,3 +63,32 @@ def check_collations(schema: StructType) -> None:
     for f in nested_fields(schema):
         for name in dict(f.metadata.get(COLLATIONS) or {}).values():
             check_collation(str(name).rpartition(".")[2], f.name)
+
+
+# --- The columns that a change data feed adds, whose names table columns must not have --------------------------------
+
+CHANGE_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
+_ENABLED = "delta.enableChangeDataFeed"
+
+
+def check_change_columns(before: Metadata | None, after: Metadata) -> None:
+    """Raise ``InvalidArgumentError`` where a table with a change data feed gets columns with the feed's names.
+
+    ``before`` is the table's metadata, ``None`` for a new table.
+    """
+    if not is_on(after.configuration, _ENABLED):
+        return
+    taken = [c for c in CHANGE_COLUMNS if after.schema.find(c) is not None]
+    if not taken:
+        return
+    if before is not None and is_on(before.configuration, _ENABLED):
+        raise InvalidArgumentError(
+            f"the table has a change data feed, whose columns have the names {', '.join(taken)}",
+            help="give the columns other names, or set delta.enableChangeDataFeed to false first",
+            condition="RESERVED_CDC_COLUMNS_ON_WRITE",
+        )
+    raise InvalidArgumentError(
+        f"a table with columns {', '.join(taken)} cannot have a change data feed, which has columns of these names",
+        help="rename those columns, or leave delta.enableChangeDataFeed off",
+        condition="DELTA_TABLE_ALREADY_CONTAINS_CDC_COLUMNS",
+    )

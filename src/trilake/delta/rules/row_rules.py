@@ -11,6 +11,7 @@ Expressions that only Spark can evaluate are computed by Spark before rows reach
 from __future__ import annotations
 
 import datetime as dt
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -32,12 +33,11 @@ from trilake.delta.rules.constraints import (
     verify_not_null,
 )
 from trilake.delta.rules.defaults import default_text, parse_default
-from trilake.delta.rules.foreign_calls import refuse_foreign_calls
 from trilake.delta.rules.identity import Allocator, IdentityColumn, identity_columns, updated_schema
 from trilake.delta.rules.store_assignment import as_batch, assign_array, assign_batch, assign_columns, check_assignable
 from trilake.delta.rules.zones import may_depend_on_zone
 from trilake.delta.scan.generated import GeneratedColumn, generated_columns, generation_text
-from trilake.errors import SchemaMismatchError, UnsupportedExpressionError
+from trilake.errors import ExpressionError, SchemaMismatchError, UnsupportedExpressionError
 from trilake.expr import evaluate_all
 
 __all__ = ["RESERVED", "RowPipeline", "RowRules", "SparkExpression", "check_stages", "updated_schema"]
@@ -455,3 +455,26 @@ def sql_type(type_: DataType) -> str:
     'ARRAY<STRUCT<`a b`: BIGINT>>'
     """
     return spelled(type_, lambda f, inner: f"{quote_name(f.name)}: {inner}", upper=True)
+
+
+# --- Expressions stored in a table must not run arbitrary code --------------------------------------------------------
+# The creator of a table decides its constraints, defaults and generated columns, and Spark evaluates those that
+# DuckDB cannot.  Spark has functions that call any Java method, and `IDENTIFIER`, which turns a string into a
+# function name.
+
+#: A call of one of them, however its name is quoted; also inside strings, as session settings decide what starts a
+#: string.  Comments nest, so what follows one is not searched.
+_CALL = re.compile(r"(?<!\w)(reflect|try_reflect|java_method|identifier)[`\"\s]*(?:\(|/\*|--)", re.IGNORECASE)
+
+
+def refuse_foreign_calls(text: str, what: str) -> None:
+    """Raise ``ExpressionError`` for an expression that calls Java methods; ``what`` names its owner.
+
+    >>> refuse_foreign_calls("abs(a) > 0 and reflected", "constraint c")
+    """
+    match = _CALL.search(text)
+    if match is not None:
+        raise ExpressionError(
+            f"the {what} calls {match[1].lower()}, which runs code of this machine; no rule of a table may",
+            help="drop the rule before you write, and write only if you trust the table's author",
+        )

@@ -16,8 +16,7 @@ from trilake.errors import FilterError
 from trilake.expr.sql.arithmetic import arithmetic, example, positive_modulo
 from trilake.expr.sql.calls import Call
 from trilake.expr.sql.datetimes import date_format, extract, format_pattern, parse_by_pattern, truncate
-from trilake.expr.sql.regex import to_re2
-from trilake.expr.sql.texts import concat, lower, rlike, substring, upper
+from trilake.expr.sql.texts import concat, lower, rlike, substring, to_re2, upper
 from trilake.expr.sql.variants import variant_get
 from trilake.expr.terms.casts import TYPES, cast
 from trilake.expr.terms.duckdb_sql import INTEGERS, Sql, at_least, common_type, counted, decimal_parameters, fail

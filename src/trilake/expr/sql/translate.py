@@ -11,6 +11,8 @@ import difflib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import reduce
+from itertools import groupby
 from typing import cast as typing_cast
 
 import pyarrow as pa
@@ -20,7 +22,6 @@ from trilake.common.text import plural, single_quoted
 from trilake.errors import FilterError
 from trilake.expr.sql.arithmetic import OPERATORS, arithmetic, example, shift
 from trilake.expr.sql.calls import Call
-from trilake.expr.sql.connectives import connected
 from trilake.expr.sql.constants import literal_of, simple_constant
 from trilake.expr.sql.datetimes import extract
 from trilake.expr.sql.dialect import refusal, spark_text
@@ -38,9 +39,8 @@ from trilake.expr.terms import duckdb_sql as duck
 from trilake.expr.terms.bind import Column
 from trilake.expr.terms.char_padding import filled_up, padded_sides
 from trilake.expr.terms.datatypes import Path
-from trilake.expr.terms.duckdb_sql import Sql, common_type, type_name
+from trilake.expr.terms.duckdb_sql import Sql, common_type, sides, type_name
 from trilake.expr.terms.literals import Kind, Literal
-from trilake.expr.terms.nested_order import sides
 from trilake.expr.terms.predicate import duckdb_name
 
 COMPARISONS: dict[type[exp.Expression], str] = {
@@ -438,3 +438,54 @@ def is_name(node: exp.Expression) -> bool:
     if isinstance(node, exp.Dot):
         return is_name(node.this) and isinstance(node.expression, exp.Identifier)
     return isinstance(node, exp.Column) and all(isinstance(p, exp.Identifier) for p in node.parts)
+
+
+# --- AND and OR of many conditions in DuckDB's SQL, each evaluated only where earlier ones do not decide --------------
+
+#: A condition, and what to evaluate where it does not decide.
+_FORMS = {
+    "AND": "(CASE WHEN NOT {0} THEN FALSE ELSE ({0} AND {1}) END)",
+    "OR": "(CASE WHEN {0} THEN TRUE ELSE ({0} OR {1}) END)",
+}
+#: How many conditions are combined at a time: each is repeated once per level, DuckDB's parser has a maximum depth, and
+#: its planner takes quadratic time by depth.
+_CHAIN = 32
+#: Expressions that have a value for every row, without casts.
+_CANNOT_FAIL = (
+    exp.And, exp.Or, exp.Not, exp.Paren, exp.Is, exp.In, exp.Between, exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE,
+    exp.NullSafeEQ, exp.NullSafeNEQ, exp.Null, exp.Column, exp.Identifier, exp.Literal, exp.Boolean,
+)  # fmt: skip
+
+_DECIMAL = r"DECIMAL\(\d+,\d+\)"
+#: A numeric literal, and one as a wider type.
+_NUMBER = rf"(?:\(-?\d+\)::\w+|CAST\('-?[\d.]+' AS {_DECIMAL}\))"
+_WIDENED = re.compile(rf"CAST\({_NUMBER} AS (?:BIGINT|DOUBLE|{_DECIMAL})\)|{_NUMBER}")
+
+
+def connected(word: str, conditions: Sequence[tuple[exp.Expression, str]]) -> str:
+    """Combine conditions into one.
+
+    Parameters
+    ----------
+    word: ``AND`` or ``OR``.
+    conditions: each as it was parsed, and as DuckDB's SQL.
+
+    >>> import sqlglot
+    >>> parts = [(sqlglot.parse_one(t, dialect="spark"), f"({t})") for t in ("a > 1", "a < 9", "1 / a > 2", "b = 1")]
+    >>> connected("AND", parts[:2])
+    '((a > 1) AND (a < 9))'
+    >>> connected("OR", parts[2:])
+    '(CASE WHEN (1 / a > 2) THEN TRUE ELSE ((1 / a > 2) OR (b = 1)) END)'
+    """
+    texts: list[str] = []
+    for certain, run in groupby(conditions, key=lambda c: _cannot_fail(*c)):
+        together = [text for _, text in run]
+        texts += [f"({f' {word} '.join(together)})"] if certain and len(together) > 1 else together
+    while len(texts) > 1:
+        chains = [texts[i : i + _CHAIN] for i in range(0, len(texts), _CHAIN)]
+        texts = [reduce(lambda rest, part: _FORMS[word].format(part, rest), reversed(chain)) for chain in chains]
+    return texts[0]
+
+
+def _cannot_fail(condition: exp.Expression, text: str) -> bool:
+    return "CAST" not in _WIDENED.sub("", text) and all(isinstance(node, _CANNOT_FAIL) for node in condition.walk())

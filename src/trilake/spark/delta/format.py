@@ -9,7 +9,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from trilake.delta.commands.write.create import TableDescription
-from trilake.delta.commands.write.replaced import check_dynamic_alone
+from trilake.delta.commands.write.overwrite import check_dynamic_alone
 from trilake.delta.commands.write.request import WriteRequest
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.table import ArrowDeltaTable

@@ -18,7 +18,7 @@ from pyspark.sql import types as T
 
 from trilake.common.display import PublicNames
 from trilake.delta.commands.alter.iceberg_upgrade import upgrade_iceberg
-from trilake.delta.commands.optimize import zcubes
+from trilake.delta.commands.optimize import bins
 from trilake.delta.commands.optimize.footers import purgeable
 from trilake.delta.commands.optimize.metrics import OptimizeMetrics, as_row, camel
 from trilake.delta.commands.optimize.optimize import DELETED_SHARE, OptimizeRequest, OptimizeResult, optimize, purge
@@ -127,8 +127,8 @@ class DeltaOptimizeBuilder(PublicNames):
             deleted_share=share(self._spark, "optimize.maxDeletedRowsRatio", DELETED_SHARE),
             full=full,
             check_statistics=flag(self._spark, "optimize.zorder.checkStatsCollection.enabled") is not False,
-            min_cube_size=zcubes.MIN_CUBE_SIZE if minimum is None else max(1, minimum),
-            target_cube_size=zcubes.TARGET_CUBE_SIZE if target is None else max(1, target),
+            min_cube_size=bins.MIN_CUBE_SIZE if minimum is None else max(1, minimum),
+            target_cube_size=bins.TARGET_CUBE_SIZE if target is None else max(1, target),
             predicates=self._predicates(),
         )
         return optimize(log, request, run=OptimizeRunner(self._spark))

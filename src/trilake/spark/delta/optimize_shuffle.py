@@ -20,8 +20,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from trilake.delta.commands.optimize.curve_order import divided, in_curve_order
-from trilake.delta.commands.optimize.range_ids import SAMPLE_ROWS, Ranges, sample_indexes
+from trilake.delta.commands.optimize.curve_order import SAMPLE_ROWS, Ranges, divided, in_curve_order, sample_indexes
 from trilake.delta.commands.optimize.rewrite import Bin, Rewrite, Rewritten
 from trilake.delta.commands.rows.row_changes import TouchedFile
 from trilake.delta.files.write_files import TaskWriter

@@ -10,8 +10,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import types as T
 
-from trilake.delta.commands.write.job_files import files_of_job
-from trilake.delta.commands.write.request import WriteRequest
+from trilake.delta.commands.write.request import WriteRequest, files_of_job
 from trilake.delta.commands.write.write import finish_write, plan_write, resume_write
 from trilake.delta.files.file_plan import WrittenFiles
 from trilake.delta.files.write_files import write_files

@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from trilake.delta.commands.rows.row_changes import Runner
-from trilake.delta.commands.write.replaced import settled_overwrite
+from trilake.delta.commands.write.overwrite import settled_overwrite
 from trilake.delta.commands.write.request import WriteRequest
 from trilake.delta.commands.write.write import WritePlan, finish_write, plan_write
 from trilake.delta.files.file_plan import FilePlan, WrittenFiles

@@ -12,7 +12,7 @@ from pyspark import TaskContext
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 
-from trilake.delta.commands.write.job_files import left_behind
+from trilake.delta.commands.write.request import left_behind
 from trilake.delta.log.log import DeltaLog
 from trilake.spark.session.compat import without_echo
 from trilake.spark.session.job_errors import job_error_of

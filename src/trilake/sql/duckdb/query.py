@@ -19,8 +19,8 @@ from trilake.delta.commit.conflicts import ReadSet
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import InvalidArgumentError, TableNotFoundError
 from trilake.expr import evaluate_all, parse_expression
-from trilake.expr.nanoseconds import in_microseconds, microseconds_schema
 from trilake.expr.terms.engine import first_line, idle_connection
+from trilake.expr.views import in_microseconds, microseconds_schema
 from trilake.sql.duckdb.database import Source, batches_of, table_of
 from trilake.sql.duckdb.places import Context, relation_of, unknown_name
 from trilake.sql.duckdb.relations import CHANGES, Name, Query, Relation, parse_query

@@ -8,8 +8,7 @@ import pyarrow as pa
 
 from trilake.common.option_values import stated_version
 from trilake.delta.commands.alter.alter_table import Alter
-from trilake.delta.commands.maintenance.clone import clone
-from trilake.delta.commands.maintenance.clone_parquet import no_versions, snapshot_of_parquet
+from trilake.delta.commands.maintenance.clone import clone, no_versions, snapshot_of_parquet
 from trilake.delta.commands.write.create import create_table
 from trilake.delta.commands.write.write import write_arrow
 from trilake.delta.protocol.schema import StructType, from_arrow

@@ -4,25 +4,30 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Any
 from urllib.parse import unquote
 
+import numpy as np
 import pyarrow.compute as pc
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
-from trilake.common.text import count_text, plain, share_text, short_count, size_text, time_text
+from trilake.common.text import count_text, plain, plural, share_text, short_count, size_text, time_text
 from trilake.common.version import __version__
 from trilake.table.report_facts import Facts
 from trilake.table.report_page import Advice
 from trilake.tools.report.advice import advise
-from trilake.tools.report.charts import Charts
+from trilake.tools.report.charts import Charts, Drawing
 from trilake.tools.report.clustering import Clustering, measure
-from trilake.tools.report.sections import sections_of
-from trilake.tools.report.sizes import as_sizes
-from trilake.tools.report.views import Tile
+from trilake.tools.report.partitions import heat_map
+from trilake.tools.report.sizes import as_sizes, deleted_classes, extremes, size_classes, summary, top_columns
+from trilake.tools.report.timeline import timeline
+from trilake.tools.report.views import Figure, Grid, Section, Tile, grid
 
 
 def _resource(name: str) -> str:
@@ -109,3 +114,366 @@ def _tiles(facts: Facts) -> list[Tile]:
     if facts.clustering:
         tiles.append(Tile("Clustered by", ", ".join(plain(c, 24) for c in facts.clustering)))
     return tiles
+
+
+# --- The sections of a report: charts and tables of a table's facts, each with a sentence about it --------------------
+
+#: Most rows of a table on the page.
+_COMMITS, _APPLICATIONS, _SCHEMA, _COLUMNS = 60, 100, 100, 200
+#: Most bars of a chart.
+_BARS = 16
+
+
+@dataclass(frozen=True)
+class _Pending:
+    """A figure whose chart is still being drawn."""
+
+    drawing: Future[Drawing]
+    figure: Callable[[str], Figure]
+
+    def done(self) -> Figure:
+        return self.figure(self.drawing.result().svg)
+
+
+def _pending(
+    drawing: Future[Drawing],
+    key: str,
+    title: str,
+    data: Grid,
+    legend: Sequence[tuple[str, str]] = (),
+    note: str | None = None,
+    *,
+    wide: bool = True,
+) -> _Pending:
+    return _Pending(drawing, lambda svg: Figure(key, title, svg, data, tuple(legend), note, wide))
+
+
+#: A section whose charts are being drawn.
+_Parts = tuple[Section, list[_Pending]]
+
+
+def sections_of(facts: Facts, clustering: Sequence[Clustering], charts: Charts) -> list[Section]:
+    """All sections with content.  Charts are drawn while the other sections are built."""
+    sections = (
+        _versions(facts, charts),
+        _files(facts, charts),
+        _partitions(facts, charts),
+        _columns(facts, clustering, charts),
+        _schema(facts),
+        _streams(facts),
+        _settings(facts),
+    )
+    return [
+        Section(s.key, s.heading, s.lead, tuple(p.done() for p in pending), s.grids, s.notes)
+        for s, pending in (parts for parts in sections if parts is not None)
+    ]
+
+
+def _versions(facts: Facts, charts: Charts) -> _Parts | None:
+    if facts.commits is None:
+        return None
+    line, table = timeline(facts.commits), facts.commits.table
+    if line is None:
+        return Section("versions", "Versions", "The log holds no commit."), []
+    rows = line.table.to_pylist()
+    data = grid(
+        "Versions by time and operation",
+        ("from (UTC)", "operation", "versions"),
+        [(time_text(r["start"]), r["operation"], count_text(r["commits"])) for r in rows],
+        numbers=(2,),
+    )
+    legend = [(f"series-{i + 1}", name) for i, name in enumerate(line.operations)]
+    chart = _pending(charts.versions(line), "versions", "Versions over time, by operation", data, legend)
+    newest = table.slice(0, _COMMITS).to_pylist()
+    listing = grid(
+        f"The newest {plural(len(newest), 'version')}",
+        ("version", "time (UTC)", "operation", "what it did", "by"),
+        [
+            (r["version"], r["timestamp"].strftime("%Y-%m-%d %H:%M:%S"), r["operation"], r["metrics"], r["by"])
+            for r in newest
+        ],
+        numbers=(0,),
+    )
+    lead = f"{plural(facts.commits.total, 'version')} in the history, the newest from {time_text(line.last_ms)} UTC."
+    notes = (f"{plural(facts.commits.unread, 'older version')} were not looked at.",) if facts.commits.unread else ()
+    return Section("versions", "Versions", lead, grids=(listing,), notes=(*notes, *facts.notes)), [chart]
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+
+def _files(facts: Facts, charts: Charts) -> _Parts:
+    if not facts.files.num_rows:
+        parts = _disk(facts, charts)
+        return Section("files", "Files", "The table has no data files: it has no rows."), parts
+    sizes = as_sizes(facts.files)
+    numbers = summary(sizes)
+    lead = f"{plural(len(sizes), 'file')} of {size_text(int(sizes.sum()))}: the smallest has {numbers['smallest']}, the"
+    lead += f" middle one {numbers['median']}, the largest {numbers['largest']}."
+    if facts.compaction is not None and facts.compaction.files:
+        lead += f" Compaction would take {plural(facts.compaction.files, 'of them', 'of them')}."
+    pending = [_sizes(facts, charts), *_disk(facts, charts), *_vectors(facts, charts)]
+    largest = grid(
+        "The largest files",
+        ("file", "size", "rows", *(("deleted rows",) if facts.has_vectors else ())),
+        [
+            (
+                plain(r["path"], 90),
+                size_text(r["size"]),
+                _count(r["rows"]),
+                *((_count(r["deleted"]),) if facts.has_vectors else ()),
+            )
+            for r in extremes(facts.files).to_pylist()
+        ],
+        numbers=(1, 2, 3),
+        code=(0,),
+    )
+    return Section("files", "Files", lead, grids=(largest,)), pending
+
+
+def _sizes(facts: Facts, charts: Charts) -> _Pending:
+    taken = facts.compaction is not None and facts.compaction.files > 1
+    limit = SMALL_BELOW if taken else None
+    classes = size_classes(as_sizes(facts.files), limit)
+    data = grid(
+        "Files and bytes by size",
+        ("size of a file", "files", "bytes"),
+        [(c.label, count_text(c.files), size_text(c.size)) for c in classes],
+        numbers=(1, 2),
+    )
+    legend = [("series-2", "small: below 16 MiB")] if any(c.small for c in classes) else []
+    legend += [("series-1", "larger")] if legend and not all(c.small for c in classes) else []
+    return _pending(charts.sizes(classes), "sizes", "Files by size", data, legend, wide=False)
+
+
+#: Files below this are small by any measure: opening one costs as much as reading it.
+SMALL_BELOW = 16 * 1024 * 1024
+
+
+def _disk(facts: Facts, charts: Charts) -> list[_Pending]:
+    """Live and removed bytes, for formats that keep tombstones."""
+    gone = facts.tombstones
+    if gone is None:
+        return []
+    live = int(as_sizes(facts.files).sum())
+    retained = gone.size - gone.expired_size
+    parts = [
+        ("live", live, facts.files.num_rows),
+        ("removed, within the retention", retained, gone.files - gone.expired_files),
+        ("removed before the retention", gone.expired_size, gone.expired_files),
+    ]
+    if not live and not gone.files:
+        return []
+    data = grid(
+        f"Live and removed files; the retention is {gone.retention}",
+        ("files that are", "files", "bytes"),
+        [(name, count_text(files), size_text(size)) for name, size, files in parts],
+        numbers=(1, 2),
+    )
+    colours = ("series-1", "series-3", "series-2")
+    legend = [(c, f"{name}: {size_text(size)}") for c, (name, size, files) in zip(colours, parts, strict=True) if files]
+    notes = [f"The log does not say the size of {plural(gone.unsized, 'removed file')}."] if gone.unsized else []
+    notes.append("What a vacuum deleted since may still be counted as removed.") if gone.files else None
+    drawing = charts.disk([(name, size) for name, size, _ in parts])
+    return [_pending(drawing, "disk", "Live and removed bytes", data, legend, " ".join(notes) or None, wide=False)]
+
+
+def _vectors(facts: Facts, charts: Charts) -> list[_Pending]:
+    if not facts.has_vectors or not (pc.sum(facts.files["deleted"]).as_py() or 0):
+        return []
+    classes = deleted_classes(facts.files)
+    deleted = sum(taken for _, _, taken in classes)
+    rows = pc.sum(facts.files["rows"]).as_py() or 0
+    share = share_text(deleted / max(rows, deleted, 1))
+    data = grid(
+        f"Files with deleted rows: {count_text(deleted)} of {count_text(rows)} rows ({share})",
+        ("deleted share of a file’s rows", "files", "deleted rows"),
+        [(label, count_text(files), count_text(taken)) for label, files, taken in classes],
+        numbers=(1, 2),
+    )
+    bars = [(label, float(files), plural(files, "file")) for label, files, _ in classes]
+    title = "Files by the share of their rows that is deleted"
+    return [_pending(charts.bars("vectors", title, "files", bars, 3), "vectors", title, data, wide=False)]
+
+
+# --- partitions ------------------------------------------------------------------------------------------------------
+
+
+def _partitions(facts: Facts, charts: Charts) -> _Parts | None:
+    map_ = heat_map(facts.partitions, facts.files)
+    if map_ is None:
+        return None
+    filled = np.argwhere(map_.files > 0)
+    data = grid(
+        "Files and bytes by partition",
+        (map_.y_name, map_.x_name, "files", "bytes"),
+        [
+            (map_.y[i], map_.x[j], count_text(int(map_.files[i, j])), size_text(int(map_.sizes[i, j])))
+            for i, j in filled.tolist()
+        ],
+        numbers=(2, 3),
+    )
+    two = len(facts.partitions) > 1
+    most = map_.most(map_.sizes if two else map_.files)
+    top = size_text(most) if two else plural(most, "file")
+    legend = [("heat-1", "least"), ("heat-6", f"most: {top}" + (" or more" if map_.y_left or map_.x_left else ""))]
+    names = ", ".join(plain(p.name, 40) for p in facts.partitions)
+    lead = f"{plural(map_.partitions, 'partition')} by {names}."
+    if len(facts.partitions) > 2:
+        lead += " The map shows the first two columns."
+    title = f"Bytes by {map_.y_name} and {map_.x_name}" if two else f"Files by {map_.y_name} and their size"
+    notes = [
+        f"{plural(n, 'value')} of {name} with the fewest bytes share a place."
+        for n, name in ((map_.y_left, map_.y_name), (map_.x_left, map_.x_name))
+        if n
+    ]
+    return (
+        Section("partitions", "Partitions", lead, notes=tuple(notes)),
+        [_pending(charts.partitions(map_), "partitions", title, data, legend)],
+    )
+
+
+# --- columns ---------------------------------------------------------------------------------------------------------
+
+
+def _columns(facts: Facts, clustering: Sequence[Clustering], charts: Charts) -> _Parts:
+    pending, notes = list[_Pending](), list[str]()
+    if clustering and facts.bounds is not None:
+        unit = facts.bounds.unit
+        data = grid(
+            f"{unit.capitalize()}s that a lookup of one value touches, of {plural(facts.bounds.files, unit)}",
+            ("column", "touched on the average", "share", "at worst", f"other {unit}s that a {unit} overlaps"),
+            [
+                (plain(c.name, 60), _about(c.mean), share_text(c.share), _about(c.worst), _about(c.overlap))
+                for c in clustering
+            ],
+            numbers=(1, 2, 3, 4),
+            code=(0,),
+        )
+        legend = [
+            ("heat-1", "up to 1 %"), ("heat-2", "5 %"), ("heat-3", "20 %"), ("heat-4", "50 %"), ("heat-5", "80 %"),
+            ("heat-6", "more: nearly all"),
+        ]  # fmt: skip
+        title = f"Share of the {unit}s that a lookup of one value touches"
+        pending.append(_pending(charts.clustering(clustering), "clustering", title, data, legend))
+        if facts.bounds.sampled < facts.bounds.files:
+            whole = plural(facts.bounds.files, unit)
+            notes.append(f"Lookups are estimated from the bounds of {facts.bounds.sampled:,} of {whole}.")
+        if facts.bounds.left_out:
+            notes.append(f"The bounds of {plural(facts.bounds.left_out, 'more column')} were not looked at.")
+    share: dict[str, float] = {}
+    storage = facts.storage
+    if storage is not None and storage.unreadable:
+        notes.append(f"{plural(storage.unreadable, storage.unit)} could not be read for the bytes of columns.")
+    total = sum(storage.columns.values()) if storage is not None else 0
+    if storage is not None and total:
+        share = {name: size / total for name, size in storage.columns.items()}
+        stored = int(as_sizes(facts.files).sum())
+        top = top_columns(dict(storage.columns), _BARS)
+        data = grid(
+            "Bytes by column",
+            ("column", "share", "bytes, about"),
+            [(plain(n, 60), share_text(s / total), size_text(stored * s / total)) for n, s in top],
+            numbers=(1, 2),
+            code=(0,),
+        )
+        bars = [(plain(n, 40), s / total, share_text(s / total)) for n, s in top]
+        drawing = charts.bars("storage", "Storage by column", "share of the bytes", bars)
+        note = f"Estimated from {storage.sampled:,} of {plural(storage.files, storage.unit)}."
+        exact = storage.sampled == storage.files
+        pending.append(_pending(drawing, "storage", "Storage by column", data, (), None if exact else note, wide=False))
+    touched = {c.name: c for c in clustering}
+    ends = {c.name: c for c in facts.bounds.columns} if facts.bounds is not None else {}
+    by = {p.name for p in facts.partitions}
+    head = ["column", "type", "role"]
+    head += (["least", "greatest", "lookup touches"] if ends else []) + (["bytes"] if share else [])
+    rows = []
+    for field in list(facts.schema)[:_COLUMNS]:
+        role = "partition" if field.name in by else "clustering" if field.name in facts.clustering else ""
+        row = [plain(field.name, 60), plain(field.type, 60), role]
+        if ends:
+            bound, lookup = ends.get(field.name), touched.get(field.name)
+            row += ["", "", ""] if bound is None else [plain(bound.least, 40), plain(bound.greatest, 40), ""]
+            row[-1] = "" if lookup is None else share_text(lookup.share)
+        rows.append([*row, share_text(share[field.name]) if field.name in share else ""] if share else row)
+    listing = grid("Columns", head, rows, numbers=(5, 6) if ends else (3,), code=(0, 1, 3, 4) if ends else (0, 1))
+    lead = f"{plural(len(facts.schema), 'column')}."
+    if clustering:
+        lead += (
+            " Each strip below runs from the least value of a column to its greatest; its colour says how many files"
+        )
+        lead += " a query opens that looks for one value there."
+    if len(facts.schema) > _COLUMNS:
+        notes.append(f"{plural(len(facts.schema) - _COLUMNS, 'more column')} not listed.")
+    return Section("columns", "Columns", lead, grids=(listing,), notes=tuple(notes)), pending
+
+
+def _about(number: float) -> str:
+    return count_text(round(number, 1) if number < 10 else round(number))
+
+
+def _count(number: int | None) -> str:
+    return "" if number is None else f"{number:,}"
+
+
+# --- the rest --------------------------------------------------------------------------------------------------------
+
+
+def _schema(facts: Facts) -> _Parts | None:
+    if facts.schema_changes is None:
+        return None
+    if not facts.schema_changes:
+        return Section("schema", "Schema over time", "No version that was looked at changed the columns."), []
+    newest = facts.schema_changes[::-1]
+    listing = grid(
+        "Versions that changed columns, newest first",
+        ("version", "time (UTC)", "changes"),
+        [(c.version, c.time, "; ".join(c.changes)) for c in newest[:_SCHEMA]],
+        numbers=(0,),
+    )
+    hidden_rows = len(newest) - _SCHEMA
+    notes = (f"{plural(hidden_rows, 'older change')} not listed.",) if hidden_rows > 0 else ()
+    lead = f"{plural(len(newest), 'version')} changed the columns."
+    return Section("schema", "Schema over time", lead, grids=(listing,), notes=notes), []
+
+
+def _streams(facts: Facts) -> _Parts | None:
+    transactions = facts.transactions
+    if transactions is None:
+        return None
+    if not transactions.num_rows:
+        return Section("streams", "Streams", "No stream or other application has noted how far it wrote."), []
+    listing = grid(
+        "How far each application wrote, newest first",
+        ("application", "version of its own", "updated (UTC)"),
+        [
+            (plain(r["application"], 90), _count(r["version"]), time_text(_ms(r["updated"])))
+            for r in transactions.slice(0, _APPLICATIONS).to_pylist()
+        ],
+        numbers=(1,),
+        code=(0,),
+    )
+    hidden_rows = transactions.num_rows - _APPLICATIONS
+    notes = (f"{plural(hidden_rows, 'more application')} not listed.",) if hidden_rows > 0 else ()
+    lead = (
+        f"{plural(transactions.num_rows, 'application')} noted how far it wrote, so that what it repeats happens once."
+    )
+    return Section("streams", "Streams", lead, grids=(listing,), notes=notes), []
+
+
+def _ms(time: object) -> int | None:
+    stamp = getattr(time, "timestamp", None)
+    return None if stamp is None else int(stamp() * 1000)
+
+
+def _settings(facts: Facts) -> _Parts | None:
+    rows = [(plain(k, 80), plain(v, 120)) for k, v in facts.properties.items()]
+    pairs = [("protocol", facts.protocol), ("table features", ", ".join(plain(f, 60) for f in facts.features))]
+    pairs += [("clustering columns", ", ".join(plain(c, 60) for c in facts.clustering))]
+    pairs += [("indices", ", ".join(plain(i, 60) for i in facts.indices))]
+    first = [(name, value) for name, value in pairs if value]
+    if not rows and not first:
+        return None
+    grids = [grid("Protocol and layout", ("what", "value"), first)] if first else []
+    grids += [grid("Table properties", ("property", "value"), rows[:_SCHEMA], code=(0, 1))] if rows else []
+    return Section("settings", "Properties", "What the table says of itself.", grids=tuple(grids)), []

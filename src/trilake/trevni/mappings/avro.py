@@ -19,10 +19,32 @@ from typing import IO, Any
 from trilake.errors import CorruptFileError, InvalidArgumentError, SchemaMismatchError
 from trilake.storage import Store
 from trilake.trevni.blocks.encode import BLOCK_SIZE
-from trilake.trevni.blocks.layout import ColumnDescriptor
+from trilake.trevni.blocks.layout import ColumnDescriptor, ValueType
 from trilake.trevni.file.file import TrevniFile
-from trilake.trevni.mappings.avro_resolution import AvroRecords, schema_of_columns
-from trilake.trevni.mappings.avro_schema import AvroSchema, SchemaLike
+from trilake.trevni.mappings.avro_schema import AvroSchema, SchemaLike, branch_name, is_named_branch
+from trilake.trevni.mappings.avro_values import (
+    SIMPLE,
+    BranchTest,
+    FieldGetter,
+    Symbols,
+    as_string,
+    default_value,
+    encoder,
+    logical_reader,
+    promotion,
+)
+from trilake.trevni.mappings.shapes import (
+    Branch,
+    Choice,
+    Default,
+    Pairs,
+    Record,
+    Repeated,
+    Shape,
+    Sheet,
+    Simple,
+    Stream,
+)
 
 #: File metadata: the schema of the records, as JSON.
 SCHEMA_KEY = "avro.schema"
@@ -118,3 +140,347 @@ def read_avro(file: TrevniFile | Any, schema: SchemaLike | None = None, *, tagge
     requested = read_schema(opened) if schema is None else AvroSchema(schema)
     stored = read_schema(opened) if SCHEMA_KEY in opened.metadata else schema_of_columns(requested, opened)
     return AvroRecords(requested, stored, opened, tagged=tagged).read()
+
+
+# --- The columns of Avro records, and records of one schema in columns of another (Avro: "Schema Resolution") ---------
+# The names of a file's columns follow from the schema that it was written with.  To read another schema, each of its
+# fields is looked up in the file's schema by name and aliases: types may be wider, a branch of a union or a union of
+# the stored type, enums may have other symbols, and records other fields.  Only fields that the file's schema lacks
+# take their defaults.
+
+#: The types that values of a type can be read as, beside itself.
+_WIDER = {
+    "int": ("long", "float", "double"),
+    "long": ("float", "double"),
+    "float": ("double",),
+    "string": ("bytes",),
+    "bytes": ("string",),
+}
+#: The types of the columns of enums and fixed types: more than Avro allows, and without loss.
+_STORED = {"enum": "int", "fixed": "bytes"}
+_RECORDS = ("record", "error")
+_NAMED = (*_RECORDS, "enum", "fixed")
+
+
+class AvroRecords(Sheet):
+    """The columns of Avro records, and the shape that writes and reads them.
+
+    Parameters
+    ----------
+    schema: of the records.
+    stored: the schema that the columns have; by default the same.
+    file: to read from.
+    tagged: read values of unions as pairs of the branch's name and the value.
+    named: write values of simple branches from records, see :func:`~.avro_schema.with_named_branches`.
+
+    Raises ``SchemaMismatchError`` where ``stored`` cannot be read as ``schema``, or ``file`` lacks columns, and
+    ``InvalidArgumentError`` for recursive schemas.
+    """
+
+    def __init__(
+        self,
+        schema: AvroSchema,
+        stored: AvroSchema | None = None,
+        file: TrevniFile | None = None,
+        *,
+        tagged: bool = False,
+        named: bool = False,
+    ) -> None:
+        super().__init__(file)
+        self._schema, self._stored = schema, schema if stored is None else stored
+        self._tagged, self._named = tagged, named
+        self._uri = None if file is None else file.uri
+        self._seen: list[str] = []
+        self.shape = self._walk(schema.root, self._stored.root, None, None)
+
+    def _walk(self, schema: Any, stored: Any, path: str | None, parent: Stream | None) -> Shape:
+        stored = self._stored.resolve(stored)
+        kind = self._stored.kind(stored)
+        if kind == "union":
+            return self._union(schema, stored, path, parent)
+        if kind in SIMPLE:
+            name = path if path is not None else self._stored.full_name(stored)
+            return self._simple(schema, stored, self.add(name, SIMPLE[kind], parent))
+        target, tag = self._target(schema, stored, path)
+        return self._with_tag(self._nested(target, stored, path, parent), tag)
+
+    def _nested(self, target: Any, stored: Any, path: str | None, parent: Stream | None) -> Shape:
+        if self._stored.kind(stored) in _RECORDS:
+            return self._record(target, stored, path, parent)
+        if self._stored.kind(stored) == "array":
+            return Repeated(*self._array(f"{path or ''}[]", target["items"], stored["items"], parent))
+        name = f"{path or ''}>"
+        stream = self.add(name, ValueType.NULL, parent, array=True)
+        key = Simple(self.add(f"{name}key", ValueType.STRING, stream), as_string)
+        return Pairs(stream, key, self._walk(target["values"], stored["values"], f"{name}value", stream))
+
+    def _array(self, name: str, schema: Any, stored: Any, parent: Stream | None) -> tuple[Stream, Shape]:
+        """An array column, and the shape of its elements."""
+        stored = self._stored.resolve(stored)
+        kind = self._stored.kind(stored)
+        stream = self.add(name, SIMPLE.get(kind, ValueType.NULL), parent, array=True)
+        if kind in SIMPLE:
+            return stream, self._simple(schema, stored, stream)
+        return stream, self._walk(schema, stored, name, stream)
+
+    def _simple(self, schema: Any, stored: Any, stream: Stream) -> Shape:
+        target, tag = self._target(schema, stored, stream.name)
+        decode = self._decoder(target, stored, stream)
+        return self._with_tag(Simple(stream, encoder(stored, self._stored.kind(stored), stream.name), decode), tag)
+
+    def _decoder(self, target: Any, stored: Any, stream: Stream) -> Any:
+        kind = self._schema.kind(target)
+        if kind == "enum":
+            return Symbols(stored["symbols"], target, stream.name)
+        if kind == "fixed" and target["size"] != stored["size"]:
+            raise SchemaMismatchError(
+                f"the values have {stored['size']} bytes, the schema asks for {target['size']}",
+                file=self._uri,
+                column=stream.name,
+            )
+        widen = promotion(stream.type, SIMPLE[kind], stream.name)
+        read = logical_reader(target, column=stream.name, file=self._uri)
+        if widen is None or read is None:
+            return widen or read
+        return lambda value: read(widen(value))
+
+    def _record(self, target: Any, stored: Any, path: str | None, parent: Stream | None) -> Shape:
+        name = stored["name"]
+        if name in self._seen:
+            raise _recursive(name)
+        self._seen.append(name)
+        stored_fields = {field["name"]: field for field in stored["fields"]}
+        fields: list[tuple[str, Shape]] = []
+        defaults: dict[str, Any] = {}
+        for field in target["fields"]:
+            names = (field["name"], *field.get("aliases", ()))
+            source = next((stored_fields[one] for one in names if one in stored_fields), None)
+            if "default" in field and (source is None or self.file is None):
+                defaults[field["name"]] = default_value(self._schema, field["type"], field["default"])
+            if source is not None:
+                below = _field_path(path, source["name"])
+                fields.append((field["name"], self._walk(field["type"], source["type"], below, parent)))
+            elif "default" in field:
+                fields.append((field["name"], Default(defaults[field["name"]])))
+            else:
+                raise SchemaMismatchError(
+                    f"the file has no field {_field_path(path, field['name'])!r}, and the schema has no default for it",
+                    file=self._uri,
+                )
+        self._seen.pop()
+        return Record(fields, FieldGetter(name, defaults), dict)
+
+    def _union(self, schema: Any, stored: list[Any], path: str | None, parent: Stream | None) -> Shape:
+        branches: list[Branch] = []
+        foreign: list[Stream] = []
+        nothing = False
+        for branch in stored:
+            branch = self._stored.resolve(branch)
+            kind, tag = self._stored.kind(branch), self._stored.full_name(branch)
+            if kind == "null":
+                nothing = True
+                continue
+            name = tag if path is None else f"{path}/{tag}"
+            if self._match(schema, branch, by_name=True) is None:
+                foreign.append(self.add(name, SIMPLE.get(kind, ValueType.NULL), parent, array=True))
+                continue
+            stream, inner = self._array(name, schema, branch, parent)
+            if self._named and is_named_branch(self._stored, stored, branch):
+                branches.append(Branch(stream, _Named(inner), branch_name(branch), _never))
+                continue
+            # A Python float is a double; a union with both stores it as one.
+            double = kind == "float" and any(self._stored.kind(other) == "double" for other in stored)
+            branches.append(Branch(stream, inner, tag, _never if double else BranchTest(self._stored, branch)))
+        where = path or "union"
+        choice = Choice(branches, where, nothing=nothing, foreign=foreign)
+        if nothing and self._match(schema, "null", by_name=True) is None:
+            return _NotNull(choice, where)
+        return choice
+
+    def _target(self, schema: Any, stored: Any, path: str | None) -> tuple[Any, str | None]:
+        """The type that a stored type, which is not a union, is read as; and its name where it is a union's branch.
+
+        Raises ``SchemaMismatchError`` where there is none.
+        """
+        union = self._schema.kind(schema) == "union"
+        target = self._match(schema, stored, by_name=union)
+        if target is None:
+            requested = self._schema.resolve(schema)
+            names = [self._schema.full_name(one) for one in (requested if union else [requested])]
+            raise SchemaMismatchError(
+                f"the file has values of type {self._stored.full_name(stored)}, the schema asks for "
+                + (" or ".join(names) or "none"),
+                file=self._uri,
+                column=path,
+            )
+        return target, self._schema.full_name(target) if union else None
+
+    def _match(self, schema: Any, stored: Any, *, by_name: bool) -> Any:
+        """The type, or branch of a union, that a stored type is read as; ``None`` without one.
+
+        With ``by_name`` named types must have the same name or an alias of it.
+        """
+        stored = self._stored.resolve(stored)
+        kind = self._stored.kind(stored)
+        schema = self._schema.resolve(schema)
+        branches = [self._schema.resolve(one) for one in (schema if isinstance(schema, list) else [schema])]
+        alike = [one for one in branches if _alike(self._schema.kind(one), kind)]
+        if alike and by_name and kind in _NAMED:
+            alike = _of_name(alike, stored["name"])
+        if alike:
+            return alike[0]
+        wider = _WIDER.get(kind, ()) if by_name else (*_WIDER.get(kind, ()), _STORED.get(kind))
+        return next((one for one in branches if self._schema.kind(one) in wider), None)
+
+    def _with_tag(self, shape: Shape, tag: str | None) -> Shape:
+        return shape if tag is None or not self._tagged or tag == "null" else _Tagged(shape, tag)
+
+
+def _recursive(name: str) -> InvalidArgumentError:
+    return InvalidArgumentError(f"the schema is recursive: {name} contains itself; it cannot become columns")
+
+
+def _field_path(path: str | None, name: str) -> str:
+    return name if path is None else f"{path}#{name}"
+
+
+def _alike(one: str, other: str) -> bool:
+    return one == other or (one in _RECORDS and other in _RECORDS)
+
+
+def _of_name(types: list[Any], name: str) -> list[Any]:
+    """The types of this full name; else those of its last part; else those with it as an alias."""
+    short = name.rpartition(".")[2]
+    full = [one for one in types if one["name"] == name]
+    same = [one for one in types if one["name"].rpartition(".")[2] == short]
+    aliases = [one for one in types if {name, short} & set(one.get("aliases", ()))]
+    return full or same or aliases
+
+
+def _never(value: Any) -> bool:
+    return False
+
+
+class _Named(Shape):
+    """A branch whose values are records of one field, see ``with_named_branches``."""
+
+    def __init__(self, inner: Shape) -> None:
+        self._inner = inner
+
+    def write(self, value: Any) -> None:
+        self._inner.write(value["v"])
+
+    def read(self) -> Any:
+        return self._inner.read()
+
+
+class _Tagged(Shape):
+    """A branch of a union, read as a pair of its name and the value."""
+
+    def __init__(self, inner: Shape, tag: str) -> None:
+        self._inner, self._tag = inner, tag
+
+    def write(self, value: Any) -> None:
+        self._inner.write(value[1])
+
+    def read(self) -> Any:
+        return self._tag, self._inner.read()
+
+
+class _NotNull(Shape):
+    """A union with null, read as a type without null."""
+
+    def __init__(self, inner: Shape, where: str) -> None:
+        self._inner, self._where = inner, where
+
+    def write(self, value: Any) -> None:
+        self._inner.write(value)
+
+    def read(self) -> Any:
+        value = self._inner.read()
+        if value is None:
+            raise SchemaMismatchError(
+                "a value is null, which the requested schema does not allow",
+                help="read it with a union with null",
+                column=self._where,
+            )
+        return value
+
+
+# --- files without a schema ------------------------------------------------------------------------------------------
+
+
+def schema_of_columns(schema: AvroSchema, file: TrevniFile) -> AvroSchema:
+    """The part of a schema whose columns a file has, for files without a schema of their records.
+
+    Raises ``SchemaMismatchError`` where a field has another type in the file.
+    """
+    return schema.with_root(_PresentPart(schema, file).part(schema.root, None, ()))
+
+
+class _PresentPart:
+    def __init__(self, schema: AvroSchema, file: TrevniFile) -> None:
+        self._schema, self._file = schema, file
+        self._columns = [column.name for column in file.header.columns if column.name is not None]
+        self._by_name = set(self._columns)
+
+    def part(self, schema: Any, path: str | None, seen: tuple[str, ...]) -> Any:
+        schema = self._schema.resolve(schema)
+        kind = self._schema.kind(schema)
+        if kind in _RECORDS:
+            if schema["name"] in seen:
+                raise _recursive(schema["name"])
+            within = (*seen, schema["name"])
+            fields = [
+                {**field, "type": self.part(field["type"], _field_path(path, field["name"]), within)}
+                for field in schema["fields"]
+                if not self._is_missing(field["type"], _field_path(path, field["name"]))
+            ]
+            return {**schema, "fields": fields}
+        if kind == "array":
+            return {**schema, "items": self.part(schema["items"], f"{path or ''}[]", seen)}
+        if kind == "map":
+            return {**schema, "values": self.part(schema["values"], f"{path or ''}>value", seen)}
+        if kind == "union":
+            names = [self._branch(branch, path) for branch in schema]
+            return [
+                branch if name is None else self.part(branch, name, seen)
+                for branch, name in zip(schema, names, strict=True)
+                if name is None or name in self._by_name
+            ]
+        return schema
+
+    def _branch(self, branch: Any, path: str | None) -> str | None:
+        if self._schema.kind(branch) == "null":
+            return None
+        name = self._schema.full_name(branch)
+        return name if path is None else f"{path}/{name}"
+
+    def _is_missing(self, schema: Any, path: str) -> bool:
+        """Whether the file has no column of a field."""
+        names = list(self._names(schema, path, ()))
+        if not names or any(name in self._by_name for name in names):
+            return False
+        marks = tuple(f"{path}{mark}" for mark in "#[>/")
+        other = next((column for column in self._columns if column == path or column.startswith(marks)), None)
+        if other is not None:
+            raise SchemaMismatchError(
+                f"the file has {other!r} where the schema asks for {names[0]!r}", file=self._file.uri, column=other
+            )
+        return True
+
+    def _names(self, schema: Any, path: str, seen: tuple[str, ...]) -> Iterator[str]:
+        """The names of the outermost columns of a type."""
+        schema = self._schema.resolve(schema)
+        kind = self._schema.kind(schema)
+        if kind in SIMPLE:
+            yield path
+        elif kind == "array":
+            yield f"{path}[]"
+        elif kind == "map":
+            yield f"{path}>"
+        elif kind == "union":
+            yield from (name for name in (self._branch(branch, path) for branch in schema) if name is not None)
+        elif schema["name"] not in seen:
+            for field in schema["fields"]:
+                yield from self._names(field["type"], _field_path(path, field["name"]), (*seen, schema["name"]))

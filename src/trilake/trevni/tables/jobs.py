@@ -61,7 +61,7 @@ _TRIES = 20
 class Plan:
     """The keys of files that a job adds and removes.
 
-    ``alone``: the job is exclusive, see :mod:`trilake.trevni.tables.rivals`.
+    ``alone``: the job is exclusive, see :mod:`trilake.trevni.tables.row_groups`.
     """
 
     adds: tuple[str, ...]

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import trilake
 from tests.delta.tables import rows
 from trilake.delta.commands.alter.alter_table import Alter
-from trilake.delta.commands.optimize.curves import hilbert_index
+from trilake.delta.commands.optimize.curve_order import hilbert_index
 from trilake.delta.commands.optimize.optimize import OptimizeResult
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import InvalidArgumentError

@@ -17,9 +17,15 @@ from hypothesis import strategies as st
 
 import trilake
 from tests.delta.tables import rows
-from trilake.delta.commands.optimize.curve_order import Curve, in_curve_order
-from trilake.delta.commands.optimize.curves import interleave_bits
-from trilake.delta.commands.optimize.range_ids import Ranges, id_bits, is_orderable, sample_indexes
+from trilake.delta.commands.optimize.curve_order import (
+    Curve,
+    Ranges,
+    id_bits,
+    in_curve_order,
+    interleave_bits,
+    is_orderable,
+    sample_indexes,
+)
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import InvalidArgumentError
 

@@ -45,7 +45,7 @@ from trilake.errors import (
 from trilake.spark.delta import row_addresses
 from trilake.spark.delta.merge import job as merge_job
 from trilake.spark.delta.merge import source as merge_source
-from trilake.spark.delta.merge.prefilter import prefiltered
+from trilake.spark.delta.merge.job import prefiltered
 
 EVERYTHING = {
     "delta.enableDeletionVectors": "true",

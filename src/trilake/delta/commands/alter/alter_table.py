@@ -12,9 +12,14 @@ from trilake.delta.log.clustering import clustering_columns
 from trilake.delta.log.snapshot import Head
 from trilake.delta.metadata import property_changes as alter_properties
 from trilake.delta.metadata import schema_changes as alter
-from trilake.delta.metadata.column_changes import ColumnChange, change_columns, identity_column, sync_identity
+from trilake.delta.metadata.column_changes import (
+    ColumnChange,
+    change_columns,
+    identity_column,
+    replace_columns,
+    sync_identity,
+)
 from trilake.delta.metadata.column_definitions import ColumnsLike, TypeLike, new_columns
-from trilake.delta.metadata.column_replacement import replace_columns
 from trilake.delta.metadata.schema_changes import MetadataChange, NewColumn
 from trilake.delta.protocol.column_mapping import MODE, parse_mode
 from trilake.delta.protocol.iceberg import compat_versions

@@ -7,7 +7,7 @@ history, id and protocol features.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,6 +22,7 @@ from trilake.delta.commands.maintenance.clone_files import (
     shallow_adds,
     unshared,
 )
+from trilake.delta.commands.maintenance.convert import convert_to_delta
 from trilake.delta.commands.maintenance.restore import PROTECTED_BEFORE
 from trilake.delta.commands.rows.row_changes import Runner, run_here
 from trilake.delta.commit import row_tracking
@@ -29,6 +30,7 @@ from trilake.delta.commit.conflicts import ReadSet
 from trilake.delta.commit.plan import CommitPlan
 from trilake.delta.commit.symlink_manifest import path_text
 from trilake.delta.commit.transaction import commit, remove_action
+from trilake.delta.engine import Engine
 from trilake.delta.files.place import check_place
 from trilake.delta.log.clustering import DOMAIN
 from trilake.delta.log.log import DeltaLog
@@ -38,7 +40,10 @@ from trilake.delta.protocol import in_commit_timestamps
 from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.features import check_writable, features_of, upgrade_protocol, upgraded, with_features
 from trilake.delta.protocol.properties import ParsedProperties, parse_properties
+from trilake.delta.protocol.schema import StructField
 from trilake.errors import ConflictError, InvalidArgumentError, TableExistsError, TableNotFoundError
+from trilake.storage.base import Store
+from trilake.storage.memory import MemoryStore
 from trilake.storage.ownership import discard
 
 
@@ -284,3 +289,33 @@ def _domains(source: Snapshot, base: Snapshot | None) -> dict[str, str | None]:
     if clustering is not None and not clustering.get("removed"):
         return {DOMAIN: str(clustering.get("configuration") or "")}
     return {DOMAIN: None} if base is not None and DOMAIN in base.state.domains else {}
+
+
+# --- Parquet files as a temporary Delta table that a clone can read ---------------------------------------------------
+
+
+def snapshot_of_parquet(
+    store: Store,
+    engine: Engine,
+    *,
+    partition_by: Sequence[str | StructField] = (),
+    timezone: str = "UTC",
+    run: Runner = run_here,
+) -> Snapshot:
+    """A table, with its log in memory, of the files below the root of ``store``.
+
+    ``partition_by`` are the partition columns in the order of the folders.  Raises what
+    :func:`~trilake.delta.commands.maintenance.convert.convert_to_delta` raises.
+    """
+    log = MemoryStore()
+    convert_to_delta(store, engine, partition_by=partition_by, into=log, timezone=timezone, run=run)
+    return DeltaLog(log, engine).snapshot()
+
+
+def no_versions(name: Sequence[str]) -> InvalidArgumentError:
+    """The error for a clone of Parquet files with ``VERSION AS OF``."""
+    return InvalidArgumentError(
+        f"{'.'.join(name)} holds Parquet files, which have no versions",
+        help="leave the version out",
+        condition="DELTA_CLONE_UNSUPPORTED_SOURCE",
+    )

@@ -24,11 +24,10 @@ from trilake.delta.protocol.char_varchar import filter_schema
 from trilake.delta.scan.scan import read_schema, skip_files
 from trilake.errors import FilterError
 from trilake.expr import Conjunct, Filter
-from trilake.expr.nanoseconds import in_microseconds, microseconds_schema
 from trilake.expr.terms import datatypes as types
 from trilake.expr.terms.bind import path_text, resolve
 from trilake.expr.terms.predicate import Compare, Constant, In, IsNull, Predicate, all_of, any_of
-from trilake.expr.views import stream_without_views
+from trilake.expr.views import in_microseconds, microseconds_schema, stream_without_views
 from trilake.storage.spill import spilling, temporary_folder
 from trilake.table.frames import arrow_batches
 

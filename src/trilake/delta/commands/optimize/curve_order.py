@@ -14,16 +14,14 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, pairwise
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trilake.delta.commands.optimize.curves import Coordinates, hilbert_index, interleave_bits
-from trilake.delta.commands.optimize.range_ids import Ranges, id_bits, sampled
 from trilake.storage.spill import spilling, temporary_folder
 
 #: Rows gathered at once.
@@ -202,3 +200,189 @@ def _pieces(file: Path, memory: int) -> Iterator[pa.Table]:
                 buffered, size = [], 0
     if buffered:
         yield pa.Table.from_batches(buffered)
+
+
+# --- Space-filling curves: map points to one number so that rows close to each other stay close -----------------------
+# A file of rows in such an order has narrow bounds in all of the columns.  Z-order interleaves the bits of the
+# coordinates, and jumps.  The Hilbert curve moves to a neighbour with every step, so any run of rows is a connected
+# piece.  After J. Skilling, *Programming the Hilbert curve* (2004): exchange and invert low bits from the top down,
+# then a Gray code.
+
+#: Numbers from 0 to ``2 ** bits - 1``, one per row.
+Coordinates = np.ndarray[Any, np.dtype[np.uint64]]
+#: Most bits of an index.
+INDEX_BITS = 63
+#: Rows per chunk: their coordinates stay in the CPU cache.
+_BLOCK = 1 << 14
+
+
+def interleave_bits(coordinates: Sequence[Coordinates], bits: int) -> Coordinates:
+    """The Z-order index of each point: the highest bit of every coordinate, then the next one of every coordinate.
+
+    Parameters
+    ----------
+    coordinates: one array per dimension, of equal length.
+    bits: how many bits of each coordinate count; ``bits`` times the number of dimensions is at most 63.
+
+    Raises ``ValueError`` where the index is too narrow.
+
+    >>> interleave_bits([np.array([0, 0, 1, 1], "u8"), np.array([0, 1, 0, 1], "u8")], 1).tolist()
+    [0, 1, 2, 3]
+    """
+    dimensions = len(coordinates)
+    if not 0 < dimensions * bits <= INDEX_BITS:
+        raise ValueError(f"{dimensions} dimensions of {bits} bits are not an index of {INDEX_BITS} bits")
+    out = np.zeros(len(coordinates[0]), dtype=np.uint64)
+    for bit in range(bits):
+        for place, values in enumerate(coordinates):
+            target = bit * dimensions + dimensions - 1 - place
+            out |= ((values >> np.uint64(bit)) & np.uint64(1)) << np.uint64(target)
+    return out
+
+
+def hilbert_index(coordinates: Sequence[Coordinates], bits: int) -> Coordinates:
+    """The position of each point on the Hilbert curve through a cube of ``2 ** bits`` points per edge.
+
+    Parameters
+    ----------
+    coordinates: one array per dimension, of equal length, of numbers below ``2 ** bits``.
+    bits: of each coordinate; ``bits`` times the number of dimensions is at most 63.
+
+    Raises ``ValueError`` where the index is too narrow.
+
+    >>> x, y = np.array([0, 0, 1, 1], "u8"), np.array([0, 1, 1, 0], "u8")
+    >>> hilbert_index([x, y], 1).tolist()
+    [0, 1, 2, 3]
+    """
+    if len(coordinates) == 1:
+        return interleave_bits(coordinates, bits)
+    count = len(coordinates[0])
+    out = np.empty(count, dtype=np.uint64)
+    for start in range(0, count, _BLOCK):
+        block = [c[start : start + _BLOCK].astype(np.uint64) for c in coordinates]
+        _transpose(block, bits)
+        out[start : start + _BLOCK] = interleave_bits(block, bits)
+    return out if count else interleave_bits(coordinates, bits)
+
+
+def _transpose(x: list[Coordinates], bits: int) -> None:
+    """Turn coordinates into the transposed Hilbert index, in place."""
+    one = np.uint64(1)
+    for bit in range(bits - 1, 0, -1):
+        low = np.uint64((1 << bit) - 1)
+        for values in x:
+            # Where the bit is set, the first axis is inverted below it; elsewhere it is exchanged with this one.
+            inverted = (values >> np.uint64(bit)) & one
+            x[0] ^= low * inverted
+            exchanged = (x[0] ^ values) & (low * (one - inverted))
+            x[0] ^= exchanged
+            if values is not x[0]:
+                values ^= exchanged
+    for before, values in pairwise(x):
+        values ^= before
+    gray = np.zeros_like(x[0])
+    for bit in range(bits - 1, 0, -1):
+        gray ^= np.uint64((1 << bit) - 1) * ((x[-1] >> np.uint64(bit)) & one)
+    for values in x:
+        values ^= gray
+
+
+# --- Range ids: map values of any type to small numbers in the same order ---------------------------------------------
+# A sample is divided into ranges of about equally many rows; a value's id is the number of its range.  So columns of
+# any type and distribution can be coordinates of a curve.
+
+#: Most rows of a sample.
+SAMPLE_ROWS = 1 << 17
+#: Most bits of an id: of a single column, and of one among several.
+_ALONE, _AMONG = 16, 12
+
+
+def id_bits(columns: int) -> int:
+    """Bits of an id for a curve through so many columns.
+
+    >>> id_bits(1), id_bits(2), id_bits(10)
+    (16, 12, 6)
+    """
+    return max(1, min(INDEX_BITS // columns, _ALONE if columns == 1 else _AMONG))
+
+
+def is_orderable(type_: pa.DataType) -> bool:
+    """Whether values of the type can be ordered into ranges."""
+    return not (pa.types.is_nested(type_) or pa.types.is_null(type_) or isinstance(type_, pa.ExtensionType))
+
+
+@dataclass(frozen=True)
+class Ranges:
+    """The upper ends of the ranges of one column, ascending and distinct; null is the first range.
+
+    Ids are multiples of ``step``, so that a column with few values has the same weight as one with many.
+    """
+
+    bounds: pa.Array
+    step: int = 1
+
+    @classmethod
+    def of(cls, sample: pa.Array | pa.ChunkedArray, bits: int) -> Ranges:
+        """Divide a sample into at most ``2 ** bits`` ranges of about equally many rows."""
+        values = _comparable(sample).drop_null()
+        values = values.take(pc.array_sort_indices(values))
+        count = len(values)
+        most = (1 << bits) - 2  # ids are 1 + the number of bounds passed, and 0 is null's
+        if count > most:
+            values = values.take(pa.array(np.linspace(0, count - 1, most).astype(np.int64)))
+        bounds = pc.unique(values)
+        return cls(bounds, ((1 << bits) - 1) // (len(bounds) + 1))
+
+    def ids(self, values: pa.Array | pa.ChunkedArray) -> Coordinates:
+        comparable = _comparable(values)
+        if not len(self.bounds):
+            return np.asarray(comparable.is_valid()).astype(np.uint64) * np.uint64(self.step)
+        places = _bounds_passed(self.bounds, comparable)
+        ranges: Coordinates = pc.fill_null(pc.add(places, 1), 0).to_numpy(zero_copy_only=False)
+        return ranges.astype(np.uint64, copy=False) * np.uint64(self.step)
+
+
+def _bounds_passed(bounds: pa.Array, values: pa.Array) -> pa.Array:
+    """How many of the ascending bounds each value reaches; null for null."""
+    if hasattr(pc, "search_sorted"):  # not in pyarrow 21
+        return pc.search_sorted(bounds, values, side="right")
+    # Sorted together, a value follows the bounds that it reaches: the sort is stable, and bounds come first.
+    order = pc.array_sort_indices(pa.concat_arrays([bounds, values])).to_numpy()
+    passed = np.empty(len(order), np.uint64)
+    passed[order] = np.cumsum(order < len(bounds))
+    return pa.array(passed[len(bounds) :], mask=values.is_null().to_numpy(zero_copy_only=False))
+
+
+def _comparable(values: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """The values in a searchable type; the order is kept, though unequal values may become equal."""
+    array = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+    if isinstance(array, pa.ChunkedArray):
+        array = array.chunk(0) if array.num_chunks else pa.array([], array.type)
+    if pa.types.is_decimal(array.type):
+        return array.cast(pa.float64())
+    if pa.types.is_boolean(array.type):
+        return array.cast(pa.uint8())
+    if pa.types.is_floating(array.type):
+        return pc.if_else(pc.is_nan(array), pa.scalar(float("inf"), array.type), array)  # the greatest value
+    return array
+
+
+def sample_indexes(rows: int, size: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """The indexes of a sample of ``size`` of ``rows`` rows, one from each of as many equal stretches.
+
+    Deterministic, so that a repeated optimization does the same.
+    """
+    if rows <= size:
+        return np.arange(rows, dtype=np.int64)
+    edges = np.linspace(0, rows, size + 1)
+    offsets = np.random.default_rng(rows).random(size)
+    return (edges[:-1] + offsets * np.diff(edges)).astype(np.int64)
+
+
+def sampled(columns: Sequence[pa.Array | pa.ChunkedArray], bits: int) -> tuple[Ranges, ...]:
+    """The ranges of several columns of one set of rows."""
+    rows = len(columns[0])
+    if rows <= SAMPLE_ROWS:
+        return tuple(Ranges.of(c, bits) for c in columns)
+    chosen = pa.array(sample_indexes(rows, SAMPLE_ROWS))
+    return tuple(Ranges.of(c.take(chosen), bits) for c in columns)

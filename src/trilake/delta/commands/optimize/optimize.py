@@ -23,9 +23,17 @@ import pyarrow as pa
 from trilake.common.display import Displayed
 from trilake.common.runtime import Runtime
 from trilake.common.text import size_text
-from trilake.delta.commands.optimize import zcubes
-from trilake.delta.commands.optimize.bins import Numbers, compaction_bins, purge_bins, whole_partitions
-from trilake.delta.commands.optimize.curve_order import Curve
+from trilake.delta.commands.optimize.bins import (
+    MIN_CUBE_SIZE,
+    TARGET_CUBE_SIZE,
+    Cubes,
+    Numbers,
+    compaction_bins,
+    cube_tags,
+    purge_bins,
+    whole_partitions,
+)
+from trilake.delta.commands.optimize.curve_order import Curve, is_orderable
 from trilake.delta.commands.optimize.metrics import (
     DeletionVectorStats,
     FileSizes,
@@ -33,7 +41,6 @@ from trilake.delta.commands.optimize.metrics import (
     ZOrderFileStats,
     ZOrderStats,
 )
-from trilake.delta.commands.optimize.range_ids import is_orderable
 from trilake.delta.commands.optimize.rewrite import MEMORY
 from trilake.delta.commands.optimize.run import RewriteOutcome, RewriteRequest, rewrite
 from trilake.delta.commands.rows.row_changes import Runner, check_changeable, run_here
@@ -74,8 +81,8 @@ class OptimizeRequest:
     deleted_share: float = DELETED_SHARE
     full: bool = False
     check_statistics: bool = True
-    min_cube_size: int = zcubes.MIN_CUBE_SIZE
-    target_cube_size: int = zcubes.TARGET_CUBE_SIZE
+    min_cube_size: int = MIN_CUBE_SIZE
+    target_cube_size: int = TARGET_CUBE_SIZE
     memory: int = MEMORY
     user_metadata: str | None = None
     auto: bool = False
@@ -271,12 +278,12 @@ def _work(
         parameters |= {"zOrderBy": [], "clusterBy": names}
         if request.full:
             parameters["isFull"] = True
-        cubes = zcubes.Cubes(snapshot.adds, names)
+        cubes = Cubes(snapshot.adds, names)
         chosen = cubes.chosen(full=request.full, min_size=request.min_cube_size)
         size = max(request.min_cube_size, request.target_cube_size)
         bins = cubes.bins(chosen, target_size=size)
         curve = Curve("hilbert", tuple(tuple(c) for c in columns))
-        tags = [zcubes.cube_tags(runtime.new_id(), names, curve.kind) for _ in bins]
+        tags = [cube_tags(runtime.new_id(), names, curve.kind) for _ in bins]
 
         def finish(metrics: OptimizeMetrics, outcome: RewriteOutcome) -> OptimizeMetrics:
             taken = np.concatenate([bins[n] for n in outcome.bins]) if outcome.bins else np.array([], dtype=np.int64)

@@ -18,8 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from trilake.delta.commands.optimize.curve_order import Curve, gathered, in_curve_order
-from trilake.delta.commands.optimize.range_ids import SAMPLE_ROWS, sample_indexes
+from trilake.delta.commands.optimize.curve_order import SAMPLE_ROWS, Curve, gathered, in_curve_order, sample_indexes
 from trilake.delta.commands.rows.row_changes import TouchedFile, with_row_ids
 from trilake.delta.files.file_plan import FilePlan
 from trilake.delta.files.write_files import TaskWriter

@@ -20,8 +20,7 @@ import pyarrow.compute as pc
 
 from trilake.common.progress import progress
 from trilake.common.runtime import Runtime
-from trilake.delta.commands.optimize import zcubes
-from trilake.delta.commands.optimize.bins import Numbers, sizes_of
+from trilake.delta.commands.optimize.bins import Numbers, sizes_of, tagged
 from trilake.delta.commands.optimize.curve_order import Curve
 from trilake.delta.commands.optimize.metrics import history_metrics
 from trilake.delta.commands.optimize.rewrite import MEMORY, Bin, Rewrite, RewritePlan, Rewritten
@@ -293,6 +292,6 @@ def _actions(
     for r in rewritten:
         for add in r.adds:
             new = {**add, "dataChange": False}
-            added.append(zcubes.tagged(new, work.tags[r.number]) if work.tags else new)
+            added.append(tagged(new, work.tags[r.number]) if work.tags else new)
     committed = tuple(r.number for r in rewritten)
     return RewriteOutcome(origin.version, committed, tuple(added), tuple(removed), partitions)

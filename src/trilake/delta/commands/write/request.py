@@ -10,6 +10,7 @@ import numpy as np
 
 from trilake.delta.commands.write.create import TableDescription
 from trilake.delta.files.file_plan import parse_compression
+from trilake.delta.log.log import DeltaLog
 from trilake.delta.protocol.property_values import IsolationLevel, is_on
 from trilake.delta.protocol.schema import StructType
 from trilake.errors import InvalidArgumentError
@@ -142,3 +143,20 @@ def _transaction_id(txn: object) -> tuple[str, int]:
     raise InvalidArgumentError(
         f"txn must be an application id and a version, got {txn!r:.80}", help="pass a pair such as ('nightly-load', 7)"
     )
+
+
+# --- Files that a write job left in a table's folder ------------------------------------------------------------------
+
+
+def files_of_job(log: DeltaLog, job_id: str) -> list[str]:
+    """List the data files of a write job in the table's folder, whether a commit names them or not."""
+    return [o.key for o in log.store.list() if job_id in o.key]
+
+
+def left_behind(log: DeltaLog, job_id: str) -> str:
+    """The files that a failed job left, as part of a sentence."""
+    files = files_of_job(log, job_id)
+    if not files:
+        return "no files remain"
+    names = ", ".join(files[:3]) + (", ..." if len(files) > 3 else "")
+    return f"{len(files)} files remain, invisible to readers: {names}"

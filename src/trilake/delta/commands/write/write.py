@@ -19,16 +19,14 @@ import pyarrow as pa
 from trilake.common.runtime import Runtime
 from trilake.delta.commands.rows.row_changes import Runner, records_changes, run_here
 from trilake.delta.commands.write.create import TableDescription, clustering_of, described
-from trilake.delta.commands.write.identity_rebase import IdentityRebase
-from trilake.delta.commands.write.overwrite import NOTHING, Replaced, replace_files
-from trilake.delta.commands.write.replaced import required_of_rows, settled_overwrite
+from trilake.delta.commands.write.overwrite import NOTHING, Replaced, replace_files, required_of_rows, settled_overwrite
 from trilake.delta.commands.write.request import WriteRequest
 from trilake.delta.commit.conflicts import ReadSet
 from trilake.delta.commit.plan import CommitPlan
 from trilake.delta.commit.transaction import commit
 from trilake.delta.files.file_plan import FilePlan, WrittenFiles, check_provider
 from trilake.delta.files.place import check_place
-from trilake.delta.files.write_files import write_files
+from trilake.delta.files.write_files import TaskWriter, write_files
 from trilake.delta.log.clustering import DOMAIN, clustering_columns
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.replay import empty_state
@@ -50,10 +48,11 @@ from trilake.delta.protocol.property_values import IsolationLevel, parse_level
 from trilake.delta.protocol.schema_edit import path_text
 from trilake.delta.rules.append_only import APPEND_ONLY, removal_refused
 from trilake.delta.rules.defaults import columns_of_rows
-from trilake.delta.rules.identity import updated_schema
+from trilake.delta.rules.identity import HIGH_WATER_MARK, shift_identity, shifts, updated_schema
 from trilake.delta.rules.row_rules import RowRules
 from trilake.delta.rules.store_assignment import with_marked
-from trilake.delta.scan.scan import parse_table_filter
+from trilake.delta.scan.read import read_task
+from trilake.delta.scan.scan import FileTask, metadata_plan, parse_table_filter, read_schema
 from trilake.errors import (
     ConflictError,
     ForeignFilesError,
@@ -483,3 +482,61 @@ def write_arrow(
     if plan.nothing:
         return finish_write(log, plan, [], runtime)
     return finish_write(log, plan, [write_files(log.store, plan.files, batches, tasks=1, runtime=runtime)], runtime)
+
+
+# --- Concurrent writers that generate identity values: the second one shifts its values behind the first one's --------
+# Both started from the same high-water mark, so their values collide.  The files of the loser are not visible yet:
+# they are rewritten with other values.
+
+
+@dataclass
+class IdentityRebase:
+    """The ``rebase`` of a :class:`~trilake.delta.commit.transaction.CommitPlan` whose files hold generated values.
+
+    ``standing`` is the metadata that the values were generated on.
+    """
+
+    log: DeltaLog
+    files: FilePlan
+    standing: Metadata
+    marks: Mapping[str, int]
+    runtime: Runtime
+    #: Keys of the files that the next commit would add.
+    keys: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(
+        cls, log: DeltaLog, files: FilePlan, standing: Metadata, parts: Sequence[WrittenFiles], runtime: Runtime
+    ) -> IdentityRebase | None:
+        """``None`` where no values were generated."""
+        columns = () if files.rules is None else files.rules.generated_identities
+        if not columns or not any(part.actions for part in parts):
+            return None
+        moved = updated_schema(standing.schema, [p.marks for p in parts])
+        marks = {n: int(moved.field(n).metadata[HIGH_WATER_MARK]) for n in columns}
+        return cls(log, files, standing, marks, runtime)
+
+    def __call__(self, plan: CommitPlan, newest: Metadata) -> CommitPlan:
+        """The plan rebased on ``newest``, with rewritten files where values must change."""
+        by = shifts(self.standing.schema, newest.schema, self.marks)
+        actions = list(plan.file_actions)
+        if by:
+            old = [a["add"] for a in actions if "add" in a]
+            actions = [a for a in actions if "add" not in a] + [{"add": a} for a in self._moved(old, by)]
+            discard(self.log.store, [unquote(a["path"]) for a in old])
+        self.standing = newest
+        self.marks = {n: mark + by.get(n, 0) for n, mark in self.marks.items()}
+        metadata = replace(newest, schema_string=updated_schema(newest.schema, [self.marks]).json())
+        return replace(plan, file_actions=actions, metadata=metadata, read=replace(plan.read, metadata=newest))
+
+    def _moved(self, adds: Sequence[Mapping[str, Any]], by: Mapping[str, int]) -> list[dict[str, Any]]:
+        plan = metadata_plan(self.standing, self.log.engine, self.log.store.uri, 0)
+        files = replace(self.files, schema=read_schema(self.files.schema), rules=None, required=None)
+        with TaskWriter(self.log.store, files, 0, self.runtime) as writer:
+            for add in adds:
+                task = FileTask(unquote(add["path"]), add["size"], add["partitionValues"])
+                for batch in read_task(self.log.store, task, plan):
+                    rows = shift_identity(pa.Table.from_batches([batch]), by)
+                    for moved in rows.to_batches():
+                        writer.write(moved)
+            return writer.close()

@@ -18,8 +18,7 @@ import pyarrow as pa
 from trilake.common.runtime import Runtime
 from trilake.delta.engine import Jobs
 from trilake.delta.log.checkpoint import FILE_BYTES, KEY_FIELDS, Share, checkpoint_actions, compare, shares
-from trilake.delta.log.checkpoint_content import Unexpired
-from trilake.delta.log.checkpoint_parts import FileColumns
+from trilake.delta.log.checkpoint_parts import FileColumns, Unexpired
 from trilake.delta.log.checksum import FileTotals
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.replay import Touched, one_spelling, refuse_twice, twice_error

@@ -18,7 +18,7 @@ from trilake.common.runtime import Runtime
 from trilake.delta.log.checkpoint_parts import CheckpointFile, FileColumns, file_schema
 from trilake.delta.log.checksum import FileTotals
 from trilake.delta.log.segment import SIDECARS
-from trilake.delta.log.sidecars.sidecar import PathBounds, Sidecar, layout_of
+from trilake.delta.log.sidecars.reuse import PathBounds, Sidecar, layout_of
 from trilake.errors import TrilakeError
 from trilake.storage.base import Store
 

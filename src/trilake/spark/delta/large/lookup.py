@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from pyspark.sql import SparkSession
 
-from trilake.delta.log.checkpoint_content import counted
+from trilake.delta.log.checkpoint_parts import counted
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import PendingSnapshot, Snapshot
 from trilake.delta.scan.narrowed import narrowed_by_jobs, snapshot_for

@@ -15,8 +15,9 @@ recomputed: if an executor is lost, the vacuum fails, and deletes nothing more.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -29,20 +30,34 @@ from trilake.delta.commands.maintenance.vacuum import (
     committed_since,
     delete_files,
     recent_commits,
+    recently_removed,
     recorded,
     scope_of,
     warn_of_foreign,
 )
-from trilake.delta.commands.maintenance.vacuum_files import LISTING, References, doubtful
-from trilake.delta.commands.maintenance.vacuum_listing import Folders, list_folders, list_unfinished, remove_empty
+from trilake.delta.commands.maintenance.vacuum_files import (
+    LISTING,
+    References,
+    doubtful,
+    garbage,
+    nested_tables,
+    references,
+)
+from trilake.delta.commands.maintenance.vacuum_listing import (
+    Folders,
+    list_folders,
+    list_unfinished,
+    listed,
+    own_files,
+    remove_empty,
+)
 from trilake.delta.commands.rows.row_changes import run_here
 from trilake.delta.commit.symlink_manifest import path_text
-from trilake.delta.log.checkpoint import checkpoint_actions, compare
+from trilake.delta.log.checkpoint import Share, checkpoint_actions, compare, shares
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.replay import Touched
+from trilake.delta.log.segment import LOG
 from trilake.delta.log.snapshot import PendingSnapshot, Snapshot
-from trilake.spark.delta.large.listing import OLD_FILES, OldFiles, parts
-from trilake.spark.delta.large.references import REFERENCES, Named, tasks_of
 from trilake.spark.session.compat import arrow_frame
 from trilake.spark.session.large_tables import by_jobs
 from trilake.spark.session.runner import map_rows, task_rows
@@ -229,3 +244,136 @@ class _Deletion:
             for start in range(0, len(keys), _CHUNK):
                 self.store.delete(keys[start : start + _CHUNK])
             yield pa.RecordBatch.from_arrays([pa.array([len(keys)], pa.int64())], ["deleted"])
+
+
+# --- List the old files of a table's folder in Spark tasks, one per folder of the first level -------------------------
+# A nested table is recognised by its files, so each folder is listed as a whole.  A table whose files are all in one
+# folder is listed by one task.
+
+#: With more files than this in the table's own folder, one task lists the whole table.
+_LOOSE = 10_000
+#: Sorts after everything inside a folder.
+_LAST = "\U0010ffff"
+_NOTHING = References(pa.chunked_array([], pa.string()), pa.chunked_array([], pa.string()))
+#: Columns of the rows; a row without a path has the number of folders as its size.
+OLD_FILES = "path string, size long, modified_ms long"
+
+
+def parts(store: Store) -> list[str]:
+    """The parts for tasks: first-level folders, and ``""`` for the files next to them; ``["/"]`` for everything."""
+    folders: list[str] = []
+    loose = 0
+    for entry in first_level(store):
+        if isinstance(entry, str):
+            folders.append(entry)
+        else:
+            loose += 1
+            if loose > _LOOSE:
+                return ["/"]
+    return [*folders, *([""] if loose else [])]
+
+
+def first_level(store: Store) -> Iterator[str | ObjectMeta]:
+    """The folders and files directly below the table, except the log; one request per folder."""
+    after: str | None = None
+    while True:
+        folder = None
+        for meta in store.list(start_after=after):
+            name, slash, _ = meta.key.partition("/")
+            if slash:
+                folder = name
+                break
+            yield meta
+        if folder is None:
+            return
+        if folder != LOG:
+            yield folder
+        after = f"{folder}/{_LAST}"
+
+
+@dataclass(frozen=True)
+class OldFiles:
+    """Lists a part of a table: its own files that are older than the cut-off time and not hidden.
+
+    ``links``: there may be links to files.
+    """
+
+    store: Store
+    cutoff: int
+    names: tuple[str, ...]
+    links: bool
+
+    def __call__(self, part: str) -> Iterator[pa.RecordBatch]:
+        if part:
+            objects = self.store.list("" if part == "/" else part)
+        else:
+            objects = (entry for entry in first_level(self.store) if not isinstance(entry, str))
+        listing = listed(objects)
+        territory = Territory(self.store, frozenset(nested_tables(listing["path"])))
+        parents = pc.unique(pc.replace_substring_regex(listing["path"], r"/?[^/]*$", "")).to_pylist()
+        old = garbage(listing, self.cutoff, _NOTHING, self.names)
+        files = own_files(self.store, old, territory, self.cutoff, links=self.links)
+        count = pa.array([len([p for p in parents if p])], pa.int64())
+        nothing = [pa.nulls(1, pa.string()), count, pa.nulls(1, pa.int64())]
+        yield pa.RecordBatch.from_arrays(nothing, schema=LISTING)
+        yield from files.to_batches(max_chunksize=64 * 1024)
+
+
+# --- Spark tasks that read the files to keep from parts of a checkpoint and from commits ------------------------------
+
+#: Bytes of a checkpoint, and commits, per task.
+_SHARE_BYTES, _COMMITS = 64 << 20, 16
+#: Columns of the rows.  ``kind`` is ``key`` for a path below the table, ``name`` for a file name to keep in any folder,
+#: ``every`` to keep all deletion vectors, ``files`` for the number and bytes of a part's files.
+REFERENCES = "kind string, text string, files long, bytes long"
+_SCHEMA = pa.schema([("kind", pa.string()), ("text", pa.string()), ("files", pa.int64()), ("bytes", pa.int64())])
+
+
+def tasks_of(
+    version: PendingSnapshot, rare: Sequence[tuple[str, Any]], commits: Sequence[tuple[int, ObjectMeta]]
+) -> list[Any]:
+    """The tasks for a version and some commits; ``rare`` are the checkpoint's actions other than files."""
+    chunks = [tuple(commits[i : i + _COMMITS]) for i in range(0, len(commits), _COMMITS)]
+    return [*shares(version.segment, rare, _SHARE_BYTES), *chunks, (version.newer.adds, version.newer.removes)]
+
+
+@dataclass(frozen=True)
+class Named:
+    """Reads the references of a task: files of the version, tombstones since the cut-off time, and commits."""
+
+    store: Store
+    touched: Touched
+    cutoff: int
+
+    def __call__(self, task: Any) -> Iterator[pa.RecordBatch]:
+        log = DeltaLog(self.store)
+        if isinstance(task, Share):
+            files = size = 0
+            for piece in task.pieces(self.store, log.engine.query, "add"):
+                files += piece.num_rows
+                size += int(pc.sum(piece["size"]).as_py() or 0)
+                yield from _rows(references(self.touched.left_of(piece)))
+            for piece in task.pieces(self.store, log.engine.query, "remove"):
+                yield from _rows(references(recently_removed(self.touched.left_of(piece), self.cutoff)))
+            yield _batch("files", pa.nulls(1, pa.string()), files, size)
+        elif isinstance(task[0], pa.Table):
+            adds, removes = task
+            yield from _rows(references(adds, recently_removed(removes, self.cutoff)))
+        else:
+            batch = log.parse(list(task))
+            yield from _rows(references(batch.add, batch.remove, batch.cdc))
+
+
+def _rows(references: References) -> Iterator[pa.RecordBatch]:
+    for kind, strings in (("key", references.keys), ("name", references.names)):
+        for chunk in strings.chunks:
+            if len(chunk):
+                yield _batch(kind, chunk)
+    if references.every_vector:
+        yield _batch("every", pa.nulls(1, pa.string()))
+
+
+def _batch(kind: str, strings: pa.Array, files: int = 0, size: int = 0) -> pa.RecordBatch:
+    count = len(strings)
+    numbers = [pa.repeat(pa.scalar(n, pa.int64()), count) for n in (files, size)]
+    return pa.RecordBatch.from_arrays([pa.repeat(kind, count), strings, *numbers], schema=_SCHEMA)

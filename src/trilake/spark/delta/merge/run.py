@@ -10,27 +10,35 @@ The log ``trilake.spark`` says at level INFO which strategy merged, and why thos
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
-from pyspark.sql import SparkSession
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame, SparkSession
 
-from trilake.delta.commands.merge.clauses import check_clauses, insert_only
+from trilake.delta.commands.merge.clauses import VISIBLE, Side, VisibleColumns, check_clauses, insert_only
 from trilake.delta.commands.merge.commit import MergeResult
 from trilake.delta.commands.rows.row_changes import check_changeable
+from trilake.delta.protocol.schema import StructType
 from trilake.delta.table import ArrowDeltaTable
+from trilake.errors import ExpressionError, TrilakeError
 from trilake.spark.delta.merge.embedded import EmbeddedMerge
 from trilake.spark.delta.merge.job import MergeJob
 from trilake.spark.delta.merge.request import SparkMerge
-from trilake.spark.delta.merge.resolution import check_expressions, name_error, visible_columns
 from trilake.spark.delta.merge.source import persisted
+from trilake.spark.delta.merge.source_keys import alias_of
 from trilake.spark.delta.merge.upsert import Upsert
 from trilake.spark.delta.session_transaction import once
 from trilake.spark.delta.storing.store_assignment import OF_CHANGES, overflows_named
+from trilake.spark.scan.columns import as_column, empty_frame
 from trilake.spark.scan.reads_besides import reads_besides
-from trilake.spark.scan.resolution import resolving
+from trilake.spark.scan.resolution import UnresolvedName, resolving
+from trilake.spark.scan.row_values import check_row_values
+from trilake.spark.session.analysis_errors import analysed_error
+from trilake.spark.session.compat import error_condition, is_connect
 
 _log = logging.getLogger("trilake.spark")
 
@@ -103,3 +111,93 @@ def _merge(spark: SparkSession, table: ArrowDeltaTable, request: SparkMerge) -> 
                 return result
             _log.info("%s is not merged by %s: %s", table.uri, strategy.name, result)
     raise AssertionError("the last strategy runs every merge")
+
+
+# --- Spark resolves the names in condition and clauses of a MERGE before any row is read ------------------------------
+
+#: The column of an empty frame.
+_OTHER = "__trilake_other"
+
+
+def visible_columns(request: SparkMerge, schema: StructType) -> VisibleColumns:
+    """The columns that the expressions of a merge into this table can name."""
+    return VisibleColumns(
+        {"target": schema.names, "source": request.source.columns},
+        {"target": request.alias, "source": alias_of(request.source)},
+    )
+
+
+def name_error(columns: VisibleColumns, name: UnresolvedName) -> TrilakeError:
+    """The error for a name that Spark could not resolve."""
+    if not name.ambiguous:
+        return columns.unknown(name.parts)
+    aliases = {alias.lower() for alias in columns.aliases.values() if alias is not None}
+    qualified = len(name.parts) > 1 and name.parts[0].lower() in aliases
+    return columns.ambiguous(name.parts[1 if qualified else 0])
+
+
+def check_expressions(spark: SparkSession, request: SparkMerge, schema: StructType) -> list[DataFrame]:
+    """Let Spark analyse condition and clauses; returns frames that contain the source and all expressions.
+
+    Raises ``ExpressionError`` if an expression names a column that its clause does not see, or that both tables have.
+    Errors are found before the source is computed, even for clauses that no row reaches.
+    """
+    columns = visible_columns(request, schema)
+    matched = [c for c in request.clauses if c.kind == "matched"]
+    of_both = [request.condition, *(e for c in matched for e in (c.condition, *(c.values or {}).values()))]
+    shared = request.frames.shared(of_both, request.source)
+    if shared is not None:
+        raise columns.ambiguous(shared)  # Spark would resolve it to the source, and ``x = x`` matches every row
+    empty = empty_frame(spark, schema)
+    aliased = empty if request.alias is None else empty.alias(request.alias)
+    target = request.frames.added(aliased, request.expressions, joined=request.source)
+    frames: dict[tuple[Side, ...], DataFrame] = {("source",): request.source, ("target",): target}
+    with resolving(partial(name_error, columns), of_table=True), _deterministic():
+        both = target.join(request.source, as_column(request.condition))
+        analysed = [_analysed(spark, both, [])]
+        frames["target", "source"] = both
+    for clause in request.clauses:
+        frame = frames.get(VISIBLE[clause.kind])
+        if frame is None:
+            continue
+        with resolving(partial(name_error, columns.only(clause.kind)), of_table=True):
+            rows = frame if clause.condition is None else frame.where(as_column(clause.condition))
+            values = [as_column(e) for e in (clause.values or {}).values()]
+            check_row_values(rows, values)
+            analysed.append(_analysed(spark, rows, values))
+        if clause.condition is not None:
+            _check_deterministic(spark, frame, as_column(clause.condition))
+    return analysed
+
+
+def _check_deterministic(spark: SparkSession, frame: DataFrame, condition: Column) -> None:
+    """Raise ``ExpressionError`` for a condition such as ``rand() > 0.5``, which Spark refuses in joins."""
+    try:
+        with _deterministic():
+            _analysed(spark, frame.join(spark.range(0).toDF(_OTHER), condition), [])
+    except AnalysisException as e:
+        if isinstance(e, TrilakeError):
+            raise  # clauses may allow it
+
+
+@contextmanager
+def _deterministic() -> Iterator[None]:
+    """Turn Spark's error for a non-deterministic condition into delta-spark's."""
+    try:
+        yield
+    except AnalysisException as e:
+        if error_condition(e) != "INVALID_NON_DETERMINISTIC_EXPRESSIONS":
+            raise
+        error = ExpressionError(
+            "a condition of MERGE may be another each time it is computed",
+            help="store what it gives in a column of the source first, and use that",
+            condition="DELTA_NON_DETERMINISTIC_FUNCTION_NOT_SUPPORTED",
+        )
+        raise analysed_error(error, e) from None
+
+
+def _analysed(spark: SparkSession, frame: DataFrame, expressions: Sequence[Column]) -> DataFrame:
+    checked = frame.select(*expressions)
+    if is_connect(spark):
+        _ = checked.schema  # Connect analyses the plan here
+    return checked
