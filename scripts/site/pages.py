@@ -45,7 +45,7 @@ def error_classes() -> dict[str, list[type[Exception]]]:
     codes: dict[str, list[type[Exception]]] = {}
     for cls in below(TrilakeError):
         if not cls.__module__.startswith("trilake."):
-            continue  # a class of whoever runs this
+            continue  # a class of a test or user
         of_code = codes.setdefault(cls.code, [])
         if not cls.__name__.startswith("_") and cls not in of_code:
             of_code.append(cls)
@@ -63,7 +63,7 @@ def errors() -> str:
         rows.append((f"`{code}`", names, cause, WORDS["errors"].get(code, "")))
     return (
         "---\nhide: [toc]\n---\n\n# Errors\n\n"
-        "All errors of trilake are of `trilake.TrilakeError`. Each has a `code`, which never changes, a"
+        "All errors of trilake are subclasses of `trilake.TrilakeError`. Each has a `code`, which never changes, a"
         " `message`, a `context` (file, version, column) and a `help`. `str(error)` shows all of it.\n\n"
         "```python\n"
         "import trilake\n\n"
@@ -91,7 +91,7 @@ def properties() -> str:
             check("\0")
         except WrongValueError as e:
             return str(e)
-        return "a list of columns" if "lambda" in check.__name__ else "a text"
+        return "a list of columns" if "lambda" in check.__name__ else "a string"
 
     settable, others = [], []
     for p in sorted(known_properties().values(), key=lambda p: p.name.lower()):
@@ -104,20 +104,20 @@ def properties() -> str:
             others.append((f"`{p.name}`", p.set_by, meaning))
     return (
         "---\nhide: [toc]\n---\n\n# Table properties\n\n"
-        "Properties of Delta tables, set when a table is made or later:\n\n"
+        "Properties of Delta tables. Set them when you create a table, or later:\n\n"
         "```python\n"
         "import trilake\n\n"
         'trilake.create("lake/orders", {"id": "bigint"}, properties={"delta.enableChangeDataFeed": "true"})\n'
         'trilake.alter("lake/orders").set_properties({"delta.logRetentionDuration": "interval 60 days"})\n'
         "```\n\n"
-        "A name that begins with `delta.` and is not here is refused. All other names are yours.\n\n"
+        "Unknown names that begin with `delta.` are refused. You can choose all other names freely.\n\n"
         + table(("Property", "Default", "Values", "Meaning"), settable)
         + "\n## Set by the table itself\n\n"
         + table(("Property", "Set by", "Meaning"), others)
         + "\n## Features\n\n"
-        "`delta.feature.<name> = supported` adds a table feature; most are added by what needs them.\n\n"
+        "`delta.feature.<name> = supported` adds a table feature. Most are added automatically.\n\n"
         + table(
-            ("Feature", "Read", "Written", "Readers must know it"),
+            ("Feature", "Read", "Written", "Readers must support it"),
             ((f"`{f.name}`", _yes(f.reads), _yes(f.writes), _yes(f.of_readers)) for f in features.REGISTRY.values()),
         )
     )
@@ -154,7 +154,7 @@ def option_lists() -> dict[str, tuple[str, ...]]:
         'Trevni: `df.write.format("trevni")`': trevni_source.WRITE_OPTIONS,
         'Trevni: `spark.readStream.format("trevni")`': TREVNI_STREAM_OPTIONS,
         'Trevni: `properties` of `trilake.write(…, format="trevni")`': trevni.OPTIONS,
-        "All formats: `df.writeStream`, besides the options of a write": STREAM_WRITE_OPTIONS,
+        "All formats: `df.writeStream`, in addition to the options of a write": STREAM_WRITE_OPTIONS,
     }
 
 
@@ -165,8 +165,8 @@ def options() -> str:
 
     parts = [
         (
-            "# Options\n\nNames in any case. An option that no one reads is an error. "
-            "Options of a store stand beside those of the format.\n"
+            "# Options\n\nThe case of names does not matter. An unknown option is an error. "
+            "Pass options of a store together with those of the format.\n"
         )
     ]
     for title, names in option_lists().items():
@@ -174,25 +174,25 @@ def options() -> str:
             f"\n## {title}\n\n" + table(("Option", "Meaning"), ((f"`{n}`", WORDS["options"].get(n, "")) for n in names))
         )
     parts.append(
-        "\nProperties of a new Delta table (`delta.…`) are options of a write as well: "
+        "\nProperties of a new Delta table (`delta.…`) are also options of a write: "
         "[Table properties](properties.md).\n"
-        "\n## Stores\n\nGiven as `storage_options={…}`, as options of Spark's readers and writers, or in the "
+        "\n## Stores\n\nPass these as `storage_options={…}`, as options of Spark's readers and writers, or in the "
         "environment; see [Use object stores](../howto/object-stores.md).\n\n"
         + table(
             ("Store", "Names"),
             (
-                ("S3", "those below, or with `AWS_` before"),
-                ("Google", "those below, or with `GOOGLE_` before"),
-                ("Azure", "those below, or with `AZURE_` before"),
+                ("S3", "those below, also with the prefix `AWS_`"),
+                ("Google", "those below, also with the prefix `GOOGLE_`"),
+                ("Azure", "those below, also with the prefix `AZURE_`"),
                 ("any store", ", ".join(f"`{n}`" for n in sorted(stores._BARE))),
-                ("any store, its connections", ", ".join(f"`{n}`" for n in sorted(stores._CLIENT))),
-                ("any store, repeating", ", ".join(f"`{n}`" for n in (*stores._RETRY, *stores._BACKOFF))),
+                ("any store, connections", ", ".join(f"`{n}`" for n in sorted(stores._CLIENT))),
+                ("any store, retries", ", ".join(f"`{n}`" for n in (*stores._RETRY, *stores._BACKOFF))),
                 ("any store, permissions", ", ".join(f"`{n}`" for n in sorted(stores._PERMISSIONS))),
                 ("Hadoop's names", ", ".join(f"`{n}`" for n in sorted(stores.HADOOP))),
             ),
         )
-        + "\n## Settings of the session\n\nWhat each setting of delta-spark means here. A name that ends with a dot "
-        "stands for all below it.\n\n"
+        + "\n## Settings of the session\n\nWhat each setting of delta-spark does in trilake. A name that ends "
+        "with a dot stands for all settings with that prefix.\n\n"
         + table(("Setting", "Effect", "Meaning"), ((f"`{s.name}`", s.effect, s.meaning) for s in SETTINGS))
     )
     return "".join(parts)

@@ -38,7 +38,7 @@ def _masked_value(value: Any) -> Any:
 
 
 class TrilakeError(Exception):
-    """Base of all errors of this package.
+    """Base class of all errors of trilake.
 
     Parameters
     ----------
@@ -112,7 +112,7 @@ def stating(conditions: Mapping[str | None, str]) -> Iterator[None]:
 
 
 class InvalidArgumentError(TrilakeError, ValueError):
-    """An argument has a value that no call of this kind accepts."""
+    """An argument has an invalid value."""
 
     code = "INVALID_ARGUMENT"
 
@@ -122,7 +122,7 @@ class IllegalArgumentError(InvalidArgumentError):
 
 
 class UnknownOptionError(InvalidArgumentError):
-    """An option name that no one reads: most often a typing error that would otherwise be ignored silently."""
+    """The name of an option is unknown, most often because of a typing error."""
 
     code = "UNKNOWN_OPTION"
 
@@ -165,7 +165,7 @@ class MissingDependencyError(TrilakeError, ImportError):
 
 
 class UnsupportedSparkError(TrilakeError):
-    """The release of Spark, or the session, cannot do what was asked; another one can."""
+    """The release of Spark, or the session, does not support the operation; another one does."""
 
     code = "UNSUPPORTED_SPARK"
 
@@ -174,7 +174,7 @@ class UnsupportedSparkError(TrilakeError):
 
 
 class StorageError(TrilakeError):
-    """The store failed to do what it was asked, and nothing was changed by it."""
+    """The store failed, and nothing has changed."""
 
     code = "STORAGE"
 
@@ -192,7 +192,7 @@ class ObjectExistsError(StorageError, FileExistsError):
 
 
 class OtherStoreError(StorageError):
-    """A table's log names a file on another kind of store than the table's own, and no option allows that."""
+    """A table's log names a file on another kind of store, and no option allows that."""
 
     code = "OTHER_STORE"
 
@@ -204,7 +204,7 @@ class ClockError(TrilakeError):
 
 
 class UnknownOutcomeError(StorageError):
-    """A write whose reply was lost: it may or may not have landed.  Nothing may be deleted because of it."""
+    """The reply to a write was lost: the write may have succeeded.  Delete nothing because of it."""
 
     code = "UNKNOWN_OUTCOME"
     default_help = "look at the table's history before trying again: the write may have landed"
@@ -214,33 +214,33 @@ class UnknownOutcomeError(StorageError):
 
 
 class TableNotFoundError(TrilakeError):
-    """The location holds no table of the format asked for."""
+    """There is no table of the requested format at the location."""
 
     code = "TABLE_NOT_FOUND"
 
 
 class TableExistsError(TrilakeError):
-    """A table is there already and the mode of the write forbids that."""
+    """A table already exists, and the mode of the write does not allow that."""
 
     code = "TABLE_EXISTS"
     default_help = 'pass mode="append" or mode="overwrite" to write into it, or mode="ignore" to keep it'
 
 
 class ForeignFilesError(TableExistsError):
-    """A new table would lie among files that are not its own: readers of the table would not see their rows."""
+    """The folder of a new table has other files, whose rows readers of the table would not see."""
 
     code = "FOREIGN_FILES"
     default_help = "write to another folder, or make a table of the files with convert_to_delta"
 
 
 class VersionNotFoundError(TrilakeError):
-    """The version or timestamp asked for is not in the table's readable history."""
+    """The requested version or timestamp is not in the table's readable history."""
 
     code = "VERSION_NOT_FOUND"
 
 
 class UnsupportedProtocolError(TrilakeError):
-    """The table needs a protocol version or table feature that this library does not have."""
+    """The table needs a protocol version or table feature that trilake does not support."""
 
     code = "UNSUPPORTED_PROTOCOL"
 
@@ -252,7 +252,7 @@ class FeatureInUseError(TrilakeError):
 
 
 class CorruptLogError(TrilakeError):
-    """The table's log is damaged: a commit, checkpoint or manifest that does not say what it must."""
+    """The table's log is damaged: a commit, checkpoint or manifest is invalid."""
 
     code = "CORRUPT_LOG"
 
@@ -265,14 +265,14 @@ class LogGapError(CorruptLogError):
 
 
 class MissingMetadataError(CorruptLogError):
-    """The log holds no metaData or no protocol action up to the version asked for."""
+    """The log has no metaData or no protocol action up to the requested version."""
 
     code = "MISSING_METADATA"
     default_condition = "DELTA_STATE_RECOVER_ERROR"
 
 
 class MissingFileError(TrilakeError):
-    """A file that the table's log names is not there; reading on would lose rows silently."""
+    """A file that the table's log names does not exist; without it, rows would be missing."""
 
     code = "MISSING_FILE"
     default_condition = "FAILED_READ_FILE.FILE_NOT_EXIST"
@@ -280,13 +280,13 @@ class MissingFileError(TrilakeError):
 
 
 class CorruptFileError(TrilakeError):
-    """A data file is damaged or is not of the format the table says."""
+    """A data file is damaged, or has another format than the table says."""
 
     code = "CORRUPT_FILE"
 
 
 class UnsupportedFileError(TrilakeError):
-    """A data file is sound as far as is known, and has something that its reader does not support."""
+    """A data file uses something that its reader does not support; it is not known to be damaged."""
 
     code = "UNSUPPORTED_FILE"
 
@@ -304,13 +304,13 @@ class SchemaMismatchError(TrilakeError):
 
 
 class ChecksumMismatchError(TrilakeError):
-    """Rows that were written read back as others; nothing of the write is visible."""
+    """Written rows differ when they are read back; nothing of the write is visible."""
 
     code = "CHECKSUM_MISMATCH"
 
 
 class ConstraintViolatedError(SchemaMismatchError):
-    """A row breaks a rule of the table: NOT NULL, CHECK, an invariant, a length or a generated column's expression.
+    """A row violates a rule of the table: NOT NULL, CHECK, an invariant, a length or a generated column's expression.
 
     The message names the rule and shows the values of the first row that breaks it.
     """
@@ -334,7 +334,7 @@ class ConflictError(TrilakeError):
 
 
 class ConcurrentWriteError(ConflictError):
-    """Other writers committed first again and again, and nothing says more of what they did."""
+    """Other writers committed first again and again."""
 
     code = "CONCURRENT_WRITE"
     default_condition = "DELTA_CONCURRENT_WRITE"
@@ -383,26 +383,26 @@ class ConcurrentTransactionError(ConflictError):
 
 
 class WriteFailedError(TrilakeError):
-    """A write failed before its commit: the table is unchanged, the message says what was left behind."""
+    """A write failed before its commit: the table is unchanged, and the message lists files that were left behind."""
 
     code = "WRITE_FAILED"
 
 
 class AmbiguousMergeError(TrilakeError):
-    """Several rows of the source of a MERGE would change one row of the table; the message shows them."""
+    """Several source rows of a MERGE would change the same row of the table; the message shows them."""
 
     code = "AMBIGUOUS_MERGE"
     default_condition = "DELTA_MULTIPLE_SOURCE_ROW_MATCHING_TARGET_ROW_IN_MERGE"
 
 
 class PostCommitHookError(TrilakeError):
-    """A commit succeeded, and a step that the table wants after each commit failed: do not repeat the commit."""
+    """A commit succeeded, but a step after it failed: do not repeat the commit."""
 
     code = "POST_COMMIT_HOOK"
     default_condition = "DELTA_POST_COMMIT_HOOK_FAILED"
 
 
 class ChangeFeedError(TrilakeError):
-    """The change data feed was not recorded for the versions asked for, or cannot be read as one stream."""
+    """The change data feed was not recorded for the requested versions, or cannot be read as one stream."""
 
     code = "CHANGE_FEED"

@@ -52,7 +52,7 @@ def integer(least: int) -> Callable[[str], str]:
 
     def check(text: str) -> str:
         if not re.fullmatch(r"[+-]?\d{1,18}", text) or int(text) < least:
-            raise WrongValueError(f"a whole number from {least} on")
+            raise WrongValueError(f"a whole number of {least} or more")
         return str(int(text))
 
     return check

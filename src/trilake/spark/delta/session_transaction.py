@@ -47,7 +47,7 @@ def session_transaction(spark: SparkSession) -> Transaction | None:
         wrong, value = (APP_ID, app_id) if not app_id else (VERSION, version)
         raise InvalidArgumentError(
             f"the session's {wrong} is {value!r}",
-            help="the application must be a non-empty string, the version a whole number from 0 on",
+            help="the application must be a non-empty string, the version a whole number of 0 or more",
             setting=wrong,
             condition="DELTA_ILLEGAL_OPTION",
         )
