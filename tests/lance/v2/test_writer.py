@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import lance
 import lance.file
@@ -89,6 +90,15 @@ def test_types_apart_are_read_back(tmp_path: Path, pattern: str, name: str) -> N
     for rows in (1, 7, 1500):
         table = pa.table({name: column(ALONE[name], rows, "none" if name == "empty struct" else pattern)})
         assert not list(differences(table, read(write(tmp_path, table)[0])))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("lists", [[[], []], [None], [[], None, []]], ids=str)
+def test_lists_without_items_are_read_back(tmp_path: Path, version: str, lists: list[Any]) -> None:
+    structs = pa.struct([pa.field("a", INT), pa.field("b", TEXT), pa.field("c", pa.list_(INT, 2))])
+    items = [pa.field("item", structs, nullable=False), pa.list_(TEXT), pa.float32(), pa.dictionary(pa.int8(), TEXT)]
+    table = pa.table({str(n): pa.array(lists, pa.list_(item)) for n, item in enumerate(items)})
+    assert not list(differences(table, read(write(tmp_path, table, version)[0])))
 
 
 # --- datasets ---
@@ -253,6 +263,7 @@ def test_metadata_and_global_buffers_are_read_back(tmp_path: Path) -> None:
 _WRITE = """
 import sys
 from pathlib import Path
+from typing import Any
 import numpy as np
 import pyarrow as pa
 from tests.lance.v2.files import column, write

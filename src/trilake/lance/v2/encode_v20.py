@@ -52,8 +52,8 @@ def pages(array: pa.Array, field: Field, column: int = 0) -> Iterator[tuple[int,
         ends, adjustment, items = _lists(array)
         offsets = pb.List(offsets=_no_nulls(_flat(64, 0)), null_offset_adjustment=adjustment, num_items=len(items))
         yield column, _page(pb.ArrayEncoding(list=offsets), [ends], len(array))
-        if len(items):
-            yield from pages(items, field.children[0], column + 1)
+        # Without items, too: pylance cannot read a struct without a page.
+        yield from pages(items, field.children[0], column + 1)
     else:
         check_strings(array, field.name)
         buffers: list[Any] = []
@@ -76,7 +76,7 @@ def _lists(array: pa.Array) -> tuple[Any, int, pa.Array]:
     missing = array.is_null().to_numpy(zero_copy_only=False)
     sizes[missing] = 0
     ends = np.cumsum(sizes)
-    total = int(ends[-1])
+    total = int(ends[-1]) if len(ends) else 0
     if total == offsets[-1] - offsets[0]:
         items = array.values.slice(offsets[0], total)
     else:
