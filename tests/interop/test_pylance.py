@@ -216,6 +216,25 @@ def test_indices_of_stable_row_ids_find_moved_rows(kind: str, tmp_path: Path) ->
         assert trilake.verify(uri).findings == ()
 
 
+def test_clones_and_branches_use_the_indices_they_began_with(tmp_path: Path) -> None:
+    uri, clone = str(tmp_path / "t"), str(tmp_path / "clone")
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array([float(i * i % 97) for i in range(1600)], pa.float32()), 4)
+    made = ours.write_dataset(pa.table({"id": range(400), "v": vectors}), uri)
+    made.create_index("v", "IVF_FLAT", metric="cosine", num_partitions=2)
+    made.create_scalar_index("id", "BTREE")
+    branch = made.create_branch("b")
+    made.shallow_clone(clone, made.version)
+    assert trilake.verify(clone).findings == ()
+    nearest = {"column": "v", "q": [1.0, 2.0, 3.0, 5.0], "k": 9, "nprobes": 2}
+    for mine in (ours.dataset(clone), branch):
+        theirs = pylance.dataset(clone) if mine is not branch else pylance.dataset(uri).checkout_version(("b", None))
+        mine.validate()
+        assert "ScalarIndexQuery" in mine.scanner(filter="id = 7").explain_plan()
+        assert mine.to_table(filter="id = 7")["id"].to_pylist() == [7]
+        found = [ds.to_table(columns=["id", "_distance"], nearest=nearest) for ds in (mine, theirs)]
+        assert found[0]["_distance"].to_pylist() == pytest.approx(found[1]["_distance"].to_pylist(), abs=1e-4)
+
+
 def test_an_index_in_parts_goes_as_one(tmp_path: Path) -> None:
     uri = str(tmp_path / "d")
     made = pylance.write_dataset(pa.table({"id": range(20)}), uri, data_storage_version="legacy")

@@ -14,8 +14,8 @@ from trilake.lance.index.files import CACHE_BYTES, ReadCache
 from trilake.lance.index.ivf_pq_index import PartitionCache, VectorIndex
 from trilake.lance.index.scalar import ScalarIndex
 from trilake.lance.index.zonemap import ZoneMapIndex
+from trilake.lance.versions.bases import Bases
 from trilake.lance.versions.manifest import IndexMetadata
-from trilake.storage.base import Store
 
 #: Kinds of scalar index other than BTREE, by the message of their entry.
 _SCALAR: dict[str, type[BTreeIndex | BitmapIndex | ZoneMapIndex]] = {
@@ -38,16 +38,16 @@ _PAGE_BYTES = 1 << 18
 
 
 class OpenIndices:
-    """The indices at the root of a store.  May be used by several threads.
+    """The indices of a dataset, at its root and its base paths.  May be used by several threads.
 
     ``size`` is the number of entries to keep, whole indices and partitions of vector indices; at least one of each is
     kept.
     """
 
-    def __init__(self, store: Store, size: int | None = None) -> None:
+    def __init__(self, bases: Bases, size: int | None = None) -> None:
         if size is not None and (isinstance(size, bool) or size < 0):
             raise InvalidArgumentError(f"index_cache_size is {size!r}", help="it must be a number of 0 or more")
-        self._store = store
+        self._bases = bases
         self._size = CACHE_SIZE if size is None else size
         self._open: OrderedDict[tuple[type[Any], UUID], Any] = OrderedDict()
         self._partitions = PartitionCache()
@@ -56,7 +56,7 @@ class OpenIndices:
         self._hits = self._requests = 0
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return OpenIndices, (self._store, self._size)  # a task opens what it needs
+        return OpenIndices, (self._bases, self._size)  # a task opens what it needs
 
     def vector(self, entry: IndexMetadata) -> VectorIndex | None:
         """Open a vector index; ``None`` where it is of another kind, of a newer writer, or missing.
@@ -82,7 +82,7 @@ class OpenIndices:
                     self._hits += 1
                 return index
         try:
-            index = kind.open(self._store, f"_indices/{entry.uuid}")
+            index = kind.open(*self._bases.index_folder(entry))
         except (UnsupportedProtocolError, MissingFileError):
             index = None
         with self._lock:

@@ -53,7 +53,7 @@ class Snapshot:
         #: Where its files are.
         self.bases = Bases(store, manifest.base_paths)
         #: Open indices, of this and other versions.
-        self.indices = OpenIndices(store, index_cache_size)
+        self.indices = OpenIndices(self.bases, index_cache_size)
         self._answered: tuple[Filter, dict[int, Rows] | None, bool] | None = None
 
     @classmethod
@@ -70,7 +70,8 @@ class Snapshot:
     def at(self, manifest: Manifest) -> Snapshot:
         """The snapshot of another version, which shares the readers of fragments that both have."""
         other = Snapshot(self.store, manifest, self.runtime)
-        other.indices = self.indices
+        if manifest.base_paths == self.manifest.base_paths:
+            other.indices = self.indices
         if manifest.schema == self.manifest.schema and not manifest.schema.dictionaries:
             other.view = self.view
             readers = {reader.fragment: reader for reader in self.readers}
@@ -355,10 +356,9 @@ class Snapshot:
         for reader in self.readers:
             self.validate_fragment(reader)
         for index in manifest.indices:
-            if not index.is_note and next(iter(self.store.list(f"_indices/{index.uuid}")), None) is None:
-                raise MissingFileError(
-                    f"the files of index {index.name!r} are not there", file=f"{uri}/_indices/{index.uuid}"
-                )
+            store, folder = self.bases.index_folder(index)
+            if not index.is_note and next(iter(store.list(folder)), None) is None:
+                raise MissingFileError(f"the files of index {index.name!r} are not there", file=f"{store.uri}/{folder}")
 
     def validate_fragment(self, reader: FragmentReader) -> None:
         """Check one fragment, as :meth:`validate` does."""

@@ -58,17 +58,17 @@ def entries(table: LanceContext) -> Generator[Finding, None, int]:
 def present(table: LanceContext) -> Generator[Finding, None, int]:
     """The files of every index are there."""
     for entry in table.manifest.indices:
-        if not entry.is_note and next(iter(table.store.list(f"_indices/{entry.uuid}")), None) is None:
+        store, folder = table.snapshot.bases.index_folder(entry)
+        if not entry.is_note and next(iter(store.list(folder)), None) is None:
             yield _finding(table, "missing", "its files are not there", entry)
     return len(table.manifest.indices)
 
 
 def _opened(table: LanceContext, entry: IndexMetadata) -> ScalarIndex | VectorIndex | None:
     """The index, of whichever kind is known; ``None`` for a kind that is not.  Raises ``CorruptFileError``."""
-    folder = f"_indices/{entry.uuid}"
     for kind in (scalar_kind(entry), VectorIndex):
         try:
-            return kind.open(table.store, folder)
+            return kind.open(*table.snapshot.bases.index_folder(entry))
         except (MissingFileError, UnsupportedProtocolError):
             continue
     return None
