@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -253,58 +253,12 @@ class LanceSchema:
         Raises an error of class ``damaged``, with ``file``, where the fields are not a tree, and
         ``UnsupportedProtocolError`` for an unknown type.
         """
-        messages: dict[int, format_pb2.Field] = {}
-        below: dict[int, list[int]] = {}
-        depth: dict[int, int] = {NO_PARENT: 0}
-        messages_in_order = list(fields)
-        # Where ids begin with 1, a parent id of 0 means no parent.
-        zero = any(m.id == 0 for m in messages_in_order)
-        blob = False
-        for message in messages_in_order:
-            if blob and message.id == message.parent_id == NO_PARENT:
-                continue  # a field of a blob's description in a data file
-            blob = message.logical_type == "struct" and BLOB.decode() in message.metadata
-            parent = NO_PARENT if message.parent_id == 0 and not zero else message.parent_id
-            if message.id < 0 or message.id in messages or parent not in depth:
-                raise damaged(
-                    "the fields are not a tree: an id is negative or comes twice, or a parent does not come first",
-                    file=file,
-                    column=message.name,
-                    field_id=message.id,
-                )
-            depth[message.id] = depth[parent] + 1
-            if depth[message.id] > MAX_DEPTH:
-                raise damaged(f"fields are nested more than {MAX_DEPTH} levels deep", file=file, column=message.name)
-            messages[message.id] = message
-            below.setdefault(parent, []).append(message.id)
-
-        def build(id: int, parent: int) -> Field:
-            message = messages[id]
-            children = tuple(build(c, id) for c in below.get(id, ()))
-            if not _fits(message.logical_type, children):
-                raise damaged(
-                    f"a field of type {message.logical_type!r} has {len(children)} fields below it",
-                    file=file,
-                    column=message.name,
-                )
-            try:
-                return _from_proto(message, parent, children)
-            except UnsupportedProtocolError as e:
-                raise UnsupportedProtocolError(
-                    e.message, help=e.help, **{**e.context, "file": file, "column": message.name}
-                ) from None
-
-        for siblings in below.values():
-            if len({messages[id].name for id in siblings}) < len(siblings):
-                names = sorted(messages[id].name for id in siblings)
-                twice = next(a for a, b in pairwise(names) if a == b)
-                raise damaged("two columns have the same name", file=file, column=twice)
-        top = tuple(build(id, NO_PARENT) for id in below.get(NO_PARENT, ()))
-        for each in top:
-            try:
-                each.storage_field  # noqa: B018 - Arrow refuses what it has no type for
-            except (ValueError, OverflowError, pa.ArrowException) as e:
-                raise damaged(f"a field is not valid: {e}", file=file, column=each.name) from e
+        try:
+            top = _tree(tuple(each.SerializeToString(deterministic=True) for each in fields))
+        except CorruptLogError as e:
+            raise damaged(e.message, help=e.help, **{"file": file, **e.context}) from e.__cause__
+        except UnsupportedProtocolError as e:
+            raise UnsupportedProtocolError(e.message, help=e.help, **{"file": file, **e.context}) from None
         return cls(top, {key.encode(): value for key, value in (metadata or {}).items()})
 
     def to_proto(self, dictionaries: Mapping[int, DictionaryPlace] | None = None) -> list[format_pb2.Field]:
@@ -550,6 +504,63 @@ def _from_arrow(each: pa.Field, ids: Iterator[int], parent: int, depth: int) -> 
     children = tuple(_from_arrow(c, ids, id, depth + 1) for c in below)
     _check_names(children)
     return Field(each.name, id, parent, name, each.nullable, metadata, children, types.encoding(name))
+
+
+@lru_cache(8)
+def _tree(serialized: tuple[bytes, ...]) -> tuple[Field, ...]:
+    """The top-level fields of a manifest or data file.  Cached: most versions of a dataset have the same.
+
+    Raises ``CorruptLogError`` and ``UnsupportedProtocolError``.
+    """
+    messages: dict[int, format_pb2.Field] = {}
+    below: dict[int, list[int]] = {}
+    depth: dict[int, int] = {NO_PARENT: 0}
+    messages_in_order = [format_pb2.Field.FromString(each) for each in serialized]
+    # Where ids begin with 1, a parent id of 0 means no parent.
+    zero = any(m.id == 0 for m in messages_in_order)
+    blob = False
+    for message in messages_in_order:
+        if blob and message.id == message.parent_id == NO_PARENT:
+            continue  # a field of a blob's description in a data file
+        blob = message.logical_type == "struct" and BLOB.decode() in message.metadata
+        parent = NO_PARENT if message.parent_id == 0 and not zero else message.parent_id
+        if message.id < 0 or message.id in messages or parent not in depth:
+            raise CorruptLogError(
+                "the fields are not a tree: an id is negative or comes twice, or a parent does not come first",
+                column=message.name,
+                field_id=message.id,
+            )
+        depth[message.id] = depth[parent] + 1
+        if depth[message.id] > MAX_DEPTH:
+            raise CorruptLogError(f"fields are nested more than {MAX_DEPTH} levels deep", column=message.name)
+        messages[message.id] = message
+        below.setdefault(parent, []).append(message.id)
+
+    def build(id: int, parent: int) -> Field:
+        message = messages[id]
+        children = tuple(build(c, id) for c in below.get(id, ()))
+        if not _fits(message.logical_type, children):
+            raise CorruptLogError(
+                f"a field of type {message.logical_type!r} has {len(children)} fields below it",
+                column=message.name,
+            )
+        try:
+            return _from_proto(message, parent, children)
+        except UnsupportedProtocolError as e:
+            raise UnsupportedProtocolError(e.message, help=e.help, **{**e.context, "column": message.name}) from None
+
+    for siblings in below.values():
+        if len({messages[id].name for id in siblings}) < len(siblings):
+            names = sorted(messages[id].name for id in siblings)
+            twice = next(a for a, b in pairwise(names) if a == b)
+            raise CorruptLogError("two columns have the same name", column=twice)
+    top = tuple(build(id, NO_PARENT) for id in below.get(NO_PARENT, ()))
+    for each in top:
+        try:
+            each.storage_field  # noqa: B018 - Arrow refuses what it has no type for
+        except (ValueError, OverflowError, pa.ArrowException) as e:
+            raise CorruptLogError(f"a field is not valid: {e}", column=each.name) from e
+    return top
 
 
 def _from_proto(message: format_pb2.Field, parent: int, children: tuple[Field, ...]) -> Field:

@@ -9,8 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -31,16 +30,18 @@ TAIL = 64 << 10
 _LONG = 1 << 12
 
 
-@dataclass(frozen=True, slots=True)
-class Pieces:
+class Pieces(NamedTuple):
     """A request: bytes from each of ``starts``, as many as ``lengths`` says, or the same number for all."""
 
     starts: Int64s
     lengths: Int64s | int
 
+    def every_length(self) -> Int64s:
+        lengths = self.lengths
+        return np.full(len(self.starts), lengths) if isinstance(lengths, int) else lengths
 
-@dataclass(frozen=True, slots=True)
-class Placed:
+
+class Placed(NamedTuple):
     """The answer to a request that avoids copies: piece ``i`` begins at ``at[i]`` of ``data``."""
 
     data: Bytes
@@ -81,7 +82,7 @@ class Source(ABC):
         if not requests:
             return
         starts = np.concatenate([p.starts for p in requests])
-        lengths = np.concatenate([np.broadcast_to(p.lengths, p.starts.shape) for p in requests])
+        lengths = np.concatenate([p.every_length() for p in requests])
         # Numbers far out of range first: their sums would overflow.
         bad = (starts < 0) | (lengths < 0) | (starts > self.size) | (lengths > self.size - starts)
         if bad.any():
@@ -109,7 +110,7 @@ class Source(ABC):
     def _place_all(self, requests: Sequence[Pieces]) -> list[Placed]:
         placed = []
         for pieces, data in zip(requests, self._gather_all(requests), strict=True):
-            lengths = np.broadcast_to(pieces.lengths, pieces.starts.shape)
+            lengths = pieces.every_length()
             placed.append(Placed(data, np.cumsum(lengths) - lengths))
         return placed
 
@@ -141,7 +142,7 @@ class MappedSource(Source):
     def _gather(self, pieces: Pieces) -> Bytes:
         width = _same(pieces.lengths)
         if width is None:
-            return self._one_by_one(pieces.starts, np.broadcast_to(pieces.lengths, pieces.starts.shape))
+            return self._one_by_one(pieces.starts, pieces.every_length())
         if not width or not len(pieces.starts):
             return np.empty(0, np.uint8)
         # The file as overlapping elements of this width, one beginning at each byte: numpy takes some of them.
@@ -184,7 +185,7 @@ class RangedSource(Source):
     def _gather_all(self, requests: Sequence[Pieces]) -> list[Bytes]:
         ranges: list[tuple[int, int]] = []
         for pieces in requests:
-            lengths = np.broadcast_to(pieces.lengths, pieces.starts.shape)
+            lengths = pieces.every_length()
             ranges += zip(pieces.starts.tolist(), lengths.tolist(), strict=True)
         nonempty = [r for r in ranges if r[1]]
         data = iter(self._store.read_ranges(self._key, nonempty) if nonempty else [])

@@ -158,6 +158,19 @@ def encoding(logical_type: str) -> Encoding:
     return Encoding.DICTIONARY if logical_type.startswith("dict:") else Encoding.PLAIN
 
 
+#: The ids of types with values of one width, in one buffer.
+_FLAT = frozenset(
+    arrow.id
+    for arrow in (*_SIMPLE.values(), pa.timestamp("us"), pa.decimal128(1), pa.decimal256(1), pa.binary(1))
+    if not pt.is_null(arrow) and arrow not in (pa.string(), pa.binary(), pa.large_string(), pa.large_binary())
+)
+
+
+def is_flat(arrow: pa.DataType) -> bool:
+    """Whether values have one width, and are in one buffer."""
+    return arrow.id in _FLAT
+
+
 def is_variable(arrow: pa.DataType) -> bool:
     """Whether values are strings or binaries of any length."""
     return arrow in (pa.string(), pa.binary(), pa.large_string(), pa.large_binary())
@@ -191,7 +204,7 @@ def logical_type(arrow: pa.DataType) -> str:
         item = storage_type(arrow.value_type)
         if _extension(arrow.value_field) == _BFLOAT16:
             return f"fixed_size_list:{_BFLOAT16}:{arrow.list_size}"
-        if pt.is_struct(item) or pt.is_fixed_size_list(item) or _is_flat(item):
+        if pt.is_struct(item) or pt.is_fixed_size_list(item) or is_flat(item):
             return f"fixed_size_list:{logical_type(item)}:{arrow.list_size}"
     if pt.is_struct(arrow):
         return "struct"
@@ -213,12 +226,6 @@ def _extension(field: pa.Field) -> str:
     if isinstance(field.type, pa.BaseExtensionType):
         return str(field.type.extension_name)
     return str((field.metadata or {}).get(EXTENSION_NAME, b""), "utf-8", "replace")
-
-
-def _is_flat(arrow: pa.DataType) -> bool:
-    return (arrow in _NAMES and not pt.is_null(arrow) and not is_variable(arrow)) or bool(
-        pt.is_timestamp(arrow) or pt.is_decimal128(arrow) or pt.is_decimal256(arrow) or pt.is_fixed_size_binary(arrow)
-    )
 
 
 def is_text(arrow: pa.DataType) -> bool:

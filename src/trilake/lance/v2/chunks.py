@@ -7,8 +7,7 @@ kernel.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -44,8 +43,7 @@ from trilake.lance.v2.values import (
 from trilake.lance.v2.values import Rows as PackedRows
 
 
-@dataclass(frozen=True, slots=True)
-class Buffers:
+class Buffers(NamedTuple):
     """One buffer of each chunk: piece ``i`` is ``size[i]`` bytes from ``at[i]`` on."""
 
     data: Bytes
@@ -68,8 +66,7 @@ class Buffers:
         return words_of(out, bits), at
 
 
-@dataclass(frozen=True, slots=True)
-class Pick:
+class Pick(NamedTuple):
     """Single entries of chunks: ``index[i]`` of chunk ``piece[i]``."""
 
     piece: Int64s

@@ -41,9 +41,8 @@ class Column:
         jobs = [self._run(number).read(inside) for number, inside in split(self._firsts, self._count, rows)]
         if not jobs:
             raise DamagedPage("a column has no pages")
-        if len(jobs) == 1:
-            return merge([(yield from jobs[0])], self._stored)
-        return merge((yield from together(jobs)), self._stored)
+        parts = [(yield from jobs[0])] if len(jobs) == 1 else (yield from together(jobs))
+        return merge(parts, self._stored)
 
     def _run(self, number: int) -> ReadablePage:
         opened = self._open.get(number)

@@ -104,8 +104,7 @@ def narrowed(node: Node, array: pa.Array) -> pa.Array:
     return pa.Array.from_buffers(node.type, len(array), array.buffers()[:1], children=children)
 
 
-@dataclass(frozen=True, slots=True)
-class Leaf:
+class Leaf(NamedTuple):
     """The visible values of a leaf, and the levels of all its entries."""
 
     array: pa.Array
@@ -116,16 +115,15 @@ class Leaf:
 
 def merge(parts: Sequence[Part], arrow: pa.DataType) -> Leaf:
     """Join the parts of several pages.  Raises ``DamagedPage``."""
-    kinds = {part.layers.kinds for part in parts}
-    if len(kinds) > 1:
+    if len(parts) == 1:
+        (part,) = parts
+        return Leaf(_leaf_array(part, arrow), part.rep, part.definition, part.layers)
+    if len({part.layers.kinds for part in parts}) > 1:
         parts = [_widest(part) for part in parts]
         if len({part.layers.kinds for part in parts}) > 1:
             raise DamagedPage("the pages of a column have different layers")
-    arrays = [_leaf_array(part, arrow) for part in parts]
-    if len(parts) == 1:
-        return Leaf(arrays[0], parts[0].rep, parts[0].definition, parts[0].layers)
     try:
-        array = pa.concat_arrays(arrays)
+        array = pa.concat_arrays([_leaf_array(part, arrow) for part in parts])
     except pa.ArrowException as e:
         raise DamagedPage(f"the values of several pages are too many for {arrow}: {e}") from e
     layers = parts[0].layers
@@ -146,11 +144,11 @@ def _widest(part: Part) -> Part:
     """The part with the levels of :meth:`Layers.widest`."""
     layers = part.layers.widest()
     if part.definition is None or layers.kinds == part.layers.kinds:
-        return replace(part, layers=layers)
+        return part._replace(layers=layers)
     table = part.layers.to_widest()
     if len(part.definition) and int(part.definition.max()) >= len(table):
         raise DamagedPage(f"a definition level is {part.definition.max()}, of {len(table) - 1}")
-    return replace(part, definition=table[part.definition], layers=layers)
+    return part._replace(definition=table[part.definition], layers=layers)
 
 
 def _leaf_array(part: Part, arrow: pa.DataType) -> pa.Array:
@@ -219,8 +217,8 @@ def assemble(node: Node, leaves: Sequence[Leaf], count: int) -> pa.Array:
 def _build(node: Node, leaves: Iterator[Leaf]) -> tuple[pa.Array, _State]:
     if node.kind == "leaf":
         leaf = next(leaves)
-        state = _State(leaf.rep, leaf.definition, leaf.layers, 0, 0)
-        return narrowed(node, leaf.array), state.above()
+        state = _State(leaf.rep, leaf.definition, leaf.layers, 1, leaf.layers.levels(0))
+        return narrowed(node, leaf.array), state
     built = [_build(child, leaves) for child in node.children]
     arrays, state = [array for array, _ in built], built[0][1]
     if node.kind == "struct":

@@ -99,7 +99,7 @@ class Flat(Values):
         return pa.py_buffer(np.packbits(bits, bitorder="little"))
 
     def arrow(self, arrow: pa.DataType, validity: pa.Buffer | None = None) -> pa.Array:
-        if pt.is_dictionary(arrow) or pt.is_nested(arrow) or pt.is_null(arrow) or types.is_variable(arrow):
+        if not types.is_flat(arrow):
             raise DamagedPage(f"values of {self.bits} bits cannot be {arrow}")
         if arrow.bit_width == 1 and self.bits == 8:  # full-zip pages have a byte for each
             bits = np.packbits(self.data[: self.count] != 0, bitorder="little")
