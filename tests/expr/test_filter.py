@@ -389,6 +389,15 @@ def test_pyarrow_expressions_are_evaluated_by_arrow() -> None:
     assert kept(pc.scalar(True)) == list(range(12))
 
 
+def test_expressions_of_pyarrow_pass_over_nested_extension_types() -> None:
+    rows = pa.table(
+        {"s": pa.nulls(2, pa.struct({"u": pa.uuid(), "n": pa.int64()})), "l": pa.nulls(2, pa.list_(pa.uuid()))}
+    )
+    rows = rows.append_column("a", pa.array([1, 2]))
+    for expression in (pc.field("a") > 1, pc.add(pc.field("a"), pc.field("a")) > 3):
+        assert parse_filter(expression, rows.schema).mask(rows).to_pylist() == [False, True]
+
+
 def test_expressions_that_compare_with_null_are_null_in_every_row() -> None:
     null = pc.field("i32") == pa.scalar(None, pa.int32())
     assert kept(null) == kept(~null) == kept(null & (pc.field("s") == "abc")) == []

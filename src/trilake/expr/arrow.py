@@ -80,7 +80,7 @@ def decode(expression: pc.Expression, schema: pa.Schema) -> tuple[Conjunct, ...]
     text = str(expression)
     if "FieldPath(" in text:
         raise FilterError("the filter names columns by number", help="name them: pc.field('name')", filter=text)
-    evaluate(expression, pa.table([pa.array([], f.type) for f in schema], schema=schema))
+    evaluate(expression, _no_rows(schema))
     root = _read(expression)
     if root is None:
         return (Conjunct(text, Undecoded(text, _columns_of(expression, schema))),)
@@ -88,12 +88,17 @@ def decode(expression: pc.Expression, schema: pa.Schema) -> tuple[Conjunct, ...]
     return tuple(Conjunct(str(part.expression), decoder.predicate(part)) for part in _conjuncts(root))
 
 
+def _no_rows(schema: pa.Schema) -> pa.Table:
+    # pyarrow 26.0 has no empty arrays of extension types in structs and lists, but arrays of nulls.
+    return pa.table([pa.nulls(0, f.type) for f in schema], schema=schema)
+
+
 def _columns_of(expression: pc.Expression, schema: pa.Schema) -> tuple[Path, ...]:
     """The columns that Arrow needs to evaluate an expression that was not decoded."""
     mentioned = [f.name for f in schema if f.name in str(expression)]
     needed = pa.schema([schema.field(name) for name in dict.fromkeys(mentioned)])
     try:
-        evaluate(expression, needed.empty_table())
+        evaluate(expression, _no_rows(needed))
     except FilterError:
         return tuple((name,) for name in schema.names)
     return tuple((name,) for name in needed.names)

@@ -85,15 +85,11 @@ def layout(logical_type: str) -> Layout:
             raise _unsupported(logical_type)
         return Layout(PageKind.KEYS, arrow.index_type.bit_width)
     if pt.is_fixed_size_list(arrow):
-        if not _is_flat(arrow.value_type):
+        if not types.is_flat(arrow.value_type):
             raise _unsupported(logical_type)
         bits = arrow.list_size * arrow.value_type.bit_width
         return Layout(PageKind.BITS if pt.is_boolean(arrow.value_type) else PageKind.FIXED, bits)
     return Layout(PageKind.BITS if pt.is_boolean(arrow) else PageKind.FIXED, arrow.bit_width)
-
-
-def _is_flat(arrow: pa.DataType) -> bool:
-    return not (pt.is_null(arrow) or pt.is_nested(arrow) or pt.is_dictionary(arrow) or types.is_variable(arrow))
 
 
 def _unsupported(logical_type: str) -> UnsupportedProtocolError:
