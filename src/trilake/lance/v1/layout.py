@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 
-import pyarrow as pa
 import pyarrow.types as pt
 
 from trilake.errors import UnsupportedProtocolError

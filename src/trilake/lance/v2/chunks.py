@@ -67,14 +67,14 @@ class Buffers(NamedTuple):
 
 
 class Pick(NamedTuple):
-    """Single entries of chunks: ``index[i]`` of chunk ``piece[i]``."""
+    """Single entries of chunks: ``number[i]`` of chunk ``piece[i]``."""
 
     piece: Int64s
-    index: Int64s
+    number: Int64s
 
     def of(self, counts: Int64s) -> Int64s:
         """Their numbers among the entries of all chunks, which have ``counts`` entries."""
-        places: Int64s = (np.cumsum(counts) - counts)[self.piece] + self.index
+        places: Int64s = (np.cumsum(counts) - counts)[self.piece] + self.number
         return places
 
 
@@ -156,10 +156,10 @@ def _all_packed(pieces: Buffers, counts: Int64s, bits: int) -> Flat:
 def _pick_packed(pieces: Buffers, counts: Int64s, pick: Pick, bits: int) -> Flat:
     _packed_sizes(pieces, counts, bits)
     if bits == 1:
-        at = pieces.at[pick.piece] + (pick.index >> 3)
-        picked = pieces.data[at] >> (pick.index & 7).astype(np.uint8) & 1
+        at = pieces.at[pick.piece] + (pick.number >> 3)
+        picked = pieces.data[at] >> (pick.number & 7).astype(np.uint8) & 1
         return Flat(np.packbits(picked, bitorder="little"), 1, len(at))
-    at = pieces.at[pick.piece] + pick.index * (bits // 8)
+    at = pieces.at[pick.piece] + pick.number * (bits // 8)
     return Flat(gather(pieces.data, at, np.full(len(at), bits // 8)).data, bits, len(at))
 
 
@@ -182,7 +182,7 @@ class _Inline(Codec):
     def pick(self, pieces: list[Buffers], counts: Int64s, pick: Pick) -> Flat:
         first = pieces[0]
         out = np.empty(len(pick.piece), self.kind)
-        bad = kernels().pick_inline(first.data, first.at, first.size, pick.piece, pick.index, out)
+        bad = kernels().pick_inline(first.data, first.at, first.size, pick.piece, pick.number, out)
         if bad >= 0:
             raise DamagedPage(f"{first.size[bad]} packed bytes are too few")
         return Flat(out.view(np.uint8), self.bits, len(out))
@@ -213,7 +213,7 @@ class _Strings(Codec):
         """Where single values begin, and their bytes."""
         begin, length = np.empty((2, len(pick.piece)), np.int64)
         bad = kernels().pick_offsets(
-            *(first.data, first.at, first.size, counts, self.width, pick.piece, pick.index, begin, length)
+            *(first.data, first.at, first.size, counts, self.width, pick.piece, pick.number, begin, length)
         )
         if bad >= 0:
             raise DamagedPage("the offsets of strings or bytes fall, or lie outside of their chunk")
@@ -429,7 +429,7 @@ class LevelCodec:
             raise DamagedPage(f"{total} levels cannot be in {pieces.size.sum()} bytes")
         if pick is not None and mode in (k.FLAT, k.INLINE, k.BLOCKS):
             out = np.empty(len(pick.piece), np.uint16)
-            where = pieces.data, pieces.at, pieces.size, counts, pick.piece, pick.index
+            where = pieces.data, pieces.at, pieces.size, counts, pick.piece, pick.number
             return self._checked(k.pick_levels(mode, width, *where, out), out, pieces, counts)
         out = np.empty(total, np.uint16)
         if mode is None:

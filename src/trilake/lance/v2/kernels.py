@@ -605,6 +605,59 @@ def walk_structs(data: Any, begin: Any, length: Any, widths: Any, prefixes: Any,
 
 
 @jit
+def pick_lists(
+    rep: Any,
+    definition: Any,
+    lists: Any,
+    most: Any,
+    entries: Any,
+    counts: Any,
+    begun: Any,
+    rows: Any,
+    levels: Any,
+    picked: Any,
+) -> Any:
+    """The entries of ascending rows in chunks of ``entries`` entries and ``counts`` values each.
+
+    ``begun`` are the rows that have begun before each chunk, if that is known; ``most`` is the definition level of
+    entries with a value.  Fills the two rows of ``levels`` with repetition and definition levels, those of ``picked``
+    with the chunk of each value and its number there.  Returns how many there are of both; the first is negative for
+    damage, then the second is the damaged chunk, or negative where a row is missing.
+    """
+    has_def = len(definition) > 0
+    row = np.int64(0)
+    last = -1
+    i = 0
+    e = 0
+    v = 0
+    for c in range(len(entries)):
+        if len(begun):
+            row = begun[c]
+        inside = last >= 0 and rows[last] == row - 1
+        value = np.int64(0)
+        for _ in range(entries[c]):
+            if rep[i] == lists:
+                inside = last + 1 < len(rows) and rows[last + 1] == row
+                last += inside
+                row += 1
+            visible = not has_def or definition[i] <= most
+            if inside:
+                levels[0, e] = rep[i]
+                if has_def:
+                    levels[1, e] = definition[i]
+                e += 1
+                if visible:
+                    picked[0, v] = c
+                    picked[1, v] = value
+                    v += 1
+            value += visible
+            i += 1
+        if value != counts[c]:
+            return -1, c
+    return (e, v) if last + 1 == len(rows) else (-1, -1)
+
+
+@jit
 def unravel_lists(
     rep: Any, definition: Any, base: Any, null: Any, new: Any, most: Any, offsets: Any, valid: Any, left: Any
 ) -> Any:

@@ -22,6 +22,7 @@ from trilake.lance.v2.values import Bytes, DamagedPage, Flat, Indexed, Unsupport
 
 #: Chunks of so few bytes in all are read with what the page says of them: another request would take longer.
 _SMALL = 1 << 17
+_WRONG_INDEX = "the repetition index does not fit to the repetition levels"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,51 +111,54 @@ class MiniBlockPages:
             # A row begins in the last chunk before which it has not, and ends in the first after which it has.
             a = index.begun.searchsorted(first, "right") - 1
             b = index.ended.searchsorted(last, "right") - 1
-            chunk_ids = np.arange(int(a), int(b) + 1) if isinstance(rows, range) else np.unique(ranges(a, b + 1))
+            ids = np.arange(int(a), int(b) + 1) if isinstance(rows, range) else np.unique(ranges(a, b + 1))
         else:
-            chunk_ids = np.arange(len(index.at))
-        chunks = yield from self._chunks(index, data, chunk_ids)
+            ids = np.arange(len(index.at))
+        chunks = yield from self._chunks(index, data, ids)
         rep, definition = chunks.repetition(), chunks.definition()
         assert rep is not None
+        begun = index.begun[ids] if self._depth else None
+        read = self._range_of_lists if isinstance(rows, range) else self._pick_of_lists
+        return read(chunks, rep, definition, begun, rows)
+
+    def _range_of_lists(
+        self, chunks: _Chunks, rep: Uint16s, definition: Uint16s | None, begun: Int64s | None, rows: Any
+    ) -> Part:
         visible = None if definition is None else definition <= self._layers.max_visible
         number = len(rep) if visible is None else int(np.count_nonzero(visible))
         if number != chunks.total:
             raise DamagedPage(f"levels are those of {number} values, not of {chunks.total}")
         starts = np.flatnonzero(rep == self._layers.lists)
-        # The row that each entry begins: the index has the number of rows that begin before a chunk.
-        ends = np.cumsum(chunks.level_counts)
-        numbers = np.arange(len(starts))
-        if self._depth:
-            first_of = np.searchsorted(starts, np.append(ends - chunks.level_counts, len(rep)))
-            numbers += np.repeat(index.begun[chunk_ids] - first_of[:-1], np.diff(first_of))
-        if isinstance(rows, range):
-            i, j = np.searchsorted(numbers, (rows.start, rows.stop))
-            if i >= len(numbers) or numbers[i] != rows.start or j - i != len(rows):
-                raise DamagedPage("the repetition index does not fit to the repetition levels")
-            low, high = int(starts[i]), int(starts[j]) if j < len(starts) else len(rep)
-            entries: Any = slice(low, high)
-            if visible is not None:
-                low = int(np.count_nonzero(visible[:low]))
-                high = low + int(np.count_nonzero(visible[entries]))
-            values = chunks.values().slice(low, high)
-        else:
-            at = np.searchsorted(numbers, rows)
-            if at[-1] >= len(numbers) or (numbers[at] != rows).any():
-                raise DamagedPage("the repetition index does not fit to the repetition levels")
-            # A row ends where the next begins, or with the chunk that it ends in.
-            stop = np.append(starts, len(rep))[at + 1]
-            if self._depth:
-                stop = np.minimum(stop, ends[np.searchsorted(chunk_ids, b)])
-            entries = ranges(starts[at], stop)
-            which = entries
-            if visible is not None:
-                before: Int64s = np.cumsum(visible) - visible
-                which = before[entries][visible[entries]]
-            begins = np.append(0, np.cumsum(chunks.counts))
-            each = np.diff(np.searchsorted(which, begins))
-            piece = np.repeat(np.arange(len(each)), each)
-            values = chunks.values(Pick(piece, which - np.repeat(begins[:-1], each)))
+        i = rows.start
+        if begun is not None:
+            i -= int(begun[0])
+            levels = chunks.level_counts
+            if (starts.searchsorted(np.cumsum(levels) - levels) != begun - begun[0]).any():
+                raise DamagedPage(_WRONG_INDEX)
+        j = i + len(rows)
+        if i < 0 or j > len(starts):
+            raise DamagedPage(_WRONG_INDEX)
+        low, high = int(starts[i]), int(starts[j]) if j < len(starts) else len(rep)
+        entries = slice(low, high)
+        if visible is not None:
+            low = int(np.count_nonzero(visible[:low]))
+            high = low + int(np.count_nonzero(visible[entries]))
+        values = chunks.values().slice(low, high)
         return Part(values, rep[entries], None if definition is None else definition[entries], self._layers)
+
+    def _pick_of_lists(
+        self, chunks: _Chunks, rep: Uint16s, definition: Uint16s | None, begun: Int64s | None, rows: Any
+    ) -> Part:
+        picked, levels = np.empty((2, len(rep)), np.int64), np.empty((2, len(rep)), np.uint16)
+        entries, values = kernels().pick_lists(
+            *(rep, levels[1, :0] if definition is None else definition, self._layers.lists, self._layers.max_visible),
+            *(chunks.level_counts, chunks.counts, picked[0, :0] if begun is None else begun, rows, levels, picked),
+        )
+        if entries < 0:
+            raise DamagedPage(_WRONG_INDEX if values < 0 else f"levels are not those of {chunks.counts[values]} values")
+        pick = Pick(picked[0, :values], picked[1, :values])
+        below = None if definition is None else levels[1, :entries]
+        return Part(chunks.values(pick), levels[0, :entries], below, self._layers)
 
     # --- index of chunks ---
 
