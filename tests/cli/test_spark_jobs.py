@@ -13,6 +13,9 @@ from tests.cli.running import run
 pytest.importorskip("pyspark")
 
 
+pytestmark = pytest.mark.long
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _session(spark: object) -> Iterator[None]:
     """The commands find the session of the tests; what they put into it is taken out again."""
