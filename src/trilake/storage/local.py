@@ -31,15 +31,14 @@ import pyarrow as pa
 
 from trilake.errors import ObjectExistsError, ObjectNotFoundError, StorageError
 from trilake.storage.base import ObjectMeta, Store, WriteGroup, check_key, check_prefix, check_range
+from trilake.storage.in_order import write_in_order
 from trilake.storage.landing import LocalGroup
 from trilake.storage.local_writer import (
     MISSING,
     TEMP_PREFIX,
     GroupWriter,
     LocalWriter,
-    NewWriter,
     behind_link,
-    close_in_order,
     passes_link,
     storage_error,
 )
@@ -230,18 +229,8 @@ class LocalStore(Store):
             writer.write(data)
 
     def put_in_order(self, new: Sequence[tuple[str, bytes]], named: Sequence[tuple[str, bytes, bool]] = ()) -> None:
-        writers: list[LocalWriter] = []
-        try:
-            for key, data in new:
-                writers.append(NewWriter(self._root, check_key(key)))
-                writers[-1].write(data)
-            for key, data, absent in named:
-                writers.append(LocalWriter(self._root, check_key(key), absent=absent, buffered=False))
-                writers[-1].write(data)
-            close_in_order(writers)
-        finally:
-            for writer in writers:
-                writer.discard()
+        files = [*((check_key(k), data, None) for k, data in new), *((check_key(k), data, a) for k, data, a in named)]
+        write_in_order(self._root, files)
 
     def open_output(self, key: str) -> IO[bytes]:
         return LocalWriter(self._root, check_key(key)).as_io()

@@ -13,16 +13,14 @@ import ctypes
 import errno
 import io
 import os
-from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
-from functools import partial
 from typing import NoReturn
 
 import pyarrow as pa
 
 from trilake.errors import ObjectExistsError, ObjectNotFoundError, StorageError, UnknownOutcomeError
 from trilake.storage.base import AtomicWriter
-from trilake.storage.durable import make_folder, sync, sync_folder, write_contents, writing_early
+from trilake.storage.durable import make_folder, sync, sync_folder, writing_early
 from trilake.storage.landing import LocalGroup
 
 TEMP_PREFIX, TEMP_SUFFIX = ".trilake-", ".tmp"
@@ -42,11 +40,8 @@ def temporary_name() -> str:
 class LocalWriter(AtomicWriter):
     """A temporary file that gets its name when it is closed."""
 
-    #: The content is on disk before it is closed, and the name follows with what is written next.
-    _ordered = False
-
-    def __init__(self, root: str, key: str, *, absent: bool = False, buffered: bool = True) -> None:
-        self._path, self._buffered = root + key, buffered
+    def __init__(self, root: str, key: str, *, absent: bool = False) -> None:
+        self._path = root + key
         self.folder = os.path.dirname(self._path)
         self._absent = absent
         self._linked = not absent and passes_link(root, key)
@@ -54,15 +49,12 @@ class LocalWriter(AtomicWriter):
         super().__init__(key)
 
     def _begin(self) -> None:
-        self._temp = self._first_path()
+        self._temp = f"{self.folder}/{temporary_name()}"
         try:
             self._file = self._create()
         except OSError as e:
             raise storage_error(e, "create", self._path, writing=True) from e
-        self._buffer = io.BufferedWriter(self._file, _BUFFER) if self._buffered else self._file
-
-    def _first_path(self) -> str:
-        return f"{self.folder}/{temporary_name()}"
+        self._buffer = io.BufferedWriter(self._file, _BUFFER)
 
     def _create(self) -> io.FileIO:
         with suppress(FileNotFoundError):
@@ -75,16 +67,12 @@ class LocalWriter(AtomicWriter):
 
     def _append(self, data: memoryview) -> None:
         try:
-            written = self._buffer.write(data)
-            while written < len(data):  # without a buffer a full disk takes a part, and fails at the next call
-                written += self._buffer.write(data[written:])
+            self._buffer.write(data)
         except OSError as e:
             raise storage_error(e, "write", self._path, writing=True) from e
 
     def _publish(self) -> None:
         self.land()
-        if self._ordered:
-            return
         try:
             sync_folder(self.folder)
         except OSError as e:
@@ -92,18 +80,11 @@ class LocalWriter(AtomicWriter):
                 f"the file is there, but its folder could not be forced to disk: {e.strerror}", file=self._path
             ) from e
 
-    def _attempt(self, step: Callable[[], None]) -> None:
-        try:
-            step()
-        except OSError as e:
-            self.fail(e)
-
     def land(self) -> None:
         """Sync the content, and give the file its name, which is not synced yet."""
         try:
             self._buffer.flush()
-            if not self._ordered:
-                sync(self._file.fileno())
+            sync(self._file.fileno())
             self._file.close()
             self._keep_folder()
             self._give_name()
@@ -115,7 +96,7 @@ class LocalWriter(AtomicWriter):
 
     def _give_name(self) -> None:
         if self._absent or self._linked:
-            _link(self._temp, self._path)
+            link(self._temp, self._path)
             with suppress(OSError):  # the object exists; at worst a temporary file is left
                 os.unlink(self._temp)
         else:
@@ -144,37 +125,6 @@ class LocalWriter(AtomicWriter):
             os.unlink(self._temp)
 
 
-class NewWriter(LocalWriter):
-    """A file that has its name from the start, as nothing leads readers to it yet."""
-
-    def __init__(self, root: str, key: str) -> None:
-        super().__init__(root, key, absent=True, buffered=False)
-
-    def _first_path(self) -> str:
-        return self._path
-
-    def _keep_folder(self) -> None:
-        """Done by the file that leads to it."""
-
-    def _give_name(self) -> None:
-        """It has it."""
-
-
-def close_in_order(writers: Sequence[LocalWriter]) -> None:
-    """Name files after all contents are on disk, so that no name can get there before a content or an earlier name.
-
-    The names need not get there at once.
-    """
-    for writer in writers:
-        writer._attempt(writer._buffer.flush)
-    if not write_contents([writer._file.fileno() for writer in writers]):
-        for writer in writers:
-            writer._attempt(partial(sync, writer._file.fileno()))
-    for writer in writers:
-        writer._ordered = True
-        writer.close()
-
-
 class GroupWriter(LocalWriter):
     """A file of a group, which renames it and syncs it and its folder.
 
@@ -184,7 +134,7 @@ class GroupWriter(LocalWriter):
     def __init__(self, root: str, key: str, group: LocalGroup) -> None:
         self._group, self._path, self._absent = group, root + key, False
         self.folder = os.path.dirname(self._path)
-        self._temp, self._created, self._buffered = "", False, True
+        self._temp, self._created = "", False
         self._native: pa.NativeFile | None = None
         self._content: list[bytes] | None = []
         try:
@@ -322,7 +272,7 @@ def behind_link(action: str, path: str) -> StorageError:
     )
 
 
-def _link(temp: str, path: str) -> None:
+def link(temp: str, path: str) -> None:
     """Give the temporary file its name; raises ``FileExistsError`` where that exists."""
     try:
         os.link(temp, path)

@@ -72,6 +72,17 @@ _SNAPSHOTS = 1000
 _TABLES, _FILES, _BYTES = 16, 32, 1 << 23
 #: Bytes of a metadata file that tell it from all others: the random id of its newest snapshot is among them.
 _HEAD = 4096
+#: Fields of the metadata that follow from the table's columns.
+_DESCRIPTION = (
+    "last-column-id",
+    "schemas",
+    "current-schema-id",
+    "partition-specs",
+    "default-spec-id",
+    "last-partition-id",
+    "sort-orders",
+    "default-sort-order-id",
+)
 #: What this process wrote last, by the store's address.
 _LAST: dict[str, _State] = {}
 
@@ -147,6 +158,8 @@ class _State:
     fields: dict[str, Any] = field(default_factory=dict)
     snapshots: tuple[_Snapshot, ...] = ()
     blocks: tuple[Block, ...] = ()
+    #: What schema, partition spec and sort order were made from, where this process made them.
+    description: tuple[Layout, tuple[int, ...]] | None = None
 
     @staticmethod
     def read(log: DeltaLog, newest: Newest) -> _State:
@@ -281,7 +294,7 @@ class _Conversion:
             fields["metadata-log"] = earlier
         snapshots, history = (b",".join(part) for part in zip(*((s.json, s.log) for s in table.snapshots), strict=True))
         content = b'%b,"snapshots":[%b],"snapshot-log":[%b]}' % (orjson.dumps(fields)[:-1], snapshots, history)
-        return _State(number, content, fields, table.snapshots, table.blocks)
+        return _State(number, content, fields, table.snapshots, table.blocks, table.description)
 
     # --- versions ---
 
@@ -327,12 +340,13 @@ class _Conversion:
 
     def _applied(self, before: _State, step: _Step) -> _State:
         old, shape = before.fields, layout(step.metadata)
-        schemas, schema_id = _with_schema(old.get("schemas", ()), shape)
-        specs, spec_id = _with_spec(old.get("partition-specs", ()), shape)
-        orders, order_id = _with_order(old.get("sort-orders", ()), step.clustering)
+        description = shape, tuple(step.clustering)
+        described = old if before.description == description else _described(old, shape, step.clustering)
+        schema_id, spec_id = described["current-schema-id"], described["default-spec-id"]
         time_ms = max(step.time_ms, old.get("last-updated-ms", 0))
-        snapshot_id, sequence = self.runtime.new_number() >> 1, old.get("last-sequence-number", 0) + 1
-        parent, commit = old.get("current-snapshot-id"), self.runtime.new_id()
+        parent, sequence = old.get("current-snapshot-id"), old.get("last-sequence-number", 0) + 1
+        commit = self.runtime.new_id()
+        snapshot_id = int(commit.replace("-", "")[16:], 16) >> 1
         writer = ManifestWriter(
             shape.manifests(schema_id, spec_id),
             spec_id,
@@ -374,22 +388,15 @@ class _Conversion:
             "location": self.location,
             "last-sequence-number": sequence,
             "last-updated-ms": time_ms,
-            "last-column-id": max(shape.schema.highest_field_id, old.get("last-column-id", 0)),
-            "schemas": schemas,
-            "current-schema-id": schema_id,
-            "partition-specs": specs,
-            "default-spec-id": spec_id,
-            "last-partition-id": max([999, *(f["field-id"] for s in specs for f in s["fields"])]),
-            "sort-orders": orders,
-            "default-sort-order-id": order_id,
             "properties": {VERSION: str(step.version), TIMESTAMP: str(step.time_ms), TABLE_ID: step.metadata.id},
             "refs": {"main": {"snapshot-id": snapshot_id, "type": "branch"}},
+            **{key: described[key] for key in _DESCRIPTION},
             "metadata-log": old.get("metadata-log", []),
         }
         since = time_ms - TableProperties(step.metadata.configuration).duration_ms("delta.logRetentionDuration")
         kept = before.snapshots[1 - _SNAPSHOTS :]
         kept = kept[bisect_left(kept, since, key=lambda s: s.time_ms) :]
-        return _State(before.number, b"", fields, (*kept, _Snapshot.of(content)), blocks)
+        return _State(before.number, b"", fields, (*kept, _Snapshot.of(content)), blocks, description)
 
     def _blocks(
         self, before: _State, step: _Step, shape: Layout, files: Sequence[dict[str, Any]], writer: ManifestWriter
@@ -425,6 +432,17 @@ class _Conversion:
         stored = [k for k in keys if k not in self.waiting]
         contents = dict(zip(stored, self.log.store.read_many(stored), strict=True))
         return [self.waiting.get(k) or bytes(contents[k]) for k in keys]
+
+
+def _described(old: Mapping[str, Any], shape: Layout, clustering: Sequence[int]) -> dict[str, Any]:
+    """Schemas, partition specs and sort orders with those of a table among them."""
+    schemas, schema_id = _with_schema(old.get("schemas", ()), shape)
+    specs, spec_id = _with_spec(old.get("partition-specs", ()), shape)
+    orders, order_id = _with_order(old.get("sort-orders", ()), clustering)
+    last_column = max(shape.schema.highest_field_id, old.get("last-column-id", 0))
+    last_partition = max([999, *(f["field-id"] for s in specs for f in s["fields"])])
+    values = (last_column, schemas, schema_id, specs, spec_id, last_partition, orders, order_id)
+    return dict(zip(_DESCRIPTION, values, strict=True))
 
 
 def _previous_most(metadata: Metadata) -> int:
