@@ -41,26 +41,26 @@ def create(
     storage_options: Mapping[str, str] | None = None,
     allow_foreign_files: bool = False,
 ) -> int:
-    """Make a Delta table without rows, as one commit; the version that there is afterwards.
+    """Create a Delta table without rows, in one commit; return its version.
 
     Parameters
     ----------
-    uri: where the table is to be.
-    columns: a schema, fields, or types by name: ``{"id": "bigint", "address": "struct<zip: string>"}``. What fields of
-        Arrow and of deltalake have as ``delta.generationExpression``, ``delta.identity.start`` and so on in their
-        metadata makes such columns, too.
-    mode: ``"create"`` refuses where a table is there, ``"create_if_not_exists"`` leaves it as it is, ``"replace"``
-        needs one and takes its rows away, ``"create_or_replace"`` does either.
-    partition_by, cluster_by: columns that files are grouped by, or rows are kept near each other by.
+    uri: location of the table.
+    columns: a schema, fields, or types by name: ``{"id": "bigint", "address": "struct<zip: string>"}``.  Metadata of
+        Arrow and deltalake fields, such as ``delta.generationExpression`` and ``delta.identity.start``, has its
+        effect.
+    mode: for an existing table, ``"create"`` raises, ``"create_if_not_exists"`` does nothing, and ``"replace"`` and
+        ``"create_or_replace"`` replace it; ``"replace"`` requires one.
+    partition_by, cluster_by: partition columns, or clustering columns.
     properties: table properties.
-    comment: what the table is, for people.
-    generated: SQL expressions over other columns, by the name of the column that they compute.
-    identity: columns of type ``bigint`` whose values the table makes up: a name, names, or start and step by name.
-    identity_takes_values: whether rows may come with values of identity columns.
-    defaults: SQL expressions of values for rows that leave a column out.
-    data_format: format of the data files, ``"parquet"`` by default, ``"lance"`` or ``"trevni"``.
+    comment: a description of the table.
+    generated: SQL expressions over other columns, by the name of the generated column.
+    identity: ``bigint`` columns whose values are generated: a name, names, or start and step by name.
+    identity_takes_values: whether rows may have values for identity columns.
+    defaults: SQL expressions for omitted columns, by name.
+    data_format: format of the data files: ``"parquet"`` (the default), ``"lance"`` or ``"trevni"``.
     storage_options: credentials, region and endpoint of an object store.
-    allow_foreign_files: make it although files lie in the folder that are of no table; its readers do not see them.
+    allow_foreign_files: create the table in a folder with other files, which its readers do not see.
 
     Raises ``TableExistsError``, ``TableNotFoundError``, ``InvalidArgumentError`` or ``ExpressionError``.
 
@@ -102,10 +102,10 @@ def alter(uri: str | PathLike[str], *, storage_options: Mapping[str, str] | None
 
     Parameters
     ----------
-    uri: the table.
+    uri: location of the table.
     storage_options: credentials, region and endpoint of an object store.
 
-    Raises ``TableNotFoundError`` where there is no Delta table.
+    Raises ``TableNotFoundError`` if there is no Delta table.
 
     >>> import pyarrow as pa, trilake
     >>> _ = trilake.write(pa.table({"n": [1]}), "memory://doc-api-alter", mode="overwrite")
@@ -137,26 +137,26 @@ def convert_to_delta(
     properties: Mapping[str, str] | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> ConvertResult:
-    """Make a Delta table of a folder of Parquet files, or of an Iceberg table, where it is; no file is rewritten.
+    """Convert a folder of Parquet files, or an Iceberg table, to a Delta table in place; no file is rewritten.
 
     Parameters
     ----------
     uri: the folder.
-    partition_by: the partition columns in the order of the folders: names, whose types are inferred, types by name, a
-        schema, or SQL such as ``"day date, n int"``.  All is inferred where it is left out.
-    target: another place for the log: the table there names the files where they are, as a shallow clone does.
-    collect_stats: whether the files' own statistics go into the log.
+    partition_by: partition columns in the order of the folders: names, whose types are inferred, types by name, a
+        schema, or SQL such as ``"day date, n int"``.  Inferred by default.
+    target: another location for the log: a shallow clone, which refers to the files where they are.
+    collect_stats: whether the statistics of the files are added to the log.
     properties: table properties.
     storage_options: credentials, region and endpoint of an object store.
 
-    Of an Iceberg table (versions 1 and 2), the newest metadata file in ``metadata/`` says which files are live; columns
-    are mapped by their field ids, identity transforms become partition columns, and position deletes become deletion
-    vectors.  It takes ``trilake[iceberg]``.
+    For an Iceberg table (versions 1 and 2; needs ``trilake[iceberg]``), the newest metadata file in ``metadata/``
+    lists the live files.  Columns are mapped by their field ids, identity transforms become partition columns, and
+    position deletes become deletion vectors.
 
-    Where a Delta table is there already, nothing happens.  Raises ``TableNotFoundError`` where there is no file,
-    ``CorruptFileError`` for one that is not Parquet, ``SchemaMismatchError`` for files that cannot be one table,
-    ``InvalidArgumentError`` for folders that contradict each other, and for what Delta cannot show of an Iceberg table,
-    such as equality deletes.
+    An existing Delta table is not changed.  Raises ``TableNotFoundError`` if there is no file, ``CorruptFileError``
+    for a file that is not Parquet, ``SchemaMismatchError`` for files with different schemas, and
+    ``InvalidArgumentError`` for folders that contradict each other, or Iceberg features that Delta lacks, such as
+    equality deletes.
 
     >>> import tempfile
     >>> import pyarrow as pa, pyarrow.parquet as pq, trilake
@@ -185,17 +185,17 @@ def convert_to_delta(
 def sync_iceberg(
     uri: str | PathLike[str], *, storage_options: Mapping[str, str] | None = None, rebuild: bool = False
 ) -> int:
-    """Bring the Iceberg metadata of a Delta table up to date, as after commits of other writers.
+    """Update the Iceberg metadata of a Delta table, for example after commits of other writers.
 
     Parameters
     ----------
-    uri: the table, whose property ``delta.universalFormat.enabledFormats`` is ``iceberg``.
+    uri: a table whose property ``delta.universalFormat.enabledFormats`` is ``iceberg``.
     storage_options: credentials, region and endpoint of an object store.
-    rebuild: write the manifests again from the log, where :func:`verify` says that they are damaged or differ.
+    rebuild: write the manifests again from the log, if :func:`verify` finds that they are damaged or differ.
 
-    Returns the Delta version that the newest Iceberg snapshot shows.  Raises ``TableNotFoundError`` where there is no
-    Delta table, ``InvalidArgumentError`` where its properties do not enable Iceberg, and for files or types that
-    Iceberg v2 lacks, and ``MissingDependencyError`` without ``trilake[iceberg]``.
+    Returns the Delta version of the newest Iceberg snapshot.  Raises ``TableNotFoundError`` if there is no Delta
+    table, ``InvalidArgumentError`` if its properties do not enable Iceberg, or for files and types that Iceberg v2
+    lacks, and ``MissingDependencyError`` without ``trilake[iceberg]``.
 
     >>> import pyarrow as pa, tempfile, trilake
     >>> uniform = {"delta.enableIcebergCompatV2": "true", "delta.universalFormat.enabledFormats": "iceberg"}

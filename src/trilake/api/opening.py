@@ -75,15 +75,15 @@ def open(
 ) -> Table:
     """Open a table without Spark.
 
-    To a type checker, a table whose format is not named is a Delta table; name the format of others.
+    To a type checker, the result is a Delta table unless you pass the format.
 
     Parameters
     ----------
-    uri: a path, ``file:`` URI, ``s3://`` and friends, or ``memory://name``.
-    format: ``"delta"`` or another of :func:`~trilake.table.registry.names`; found out by looking where it is not given.
-    version: the version to show; the newest by default.
-    timestamp: show the version that was newest at that time instead (ISO text, datetime, or seconds since the epoch;
-        UTC where no zone is given).
+    uri: a path, a URI such as ``file:``, ``s3://``, ``abfss://`` or ``gs://``, or ``memory://name``.
+    format: ``"delta"`` or another of :func:`~trilake.table.registry.names`; detected by default.
+    version: the version to open; the newest by default.
+    timestamp: open the version that was newest at that time (an ISO string, a datetime, or seconds since the epoch;
+        UTC without a zone).
     storage_options: credentials, region and endpoint of an object store.
 
     Raises ``TableNotFoundError``, ``VersionNotFoundError``, ``UnsupportedProtocolError`` or ``CorruptLogError``.

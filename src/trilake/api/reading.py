@@ -29,24 +29,23 @@ def read(
     filter: FilterLike | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> DataFrame:
-    """A table as a Spark DataFrame: Spark's native scan over exactly the snapshot's files wherever that is possible.
+    """Read a table as a Spark DataFrame, with Spark's native scan if possible, otherwise through Arrow.
 
-    Where Spark cannot read the store natively, the rows come through Arrow; :func:`explain` says which way is taken.
+    :func:`explain` says which way is taken.
 
     Parameters
     ----------
     spark: the session.
-    uri: a path, ``file:`` URI, ``s3://`` and friends.
-    format: ``"delta"``, ``"lance"`` or ``"trevni"``; found out by looking where it is not given.
+    uri: a path, or a URI such as ``file:`` or ``s3://``.
+    format: ``"delta"``, ``"lance"`` or ``"trevni"``; detected by default.
     version: the version to read; the newest by default.
-    timestamp: read the version that was newest at that time instead, as :func:`open` does.
+    timestamp: read the version that was newest at that time, see :func:`open`.
     columns: the columns to read; all by default.
-    filter: Spark SQL or a pyarrow expression: chooses rows, and skips files on the driver.
-    storage_options: credentials, region and endpoint of an object store; what the session knows of it by default.
+    filter: Spark SQL or a pyarrow expression: only matching rows are read, and files are skipped on the driver.
+    storage_options: credentials, region and endpoint of an object store; those of the session by default.
 
-    Raises ``TableNotFoundError``, ``VersionNotFoundError``, ``UnsupportedProtocolError`` or ``CorruptLogError`` as
-    :func:`open`, ``FilterError`` for a filter that does not fit the table, ``InvalidArgumentError`` for a column that
-    is not there.
+    Raises ``TableNotFoundError``, ``VersionNotFoundError``, ``UnsupportedProtocolError``, ``CorruptLogError``,
+    ``FilterError`` for a filter that does not fit the table, and ``InvalidArgumentError`` for an unknown column.
 
     >>> import trilake
     >>> _ = trilake.write(spark.range(5), "lake/read", mode="overwrite")
@@ -82,18 +81,18 @@ def explain(
     timestamp: TimestampLike | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> Explanation:
-    """What :func:`read` would do: the files it keeps and skips and why, and whether Spark scans them itself.
+    """Explain what :func:`read` would do: which files it reads and skips, and why, and whether Spark scans them itself.
 
-    :meth:`trilake.table.table.Table.explain` says the same of files without Spark.
+    Without Spark, use :meth:`trilake.table.table.Table.explain`.
 
     Parameters
     ----------
     spark: the session.
-    uri: a path, ``file:`` URI, ``s3://`` and friends.
-    filter: Spark SQL or a pyarrow expression; without one, all files are kept.
+    uri: a path, or a URI such as ``file:`` or ``s3://``.
+    filter: Spark SQL or a pyarrow expression; without one, all files are read.
     format, version, timestamp, storage_options: see :func:`read`.
 
-    Raises as :func:`read`.
+    Raises the errors of :func:`read`.
 
     >>> import trilake
     >>> _ = trilake.write([{"n": 1}], "lake/explain", mode="overwrite")

@@ -9,18 +9,18 @@ if TYPE_CHECKING:
 
 
 def register(spark: SparkSession) -> list[str]:
-    """Make ``spark.read.format("delta")`` and its likes work in a session; see :mod:`trilake.spark.patches.register`.
+    """Add trilake's formats to the readers, writers and streams of a session, but not to its SQL.
 
-    The session is looked at once.  A local one whose tasks no one has told an interpreter gets that of this process.
+    A local session without a configured Python interpreter runs its tasks in this one.  Use :func:`trilake.install`
+    for SQL, too, and :func:`trilake.session` for a new session.
 
     Parameters
     ----------
-    spark: the session, which exists already.  This is for sources alone; :func:`trilake.install` is for SQL too, and
-        :func:`trilake.session` makes a session that has it.
+    spark: the session.
 
-    Returns the format names that were registered.  Raises ``MissingDependencyError`` without PySpark, and
-    ``UnsupportedSparkError`` for a PySpark that is too old and for a local session whose tasks run an interpreter that
-    cannot do the work.
+    Returns the names of the registered formats.  Raises ``MissingDependencyError`` without PySpark, and
+    ``UnsupportedSparkError`` for a PySpark that is too old, or a local session whose tasks run an unsuitable
+    interpreter.
 
     >>> import trilake
     >>> [name for name in trilake.register(spark) if "-" not in name]
@@ -38,13 +38,13 @@ def register(spark: SparkSession) -> list[str]:
 
 
 def unregister(spark: SparkSession) -> None:
-    """Take back what :func:`register` did to Spark's reader and writer classes.
+    """Undo :func:`register`: restore Spark's readers and writers, once all registered sessions have called it.
 
-    They are Spark's own again once every session that registered has done this.
+    Frames stay at the version that they show.
 
     Parameters
     ----------
-    spark: the session; one that was not registered stays as it is.
+    spark: the session; without effect if it is not registered.
 
     >>> import trilake
     >>> _ = trilake.register(spark)

@@ -44,49 +44,47 @@ def write(
 
     Parameters
     ----------
-    data: a Spark DataFrame; an Arrow table, record batch, reader, dataset or scanner, or an iterable of record batches;
-        a pandas frame, a polars frame or lazy frame, a duckdb relation, or anything with the Arrow stream or array
-        interface; a dict of columns, or a list of dicts.
-    uri: where the table is or is to be: a path, ``file:`` URI, ``s3://`` and friends, or ``memory://name``.
-    mode: ``"error"`` refuses where a table is there already, ``"ignore"`` then does nothing, ``"append"`` adds the
-        rows, ``"overwrite"`` replaces what was there.
-    partition_by: partition columns of a new table; for an existing one they must be its own.
-    properties: table properties of a new table, such as ``{"delta.enableChangeDataFeed": "true"}``; for Trevni, how the
-        files of this write are written, such as ``{"codec": "deflate", "rowGroupSize": "64m"}``, see
+    data: a Spark DataFrame; an Arrow table, record batch, reader, dataset or scanner, or an iterable of record
+        batches; a pandas frame, a polars frame or lazy frame, a duckdb relation, or any object with the Arrow stream
+        or array interface; a dict of columns, or a list of dicts.
+    uri: a path, a URI such as ``file:``, ``s3://``, ``abfss://`` or ``gs://``, or ``memory://name``.
+    mode: for an existing table, ``"error"`` (the default) raises, ``"ignore"`` does nothing, ``"append"`` adds the
+        rows, and ``"overwrite"`` replaces its rows.
+    partition_by: partition columns of a new table; for an existing table they must be the same.
+    properties: table properties of a new table, such as ``{"delta.enableChangeDataFeed": "true"}``; for Trevni,
+        options of the files, such as ``{"codec": "deflate", "rowGroupSize": "64m"}``, see
         :func:`trilake.trevni.tables.table_write.write_options`.
-    format: ``"delta"``, ``"lance"``, whose ``properties`` are those of :func:`trilake.lance.table.write_options`, or
-        ``"trevni"`` for a folder of Trevni files, which has no versions and no log.
+    format: ``"delta"``; ``"lance"``, with the ``properties`` of :func:`trilake.lance.table.write_options`; or
+        ``"trevni"``, a folder of files without versions and log.
     storage_options: credentials, region and endpoint of an object store.
-    replace_where: with ``mode="overwrite"``, a predicate: only rows for which it is true are replaced, and all rows
-        written must satisfy it.
-    partition_overwrite: ``"dynamic"`` with ``mode="overwrite"`` replaces only the partitions that ``data`` has rows of,
-        ``"static"`` all rows; where neither is said, a Spark DataFrame goes by its session's
-        ``spark.sql.sources.partitionOverwriteMode``, and everything else is static.  ``"dynamic"`` goes neither with
-        ``replace_where`` nor with ``schema_mode="overwrite"``, which say what is replaced, too.
-    schema_mode: ``"merge"`` adds the columns that ``data`` has and the table lacks (and widens types where the table
-        allows type widening); ``"overwrite"``, with ``mode="overwrite"``, gives the table the schema of ``data``, and
-        ``partition_by`` where that is given.
-    txn: an application id and the version of it that this write stands for.  A table that has that version, or a newer
-        one, is left as it is: a write that is repeated happens once.
-    isolation: ``"WriteSerializable"`` (the default, or the table's ``delta.isolationLevel``) or ``"Serializable"``.
-    user_metadata: a string kept in the table's history.
-    data_format: format of a new Delta table's data files, ``"parquet"`` by default, ``"lance"`` or ``"trevni"``: only
-        this library reads such a table.
-    optimize_write: whether rows of a partition are brought together before they are written, for fewer and larger
-        files; as the table's ``delta.autoOptimize.optimizeWrite`` says by default.
-    allow_foreign_files: make a new Delta table or Lance dataset although files lie in the folder that are of no table.
-        Its readers do not see them.  A folder of Trevni files can never hold others.
-    max_records_per_file: most rows of a data file of this write; no limit but the files' size by default.
-    compression: of this write's Parquet files: ``"snappy"`` by default, ``"zstd"``, ``"gzip"``, ``"lz4"``,
-        ``"brotli"`` or ``"none"``.
-    round_times: times in nanoseconds, as pandas has them, are cut to the microsecond before, the finest that a Delta
-        table has, as PySpark cuts them; ``False`` refuses a time that would lose something.  Lance and Trevni keep
-        nanoseconds.
+    replace_where: with ``mode="overwrite"``, a condition: only rows for which it is true are replaced, and all new
+        rows must match it.
+    partition_overwrite: with ``mode="overwrite"``, ``"dynamic"`` replaces only the partitions that get rows,
+        ``"static"`` all rows.  The default is static, or ``spark.sql.sources.partitionOverwriteMode`` for a Spark
+        DataFrame. ``"dynamic"`` cannot be combined with ``replace_where`` or ``schema_mode="overwrite"``.
+    schema_mode: ``"merge"`` adds columns that the table lacks, and widens types if the table has type widening;
+        ``"overwrite"``, with ``mode="overwrite"``, replaces the table's schema, and its partition columns if
+        ``partition_by`` is given.
+    txn: an application id and a version.  If the table has this version or a newer one of the application, nothing is
+        written: a repeated write happens once.
+    isolation: ``"WriteSerializable"`` or ``"Serializable"``; the table's ``delta.isolationLevel`` by default.
+    user_metadata: a string for the table's history.
+    data_format: format of a new Delta table's data files: ``"parquet"`` (the default), ``"lance"`` or ``"trevni"``.
+        Only trilake reads tables with the last two.
+    optimize_write: shuffle rows by partition before they are written, for fewer and larger files; the table's
+        ``delta.autoOptimize.optimizeWrite`` by default.
+    allow_foreign_files: create a Delta table or Lance dataset in a folder with other files, which its readers do not
+        see. Not for Trevni.
+    max_records_per_file: maximum rows per data file.
+    compression: of the Parquet files: ``"snappy"`` (the default), ``"zstd"``, ``"gzip"``, ``"lz4"``, ``"brotli"`` or
+        ``"none"``.
+    round_times: round nanoseconds down to microseconds, the precision of Delta tables; ``False`` refuses times that
+        would be rounded.  Lance and Trevni keep nanoseconds.
 
-    Returns the version committed (``None`` for Trevni), and what was added and removed.  Nothing of a write that fails
-    is ever visible.
+    Returns the committed version (``None`` for Trevni), and the numbers of added and removed rows and files.  A write
+    that fails is never visible.
 
-    Raises ``TableExistsError`` (``ForeignFilesError`` where files of others are in the way of a new table),
+    Raises ``TableExistsError`` (``ForeignFilesError`` if the folder of a new table has other files),
     ``SchemaMismatchError``, ``ConflictError``, ``WriteFailedError`` or ``UnsupportedProtocolError``.
 
     >>> import pyarrow as pa, trilake

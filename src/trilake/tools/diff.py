@@ -34,12 +34,12 @@ def diff(
     ----------
     before, after: locations, or open tables; without ``after``, another version of ``before``.
     before_version, after_version: the versions of locations; the newest by default.
-    key, columns, filter, rows, limit: as in :meth:`trilake.table.table.Table.diff`.
-    format: of locations; found out by looking where it is not given.
+    key, columns, filter, rows, limit: see :meth:`trilake.table.table.Table.diff`.
+    format: of locations; detected by default.
     storage_options: of locations.
 
-    Raises ``InvalidArgumentError`` for versions of a table that is open already, and what :func:`trilake.open` and
-    :meth:`trilake.table.table.Table.diff` raise.
+    Raises ``InvalidArgumentError`` for versions of an open table, and the errors of :func:`trilake.open` and
+    :meth:`trilake.table.table.Table.diff`.
 
     >>> import pyarrow as pa, trilake
     >>> _ = trilake.write(pa.table({"n": [1, 2]}), "memory://doc-diff-uri", mode="overwrite")

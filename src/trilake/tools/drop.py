@@ -21,22 +21,21 @@ def drop(
     format: str | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> DropResult:
-    """Delete a table with all its versions.  It cannot be taken back.
+    """Delete a table with all its versions.  This cannot be undone.
 
-    Only files go that are the table's own: those that it names or its writers leave, behind no link and in no other
-    table inside of its folder.  Others stay, and so does a folder that holds them.  The files of shallow clones, which
-    lie in the table that was cloned, stay when the clone goes; they are lost to its clones when the table goes.  Stop
-    writers first.
+    Only the table's own files are deleted: those that it names and those that its writers left.  Files behind a link,
+    in another table inside the folder, and of other programs stay, and so does a folder with such files.  Dropping a
+    shallow clone does not delete the files of its source; dropping the source breaks its clones.  Stop writers first.
 
     Parameters
     ----------
-    uri: a path, ``file:`` URI, ``s3://`` and friends, or ``memory://name``.
-    dry_run: say what would be deleted, and change nothing.
-    format: found out by looking where it is not given.
+    uri: a path, a URI such as ``file:``, ``s3://``, ``abfss://`` or ``gs://``, or ``memory://name``.
+    dry_run: only list the files, and change nothing.
+    format: detected by default.
     storage_options: credentials, region and endpoint of an object store.
 
-    Raises ``TableNotFoundError``; ``CorruptLogError`` and ``UnsupportedProtocolError`` where it cannot be known which
-    files are the table's, and then nothing is deleted; ``ConflictError`` where another process wrote in the meantime.
+    Raises ``TableNotFoundError``; ``CorruptLogError`` and ``UnsupportedProtocolError`` if it is unknown which files
+    are the table's, and nothing is deleted then; ``ConflictError`` if another process wrote to the table.
 
     >>> import trilake
     >>> _ = trilake.write({"n": [1]}, "memory://doc-drop")

@@ -27,19 +27,19 @@ def repair(
     format: str | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> Repairs:
-    """Mend what ``verify`` finds and what can be mended safely; by default, say only what would be done.
+    """Repair what :func:`trilake.verify` finds, if it is safe; by default, only list the steps.
 
     Parameters
     ----------
-    uri: where the table is.
-    dry_run: say what would be done, and change nothing.
-    only: the codes of the steps that are done; all by default.
-    accept_loss: whether steps are done after which the table has fewer rows: references to files that are gone or
-        damaged are taken out, and a newest version whose commit file is torn is dropped.
+    uri: location of the table.
+    dry_run: only list the steps, and change nothing.
+    only: the codes of the steps to do; all by default.
+    accept_loss: also do steps that lose rows: remove missing or damaged files from the table, and drop a newest
+        version whose commit is torn.
     depth: how deep the table is verified first, see :func:`trilake.verify`.
-    format, storage_options: as there.
+    format, storage_options: see :func:`trilake.verify`.
 
-    Raises what :func:`trilake.verify` raises, and ``InvalidArgumentError`` for a step that there is not.
+    Raises the errors of :func:`trilake.verify`, and ``InvalidArgumentError`` for an unknown step.
 
     >>> import pyarrow as pa, trilake
     >>> _ = trilake.write(pa.table({"n": [1, 2]}), "memory://doc-repair", mode="overwrite")

@@ -24,23 +24,23 @@ def verify(
     format: str | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> Findings:
-    """Whether a table keeps every promise of its format: what is broken, where, and what to do.
+    """Check a table against every rule of its format: what is wrong, where, and what to do.
 
-    It changes nothing, and does not stop at the first finding: what cannot be read is a finding itself.
+    It changes nothing and does not stop at the first finding: a file that cannot be read is a finding.
 
     Parameters
     ----------
-    uri_or_table: a location, or an open table, of which the version that it shows is verified.
+    uri_or_table: a location, or an open table, whose version is verified.
     version: the version of a location; the newest by default.
-    depth: ``"log"`` reads the metadata alone; ``"files"`` also looks at every file that it names (size, footer,
-        deletion vectors), without its rows; ``"rows"`` also reads rows and compares them with statistics and rules.
-    sample: at depth ``"rows"``, read the rows of so many files only, spread over the table; all by default.
-    limit: how many findings of one check are listed; all are counted.
-    format: found out by looking where it is not given.
+    depth: ``"log"`` reads only the metadata; ``"files"`` also checks every file (size, footer, deletion vectors),
+        without its rows; ``"rows"`` also reads rows and compares them with statistics and rules.
+    sample: at depth ``"rows"``, read the rows of this many files, spread over the table; all by default.
+    limit: how many findings of a check are listed; all are counted.
+    format: detected by default.
     storage_options: credentials, region and endpoint of an object store.
 
-    Raises ``TableNotFoundError`` where there is no table, ``VersionNotFoundError`` for a version it does not have, and
-    ``InvalidArgumentError`` for an argument that is none.
+    Raises ``TableNotFoundError`` if there is no table, ``VersionNotFoundError`` for a version that it does not have,
+    and ``InvalidArgumentError`` for an invalid argument.
 
     >>> import pyarrow as pa, trilake
     >>> _ = trilake.write(pa.table({"n": [1, 2]}), "memory://doc-verify", mode="overwrite")

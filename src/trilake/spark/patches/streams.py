@@ -122,11 +122,11 @@ def stream_lag(
     *,
     storage_options: Mapping[str, str] | None = None,
 ) -> list[StreamLag]:
-    """How many versions ``query`` has still to read, one entry for each of its Delta sources.
+    """Return how many versions ``query`` has still to read: one entry for each of its Delta sources.
 
-    What was read is taken from the query's last progress.  The newest version is taken from there too, and so is as old
-    as the last trigger; with ``path``, only the source at that place is looked at, and its newest version is the
-    table's own of this moment, looked up with ``storage_options`` and with what the session knows of the store.
+    The versions are those of the query's last progress, and as old as the last trigger.  With ``path``, only the
+    source at that location counts, and its newest version is looked up, with ``storage_options`` and the session's
+    settings of the store.
 
     A query without progress gives an empty list.
 

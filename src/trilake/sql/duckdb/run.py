@@ -150,17 +150,17 @@ def sql(text: str, args: Args = None, *, storage_options: Mapping[str, str] | No
     text: a query in DuckDB's SQL over ``'/path'``, ``delta.`/path```, ``lance.`/path``` and ``trevni.`/path```, with
         ``@v3`` after the path, ``VERSION AS OF``, ``TIMESTAMP AS OF`` and ``table_changes_by_path``; or ``INSERT``,
         ``DELETE``, ``UPDATE``, ``MERGE``, ``TRUNCATE``, ``CREATE TABLE``, ``ALTER TABLE``, ``ANALYZE TABLE``,
-        ``DESCRIBE``, ``OPTIMIZE``, ``VACUUM``, ``RESTORE``, ``CONVERT TO DELTA``, ``GENERATE``, ``REORG``,
-        ``FSCK REPAIR``.
+        ``DESCRIBE``, ``OPTIMIZE``, ``VACUUM``, ``RESTORE``, ``CONVERT TO DELTA``, ``GENERATE``, ``REORG``, ``FSCK
+        REPAIR``.
     args: values of the parameters ``?``, ``:name`` and ``$name``.
     storage_options: credentials, region and endpoint of an object store.
     frames: relations by name: open tables, Arrow data, pandas or polars frames.
 
-    DuckDB runs queries, and reads only the columns and files that they need; times are in UTC.  Conditions and values
-    of ``DELETE``, ``UPDATE`` and ``MERGE`` are Spark SQL, as constraints are.
+    DuckDB reads only the columns and files that a query needs; times are in UTC.  Conditions and values of ``DELETE``,
+    ``UPDATE`` and ``MERGE``, and constraints, are Spark SQL.
 
-    Raises ``SqlTextError`` for a syntax error, ``InvalidArgumentError`` for statements that need Spark, and what
-    opening and changing tables raises.
+    Raises ``SqlTextError`` for a syntax error, ``InvalidArgumentError`` for statements that need Spark, and the errors
+    of :func:`trilake.open` and of the commands.
 
     >>> import pyarrow as pa, trilake
     >>> _ = trilake.sql("CREATE TABLE delta.`memory://doc-sql` (id BIGINT, note STRING)")

@@ -41,12 +41,14 @@ _KEPT = "_trilake_sql"
 
 
 def install(spark: SparkSession) -> None:
-    """Add trilake tables to a session's SQL: ``spark.sql``, ``spark.table``, ``spark.read.table`` and
-    ``spark.catalog``.
+    """Add trilake tables to ``spark.sql``, ``spark.table``, ``spark.read.table`` and ``spark.catalog`` of a session.
 
-    Includes :func:`trilake.register`.  Statements without trilake tables run as before.  Sessions that ``newSession``
-    and ``foreachBatch`` derive from it later have it too.  Calling it again changes nothing; :func:`uninstall` undoes
-    it.  ``spark`` is the session.  Raises as :func:`trilake.register`.
+    It includes :func:`trilake.register`.  Statements without trilake tables run as before.  Sessions of ``newSession``
+    and ``foreachBatch`` have it, too.  A second call changes nothing; :func:`uninstall` undoes it.  ``spark`` is the
+    session.
+
+    Raises ``MissingDependencyError`` without PySpark, and ``UnsupportedSparkError`` for a release or session that
+    trilake does not support.
 
     >>> install(spark)
     >>> _ = spark.sql("CREATE OR REPLACE TABLE doc_install (id INT) USING delta")
@@ -77,9 +79,9 @@ def install(spark: SparkSession) -> None:
 
 
 def uninstall(spark: SparkSession) -> None:
-    """Undo :func:`install`: the ``sql`` of the session ``spark`` is Spark's own again.  Data sources stay registered.
+    """Undo :func:`install`: restore Spark's own ``sql`` of the session ``spark``.  Data sources stay registered.
 
-    Derived sessions keep theirs until it is undone for them, or for the last session that it was installed into.
+    Derived sessions keep trilake's until you call it for them, or for the last session with trilake.
 
     >>> install(spark)
     >>> uninstall(spark)

@@ -127,27 +127,28 @@ def convert(
 ) -> Conversion:
     """Copy rows from a Delta table, Lance dataset, Trevni folder or folder of Parquet files to another of these.
 
-    All that is written is read again and compared by number and checksum before anyone sees it.
+    The target is read back and compared by checksum before it becomes visible.
 
     Parameters
     ----------
-    source, target: where the rows are, and where they are to be.
+    source, target: locations.
     format: of the target: ``"delta"``, ``"lance"``, ``"trevni"`` or ``"parquet"``.
-    spark: do it in Spark's tasks; in this process, with bounded memory, where it is left out.
-    source_format: found out by looking where it is not given.
+    spark: a session whose tasks do the work; without it, this process does, with bounded memory.
+    source_format: detected by default.
     version, timestamp: of the source; the newest by default.
-    columns, filter: which columns, and the rows for which a condition (SQL or a pyarrow expression) is true.
-    mode: ``"error"`` refuses where the target is there already, ``"append"`` adds, ``"overwrite"`` replaces.
-    partition_by: partition columns of a new target; the source's where the target can have them, none for ``[]``.
-    options: of the target: properties of a Delta table, or those of :func:`trilake.lance.table.write_options` (such as
-        ``{"nulls": "mask"}``), :func:`trilake.trevni.tables.table_write.write_options` or
+    columns, filter: the columns to copy, and a condition (SQL or a pyarrow expression) for the rows.
+    mode: for an existing target, ``"error"`` raises, ``"append"`` adds rows, ``"overwrite"`` replaces it.
+    partition_by: partition columns of a new target; by default those of the source if the target supports them, none
+        for ``[]``.
+    options: of the target: properties of a Delta table, or options of :func:`trilake.lance.table.write_options` (such
+        as ``{"nulls": "mask"}``), :func:`trilake.trevni.tables.table_write.write_options` or
         :class:`trilake.tools.convert.parquet.ParquetOptions`.
-    data_format: of a new Delta table's files.
-    storage_options: of the source's store, and of the target's unless ``target_storage_options`` are given.
+    data_format: format of a new Delta table's data files.
+    storage_options: of the source's store, and of the target's without ``target_storage_options``.
 
     Raises ``TableNotFoundError``, ``TableExistsError``, ``InvalidArgumentError``, ``SchemaMismatchError`` for a column
-    or value that the target cannot hold, ``ChecksumMismatchError`` where rows read back as others, and
-    ``WriteFailedError``.  Whatever is raised before the commit, nothing of the target has changed.
+    or value that the target does not support, ``ChecksumMismatchError`` if rows differ when they are read back, and
+    ``WriteFailedError``.  After any error before the commit, the target is unchanged.
 
     >>> import pyarrow as pa, trilake
     >>> _ = trilake.write(pa.table({"n": [1, 2, 3]}), "memory://doc-convert-from")

@@ -32,18 +32,18 @@ def report(
     timestamp: TimestampLike | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> Report:
-    """Make a report of a table: versions, files, partitions, columns, schema, streams, findings, and what to do.
+    """Create a report of a table: versions, files, partitions, columns, schema, streams, findings, and advice.
 
     Parameters
     ----------
-    uri, format, version, timestamp, storage_options: as of :func:`trilake.open`.
-    path: a local file that gets the page.
-    verify: whether the metadata are verified, see :func:`trilake.verify`; by default where the table has at most 20,000
+    uri, format, version, timestamp, storage_options: see :func:`trilake.open`.
+    path: a local file for the page.
+    verify: whether the metadata is verified, see :func:`trilake.verify`; by default for tables of at most 20,000
         files.
 
-    Nothing of the table is changed, and no job is run: what is read are metadata and a few footers.  Raises
-    ``MissingDependencyError`` without ``pip install "trilake[report]"``, ``InvalidArgumentError`` where ``path`` cannot
-    be written, and otherwise as :func:`trilake.open`.
+    It reads only metadata and a few footers, changes nothing, and runs no job.  Raises ``MissingDependencyError``
+    without ``pip install "trilake[report]"``, ``InvalidArgumentError`` if ``path`` cannot be written, and the errors
+    of :func:`trilake.open`.
 
     >>> import pyarrow as pa, trilake
     >>> _ = trilake.write(pa.table({"n": [1, 2]}), "memory://doc-report", mode="overwrite")
