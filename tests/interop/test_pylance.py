@@ -213,6 +213,7 @@ def test_indices_of_stable_row_ids_find_moved_rows(kind: str, tmp_path: Path) ->
         for side in SIDES.values():
             found = side.dataset(uri).to_table(filter="id IN (3, 9, 33, 58)")["id"].to_pylist()
             assert sorted(found) == [3, 9, 33, 58], side
+        assert "ScalarIndexQuery" in ours.dataset(uri).scanner(filter="id = 3").explain_plan()
         assert trilake.verify(uri).findings == ()
 
 

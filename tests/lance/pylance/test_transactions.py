@@ -50,6 +50,11 @@ def test_each_version_says_what_made_it(made: LanceDataset) -> None:
     assert first.operation.new_schema.names == ["id", "name"]
     with pytest.raises(VersionNotFoundError):
         made.read_transaction(99)
+    made.drop_columns(["name"])
+    dropped = made.read_transaction(made.version)
+    assert dropped is not None
+    assert isinstance(dropped.operation, LanceOperation.Project)
+    assert dropped.operation.schema.to_pyarrow().names == made.schema.names
 
 
 def test_names_of_fragments_that_there_are_not_say_so(made: LanceDataset) -> None:

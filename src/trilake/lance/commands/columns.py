@@ -204,7 +204,7 @@ class Feed:
 
     def __init__(self, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:
         self.schema, self._batches = schema, batches
-        self._waiting: pa.Table = schema.empty_table()
+        self._waiting: pa.Table = pa.Table.from_batches([], schema)
 
     def __call__(self, batch_of_rows: pa.RecordBatch) -> pa.RecordBatch:
         while self._waiting.num_rows < batch_of_rows.num_rows:

@@ -44,8 +44,6 @@ class ScalarIndex(ABC):
     has_nulls: bool = True
     #: Where parts of its files are kept; several indices may share one.
     cache: ReadCache
-    #: Whether it names the rows themselves by their addresses, not by their stable ids.
-    by_address: ClassVar[bool] = False
     #: Whether it says of lists which items they have, and nothing else.
     answers_items: ClassVar[bool] = False
 

@@ -34,7 +34,6 @@ class ZoneMapIndex(WholePages):
     """An open index."""
 
     kind = "ZoneMap"
-    by_address = True
 
     def __init__(self, zones: pa.RecordBatch, rows_per_zone: int) -> None:
         self._low, self._high = zones["min"], zones["max"]

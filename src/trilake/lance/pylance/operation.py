@@ -413,6 +413,8 @@ def shown(operation: op.Operation) -> LanceOperation.BaseOperation | None:
             return LanceOperation.Update(list(removed), of(updated), of(new), list(modified))
         case op.Merge(all_, schema):
             return LanceOperation.Merge(of(all_), View(schema).arrow)
+        case op.Project(schema):
+            return LanceOperation.Project(LanceSchema(schema))
         case op.Restore(version):
             return LanceOperation.Restore(version)
         case op.ReserveFragments(count):

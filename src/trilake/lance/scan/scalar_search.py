@@ -25,6 +25,7 @@ from trilake.expr.terms.predicate import And, Compare, In, IsNull, Not, Opaque, 
 from trilake.lance.file.null_masks import companions
 from trilake.lance.file.schema import LanceSchema
 from trilake.lance.index.scalar import REMAKE, Bound, RowIds, ScalarIndex
+from trilake.lance.index.zonemap import ZoneMapIndex
 from trilake.lance.scan.fragment_reader import split
 from trilake.lance.scan.id_conditions import is_of_ids, named_ids
 from trilake.lance.scan.open_indices import OpenIndices, scalar_kind
@@ -148,7 +149,7 @@ class _QueryBuilder:
             if field is not None and entry.fields == (field.id,) and entry.fragment_bitmap is not None:
                 by_name.setdefault(entry.name, []).append(entry)
         # Indices of rows before those of zones.
-        for entries in sorted(by_name.values(), key=lambda entries: scalar_kind(entries[0]).by_address):
+        for entries in sorted(by_name.values(), key=lambda entries: scalar_kind(entries[0]) is ZoneMapIndex):
             answers = [self.by_ids(entry, self.answer(entry, leaf)) for entry in entries]
             if all(answer is not None for answer in answers):
                 return _segments([answer for answer in answers if answer is not None])
@@ -156,11 +157,7 @@ class _QueryBuilder:
 
     def answer(self, entry: IndexMetadata, leaf: IndexedLeaf) -> IndexQuery | None:
         index = self.indices.scalar(entry)
-        if (
-            index is None
-            or index.answers_items != isinstance(leaf, Contains)
-            or (index.by_address and self.manifest.has_stable_row_ids)
-        ):
+        if index is None or index.answers_items != isinstance(leaf, Contains):
             return None
         covered = entry.fragment_bitmap or FrozenBitMap()
         text = f"[{_text(leaf)}]@{entry.name}({index.kind})"
