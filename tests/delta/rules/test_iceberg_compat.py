@@ -18,7 +18,7 @@ import trilake
 from tests.delta.tables import add
 from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.features import protocol_for
-from trilake.delta.protocol.iceberg import ENABLED
+from trilake.delta.protocol.iceberg import ENABLED, UNIFORM
 from trilake.delta.protocol.schema import NESTED_IDS, PrimitiveType, StructField, StructType
 from trilake.delta.rules.iceberg_compat import check_compatible, check_files, with_needs
 from trilake.delta.table import ArrowDeltaTable
@@ -338,6 +338,29 @@ def test_the_feature_is_dropped_with_its_property(number: int) -> None:
     assert f"icebergCompatV{number}" not in (table.snapshot.protocol.writer_features or ())
     assert ENABLED[number] not in table.properties
     trilake.alter(uri).drop_feature("columnMapping", truncate_history=False, protect_history=True)
+
+
+@pytest.mark.parametrize("way", ["false", "unset", "drop"])
+def test_without_compatibility_iceberg_metadata_is_off(way: str) -> None:
+    uri = place()
+    trilake.write(pa.table({"id": [1]}), uri, properties={**V2, UNIFORM: "iceberg"})
+    alter = trilake.alter(uri)
+    if way == "false":
+        alter.set_properties({ENABLED[2]: "false"})
+    elif way == "unset":
+        alter.unset_properties(ENABLED[2])
+    else:
+        alter.drop_feature("icebergCompatV2")
+    assert UNIFORM not in opened(uri).properties
+    with pytest.raises(InvalidArgumentError, match="requires icebergCompatV1 or V2"):
+        alter.set_properties({UNIFORM: "iceberg"})
+
+
+def test_another_version_of_compatibility_keeps_iceberg_metadata() -> None:
+    uri = place()
+    trilake.write(pa.table({"id": [1]}), uri, properties={**V2, UNIFORM: "iceberg"})
+    trilake.alter(uri).set_properties({ENABLED[1]: "true", ENABLED[2]: "false"})
+    assert opened(uri).properties[UNIFORM] == "iceberg"
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])

@@ -6,8 +6,9 @@ Protocol: *Iceberg Compatibility V1*, *V2* and, of the protocol's proposals, *V3
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
-from trilake.delta.protocol.actions import Protocol
+from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.property_values import is_on
 
 #: Table properties that turn a version of the compatibility on.
@@ -40,6 +41,13 @@ def is_uniform(configuration: Mapping[str, str]) -> bool:
     True
     """
     return "iceberg" in {name.strip().lower() for name in configuration.get(UNIFORM, "").split(",")}
+
+
+def without_uniform(metadata: Metadata) -> Metadata:
+    """The metadata without the property of Iceberg metadata, where no version of the compatibility is on."""
+    if compat_versions(metadata.configuration) or not is_uniform(metadata.configuration):
+        return metadata
+    return replace(metadata, configuration={k: v for k, v in metadata.configuration.items() if k != UNIFORM})
 
 
 def needs_nested_ids(configuration: Mapping[str, str]) -> bool:

@@ -20,7 +20,7 @@ from sqlglot import exp
 from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.column_mapping import MODE
 from trilake.delta.protocol.features import has_feature
-from trilake.delta.protocol.iceberg import ENABLED, TAG, UNIFORM, compat_versions, is_uniform
+from trilake.delta.protocol.iceberg import ENABLED, TAG, UNIFORM, compat_versions, is_uniform, without_uniform
 from trilake.delta.protocol.property_values import is_on
 from trilake.delta.protocol.schema import ArrayType, DataType, MapType, PrimitiveType, fields_in, parts
 from trilake.delta.protocol.schema_edit import nested_fields
@@ -45,9 +45,12 @@ Change: TypeAlias = tuple[int, Metadata | None, Metadata, Protocol]
 def with_needs(before: Metadata | None, after: Metadata) -> Metadata:
     """Metadata with the properties that the compatibility needs, where they are not set.
 
-    Column mapping is turned on for new tables only; row tracking, which V3 needs, for all.
+    Column mapping is turned on for new tables only; row tracking, which V3 needs, for all.  Turning the compatibility
+    off turns Iceberg metadata off, as in delta-spark.
     """
     versions = compat_versions(after.configuration)
+    if before is not None and compat_versions(before.configuration) and is_uniform(before.configuration):
+        after = without_uniform(after)
     needs = {MODE: "name"} if versions and before is None else {}
     needs |= {row_tracking.KEY: "true"} if 3 in versions else {}
     lacking = {k: v for k, v in needs.items() if k not in after.configuration}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from trilake.delta.protocol.feature import Feature, property_is_on
-from trilake.delta.protocol.iceberg import ENABLED
+from trilake.delta.protocol.feature import Feature, FeatureRemoval, property_is_on
+from trilake.delta.protocol.iceberg import ENABLED, without_uniform
 from trilake.delta.protocol.property_values import Property, boolean
 
 
@@ -16,6 +16,7 @@ def _feature(version: int, *needs: str) -> Feature:
         active=property_is_on(key),
         needs=("columnMapping", *needs),
         properties=(Property(key, None, boolean),),
+        removal=FeatureRemoval(metadata=without_uniform),
     )
 
 
