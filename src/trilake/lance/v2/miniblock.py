@@ -82,9 +82,8 @@ class MiniBlockPages:
         if self.buffers < self.values.buffers:
             raise DamagedPage(f"chunks have {self.buffers} buffers, fewer than their encoding has")
         self.dictionary: Values | None = None
-        #: The index of each page that was read, and all of them together.
-        self._indices: dict[int, _Index] = {}
-        self._index: _Index | None = None
+        #: The index of each page that was read, and all of them together: one attribute, as several threads may read.
+        self._loaded: tuple[dict[int, _Index], _Index | None] = {}, None
 
     def read(self, rows: Rows) -> PlacedJob[Part]:
         index, data = yield from self._load(rows)
@@ -164,17 +163,17 @@ class MiniBlockPages:
 
     def _load(self, rows: Rows) -> PlacedJob[tuple[_Index, _Data | None]]:
         """The index of pages with some rows; where it pays their data too, in the same round of requests."""
-        if self._index is not None and len(self._indices) == len(self._pages):
-            return self._index, None
+        known, index = self._loaded
+        if index is not None and len(known) == len(self._pages):
+            return index, None
         if isinstance(rows, range):
             first, last = self._firsts.searchsorted((rows.start, rows.stop - 1), "right") - 1
             numbers = list(range(first, last + 1))
         else:
             numbers = np.unique(self._firsts.searchsorted(rows, "right") - 1).tolist()
-        new = [n for n in numbers if n not in self._indices]
-        if not new:
-            assert self._index is not None
-            return self._index, None
+        new = [n for n in numbers if n not in known]
+        if index is not None and not new:
+            return index, None
         pages = [self._pages[n] for n in new]
         whole = len(new) == len(numbers) and (
             all(page.buffers[1][1] <= _SMALL for page in pages) or len(rows) * 2 >= sum(page.length for page in pages)
@@ -184,7 +183,7 @@ class MiniBlockPages:
             Pieces(np.array([a for a, _ in places], np.int64), np.array([n for _, n in places], np.int64))
             for places in (*fetched, *([[page.buffers[1] for page in pages]] if whole else ()))
         ]
-        loaded = dict(self._indices)
+        loaded = dict(self._loaded[0])
         for n, places, placed in zip(new, fetched, answers, strict=False):
             parts = [placed.data[a : a + size] for a, (_, size) in zip(placed.at.tolist(), places, strict=True)]
             loaded[n] = self._index_of(n, parts)
@@ -193,7 +192,7 @@ class MiniBlockPages:
         if len(ordered) > 1:
             names = _Index.__slots__
             index = _Index(*(np.concatenate([getattr(each, name) for each in ordered]) for name in names))
-        self._index, self._indices = index, loaded
+        self._loaded = loaded, index
         if not whole:
             return index, None
         shift = np.zeros(len(self._pages), np.int64)
