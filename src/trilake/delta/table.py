@@ -437,7 +437,8 @@ class ArrowDeltaTable(Table):
         """Make the table readable for Iceberg: ``REORG TABLE ... APPLY (UPGRADE UNIFORM ...)``.
 
         Turns on ``icebergCompatV<version>`` with column mapping, and any other version and deletion vectors off; files
-        that were written otherwise are written again.  Iceberg metadata is not written.
+        that do not follow its rules are rewritten.  To write Iceberg metadata, too, set
+        ``delta.universalFormat.enabledFormats`` to ``iceberg``.
 
         Parameters
         ----------
