@@ -83,6 +83,17 @@ def test_changes_say_how_many_rows_they_changed(made: LanceDataset) -> None:
     assert made.merge_insert("id").when_matched_delete().use_index(False).execute([{"id": 4}])["num_deleted_rows"] == 2
 
 
+def test_merge_insert_matches_by_the_primary_key(made: LanceDataset) -> None:
+    key = pa.field("id", pa.int64(), False, {"lance-schema:unenforced-primary-key": "true"})
+    schema = pa.schema([key, pa.field("n", pa.int64())])
+    ds = lance.write_dataset(pa.table({"id": [1, 2], "n": [1, 2]}, schema=schema), "memory://merge-by-primary-key")
+    news = pa.table({"id": [2, 3], "n": [20, 30]}, schema=schema)
+    done = ds.merge_insert().when_matched_update_all().when_not_matched_insert_all().execute(news)
+    assert (done["num_updated_rows"], done["num_inserted_rows"], ds.count_rows()) == (1, 1, 3)
+    with pytest.raises(InvalidArgumentError, match="no primary key"):
+        made.merge_insert()
+
+
 def test_rows_and_columns_of_python(made: LanceDataset) -> None:
     made.insert([{"id": 5, "name": "e"}, {"name": "f", "id": 6}])
     made.insert({"id": [7], "name": ["g"]})

@@ -78,6 +78,11 @@ class Field:
     primary_key: tuple[bool, int] = (False, 0)
     as_bytes: bool = False
 
+    @property
+    def is_key(self) -> bool:
+        """Whether it is part of the primary key, as the manifest or its Arrow metadata says."""
+        return self.primary_key[0] or self.metadata.get(b"lance-schema:unenforced-primary-key") == b"true"
+
     @cached_property
     def arrow_type(self) -> pa.DataType:
         """The Arrow type, with storage types in place of extension types."""
@@ -598,7 +603,7 @@ def _to_proto(each: Field, place: DictionaryPlace | None) -> format_pb2.Field:
         nullable=each.nullable,
         encoding=int(each.encoding),  # type: ignore[arg-type]
         extension_name=each.metadata.get(EXTENSION_NAME, b"").decode("utf-8", "replace"),
-        unenforced_primary_key=each.primary_key[0],
+        unenforced_primary_key=each.is_key,
         unenforced_primary_key_position=each.primary_key[1],
     )
     for key, value in each.metadata.items():

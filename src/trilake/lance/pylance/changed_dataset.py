@@ -160,8 +160,11 @@ class ChangedDataset(LaterNames):
         self.moved(done.snapshot)
         return {"num_rows_updated": done.num_rows_updated}
 
-    def merge_insert(self, on: str | Iterable[str]) -> MergeBuilder:
+    def merge_insert(self, on: str | Iterable[str] | None = None) -> MergeBuilder:
         """Match rows of a source by the key columns ``on``; the builder says what becomes of which.
+
+        By default these are the columns of the primary key: those with ``lance-schema:unenforced-primary-key`` in their
+        metadata.  Raises ``InvalidArgumentError`` without one.
 
         >>> import pyarrow as pa
         >>> from trilake.lance import write_dataset
@@ -171,6 +174,13 @@ class ChangedDataset(LaterNames):
         >>> done["num_updated_rows"], done["num_inserted_rows"], made.count_rows()
         (1, 1, 4)
         """
+        if on is None:
+            keys = [f for f in self.snapshot.view.schema.fields if f.is_key]
+            on = [f.name for f in sorted(keys, key=lambda f: f.primary_key[1])]
+            if not on:
+                raise InvalidArgumentError(
+                    "the dataset has no primary key", help="pass the key columns: merge_insert('id')"
+                )
         return MergeBuilder(self, on)
 
     # --- columns -----------------------------------------------------------------------------------------------------
