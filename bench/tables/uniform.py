@@ -1,0 +1,53 @@
+"""Small appends to Delta tables that are Iceberg tables too, beside the same tables without Iceberg metadata."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import trilake
+from bench.harness import Benchmark, Contender, data
+from bench.tables.delta import scratch
+from trilake.delta.commit.plan import CommitPlan
+from trilake.delta.commit.transaction import commit
+from trilake.delta.log.log import DeltaLog
+from trilake.delta.standard import standard_engine
+from trilake.storage import open_store
+
+_APPENDS = 20
+_ROWS = {"id": list(range(10)), "s": [str(i) for i in range(10)], "x": [float(i) for i in range(10)]}
+_COMPATIBLE = {"delta.enableIcebergCompatV2": "true"}
+_PROPERTIES = {"plain": _COMPATIBLE, "uniform": {**_COMPATIBLE, "delta.universalFormat.enabledFormats": "iceberg"}}
+
+
+def _build(name: str, files: int, folder: Path) -> None:
+    """A table with so many files, which are only named, as appends read none."""
+    trilake.write(_ROWS, folder, properties=_PROPERTIES[name])
+    add = {"size": 1, "partitionValues": {}, "modificationTime": 1, "dataChange": True}
+    add["stats"] = json.dumps({"numRecords": 1})
+    log = DeltaLog(open_store(str(folder)), standard_engine())
+    adds = [{"add": {**add, "path": f"{i}.parquet"}} for i in range(1, files)]
+    commit(log, log.head(), CommitPlan("WRITE", {}, adds))
+
+
+def _renew(name: str, files: int) -> None:
+    """A copy of the table; its Iceberg metadata is written for its new place."""
+    place = scratch(f"uniform-{name}")
+    shutil.rmtree(place, ignore_errors=True)
+    shutil.copytree(data(f"uniform-{name}-{files}", partial(_build, name, files)), place)
+    trilake.write(_ROWS, place, mode="append")
+
+
+def _append(name: str) -> None:
+    for _ in range(_APPENDS):
+        trilake.write(_ROWS, scratch(f"uniform-{name}"), mode="append")
+
+
+def benchmarks() -> Iterator[Benchmark]:
+    for files in (1, 100, 10_000):
+        contenders = [Contender(name, partial(_append, name), partial(_renew, name, files)) for name in _PROPERTIES]
+        title = f"{_APPENDS} appends of 10 rows to a table of {files:,} files, with and without Iceberg metadata"
+        yield Benchmark(f"append-{files}", title, contenders, "plain", targets={"uniform": 1.2}, rounds=9)
