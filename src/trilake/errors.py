@@ -23,14 +23,14 @@ _SECRET = re.compile(
 )
 
 
-def masked(text: str) -> str:
+def masked(string: str) -> str:
     """A string without the secrets of URIs in it: users with passwords, signatures, keys and tokens.
 
     >>> masked("s3://key:secret@bucket/t"), masked("https://a.blob/t?sv=1&sig=abc%3D&se=2")
     ('s3://***@bucket/t', 'https://a.blob/t?sv=1&sig=***&se=2')
     """
-    # Nearly every text has neither.
-    return _SECRET.sub(lambda m: f"{m[1] or ''}***", text) if "@" in text or "=" in text else text
+    # Nearly every string has neither.
+    return _SECRET.sub(lambda m: f"{m[1] or ''}***", string) if "@" in string or "=" in string else string
 
 
 def _masked_value(value: Any) -> Any:
@@ -71,12 +71,12 @@ class TrilakeError(Exception):
 
     def __str__(self) -> str:
         where = ", ".join(f"{k.replace('_', ' ')}: {v}" for k, v in self.context.items())
-        text = f"[{self.code}] {self.message}"
+        message = f"[{self.code}] {self.message}"
         if where:
-            text += f" ({where})"
+            message += f" ({where})"
         if self.help:
-            text += f". Help: {self.help}"
-        return text
+            message += f". Help: {self.help}"
+        return message
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Errors cross process borders on their way from a Spark task to the driver.

@@ -19,7 +19,7 @@ from tests.delta.tables import add, log_of, metadata, protocol
 from trilake.common.runtime import SYSTEM_RUNTIME
 from trilake.common.timestamps import TimestampLike, timestamp_ms
 from trilake.delta.log.checkpoint_writer import write_checkpoint
-from trilake.delta.log.commit_times import timestamp_text
+from trilake.delta.log.commit_times import timestamp_string
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.segment import choose_segment, commit_key
 from trilake.delta.standard import standard_engine
@@ -46,20 +46,20 @@ def test_the_newest_version_at_or_before_a_time() -> None:
 
 @pytest.mark.parametrize("ms", [0, -1, 2**62, -(2**62), 253_402_300_800_000])
 def test_any_time_can_be_shown(ms: int) -> None:
-    assert timestamp_text(ms).endswith("Z")
+    assert timestamp_string(ms).endswith("Z")
 
 
 def test_before_the_first_commit_and_after_the_last() -> None:
     log = _log([100_000, 200_000])
     with pytest.raises(VersionNotFoundError, match="oldest commit in the log is version 0") as e:
         log.version_at(99_999)
-    assert timestamp_text(100_000) in str(e.value)
+    assert timestamp_string(100_000) in str(e.value)
     with pytest.raises(VersionNotFoundError, match="newest commit is version 1"):
         log.version_from(200_001)
     assert log.version_at(200_001) == log.version_at(200_000, reached=True) == 1
     with pytest.raises(VersionNotFoundError, match="newest commit is version 1") as e:
         log.version_at(200_001, reached=True)
-    assert timestamp_text(200_000) in str(e.value)
+    assert timestamp_string(200_000) in str(e.value)
     assert e.value.condition == "DELTA_TIMESTAMP_GREATER_THAN_COMMIT"
 
 

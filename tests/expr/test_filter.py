@@ -102,13 +102,13 @@ def test_time_is_what_the_caller_says() -> None:
 
 def test_a_text_is_parsed_once_for_a_schema_unless_it_asks_for_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     texts: list[str] = []
-    own = parse.parse_text
+    own = parse.parse_tree
 
     def spied(text: str, names: frozenset[str]) -> object:
         texts.append(text)
         return own(text, names)
 
-    monkeypatch.setattr(parse, "parse_text", spied)
+    monkeypatch.setattr(parse, "parse_tree", spied)
     text = "id IN (3, 5) AND id <> 4 AND 'once' = 'once'"
     assert [kept(text) for _ in range(3)] == [[3, 5]] * 3
     assert texts == [text]

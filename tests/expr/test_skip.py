@@ -84,7 +84,7 @@ def _sound(bound: Filter, tables: list[pa.Table], stats: FileStats) -> None:
     mask = bound.mask(pa.concat_tables(tables)).to_numpy()
     matching = np.bincount(np.repeat(np.arange(len(tables)), rows), weights=mask, minlength=len(tables))
     lost = ~result.keep & (matching > 0)
-    assert not lost.any(), f"lost {matching[lost]} rows: {result.reason_texts().filter(pa.array(lost))}"
+    assert not lost.any(), f"lost {matching[lost]} rows: {result.reason_strings().filter(pa.array(lost))}"
     assert (matching == rows)[result.every_row].all()
     assert (result.keep == (result.reason < 0)).all()
 

@@ -166,7 +166,7 @@ def test_files_without_records_are_skipped() -> None:
     stats = FileStats.of(2, {}, pa.array([0, None]))
     found = can_match(parse_filter("n > 1", SCHEMA), stats)
     assert found.keep.tolist() == [False, True]
-    assert found.reason_texts().to_pylist() == ["the file has no records", None]
+    assert found.reason_strings().to_pylist() == ["the file has no records", None]
 
 
 def test_reasons_name_the_condition_and_the_cause() -> None:
@@ -183,7 +183,7 @@ def test_reasons_name_the_condition_and_the_cause() -> None:
         pa.array([7] * 5),
     )
     found = can_match(parse_filter("p = 'x' AND n = 5", SCHEMA), stats)
-    assert found.reason_texts().to_pylist() == [
+    assert found.reason_strings().to_pylist() == [
         "n = 5: min is above",
         "n = 5: max is below",
         "n = 5: all values are null",

@@ -32,9 +32,9 @@ def made(uri: Path) -> LanceDataset:
 
 def test_a_delete_without_a_condition_deletes_nothing(made: LanceDataset) -> None:
     nothing: Any = None
-    with pytest.raises(TypeError, match="no condition"):
+    with pytest.raises(TypeError, match="needs a predicate"):
         made.delete(nothing)
-    with pytest.raises(TypeError, match="no condition"):
+    with pytest.raises(TypeError, match="needs a predicate"):
         made.get_fragments()[0].delete(nothing)
     assert (made.version, made.latest_version, made.count_rows()) == (1, 1, 40)
 
@@ -42,10 +42,10 @@ def test_a_delete_without_a_condition_deletes_nothing(made: LanceDataset) -> Non
 @pytest.mark.parametrize("replace", [False, True])
 def test_an_index_is_never_replaced_by_one_of_another_column(made: LanceDataset, replace: bool) -> None:
     made.create_index("vector", "IVF_PQ", num_partitions=1, num_sub_vectors=1)
-    with pytest.raises(OSError, match="of another column"):
+    with pytest.raises(OSError, match="on another column"):
         made.create_scalar_index("a", "BTREE", name="vector_idx", replace=replace)
     made.create_scalar_index("a", "BTREE", name="mine")
-    with pytest.raises(OSError, match="of another column"):
+    with pytest.raises(OSError, match="on another column"):
         made.create_index("vector", "IVF_PQ", name="mine", num_partitions=1, num_sub_vectors=1, replace=replace)
     shown = {i["name"]: i["fields"] for i in lance.dataset(made.uri).list_indices()}
     assert shown == {"vector_idx": ["vector"], "mine": ["a"]}
@@ -109,7 +109,7 @@ def test_what_cannot_be_learned(made: LanceDataset) -> None:
         KMeans(2).predict(np.zeros((1, 2), np.float32))
     with pytest.raises(OSError, match="40 vectors"):
         made.create_index("vector", "IVF_PQ", num_partitions=50, num_sub_vectors=1)
-    with pytest.raises(TypeError, match="SQL text"):
+    with pytest.raises(TypeError, match="must be SQL"):
         made.update({"a": 3})  # type: ignore[dict-item]
     shuffle: dict[str, Any] = {"shuffle_partition_batches": 8, "shuffle_partition_concurrency": 1}
     assert made.create_index("vector", "IVF_PQ", num_partitions=1, num_sub_vectors=1, **shuffle).has_index
@@ -146,12 +146,12 @@ def test_keys_of_a_merge_are_of_the_kind_of_the_datasets(uri: Path) -> None:
 def test_numbers_do_not_become_booleans(uri: Path, there: list[Any], given: list[Any]) -> None:
     made = lance.write_dataset(pa.table({"k": [1], "b": there}), uri)
     other = pa.table({"k": [2], "b": given})
-    with pytest.raises(OSError, match="does not fit"):
+    with pytest.raises(OSError, match="cannot cast"):
         lance.write_dataset(other, uri, mode="append")
-    with pytest.raises(OSError, match="does not fit"):
+    with pytest.raises(OSError, match="cannot cast"):
         made.merge_insert("k").when_not_matched_insert_all().execute(other)
     if there == [True]:
-        with pytest.raises(OSError, match="does not fit"):
+        with pytest.raises(OSError, match="cannot cast"):
             made.update({"b": str(given[0])})
     assert lance.dataset(uri).to_table().to_pylist() == [{"k": 1, "b": there[0]}]
 
@@ -160,9 +160,9 @@ def test_numbers_do_not_become_booleans(uri: Path, there: list[Any], given: list
 def test_times_do_not_lose_their_hours_or_their_day(uri: Path, kind: pa.DataType) -> None:
     times = pa.array([3_600_000_000], pa.timestamp("us"))
     lance.write_dataset(pa.table({"x": pa.nulls(0, kind), "l": pa.nulls(0, pa.list_(kind))}), uri)
-    with pytest.raises(OSError, match="does not fit"):
+    with pytest.raises(OSError, match="cannot cast"):
         lance.write_dataset(pa.table({"x": times, "l": pa.nulls(1, pa.list_(kind))}), uri, mode="append")
-    with pytest.raises(OSError, match="does not fit"):
+    with pytest.raises(OSError, match="cannot cast"):
         lance.write_dataset(pa.table({"x": times.cast(kind), "l": pa.array([times.to_pylist()])}), uri, mode="append")
     assert lance.dataset(uri).count_rows() == 0
 
@@ -171,14 +171,14 @@ def test_rows_at_places_have_the_options_of_scans_and_no_others() -> None:
     made = lance.write_dataset(pa.table({"a": [1, 2, 3]}), "memory://arguments-take", mode="overwrite")
     assert made.take([2], ["a"], with_row_id=True, use_threads=False, batch_size=5).column_names == ["a", "_rowid"]
     for call in (lambda: made.take([2], colums=["a"]), lambda: made.sample(2, colum="a")):
-        with pytest.raises(TypeError, match="a scan has no option 'colum"):
+        with pytest.raises(TypeError, match="unknown scan option 'colum"):
             call()
 
 
 def test_an_age_below_zero_removes_no_version(made: LanceDataset) -> None:
     """It is the age of a time to come, and all versions but the newest were older."""
     made.delete("a < 5")
-    with pytest.raises(InvalidArgumentError, match="it is an age"):
+    with pytest.raises(InvalidArgumentError, match="must not be negative"):
         made.cleanup_old_versions(dt.timedelta(days=-14))
     assert [v["version"] for v in made.versions()] == [1, 2]
 
@@ -221,13 +221,13 @@ def test_what_contradicts_or_says_nothing_is_refused(uri: Path, made: LanceDatas
         ("limit", lambda: made.get_fragments()[0].head(3, limit=1)),
         ("version and asof", lambda: lance.dataset(uri, version=1, asof="2020-01-01")),
         ("other storage_options", lambda: lance.write_dataset(TABLE, made, mode="append", storage_options={"a": "1"})),
-        ("read_columns says nothing", lambda: made.add_columns({"b": "a"}, read_columns=["a"])),
-        ("reader_schema says nothing", lambda: made.add_columns({"b": "a"}, reader_schema=pa.schema([]))),
-        ("batch_size says nothing", lambda: made.add_columns(pa.field("b", pa.string()), batch_size=1)),
-        ("read_columns says nothing", lambda: made.add_columns(TABLE.select(["a"]), read_columns=["a"])),
+        ("read_columns does not apply", lambda: made.add_columns({"b": "a"}, read_columns=["a"])),
+        ("reader_schema does not apply", lambda: made.add_columns({"b": "a"}, reader_schema=pa.schema([]))),
+        ("batch_size does not apply", lambda: made.add_columns(pa.field("b", pa.string()), batch_size=1)),
+        ("read_columns does not apply", lambda: made.add_columns(TABLE.select(["a"]), read_columns=["a"])),
         ("nprobes is 2", lambda: made.to_table(nearest={**search, "nprobes": 2, "maximum_nprobes": 1})),
-        ("nulls is 'x'", lambda: lance.dataset(uri, nulls="x")),  # type: ignore[arg-type]
-        ("threshold is 7", lambda: made.optimize.compact_files(materialize_deletions_threshold=7)),
+        ("got 'x'", lambda: lance.dataset(uri, nulls="x")),  # type: ignore[arg-type]
+        ("such as 0.1, got 7", lambda: made.optimize.compact_files(materialize_deletions_threshold=7)),
         ("num_threads must be", lambda: made.optimize.compact_files(num_threads=0)),
         ("fragment_id must be", lambda: lance.LanceFragment.create(str(uri), TABLE, -1)),
     ]

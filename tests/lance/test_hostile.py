@@ -313,7 +313,7 @@ def test_an_index_without_checksums_is_checked_by_its_order(shared: Path, tmp_pa
     with pytest.raises(CorruptFileError, match="create_scalar_index"):
         lance.dataset(copy).to_table(filter="id = 4090")
     path.write_bytes(whole[:at] + (5000).to_bytes(8, "little") + whole[at + 8 :])
-    with pytest.raises(CorruptFileError, match="not in order"):
+    with pytest.raises(CorruptFileError, match="not sorted"):
         lance.dataset(copy).to_table(filter="id = 4090")
     path.write_bytes(whole)
     data = (folder / "page_data.lance").read_bytes()

@@ -198,7 +198,7 @@ for of in ("DESCRIBE DETAIL", "OPTIMIZE", "VACUUM", "DELETE FROM", "TRUNCATE TAB
     except Exception as e:
         assert "view" in str(e).lower() or "PARSE_SYNTAX_ERROR" in str(e) or "relation" in str(e), (of, e)
 entry = jvm.Entry("default", "plain", "VIEW", "", None)
-jvm.set_view_text(SparkSession._instantiatedSession, entry, f"SELECT n AS x,\\n p AS y FROM delta.`{path}`")
+jvm.set_view_sql(SparkSession._instantiatedSession, entry, f"SELECT n AS x,\\n p AS y FROM delta.`{path}`")
 assert rows(spark.sql("SELECT a, b FROM plain")) == rows(spark.table("plain")) == wanted
 
 # Streams in queries, and a name that nothing is called by, where no row would tell.

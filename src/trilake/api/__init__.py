@@ -1,6 +1,6 @@
-"""What users call: one set of names for every format.
+"""The public API: the same functions for every format.
 
-``opening``, ``writing`` and ``definitions`` need no Spark, ``reading`` and ``sessions`` hand tables to it.  A format is
+``opening``, ``writing`` and ``definitions`` need no Spark; ``reading`` and ``sessions`` do.  A format is
 a row of :mod:`~trilake.table.registry`.  Spark is imported only by the calls that need it, so that a table opens
 without it.
 """

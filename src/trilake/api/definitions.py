@@ -1,4 +1,4 @@
-"""``create``, ``alter``, ``convert_to_delta``, ``sync_iceberg``: what a Delta table is, apart from its rows."""
+"""``create``, ``alter``, ``convert_to_delta``, ``sync_iceberg``: create, change and convert Delta tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``read`` and ``explain``: a table as a Spark DataFrame, and which way it would be read."""
+"""``read`` and ``explain``: read a table as a Spark DataFrame, or explain how."""
 
 from __future__ import annotations
 

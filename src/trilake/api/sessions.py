@@ -1,4 +1,4 @@
-"""``register`` and ``unregister``: what a Spark session knows of the formats."""
+"""``register`` and ``unregister``: add the formats to a Spark session, and remove them."""
 
 from __future__ import annotations
 

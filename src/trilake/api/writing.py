@@ -1,4 +1,4 @@
-"""``write``: rows of any kind into a table of any format."""
+"""``write``: write rows of any kind to a table of any format."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trilake.common.arguments import checked
 from trilake.delta.protocol.property_values import parse_level
 from trilake.storage import open_store
 from trilake.storage.options import allowing_foreign
-from trilake.storage.uri import location_text
+from trilake.storage.uri import location_string
 from trilake.table.format import TableWrite, parse_mode
 from trilake.table.registry import DEFAULT, format_named
 from trilake.table.results import WriteResult
@@ -129,5 +129,5 @@ def write(
     if is_dataframe(data):
         from trilake.spark.session.format import spark_format_named
 
-        return spark_format_named(format).write(data, location_text(uri), options, request)
+        return spark_format_named(format).write(data, location_string(uri), options, request)
     return local.write(open_store(uri, options), data, request)

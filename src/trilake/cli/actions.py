@@ -1,4 +1,4 @@
-"""Actions of a table's log as lines."""
+"""Format the actions of a table's log as lines."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 
 from trilake.cli.values import cell
-from trilake.common.text import plural, printable, size_text
+from trilake.common.text import format_size, plural, printable
 
 
 def log_lines(entries: Iterable[dict[str, Any]], most: int) -> Iterator[str]:
@@ -34,15 +34,15 @@ def _brief(name: str, content: Any) -> str:
 
 
 def _short(value: Any) -> str:
-    text = cell(value)
-    return text if len(text) <= 300 else f"{text[:300]}... ({len(text):,} characters; --json shows all)"
+    string = cell(value)
+    return string if len(string) <= 300 else f"{string[:300]}... ({len(string):,} characters; --json shows all)"
 
 
 def _file(action: dict[str, Any]) -> str:
     parts = [cell(action.get("path"))]
     size = action.get("size")
     if isinstance(size, int):
-        parts.append(size_text(size))
+        parts.append(format_size(size))
     stats = action.get("stats")
     if isinstance(stats, str):
         try:

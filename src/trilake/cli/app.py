@@ -35,11 +35,11 @@ class Command(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse a command line; see the same method of click."""
         if args and not ctx.resilient_parsing:
-            _, _, given = self.make_parser(ctx).parse_args(args=list(args))
+            _, _, present = self.make_parser(ctx).parse_args(args=list(args))
             for param in self.get_params(ctx):
                 of_many = getattr(param, "multiple", False) or param.nargs != 1
                 same = getattr(param, "is_flag", False) and not param.secondary_opts
-                if given.count(param) > 1 and not (of_many or same):
+                if present.count(param) > 1 and not (of_many or same):
                     ctx.fail(f"Option {'/'.join((*param.opts, *param.secondary_opts))} is given more than once.")
         return super().parse_args(ctx, args)
 

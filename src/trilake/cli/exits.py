@@ -87,10 +87,10 @@ class Problem:
         code = next((c for kind, c in _CODES if isinstance(error, kind)), Exit.UNEXPECTED)
         if isinstance(error, errors.TrilakeError):
             return cls(error.code, error.message, code, in_options(error.help), dict(error.context))
-        text = errors.masked(str(error))
+        string = errors.masked(str(error))
         if isinstance(error, OSError):
-            return cls("OS", text, code)
-        message = f"unexpected {type(error).__name__}" + (f": {text}" if text else "")
+            return cls("OS", string, code)
+        message = f"unexpected {type(error).__name__}" + (f": {string}" if string else "")
         return cls("UNEXPECTED", message, code, _DEBUG)
 
     def as_object(self) -> dict[str, Any]:

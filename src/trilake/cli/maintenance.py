@@ -10,7 +10,7 @@ from trilake.cli.asking import ask, must_be_able_to_ask
 from trilake.cli.options import Format, Json, Spark, StorageOptions, Uri
 from trilake.cli.output import Output, output
 from trilake.cli.tables import key_values, opened, upkeep_of
-from trilake.common.text import plural, printable, size_text
+from trilake.common.text import format_size, plural, printable
 from trilake.errors import InvalidArgumentError
 from trilake.table.registry import row_named
 
@@ -109,7 +109,7 @@ def vacuum(
             _show(table, listed, deleted=False, json=json)
             return
         if count := listed.files.num_rows:
-            ask(f"Delete {plural(count, 'file')}, {size_text(listed.size)}, of {printable(table.uri)}?")
+            ask(f"Delete {plural(count, 'file')}, {format_size(listed.size)}, of {printable(table.uri)}?")
     _show(table, upkeep.vacuum(table, options), deleted=True, json=json)
 
 
@@ -130,9 +130,9 @@ def _show(table: Table, unneeded: Unneeded, *, deleted: bool, json: bool) -> Non
         out.facts({**facts, "size": unneeded.size, "paths": files["path"].to_pylist(), "foreign": foreign})
         return
     if count:
-        rows = ({**row, "size": size_text(row["size"])} for row in objects(files))
+        rows = ({**row, "size": format_size(row["size"])} for row in objects(files))
         out.objects(rows, ["path", "size"], numbers=["size"])
-    out.note(f"{plural(count, 'file')}, {size_text(unneeded.size)}, {_deleted(deleted)}")
+    out.note(f"{plural(count, 'file')}, {format_size(unneeded.size)}, {_deleted(deleted)}")
     _note_foreign(out, foreign)
     if count and not deleted:
         out.note("nothing was deleted: pass --delete to delete")
@@ -178,9 +178,9 @@ def _show_drop(uri: str, result: DropResult, *, json: bool, list_files: bool = T
         out.facts({**facts, "paths": result.paths, "foreign": foreign})
         return
     if list_files:
-        rows = ({**row, "size": size_text(row["size"])} for row in objects(files))
+        rows = ({**row, "size": format_size(row["size"])} for row in objects(files))
         out.objects(rows, ["path", "size"], numbers=["size"])
-    out.note(f"{plural(files.num_rows, 'file')}, {size_text(result.size)}, {_deleted(not result.dry_run)}")
+    out.note(f"{plural(files.num_rows, 'file')}, {format_size(result.size)}, {_deleted(not result.dry_run)}")
     _note_foreign(out, foreign)
 
 

@@ -10,7 +10,7 @@ import typer
 from trilake.cli.options import Filter, Format, Json, StorageOptions, Timestamp, Uri, Version
 from trilake.cli.output import output
 from trilake.cli.tables import key_values, opened, upkeep_of
-from trilake.common.text import size_text
+from trilake.common.text import format_size
 
 Limit = Annotated[int, typer.Option("--limit", "-n", min=0, help="How many to show; 0 for all.")]
 
@@ -28,7 +28,7 @@ def info(
 
     facts = table_facts(opened(uri, format, version, timestamp, option))
     if not json:
-        facts["size"] = f"{size_text(facts['size'])} ({facts['size']:,} bytes)"
+        facts["size"] = f"{format_size(facts['size'])} ({facts['size']:,} bytes)"
         for name in ("rows", "files", "deleted_rows"):
             if isinstance(facts.get(name), int):
                 facts[name] = f"{facts[name]:,}"
@@ -79,7 +79,7 @@ def _file(row: dict[str, Any], json: bool) -> dict[str, Any]:
     vector = row.get("deletion_vector")
     row["partition_values"] = {p["key"]: p["value"] for p in row["partition_values"] or ()}
     if not json:
-        row["size"] = size_text(row["size"])
+        row["size"] = format_size(row["size"])
         row["deleted_rows"] = vector.get("cardinality") if isinstance(vector, dict) else vector
         row["partition_values"] = ", ".join(
             f"{k}={'null' if v is None else v}" for k, v in row["partition_values"].items()

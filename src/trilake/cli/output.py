@@ -53,7 +53,7 @@ class Output(ABC):
         """Print ``lines``, which are escaped already; JSON has ``whole``."""
 
     @abstractmethod
-    def note(self, text: str) -> None:
+    def note(self, message: str) -> None:
         """Print a remark for people."""
 
     @abstractmethod
@@ -96,9 +96,9 @@ class ConsoleOutput(Output):
                 table.add_row(printable(name.replace("_", " ")) if n == 0 else "", line)
         self._lay_out(table)
 
-    def objects(self, rows: Iterable[Mapping[str, Any]], shown: Sequence[str], numbers: Sequence[str] = ()) -> None:
-        right = [name in numbers for name in shown]
-        self._tables(list(shown), right, ([row.get(name) for name in shown] for row in rows))
+    def objects(self, rows: Iterable[Mapping[str, Any]], columns: Sequence[str], numbers: Sequence[str] = ()) -> None:
+        right = [name in numbers for name in columns]
+        self._tables(list(columns), right, ([row.get(name) for name in columns] for row in rows))
 
     def rows(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
         import pyarrow as pa
@@ -125,14 +125,14 @@ class ConsoleOutput(Output):
         for line in lines:
             print(line)
 
-    def note(self, text: str) -> None:
-        console(error=True).print(printable(text), style="dim", soft_wrap=True)
+    def note(self, message: str) -> None:
+        console(error=True).print(printable(message), style="dim", soft_wrap=True)
 
     def problem(self, problem: Problem) -> None:
         where = ", ".join(f"{k.replace('_', ' ')}: {v}" for k, v in problem.context.items())
         out = console(error=True)
-        text = f"[{problem.code}] {problem.message}" + (f" ({where})" if where else "")
-        out.print(_labelled("error", "bold red", text), soft_wrap=True)
+        message = f"[{problem.code}] {problem.message}" + (f" ({where})" if where else "")
+        out.print(_labelled("error", "bold red", message), soft_wrap=True)
         if problem.help:
             out.print(_labelled("help", "bold green", problem.help), soft_wrap=True)
 
@@ -177,8 +177,8 @@ class ConsoleOutput(Output):
                 table.add_row(f"  {printable(name)}", _cell(value, True))
             self._lay_out(table)
 
-    def _print(self, text: str, style: str) -> None:
-        console().print(text, style=style, soft_wrap=True)
+    def _print(self, message: str, style: str) -> None:
+        console().print(message, style=style, soft_wrap=True)
 
     def _lay_out(self, table: Table) -> None:
         out = console()
@@ -192,10 +192,10 @@ class ConsoleOutput(Output):
             print(line.rstrip(" "))
 
 
-def _labelled(label: str, style: str, text: str) -> Any:
+def _labelled(label: str, style: str, string: str) -> Any:
     from rich.text import Text
 
-    return Text.assemble((f"{label}: ", style), printable(text))
+    return Text.assemble((f"{label}: ", style), printable(string))
 
 
 def _grid() -> Table:
@@ -218,10 +218,10 @@ def _cell(value: Any, terminal: bool) -> Any:
 
     if value is None:
         return Text("null", style="dim")
-    text = cell(value)
-    if terminal and len(text) > _CELL:
-        text = f"{text[:_CELL]}… and {len(text) - _CELL:,} more characters"
-    return Text(text)
+    string = cell(value)
+    if terminal and len(string) > _CELL:
+        string = f"{string[:_CELL]}… and {len(string) - _CELL:,} more characters"
+    return Text(string)
 
 
 def _width(name: str, column: int, cells: list[list[Any]]) -> int:
@@ -255,7 +255,7 @@ class JsonOutput(Output):
     def facts(self, facts: Mapping[str, Any], title: str | None = None) -> None:
         self._document(dict(facts))
 
-    def objects(self, rows: Iterable[Mapping[str, Any]], shown: Sequence[str], numbers: Sequence[str] = ()) -> None:
+    def objects(self, rows: Iterable[Mapping[str, Any]], columns: Sequence[str], numbers: Sequence[str] = ()) -> None:
         self._array(dict(row) for row in rows)
 
     def rows(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
@@ -274,26 +274,26 @@ class JsonOutput(Output):
     def lines(self, whole: Any, lines: Iterable[str]) -> None:
         self._document(whole)
 
-    def note(self, text: str) -> None:
+    def note(self, message: str) -> None:
         pass  # in the result
 
     def problem(self, problem: Problem) -> None:
-        from trilake.cli.values import json_text
+        from trilake.cli.values import to_json_string
 
-        print(json_text(problem.as_object(), indent=2), file=sys.stderr)
+        print(to_json_string(problem.as_object(), indent=2), file=sys.stderr)
 
     def _document(self, value: Any) -> None:
-        from trilake.cli.values import json_text
+        from trilake.cli.values import to_json_string
 
-        print(json_text(value, indent=2))
+        print(to_json_string(value, indent=2))
 
     def _array(self, rows: Iterable[dict[str, Any]]) -> None:
         """Stream an array, one element per line."""
-        from trilake.cli.values import json_text
+        from trilake.cli.values import to_json_string
 
         before = "["
         for row in rows:
-            sys.stdout.write(f"{before}\n{json_text(row)}")
+            sys.stdout.write(f"{before}\n{to_json_string(row)}")
             before = ","
         print("[]" if before == "[" else "\n]")
 

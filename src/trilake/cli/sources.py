@@ -287,14 +287,14 @@ def _long_numbers(
     try:
         inferred = pyarrow.csv.read_csv(lines, read, parse, convert)
         doubles = [f.name for f in inferred.schema if pa.types.is_float64(f.type)]
-        texts = pyarrow.csv.ConvertOptions(
+        strings = pyarrow.csv.ConvertOptions(
             column_types=dict.fromkeys(doubles, pa.string()),
             include_columns=doubles,
             null_values=convert.null_values,
             strings_can_be_null=True,
         )
         lines.seek(0)
-        numbers = pyarrow.csv.read_csv(lines, read, parse, texts) if doubles else inferred.select([])
+        numbers = pyarrow.csv.read_csv(lines, read, parse, strings) if doubles else inferred.select([])
     except pa.ArrowException:
         return {}  # the reader raises
     whole = (n for n in doubles if pc.all(pc.match_substring_regex(numbers[n], r"^-?\d{1,38}$")).as_py())
@@ -317,9 +317,9 @@ def _json(source: Any, start: bytes, rewinds: bool, reading: Reading) -> tuple[p
     absent = [n for n in reader.schema.names if n not in there]
     if not absent:
         return _without_null_types(reader.schema, reader)
-    kept = [n for n in reader.schema.names if n not in absent]
-    schema = pa.schema([reader.schema.field(n) for n in kept])
-    return _without_null_types(schema, (_without(batch, absent, kept) for batch in reader))
+    columns = [n for n in reader.schema.names if n not in absent]
+    schema = pa.schema([reader.schema.field(n) for n in columns])
+    return _without_null_types(schema, (_without(batch, absent, columns) for batch in reader))
 
 
 def _names(head: bytes) -> set[str] | None:
@@ -332,7 +332,7 @@ def _names(head: bytes) -> set[str] | None:
     return set().union(*rows) if rows and all(isinstance(row, dict) for row in rows) else None
 
 
-def _without(batch: pa.RecordBatch, absent: Sequence[str], kept: Sequence[str]) -> pa.RecordBatch:
+def _without(batch: pa.RecordBatch, absent: Sequence[str], columns: Sequence[str]) -> pa.RecordBatch:
     """Drop columns that the first rows do not have, so that they get their defaults."""
     for name in absent:
         if batch.column(name).null_count < batch.num_rows:
@@ -341,7 +341,7 @@ def _without(batch: pa.RecordBatch, absent: Sequence[str], kept: Sequence[str]) 
                 help=f'add it to the first row, such as "{name}": null',
                 column=name,
             )
-    return batch.select(kept)
+    return batch.select(columns)
 
 
 def _without_null_types(

@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 _VERSION = re.compile(r"(?s)(.+)@v(\d+)")
 
 
-def key_values(texts: Sequence[str] | None, option: str) -> dict[str, str]:
+def key_values(strings: Sequence[str] | None, option: str) -> dict[str, str]:
     """Parse ``KEY=VALUE`` strings of an option.  Raises ``InvalidArgumentError``.
 
     >>> key_values(["region=eu-west-1", "a=b=c"], "--option")
     {'region': 'eu-west-1', 'a': 'b=c'}
     """
     pairs: dict[str, str] = {}
-    for text in texts or ():
-        key, equals, value = text.partition("=")
+    for string in strings or ():
+        key, equals, value = string.partition("=")
         if not equals or not key:
             # Without the value, which may be a secret.
             raise InvalidArgumentError(f"{option} {key!r:.80} has no value", help=f"write {option} KEY=VALUE")

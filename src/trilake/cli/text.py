@@ -9,16 +9,16 @@ from __future__ import annotations
 from trilake.common.text import hides, printable
 
 
-def printable_lines(text: str) -> str:
+def printable_lines(string: str) -> str:
     r"""As :func:`trilake.common.text.printable`, but lines stay lines.
 
     >>> printable_lines("a\nb\x07")
     'a\nb\\x07'
     """
-    return "\n".join(printable(line) for line in text.split("\n"))
+    return "\n".join(printable(line) for line in string.split("\n"))
 
 
-def printable_json(text: str) -> str:
+def printable_json(string: str) -> str:
     r"""Escape JSON for a terminal; its value stays the same.
 
     >>> printable_json('{"a": "x\u202e\x9b"}')
@@ -26,7 +26,7 @@ def printable_json(text: str) -> str:
     """
     return "\n".join(
         line if line.isprintable() else "".join(_json_escape(c) if hides(c) else c for c in line)
-        for line in text.split("\n")
+        for line in string.split("\n")
     )
 
 

@@ -88,8 +88,8 @@ def _as_text(array: pa.Array) -> list[Any]:
         return [None if n is None else f"{n} {kind.unit}" for n in array.cast(pa.int64()).to_pylist()]
     if pa.types.is_interval(kind):
         return [None if v is None else _interval(v) for v in array.to_pylist()]
-    texts: list[Any] = array.cast(pa.string()).to_pylist()
-    return texts
+    strings: list[Any] = array.cast(pa.string()).to_pylist()
+    return strings
 
 
 def _interval(value: Any) -> str:
@@ -157,17 +157,17 @@ def objects(batch: pa.RecordBatch | pa.Table) -> Iterator[dict[str, Any]]:
         yield dict(zip(names, row, strict=True))
 
 
-def json_text(value: Any, *, indent: int | None = None) -> str:
+def to_json_string(value: Any, *, indent: int | None = None) -> str:
     """Format a value as JSON that is safe to print.
 
-    >>> json_text({"a": float("inf"), "b": b"x"})
+    >>> to_json_string({"a": float("inf"), "b": b"x"})
     '{"a": "Infinity", "b": "eA=="}'
     """
     try:
-        text = json.dumps(value, ensure_ascii=False, allow_nan=False, indent=indent, default=_as_json)
+        string = json.dumps(value, ensure_ascii=False, allow_nan=False, indent=indent, default=_as_json)
     except ValueError:
-        text = json.dumps(_finite(value), ensure_ascii=False, allow_nan=False, indent=indent, default=_as_json)
-    return printable_json(text)
+        string = json.dumps(_finite(value), ensure_ascii=False, allow_nan=False, indent=indent, default=_as_json)
+    return printable_json(string)
 
 
 def _as_json(value: Any) -> Any:

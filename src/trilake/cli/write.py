@@ -101,10 +101,10 @@ def write(
     there = _there(uri, format, options)
     format = format or (DEFAULT if there is None else there.format)
     types = {} if there is None or schema_mode is SchemaMode.overwrite else {f.name: f.type for f in there.schema}
-    column_types = {name: _arrow_type(text) for name, text in key_values(type, "--type").items()}
+    column_types = {name: _arrow_type(string) for name, string in key_values(type, "--type").items()}
     rows_format = None if from_format is None else InputFormat(from_format)
-    kept = () if format_named(format).fills_columns else tuple(types)
-    reading = Reading(rows_format, types | column_types, tuple(column_types), delimiter, header, null, kept)
+    column_names = () if format_named(format).fills_columns else tuple(types)
+    reading = Reading(rows_format, types | column_types, tuple(column_types), delimiter, header, null, column_names)
     result = api.write(
         open_rows(places, reading, options),
         uri,
@@ -140,11 +140,11 @@ def _there(uri: str, format: Any, options: dict[str, str]) -> Any:
         return None
 
 
-def _arrow_type(text: str) -> pa.DataType:
+def _arrow_type(string: str) -> pa.DataType:
     from trilake.delta.protocol.schema import StructField, StructType
     from trilake.delta.protocol.sql_types import parse_sql_type
 
-    kind, _ = parse_sql_type(text)
+    kind, _ = parse_sql_type(string)
     return StructType((StructField("", kind),)).to_arrow_schema().field(0).type
 
 

@@ -58,10 +58,10 @@ def _texts(name: str, value: Any) -> Any:
     if isinstance(value, str):
         return value
     if isinstance(value, Iterable) and not isinstance(value, bytes):
-        texts = tuple(value)
-        wrong = [t for t in texts if not isinstance(t, str)]
+        strings = tuple(value)
+        wrong = [t for t in strings if not isinstance(t, str)]
         if not wrong:
-            return texts
+            return strings
         raise InvalidArgumentError(f"{name} must be a list of strings, got {described(wrong[0])} in it")
     raise InvalidArgumentError(f"{name} must be a list of strings, got {described(value)}")
 
@@ -177,15 +177,17 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
     return call
 
 
-def _check_names(function: FunctionType, names: tuple[str, ...], given: Iterable[str]) -> None:
+def _check_names(function: FunctionType, names: tuple[str, ...], passed: Iterable[str]) -> None:
     """Raise ``TypeError`` for an unknown argument, with the name that was probably meant."""
-    for name in given:
+    for name in passed:
         if name in names:
             continue
-        meant = [n for n in names if n in _CONDITIONS] if name in _CONDITIONS else get_close_matches(name, names, n=1)
+        candidates = (
+            [n for n in names if n in _CONDITIONS] if name in _CONDITIONS else get_close_matches(name, names, n=1)
+        )
         what = (
-            f"it is called {meant[0]!r} here"
-            if meant
+            f"it is called {candidates[0]!r} here"
+            if candidates
             else f"arguments are {', '.join(n for n in names if n != 'self')}"
         )
         raise TypeError(f"{function.__name__}() has no argument {name!r}: {what}")

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from trilake.common.text import plain, plural, size_text
+from trilake.common.text import format_size, plain, plural
 
 #: Most rows and columns of a table, and characters of a value.
 _ROWS, _COLUMNS, _TEXT = 20, 30, 120
@@ -86,13 +86,13 @@ def _cell(name: str, value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int) and re.search(r"\b(?:size|bytes)\b", name):
-        return f"{size_text(value)} ({value:,} bytes)" if value >= 1000 else f"{value:,} bytes"
+        return f"{format_size(value)} ({value:,} bytes)" if value >= 1000 else f"{value:,} bytes"
     return text_of(value)
 
 
 def _fields(value: Any) -> list[tuple[str, object]]:
     values = [(words(f.name), getattr(value, f.name)) for f in dataclasses.fields(value) if f.repr]
-    return [(name, text) for name, text in values if text is not None]
+    return [(name, string) for name, string in values if string is not None]
 
 
 def words(name: str) -> str:

@@ -14,20 +14,20 @@ _WHOLE = re.compile(r"\s*[0-9]{1,18}\s*")
 _SIGNED = re.compile(r"\s*[+-]?[0-9]{1,18}\s*")
 
 
-def flag(name: str, text: str | None, *, default: bool = False) -> bool:
+def flag(name: str, value: str | None, *, default: bool = False) -> bool:
     """Parse a boolean option.  Raises ``InvalidArgumentError``.
 
     >>> flag("ignoreDeletes", "TRUE"), flag("failOnDataLoss", None, default=True)
     (True, True)
     """
-    if text is None:
+    if value is None:
         return default
-    if text.lower() not in ("true", "false"):
-        raise InvalidArgumentError(f"option {name} must be true or false, got {text!r:.80}")
-    return text.lower() == "true"
+    if value.lower() not in ("true", "false"):
+        raise InvalidArgumentError(f"option {name} must be true or false, got {value!r:.80}")
+    return value.lower() == "true"
 
 
-def positive(name: str, text: str | None) -> int | None:
+def positive(name: str, value: str | None) -> int | None:
     """Parse a whole number of at least 1; ``None`` where the option is not given.
 
     Raises ``InvalidArgumentError``.
@@ -35,20 +35,20 @@ def positive(name: str, text: str | None) -> int | None:
     >>> positive("maxFilesPerTrigger", " 5 ")
     5
     """
-    if text is None:
+    if value is None:
         return None
-    if not _WHOLE.fullmatch(text) or int(text) < 1:
-        raise InvalidArgumentError(f"option {name} must be a whole number of 1 or more, got {text!r:.80}")
-    return int(text)
+    if not _WHOLE.fullmatch(value) or int(value) < 1:
+        raise InvalidArgumentError(f"option {name} must be a whole number of 1 or more, got {value!r:.80}")
+    return int(value)
 
 
-def whole_number(text: str) -> int | None:
+def whole_number(value: str) -> int | None:
     """Parse a number of plain digits; ``None`` for any other string.
 
     >>> whole_number(" -3"), whole_number("1_0")  # which Python's own int() takes for 10
     (-3, None)
     """
-    return int(text) if _SIGNED.fullmatch(text) else None
+    return int(value) if _SIGNED.fullmatch(value) else None
 
 
 def stated_version(value: object) -> int:
@@ -68,18 +68,18 @@ def stated_version(value: object) -> int:
     )
 
 
-def starting_version(text: str | None) -> int | Literal["latest"] | None:
+def starting_version(value: str | None) -> int | Literal["latest"] | None:
     """Parse the option ``startingVersion``.  Raises ``InvalidArgumentError``.
 
     >>> starting_version("3"), starting_version("Latest")
     (3, 'latest')
     """
-    if text is None:
+    if value is None:
         return None
-    if text.strip().lower() == "latest":
+    if value.strip().lower() == "latest":
         return "latest"
-    if not _WHOLE.fullmatch(text):
+    if not _WHOLE.fullmatch(value):
         raise InvalidArgumentError(
-            f"option startingVersion must be a version of 0 or more, or latest, got {text!r:.80}"
+            f"option startingVersion must be a version of 0 or more, or latest, got {value!r:.80}"
         )
-    return int(text)
+    return int(value)

@@ -12,10 +12,10 @@ _JOINERS = "\u200c\u200d"
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB", "EB")
 
 
-def size_text(size: float | None) -> str:
+def format_size(size: float | None) -> str:
     """Format bytes with a suitable unit; an unknown size is a question mark.
 
-    >>> size_text(999), size_text(1_234_567), size_text(0), size_text(None)
+    >>> format_size(999), format_size(1_234_567), format_size(0), format_size(None)
     ('999 B', '1.23 MB', '0 B', '?')
     """
     if size is None:
@@ -26,10 +26,10 @@ def size_text(size: float | None) -> str:
     return f"{value:.0f} {_UNITS[unit]}" if unit == 0 else f"{value:.3g} {_UNITS[unit]}"
 
 
-def count_text(count: float) -> str:
+def format_count(count: float) -> str:
     """Format a count with separators; fractions with one digit where they matter.
 
-    >>> count_text(1234567), count_text(1.25), count_text(12.5)
+    >>> format_count(1234567), format_count(1.25), format_count(12.5)
     ('1,234,567', '1.2', '12')
     """
     if abs(count) < 10 and count != int(count):
@@ -49,10 +49,10 @@ def short_count(count: int) -> str:
     return f"{count / unit:.3g} {word}"
 
 
-def share_text(share: float) -> str:
+def format_share(share: float) -> str:
     """Format a share as percent; only exact 0 and 1 look like it.
 
-    >>> share_text(0.5), share_text(0.0001), share_text(0.99999)
+    >>> format_share(0.5), format_share(0.0001), format_share(0.99999)
     ('50 %', '<1 %', '>99 %')
     """
     percent = round(100 * share)
@@ -63,10 +63,10 @@ def share_text(share: float) -> str:
     return f"{percent} %"
 
 
-def time_text(ms: int | None) -> str:
+def format_time(ms: int | None) -> str:
     """Format ms since the epoch in UTC, to the second; in ms where it is outside the calendar.
 
-    >>> time_text(0), time_text(None)
+    >>> format_time(0), format_time(None)
     ('1970-01-01 00:00:00', '')
     """
     if ms is None:
@@ -77,7 +77,7 @@ def time_text(ms: int | None) -> str:
         return f"{ms} ms"
 
 
-def plain(text: object, limit: int = 120) -> str:
+def plain(value: object, limit: int = 120) -> str:
     r"""Escape invisible and direction-changing characters, and cut the middle of a long string.
 
     >>> plain("a\u202eb\n")
@@ -85,20 +85,24 @@ def plain(text: object, limit: int = 120) -> str:
     >>> plain("abcdefghij", 7)
     'abc…hij'
     """
-    escaped = str(text)
+    escaped = str(value)
     if len(escaped) > limit:
         head = (limit - 1) // 2
         escaped = f"{escaped[:head]}…{escaped[len(escaped) - (limit - 1 - head) :]}"
     return printable(escaped)
 
 
-def printable(text: str) -> str:
+def printable(string: str) -> str:
     r"""Escape invisible characters, line ends and terminal control sequences.
 
     >>> printable("a\x1b[31mb\nc\u202e")
     'a\\x1b[31mb\\nc\\u202e'
     """
-    return text if text.isprintable() else "".join(c.encode("unicode_escape").decode() if hides(c) else c for c in text)
+    return (
+        string
+        if string.isprintable()
+        else "".join(c.encode("unicode_escape").decode() if hides(c) else c for c in string)
+    )
 
 
 def hides(c: str) -> bool:
@@ -133,22 +137,22 @@ def double_quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def single_quoted(text: str) -> str:
+def single_quoted(string: str) -> str:
     """Quote a string for DuckDB.
 
     >>> print(single_quoted("it's"))
     'it''s'
     """
-    return "'" + text.replace("'", "''") + "'"
+    return "'" + string.replace("'", "''") + "'"
 
 
-def string_literal(text: str) -> str:
+def string_literal(string: str) -> str:
     r"""Quote a string for Spark SQL.
 
     >>> print(string_literal("it's"))
     'it\'s'
     """
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    return "'" + string.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def columns_help(name: str, columns: Sequence[str]) -> str:

@@ -62,10 +62,10 @@ def _since_epoch(value: TimestampLike, parts: int) -> int:
         try:
             digits = _NANOSECONDS.search(value)
             nanoseconds = 0 if digits is None else int(digits[1].ljust(3, "0"))
-            text = value.strip()
-            if not _DAY_FIRST.fullmatch(text):
-                raise ValueError(text)
-            value = dt.datetime.fromisoformat(text)
+            string = value.strip()
+            if not _DAY_FIRST.fullmatch(string):
+                raise ValueError(string)
+            value = dt.datetime.fromisoformat(string)
         except ValueError as e:
             raise InvalidArgumentError(
                 f"{value!r} is not a timestamp", help="write it like 2024-05-01T12:30:00 or 2024-05-01T12:30:00+02:00"

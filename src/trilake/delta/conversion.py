@@ -182,10 +182,10 @@ def _arrow_field(one: StructField) -> pa.Field:
     return pa.field(one.name, arrow_type(one.type, _arrow_field), one.nullable, metadata or None)
 
 
-def _decoded(text: str, stored: pa.DataType) -> pa.DataType:
+def _decoded(encoded: str, stored: pa.DataType) -> pa.DataType:
     """The type in a column's metadata, unless it is damaged or no longer fits the values."""
     try:
-        original = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text, validate=True))).field(0).type
+        original = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(encoded, validate=True))).field(0).type
         pa.array([], stored).cast(original)
     except (ValueError, OSError, pa.ArrowException):
         return stored
@@ -206,8 +206,8 @@ def _with_metadata(field: StructField, one: pa.Field, *, top: bool) -> StructFie
     if top and not _alike(one.type, kind.arrow):
         plain = one.type.storage_type if isinstance(one.type, pa.BaseExtensionType) else one.type
         if _T.is_fixed_size_list(plain) or _T.is_dictionary(plain):
-            text = base64.b64encode(pa.schema([pa.field("", plain)]).serialize()).decode()
-            metadata[ARROW_TYPE] = text
+            encoded = base64.b64encode(pa.schema([pa.field("", plain)]).serialize()).decode()
+            metadata[ARROW_TYPE] = encoded
     has_variants = metadata.pop(DELTA_TYPE, None) is not None and needs_mark(kind)
     return replace(field, type=kind if has_variants else _nested(kind, one.type), metadata=metadata)
 
@@ -228,8 +228,8 @@ def _alike(one: pa.DataType, other: pa.DataType) -> bool:
 
 
 def _texts(metadata: Mapping[bytes, bytes] | None) -> dict[str, str]:
-    texts = {k.decode("utf-8", "replace"): v.decode("utf-8", "replace") for k, v in (metadata or {}).items()}
-    return {k: v for k, v in texts.items() if not k.startswith(_OWN)}
+    strings = {k.decode("utf-8", "replace"): v.decode("utf-8", "replace") for k, v in (metadata or {}).items()}
+    return {k: v for k, v in strings.items() if not k.startswith(_OWN)}
 
 
 def for_delta(schema: pa.Schema) -> pa.Schema:

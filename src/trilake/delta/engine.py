@@ -35,7 +35,7 @@ class Jobs(Protocol):
         once.
         """
 
-    def repeated(self, texts: Callable[[Any], Iterator[pa.ChunkedArray]], tasks: Sequence[Any]) -> str | None:
+    def repeated(self, strings: Callable[[Any], Iterator[pa.ChunkedArray]], tasks: Sequence[Any]) -> str | None:
         """A string that occurs more than once among those of all tasks."""
 
 

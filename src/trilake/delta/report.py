@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trilake.common.text import plain, plural, size_text, time_text
+from trilake.common.text import format_size, format_time, plain, plural
 from trilake.delta.commands.maintenance.vacuum import RETENTION
 from trilake.delta.commands.optimize.bins import compaction_bins
 from trilake.delta.commands.optimize.optimize import DELETED_SHARE, OptimizeRequest
@@ -26,7 +26,7 @@ from trilake.delta.protocol.features import features_of
 from trilake.delta.protocol.partitions import PartitionKeys, partition_fields
 from trilake.delta.protocol.property_values import duration_ms
 from trilake.delta.protocol.schema import ArrayType, DataType, MapType, PrimitiveType, StructType
-from trilake.delta.protocol.schema_edit import path_text
+from trilake.delta.protocol.schema_edit import format_path
 from trilake.delta.scan.read import locate
 from trilake.delta.scan.statistics import StatisticsReader, record_counts
 from trilake.delta.table import ArrowDeltaTable
@@ -164,7 +164,7 @@ def _column_bounds(reader: StatisticsReader, path: tuple[str, ...], counts: pa.C
     low, high = _chunked(stats.min), _chunked(stats.max)
     nulls = None if stats.null_count is None else _chunked(stats.null_count)
     nulls_only = pa.chunked_array([pa.nulls(len(low), pa.bool_())]) if nulls is None else pc.equal(nulls, counts)
-    return ranked(".".join(path), low, high, nulls_only, path_text(path))
+    return ranked(".".join(path), low, high, nulls_only, format_path(path))
 
 
 def _chunked(values: pa.Array | pa.ChunkedArray) -> pa.ChunkedArray:
@@ -244,10 +244,10 @@ def _compaction(snapshot: Snapshot) -> Compaction | None:
     everything: npt.NDArray[np.int64] = np.arange(snapshot.adds.num_rows)
     bins = compaction_bins(snapshot, everything, smaller_than=limit, limit=limit, share=DELETED_SHARE)
     if not bins:
-        return Compaction(0, 0, 0, size_text(limit))
+        return Compaction(0, 0, 0, format_size(limit))
     chosen = np.concatenate(bins)
     sizes = pc.fill_null(snapshot.adds["size"], 0).to_numpy()
-    return Compaction(len(chosen), len(bins), int(sizes[chosen].sum()), size_text(limit))
+    return Compaction(len(chosen), len(bins), int(sizes[chosen].sum()), format_size(limit))
 
 
 # --- The newest commits of a Delta table and their schema changes, read with bounded effort ---------------------------
@@ -387,7 +387,7 @@ def _schema_changes(
             continue  # an unreadable version is not a change
         if before is not None and columns != before:
             changes = _changes(before, columns)
-            schema_changes.append(SchemaChange(version, time_text(times[version]), changes))
+            schema_changes.append(SchemaChange(version, format_time(times[version]), changes))
         before = columns
     return tuple(schema_changes)
 

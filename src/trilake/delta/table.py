@@ -393,7 +393,7 @@ class ArrowDeltaTable(Table):
             ``min_file_size``, ``deleted_share``, ``check_statistics`` and ``memory`` (bytes for sorting).
 
         Raises ``InvalidArgumentError`` for a request that does not fit the table, and a ``ConflictError`` where other
-        writers removed all the files meanwhile; appends do not conflict.
+        writers have removed all the files; appends do not conflict.
 
         >>> import pyarrow as pa, trilake
         >>> for n in range(3):
@@ -445,7 +445,7 @@ class ArrowDeltaTable(Table):
         version: 1, 2 or 3.
 
         Raises ``InvalidArgumentError`` for a table that violates a rule of that version, a ``ConflictError`` where
-        other writers changed the table meanwhile.
+        other writers have changed the table.
 
         >>> import trilake
         >>> _ = trilake.write({"n": [1]}, "memory://doc-iceberg-compat")

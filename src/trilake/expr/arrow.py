@@ -77,13 +77,13 @@ def decode(expression: pc.Expression, schema: pa.Schema) -> tuple[Conjunct, ...]
 
     Raises :class:`FilterError` for unknown columns, for columns by number and for anything but a condition.
     """
-    text = str(expression)
-    if "FieldPath(" in text:
-        raise FilterError("the filter names columns by number", help="name them: pc.field('name')", filter=text)
+    sql = str(expression)
+    if "FieldPath(" in sql:
+        raise FilterError("the filter names columns by number", help="name them: pc.field('name')", filter=sql)
     evaluate(expression, _no_rows(schema))
     root = _read(expression)
     if root is None:
-        return (Conjunct(text, Undecoded(text, _columns_of(expression, schema))),)
+        return (Conjunct(sql, Undecoded(sql, _columns_of(expression, schema))),)
     decoder = _Decoder(without_chars(schema))  # Arrow compares storage values, by its own rules
     return tuple(Conjunct(str(part.expression), decoder.predicate(part)) for part in _conjuncts(root))
 

@@ -128,7 +128,7 @@ def _bind(term: Term, schema: pa.Schema, case_sensitive: bool) -> Predicate:
 
 
 def _text(term: Term, *, nested: bool = False) -> str:
-    name = bind.path_text(term.path)
+    name = bind.format_path(term.path)
     match term.kind:
         case "compare":
             return f"{name} {term.op} {term.literals[0].sql}"
@@ -145,5 +145,5 @@ def _text(term: Term, *, nested: bool = False) -> str:
     word = " AND " if term.kind == "and" else " OR "
     if not term.terms:
         return "TRUE" if term.kind == "and" else "FALSE"
-    text = word.join(_text(t, nested=True) for t in term.terms)
-    return f"({text})" if nested and len(term.terms) > 1 else text
+    sql = word.join(_text(t, nested=True) for t in term.terms)
+    return f"({sql})" if nested and len(term.terms) > 1 else sql

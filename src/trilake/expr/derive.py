@@ -11,7 +11,7 @@ from trilake.errors import ExpressionError, FilterError
 from trilake.expr.expression import Expression
 from trilake.expr.forms import Derived, Form
 from trilake.expr.keywords import column_names
-from trilake.expr.sql.parse import parse_text
+from trilake.expr.sql.parse import parse_tree
 from trilake.expr.sql.translate import is_name, plain
 from trilake.expr.terms import bind
 from trilake.expr.terms import datatypes as types
@@ -32,7 +32,7 @@ def derive(expression: Expression, schema: pa.Schema, *, case_sensitive: bool = 
     if len(expression.paths) != 1 or expression.constant is not None:
         return None
     try:
-        node = plain(parse_text(expression.text, column_names(schema)))
+        node = plain(parse_tree(expression.text, column_names(schema)))
         (path,) = expression.paths
         column, _ = bind.resolve(path, schema, case_sensitive=True)
         return _Reader(schema, case_sensitive).read(node, expression, column)
@@ -60,8 +60,8 @@ class _Reader:
         if length is not None:
             return derived(Form.PREFIX, length=length)
         # A float has two equal zeros that need not give equal values; a timestamp may depend on the zone.
-        text = expression.sql.text.lower()
-        zoned = pa.types.is_timestamp(column.type) or any(word in text for word in ("timestamp", "epoch"))
+        sql = expression.sql.text.lower()
+        zoned = pa.types.is_timestamp(column.type) or any(word in sql for word in ("timestamp", "epoch"))
         return None if types.is_float(column.type) or zoned else derived(Form.OTHER)
 
     def _column(self, node: exp.Expression) -> Column | None:

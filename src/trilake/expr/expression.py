@@ -112,15 +112,15 @@ def _storable(source: str, target: str) -> bool:
     )
 
 
-def _type_name(target: pa.DataType, text: str) -> str:
+def _type_name(target: pa.DataType, sql: str) -> str:
     try:
         return type_name(target)
     except FilterError as error:
-        raise UnsupportedExpressionError(f"only Spark can compute {text} as {types.spark_name(target)}") from error
+        raise UnsupportedExpressionError(f"only Spark can compute {sql} as {types.spark_name(target)}") from error
 
 
 def parse_expression(
-    text: str,
+    sql: str,
     schema: pa.Schema,
     *,
     case_sensitive: bool = False,
@@ -132,11 +132,11 @@ def parse_expression(
 
     Parameters
     ----------
-    text: an expression over one row: no aggregate, window, subquery or non-deterministic function.
+    sql: an expression over one row: no aggregate, window, subquery or non-deterministic function.
     schema: the available columns.
     case_sensitive: whether names must be spelled as in the schema.
     now: the value of ``current_timestamp()``; the clock's, by default.
-    written: the user's SQL, if ``text`` wraps it; by default ``text``.
+    written: the user's SQL, if ``sql`` wraps it; by default ``sql``.
     functions: those that may be called; Spark's by default.
 
     Raises :class:`~trilake.errors.ExpressionError` for an invalid expression (an unknown column, an aggregate), and
@@ -147,8 +147,8 @@ def parse_expression(
     from trilake.expr.sql.scalar import translate_scalar
 
     when = now if now is not None else dt.datetime.now(dt.UTC)
-    translation = translate_scalar(text, schema, case_sensitive=case_sensitive, now=when, functions=functions)
-    source = text if written is None else written
+    translation = translate_scalar(sql, schema, case_sensitive=case_sensitive, now=when, functions=functions)
+    source = sql if written is None else written
     if translation.column is not None:
         return _make(
             source, translation.sql, translation.paths, _column_type(translation.column, schema), translation.column
@@ -163,15 +163,17 @@ def _is_time(kind: pa.DataType) -> bool:
     return bool(pa.types.is_timestamp(kind))
 
 
-def _make(text: str, sql: Sql, paths: tuple[Path, ...], target: pa.DataType, column: Path | None = None) -> Expression:
-    expression = Expression(text, target, paths, sql, None, column)
+def _make(
+    source: str, sql: Sql, paths: tuple[Path, ...], target: pa.DataType, column: Path | None = None
+) -> Expression:
+    expression = Expression(source, target, paths, sql, None, column)
     if paths:
         return expression
     row = pa.table({"c": pa.nulls(1, pa.int8())})
-    return Expression(text, target, paths, sql, expression.evaluate(row)[0])
+    return Expression(source, target, paths, sql, expression.evaluate(row)[0])
 
 
-def _bind_type(sql: Sql, paths: tuple[Path, ...], schema: pa.Schema, text: str) -> pa.DataType:
+def _bind_type(sql: Sql, paths: tuple[Path, ...], schema: pa.Schema, source: str) -> pa.DataType:
     """The Arrow type of a translated expression, found by running it in DuckDB over no rows."""
     columns = tuple((path, _column_type(path, schema)) for path in paths)
     # Nested types are equal whatever the metadata of their fields.
@@ -179,7 +181,7 @@ def _bind_type(sql: Sql, paths: tuple[Path, ...], schema: pa.Schema, text: str) 
     try:
         bound = (_bound_once if plain else _bound)(sql.text, columns)
     except engine.QueryError as error:
-        raise UnsupportedExpressionError(f"only Spark can evaluate {text}: {error.message}") from error
+        raise UnsupportedExpressionError(f"only Spark can evaluate {source}: {error.message}") from error
     if sql.family == "void":
         return pa.null()
     stamps = [t for _, t in columns if pa.types.is_timestamp(t)]
@@ -188,10 +190,10 @@ def _bind_type(sql: Sql, paths: tuple[Path, ...], schema: pa.Schema, text: str) 
     return bound
 
 
-def _bound(text: str, columns: tuple[tuple[Path, pa.DataType], ...]) -> pa.DataType:
+def _bound(sql: str, columns: tuple[tuple[Path, pa.DataType], ...]) -> pa.DataType:
     kinds = dict(columns)
     none = Rows(0, lambda path: pa.chunked_array([], kinds[path]))
-    return engine.query(f"SELECT {text} AS v FROM t", t=duckdb_table(none, tuple(kinds))).schema.field("v").type
+    return engine.query(f"SELECT {sql} AS v FROM t", t=duckdb_table(none, tuple(kinds))).schema.field("v").type
 
 
 #: Cached: a repeated statement, like the merge of a stream, asks DuckDB once, which takes milliseconds.

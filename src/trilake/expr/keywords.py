@@ -49,7 +49,7 @@ def column_names(schema: pa.Schema) -> frozenset[str]:
     return frozenset(name.lower() for name in schema.names)
 
 
-def with_quoted_names(text: str, tokens: Sequence[Any], names: Iterable[str]) -> str:
+def with_quoted_names(sql: str, tokens: Sequence[Any], names: Iterable[str]) -> str:
     """Put backticks around keywords that are columns.
 
     ``names`` are those of the columns, in lower case.
@@ -64,42 +64,42 @@ def with_quoted_names(text: str, tokens: Sequence[Any], names: Iterable[str]) ->
     operand = True  # whether an operand is expected
     last = ""  # the previous keyword or symbol
     for i, token in enumerate(tokens):
-        word = _word(token, text)
+        word = _word(token, sql)
         after = tokens[i + 1] if i + 1 < len(tokens) else None
         if word is None:
             operand = token.text not in _ENDS and token.token_type.name not in _VALUE_TOKENS
             last = token.text
-        elif (last == "." and i > 1) or (operand and word in names and _is_name(word, last, after, text)):
+        elif (last == "." and i > 1) or (operand and word in names and _is_name(word, last, after, sql)):
             quoted.append(token)
             operand, last = False, ""
         else:
             operand, last = word in _OPEN, word
     out, at = [], 0
     for token in quoted:
-        out += [text[at : token.start], "`", text[token.start : token.end + 1], "`"]
+        out += [sql[at : token.start], "`", sql[token.start : token.end + 1], "`"]
         at = token.end + 1
-    return "".join([*out, text[at:]])
+    return "".join([*out, sql[at:]])
 
 
 #: Token types of values and quoted names.
 _VALUE_TOKENS = frozenset(("STRING", "NUMBER", "IDENTIFIER", "HEX_STRING", "RAW_STRING"))
 
 
-def _word(token: Any, text: str) -> str | None:
+def _word(token: Any, sql: str) -> str | None:
     """The keyword of a token, in lower case; ``None`` for symbols, values and quoted names."""
     if token.token_type.name in _VALUE_TOKENS:
         return None
-    word = text[token.start : token.end + 1]
+    word = sql[token.start : token.end + 1]
     return word.lower() if _WORD.fullmatch(word) else None
 
 
-def _is_name(word: str, last: str, after: Any, text: str) -> bool:
+def _is_name(word: str, last: str, after: Any, sql: str) -> bool:
     """Whether a word in operand position that is also a column name is the column."""
     if word in _VALUES or (word == "when" and last == "case"):
         return False
     if after is None:
         return True
-    following = _word(after, text)
+    following = _word(after, sql)
     if word == "not" and (after.text in _UNARY or following == "not"):
         return False
     if word == "case" and following == "when" and last != "case":

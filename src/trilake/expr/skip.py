@@ -51,7 +51,7 @@ class SkipResult:
     reason: npt.NDArray[np.int16]
     reasons: tuple[str, ...]
 
-    def reason_texts(self) -> pa.Array:
+    def reason_strings(self) -> pa.Array:
         """The reason of each file as a string; null for files that are kept."""
         indices = pa.array(self.reason, mask=self.reason < 0)
         return pa.DictionaryArray.from_arrays(indices, pa.array(self.reasons, pa.string())).cast(pa.string())
@@ -65,7 +65,7 @@ def can_match(filter: Filter | None, stats: FileStats) -> SkipResult:
     >>> from trilake.expr import parse_filter
     >>> stats = FileStats.of(2, {("n",): ColumnStats(min=pa.array([1, 10]), max=pa.array([5, 20]))})
     >>> result = can_match(parse_filter("n > 7", pa.schema({"n": pa.int64()})), stats)
-    >>> result.keep.tolist(), result.reason_texts().to_pylist()
+    >>> result.keep.tolist(), result.reason_strings().to_pylist()
     ([False, True], ['n > 7: max is below', None])
     """
     n = stats.num_files

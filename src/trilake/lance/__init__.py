@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from trilake.lance.pylance.udf import BatchUDF, batch_udf
     from trilake.lance.util import sanitize_ts
 
-#: Where each name lives: loaded when it is asked for, because data files need no datasets.
+#: Lazily loaded public names by module: data files can be used without datasets.
 _HOMES = {
     "PackedBlobWriter": "pylance.blob_writers",
     "DedicatedBlobWriter": "pylance.blob_writers",
@@ -71,7 +71,7 @@ _HOMES = {
     "write_fragments": "fragment",
 }
 
-#: Modules that users of the format know as attributes of the package.
+#: Submodules that pylance users access as attributes.
 _MODULES = {
     "_dataset",
     "arrow",

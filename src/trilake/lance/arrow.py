@@ -1,7 +1,6 @@
-"""Arrow types of users of the format: 16-bit floats and images.
+"""Arrow extension types of pylance: 16-bit floats and images.
 
-Importing the module makes them known to Arrow, unless another library has done so: columns of these types come back as
-such then, and as what they are stored as otherwise.
+Importing this module registers them, unless another library has done so.
 """
 
 from __future__ import annotations
@@ -62,11 +61,11 @@ __all__ = [
 ]
 
 for _type in (BFloat16Type(), ImageURIType(), EncodedImageType(), FixedShapeImageTensorType(pa.uint8(), (0,))):
-    with suppress(pa.ArrowKeyError):  # another library has the name
+    with suppress(pa.ArrowKeyError):  # registered by another library
         pa.register_extension_type(_type)
 
 _pandas: ModuleType | None = None
-with suppress(ImportError):  # pandas is optional; it learns of the type by its name
+with suppress(ImportError):  # pandas is optional
     _pandas = import_module("trilake.lance.pylance.extension_types.arrow_pandas")
 
 

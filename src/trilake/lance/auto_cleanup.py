@@ -1,7 +1,7 @@
-"""Clean-ups that commits start, where the configuration of a dataset asks for them.
+"""Automatic clean-up after commits, if the dataset is configured for it.
 
-``lance.auto_cleanup.interval`` says after how many versions, ``lance.auto_cleanup.older_than`` which age versions must
-have, such as ``"14d"`` or ``"30m"``, and ``lance.auto_cleanup.retain_versions`` how many of the newest stay.
+``lance.auto_cleanup.interval`` is a number of versions, ``lance.auto_cleanup.older_than`` a minimum age such as
+``"14d"`` or ``"30m"``, and ``lance.auto_cleanup.retain_versions`` the number of newest versions to keep.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from trilake.lance.scan.snapshot import Snapshot
 _log = logging.getLogger("trilake.lance")
 _PREFIX = "lance.auto_cleanup."
 INTERVAL, OLDER_THAN, RETAIN = f"{_PREFIX}interval", f"{_PREFIX}older_than", f"{_PREFIX}retain_versions"
-#: The newest version, and the one that a writer had read for it.
+#: The newest version, and the one on which it is based.
 _LEAST = 2
 #: Units of durations, in milliseconds.
 _UNITS = {
@@ -34,28 +34,28 @@ _UNITS = {
 
 
 class AutoCleanupConfig(TypedDict):
-    """After how many versions commits clean up, and which age in seconds versions must have that go."""
+    """Number of versions between clean-ups, and the minimum age in seconds of versions to delete."""
 
     interval: int
     older_than_seconds: int
 
 
 def config_of(options: Any) -> dict[str, str]:
-    """The entries of a configuration for an :class:`AutoCleanupConfig`; none for ``None``.
+    """Return the configuration entries of an :class:`AutoCleanupConfig`; none for ``None``.
 
     Raises ``WrongTypeError`` and ``InvalidArgumentError``.
     """
     if options is None:
         return {}
     if not isinstance(options, Mapping) or set(options) - set(AutoCleanupConfig.__annotations__):
-        raise WrongTypeError(f"auto_cleanup_options is {options!r}", help="pass interval and older_than_seconds")
-    given = {name: count(name, value, other_type=WrongTypeError) for name, value in options.items()}
-    entries = {INTERVAL: str(given.get("interval", 20))}
-    return {**entries, OLDER_THAN: f"{given.get('older_than_seconds', 14 * 86_400)}s"}
+        raise WrongTypeError(f"auto_cleanup_options must have interval and older_than_seconds, got {options!r}")
+    numbers = {name: count(name, value, other_type=WrongTypeError) for name, value in options.items()}
+    entries = {INTERVAL: str(numbers.get("interval", 20))}
+    return {**entries, OLDER_THAN: f"{numbers.get('older_than_seconds', 14 * 86_400)}s"}
 
 
 def milliseconds(duration: str) -> int:
-    """The milliseconds of a duration.  Raises ``InvalidArgumentError``.
+    """Parse a duration to milliseconds.  Raises ``InvalidArgumentError``.
 
     >>> milliseconds("1h 30m"), milliseconds("1ms")
     (5400000, 1)
@@ -67,9 +67,9 @@ def milliseconds(duration: str) -> int:
 
 
 def after_commit(snapshot: Snapshot) -> None:
-    """Clean up where the configuration of a version that was just committed asks for it.
+    """Clean up after a commit, if configured.
 
-    The commit stands whatever becomes of the clean-up: its failure is logged.
+    The commit is final: a failed clean-up is only logged.
     """
     config = snapshot.manifest.config
     if INTERVAL not in config:
@@ -82,4 +82,6 @@ def after_commit(snapshot: Snapshot) -> None:
         age = milliseconds(config[OLDER_THAN]) if OLDER_THAN in config else 0 if RETAIN in config else 14 * 86_400_000
         cleanup(snapshot.store, age, snapshot.runtime, retain=retain, error_if_tagged=False)
     except (TrilakeError, ValueError) as e:
-        _log.warning("version %d of %s is committed, but old ones stay: %s", snapshot.version, snapshot.store.uri, e)
+        _log.warning(
+            "version %d of %s is committed, but the clean-up failed: %s", snapshot.version, snapshot.store.uri, e
+        )

@@ -1,6 +1,6 @@
-"""Blobs as users of the format write them: columns of bytes or of places where the bytes are.
+"""Blobs: the pylance API for columns of bytes or references to bytes.
 
-Importing the module makes the type known to Arrow, unless another library has done so.
+Importing this module registers the Arrow extension type, unless another library has done so.
 
 >>> import pyarrow as pa
 >>> column = blob_array([b"inline", "file:///tmp/x.bin", Blob.from_uri("s3://bucket/pack", 10, 5), None])
@@ -47,7 +47,7 @@ __all__ = [
     "blob_field",
 ]
 
-#: Bytes that a :class:`BlobFile` fetches at least where reading goes on.
+#: Minimum read size of a :class:`BlobFile`.
 DEFAULT_BLOB_BUFFER_SIZE = 512 << 10
 _PARTS = (("data", pa.large_binary()), ("uri", pa.string()), ("position", pa.uint64()), ("size", pa.uint64()))
 _STORAGE = pa.struct([pa.field(name, kind) for name, kind in _PARTS])
@@ -55,9 +55,9 @@ _STORAGE = pa.struct([pa.field(name, kind) for name, kind in _PARTS])
 
 @dataclass(frozen=True)
 class Blob:
-    """One value: bytes, or a URI, of which ``position`` and ``size`` may say a part.
+    """A value: bytes, or a URI, optionally with the range ``position`` and ``size``.
 
-    Raises ``InvalidArgumentError`` for what is neither, or both.
+    Raises ``InvalidArgumentError`` for neither or both.
     """
 
     data: bytes | None = None
@@ -84,24 +84,24 @@ class Blob:
 
     @staticmethod
     def from_bytes(data: bytes | bytearray | memoryview) -> Blob:
-        """The value of some bytes."""
+        """Create a blob from bytes."""
         return Blob(data=bytes(data))
 
     @staticmethod
     def from_uri(uri: str, position: int | None = None, size: int | None = None) -> Blob:
-        """The value of a URI, or of a part of what is there."""
+        """Create a blob from a URI or a range of it."""
         if not uri:
             raise InvalidArgumentError("Blob uri cannot be empty", help="pass None for a null")
         return Blob(uri=uri, position=position, size=size)
 
     @staticmethod
     def empty() -> Blob:
-        """The value of no bytes, which is not null."""
+        """Create an empty blob, which is not null."""
         return Blob(data=b"")
 
 
 class BlobType(pa.ExtensionType):  # type: ignore[misc]
-    """The Arrow type of blobs that are written."""
+    """The Arrow extension type of blobs to write."""
 
     def __init__(self, storage_type: pa.DataType = _STORAGE) -> None:
         _check_storage(storage_type)
@@ -137,11 +137,11 @@ def _check_storage(kind: pa.DataType) -> None:
 
 
 class BlobArray(pa.ExtensionArray):  # type: ignore[misc]
-    """A column of blobs."""
+    """An array of blobs."""
 
     @classmethod
     def from_pylist(cls, values: Sequence[Any]) -> BlobArray:
-        """A column of bytes, URIs, :class:`Blob`, and ``None``.  Raises ``WrongTypeError``."""
+        """Create an array from bytes, URIs, :class:`Blob`, and ``None``.  Raises ``WrongTypeError``."""
         blobs = [_blob(value) for value in values]
         parts = [
             pa.array([None if blob is None else getattr(blob, name) for blob in blobs], kind) for name, kind in _PARTS
@@ -163,7 +163,7 @@ def _blob(value: Any) -> Blob | None:
 
 
 def blob_array(values: Sequence[Any]) -> BlobArray:
-    """A column of blobs; see :meth:`BlobArray.from_pylist`."""
+    """Create an array of blobs; see :meth:`BlobArray.from_pylist`."""
     return BlobArray.from_pylist(values)
 
 
@@ -175,16 +175,16 @@ def blob_field(
     dedicated_size_threshold: int | None = None,
     pack_file_size_threshold: int | None = None,
 ) -> pa.Field:
-    """The field of a column of blobs.
+    """Create the field of a blob column.
 
     Parameters
     ----------
     name, nullable: of the field.
-    inline_size_threshold: bytes up to which a blob lies in the data file.
-    dedicated_size_threshold: bytes from which on a blob has a file of its own.
-    pack_file_size_threshold: bytes of a file that several share, at most.
+    inline_size_threshold: maximum size of blobs stored in the data file.
+    dedicated_size_threshold: minimum size of blobs with their own file.
+    pack_file_size_threshold: maximum size of a shared file.
 
-    Raises ``WrongTypeError``, ``InvalidArgumentError``, and ``OverflowError`` for a number of more than 64 bits.
+    Raises ``WrongTypeError``, ``InvalidArgumentError``, and ``OverflowError`` for a number beyond 64 bits.
     """
     limits = {"inline": inline_size_threshold, "dedicated": dedicated_size_threshold}
     limits["pack-file"] = pack_file_size_threshold
@@ -206,7 +206,7 @@ def blob_field(
 
 
 class BlobIterator:
-    """The values of a column of bytes, as files to read."""
+    """Iterate over a binary column as file objects."""
 
     def __init__(self, values: Iterator[Any]) -> None:
         self._values = values
@@ -220,7 +220,7 @@ class BlobIterator:
 
 
 class BlobColumn:
-    """A column of bytes that is read value by value, each as a file.
+    """A binary column whose values are read as file objects.
 
     >>> import pyarrow as pa
     >>> [file.read() for file in BlobColumn(pa.array([b"a", b"bc"]))]
@@ -238,5 +238,5 @@ class BlobColumn:
         return BlobIterator(iter(self.blob_column))
 
 
-with suppress(pa.ArrowKeyError):  # another library has the name
+with suppress(pa.ArrowKeyError):  # registered by another library
     pa.register_extension_type(BlobType())

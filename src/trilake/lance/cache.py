@@ -1,4 +1,4 @@
-"""``CachedDataset``: a stream of record batches that can be gone through again."""
+"""``CachedDataset``: a stream of record batches that can be read repeatedly."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from trilake.errors import InvalidArgumentError
 
 
 class CachedDataset:
-    """The batches of a stream, kept in a file when they come for the first time.
+    """A stream whose batches are stored in a file on the first pass.
 
     Parameters
     ----------
     stream: read once.
-    cache: a folder for the file, or ``True`` for that of the system's temporary files.
+    cache: folder for the file, or ``True`` for the system's temporary folder.
 
     >>> batches = iter([pa.record_batch({"a": [1, 2]})])
     >>> with CachedDataset(batches) as found:
@@ -36,7 +36,7 @@ class CachedDataset:
         self._stream, self._complete = stream, False
 
     def close(self) -> None:
-        """Remove the file."""
+        """Delete the file."""
         if self._folder is not None:
             self._folder.cleanup()
             self._folder = None
@@ -71,4 +71,4 @@ class CachedDataset:
 
 
 class UnfinishedError(InvalidArgumentError, RuntimeError):
-    """A cache is read that is not complete."""
+    """The cache was read before the first pass was complete."""

@@ -1,11 +1,10 @@
-"""Clean-up: old versions go, and with them the files that only they name.
+"""Clean-up: delete old versions, and the files that only they reference.
 
-What is deleted, and in which order: manifests of versions that are too old come last, so that a clean-up that dies can
-be repeated.  A file that no manifest names may be of a write that is not committed yet: it stays until it is a week
-old, whatever version is asked for.  Only files go that have the names of a dataset's files, where a dataset has them,
-behind no link and in no other table (:mod:`trilake.storage.ownership`); and nothing goes while this machine's clock is
-ahead of the store's.  Before the last look at what others need, the versions that go are announced
-(:mod:`trilake.lance.versions.holds`).
+Manifests are deleted last, so that a failed clean-up can be repeated.  Unreferenced files may belong to a write in
+progress: they are kept until they are a week old, regardless of the requested age.  Only files with the names and
+folders of a dataset are deleted, never behind links or in other tables (:mod:`trilake.storage.ownership`), and nothing
+is deleted while the local clock is ahead of the store's.  The versions to delete are announced before the last check
+for new references (:mod:`trilake.lance.versions.holds`).
 """
 
 from __future__ import annotations
@@ -32,10 +31,10 @@ from trilake.table.dropping import TableFiles, as_files, drop_files
 
 _log = logging.getLogger("trilake.lance")
 
-#: Age in ms from which on a file that no manifest ever named is removed.
+#: Minimum age in ms of unreferenced files.
 UNVERIFIED_MS = 7 * 24 * 3600 * 1000
 _FOLDERS = ("data", "_deletions", "_indices", "_transactions")
-#: What clean-ups remove: the names that writers of datasets give.
+#: Names of the files that a clean-up may delete.
 _NAMES = (
     r"data/[^/]+\.lance|data/[^/]+/[01]{32}\.blob|_deletions/[0-9]+-[0-9]+-[0-9]+\.(?:arrow|bin)|_transactions/[^/]+\.txn"
     r"|_indices/[0-9a-fA-F-]{36}/(?:[^/]+/)?[^/]+|_versions/[0-9]+\.manifest"
@@ -44,7 +43,7 @@ _NAMES = (
 
 @dataclass(frozen=True)
 class CleanupStats(Displayed):
-    """What a clean-up has removed."""
+    """What a clean-up deleted."""
 
     bytes_removed: int
     old_versions: int
@@ -52,7 +51,7 @@ class CleanupStats(Displayed):
 
 @dataclass(frozen=True)
 class CleanupPlan:
-    """What a clean-up removes: files, what writers left unfinished, and the manifests of versions, which go last."""
+    """What to delete: files, unfinished uploads, and manifests, which go last."""
 
     files: tuple[ObjectMeta, ...] = ()
     unfinished: tuple[ObjectMeta, ...] = ()
@@ -61,14 +60,14 @@ class CleanupPlan:
 
     @property
     def stats(self) -> CleanupStats:
-        """What the clean-up says of itself."""
+        """Statistics of the clean-up."""
         return CleanupStats(sum(m.size for m in (*self.files, *self.manifests)), len(self.old_versions))
 
 
 def files_of(manifest: Manifest) -> set[str]:
-    """The keys of all files of the dataset that a version needs; of an index, its folder with a slash.
+    """Return the keys of all files that a version references; for an index, its folder with a slash.
 
-    What it names of other datasets, by a base path, is theirs.
+    Files below base paths belong to other datasets.
     """
     keys = {f.key for fragment in manifest.fragments for f in fragment.files if f.base_id is None}
     for fragment in manifest.fragments:
@@ -92,44 +91,45 @@ def cleanup(
     delete_unverified: bool = False,
     error_if_tagged: bool = True,
 ) -> CleanupPlan:
-    """Remove versions that are older, and files that no version left needs; returns what went.
+    """Delete old versions and the files that no remaining version references; returns what was deleted.
 
     Parameters
     ----------
-    older_than_ms: age of a version from which on it goes; the newest never does.
-    retain: how many of the newest stay, whatever their age.
-    delete_unverified: remove files that no version names whatever their age.  Only for whoever knows that nobody
-        writes: a write under way would lose its files.
-    error_if_tagged: refuse where a tag names a version that would go; else those stay.
+    older_than_ms: minimum age of versions to delete; the newest version is always kept.
+    retain: number of newest versions to keep regardless of age.
+    delete_unverified: delete unreferenced files regardless of age.  Unsafe while other writers are active: they would
+        lose their files.
+    error_if_tagged: whether a tag on an old version is an error; otherwise the version is kept.
 
-    Versions that branches come from stay, too.
+    Versions from which branches were created are kept.
 
-    Raises ``InvalidArgumentError`` for tagged versions and for an age below 0, ``CorruptLogError`` for a manifest that
-    cannot be read and for a branch whose version cannot be told or is not there, ``ClockError`` where this machine's
-    clock is ahead of the store's: then nothing is removed.  Raises ``DatasetNotFoundError`` where the dataset is
-    dropped or made anew meanwhile, which leaves the new one as it is.
+    Raises ``InvalidArgumentError`` for tagged versions and a negative age, ``CorruptLogError`` for an unreadable
+    manifest and a branch whose parent version is unknown or missing, ``ClockError`` if the local clock is ahead of the
+    store's; then nothing is deleted.  Raises ``DatasetNotFoundError`` if the dataset is concurrently dropped or
+    recreated; the new one is not touched.
     """
-    if older_than_ms < 0:  # all that is there is older than a time to come
+    if older_than_ms < 0:  # would delete everything
         raise InvalidArgumentError(
-            f"older_than is {older_than_ms / 1000:g} seconds", help="it is an age, such as datetime.timedelta(days=14)"
+            f"older_than must not be negative, got {older_than_ms / 1000:g} seconds",
+            help="pass datetime.timedelta(days=14)",
         )
-    found = _candidates(
+    candidates = _candidates(
         store, older_than_ms, runtime, retain=retain, unverified=delete_unverified, error_if_tagged=error_if_tagged
     )
-    notice = post(store, REMOVALS, found.old, runtime) if found.old else None
+    notice = post(store, REMOVALS, candidates.old, runtime) if candidates.old else None
     try:
-        removal = _unneeded(store, found)
-        _check_same_dataset(store, found)
+        removal = _unneeded(store, candidates)
+        _check_same_dataset(store, candidates)
     except Exception:
         if notice is not None:
             discard(store, [notice])  # nothing was removed
         raise
     _delete(store, [*removal.files, *removal.unfinished])
     if removal.manifests:
-        _check_same_dataset(store, found)
+        _check_same_dataset(store, candidates)
     _delete(store, removal.manifests)
-    if found.listing.versions:
-        _withdraw(store, notice, found, removal.old_versions)
+    if candidates.listing.versions:
+        _withdraw(store, notice, candidates, removal.old_versions)
     return removal
 
 
@@ -141,14 +141,16 @@ def plan_cleanup(
     delete_unverified: bool = False,
     error_if_tagged: bool = True,
 ) -> CleanupPlan:
-    """What :func:`cleanup` would remove; parameters and errors are those of it."""
-    found = _candidates(store, older_than_ms, runtime, unverified=delete_unverified, error_if_tagged=error_if_tagged)
-    return _unneeded(store, found)
+    """Return what :func:`cleanup` would delete; parameters and errors are the same."""
+    candidates = _candidates(
+        store, older_than_ms, runtime, unverified=delete_unverified, error_if_tagged=error_if_tagged
+    )
+    return _unneeded(store, candidates)
 
 
 @dataclass(frozen=True)
 class _Candidates:
-    """What may go unless somebody needs it who came meanwhile."""
+    """Files and versions to delete unless they are still needed."""
 
     listing: Listing
     newest: Manifest | None = None
@@ -178,7 +180,7 @@ def _candidates(
         try:
             manifest = read_manifest(store, key, version)
         except ObjectNotFoundError:
-            manifest = None  # another clean-up is at work
+            manifest = None  # deleted by a concurrent clean-up
             continue
         age = now_ms - manifest.timestamp_ns // 10**6
         if version not in needed and age >= older_than_ms:
@@ -198,100 +200,102 @@ def _candidates(
     unfinished = old_temporaries(store, "", now_ms - limit + 1)
     manifests = [m for m in store.list("_versions") if m.key in {listing.key(v) for v in old}]
     keys = [m.key for m in (*removable, *manifests) if not _named(m.key, keep)]
-    own = set(own_keys(store, keys, _NAMES, what="clean-up"))
-    files, manifests = ([m for m in metas if m.key in own] for metas in (removable, manifests))
+    keys_to_delete = set(own_keys(store, keys, _NAMES, what="clean-up"))
+    files, manifests = ([m for m in metas if m.key in keys_to_delete] for metas in (removable, manifests))
     return _Candidates(listing, manifest, now_ms, tuple(old), tuple(files), tuple(unfinished), tuple(manifests))
 
 
-def _unneeded(store: Store, found: _Candidates) -> CleanupPlan:
-    """What of it nobody needs.
+def _unneeded(store: Store, candidates: _Candidates) -> CleanupPlan:
+    """Remove from the candidates what is still needed.
 
-    A writer may have committed meanwhile on what looked forgotten, have restored a version that goes, or tagged one:
-    what the newest versions name stays, too, and what has a tag, or gets one.  Who comes behind these looks sees that
-    the removal was announced.
+    A concurrent writer may have referenced an unreferenced file, or restored or tagged an old version: check the newest
+    versions, tags and branches again.  Writers after this check see the notice of removal.
     """
-    if not found.listing.versions:
+    if not candidates.listing.versions:
         return CleanupPlan()
-    held = [hold for hold in notices(store, HOLDS) if not hold.forgotten(found.now_ms)]
-    branch = None if found.newest is None else found.newest.branch
-    needed = {*_tagged(store, branch), *_branched(store, found.listing, branch)}
-    kept = [v for v in found.old if v in needed or any(hold.names(v) for hold in held)]
-    newer = _named_since(store, found.listing.latest) | _named_by(store, found.listing, kept)
-    files, manifests = (tuple(m for m in metas if not _named(m.key, newer)) for metas in (found.files, found.manifests))
+    active = [hold for hold in notices(store, HOLDS) if not hold.forgotten(candidates.now_ms)]
+    branch = None if candidates.newest is None else candidates.newest.branch
+    needed = {*_tagged(store, branch), *_branched(store, candidates.listing, branch)}
+    needed_versions = [v for v in candidates.old if v in needed or any(hold.names(v) for hold in active)]
+    newer = _named_since(store, candidates.listing.latest) | _named_by(store, candidates.listing, needed_versions)
+    files, manifests = (
+        tuple(m for m in metas if not _named(m.key, newer)) for metas in (candidates.files, candidates.manifests)
+    )
     going = {m.key for m in manifests}
-    gone = tuple(v for v in found.old if found.listing.key(v) in going)
-    return CleanupPlan(files, found.unfinished, manifests, gone)
+    gone = tuple(v for v in candidates.old if candidates.listing.key(v) in going)
+    return CleanupPlan(files, candidates.unfinished, manifests, gone)
 
 
 def _tagged(store: Store, branch: str | None) -> dict[int, str]:
-    """The versions of a branch that have a tag, each with one."""
+    """Return the tagged versions of a branch, each with one tag."""
     tags = read_tags(root_store(store, branch))
     return {tag.version: name for name, tag in tags.items() if tag.branch == branch}
 
 
 def _branched(store: Store, listing: Listing, branch: str | None) -> set[int]:
-    """The versions that branches come from.  Raises ``CorruptLogError`` where one of them is not there.
+    """Return the versions from which branches were created.
 
-    What such a branch needs is not known then.
+    Raises ``CorruptLogError`` if one is missing, as the files of its branch are unknown then.
     """
     branches = branch_points(root_store(store, branch), branch)
     for version, name in branches.items():
         if version not in listing.versions and version <= listing.latest:
             raise CorruptLogError(
-                f"the branch {name!r} began from version {version}, which is not there",
-                help="delete the branch, or clean up with the library that made it",
+                f"the branch {name!r} was created from version {version}, which is missing",
+                help="delete the branch, or clean up with the library that created it",
                 file=store.uri,
                 version=version,
             )
     return set(branches)
 
 
-def _check_same_dataset(store: Store, found: _Candidates) -> None:
-    """Raise ``DatasetNotFoundError`` where another dataset, or none, is at the place.
+def _check_same_dataset(store: Store, candidates: _Candidates) -> None:
+    """Raise ``DatasetNotFoundError`` if the dataset was dropped or replaced.
 
-    Versions of that one have the same numbers.  The newest one is told by its manifest, which no clean-up removes
-    before there is a newer one.
+    A new dataset reuses version numbers, so the newest manifest is compared; no clean-up deletes it while it is newest.
     """
-    latest = found.listing.latest
+    latest = candidates.listing.latest
     if not latest:
         return
     try:
-        there = read_manifest(store, found.listing.key(latest), latest)
-        same = found.newest is not None and there.identity == found.newest.identity
+        there = read_manifest(store, candidates.listing.key(latest), latest)
+        same = candidates.newest is not None and there.identity == candidates.newest.identity
     except ObjectNotFoundError:
         same = list_versions(store).latest > latest
     if not same:
         raise DatasetNotFoundError(
-            "the dataset was dropped, or replaced by another one, while it was cleaned up",
-            help="clean up the one that is there",
+            "the dataset was dropped or replaced during the clean-up",
+            help="clean up the new dataset",
             file=store.uri,
             version=latest,
         )
 
 
-def _withdraw(store: Store, notice: str | None, found: _Candidates, gone: Iterable[int]) -> None:
-    """Take back the notice of a removal that is done, and those of processes that died."""
-    left = set(found.listing.versions).difference(gone)
+def _withdraw(store: Store, notice: str | None, candidates: _Candidates, gone: Iterable[int]) -> None:
+    """Delete the notice of a finished removal, and those of crashed processes."""
+    remaining = set(candidates.listing.versions).difference(gone)
     outdated = [] if notice is None else [notice]
     try:
-        outdated += [hold.key for hold in notices(store, HOLDS) if hold.forgotten(found.now_ms)]
-        outdated += [removal.key for removal in notices(store, REMOVALS) if _over(store, removal, found, left)]
+        outdated += [hold.key for hold in notices(store, HOLDS) if hold.forgotten(candidates.now_ms)]
+        outdated += [
+            removal.key for removal in notices(store, REMOVALS) if _over(store, removal, candidates, remaining)
+        ]
     except TrilakeError as e:
-        _log.warning("notices of clean-ups that died are left in %r: %s", store, e)
+        _log.warning("cannot delete notices of crashed clean-ups in %r: %s", store, e)
     discard(store, set(outdated))
 
 
-def _over(store: Store, removal: Notice, found: _Candidates, left: set[int]) -> bool:
-    """Whether a removal is done, or its clean-up has died before it began."""
-    # Versions that came behind this listing are another's to look at.
-    going = [v for v in removal.versions or () if v in left or v > found.listing.latest]
+def _over(store: Store, removal: Notice, candidates: _Candidates, remaining: set[int]) -> bool:
+    """Whether a removal is finished, or its clean-up crashed before it started."""
+    # Versions after this listing are left to other clean-ups.
+    going = [v for v in removal.versions or () if v in remaining or v > candidates.listing.latest]
     if removal.versions and not going:
         return True
-    return removal.forgotten(found.now_ms) and all(_whole(store, found.listing, v) for v in going)
+    return removal.forgotten(candidates.now_ms) and all(_whole(store, candidates.listing, v) for v in going)
 
 
 def _whole(store: Store, listing: Listing, version: int) -> bool:
-    """Whether a version has all of its files."""
+    """Whether all files of a version exist."""
     try:
         for name in files_of(read_manifest(store, listing.key(version), version)):
             if not name.endswith("/"):
@@ -304,18 +308,18 @@ def _whole(store: Store, listing: Listing, version: int) -> bool:
 
 
 def _named_since(store: Store, version: int) -> set[str]:
-    """The files of all versions behind one."""
+    """Return the files of all versions after ``version``."""
     newest = list_versions(store)
     later = [v for v in newest.versions if v > version]
     return set().union(*(files_of(read_manifest(store, newest.key(v), v)) for v in later))
 
 
 def _named_by(store: Store, listing: Listing, versions: Iterable[int]) -> set[str]:
-    """The manifests of some versions and the files that they name."""
+    """Return the manifests of some versions, and the files they reference."""
     named: set[str] = set()
     for version in versions:
         key = listing.key(version)
-        with suppress(ObjectNotFoundError):  # another clean-up, which did not see the tag, is at work
+        with suppress(ObjectNotFoundError):  # deleted by a concurrent clean-up, which did not see the tag
             named |= {key, *files_of(read_manifest(store, key, version))}
     return named
 
@@ -324,13 +328,13 @@ def _named(key: str, names: set[str]) -> bool:
     if key.startswith("_indices/"):
         return "/".join(key.split("/")[:2]) + "/" in names
     folder, _, name = key.rpartition("/")
-    if name.endswith(".blob"):  # which goes with the data file that it is of
+    if name.endswith(".blob"):  # belongs to a data file
         key = f"{folder}.lance"
     return key in names
 
 
 def _removable(meta: ObjectMeta, old: set[str], now_ms: int, limit: int) -> bool:
-    """Whether a file is old enough to go if no version names it that stays."""
+    """Whether a file is old enough to delete, unless a remaining version references it."""
     return _named(meta.key, old) or now_ms - meta.modified_ms >= limit
 
 
@@ -341,18 +345,17 @@ def _delete(store: Store, metas: Iterable[ObjectMeta]) -> None:
 
 
 def drop(store: Store) -> None:
-    """Remove a dataset: all its files, manifests last, so that a drop that dies can be repeated.
+    """Delete a dataset: all its files, manifests last, so that a failed drop can be repeated.
 
-    Files in no folder of a dataset's stay, and the folders that they are in.  Raises as :func:`table_files`.
+    Other files and their folders are kept.  Raises ``DatasetNotFoundError`` and ``CorruptLogError``.
     """
     drop_files(table_files(store))
 
 
 def table_files(store: Store) -> TableFiles:
-    """The files of a dataset, manifests last.
+    """Return the files of a dataset, manifests last.
 
-    Raises ``DatasetNotFoundError`` where there is no dataset, ``CorruptLogError`` where its newest manifest cannot be
-    read.
+    Raises ``DatasetNotFoundError`` if there is no dataset, ``CorruptLogError`` if its newest manifest is unreadable.
     """
     load(store)
     objects = list(store.list())
@@ -362,17 +365,17 @@ def table_files(store: Store) -> TableFiles:
     folders = [*_FOLDERS, *trees, "_refs", "_versions"]
     inside = [m for m in (*objects, *store.unfinished()) if m.key.partition("/")[0] in folders and "/" in m.key]
     foreign = set(territory.foreign(m.key.rpartition("/")[0] for m in inside))
-    own = [m for m in inside if m.key.rpartition("/")[0] not in foreign]
-    own.sort(key=lambda m: folders.index(m.key.partition("/")[0]))
-    own += [m for m in objects if m.key == LATEST]
-    names = {m.key for m in own}
-    return TableFiles(store, as_files(own), as_files(m for m in objects if m.key not in names))
+    dataset_files = [m for m in inside if m.key.rpartition("/")[0] not in foreign]
+    dataset_files.sort(key=lambda m: folders.index(m.key.partition("/")[0]))
+    dataset_files += [m for m in objects if m.key == LATEST]
+    names = {m.key for m in dataset_files}
+    return TableFiles(store, as_files(dataset_files), as_files(m for m in objects if m.key not in names))
 
 
 def cleanup_partial_writes(dataset_uri: str | os.PathLike[str], objects: list[tuple[str, str]]) -> None:
-    """Remove data files by their paths below ``data``; those that are not there are no error.
+    """Delete data files by their paths below ``data``; missing files are ignored.
 
-    Multipart uploads that never ended have no file: the store's own rules remove them.
+    Unfinished multipart uploads are not files: the object store expires them.
     """
     store = open_store(dataset_uri)
     store.delete(own_keys(store, [f"data/{path}" for path, _ in objects], _NAMES, what="clean-up"))

@@ -1,4 +1,4 @@
-"""Locks of users around commits: the names of them, and the runtime that holds one."""
+"""User-supplied locks for commits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["CommitConflictError", "CommitLock"]
 
 
 def runtime_with(lock: CommitLock | None) -> Runtime:
-    """This machine's runtime, with a lock of the user's.  Raises ``TypeError`` for one that cannot be called."""
+    """Return the default runtime with a user-supplied lock.  Raises ``TypeError`` unless it is callable."""
     if lock is None:
         return SYSTEM_RUNTIME
     if not callable(lock):

@@ -34,7 +34,7 @@ _T = pa.types
 
 @dataclass(frozen=True)
 class LancePiece:
-    """Fragments of a Lance dataset."""
+    """Some fragments of a Lance dataset."""
 
     store: Store
     fragments: tuple[Fragment, ...]
@@ -54,7 +54,7 @@ _LANCE_BATCH = 1 << 16
 
 
 def lance_source(table: LanceTable, columns: list[str] | None, filter: FilterLike | None) -> Source:
-    """The rows of a table in pieces.  Raises ``InvalidArgumentError`` and ``FilterError``."""
+    """Return the rows of a table in pieces.  Raises ``InvalidArgumentError`` and ``FilterError``."""
     snapshot = table.snapshot
     names = check_columns(columns, table.schema, table.uri)
     bound = snapshot.filter(filter)
@@ -85,13 +85,13 @@ def lance_source(table: LanceTable, columns: list[str] | None, filter: FilterLik
 
 @dataclass(frozen=True)
 class LanceRows:
-    """Fragments of a Lance dataset."""
+    """Fragments to write."""
 
     store: Store
     schema: LanceSchema
     source_schema: pa.Schema
     options: WriteOptions
-    #: Whether the fragments' dictionaries may grow: they are the dataset's, so only one task may do that.
+    #: Whether dictionaries may grow: they are shared by the dataset, so only a single task may extend them.
     extend: bool
     names: tuple[str, ...]
     runtime: Runtime
@@ -106,7 +106,7 @@ class LanceRows:
         return fragments, target.schema
 
     def _checked(self, target: Any, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The batch, if no empty text in it would be read as null."""
+        """Check that the batch has no empty strings that would be read back as null."""
         for field in target.view.schema.fields:
             at = batch.schema.get_field_index(field.name)
             if at < 0:
@@ -115,7 +115,7 @@ class LanceRows:
             if path is not None:
                 top = path == field.name
                 raise SchemaMismatchError(
-                    "an empty value would be read back as null, which is what Lance stores for a nullable text",
+                    "an empty value would be read back as null: this column cannot distinguish them",
                     help='pass options={"nulls": "mask"} for a new dataset' if top else "fill the empty values",
                     column=path,
                 )
@@ -127,9 +127,9 @@ class LanceRows:
 
 
 def _lost_empty(field: pa.Field, array: pa.Array, *, hidden: bool = False) -> str | None:
-    """The path of a nullable text or binary in which there is an empty value.
+    """Return the path of a nullable string or binary field with an empty value.
 
-    ``hidden``: nulls of the field itself are kept elsewhere.
+    ``hidden``: nulls of the field itself are stored in a companion.
     """
     kind = array.type
     if isinstance(array, pa.ExtensionArray):
@@ -146,8 +146,8 @@ def _lost_empty(field: pa.Field, array: pa.Array, *, hidden: bool = False) -> st
             return f"{field.name}.{path}"
     if hidden or not field.nullable:
         return None
-    texts = _T.is_string(field.type) or _T.is_large_string(field.type)
-    if not (texts or _T.is_binary(field.type) or _T.is_large_binary(field.type)):
+    strings = _T.is_string(field.type) or _T.is_large_string(field.type)
+    if not (strings or _T.is_binary(field.type) or _T.is_large_binary(field.type)):
         return None
     if _T.is_dictionary(kind):
         array = array.dictionary_decode()
@@ -157,7 +157,7 @@ def _lost_empty(field: pa.Field, array: pa.Array, *, hidden: bool = False) -> st
 
 
 class LanceTarget:
-    """A Lance dataset: one version."""
+    """A Lance dataset to write as one version."""
 
     def __init__(
         self,
@@ -177,8 +177,8 @@ class LanceTarget:
         have = set(target.view.schema.names)
         if set(schema.names) != have:
             raise SchemaMismatchError(
-                f"the rows have the columns {', '.join(schema.names)}, the dataset has {', '.join(sorted(have))}",
-                help="choose columns=[…] as the dataset has them",
+                f"the rows have columns {', '.join(schema.names)}, the dataset has {', '.join(sorted(have))}",
+                help="choose columns=[…] to match the dataset",
                 file=store.uri,
             )
         self.exact = options.nulls != "zero" or not self.plan.version.is_first
@@ -190,7 +190,7 @@ class LanceTarget:
 
     def commit(self, written: Sequence[tuple[list[Fragment], LanceSchema]]) -> Done:
         fragments = [f for some, _ in written for f in some]
-        # With the dictionaries of the one task that may have added to them.
+        # With the dictionaries of the task that may have extended them.
         schema = written[0][1] if len(written) == 1 else self.rows.schema
         target = Stored(schema, self.plan.version, nulls=self.options.nulls, extend=self.rows.extend)
         size = sum(self.store.head(e.key).size for f in fragments for e in f.files)
@@ -203,17 +203,17 @@ class LanceTarget:
 
 
 def lance_target(store: Store, source: Source, request: TargetRequest, exists: bool) -> LanceTarget:
-    """The target at a place.  Raises ``SchemaMismatchError``, and ``InvalidArgumentError`` for partitions."""
+    """Create the target.  Raises ``SchemaMismatchError``, and ``InvalidArgumentError`` for partitions."""
     if request.partition_by:
-        raise InvalidArgumentError("Lance datasets have no partitions", help="leave partition_by out")
+        raise InvalidArgumentError("Lance does not support partitions", help="leave partition_by out")
     options, runtime = write_options(request.options), request.runtime
     return LanceTarget(store, request.mode, options, source.schema, distributed=request.distributed, runtime=runtime)
 
 
 def for_lance(schema: pa.Schema, version: StorageVersion, *, dictionaries: bool) -> pa.Schema:
-    """The columns as files of a version have them: no views, no run-ends, and dictionaries only if ``dictionaries``.
+    """Convert a schema to supported types: no views, no run-ends, and dictionaries only if ``dictionaries``.
 
-    Raises ``SchemaMismatchError`` for a type that the version does not have.
+    Raises ``SchemaMismatchError`` for an unsupported type.
     """
     fields = [one.with_type(_lance_type(one.type, dictionaries)) for one in schema]
     lance_schema = pa.schema(fields, schema.metadata)
@@ -221,7 +221,7 @@ def for_lance(schema: pa.Schema, version: StorageVersion, *, dictionaries: bool)
         version.check_types(LanceSchema.from_arrow(lance_schema))
     except UnsupportedProtocolError as e:
         raise SchemaMismatchError(
-            f"Lance cannot hold a column: {e.message}",
+            f"a column cannot be stored in Lance: {e.message}",
             help=f"leave it out with columns=[…], or {e.help}",
             column=str(e.context.get("column")),
         ) from e

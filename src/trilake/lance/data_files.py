@@ -1,6 +1,6 @@
-"""Data files of any version: opened by what the entry of a manifest says, written by the version of the dataset.
+"""Open and create data files of any version, by manifest entry.
 
-The only room that knows both formats.
+The only module that depends on both file formats.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ def open_data_file(
 
     Parameters
     ----------
-    store, key: where it is.
-    schema: of the dataset, with the values of dictionaries that its manifest has.
-    version: of the file, as its entry says.
-    field_ids, column_indices: what the entry says of its fields; -2 stands for a field that another file has now, and
-        for a field without a column.
+    store, key: location of the file.
+    schema: of the dataset, with dictionary values.
+    version: file version in the manifest entry.
+    field_ids, column_indices: fields in the manifest entry; -2 marks a field that moved to another file, or has no
+        column.
 
-    Raises ``MissingFileError``, ``CorruptFileError``, and ``UnsupportedProtocolError`` for a version that is not known.
+    Raises ``MissingFileError``, ``CorruptFileError``, and ``UnsupportedProtocolError`` for an unknown version.
     """
     if version.is_first:
         return V1File.open(store, key, schema, field_ids)
     if version not in READABLE:
         raise UnsupportedProtocolError(
-            f"the file is of version {version} of Lance's file format; expected one of {', '.join(map(str, READABLE))}",
+            f"file version {version} is not supported, expected one of {', '.join(map(str, READABLE))}",
             file=f"{store.uri}/{key}",
         )
     return V2File.open(store, key, schema, field_ids, column_indices)
@@ -57,15 +57,14 @@ def new_data_file(
     extend_dictionaries: bool = True,
     pages: Mapping[str, int] | None = None,
 ) -> DataFileWriter:
-    """Begin a data file of a version.
+    """Create a data file.
 
-    ``extend_dictionaries`` says whether dictionaries of the schema may get more values, in the first format, which has
-    one for all files; ``pages`` are sizes that ``V2Writer`` knows.  Raises ``UnsupportedProtocolError`` for a type that
-    the version does not have, and for a version that is not written.
+    ``extend_dictionaries`` says whether dictionaries may grow in the first format, which has one for all files;
+    ``pages`` are page sizes for ``V2Writer``.  Raises ``UnsupportedProtocolError`` for an unsupported type or version.
     """
     if version not in WRITABLE:
         raise UnsupportedProtocolError(
-            f"files of Lance {version} cannot be written",
+            f"file version {version} is not supported for writing",
             help=f"write one of {', '.join(map(str, WRITABLE))}",
             file=key,
         )

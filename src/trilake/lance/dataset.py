@@ -1,6 +1,6 @@
-"""The dataset's names under the module that users of the format import them from.
+"""Re-exports for ``import lance.dataset``.
 
-The package has a function of this module's name, so the module can be called as that function.
+The package also has a function ``dataset``, so this module is callable.
 """
 
 from __future__ import annotations

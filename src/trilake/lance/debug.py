@@ -1,4 +1,4 @@
-"""What manifests say, as strings to look at."""
+"""Print manifests for debugging."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["format_fragment", "format_manifest", "format_schema", "list_transact
 
 
 def format_fragment(fragment: FragmentMetadata, dataset: OpenDataset) -> str:
-    """A fragment: its data files with their fields, columns and version, its deletion file and rows.
+    """Describe a fragment: data files with fields, columns and version, deletion file and rows.
 
     >>> import pyarrow as pa
     >>> from trilake.lance import write_dataset
@@ -42,17 +42,17 @@ def _fragment(entry: Fragment, dataset: OpenDataset) -> list[str]:
 
 
 def format_schema(dataset: OpenDataset) -> str:
-    """The fields of a dataset with their ids and types, those in others indented."""
+    """Describe the fields of a dataset with ids and types, nested fields indented."""
     return "\n".join(line for field in dataset.snapshot.manifest.schema.fields for line in _field(field, 0))
 
 
 def _field(field: Field, depth: int) -> list[str]:
-    own = f"{'  ' * depth}{field.id}: {field.name}: {field.logical_type}{'' if field.nullable else ' not null'}"
-    return [own, *(line for child in field.children for line in _field(child, depth + 1))]
+    line = f"{'  ' * depth}{field.id}: {field.name}: {field.logical_type}{'' if field.nullable else ' not null'}"
+    return [line, *(each for child in field.children for each in _field(child, depth + 1))]
 
 
 def format_manifest(dataset: OpenDataset) -> str:
-    """What the manifest of a version says: version, flags, schema, fragments and indices."""
+    """Describe a manifest: version, flags, schema, fragments and indices."""
     m = dataset.snapshot.manifest
     head = [
         f"version: {m.version}",
@@ -67,6 +67,6 @@ def format_manifest(dataset: OpenDataset) -> str:
 
 
 def list_transactions(dataset: OpenDataset, max_transactions: int = 10) -> list[str | None]:
-    """The newest transactions, newest first; ``None`` for one whose file is gone."""
+    """Describe the newest transactions, newest first; ``None`` if a file is gone."""
     recent = transactions.recent(dataset.snapshot, max_transactions)
     return [None if one is None else repr(one) for one in recent]

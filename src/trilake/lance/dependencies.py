@@ -1,7 +1,4 @@
-"""Libraries that programs may do without, by the names that users of the format import them under.
-
-Each is imported when an attribute of it is first needed.
-"""
+"""Optional libraries under the names that pylance exports, imported on first use."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from typing import Any
 
 
 class _LazyModule(ModuleType):
-    """Stands for a module that is imported on first use, or is missing."""
+    """Placeholder for a module that is imported on first use, or missing."""
 
     def __init__(self, module_name: str, *, module_available: bool) -> None:
         super().__init__(module_name)
@@ -33,7 +30,7 @@ def _lazy(name: str) -> tuple[ModuleType, bool]:
         return loaded, True
     try:
         available = find_spec(name) is not None
-    except (ModuleNotFoundError, ValueError):  # something hides it
+    except (ModuleNotFoundError, ValueError):  # blocked by sys.modules
         available = False
     return _LazyModule(name, module_available=available), available
 

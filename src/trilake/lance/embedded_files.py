@@ -1,4 +1,4 @@
-"""Lance as a format of data files inside tables of another format."""
+"""Lance data files in tables of another format."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from trilake.errors import SchemaMismatchError, UnsupportedProtocolError
 from trilake.storage.base import Store
 from trilake.table.data_files import FileBatches, FileFormat, NeededColumns, RowFile, no_columns
 
-#: Rows of a Lance file's row group: the unit in which it is read, and larger than that of a dataset, whose rows are
-#: taken one by one.
+#: Rows of a row group; larger than in datasets, as these files are scanned, not accessed by row.
 _GROUP = 1 << 14
 
 
@@ -38,8 +37,8 @@ def _check_lance(schema: pa.Schema) -> None:
         FIRST.check_types(LanceSchema.from_arrow(schema))
     except UnsupportedProtocolError as e:
         raise SchemaMismatchError(
-            f"the table's files are Lance, which cannot hold a column: {e.message}",
-            help='make the table with data_format="parquet", or without the column',
+            f"the table has Lance files, which cannot store a column: {e.message}",
+            help='create the table with data_format="parquet", or without the column',
             column=e.context.get("column"),
         ) from e
 
@@ -49,11 +48,11 @@ def _write_lance(store: Store, key: str, schema: pa.Schema, compression: str | N
 
 
 class _LanceFile:
-    """A Lance data file with its schema in it, while it is being written.
+    """A self-contained Lance data file being written.
 
-    Nulls of columns are kept by companions, as in datasets with that policy.  Inside of lists and structs the format
-    has nulls of texts and bytes only, and for those no empty values: the fields there say that they have no nulls, so
-    that empty values stay what they are and all nulls are refused alike.
+    Null companions keep the nulls of columns.  In lists and structs the format stores nulls of strings and binaries
+    only, and as empty values: so nested fields are written as non-nullable, which keeps empty values and rejects all
+    nulls.
     """
 
     def __init__(self, store: Store, key: str, schema: pa.Schema) -> None:
@@ -91,8 +90,8 @@ class _LanceFile:
                 path = lost_null(field.storage_field, array.drop_null())
                 if path is not None:
                     raise SchemaMismatchError(
-                        "the table's files are Lance, which cannot hold a null inside of a list or struct",
-                        help='fill the nulls, or make the table with data_format="parquet"',
+                        "the table has Lance files, which cannot store a null in a list or struct",
+                        help='fill the nulls, or create the table with data_format="parquet"',
                         column=path,
                     )
 
@@ -101,12 +100,12 @@ class _LanceFile:
         self.writer.close()
 
     def discard(self) -> None:
-        """Give it up."""
+        """Discard the file."""
         self.writer.discard()
 
 
 def _without_nulls(kind: pa.DataType) -> pa.DataType:
-    """The type whose parts have no nulls."""
+    """Make all nested fields non-nullable."""
     if pa.types.is_struct(kind):
         return pa.struct([pa.field(f.name, _without_nulls(f.type), False, f.metadata) for f in kind])
     if pa.types.is_list(kind):

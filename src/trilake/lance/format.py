@@ -1,4 +1,4 @@
-"""Lance as a row of the registry of formats."""
+"""Lance in the registry of formats."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class LanceFormat(Format):
-    """Lance datasets.  Their libraries are an extra, and loaded when a dataset is used."""
+    """Lance datasets; their optional libraries are loaded on use."""
 
     name = "lance"
 
@@ -102,7 +102,7 @@ class LanceFormat(Format):
     def refuse_partitions(self, write: TableWrite) -> None:
         """Raise ``InvalidArgumentError`` for partition columns."""
         if write.partition_by:
-            raise InvalidArgumentError("Lance datasets have no partitions", help="leave partition_by out")
+            raise InvalidArgumentError("Lance does not support partitions", help="leave partition_by out")
 
 
 def _lance_table(table: Table) -> LanceTable:
@@ -113,7 +113,7 @@ def _lance_table(table: Table) -> LanceTable:
 
 
 def written(snapshot: Snapshot | None, files: int, rows: int) -> WriteResult:
-    """The result of a write that committed a snapshot, or found a dataset and did nothing."""
+    """Return the result of a write that committed, or that ignored an existing dataset."""
     if snapshot is None:
         return WriteResult(None)
     store = snapshot.store

@@ -1,7 +1,7 @@
 """``LanceFragment``: one fragment of an open dataset.
 
-A distributed write makes fragments wherever the rows are (:meth:`LanceFragment.create`), sends their metadata as JSON,
-and commits them at one place with a :class:`~trilake.lance.pylance.operation.LanceOperation`.
+In a distributed write each worker creates fragments (:meth:`LanceFragment.create`) and sends their metadata as JSON;
+the driver commits them with a :class:`~trilake.lance.pylance.operation.LanceOperation`.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ __all__ = [
 ]
 
 
-#: Bytes of a data file at most, where nothing else is said.
+#: Default maximum size of a data file in bytes.
 DEFAULT_MAX_BYTES_PER_FILE = 90 << 30
 
 
@@ -64,10 +64,10 @@ class DataFile(fragment_metadata.DataFile):
 
     @classmethod
     def create(cls, dataset: OpenDataset, path: str, *, base_id: int | None = None) -> Self:
-        """The entry of a file that is there already, below the folder ``data``, whose columns the dataset has.
+        """Create the entry of an existing file below ``data``.
 
-        Raises ``MissingFileError``, ``CorruptFileError``, and ``UnknownColumnError`` for a column that the dataset does
-        not have.
+        Raises ``MissingFileError``, ``CorruptFileError``, and ``UnknownColumnError`` for a column that is not in the
+        dataset.
 
         >>> import pyarrow as pa
         >>> from trilake.lance import write_dataset
@@ -77,13 +77,13 @@ class DataFile(fragment_metadata.DataFile):
         ([0, 1], [0, 1], 2)
         """
         if base_id is not None:
-            raise InvalidArgumentError(f"base_id is {base_id}", help="name a file of the dataset itself")
+            raise InvalidArgumentError(f"base_id must be None, got {base_id}", help="pass a file of the dataset itself")
         entry, _ = described(dataset.snapshot, path)
         return cls(**vars(fragment_metadata.DataFile.of(entry)))
 
 
 class LanceFragment(ReadFragment):
-    """One fragment of a dataset at its version.  Raises ``InvalidArgumentError`` for an id that is not there.
+    """One fragment of a dataset at its version.  Raises ``InvalidArgumentError`` for an unknown id.
 
     >>> import pyarrow as pa
     >>> from trilake.lance import write_dataset
@@ -95,7 +95,7 @@ class LanceFragment(ReadFragment):
     [2, 3]
     """
 
-    # --- making ------------------------------------------------------------------------------------------------------
+    # --- create ------------------------------------------------------------------------------------------------------
 
     @staticmethod
     def create(
@@ -111,17 +111,17 @@ class LanceFragment(ReadFragment):
         storage_options: Mapping[str, str] | None = None,
         **later: Any,
     ) -> FragmentMetadata:
-        """Write rows into one new data file, which no version names until it is committed.
+        """Write rows to one new data file without a commit.
 
-        Where the dataset exists and has these columns, their ids are its own.
+        If the dataset exists and has these columns, their field ids are used.
 
         Parameters
         ----------
         dataset_uri, data, schema, progress, mode, nulls, storage_options, later: those of :func:`write_fragments`.
-        fragment_id: the id of the fragment that is made; 0 by default.  A commit of an append gives another.
-        max_rows_per_group: rows of a row group at most.
+        fragment_id: id of the fragment, by default 0; committing an append assigns another one.
+        max_rows_per_group: maximum rows of a row group.
 
-        Raises ``NothingToWriteError`` for no rows.
+        Raises ``NothingToWriteError`` without rows.
 
         >>> import pyarrow as pa
         >>> from trilake.lance import LanceDataset, LanceOperation, write_dataset
@@ -138,19 +138,19 @@ class LanceFragment(ReadFragment):
         reporter = Reporter(progress, number)
         fragments, _, _ = create_fragments(dataset_uri, data, schema, options, reporter, storage_options, mode)
         if len(fragments) != 1:
-            raise NothingToWriteError(f"the rows make {len(fragments)} fragments instead of one")
+            raise NothingToWriteError(f"expected rows for one fragment, got {len(fragments)} fragments")
         return FragmentMetadata.of(replace(fragments[0], id=number))
 
     @staticmethod
     def create_from_file(
         filename: str | os.PathLike[str], schema: pa.Schema | OpenDataset, fragment_id: int
     ) -> FragmentMetadata:
-        """The metadata of a data file that is there already.
+        """Create the metadata of an existing data file.
 
         Parameters
         ----------
-        filename: its path, of which the part below ``data`` counts.
-        schema: the dataset that it is for; or the columns of a file of the first format, which is not looked at.
+        filename: its path; only the part below ``data`` is used.
+        schema: the dataset; or the schema of a file of the first format, which is not checked.
         fragment_id: the id of the fragment.
 
         >>> import pyarrow as pa
@@ -168,13 +168,13 @@ class LanceFragment(ReadFragment):
         entry, rows = described(schema.snapshot, name)
         return FragmentMetadata.of(Fragment(fragment_id, (entry,), physical_rows=rows))
 
-    # --- changing, without a commit ----------------------------------------------------------------------------------
+    # --- change without a commit -------------------------------------------------------------------------------------
 
     def delete(self, predicate: str) -> FragmentMetadata | None:
-        """The fragment with the rows deleted for which ``predicate`` is true; ``None`` where no row is left.
+        """Delete the rows that match ``predicate``; returns ``None`` if no row remains.
 
-        The deletion file is written; a ``LanceOperation.Delete`` makes it count.  Raises ``WrongTypeError`` without a
-        condition.
+        Writes the deletion file; commit it with ``LanceOperation.Delete``.  Raises ``WrongTypeError`` without a
+        predicate.
 
         >>> import pyarrow as pa
         >>> from trilake.lance import write_dataset
@@ -187,7 +187,7 @@ class LanceFragment(ReadFragment):
         1
         """
         if predicate is None:
-            raise WrongTypeError("delete got no condition", help='pass "true" to delete all rows')
+            raise WrongTypeError("delete needs a predicate, got None", help='pass "true" to delete all rows')
         snapshot = self._ds.snapshot
         rows = snapshot.matching(condition_of(snapshot, predicate), self._fragment)
         if not len(rows):
@@ -196,9 +196,9 @@ class LanceFragment(ReadFragment):
         return None if marked is None else FragmentMetadata.of(marked)
 
     def delete_rows(self, offsets: Iterable[int]) -> FragmentMetadata | None:
-        """The fragment with the rows deleted at some ``offsets``, deleted ones counted; ``None`` where no row is left.
+        """Delete rows by physical ``offsets``; returns ``None`` if no row remains.
 
-        The deletion file is written; a ``LanceOperation.Delete`` makes it count.  Raises ``UnknownRowError``.
+        Writes the deletion file; commit it with ``LanceOperation.Delete``.  Raises ``UnknownRowError``.
 
         >>> import pyarrow as pa
         >>> from trilake.lance import write_dataset
@@ -227,10 +227,10 @@ class LanceFragment(ReadFragment):
         batch_size: int | None = None,
         reader_schema: pa.Schema | None = None,
     ) -> FragmentMetadata:
-        """The fragment with more columns; parameters are those of :meth:`merge_columns`.
+        """Add columns; parameters are those of :meth:`merge_columns`.
 
-        The data file is written; a ``LanceOperation.Merge`` makes it count.  Ids of the new columns follow the highest
-        that the dataset has, so that all fragments get the same.
+        Writes the data file; commit it with ``LanceOperation.Merge``.  New field ids follow the highest id of the
+        dataset, so that all fragments agree.
 
         >>> import pyarrow as pa
         >>> from trilake.lance import write_dataset
@@ -250,19 +250,19 @@ class LanceFragment(ReadFragment):
         *,
         nulls: NullPolicy = "error",
     ) -> tuple[FragmentMetadata, LanceSchema]:
-        """:meth:`add_columns`, and the schema that ``LanceOperation.Merge`` needs with it.
+        """Add columns, and return the schema for ``LanceOperation.Merge`` as well.
 
         Parameters
         ----------
-        value_func: makes record batches of new columns of those of ``columns``; or SQL expressions by name of the new
-            column; or rows in the order of the fragment's.
-        columns: that a function gets, ``_rowid`` among them; all by default.
-        batch_size: rows that a function gets at most.
-        reader_schema: of rows that come as an iterable.
+        value_func: a function that computes record batches of new columns from ``columns``; or SQL expressions by
+            column name; or rows in fragment order.
+        columns: columns to pass to the function, also ``_rowid``; by default all.
+        batch_size: maximum number of rows per call of the function.
+        reader_schema: of rows passed as an iterable.
 
-        nulls: what becomes of nulls that the format cannot hold.
+        nulls: how to write nulls that the format cannot store.
 
-        What the way that is asked for has no use for is refused.
+        Raises ``WrongTypeError`` for options that do not apply to ``value_func``.
 
         >>> import pyarrow as pa
         >>> from trilake.lance import LanceDataset, LanceOperation, write_dataset
@@ -272,20 +272,20 @@ class LanceFragment(ReadFragment):
         >>> done.to_table().to_pydict()
         {'a': [1, 2], 'b': [2, 4]}
         """
-        given = {"columns": columns, "reader_schema": reader_schema, "batch_size": batch_size}
+        options = {"columns": columns, "reader_schema": reader_schema, "batch_size": batch_size}
         if isinstance(value_func, Mapping):
-            commands.check_use(given, ("batch_size",), "expressions")
+            commands.check_use(options, ("batch_size",), "expressions")
             values, new_schema, names = commands.of_expressions(self._ds.schema, value_func)
             return self._widened(values, new_schema, names, nulls)
         if not callable(value_func):
-            commands.check_use(given, ("reader_schema", "batch_size"), "rows")
+            commands.check_use(options, ("reader_schema", "batch_size"), "rows")
             feed = commands.Feed(*stream(value_func, reader_schema))
             widened = self._widened(feed, feed.schema, self._ds.schema.names[:1], nulls)
             entry = widened[0].entry
             with discarded_on_failure(self._ds.snapshot.store, [replace(entry, files=entry.files[-1:])]):
                 feed.check_end()
             return widened
-        commands.check_use(given, ("columns", "batch_size"), "a function")
+        commands.check_use(options, ("columns", "batch_size"), "a function")
         return self._computed(value_func, columns, batch_size, nulls)
 
     def _computed(
@@ -295,18 +295,18 @@ class LanceFragment(ReadFragment):
         batch_size: int | None,
         nulls: NullPolicy,
     ) -> tuple[FragmentMetadata, LanceSchema]:
-        # The first result tells the new columns' types; it is kept, so that each batch is asked for once, unless this
-        # one is longer than a row group.
+        # The first result has the types of the new columns.  Keep it to avoid a second call, unless the batch is longer
+        # than a row group.
         first = next((b for b in self.to_batches(columns, batch_size=batch_size)), None)
         if first is None:
-            raise InvalidArgumentError("a fragment without rows gets no columns", fragment=self.fragment_id)
+            raise InvalidArgumentError("cannot add columns to a fragment without rows", fragment=self.fragment_id)
         first_result: list[pa.RecordBatch] = [value_func(first)]
         if not isinstance(first_result[0], pa.RecordBatch):
-            raise InvalidArgumentError(f"value_func must return a RecordBatch, not a {type(first_result[0]).__name__}")
+            raise InvalidArgumentError(f"value_func must return a RecordBatch, got {type(first_result[0]).__name__}")
 
         def values(batch: pa.RecordBatch) -> pa.RecordBatch:
-            known = first_result.pop() if first_result else None
-            return known if known is not None and known.num_rows == batch.num_rows else value_func(batch)
+            cached = first_result.pop() if first_result else None
+            return cached if cached is not None and cached.num_rows == batch.num_rows else value_func(batch)
 
         parts = values if batch_size is None else commands.in_batches(values, batch_size)
         return self._widened(parts, first_result[0].schema, columns, nulls)
@@ -318,24 +318,24 @@ class LanceFragment(ReadFragment):
         commands.check_new(snapshot.manifest.schema, new_schema.names)
         version, first_id = snapshot.manifest.storage_version, commands.next_field_id(snapshot.manifest)
         target = Target.new(new_schema, version, nulls=nulls, first_id=first_id)
-        read = Selection.of(snapshot.view, names)
+        selection = Selection.of(snapshot.view, names)
 
         def of_read(batch: pa.RecordBatch) -> pa.RecordBatch:
-            return values(batch if read.projection is None else read.projection.project(batch))
+            return values(batch if selection.projection is None else selection.projection.project(batch))
 
-        widened = commands.widen(self._fragment, snapshot, target, read.columns, of_read, places=read.places)
+        widened = commands.widen(self._fragment, snapshot, target, selection.columns, of_read, places=selection.places)
         return FragmentMetadata.of(widened), LanceSchema(snapshot.view.schema).with_columns(target.view.schema)
 
     def merge(
         self, data_obj: Any, left_on: str, right_on: str | None = None, schema: pa.Schema | None = None
     ) -> tuple[FragmentMetadata, LanceSchema]:
-        """The fragment with the columns of ``data_obj`` joined to it, and the schema for ``LanceOperation.Merge``.
+        """Join the columns of ``data_obj``, and return the schema for ``LanceOperation.Merge`` as well.
 
         Parameters
         ----------
-        data_obj: the other data.
-        left_on, right_on: the key columns, of the fragment and of the data; the same by default.
-        schema: of data that come as an iterable.
+        data_obj: the data to join.
+        left_on, right_on: key columns of the fragment and of the data; ``right_on`` defaults to ``left_on``.
+        schema: of data passed as an iterable.
 
         >>> import pyarrow as pa
         >>> from trilake.lance import write_dataset
@@ -350,9 +350,9 @@ class LanceFragment(ReadFragment):
         manifest = self._ds.snapshot.manifest
         target = Target.new(new, manifest.storage_version, first_id=commands.next_field_id(manifest))
         by_id = joins.is_id(self._ds.snapshot, left_on)
-        read = self._ds.snapshot.view.columns([]) if by_id else self._ds.snapshot.view.columns([left_on])
+        selection = self._ds.snapshot.view.columns([]) if by_id else self._ds.snapshot.view.columns([left_on])
         widened = commands.widen(
-            self._fragment, self._ds.snapshot, target, read, values, places=[left_on] if by_id else []
+            self._fragment, self._ds.snapshot, target, selection, values, places=[left_on] if by_id else []
         )
         return FragmentMetadata.of(widened), LanceSchema(self._ds.snapshot.view.schema).with_columns(target.view.schema)
 
@@ -365,14 +365,14 @@ class LanceFragment(ReadFragment):
         *,
         with_offsets: bool = False,
     ) -> tuple[Any, ...]:
-        """The fragment with other values in columns, and the ids of these; ``LanceOperation.Update`` needs both.
+        """Update columns by key; returns the fragment and the ids of the changed fields, for ``LanceOperation.Update``.
 
         Parameters
         ----------
-        data_obj: the new values, with a column of keys; rows without one of the keys stay as they are.
-        left_on, right_on: the keys, of the fragment and of ``data_obj``; by default row ids.
-        schema: of rows that come as an iterable.
-        with_offsets: whether the offsets of the rows that were found are returned, too, as a Roaring bitmap's bytes.
+        data_obj: the new values with a key column; rows without a match are unchanged.
+        left_on, right_on: key columns of the fragment and of ``data_obj``; by default row ids.
+        schema: of rows passed as an iterable.
+        with_offsets: whether to return the offsets of the changed rows as well, as a serialized Roaring bitmap.
 
         Raises ``UnknownColumnError`` and ``SchemaMismatchError``.
 

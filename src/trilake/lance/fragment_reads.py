@@ -1,4 +1,4 @@
-"""``ReadFragment``: one fragment of an open dataset, as it is read."""
+"""``ReadFragment``: read one fragment of an open dataset."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
 
 def check_head(options: Mapping[str, Any]) -> None:
-    """Refuse a second limit beside the number of rows.  Raises ``WrongTypeError``."""
+    """Reject a limit in addition to the number of rows.  Raises ``WrongTypeError``."""
     if options.get("limit") is not None:
-        raise WrongTypeError("the number of rows and limit both say how many", help="leave limit out")
+        raise WrongTypeError("num_rows and limit exclude each other", help="leave limit out")
 
 
 class ReadFragment(pa.dataset.Fragment):  # type: ignore[misc]
-    """What is read of a fragment; :class:`~trilake.lance.fragment.LanceFragment` changes it, too."""
+    """The read methods of :class:`~trilake.lance.fragment.LanceFragment`."""
 
     def __init__(
         self, dataset: OpenDataset, fragment_id: int | None, *, fragment: FragmentReader | None = None
@@ -42,10 +42,10 @@ class ReadFragment(pa.dataset.Fragment):  # type: ignore[misc]
         self._ds = dataset
         if fragment is None:
             if fragment_id is None:
-                raise InvalidArgumentError("either fragment or fragment_id must be given")
+                raise InvalidArgumentError("pass either fragment or fragment_id")
             fragment = dataset.snapshot.reader_of(fragment_id)
         if fragment is None:
-            raise InvalidArgumentError(f"there is no fragment {fragment_id}", file=dataset.uri)
+            raise InvalidArgumentError(f"fragment {fragment_id} does not exist", file=dataset.uri)
         self._fragment = fragment
 
     def __repr__(self) -> str:
@@ -58,16 +58,16 @@ class ReadFragment(pa.dataset.Fragment):  # type: ignore[misc]
     def __getattr__(self, name: str) -> Any:
         raise not_in_format("LanceFragment", name)
 
-    # --- what it is --------------------------------------------------------------------------------------------------
+    # --- metadata ----------------------------------------------------------------------------------------------------
 
     @property
     def fragment_id(self) -> int:
-        """The fragment's id."""
+        """The id of the fragment."""
         return self._fragment.fragment.id
 
     @property
     def metadata(self) -> FragmentMetadata:
-        """The entry of the fragment."""
+        """The metadata of the fragment."""
         return FragmentMetadata.of(self._fragment.fragment)
 
     @property
@@ -77,7 +77,7 @@ class ReadFragment(pa.dataset.Fragment):  # type: ignore[misc]
 
     @property
     def physical_rows(self) -> int:
-        """Number of rows, deleted ones included."""
+        """Number of rows, including deleted ones."""
         return self._fragment.physical_rows
 
     @property
@@ -92,7 +92,7 @@ class ReadFragment(pa.dataset.Fragment):  # type: ignore[misc]
 
     @property
     def partition_expression(self) -> pc.Expression:
-        """True: Lance has no partitions."""
+        """Always true: Lance has no partitions."""
         return pc.scalar(True)
 
     def data_files(self) -> list[DataFile]:
@@ -108,7 +108,7 @@ class ReadFragment(pa.dataset.Fragment):  # type: ignore[misc]
         return self.metadata.data_files()
 
     def deletion_file(self) -> str | None:
-        """The deletion file, relative to the dataset, if there is one.
+        """Path of the deletion file relative to the dataset, if there is one.
 
         >>> import pyarrow as pa
         >>> from trilake.lance import write_dataset
@@ -126,7 +126,7 @@ class ReadFragment(pa.dataset.Fragment):  # type: ignore[misc]
     # --- reading -----------------------------------------------------------------------------------------------------
 
     def count_rows(self, filter: FilterLike | None = None) -> int:
-        """Number of rows that live and for which ``filter`` is true.
+        """Count the rows that match ``filter``.
 
         >>> import pyarrow as pa
         >>> from trilake.lance import write_dataset
@@ -145,9 +145,9 @@ class ReadFragment(pa.dataset.Fragment):  # type: ignore[misc]
         offset: int | None = None,
         **more: Any,
     ) -> LanceScanner:
-        """A scanner over the rows of this fragment, whatever the dataset's ``default_scan_options`` say.
+        """Return a scanner of this fragment; ``default_scan_options`` of the dataset do not apply.
 
-        Parameters are those of :meth:`trilake.lance.LanceDataset.scanner`, ``more`` among them; it raises as that does.
+        Parameters and errors are those of :meth:`trilake.lance.LanceDataset.scanner`, also for ``more``.
 
         >>> import pyarrow as pa
         >>> from trilake.lance import write_dataset
@@ -156,8 +156,8 @@ class ReadFragment(pa.dataset.Fragment):  # type: ignore[misc]
         >>> fragment.scanner(filter="a > 1", limit=1).to_table()["a"].to_pylist()
         [2]
         """
-        said = {**more, "columns": columns, "filter": filter, "limit": limit, "offset": offset, "fragments": [self]}
-        return ScannerBuilder(self._ds).apply_defaults(said).to_scanner()
+        options = {**more, "columns": columns, "filter": filter, "limit": limit, "offset": offset, "fragments": [self]}
+        return ScannerBuilder(self._ds).apply_defaults(options).to_scanner()
 
     def to_table(
         self,
@@ -167,7 +167,7 @@ class ReadFragment(pa.dataset.Fragment):  # type: ignore[misc]
         offset: int | None = None,
         **more: Any,
     ) -> pa.Table:
-        """The rows as a table.  Parameters are those of :meth:`scanner`, ``more`` among them; it raises as that does.
+        """Read the rows into a table.  Parameters and errors are those of :meth:`scanner`, also for ``more``.
 
         >>> import pyarrow as pa
         >>> from trilake.lance import write_dataset
@@ -186,7 +186,7 @@ class ReadFragment(pa.dataset.Fragment):  # type: ignore[misc]
         offset: int | None = None,
         **more: Any,
     ) -> Iterator[pa.RecordBatch]:
-        """The rows as batches.  Parameters are those of :meth:`scanner`, ``more`` among them; it raises as that does.
+        """Read the rows as batches.  Parameters and errors are those of :meth:`scanner`, also for ``more``.
 
         >>> import pyarrow as pa
         >>> from trilake.lance import write_dataset
@@ -198,9 +198,9 @@ class ReadFragment(pa.dataset.Fragment):  # type: ignore[misc]
         return self.scanner(columns, filter, limit, offset, **more).to_batches()
 
     def to_pandas(self, columns: ColumnsLike | None = None, **more: Any) -> pandas.DataFrame:
-        """The rows as a frame of pandas.
+        """Read the rows into a pandas frame.
 
-        ``columns`` and ``more`` are parameters of :meth:`scanner`, and then of Arrow's ``Table.to_pandas``.
+        ``columns`` and ``more`` are parameters of :meth:`scanner` and of ``pyarrow.Table.to_pandas``.
 
         >>> import pyarrow as pa
         >>> from trilake.lance import write_dataset
@@ -212,7 +212,7 @@ class ReadFragment(pa.dataset.Fragment):  # type: ignore[misc]
         return self.scanner(columns, **scan_options(more)).to_pandas(**more)
 
     def head(self, num_rows: int, **more: Any) -> pa.Table:
-        """The first ``num_rows`` rows; ``more`` are arguments of :meth:`scanner`, without a limit.
+        """Return the first ``num_rows`` rows; ``more`` are parameters of :meth:`scanner`.
 
         >>> import pyarrow as pa
         >>> from trilake.lance import write_dataset
@@ -225,8 +225,7 @@ class ReadFragment(pa.dataset.Fragment):  # type: ignore[misc]
         return self.to_table(**{**more, "limit": num_rows})
 
     def take(self, indices: npt.ArrayLike, columns: ColumnsLike | None = None) -> pa.Table:
-        """The rows at some places, ``indices``, among those that live, in the order asked for; with all ``columns`` or
-        some.
+        """Return the rows at the positions ``indices``, in this order, with ``columns``.
 
         >>> import pyarrow as pa
         >>> from trilake.lance import write_dataset
@@ -238,9 +237,9 @@ class ReadFragment(pa.dataset.Fragment):  # type: ignore[misc]
         return self.open_session(columns).take(indices)
 
     def open_session(self, columns: ColumnsLike | None = None, with_row_address: bool | None = None) -> FragmentSession:
-        """What takes rows of the same ``columns`` again and again.
+        """Open a session for taking rows of the same ``columns`` repeatedly.
 
-        ``with_row_address`` asks for a column ``_rowaddr``, too.
+        ``with_row_address`` adds a column ``_rowaddr``.
 
         >>> import pyarrow as pa
         >>> from trilake.lance import write_dataset
@@ -258,7 +257,7 @@ class ReadFragment(pa.dataset.Fragment):  # type: ignore[misc]
         )
 
     def validate(self) -> None:
-        """Check the fragment: that its files are there and say what the manifest says.
+        """Check that the files of the fragment exist and match the manifest.
 
         Raises ``CorruptFileError``, ``CorruptLogError``, ``MissingFileError`` or ``DeletionVectorError``.
 

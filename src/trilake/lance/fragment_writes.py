@@ -1,4 +1,4 @@
-"""``write_fragments``: rows into new data files, which a commit makes count later."""
+"""``write_fragments``: write data files, to be committed later."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def create_fragments(
     storage_options: Mapping[str, str] | None,
     mode: str,
 ) -> tuple[list[Fragment], pa.Schema, int]:
-    """The fragments that were written, the schema of their rows, and the newest version; 0 where there is none."""
+    """Return the new fragments, their schema, and the newest version (0 without a dataset)."""
     if mode not in ("create", "append", "overwrite"):
-        raise InvalidArgumentError(f"mode is {mode!r}", help="it is create, append or overwrite")
+        raise InvalidArgumentError(f"mode must be create, append or overwrite, got {mode!r}")
     store, _ = place_of(uri, storage_options)
     rows_schema, batches = stream(data, schema)
     if not rows_schema.names:
@@ -49,9 +49,11 @@ def create_fragments(
     target, version = Target.new(rows_schema, storage, nulls=options.nulls), 0
     if manifest is not None:
         version = manifest.version
-        # By the columns that users see: companions are the dataset's, whatever rows are written with.
-        own, names = View(manifest.schema).schema.names, target.view.schema.names
-        if mode == "append" and (sorted(own) == sorted(names) or (not storage.is_first and set(names) <= set(own))):
+        # Compare the user-visible columns: null companions depend on the dataset.
+        existing, names = View(manifest.schema).schema.names, target.view.schema.names
+        if mode == "append" and (
+            sorted(existing) == sorted(names) or (not storage.is_first and set(names) <= set(existing))
+        ):
             target = Target.of(manifest.schema, storage, names, nulls=options.nulls)
     return write_files(store, batches, target, options, SYSTEM_RUNTIME, progress), rows_schema, version
 
@@ -93,21 +95,21 @@ def write_fragments(
     storage_options: Mapping[str, str] | None = None,
     **later: Any,
 ) -> list[FragmentMetadata] | Transaction:
-    """Write rows into new data files, which no version names until they are committed.
+    """Write rows to new data files without a commit.
 
     Parameters
     ----------
     data: see :func:`trilake.lance.commands.input_rows.stream`.
-    dataset_uri: the dataset, which need not exist, or may be open.
+    dataset_uri: path, URI, or an open dataset; it need not exist.
     schema: of the rows.
-    return_transaction: whether the result is a transaction to commit: an append, or an overwrite where ``mode`` says it
-        or there is no dataset yet.
-    mode: with ``"append"``, the columns are those of the dataset where it has all of them; with ``"create"`` and
-        ``"overwrite"``, they are new ones, which only an overwrite can commit.
+    return_transaction: whether to return a transaction to commit: an append, or an overwrite if ``mode`` is
+        ``"overwrite"`` or the dataset does not exist.
+    mode: ``"append"`` uses the field ids of the dataset if it has all columns; ``"create"`` and ``"overwrite"`` assign
+        new ids, which only an overwrite can commit.
     max_rows_per_file, max_rows_per_group, max_bytes_per_file, nulls: see
         :class:`~trilake.lance.commands.fragment_writer.WriteOptions`.
-    progress: an object with ``begin(fragment)`` and ``complete(fragment)``.
-    storage_options: credentials, region and endpoint of an object store.
+    progress: an object with methods ``begin(fragment)`` and ``complete(fragment)``.
+    storage_options: credentials, region and endpoint of the object store.
     later: see :func:`trilake.lance.pylance.functions.write_dataset`.
 
     Raises ``SchemaMismatchError``, ``WriteFailedError`` or ``NothingToWriteError``.

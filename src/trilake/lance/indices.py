@@ -1,4 +1,4 @@
-"""Names of indices that users of the format import from this module."""
+"""Re-exports for ``import lance.indices``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names that other implementations keep in a native module of this name."""
+"""Re-exports of names in pylance's native module."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trilake.lance.versions.manifest import needs_migration
 
 
 def manifest_needs_migration(dataset: OpenDataset) -> bool:
-    """Whether the manifest lacks numbers of rows that writers of today put into it.
+    """Whether the manifest lacks row counts that current writers add.
 
     >>> import pyarrow as pa
     >>> from trilake.lance import write_dataset

@@ -1,4 +1,4 @@
-"""``DatasetOptimizer``: compaction of a dataset's files; ``Compaction``: the same in parts."""
+"""``DatasetOptimizer``: compaction and index maintenance; ``Compaction``: distributed compaction."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trilake.lance.versions.manifest import Fragment
 
 
 class DatasetOptimizer:
-    """Upkeep of one dataset."""
+    """Maintenance of a dataset."""
 
     def __init__(self, dataset: OpenDataset) -> None:
         self._dataset = dataset
@@ -34,10 +34,10 @@ class DatasetOptimizer:
         num_threads: int | None = None,
         **later: Any,
     ) -> CompactionMetrics:
-        """Join small fragments, and write those with many deleted rows anew.
+        """Merge small fragments, and rewrite those with many deleted rows.
 
-        Parameters are those of :class:`~trilake.lance.commands.compaction.CompactionOptions`; of others of pylance,
-        the values that ask for nothing else are taken.
+        Parameters are those of :class:`~trilake.lance.commands.compaction.CompactionOptions`; other options of pylance
+        are accepted with their default values.
         """
         options = {
             **later,
@@ -52,11 +52,11 @@ class DatasetOptimizer:
         return metrics
 
     def enable_auto_cleanup(self, auto_cleanup_config: AutoCleanupConfig) -> None:
-        """Let commits clean up, as a configuration of the dataset says; see :mod:`trilake.lance.auto_cleanup`."""
+        """Enable automatic clean-ups; see :mod:`trilake.lance.auto_cleanup`."""
         self._dataset.moved(update_config(self._dataset.snapshot, config_of(auto_cleanup_config)))
 
     def disable_auto_cleanup(self) -> None:
-        """Let commits clean up no more."""
+        """Disable automatic clean-ups."""
         self._dataset.moved(update_config(self._dataset.snapshot, dict.fromkeys((INTERVAL, OLDER_THAN, RETAIN))))
 
     def optimize_indices(
@@ -66,7 +66,7 @@ class DatasetOptimizer:
         index_names: Collection[str] | None = None,
         retrain: bool = False,
     ) -> None:
-        """Bring indices up to date with rows that came since.
+        """Add new rows to the indices.
 
         Parameters are those of :func:`~trilake.lance.commands.index_renewal.optimize`; ``index_names`` are its names.
         """
@@ -77,43 +77,43 @@ class DatasetOptimizer:
 
 @dataclass(frozen=True)
 class RewriteResult:
-    """The old and new fragments of a task that has run; it can be pickled, or sent as JSON."""
+    """The result of a task; can be pickled or serialized to JSON."""
 
     done: compaction.RewriteResult
 
     @property
     def read_version(self) -> int:
-        """The version that the task has read."""
+        """The version that the task read."""
         return self.done.read_version
 
     @property
     def metrics(self) -> CompactionMetrics:
-        """What the task has done."""
+        """Metrics of the task."""
         return self.done.metrics
 
     @property
     def original_fragments(self) -> list[FragmentMetadata]:
-        """The fragments that were read."""
+        """The fragments that were rewritten."""
         return _metadata(self.done.original_fragments)
 
     @property
     def old_fragments(self) -> list[FragmentMetadata]:
-        """Another name of :attr:`original_fragments`."""
+        """Alias of :attr:`original_fragments`."""
         return self.original_fragments
 
     @property
     def new_fragments(self) -> list[FragmentMetadata]:
-        """The fragments that were written."""
+        """The new fragments."""
         return _metadata(self.done.new_fragments)
 
     def json(self) -> str:
-        """The result as text, for another process."""
+        """Serialize the result to JSON."""
         return self.done.json()
 
     @staticmethod
-    def from_json(text: str) -> RewriteResult:
-        """The result in a text.  Raises ``InvalidArgumentError``."""
-        return RewriteResult(compaction.RewriteResult.from_json(text))
+    def from_json(json_string: str) -> RewriteResult:
+        """Parse a result from JSON.  Raises ``InvalidArgumentError``."""
+        return RewriteResult(compaction.RewriteResult.from_json(json_string))
 
     def __repr__(self) -> str:
         new, old = self.new_fragments, self.old_fragments
@@ -122,7 +122,7 @@ class RewriteResult:
 
 @dataclass(frozen=True)
 class CompactionTask:
-    """Fragments that become others; it can be pickled, or sent as JSON."""
+    """Fragments to rewrite together; can be pickled or serialized to JSON."""
 
     task: compaction.CompactionTask
 
@@ -133,21 +133,21 @@ class CompactionTask:
 
     @property
     def fragments(self) -> list[FragmentMetadata]:
-        """The fragments that it reads."""
+        """The fragments to rewrite."""
         return _metadata(self.task.fragments)
 
     def execute(self, dataset: OpenDataset) -> RewriteResult:
-        """Write the new files; nothing is committed."""
+        """Write the new files without a commit."""
         return RewriteResult(self.task.execute(dataset))
 
     def json(self) -> str:
-        """The task as text, for another process."""
+        """Serialize the task to JSON."""
         return self.task.json()
 
     @staticmethod
-    def from_json(text: str) -> CompactionTask:
-        """The task in a text.  Raises ``InvalidArgumentError``."""
-        return CompactionTask(compaction.CompactionTask.from_json(text))
+    def from_json(json_string: str) -> CompactionTask:
+        """Parse a task from JSON.  Raises ``InvalidArgumentError``."""
+        return CompactionTask(compaction.CompactionTask.from_json(json_string))
 
     def __repr__(self) -> str:
         return f"CompactionTask(read_version={self.read_version}, fragments={self.fragments})"
@@ -155,7 +155,7 @@ class CompactionTask:
 
 @dataclass(frozen=True)
 class CompactionPlan:
-    """The tasks of a compaction; it can be pickled, or sent as JSON."""
+    """The tasks of a compaction; can be pickled or serialized to JSON."""
 
     plan: compaction.CompactionPlan
 
@@ -174,13 +174,13 @@ class CompactionPlan:
         return self.plan.num_tasks()
 
     def json(self) -> str:
-        """The plan as text, for another process."""
+        """Serialize the plan to JSON."""
         return self.plan.json()
 
     @staticmethod
-    def from_json(text: str) -> CompactionPlan:
-        """The plan in a text.  Raises ``InvalidArgumentError``."""
-        return CompactionPlan(compaction.CompactionPlan.from_json(text))
+    def from_json(json_string: str) -> CompactionPlan:
+        """Parse a plan from JSON.  Raises ``InvalidArgumentError``."""
+        return CompactionPlan(compaction.CompactionPlan.from_json(json_string))
 
     def __repr__(self) -> str:
         return f"CompactionPlan(read_version={self.read_version}, tasks=<{self.num_tasks()} compaction tasks>)"
@@ -191,18 +191,18 @@ def _metadata(fragments: Iterable[Fragment]) -> list[FragmentMetadata]:
 
 
 class Compaction:
-    """A compaction in parts: planned at one place, run at many, committed at one."""
+    """Distributed compaction: plan, execute tasks anywhere, commit."""
 
     @staticmethod
     def plan(dataset: OpenDataset, options: Mapping[str, Any] | None = None) -> CompactionPlan:
-        """The tasks; each has ``execute(dataset)`` and goes through ``json()`` and ``from_json``."""
+        """Plan the tasks; each has ``execute(dataset)`` and can be sent as JSON."""
         return CompactionPlan(compaction.plan_compaction(dataset.snapshot, _options(options)))
 
     @staticmethod
     def commit(
         dataset: OpenDataset, rewrites: Sequence[RewriteResult], options: Mapping[str, Any] | None = None
     ) -> CompactionMetrics:
-        """Make the results of tasks a version; ``options`` are those of the plan, which the tasks have followed."""
+        """Commit finished tasks; ``options`` are those of the plan, which the tasks already follow."""
         _options(options)
         done, metrics = compaction.commit_compaction(dataset.snapshot, [r.done for r in rewrites])
         dataset.moved(done)
@@ -210,20 +210,20 @@ class Compaction:
 
     @staticmethod
     def execute(dataset: OpenDataset, options: Mapping[str, Any] | None = None) -> CompactionMetrics:
-        """All of it, here."""
+        """Plan, execute and commit locally."""
         done, metrics = compaction.compact(dataset.snapshot, _options(options))
         dataset.moved(done)
         return metrics
 
 
 def _options(options: Mapping[str, Any] | None) -> CompactionOptions:
-    chosen = {k: v for k, v in (options or {}).items() if v is not None}
-    later = {k: chosen.pop(k) for k in list(chosen) if is_known(k)}
+    explicit = {k: v for k, v in (options or {}).items() if v is not None}
+    later = {k: explicit.pop(k) for k in list(explicit) if is_known(k)}
     check_format(later, of="a compaction")
-    unknown = set(chosen) - set(CompactionOptions.__dataclass_fields__)
+    unknown = set(explicit) - set(CompactionOptions.__dataclass_fields__)
     if unknown:
         raise InvalidArgumentError(
-            f"Invalid compaction option: {min(unknown)}",
+            f"unknown compaction option {min(unknown)!r}",
             help=f"options are {', '.join(CompactionOptions.__dataclass_fields__)}",
         )
-    return CompactionOptions(**chosen)
+    return CompactionOptions(**explicit)

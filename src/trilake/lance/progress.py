@@ -1,6 +1,6 @@
-"""Progress of writes, fragment by fragment, for programs that must know what a failed one has left.
+"""Progress of writes by fragment, so that programs can clean up after a failed one.
 
-A progress object is told of each fragment when its file is begun and when it is complete.
+A progress object is called when a fragment is started and when it is complete.
 """
 
 from __future__ import annotations
@@ -20,34 +20,34 @@ from trilake.lance.versions.manifest import Fragment
 
 
 class FragmentWriteProgress(ABC):
-    """What is told of fragments."""
+    """Callbacks for fragments."""
 
     @abstractmethod
     def begin(self, fragment: FragmentMetadata, multipart_id: str | None = None, **kwargs: Any) -> None:
-        """A fragment is about to be written; it may have no id yet."""
+        """Called before a fragment is written; it may have no id yet."""
 
     @abstractmethod
     def complete(self, fragment: FragmentMetadata, **kwargs: Any) -> None:
-        """A fragment is written."""
+        """Called after a fragment is written."""
 
 
 class NoopFragmentWriteProgress(FragmentWriteProgress):
-    """Nobody wants to know."""
+    """Callbacks that do nothing."""
 
     def begin(self, fragment: FragmentMetadata, multipart_id: str | None = None, **kwargs: Any) -> None:
-        """Nothing happens."""
+        """Do nothing."""
 
     def complete(self, fragment: FragmentMetadata, **kwargs: Any) -> None:
-        """Nothing happens."""
+        """Do nothing."""
 
 
 class FileSystemFragmentWriteProgress(FragmentWriteProgress):
-    """Two files a fragment: its metadata, and while it is written a marker.
+    """Store the metadata of each fragment in a file, with a marker file while it is written.
 
     Parameters
     ----------
-    base_uri: the folder of these files: a path, or a URI that Arrow knows.
-    metadata: kept in the markers, for example which worker writes.
+    base_uri: folder of these files: a path, or a URI supported by pyarrow.
+    metadata: content of the marker files, for example the name of the worker.
     """
 
     PROGRESS_EXT = ".in_progress"
@@ -68,13 +68,13 @@ class FileSystemFragmentWriteProgress(FragmentWriteProgress):
         self._write(self._path(fragment, ".json"), fragment.to_json())
 
     def complete(self, fragment: FragmentMetadata, **kwargs: Any) -> None:
-        """Remove the marker."""
+        """Delete the marker."""
         self._fs.delete_file(self._path(fragment, self.PROGRESS_EXT))
 
     def cleanup_partial_writes(self, dataset_uri: str | os.PathLike[str]) -> int:
-        """Remove the data files of fragments that were begun and never completed; how many they were.
+        """Delete the data files of incomplete fragments, and return their number.
 
-        Only for whoever knows that nobody writes any more.
+        Unsafe while other writers are active.
         """
         markers = [
             info.path
@@ -94,7 +94,7 @@ class FileSystemFragmentWriteProgress(FragmentWriteProgress):
 
 
 class Reporter:
-    """Tells a progress object of fragments by their metadata."""
+    """Calls a progress object with fragment metadata."""
 
     def __init__(self, progress: Any, fragment_id: int = 0) -> None:
         self._progress, self._id = progress, fragment_id

@@ -1,6 +1,6 @@
-"""Queries of full text, by the names that users of the format know.
+"""Full text queries of pylance.
 
-They say what to search for.  Indices of full text are kept, and not used here: a scan that gets a query is refused.
+Only the query classes: trilake keeps full text indices but does not search them, so scans reject these queries.
 
 >>> both = MatchQuery("lake", "title") & PhraseQuery("open table", "body")
 >>> both.query_type(), [(occur.name, query.column) for occur, query in both.queries]
@@ -33,7 +33,7 @@ __all__ = [
 
 
 class FullTextQueryType(Enum):
-    """Kinds of queries."""
+    """Kinds of full text queries."""
 
     MATCH = "match"
     MATCH_PHRASE = "match_phrase"
@@ -44,21 +44,21 @@ class FullTextQueryType(Enum):
 
 
 class FullTextOperator(Enum):
-    """Whether all words of a query must be there, or one of them."""
+    """Whether all words must match, or any."""
 
     AND = "AND"
     OR = "OR"
 
 
 class DocumentGranularity(StrEnum):
-    """What counts as a document: a row, or an item of its list."""
+    """What counts as a document: a row, or a list item."""
 
     ROW = "row"
     LIST_ELEMENT = "list_element"
 
 
 class Occur(Enum):
-    """How a part of a boolean query counts."""
+    """How a clause of a boolean query counts."""
 
     SHOULD = "SHOULD"
     MUST = "MUST"
@@ -66,11 +66,11 @@ class Occur(Enum):
 
 
 class FullTextQuery(ABC):
-    """What to search for; ``&`` and ``|`` join two."""
+    """A full text query; combine two with ``&`` or ``|``."""
 
     @abstractmethod
     def query_type(self) -> FullTextQueryType:
-        """The kind of the query."""
+        """Kind of the query."""
 
     def __and__(self, other: FullTextQuery) -> BooleanQuery:
         return BooleanQuery([(Occur.MUST, self), (Occur.MUST, other)])
@@ -81,17 +81,17 @@ class FullTextQuery(ABC):
 
 @dataclass(frozen=True)
 class MatchQuery(FullTextQuery):
-    """Words of a column.
+    """Match words in a column.
 
     Parameters
     ----------
-    query: the words.
-    column: to look into.
-    boost: by which the score counts more.
-    fuzziness: letters by which a word may differ; ``None`` for as many as suit its length.
-    max_expansions: similar words that are looked for, at most.
-    operator: whether all words must be there.
-    prefix_length: letters at the beginning that may not differ.
+    query: words to search for.
+    column: column to search.
+    boost: factor of the score.
+    fuzziness: maximum edit distance; ``None`` depends on the length of the word.
+    max_expansions: maximum number of similar words.
+    operator: whether all words must match.
+    prefix_length: number of leading letters that must match exactly.
     document_granularity: what counts as a document.
     """
 
@@ -111,7 +111,7 @@ class MatchQuery(FullTextQuery):
 
 @dataclass(frozen=True)
 class PhraseQuery(FullTextQuery):
-    """Words that follow one another in a column, with at most ``slop`` others between."""
+    """Match consecutive words in a column, with at most ``slop`` words between them."""
 
     query: str
     column: str
@@ -125,7 +125,7 @@ class PhraseQuery(FullTextQuery):
 
 @dataclass(frozen=True)
 class BoostQuery(FullTextQuery):
-    """What ``positive`` finds; what ``negative`` finds among it counts less."""
+    """Match ``positive``; rows that also match ``negative`` get a lower score."""
 
     positive: FullTextQuery
     negative: FullTextQuery
@@ -138,7 +138,7 @@ class BoostQuery(FullTextQuery):
 
 @dataclass(frozen=True)
 class MultiMatchQuery(FullTextQuery):
-    """Words of several columns, each of which is searched on its own; ``boosts`` has a number for each column."""
+    """Match words in several columns separately; ``boosts`` has a factor for each column."""
 
     query: str
     columns: Sequence[str]
@@ -155,7 +155,7 @@ class MultiMatchQuery(FullTextQuery):
 
 @dataclass(frozen=True)
 class CombinedFieldsQuery(FullTextQuery):
-    """Words of several columns, which are searched as one; ``boosts`` has a number for each column."""
+    """Match words in several columns as one; ``boosts`` has a factor for each column."""
 
     query: str
     columns: Sequence[str]
@@ -172,7 +172,7 @@ class CombinedFieldsQuery(FullTextQuery):
 
 @dataclass(frozen=True)
 class BooleanQuery(FullTextQuery):
-    """Queries, and how each counts."""
+    """Clauses, with how each counts."""
 
     queries: Sequence[tuple[Occur, FullTextQuery]]
 
@@ -182,7 +182,7 @@ class BooleanQuery(FullTextQuery):
 
 @dataclass
 class MinHashQuery:
-    """Rows whose words are about those of ``text``."""
+    """Rows with words similar to those of ``text``."""
 
     text: str
     column: str
@@ -190,4 +190,6 @@ class MinHashQuery:
 
 def _check_boosts(columns: Sequence[str], boosts: Sequence[float] | None) -> None:
     if boosts is not None and len(boosts) != len(columns):
-        raise InvalidArgumentError(f"{len(columns)} columns have {len(boosts)} boosts", help="give one for each column")
+        raise InvalidArgumentError(
+            f"expected {len(columns)} boosts, got {len(boosts)}", help="pass one for each column"
+        )

@@ -1,4 +1,4 @@
-"""What a report says of a Lance dataset: from its manifest, those of its newest versions, and a few page tables."""
+"""Facts of a Lance dataset for reports: from its manifests and some page tables."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from trilake.lance.table import LanceTable
 from trilake.lance.versions.versions import list_versions
 from trilake.table.report_facts import COMMITS, FILES, Bounds, ColumnBounds, Commits, Compaction, Facts, Storage, ranked
 
-#: Versions whose manifests are read, fragments whose files are opened, and columns of them that are looked at.
+#: Limits: versions whose manifests are read, fragments to open, and columns to describe.
 _VERSIONS, _FRAGMENTS, _COLUMNS = 200, 24, 24
-#: Rows, and bytes, of a fragment that tell how wide its columns are.
+#: Sample size per fragment, in rows and bytes, for estimating the size of columns.
 _ROWS, _BYTES = 256, 1 << 20
 
 
 def lance_facts(table: LanceTable, now_ms: int) -> Facts:
-    """The facts of a dataset at the version that it shows.
+    """Return the facts of a dataset at its version.
 
-    Raises the errors of reading a manifest and the data files of fragments that do not state their rows.
+    Raises the errors of reading manifests, and data files of fragments without row counts.
     """
     snapshot = table.snapshot
     fragments = snapshot.manifest.fragments
@@ -50,7 +50,7 @@ def lance_facts(table: LanceTable, now_ms: int) -> Facts:
 
 
 def _files(table: LanceTable) -> pa.Table:
-    """Data files; a fragment's rows and deleted rows count with its first file."""
+    """Return the data files; row counts of a fragment are attributed to its first file."""
     files = table.files()
     readers = table.snapshot.readers
     counts = np.array([len(r.fragment.files) for r in readers], np.int64)
@@ -77,12 +77,12 @@ def _spread(readers: tuple[FragmentReader, ...]) -> list[FragmentReader]:
 
 
 def _bounds(readers: tuple[FragmentReader, ...]) -> Bounds | None:
-    """Bounds of columns by fragment, from the statistics of the row groups."""
+    """Return the bounds of columns by fragment, from row group statistics."""
     some = _spread(readers)
     try:
         stats = [r.statistics() for r in some]
     except TrilakeError:
-        return None  # verify and the rows' own reading say what is wrong
+        return None  # verify and reads report the problem
     paths = list(dict.fromkeys(p for one in stats for p, s in one.items() if s.min is not None and len(p) == 1))
     columns: list[ColumnBounds] = []
     for path in paths[:_COLUMNS]:
@@ -99,7 +99,7 @@ def _bounds(readers: tuple[FragmentReader, ...]) -> Bounds | None:
 
 
 def _storage(readers: tuple[FragmentReader, ...]) -> Storage | None:
-    """Bytes of each column, from a few rows: files of this version of the format are not compressed."""
+    """Estimate the size of each column from a sample of rows: the first format is not compressed."""
     some, columns, bad = _spread(readers), dict[str, float](), 0
     for reader in some:
         try:

@@ -1,6 +1,6 @@
-"""Samples of rows, of a dataset or any stream; and samplers, which part a dataset between readers.
+"""Random samples of datasets and streams, and samplers that distribute a dataset over readers.
 
-A reader of several has a rank below their number, ``world_size``.  Together they get every row, and each row once.
+Each reader has a rank below ``world_size``.  Together they read every row exactly once.
 """
 
 from __future__ import annotations
@@ -34,13 +34,14 @@ def maybe_sample(
     batch_size: int = 10240,
     max_takes: int = 512,
 ) -> Iterator[pa.RecordBatch]:
-    """``n`` rows of a dataset, or all of a smaller one.
+    """Return ``n`` random rows of a dataset, or all of a smaller one.
 
     Parameters
     ----------
-    columns: to return.
-    batch_size: rows of a batch, about.
-    max_takes: a larger sample is made of so many runs of neighbouring rows, which are read faster than single ones.
+    columns: columns to return.
+    batch_size: approximate number of rows in a batch.
+    max_takes: maximum number of random reads; larger samples consist of runs of adjacent rows, which are faster to
+        read.
     """
     opened = dataset if isinstance(dataset, LanceDataset) else open_dataset(dataset)
     names = [columns] if isinstance(columns, str) else list(columns)
@@ -63,7 +64,7 @@ def maybe_sample(
 
 
 def _runs(total: int, n: int, count: int, rng: np.random.Generator) -> Iterator[Rows]:
-    """``n`` places among ``total``, as runs: one at a random place in each of ``count`` parts of the whole."""
+    """Yield ``n`` positions below ``total`` as runs, at a random position in each of ``count`` equal parts."""
     edges = np.linspace(0, total, count + 1).astype(np.int64)
     parts, sizes = np.diff(edges), np.diff(edges * n // total)
     starts = np.cumsum(parts) - parts
@@ -73,7 +74,7 @@ def _runs(total: int, n: int, count: int, rng: np.random.Generator) -> Iterator[
 
 
 def reservoir_sampling(stream: Iterable[T], k: int) -> list[T]:
-    """``k`` items of a stream of unknown length, each as likely as any other; all of a shorter one.
+    """Return ``k`` uniformly random items of a stream, or all of a shorter one.
 
     >>> len(reservoir_sampling(range(100), 5))
     5
@@ -90,7 +91,7 @@ def reservoir_sampling(stream: Iterable[T], k: int) -> list[T]:
 
 
 class Sampler(ABC):
-    """Says which rows a reader gets, and in which order; called with a dataset, it gives their batches."""
+    """Selects and orders the rows of a reader; called with a dataset, it yields their batches."""
 
     @abstractmethod
     def __call__(
@@ -103,20 +104,20 @@ class Sampler(ABC):
         batch_readahead: int | None = None,
         with_row_id: bool = False,
     ) -> Iterator[pa.RecordBatch]:
-        """The batches of the rows.
+        """Yield the batches.
 
         Parameters
         ----------
-        batch_size: rows of a batch; the last one may have fewer.
-        columns: to return, all by default.
-        filter: SQL text, or a pyarrow expression.
-        batch_readahead: a hint how much to read ahead.
-        with_row_id: return a column ``_rowid`` too.
+        batch_size: maximum number of rows in a batch.
+        columns: columns to return, by default all.
+        filter: SQL or a pyarrow expression.
+        batch_readahead: a hint: number of batches to read ahead.
+        with_row_id: add a column ``_rowid``.
         """
 
 
 class FullScanSampler(Sampler):
-    """All rows, in the order of the dataset.
+    """All rows, in dataset order.
 
     >>> from trilake.lance import write_dataset
     >>> ds = write_dataset(pa.table({"a": range(5)}), "memory://doc-sampler", mode="overwrite")
@@ -134,7 +135,7 @@ class FullScanSampler(Sampler):
         batch_readahead: int | None = None,
         with_row_id: bool = False,
     ) -> Iterator[pa.RecordBatch]:
-        """All batches; parameters are those of :meth:`Sampler.__call__`."""
+        """Yield all batches; parameters are those of :meth:`Sampler.__call__`."""
         batches = dataset.to_batches(
             columns=columns, filter=filter, batch_readahead=batch_readahead, with_row_id=with_row_id
         )
@@ -142,33 +143,33 @@ class FullScanSampler(Sampler):
 
 
 class _ShardedSampler(Sampler):
-    """A share of the rows.
+    """The share of one reader.
 
     Parameters
     ----------
-    rank, world_size: of the reader, and the number of all.
-    randomize: whether the parts of the share come in random order.
-    seed: of that order, which is another one each time; :meth:`set_epoch` says which.
+    rank, world_size: number of the reader, and of all readers.
+    randomize: whether to shuffle the share.
+    seed: random seed, combined with the epoch of :meth:`set_epoch`.
 
-    Raises ``InvalidArgumentError`` for a rank that there is not.
+    Raises ``InvalidArgumentError`` for an invalid rank.
     """
 
     def __init__(self, rank: int, world_size: int, randomize: bool = False, seed: int = 0) -> None:
         if not 0 <= rank < world_size:
-            raise InvalidArgumentError(f"reader {rank} of {world_size} cannot be", help="ranks count from 0")
+            raise InvalidArgumentError(f"rank must be from 0 to {world_size - 1}, got {rank}")
         self.rank, self.world_size, self.randomize, self.seed = rank, world_size, randomize, seed
         self._epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the next random order by a number: with the same seed it is the same for all readers."""
+        """Set the epoch, so that all readers with the same seed use the same order."""
         self._epoch = count("epoch", epoch)
 
     def share(self, count: int) -> list[int]:
-        """The numbers of this reader's parts, of ``count`` parts."""
+        """Return this reader's part numbers out of ``count``."""
         return self.ordered(np.arange(self.rank, count, self.world_size))
 
     def ordered(self, parts: Rows) -> list[int]:
-        """Numbers of parts as they are, or in the next random order."""
+        """Return part numbers in order, or shuffled for the next epoch."""
         if self.randomize:
             parts = np.random.default_rng([self.seed, self._epoch]).permutation(parts)
         self._epoch += 1
@@ -176,7 +177,7 @@ class _ShardedSampler(Sampler):
 
 
 class ShardedFragmentSampler(_ShardedSampler):
-    """The rows of every ``world_size``-th fragment: quick to read, and uneven where fragments are."""
+    """Every ``world_size``-th fragment: fast, but uneven if fragment sizes differ."""
 
     def __call__(
         self,
@@ -188,7 +189,7 @@ class ShardedFragmentSampler(_ShardedSampler):
         batch_readahead: int | None = None,
         with_row_id: bool = False,
     ) -> Iterator[pa.RecordBatch]:
-        """The batches of this reader's fragments; parameters are those of :meth:`Sampler.__call__`."""
+        """Yield the batches of this reader's fragments; parameters are those of :meth:`Sampler.__call__`."""
         fragments = dataset.get_fragments()
         share = [fragments[i] for i in self.share(len(fragments))]
         batches = dataset.to_batches(
@@ -198,7 +199,7 @@ class ShardedFragmentSampler(_ShardedSampler):
 
 
 class ShardedBatchSampler(_ShardedSampler):
-    """Every ``world_size``-th batch of rows: shares are even; with a filter, each reader reads all rows."""
+    """Every ``world_size``-th batch: even shares; with a filter, each reader reads all rows."""
 
     def __call__(
         self,
@@ -210,14 +211,14 @@ class ShardedBatchSampler(_ShardedSampler):
         batch_readahead: int | None = None,
         with_row_id: bool = False,
     ) -> Iterator[pa.RecordBatch]:
-        """This reader's batches; parameters are those of :meth:`Sampler.__call__`.
+        """Yield this reader's batches; parameters are those of :meth:`Sampler.__call__`.
 
-        Raises ``InvalidArgumentError`` for a random order of filtered rows, whose number is not known.
+        Raises ``InvalidArgumentError`` when shuffling filtered rows, whose number is unknown.
         """
         if filter is not None:
             if self.randomize:
                 raise InvalidArgumentError(
-                    "batches of filtered rows have no random order", help="use ShardedFragmentSampler, or no filter"
+                    "batches of filtered rows cannot be shuffled", help="use ShardedFragmentSampler, or no filter"
                 )
             whole = FullScanSampler()(
                 dataset,
@@ -236,17 +237,17 @@ class ShardedBatchSampler(_ShardedSampler):
 
 
 class ShardedFixedBatchSampler(ShardedBatchSampler):
-    """The places of a reader's rows, batch by batch, as a ``batch_sampler`` of torch's loaders gives them.
+    """Positions of a reader's rows by batch, for use as ``batch_sampler`` of a PyTorch ``DataLoader``.
 
-    Each reader has one run of places that follow one another, of the same length but for the last ones.  Called with a
-    dataset, it is a :class:`ShardedBatchSampler`.
+    Each reader has one contiguous range; only the last ranges may be shorter.  Called with a dataset, it is a
+    :class:`ShardedBatchSampler`.
 
     Parameters
     ----------
-    batch_size: places of a batch; the last one of a reader may have fewer.
-    total_num_rows: of the dataset.
+    batch_size: maximum number of positions in a batch.
+    total_num_rows: number of rows of the dataset.
 
-    The others are those of :class:`ShardedBatchSampler`.  Raises ``InvalidArgumentError``, too, where it is asked for
+    The others are those of :class:`ShardedBatchSampler`.  Iterating raises ``InvalidArgumentError`` without these two.
     places without these two.
 
     >>> list(ShardedFixedBatchSampler(1, 2, batch_size=2, total_num_rows=6))
@@ -267,7 +268,7 @@ class ShardedFixedBatchSampler(ShardedBatchSampler):
 
     def _places(self) -> range:
         if not self.batch_size:
-            raise InvalidArgumentError("the size of batches is not known", help="pass batch_size and total_num_rows")
+            raise InvalidArgumentError("batch_size or total_num_rows is missing", help="pass both")
         length = -(-self.total_num_rows // self.world_size)
         return range(self.total_num_rows)[self.rank * length : (self.rank + 1) * length]
 
@@ -281,17 +282,17 @@ class ShardedFixedBatchSampler(ShardedBatchSampler):
 
 
 class ShardedBatchIterator:
-    """The batches of one reader of several: every ``world_size``-th fragment, or every ``world_size``-th batch.
+    """Batches of one of several readers: every ``world_size``-th fragment or batch.
 
     Parameters
     ----------
-    data: a dataset, or where it is.
-    rank, world_size: of the reader, and how many there are.
-    columns: to return; all by default.
-    batch_size: rows of a batch.
+    data: a dataset, or its path or URI.
+    rank, world_size: number of the reader, and of all readers.
+    columns: columns to return, by default all.
+    batch_size: maximum number of rows in a batch.
     granularity: ``"fragment"`` or ``"batch"``.
-    batch_readahead: a hint how much to read ahead.
-    with_row_id: return a column ``_rowid`` too.
+    batch_readahead: a hint: number of batches to read ahead.
+    with_row_id: add a column ``_rowid``.
 
     >>> from trilake.lance import write_dataset
     >>> made = write_dataset(pa.table({"a": range(6)}), "memory://doc-lance-sharded-batches")
@@ -312,7 +313,7 @@ class ShardedBatchIterator:
         with_row_id: bool = False,
     ) -> None:
         if granularity not in _GRANULARITIES:
-            raise InvalidArgumentError(f"granularity is {granularity!r}", help='it is "fragment" or "batch"')
+            raise InvalidArgumentError(f"granularity must be fragment or batch, got {granularity!r}")
         self._dataset = data if isinstance(data, LanceDataset) else open_dataset(data)
         self._sampler: Sampler = _GRANULARITIES[granularity](rank, world_size)
         self._options: dict[str, Any] = {"columns": columns, "batch_size": batch_size, "with_row_id": with_row_id}

@@ -1,4 +1,4 @@
-"""Names of schemas that users of the format know under this module.
+"""``LanceSchema`` and ``LanceField``: schemas with field ids.
 
 >>> import pyarrow as pa
 >>> made = LanceSchema.from_pyarrow(pa.schema([("id", pa.int64()), ("at", pa.struct([("x", pa.int32())]))]))
@@ -22,49 +22,49 @@ __all__ = ["LanceField", "LanceSchema", "json_to_schema", "schema_to_json"]
 
 @dataclass(frozen=True)
 class LanceField:
-    """A column with its id, or a field in one."""
+    """A column or nested field with its id."""
 
     _field: stored.Field
 
     def name(self) -> str:
-        """Its own name, without those of the fields above it."""
+        """Its name without those of its parents."""
         return self._field.name
 
     def id(self) -> int:
-        """The id, by which data files know it."""
+        """Its id, which data files use."""
         return self._field.id
 
     def children(self) -> list[LanceField]:
-        """A struct's fields, or a list's item."""
+        """Fields of a struct, or the item of a list."""
         return [LanceField(child) for child in self._field.children]
 
     @property
     def metadata(self) -> dict[str, str]:
         """The metadata of the field."""
         pairs = self._field.metadata.items()
-        return {key.decode("utf-8", "replace"): text.decode("utf-8", "replace") for key, text in pairs}
+        return {key.decode("utf-8", "replace"): value.decode("utf-8", "replace") for key, value in pairs}
 
     def to_arrow(self) -> pa.Field:
-        """The Arrow field."""
+        """Convert to an Arrow field."""
         return self._field.storage_field
 
 
 @dataclass(frozen=True)
 class LanceSchema:
-    """Columns with their ids, by which data files know them whatever they are called."""
+    """Columns with field ids, which stay the same when a column is renamed."""
 
     _schema: stored.LanceSchema
 
     @staticmethod
     def from_pyarrow(schema: pa.Schema) -> LanceSchema:
-        """The columns of an Arrow schema, with ids from 0 on, fields of structs counted.
+        """Assign ids from 0 to the fields of an Arrow schema, including nested ones.
 
-        Raises ``UnsupportedProtocolError`` for types that the format does not have.
+        Raises ``UnsupportedProtocolError`` for unsupported types.
         """
         return LanceSchema(stored.LanceSchema.from_arrow(schema))
 
     def to_pyarrow(self) -> pa.Schema:
-        """The Arrow schema."""
+        """Convert to an Arrow schema."""
         return self._schema.to_arrow()
 
     def fields(self) -> list[LanceField]:
@@ -72,22 +72,22 @@ class LanceSchema:
         return [LanceField(field) for field in self._schema.fields]
 
     def field(self, name: str) -> LanceField | None:
-        """The field of a name, such as ``"column"`` or ``"column.part"``, if there is one."""
-        found = self._schema.find(name)
-        return None if found is None else LanceField(found)
+        """Return the field at a path such as ``"column"`` or ``"column.part"``, or ``None``."""
+        match = self._schema.find(name)
+        return None if match is None else LanceField(match)
 
     def field_case_insensitive(self, name: str) -> LanceField | None:
-        """The field of a name whatever its case, if there is one; that of just this case where several are."""
+        """Return the field at a path regardless of case, preferring an exact match."""
         exact = self.field(name)
         alike = [f for f in self._schema.walk() if self._schema.name_of(f).lower() == name.lower()]
         return exact if exact is not None or not alike else LanceField(alike[0])
 
     def with_columns(self, more: stored.LanceSchema) -> LanceSchema:
-        """The columns, and more behind them."""
-        own = self._schema
-        return LanceSchema(stored.LanceSchema((*own.fields, *more.fields), own.metadata))
+        """Append columns."""
+        schema = self._schema
+        return LanceSchema(stored.LanceSchema((*schema.fields, *more.fields), schema.metadata))
 
     @property
     def stored(self) -> stored.LanceSchema:
-        """The columns as manifests have them."""
+        """The stored schema."""
         return self._schema

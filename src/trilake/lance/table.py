@@ -1,4 +1,4 @@
-"""``LanceTable``: a Lance dataset as every format's table, and the write that makes one."""
+"""``LanceTable``: the format-independent view of a Lance dataset, and writes to it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from trilake.storage.base import Store
 from trilake.table.explanation import Explanation
 from trilake.table.table import FilterLike, Table
 
-#: Options of a write, by the names that users give them.
+#: Write options by name.
 OPTIONS = ("dataStorageVersion", "maxRowsPerFile", "maxRowsPerGroup", "maxBytesPerFile", "nulls")
 
 _FILES = pa.schema(
@@ -50,9 +50,9 @@ class LanceTable(Table):
     Parameters
     ----------
     store: rooted at the dataset.
-    version: the version to show; the newest by default.
-    timestamp: show the version that was newest at that time instead.
-    runtime: what commits on the version take from the world.
+    version: version to read, by default the newest.
+    timestamp: read the version current at that time.
+    runtime: clock and ids for commits.
 
     Raises ``TableNotFoundError``, ``VersionNotFoundError``, ``CorruptLogError`` or ``UnsupportedProtocolError``.
     """
@@ -68,7 +68,7 @@ class LanceTable(Table):
         runtime: Runtime = SYSTEM_RUNTIME,
     ) -> None:
         if version is not None and timestamp is not None:
-            raise InvalidArgumentError("a version and a timestamp are given", help="pass one of them")
+            raise InvalidArgumentError("version and timestamp exclude each other", help="pass only one of them")
         self.uri = store.uri
         if timestamp is not None:
             version = version_at(store, timestamp)
@@ -76,16 +76,16 @@ class LanceTable(Table):
 
     @property
     def version(self) -> int:
-        """The version this object shows."""
+        """The version of this object."""
         return self.snapshot.version
 
     @property
     def schema(self) -> pa.Schema:
-        """The schema of the rows."""
+        """The schema of the dataset."""
         return self.snapshot.schema
 
     def files(self, filter: FilterLike | None = None) -> pa.Table:
-        """One row a data file; ``num_records`` counts deleted rows, ``stats`` is the number of records and columns."""
+        """Return one row per data file; ``num_records`` includes deleted rows, ``stats`` has row and column counts."""
         bound, store = self.snapshot.filter(filter), self.snapshot.store
         rows: list[tuple[Any, ...]] = []
         for reader in self.snapshot.readers:
@@ -103,7 +103,7 @@ class LanceTable(Table):
     def to_batches(
         self, columns: Sequence[str] | None = None, filter: FilterLike | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """The rows as batches, in the order of the fragments; chunks are read in parallel, few of them at a time."""
+        """Return the rows as batches, in fragment order; a few chunks are read in parallel."""
         names = None if columns is None else self.projected_schema(columns).names
         plan = self.snapshot.plan(names, filter)
         if names == []:
@@ -111,11 +111,11 @@ class LanceTable(Table):
         return self.snapshot.scan(plan)
 
     def count(self, filter: FilterLike | None = None) -> int:
-        """Number of matching rows; without a filter, from the manifest alone."""
+        """Count the matching rows; without a filter, from the manifest alone."""
         return self.snapshot.count(filter)
 
     def history(self, limit: int | None = None) -> pa.Table:
-        """One row a version, newest first: ``version``, ``timestamp`` in ns, ``operation`` and ``num_rows``."""
+        """Return one row per version, newest first: ``version``, ``timestamp`` (ns), ``operation`` and ``num_rows``."""
         store = self.snapshot.store
         listing = list_versions(store)
         versions = [v for v in reversed(listing.versions) if v <= self.version][:limit]
@@ -130,15 +130,15 @@ class LanceTable(Table):
         )
 
     def explain(self, filter: FilterLike | None = None) -> Explanation:
-        """The files that may match a filter, and how many of their rows are in row groups that may."""
+        """Explain which files may match a filter, and how many of their rows are in matching row groups."""
         bound = self.snapshot.filter(filter)
-        paths, needed, reasons, total, left = [], [], [], 0, 0
+        paths, needed, reasons, total, remaining = [], [], [], 0, 0
         for reader in self.snapshot.readers:
             ranges = [(0, reader.physical_rows)]
             if bound is not None:
                 ranges = candidate_groups(reader, bound, self.snapshot.view)
             total += reader.physical_rows
-            left += sum(b - a for a, b in ranges)
+            remaining += sum(b - a for a, b in ranges)
             for entry in reader.fragment.files:
                 paths.append(entry.key)
                 needed.append(bool(ranges))
@@ -150,7 +150,7 @@ class LanceTable(Table):
                 "reason": pa.array(reasons, pa.string()),
             }
         )
-        note = f"{left} of {total} rows are in row groups that may match"
+        note = f"{remaining} of {total} rows are in row groups that may match"
         return Explanation(None if bound is None else str(bound), files, (note,))
 
 
@@ -169,7 +169,7 @@ def _operation(store: Store, manifest: Manifest) -> str | None:
 
 
 def _rows(manifest: Manifest) -> int | None:
-    """Rows that live, where the manifest says."""
+    """Return the number of live rows, if the manifest has it."""
     total = 0
     for f in manifest.fragments:
         deleted = 0 if f.deletion_file is None else f.deletion_file.num_deleted_rows
@@ -183,30 +183,30 @@ def _rows(manifest: Manifest) -> int | None:
 
 
 def version_at(store: Store, timestamp: TimestampLike) -> int:
-    """The newest version that was committed at or before a time.  Raises ``VersionNotFoundError``."""
+    """Return the version current at a timestamp.  Raises ``VersionNotFoundError``."""
     limit = timestamp_ns(timestamp)
     listing = list_versions(store)
     for version in reversed(listing.versions):
         if _manifest(store, listing, version).timestamp_ns <= limit:
             return version
-    raise DatasetVersionNotFoundError(f"there is no version as old as {timestamp}", file=store.uri)
+    raise DatasetVersionNotFoundError(f"all versions are newer than {timestamp}", file=store.uri)
 
 
 # --- writing ---------------------------------------------------------------------------------------------------------
 
 
 def write_options(options: Mapping[str, str]) -> WriteOptions:
-    """The options of a write, from strings: those of ``OPTIONS``, see :class:`WriteOptions`.
+    """Parse write options given as strings: those of ``OPTIONS``, see :class:`WriteOptions`.
 
-    Names in any case, also with underscores (``data_storage_version``).
+    Names are case-insensitive and may have underscores (``data_storage_version``).
 
     Raises ``UnknownOptionError`` and ``InvalidArgumentError``.
 
     >>> write_options({"maxRowsPerFile": "4096", "dataStorageVersion": "2.1"}).max_rows_per_file
     4096
     """
-    known = {name.lower(): name for name in OPTIONS}
-    named = {name: known.get(name.lower().replace("_", "")) for name in options}
+    option_by_key = {name.lower(): name for name in OPTIONS}
+    named = {name: option_by_key.get(name.lower().replace("_", "")) for name in options}
     unknown = sorted(name for name, option in named.items() if option is None)
     if unknown:
         raise UnknownOptionError(
@@ -238,9 +238,9 @@ def write_table(
     mode: str = "error",
     options: WriteOptions | None = None,
 ) -> tuple[Snapshot | None, int, int]:
-    """Write rows as one version, in the modes of every format: ``error``, ``ignore``, ``append`` and ``overwrite``.
+    """Write rows as one version; ``mode`` is ``error``, ``ignore``, ``append`` or ``overwrite``.
 
-    Returns the version (``None`` where ``ignore`` found a dataset), and the numbers of fragments and rows added.
+    Returns the version (``None`` if ``ignore`` found a dataset), and the numbers of new fragments and rows.
     """
     modes: dict[str, writing.Mode] = {
         "error": "create",
@@ -249,7 +249,7 @@ def write_table(
         "overwrite": "overwrite",
     }
     if mode not in modes:
-        raise InvalidArgumentError(f"mode {mode!r} is unknown", help="modes are append, error, ignore, overwrite")
+        raise InvalidArgumentError(f"mode must be append, error, ignore or overwrite, got {mode!r}")
     if mode == "ignore" and list_versions(store).versions:
         return None, 0, 0
     schema, batches = input_rows.plain(schema, batches)
@@ -258,7 +258,7 @@ def write_table(
         target = plan.target(schema)
         fragments = write_fragments(store, batches, target, plan.options, runtime)
         done = writing.commit_write(store, plan, target, fragments)
-    except DatasetExistsError:  # another writer made it meanwhile
+    except DatasetExistsError:  # created concurrently
         if mode != "ignore":
             raise
         return None, 0, 0

@@ -1,6 +1,6 @@
-"""A trace of the process for Chrome's viewer.
+"""Traces for the Chrome trace viewer.
 
-What is recorded are the log records of this package, each as an instant; timings of single steps are not.
+A trace has the log records of this package as instant events; it has no timings.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class _Recorder(logging.Handler):
 
 
 class TraceGuard:
-    """A trace under way; :meth:`finish_tracing` writes it, once."""
+    """A running trace; :meth:`finish_tracing` writes it once."""
 
     def __init__(self, file: str, recorder: _Recorder) -> None:
         self._file, self._recorder, self._done = file, recorder, False
@@ -59,19 +59,19 @@ class TraceGuard:
 
 
 def trace_to_chrome(*, file: str | None = None, level: str | None = None) -> TraceGuard:
-    """Begin a trace, which is written when the process ends.
+    """Start a trace, which is written when the process ends.
 
     Parameters
     ----------
-    file: to write; by default ``trace-<microseconds>.json`` in the working directory.
+    file: output file; by default ``trace-<microseconds>.json`` in the working directory.
     level: ``trace``, ``debug``, ``info``, ``warn`` or ``error``; ``info`` by default.
 
     Raises ``InvalidArgumentError`` for another level.
     """
-    chosen = _LEVELS.get(level or "info")
-    if chosen is None:
-        raise InvalidArgumentError(f"level {level!r} is unknown", help=f"levels are {', '.join(_LEVELS)}")
-    recorder = _Recorder(chosen)
+    log_level = _LEVELS.get(level or "info")
+    if log_level is None:
+        raise InvalidArgumentError(f"unknown level {level!r}", help=f"levels are {', '.join(_LEVELS)}")
+    recorder = _Recorder(log_level)
     logging.getLogger("trilake").addHandler(recorder)
     guard = TraceGuard(file or f"./trace-{time.time_ns() // 1000}.json", recorder)
     atexit.register(guard.finish_tracing)

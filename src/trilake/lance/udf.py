@@ -1,4 +1,4 @@
-"""Functions for ``add_columns`` under the module that users of newer pylance import them from."""
+"""Re-exports for ``import lance.udf``."""
 
 from __future__ import annotations
 

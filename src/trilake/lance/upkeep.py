@@ -1,4 +1,4 @@
-"""What the command line asks of Lance datasets, see :class:`trilake.table.upkeep.Upkeep`."""
+"""Maintenance commands of the command line, see :class:`trilake.table.upkeep.Upkeep`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _HOURS_KEPT = 14 * 24
 
 
 class LanceUpkeep(Upkeep):
-    """Upkeep of Lance datasets."""
+    """Maintenance of Lance datasets."""
 
     def facts(self, table: Table) -> dict[str, Any]:
         snapshot, rows = _snapshot(table), table.count()

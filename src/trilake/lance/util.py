@@ -1,4 +1,4 @@
-"""``KMeans``, times as users write them, and a check of an index of vectors."""
+"""``KMeans``, timestamp parsing, and validation of vector indices."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ Floats = npt.NDArray[np.float32]
 
 
 def sanitize_ts(ts: Any) -> dt.datetime:
-    """A time as a datetime without a zone, in the local one.
+    """Convert a timestamp to a naive datetime in local time.
 
-    Raises ``InvalidArgumentError`` for a text that is no time, and its subclass ``WrongTypeError``.
+    Raises ``InvalidArgumentError`` for an invalid string, and its subclass ``WrongTypeError``.
 
     >>> sanitize_ts("2024-01-02 03:04:05")
     datetime.datetime(2024, 1, 2, 3, 4, 5)
@@ -29,22 +29,24 @@ def sanitize_ts(ts: Any) -> dt.datetime:
         try:
             ts = dt.datetime.fromisoformat(ts)
         except ValueError as e:
-            raise InvalidArgumentError(f"Failed to parse timestamp string {ts}", help="write it as ISO text") from e
+            raise InvalidArgumentError(f"Failed to parse timestamp string {ts}", help="use ISO 8601") from e
     if hasattr(ts, "to_pydatetime"):
         ts = ts.to_pydatetime()
     if not isinstance(ts, dt.datetime):
-        raise WrongTypeError(f"Unrecognized version timestamp {ts} of type {type(ts)}", help="pass a datetime or text")
+        raise WrongTypeError(
+            f"Unrecognized version timestamp {ts} of type {type(ts)}", help="pass a datetime or string"
+        )
     return ts if ts.tzinfo is None else ts.astimezone().replace(tzinfo=None)
 
 
 def local_time(ns: int) -> dt.datetime:
-    """A time in ns since the Unix epoch in the local zone, without it, to the microsecond."""
+    """Convert ns since the Unix epoch to a naive datetime in local time, to microseconds."""
     seconds, rest = divmod(ns, 10**9)
     return dt.datetime.fromtimestamp(seconds, dt.UTC).astimezone().replace(tzinfo=None, microsecond=rest // 1000)
 
 
 def td_to_micros(td: dt.timedelta) -> int:
-    """The microseconds of a duration.
+    """Return the microseconds of a timedelta.
 
     >>> td_to_micros(dt.timedelta(seconds=2))
     2000000
@@ -55,18 +57,18 @@ def td_to_micros(td: dt.timedelta) -> int:
 def validate_vector_index(
     dataset: Any, column: str, refine_factor: int = 5, sample_size: int | None = None, pass_threshold: float = 1.0
 ) -> None:
-    """Search for vectors that a dataset has: each should be the nearest to itself.
+    """Check that a search for a stored vector finds that vector.
 
     Parameters
     ----------
     dataset: a ``LanceDataset``.
-    column: of vectors.
+    column: the vector column.
     refine_factor: of the searches.
-    sample_size: how many vectors to search for; all of them where it is left out.
-    pass_threshold: the part of them that must be found, of 1.
+    sample_size: number of vectors to search for, by default all.
+    pass_threshold: required fraction of successful searches.
 
-    Null vectors, and those with NaN or infinity, are left out.  Raises ``InvalidArgumentError``, a ``ValueError``,
-    where fewer are found, and ``UnknownColumnError``.
+    Null and non-finite vectors are skipped.  Raises ``InvalidArgumentError``, a ``ValueError``, if too few searches
+    succeed, and ``UnknownColumnError``.
 
     >>> from trilake.lance import write_dataset
     >>> vectors = pa.FixedSizeListArray.from_arrays(pa.array(range(2048), pa.float32()), 4)
@@ -77,27 +79,27 @@ def validate_vector_index(
     whole = sample_size is None or sample_size >= dataset.count_rows()
     rows = dataset.to_table([column]) if whole else dataset.sample(sample_size, [column])
     vectors = [np.asarray(v, np.float64) for v in rows.column(0).to_pylist() if v is not None]
-    wanted = [v for v in vectors if np.isfinite(v).all()]
+    queries = [v for v in vectors if np.isfinite(v).all()]
     nearest = {"column": column, "k": 1, "refine_factor": refine_factor}
-    distances = [dataset.to_table([], nearest={**nearest, "q": q})["_distance"].to_pylist() for q in wanted]
-    passed = sum(bool(found) and abs(found[0]) < 1e-6 for found in distances)
-    if passed < pass_threshold * len(wanted):
+    distances = [dataset.to_table([], nearest={**nearest, "q": q})["_distance"].to_pylist() for q in queries]
+    passed = sum(bool(each) and abs(each[0]) < 1e-6 for each in distances)
+    if passed < pass_threshold * len(queries):
         raise InvalidArgumentError(
-            f"the index finds {passed} of {len(wanted)} vectors",
-            help="search with more nprobes or a larger refine_factor, or build the index again",
+            f"the index finds {passed} of {len(queries)} vectors",
+            help="search with more nprobes or a larger refine_factor, or rebuild the index",
             column=column,
         )
 
 
 class KMeans:
-    """Clusters of vectors of 32-bit floats.
+    """K-means clustering of float32 vectors.
 
     Parameters
     ----------
     k: number of clusters.
     metric_type: ``l2``, ``cosine`` or ``dot``.
-    max_iters: steps at most.
-    seed: of the choice of the first centroids.
+    max_iters: maximum number of iterations.
+    seed: random seed for the initial centroids.
 
     >>> model = KMeans(2)
     >>> model.fit(np.array([[0, 0], [0, 1], [9, 9], [9, 8]], np.float32))
@@ -117,19 +119,19 @@ class KMeans:
 
     @property
     def centroids(self) -> pa.Array | None:
-        """The centres, as an array of tensors; ``None`` before :meth:`fit`."""
+        """The centroids as a tensor array; ``None`` before :meth:`fit`."""
         return None if self._centroids is None else pa.FixedShapeTensorArray.from_numpy_ndarray(self._centroids)
 
     def fit(self, data: Any) -> None:
-        """Learn the centres of vectors: a 2-dimensional numpy array, or a column of vectors or tensors."""
+        """Train on vectors: a 2-dimensional numpy array, or a column of vectors or tensors."""
         vectors = _matrix(data)
         rng = np.random.default_rng(self._seed)
         self._centroids = ivf_pq.kmeans(vectors, self.k, rng, metric=self._metric_type, iterations=self._max_iters)
 
     def predict(self, data: Any) -> pa.UInt32Array:
-        """The number of the nearest centre for each vector."""
+        """Return the nearest centroid of each vector."""
         if self._centroids is None:
-            raise NotTrainedError("the model has learned nothing", help="call fit first")
+            raise NotTrainedError("the model is not trained", help="call fit first")
         return pa.array(ivf_pq.assign(_matrix(data), self._centroids, self._metric_type), pa.uint32())
 
 

@@ -24,14 +24,14 @@ def vec_to_table(
     ndim: int | None = None,
     check_ndim: bool = True,
 ) -> pa.Table:
-    """A table with a column of vectors of 32-bit floats.
+    """Create a table with a float32 vector column.
 
     Parameters
     ----------
-    data: vectors in a list or an array; or by key, which becomes a column in front.
-    names: of the column, ``"vector"``; of a mapping, of both, ``["id", "vector"]``.
-    ndim: numbers of each vector; the first one tells, by default.
-    check_ndim: whether to check that all have as many.
+    data: vectors in a list or array; or a mapping, whose keys become the first column.
+    names: name of the column, ``"vector"``; for a mapping of both, ``["id", "vector"]``.
+    ndim: dimension of the vectors, by default that of the first one.
+    check_ndim: whether to check the dimension of all vectors.
 
     Raises ``InvalidArgumentError``.
 
@@ -41,18 +41,18 @@ def vec_to_table(
     if not isinstance(data, Mapping | list | np.ndarray):
         raise NoVectorsError(f"data must be dict, list, or ndarray, got {type(data)} instead")
     count = 2 if isinstance(data, Mapping) else 1
-    chosen = names if names is not None else ["id", "vector"][-count:]
-    chosen = [chosen] if isinstance(chosen, str) else list(chosen)
-    if len(chosen) != count:
-        raise InvalidArgumentError(f"names are {chosen}", help=f"this data makes {count} columns")
+    column_names = names if names is not None else ["id", "vector"][-count:]
+    column_names = [column_names] if isinstance(column_names, str) else list(column_names)
+    if len(column_names) != count:
+        raise InvalidArgumentError(f"expected {count} names, got {column_names}")
     rows = list(data.values()) if isinstance(data, Mapping) else data
     vectors = _vectors(rows, ndim, check_ndim)
     keys = [pa.array(list(data))] if isinstance(data, Mapping) else []
-    return pa.Table.from_arrays([*keys, vectors], names=chosen)
+    return pa.Table.from_arrays([*keys, vectors], names=column_names)
 
 
 class NoVectorsError(InvalidArgumentError, NotImplementedError):
-    """Vectors cannot be made of this."""
+    """The data cannot be converted to vectors."""
 
 
 def _vectors(rows: Any, ndim: int | None, check: bool) -> pa.FixedSizeListArray:
@@ -66,26 +66,26 @@ def _vectors(rows: Any, ndim: int | None, check: bool) -> pa.FixedSizeListArray:
     return pa.FixedSizeListArray.from_arrays(pa.array(values), ndim)
 
 
-#: Columns of the file that :func:`compute_partitions` writes.
+#: Columns of the file written by :func:`compute_partitions`.
 _PARTITIONS = pa.schema([pa.field("row_id", pa.uint64()), pa.field("partition", pa.uint32())])
 
 
 def compute_partitions(dataset: LanceDataset, column: str, kmeans: Any, batch_size: int = 1024) -> str:
-    """Write the partition of each row's vector into a data file of its own, and return the name of the file.
+    """Write the partition of each row's vector to a data file, and return its name.
 
     Parameters
     ----------
-    column: of vectors.
-    kmeans: has learned: a :class:`~trilake.lance.util.KMeans`, or what else has its ``predict``.
-    batch_size: vectors at once.
+    column: the vector column.
+    kmeans: a trained :class:`~trilake.lance.util.KMeans`, or an object with its ``predict``.
+    batch_size: number of vectors to process at a time.
 
-    The file has the columns ``row_id`` and ``partition``, and is of no version: a clean-up removes it when it is old.
+    The file has the columns ``row_id`` and ``partition``.  It is not part of a version, so a later clean-up deletes it.
     Raises ``UnknownColumnError``, ``WrongTypeError`` and ``NothingToWriteError``.
     """
     size = vector_type(dataset.snapshot, column).list_size
     rows = dataset.count_rows()
     if not rows:
-        raise NothingToWriteError("there are no vectors whose partitions could be computed", file=dataset.uri)
+        raise NothingToWriteError("the column has no vectors", file=dataset.uri)
 
     def partitions() -> Iterator[pa.RecordBatch]:
         for batch in dataset.to_batches(columns=[column], batch_size=batch_size, with_row_id=True):

@@ -1,4 +1,4 @@
-"""Shredding variants: parts that many rows have, and of one type, become columns of their own in a file.
+"""Shred variants: write parts that many rows have with the same type as separate columns.
 
 Parquet: *Variant Shredding*.  :meth:`Shape.of` chooses the columns by the rows that a file begins with, and
 :func:`shredded` takes the parts out of the values of any rows; what does not fit stays in ``value``.
@@ -60,7 +60,7 @@ class Shape:
     def of(cls, variants: pa.Array, column: str) -> Shape | None:
         """What suits some rows; ``None`` where they have too little in common.
 
-        Raises ``CorruptFileError`` for values that are no variants.
+        Raises ``CorruptFileError`` for values that are not variants.
         """
         values, names, keys = _taken_apart(variants, column)
         return _shape(values, names, keys, column, _DEEPEST)
@@ -80,7 +80,7 @@ class Shape:
 def shredded(variants: pa.Array, shape: Shape, column: str) -> pa.Array:
     """Variants, structs of ``value`` and ``metadata``, in the columns of a shape.
 
-    Raises ``CorruptFileError`` for values that are no variants.
+    Raises ``CorruptFileError`` for values that are not variants.
     """
     values, names, keys = _taken_apart(variants, column)
     group = _shred(values, names, keys, shape, column)
@@ -120,13 +120,13 @@ def _shape(values: pa.Array, names: Names, keys: Numbers, column: str, depth: in
         return Shape(kind)
     if not depth:
         return None
-    found = fields_of(values, np.flatnonzero(kinds == _OBJECT), names, keys, column)
-    common = np.bincount(found.ranks, minlength=1)
+    fields = fields_of(values, np.flatnonzero(kinds == _OBJECT), names, keys, column)
+    common = np.bincount(fields.ranks, minlength=1)
     ranks = [r for r in np.argsort(-common, kind="stable")[:_MOST_FIELDS].tolist() if common[r] >= _COMMON * count]
     inside = []
     for rank in sorted(ranks):
-        at = np.flatnonzero(found.ranks == rank)
-        part = _shape(found.values.take(pa.array(at)), names, keys[found.rows[at]], column, depth - 1)
+        at = np.flatnonzero(fields.ranks == rank)
+        part = _shape(fields.values.take(pa.array(at)), names, keys[fields.rows[at]], column, depth - 1)
         if part is not None:
             inside.append((names.ordered[rank].as_py().decode(), part))
     return Shape(kind, tuple(inside)) if inside else None
@@ -146,29 +146,29 @@ def _shred(values: pa.Array, names: Names, keys: Numbers, shape: Shape, column: 
 def _shred_objects(
     values: pa.Array, rows: Numbers, names: Names, keys: Numbers, shape: Shape, column: str
 ) -> tuple[pa.Array, pa.Array]:
-    found = fields_of(values, rows, names, keys, column)
-    left = np.ones(len(found.rows), bool)
+    object_fields = fields_of(values, rows, names, keys, column)
+    left = np.ones(len(object_fields.rows), bool)
     parts = []
     for name, inside in shape.fields:
         rank, _ = names.ids_of(name)
-        at = np.flatnonzero(found.ranks == rank)
+        at = np.flatnonzero(object_fields.ranks == rank)
         left[at] = False
-        part = _spread(found.values.take(pa.array(at)), found.rows[at], len(values))
+        part = _spread(object_fields.values.take(pa.array(at)), object_fields.rows[at], len(values))
         parts.append(pa.StructArray.from_arrays(_shred(part, names, keys, inside, column), fields=inside._group))
     is_object = np.zeros(len(values), bool)
     is_object[rows] = True
-    rest = _objects(found, np.flatnonzero(left))
-    with_rest = np.unique(found.rows[left])
+    rest = _objects(object_fields, np.flatnonzero(left))
+    with_rest = np.unique(object_fields.rows[left])
     value = pc.if_else(pa.array(is_object), _spread(rest, with_rest, len(values)), values)
     fields = [pa.field(n, p.type, False) for (n, _), p in zip(shape.fields, parts, strict=True)]
     return value, pa.StructArray.from_arrays(parts, fields=fields, mask=pa.array(~is_object))
 
 
-def _objects(found: Fields, at: Numbers) -> pa.Array:
+def _objects(fields: Fields, at: Numbers) -> pa.Array:
     """Objects of some of the fields, one a row that has any."""
-    at = at[np.lexsort((found.ranks[at], found.rows[at]))]
-    counts = np.bincount(found.rows[at], minlength=1)
-    return Body(counts[counts > 0], found.values.take(pa.array(at))).encoded(found.ids[at])
+    at = at[np.lexsort((fields.ranks[at], fields.rows[at]))]
+    counts = np.bincount(fields.rows[at], minlength=1)
+    return Body(counts[counts > 0], fields.values.take(pa.array(at))).encoded(fields.ids[at])
 
 
 def _spread(values: pa.Array, rows: Numbers, count: int) -> pa.Array:

@@ -234,12 +234,12 @@ class SpliceWriter:
 
     def _copy(self, group: int, replaced: Mapping[int, _Chunk], source: memoryview) -> None:
         chunks = self._old.chunks(group)
-        kept = self._old.stored([c for i, c in enumerate(chunks) if i not in replaced])
+        copied = self._old.stored([c for i, c in enumerate(chunks) if i not in replaced])
         placed, first, stored, plain = [], self.size, 0, 0
         for i, chunk in enumerate(chunks):
             other = replaced.get(i)
             if other is None:
-                at = self._write(next(kept))
+                at = self._write(next(copied))
             else:
                 at, chunk = self._write(source[other.start : other.start + other.size]), other
             placed.append(chunk.at(at))

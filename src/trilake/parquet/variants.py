@@ -1,4 +1,4 @@
-"""Variants of Parquet files whose parts are columns (shredded), put together again.
+"""Reassemble shredded variants of Parquet files.
 
 Parquet: *Variant Encoding* and *Variant Shredding*.  Each node of the tree of columns becomes one encoded value a row,
 from its leaves to its root; a value that is missing is null.  Integers and decimals take the fewest bytes that hold
@@ -144,8 +144,8 @@ class Names:
         """The rank of a name, and its id in each metadata; -1 where it has none."""
         ids = np.full(len(self.first) - 1, -1)
         rank = pc.index(self.ordered, pa.scalar(name.encode(), pa.binary())).as_py()
-        found = np.flatnonzero(self.rank == rank)
-        ids[self.owner[found]] = found - self.first[self.owner[found]]
+        indices = np.flatnonzero(self.rank == rank)
+        ids[self.owner[indices]] = indices - self.first[self.owner[indices]]
         return rank, ids
 
 

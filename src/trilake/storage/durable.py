@@ -63,7 +63,7 @@ def make_folder(path: str) -> None:
     if parent != path:
         make_folder(parent)
         if status is None:
-            # created by another writer meanwhile; if it is a file, the next step fails
+            # created by another writer; if it is a file, the next step fails
             with suppress(FileExistsError):
                 os.mkdir(path)
         try:

@@ -263,7 +263,7 @@ class LocalStore(Store):
                 os.close(fd)
 
     def _open_folder(self, folder: str) -> int:
-        """Open a folder below the root step by step, never following a link, even one created meanwhile."""
+        """Open a folder below the root step by step, never following a link, even one created concurrently."""
         fd = os.open(self._root, _WALK)
         try:
             for part in folder.split("/") if folder else ():

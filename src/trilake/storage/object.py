@@ -417,10 +417,10 @@ class ObjectStore(Store):
 
     def _error(self, error: Exception, action: str, key: str, *, write: bool) -> TrilakeError:
         """The typed error for the client's error about ``key``."""
-        file, text, reply = self._shown(key), str(error), _first_line(error)
-        match = _STATUS.search(text)
+        file, message, reply = self._shown(key), str(error), _first_line(error)
+        match = _STATUS.search(message)
         status = int(match[1]) if match else None
-        if _NO_BUCKET.search(text):
+        if _NO_BUCKET.search(message):
             return StorageError(f"cannot {action}: its bucket does not exist", file=file)
         if isinstance(error, AlreadyExistsError) and not _may_pass(error):
             return ObjectExistsError("an object with this key exists already", file=file)
@@ -438,7 +438,7 @@ class ObjectStore(Store):
         certain = _may_pass(error) or isinstance(error, NotSupportedError) or (status is not None and status < 500)
         if write and not certain:
             return UnknownOutcomeError(f"the store did not confirm the write: {reply}", file=file, status=status)
-        help = 'pass the option allow_http="true" to use an endpoint without TLS' if "BadScheme" in text else None
+        help = 'pass the option allow_http="true" to use an endpoint without TLS' if "BadScheme" in message else None
         return StorageError(f"cannot {action}: {reply}", help=help, file=file, status=status)
 
 
@@ -454,8 +454,8 @@ def _requests(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
 
 def _may_pass(error: Exception) -> bool:
     """Whether the store certainly refused a request, or never got it, for a transient reason."""
-    text = str(error)
-    return "status code: 429" in text or any(reason.search(text) for reason in (_REFUSED, _NEVER_SENT))
+    message = str(error)
+    return "status code: 429" in message or any(reason.search(message) for reason in (_REFUSED, _NEVER_SENT))
 
 
 def _cause(error: Exception) -> Exception | None:
@@ -555,7 +555,7 @@ class _Upload:
     def _run(self) -> None:
         try:
             self._send(self._source(), use_multipart=True, chunk_size=PART, max_concurrency=_PARALLEL)
-        except BaseException as e:  # noqa: BLE001 - handed to whoever waits for the result
+        except BaseException as e:  # noqa: BLE001 - raised where the result is awaited
             self.outcome.set_exception(e)
         else:
             self.outcome.set_result(None)

@@ -298,13 +298,13 @@ def store_config(scheme: str, options: Mapping[str, str], bucket: str = "") -> S
         key = name.lower()
         key = ALIASES.get(key, key)
         # Spark readers and untyped callers may pass booleans and numbers.
-        text = str(value)
-        text = text.lower() if text in ("True", "False") else text
+        string = str(value)
+        string = string.lower() if string in ("True", "False") else string
         if key == "aws_s3_locking_provider":
             raise InvalidArgumentError(
                 "writers that lock through an external provider do not see conditional writes, and this library does"
                 " nothing else: both could commit the same version",
-                help="let all writers of the table use conditional writes and leave the option away",
+                help="let all writers of the table use conditional writes and leave the option out",
                 option=name,
             )
         if not is_storage_option(key):
@@ -312,50 +312,50 @@ def store_config(scheme: str, options: Mapping[str, str], bucket: str = "") -> S
                 f"no store knows the option {name!r}", help="see trilake.storage.options for the names", option=name
             )
         if key in _PERMISSIONS:
-            _boolean(name, text)
+            _boolean(name, string)
             continue
         if key in _IGNORED or (key.startswith(_ANY_PREFIX) and not key.startswith(PREFIXES[scheme])):
             continue
         if key == "max_retries":
-            retry[key] = _integer(name, text)
+            retry[key] = _integer(name, string)
         elif key == "retry_timeout":
-            retry[key] = _duration(name, text)
+            retry[key] = _duration(name, string)
         elif key == "backoff_config.base":
-            backoff["base"] = _integer(name, text)
+            backoff["base"] = _integer(name, string)
         elif key in _BACKOFF:
-            backoff[key.removeprefix("backoff_config.")] = _duration(name, text)
+            backoff[key.removeprefix("backoff_config.")] = _duration(name, string)
         elif key in _CLIENT:
-            client[key] = _boolean(name, text) if key in _SWITCHES else text
+            client[key] = _boolean(name, string) if key in _SWITCHES else string
         else:
-            config[key] = text
+            config[key] = string
     if backoff:
         retry["backoff"] = backoff
     return StoreConfig(config, client, retry)
 
 
-def _boolean(option: str, text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise InvalidArgumentError(f"{text!r} is not true or false", option=option)
-    return text.lower() == "true"
+def _boolean(option: str, value: str) -> bool:
+    if value.lower() not in ("true", "false"):
+        raise InvalidArgumentError(f"{value!r} is not true or false", option=option)
+    return value.lower() == "true"
 
 
 _UNITS = {"ms": 0.001, "s": 1.0, "sec": 1.0, "second": 1.0, "m": 60.0, "min": 60.0, "minute": 60.0, "h": 3600.0}
 
 
-def _duration(option: str, text: str) -> timedelta:
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", text.lower())
+def _duration(option: str, value: str) -> timedelta:
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", value.lower())
     unit = None if match is None else _UNITS.get(match[2], _UNITS.get(match[2].removesuffix("s")))
     if match is None or unit is None:
         raise InvalidArgumentError(
-            f"{text!r} is not a duration", help='write a number and a unit: "30s", "500ms"', option=option
+            f"{value!r} is not a duration", help='write a number and a unit: "30s", "500ms"', option=option
         )
     return timedelta(seconds=float(match[1]) * unit)
 
 
-def _integer(option: str, text: str) -> int:
-    if not re.fullmatch(r"\d{1,9}", text):
-        raise InvalidArgumentError(f"{text!r} is not a whole number", option=option)
-    return int(text)
+def _integer(option: str, value: str) -> int:
+    if not re.fullmatch(r"\d{1,9}", value):
+        raise InvalidArgumentError(f"{value!r} is not a whole number", option=option)
+    return int(value)
 
 
 # --- AWS profiles: credentials in ~/.aws/credentials, settings in ~/.aws/config ---------------------------------------

@@ -171,18 +171,18 @@ def agreed_time(store: Store, now_ms: int) -> int:
 def old_temporaries(store: Store, prefix: str, before_ms: int) -> list[ObjectMeta]:
     """Temporary files below a folder of writers that died before a time; not behind a link or in another table."""
     expression = re.compile(rf"(?:.*/)?{TEMPORARY}")
-    seen = {m.key: m for m in store.unfinished(prefix)}
+    by_key = {m.key: m for m in store.unfinished(prefix)}
     if store.local_path("x") is None:  # elsewhere such names are in the normal listing
-        seen |= {m.key: m for m in store.list(prefix) if expression.fullmatch(m.key)}
+        by_key |= {m.key: m for m in store.list(prefix) if expression.fullmatch(m.key)}
     newest: dict[str, int] = {}
-    for m in seen.values():
+    for m in by_key.values():
         top = _top(m.key)
         newest[top] = max(newest.get(top, 0), m.modified_ms)
-    old = [k for k in seen if newest[_top(k)] < before_ms]
+    old = [k for k in by_key if newest[_top(k)] < before_ms]
     # A temporary folder belongs to trilake whatever it contains, except for links: its parent folder decides.
     folders = Territory(store)
     foreign = set(folders.foreign(_top(k).rpartition("/")[0] for k in old))
-    return [seen[k] for k in old if _top(k).rpartition("/")[0] not in foreign and not store.passes_link(k)]
+    return [by_key[k] for k in old if _top(k).rpartition("/")[0] not in foreign and not store.passes_link(k)]
 
 
 def _top(key: str) -> str:

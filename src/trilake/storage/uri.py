@@ -78,11 +78,11 @@ def is_absolute(reference: str) -> bool:
     return reference.startswith("/") or _SCHEME.match(reference) is not None
 
 
-def location_text(uri_or_path: str | os.PathLike[str]) -> str:
+def location_string(uri_or_path: str | os.PathLike[str]) -> str:
     """A location as a string.  Raises ``InvalidArgumentError`` for another type, such as an open table."""
-    text = uri_or_path if isinstance(uri_or_path, str) else getattr(uri_or_path, "__fspath__", lambda: None)()
-    if isinstance(text, str):
-        return text
+    string = uri_or_path if isinstance(uri_or_path, str) else getattr(uri_or_path, "__fspath__", lambda: None)()
+    if isinstance(string, str):
+        return string
     raise InvalidArgumentError(
         f"a location must be a path or a URI, got {described(uri_or_path)}",
         help="for an open table, pass its uri and the storage options",
@@ -99,13 +99,13 @@ def parse_location(uri_or_path: str | os.PathLike[str]) -> Location:
     >>> parse_location("/data/a%20b").uri == parse_location("file:/data/a%2520b").uri
     True
     """
-    text = location_text(uri_or_path)
-    if not text:
+    string = location_string(uri_or_path)
+    if not string:
         raise InvalidArgumentError("a location must be a path or a URI, got an empty string")
-    match = _SCHEME.match(text)
+    match = _SCHEME.match(string)
     if match is None:
-        return _file_location(os.path.abspath(os.path.expanduser(_checked_path(text))))
-    return _parse_uri(text, match, decoded=False)
+        return _file_location(os.path.abspath(os.path.expanduser(_checked_path(string))))
+    return _parse_uri(string, match, decoded=False)
 
 
 def split_absolute(reference: str, *, decoded: bool = False) -> tuple[str, str]:
@@ -157,22 +157,22 @@ def _kind(uri: str) -> str:
     return "az" if scheme == "abfss" else scheme
 
 
-def _parse_uri(text: str, match: re.Match[str], *, decoded: bool) -> Location:
+def _parse_uri(string: str, match: re.Match[str], *, decoded: bool) -> Location:
     scheme = SCHEMES.get(match[1].lower())
     if scheme is None:
         raise InvalidArgumentError(
             f"there is no store for the scheme {match[1]!r}",
             help=f"use one of {', '.join(SCHEMES)}, or a local path (./{match[1]}:/… if that is its name)",
-            uri=text,
+            uri=string,
         )
-    if scheme != "file" and masked(text) != text:
+    if scheme != "file" and masked(string) != string:
         # A secret in a URI would end up in logs and in the commits of clones.
         raise InvalidArgumentError(
             "the URI contains a secret, such as a password, a key or a signature",
             help="give it as a storage option (aws_secret_access_key, azure_storage_sas_token, ...), not in the URI",
-            uri=text,
+            uri=string,
         )
-    rest = text[match.end() :]
+    rest = string[match.end() :]
     authority = ""
     if rest.startswith("//"):
         authority, _, rest = rest[2:].partition("/")
@@ -182,12 +182,12 @@ def _parse_uri(text: str, match: re.Match[str], *, decoded: bool) -> Location:
             raise InvalidArgumentError(
                 f"a file URI must not name a host, this one names {authority!r}",
                 help=f"a local path has three slashes: file:///{authority}/{rest}",
-                uri=text,
+                uri=string,
             )
         return _file_location("/" + path)
     if not authority:
         what = "name" if scheme == "memory" else "container" if scheme in ("az", "abfss") else "bucket"
-        raise InvalidArgumentError(f"the URI names no {what}", help=f"write {scheme}://{what}/path", uri=text)
+        raise InvalidArgumentError(f"the URI names no {what}", help=f"write {scheme}://{what}/path", uri=string)
     return Location(scheme, authority, path.strip("/"))
 
 
@@ -202,5 +202,5 @@ def _file_location(path: str) -> Location:
     return Location("file", "", normpath(_checked_path(path)).strip("/"))
 
 
-def _decode(text: str) -> str:
-    return os.fsdecode(unquote_to_bytes(os.fsencode(text))) if "%" in text else text
+def _decode(string: str) -> str:
+    return os.fsdecode(unquote_to_bytes(os.fsencode(string))) if "%" in string else string

@@ -233,7 +233,7 @@ def check_columns(columns: list[str] | None, schema: pa.Schema, uri: str) -> lis
     unknown = [c for c in columns if c.lower() not in by_name]
     if unknown or not columns:
         raise InvalidArgumentError(
-            f"there is no column {', '.join(map(repr, unknown))}" if unknown else "no column is to be converted",
+            f"there is no column {', '.join(map(repr, unknown))}" if unknown else "there are no columns to convert",
             help=f"the columns are {', '.join(schema.names)}",
             file=uri,
         )

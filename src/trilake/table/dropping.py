@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from trilake.common.display import Displayed
 from trilake.common.progress import progress
-from trilake.common.text import size_text
+from trilake.common.text import format_size
 from trilake.storage.base import ObjectMeta, Store
 
 #: Columns of files that a drop deletes or keeps.
@@ -66,7 +66,7 @@ class DropResult(Displayed):
     def __repr__(self) -> str:
         what = "would be deleted" if self.dry_run else "deleted"
         foreign = f", {self.foreign.num_rows:,} foreign files left" if self.foreign.num_rows else ""
-        return f"<DROP: {self.files.num_rows:,} files, {size_text(self.size)} {what}{foreign}>"
+        return f"<DROP: {self.files.num_rows:,} files, {format_size(self.size)} {what}{foreign}>"
 
 
 def as_files(objects: Iterable[ObjectMeta]) -> pa.Table:

@@ -91,8 +91,8 @@ class Finding:
             for k, v in (("file", self.file), ("version", self.version), ("column", self.column))
             if v is not None
         )
-        text = f"{self.severity} {self.code}: {self.message}" + (f" ({where})" if where else "")
-        return text + (f". Help: {self.help}" if self.help else "")
+        line = f"{self.severity} {self.code}: {self.message}" + (f" ({where})" if where else "")
+        return line + (f". Help: {self.help}" if self.help else "")
 
 
 @dataclass(frozen=True)

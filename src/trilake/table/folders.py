@@ -57,8 +57,8 @@ def partition_fields(files: Sequence[DataFile]) -> list[pa.Field]:
     ]
 
 
-def _common_type(texts: Sequence[str | None]) -> pa.DataType:
-    values = pa.array([text for text in texts if text is not None], pa.string()).unique()
+def _common_type(strings: Sequence[str | None]) -> pa.DataType:
+    values = pa.array([string for string in strings if string is not None], pa.string()).unique()
     for form, types in _FORMS:
         if not len(values) or not pc.all(pc.match_substring_regex(values, form)).as_py():
             continue
@@ -81,18 +81,18 @@ def _narrowed(type_: pa.DataType, values: pa.Array) -> pa.DataType:
     return type_
 
 
-def _cast(texts: pa.Array, type_: pa.DataType) -> pa.Array:
+def _cast(strings: pa.Array, type_: pa.DataType) -> pa.Array:
     # Arrow does not accept a leading plus.
-    return pc.replace_substring_regex(texts, r"^\+", "").cast(type_) if not pa.types.is_string(type_) else texts
+    return pc.replace_substring_regex(strings, r"^\+", "").cast(type_) if not pa.types.is_string(type_) else strings
 
 
-def partition_value(text: str | None, one: pa.Field, file: str) -> pa.Scalar:
+def partition_value(string: str | None, one: pa.Field, file: str) -> pa.Scalar:
     """Parse the value of a partition folder.  Raises ``SchemaMismatchError`` where it does not fit the type."""
     try:
-        return _cast(pa.array([text], pa.string()), one.type)[0]
+        return _cast(pa.array([string], pa.string()), one.type)[0]
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:
         raise SchemaMismatchError(
-            f"the folder {one.name}={text} names no value of type {one.type}: {e}",
+            f"the folder {one.name}={string} names no value of type {one.type}: {e}",
             help="read the column as a string",
             file=file,
             column=one.name,
@@ -103,11 +103,11 @@ def partition_values(files: Sequence[DataFile], fields: Sequence[pa.Field]) -> d
     """The value of each partition column in each file."""
     values = {}
     for i, one in enumerate(fields):
-        texts = [f.partition[i][1] for f in files]
+        strings = [f.partition[i][1] for f in files]
         try:
-            values[one.name] = _cast(pa.array(texts, pa.string()), one.type)
+            values[one.name] = _cast(pa.array(strings, pa.string()), one.type)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
             # One by one, to find the wrong one.
-            parsed = [partition_value(text, one, file.key) for text, file in zip(texts, files, strict=True)]
+            parsed = [partition_value(string, one, file.key) for string, file in zip(strings, files, strict=True)]
             values[one.name] = pa.array([value.as_py() for value in parsed], one.type)
     return values

@@ -97,7 +97,7 @@ def check_not_below(store: Store) -> None:
     raise ForeignFilesError(
         f"no table can be made here: the folder is below the Delta table {uri}, whose readers would not see its rows",
         help=f"{rows} to {uri}, or write to another location; allow_foreign_files=True (option {ALLOW_FOREIGN_FILES})"
-        " makes a table of its own here all the same",
+        " creates a separate table here",
         file=store.uri,
     )
 

@@ -52,7 +52,7 @@ def verify(
         raise InvalidArgumentError(f"sample={sample!r:.80} is not a number of files", help="pass 1 or more")
     if sample is not None and deep != "rows":
         raise InvalidArgumentError(
-            f"sample says which rows are read, and depth={depth!r} reads none", help="leave it out"
+            f"sample has no effect with depth={depth!r}, which reads no rows", help="leave it out"
         )
     if type(limit) is not int or limit < 0:
         raise InvalidArgumentError(f"limit={limit!r:.80} is not a number of findings", help="pass 0 or more")

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trilake.delta.log.checkpoint_stats import StatsParser, indexed_paths, stats_text
+from trilake.delta.log.checkpoint_stats import StatsParser, indexed_paths, stats_json
 from trilake.delta.protocol.schema import ArrayType, PrimitiveType, StructField, StructType, parse_primitive
 from trilake.delta.scan.statistics import StatisticsReader
 from trilake.expr.terms.engine import query
@@ -146,7 +146,7 @@ def test_struct_to_text_and_back(data: st.DataObject) -> None:
     made = [None if r is None else {**r[0], "minValues": r[1]} for r in rows]
     parsed = pa.chunked_array([pa.array(made, parser.type)])
     assert bounds.num_fields == len(_TYPES)
-    back = parser.parse(stats_text(parsed, query)).to_pylist()
+    back = parser.parse(stats_json(parsed, query)).to_pylist()
     assert [r and r["numRecords"] for r in back] == [r and r["numRecords"] for r in parsed.to_pylist()]
     for there, here in zip(parsed.to_pylist(), back, strict=True):
         if there is not None:
@@ -166,7 +166,7 @@ def test_skipping_sees_the_same_through_either_form(low: int, span: int, moment:
         "maxValues": {"c": low + span, "t": f"{text}Z"},
         "nullCount": {"c": 1, "t": 0},
     }
-    parsed = stats_text(_parse(schema, stats), query)
+    parsed = stats_json(_parse(schema, stats), query)
     for column in ("c", "t"):
         two = [
             StatisticsReader(pa.table({"stats": s}), schema, ()).column((column,))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from trilake.delta.protocol.schema import PrimitiveType, StructField
-from trilake.delta.rules.defaults import default_text, parse_default
+from trilake.delta.rules.defaults import default_expression, parse_default
 from trilake.errors import ExpressionError
 
 NOW = dt.datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=dt.UTC)
@@ -36,7 +36,7 @@ def column(kind: str, text: str) -> StructField:
 )
 def test_values(kind: str, text: str, value: Any) -> None:
     field = column(kind, text)
-    assert default_text(field) == text
+    assert default_expression(field) == text
     expression = parse_default(field, text, NOW)
     assert expression is not None
     assert expression.constant is not None
@@ -57,4 +57,4 @@ def test_what_is_no_default(kind: str, text: str) -> None:
 
 
 def test_most_columns_have_none() -> None:
-    assert default_text(StructField("c", PrimitiveType("long"))) is None
+    assert default_expression(StructField("c", PrimitiveType("long"))) is None

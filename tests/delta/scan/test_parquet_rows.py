@@ -13,7 +13,7 @@ import pytest
 
 import trilake
 from trilake.delta.commands.rows.row_changes import touched_files, whole_rows
-from trilake.delta.scan.parquet_rows import as_dictionaries, as_texts, dictionary_columns, rows_as_stored, rows_at
+from trilake.delta.scan.parquet_rows import as_dictionaries, as_strings, dictionary_columns, rows_as_stored, rows_at
 from trilake.delta.scan.read import read_positions
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import CorruptFileError, MissingFileError
@@ -72,9 +72,9 @@ def test_few_texts_stay_dictionaries(tmp_path: Path) -> None:
         assert dictionary_columns(file.metadata, checked_footer(data, file)) == ["few"]
     _, batch = next(rows_as_stored(table.log.store, source.file, whole_rows(table.snapshot)))
     assert [f.name for f in batch.schema if pa.types.is_dictionary(f.type)] == ["few"]
-    assert as_texts(batch).schema.field("few").type == pa.string()
-    assert as_dictionaries(as_texts(batch), ["few"]).equals(batch)
-    assert as_texts(as_texts(batch)).equals(as_texts(batch))
+    assert as_strings(batch).schema.field("few").type == pa.string()
+    assert as_dictionaries(as_strings(batch), ["few"]).equals(batch)
+    assert as_strings(as_strings(batch)).equals(as_strings(batch))
 
 
 @pytest.mark.parametrize("feed", [True, False])

@@ -107,6 +107,6 @@ def test_a_cleanup_takes_no_version_of_a_dataset_that_was_made_anew(
         own(store, metas)
 
     monkeypatch.setattr(cleanup, "_delete", late)
-    with pytest.raises(DatasetNotFoundError, match="replaced by another one"):
+    with pytest.raises(DatasetNotFoundError, match="dropped or replaced"):
         lance.dataset(place).cleanup_old_versions(dt.timedelta(0))
     assert len(list_versions(open_store(place)).versions) == versions

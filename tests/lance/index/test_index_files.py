@@ -148,7 +148,7 @@ def test_zones() -> None:
     assert index.is_in([0, 7]).tolist() == [0, 1, 2, 3]
     assert index.is_null().tolist() == [4, 5, 6, 7, *range(second, second + 4)]
     assert index.statistics() == {"index_type": "ZoneMap", "num_zones": 4, "rows_per_zone": 4}
-    with pytest.raises(CorruptFileError, match="beyond"):
+    with pytest.raises(CorruptFileError, match="out of range"):
         zones(zone_length=pa.array([4, 4, 1 << 63, 2], pa.uint64()))
     assert zones(zone_length=pa.array([4, 4, 4, 1 << 31], pa.uint64())).equal(5) is None
 
@@ -181,7 +181,7 @@ def test_bitmaps_of_whole_fragments_are_left_to_scans() -> None:
     write_file(store, "i/bitmap_page_lookup.lance", batch, STABLE)
     index = bitmap.BitmapIndex.open(store, "i")
     assert index.equal(1) is None
-    with pytest.raises(CorruptFileError, match="damaged"):
+    with pytest.raises(CorruptFileError, match="is corrupt"):
         index.equal(2)
     with pytest.raises(InvalidArgumentError):
         index.equal("x")

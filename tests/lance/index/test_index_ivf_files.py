@@ -156,7 +156,7 @@ def test_an_index_of_bytes() -> None:
 def test_other_kinds_are_left_to_scans() -> None:
     array = pa.FixedSizeListArray.from_arrays(pa.array([1] * SIZE, pa.uint8()), SIZE)
     for name, metric in (("_rabit_code", "l2"), ("__sq_code", "hamming")):
-        with pytest.raises(UnsupportedProtocolError, match="is not read"):
+        with pytest.raises(UnsupportedProtocolError, match="is not supported"):
             VectorIndex.open(whole_vectors(name, array, {}, metric), "i")
 
 

@@ -154,11 +154,11 @@ def test_what_came_and_went_since(ds: LanceDataset) -> None:
 
 def test_only_rows_that_may_match_are_read(ds: LanceDataset) -> None:
     plan = ds.scanner(filter="i = 17 AND other >= 0").explain_plan(verbose=True)
-    assert f"rows to look at: {ds.count_rows('i = 17')} of 2000" in plan
+    assert f"rows to read: {ds.count_rows('i = 17')} of 2000" in plan
     rest = lance.write_dataset(rows(300, 2), ds.uri, mode="append", max_rows_per_group=50)
     plan = rest.scanner(filter="s = 't3'", use_stats=False).explain_plan(verbose=True)
     indexed = ds.count_rows("s = 't3'")
-    assert f"rows to look at: {indexed + 300} of 2300" in plan
+    assert f"rows to read: {indexed + 300} of 2300" in plan
 
 
 def test_prefilters_use_an_index(ds: LanceDataset) -> None:

@@ -53,7 +53,7 @@ def test_columns_say_their_pages(tmp_path: Path) -> None:
     assert (said.num_column_metadata_bytes > 0, said.global_buffers[number].size) == (True, 4)
     assert [c.num_pages for c in reader.file_statistics().columns] == [1, 1]
     assert reader.read_global_buffer(number) == b"more"
-    with pytest.raises(InvalidArgumentError, match="2 global buffers"):
+    with pytest.raises(InvalidArgumentError, match="the file has 2"):
         reader.read_global_buffer(2)
 
 

@@ -108,7 +108,7 @@ def test_a_compaction_says_which_index_it_cannot_move(tmp_path: Path, caplog: py
     ours.optimize.compact_files()
     assert [(i["name"], i["fragment_ids"]) for i in lance.dataset(path).list_indices()] == [("n_idx", set())]
     assert pylance.dataset(path).count_rows("n >= 10") == 30
-    assert "index n_idx of " in caplog.text
+    assert "index n_idx on " in caplog.text
     assert lance.dataset(path).count_rows("n >= 10") == 30
 
 
@@ -139,7 +139,7 @@ def test_which_indices_are_brought_up_to_date(indexed: LanceDataset) -> None:
     parts = {i.name: [len(s.fragment_ids) for s in i.segments] for i in again.describe_indices()}
     assert parts == {"vector_idx": [3, 1], "id_idx": [3, 1]}
     first = lance.write_dataset(pa.table({"a": [1]}), "memory://merge-none", data_storage_version="legacy")
-    with pytest.raises(ValueError, match="num_indices_to_merge is 0"):
+    with pytest.raises(ValueError, match="num_indices_to_merge=0"):
         first.optimize.optimize_indices(num_indices_to_merge=0)
     with pytest.raises(TypeError):
         more.optimize.optimize_indices(nonsense=True)  # type: ignore[call-arg]

@@ -45,7 +45,7 @@ def test_sessions_frames_and_checks(made: LanceDataset) -> None:
     assert first.open_session().take([0]).equals(first.take([0]))
     with pytest.raises(TrilakeError, match="3 rows"):
         session.take([3])
-    with pytest.raises(InvalidArgumentError, match="whole numbers"):
+    with pytest.raises(InvalidArgumentError, match="must be integers"):
         session.take([0.5])
     assert first.to_pandas(["name"], filter="id > 2")["name"].tolist() == ["d"]
     assert first.to_table(limit=0).num_rows == first.head(0).num_rows == 0
@@ -60,7 +60,7 @@ def test_sessions_frames_and_checks(made: LanceDataset) -> None:
 def test_rows_are_deleted_by_whole_numbers(made: LanceDataset) -> None:
     second = made.get_fragments()[1]
     for wrong in ([1.5], ["1"], np.array([0.0])):
-        with pytest.raises(InvalidArgumentError, match="whole numbers"):
+        with pytest.raises(InvalidArgumentError, match="must be integers"):
             second.delete_rows(wrong)
     cut = second.delete_rows(i for i in (0, 3))
     assert cut is not None
@@ -116,7 +116,7 @@ def test_options_that_ask_for_nothing_else_are_taken(made: LanceDataset) -> None
     opened = lance.dataset(made.uri, index_cache_size_bytes=1 << 20, metadata_cache_size_bytes=1 << 20, session=None)
     assert opened.count_rows() == 9
     for option, value in (("target_bases", ["elsewhere"]), ("session", object())):
-        with pytest.raises(InvalidArgumentError, match=f"{option} is"):
+        with pytest.raises(InvalidArgumentError, match=f"{option}=.* is not supported"):
             write_fragments(more, made.uri, **{option: value})
     with pytest.raises(TypeError, match="no option 'colour'"):
         LanceDataset.commit(made.uri, LanceOperation.Append(fragments), 1, colour="red")

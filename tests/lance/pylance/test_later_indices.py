@@ -116,7 +116,7 @@ def test_partitions_by_their_size(tmp_path: Path) -> None:
     assert len(ds.centroids(column="v")) == 1
     ds = ds.create_index("v", "IVF_PQ", num_sub_vectors=4, ivf_centroids=values[:5], replace=True)
     assert len(ds.centroids(column="v")) == 5
-    with pytest.raises(InvalidArgumentError, match="train is False"):
+    with pytest.raises(InvalidArgumentError, match="train=False"):
         ds.create_index("v", "IVF_PQ", num_sub_vectors=4, train=False)
     near = {"column": "v", "q": values[7], "k": 1, "ef": 10, "query_parallelism": 2, "approx_mode": "accurate"}
     assert ds.to_table(nearest={**near, "refine_factor": 100, "nprobes": 5})["_distance"].to_pylist() == [0]

@@ -188,7 +188,7 @@ def test_queries_of_words_say_what_they_ask() -> None:
         (Occur.SHOULD, "lake"),
         (Occur.SHOULD, "table"),
     ]
-    with pytest.raises(ValueError, match="2 columns"):
+    with pytest.raises(ValueError, match="expected 2 boosts"):
         MultiMatchQuery("lake", ["a", "b"], boosts=[1.0])
 
 

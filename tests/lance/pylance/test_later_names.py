@@ -110,11 +110,11 @@ def test_columns_of_a_fragment_come_from_anything_that_makes_them() -> None:
             fragment.merge_columns(pa.table({"k": range(count)}))
     assert len(list(ds.snapshot.store.list("data"))) == files
     for options in ({"columns": ["id"]}, {"reader_schema": schema}):
-        with pytest.raises(TypeError, match="says nothing of expressions"):
+        with pytest.raises(TypeError, match="does not apply to expressions"):
             fragment.merge_columns({"k": "id"}, **options)
-    with pytest.raises(TypeError, match="says nothing of rows"):
+    with pytest.raises(TypeError, match="does not apply to rows"):
         fragment.merge_columns(pa.table({"k": range(5)}), columns=["id"])
-    with pytest.raises(InvalidArgumentError, match="no column to add"):
+    with pytest.raises(InvalidArgumentError, match="no columns to add"):
         fragment.merge_columns({})
 
 
@@ -146,7 +146,7 @@ def test_functions_of_batches(made: LanceDataset) -> None:
     def wrong(batch: pa.RecordBatch) -> Any:
         return pa.record_batch([batch["id"]], ["x"])
 
-    with pytest.raises(InvalidArgumentError, match="x int64 instead of x int8"):
+    with pytest.raises(InvalidArgumentError, match="x int64, expected x int8"):
         made.add_columns(wrong)
     with pytest.raises(InvalidArgumentError, match="pandas frame"):
         made.add_columns(lance.batch_udf()(lambda batch: 5))
@@ -180,10 +180,10 @@ def test_an_interrupted_function_goes_on(made: LanceDataset, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("nearest", "message"),
     [
-        ({"column": "v", "q": [1, 2], "approximate": True}, "no option 'approximate'"),
-        ({"column": "v", "q": [1, 2], "depth": 50}, "no option 'depth'"),
-        ({"column": "v"}, "does not say its 'q'"),
-        ("v", "nearest is 'v'"),
+        ({"column": "v", "q": [1, 2], "approximate": True}, "unknown search option 'approximate'"),
+        ({"column": "v", "q": [1, 2], "depth": 50}, "unknown search option 'depth'"),
+        ({"column": "v"}, "nearest has no 'q'"),
+        ("v", "nearest must be a mapping, got 'v'"),
     ],
 )
 def test_searches_that_are_not_known(nearest: Any, message: str) -> None:
@@ -202,7 +202,7 @@ def test_short_names(made: LanceDataset) -> None:
     assert made.slice(1, 3, {"i": "id"}).to_pydict() == {"i": [3, 4]}
     assert made.slice(3, 3).num_rows == 0
     for bounds in (-1, 1), (2, 1), (0, 4):
-        with pytest.raises(InvalidArgumentError, match="not among 3"):
+        with pytest.raises(InvalidArgumentError, match="the dataset has 3 rows"):
             made.slice(*bounds)
     assert (made.fragment_ids(), made.max_field_id, made.data_storage_version) == ({0, 1}, 1, "2.2")
     assert made.get_version() == made.versions()[-1]
@@ -235,7 +235,11 @@ def test_metadata_of_the_schema(made: LanceDataset) -> None:
 
 
 def test_names_for_what_is_not_done_here(made: LanceDataset) -> None:
-    for name, reason in (("deep_clone", "write_dataset"), ("add_bases", "new files"), ("delta", "compared by columns")):
+    for name, reason in (
+        ("deep_clone", "write_dataset"),
+        ("add_bases", "new files"),
+        ("delta", "compares rows by columns"),
+    ):
         with pytest.raises(AttributeError, match=reason) as error:
             getattr(made, name)
         assert isinstance(error.value, InvalidArgumentError)
@@ -264,7 +268,7 @@ def test_metadata_of_fields(tmp_path: Path) -> None:
     assert ds.schema.field("a").metadata == {b"unit": b"km"}
     assert ds.schema.field("t").type == tensor
     assert ds.to_table().equals(rows)
-    for wrong, message in (({"b": {"k": "v"}}, "no column 'b'"), ({"a": {"k": 1}}, "texts"), ({"a": 1}, "metadata")):
+    for wrong, message in (({"b": {"k": "v"}}, "no column 'b'"), ({"a": {"k": 1}}, "strings"), ({"a": 1}, "metadata")):
         with pytest.raises(InvalidArgumentError, match=message):
             ds.update_field_metadata(wrong)
 
@@ -274,10 +278,10 @@ def test_options_of_upkeep(made: LanceDataset) -> None:
     assert made.optimize.compact_files(target_rows_per_fragment=None, **unset).fragments_removed == 2
     assert lance.lance.Compaction.plan(made, {"batch_size": 3, "max_source_rows": None}).num_tasks() == 0
     for option in ({"defer_index_remap": True}, {"compaction_mode": "force_binary_copy"}):
-        with pytest.raises(InvalidArgumentError, match=f"{min(option)} is"):
+        with pytest.raises(InvalidArgumentError, match=f"{min(option)}=.* is not supported"):
             made.optimize.compact_files(**option)
-        with pytest.raises(InvalidArgumentError, match=f"{min(option)} is"):
+        with pytest.raises(InvalidArgumentError, match=f"{min(option)}=.* is not supported"):
             lance.lance.Compaction.plan(made, option)
     assert made.cleanup_old_versions(retain_versions=1, delete_rate_limit=9).old_versions == 2
-    with pytest.raises(InvalidArgumentError, match="versions is"):
+    with pytest.raises(InvalidArgumentError, match="versions="):
         made.cleanup_old_versions(versions=[1])

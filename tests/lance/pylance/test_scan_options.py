@@ -78,7 +78,7 @@ def test_filters_may_name_row_ids(made: LanceDataset) -> None:
 
 def test_a_row_id_finds_its_row_without_a_look_at_others(made: LanceDataset) -> None:
     plan = made.scanner(["id"], filter=f"_rowid = {place(5)}").explain_plan(verbose=True)
-    assert "rows to look at: 1 of 10" in plan
+    assert "rows to read: 1 of 10" in plan
 
 
 def test_a_condition_of_ids_alone_is_not_asked_of_their_rows(

@@ -79,9 +79,9 @@ def test_texts_that_are_no_query(made: LanceDataset, text: str, kind: type[Trila
 
 
 def test_arguments(made: LanceDataset) -> None:
-    with pytest.raises(TypeError, match="a query is text"):
+    with pytest.raises(TypeError, match="sql must be a string"):
         made.sql(1)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="name of the table"):
+    with pytest.raises(TypeError, match="table name must be"):
         made.sql("SELECT 1").table_name("")
     with pytest.raises(ValueError, match="batch_size"):
         made.sql("SELECT 1").batch_size(0)

@@ -79,7 +79,7 @@ def test_the_nearest_centre(torch: Any, monkeypatch: pytest.MonkeyPatch, room: i
     assert np.allclose(torch.distance.pairwise_l2(x, y), expected["l2_distance"], atol=1e-4)
     with pytest.raises(ValueError, match="2-D"):
         torch.distance.l2_distance(x[0], y)
-    with pytest.raises(InvalidArgumentError, match="dimensions"):
+    with pytest.raises(InvalidArgumentError, match="same dimension"):
         torch.distance.dot_distance(x, y[:, :3])
 
 

@@ -95,7 +95,7 @@ def test_what_cannot_be(tmp_path: Path) -> None:
         LanceFileWriter(tmp_path / "x", version="2.9")
     with pytest.raises(TypeError, match="'compression'"):
         LanceFileWriter(tmp_path / "x", compression="zstd")
-    with pytest.raises(InvalidArgumentError, match="names no file"):
+    with pytest.raises(InvalidArgumentError, match="is a folder"):
         LanceFileReader(f"{tmp_path}/")
     writer = LanceFileWriter("memory://files/x", ROWS.schema, version="legacy")
     with pytest.raises(SchemaMismatchError, match="no column s"):

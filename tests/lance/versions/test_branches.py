@@ -81,5 +81,5 @@ def test_nothing_goes_where_the_version_of_a_branch_is_not_there() -> None:
     cleaned(made)
     made.delete("a = 4")
     made.snapshot.store.put(f"{BRANCHES}/c.json", orjson.dumps(OF_TWO))
-    with pytest.raises(CorruptLogError, match="version 2, which is not there"):
+    with pytest.raises(CorruptLogError, match="version 2, which is missing"):
         cleaned(made)

@@ -208,7 +208,7 @@ def test_a_claim_that_nobody_can_look_up_is_not_guessed() -> None:
     write_batch(store, LanceBatch("q", 0), rows(1))
     write_batch(store, LanceBatch("x", 0), rows(8), "overwrite")
     cleanup(store, 0, SYSTEM_RUNTIME)
-    with pytest.raises(LanceStreamError, match="cannot be said"):
+    with pytest.raises(LanceStreamError, match="cannot tell"):
         write_batch(store, LanceBatch("q", 0), rows(1))
 
 

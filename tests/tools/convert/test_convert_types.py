@@ -126,7 +126,7 @@ def test_places_and_names(tmp_path: Path) -> None:
         trilake.convert(source, tmp_path / "to", format="orc")
     with pytest.raises(TableNotFoundError):
         trilake.convert(tmp_path / "nothing", tmp_path / "to", format="delta")
-    with pytest.raises(InvalidArgumentError, match="no partitions"):
+    with pytest.raises(InvalidArgumentError, match="does not support partitions"):
         trilake.convert(source, tmp_path / "to", format="lance", partition_by="p")
     with pytest.raises(InvalidArgumentError, match="partition_by names 'zz'"):
         trilake.convert(source, tmp_path / "to", format="delta", partition_by="zz")

@@ -46,15 +46,15 @@ def high_water_mark(state: State) -> int:
 
 
 def assign(
-    actions: Sequence[Mapping[str, Any]], state: State, version: int, *, given: int = -1
+    actions: Sequence[Mapping[str, Any]], state: State, version: int, *, assigned: int = -1
 ) -> list[Mapping[str, Any]]:
     """``actions`` with row ids for the files that lack them, and the updated domain.
 
-    A file that keeps its rows, e.g. with a new deletion vector, keeps its ids.  ``given`` is the largest id that
+    A file that keeps its rows, e.g. with a new deletion vector, keeps its ids.  ``assigned`` is the largest id that
     the state's domain may not know of.
     """
     start = high_water_mark(state)
-    mark = max(start, given)
+    mark = max(start, assigned)
     out: list[Mapping[str, Any]] = []
     for action in actions:
         add = action.get("add")

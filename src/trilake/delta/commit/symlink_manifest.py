@@ -146,7 +146,7 @@ def _touched(metadata: Metadata, actions: Iterable[Mapping[str, Any]]) -> set[st
 def _manifests(snapshot: Snapshot) -> dict[str, pa.Array]:
     """The lines of each manifest by its partition folder."""
     _check_readable_by_others(snapshot)
-    root = path_text(snapshot.uri)
+    root = format_path(snapshot.uri)
     paths = decoded_paths(snapshot.adds["path"])
     if pc.any(pc.match_substring_regex(paths, "[\r\n]")).as_py():
         raise InvalidArgumentError(
@@ -181,10 +181,10 @@ def _check_readable_by_others(snapshot: Snapshot) -> None:
         )
 
 
-def path_text(uri: str) -> str:
+def format_path(uri: str) -> str:
     """A location as other engines spell it: not encoded, and with one slash after ``file:``.
 
-    >>> path_text("file:///data/a%20b"), path_text("s3://bucket/t")
+    >>> format_path("file:///data/a%20b"), format_path("s3://bucket/t")
     ('file:/data/a b', 's3://bucket/t')
     """
     place = parse_location(uri)

@@ -73,7 +73,7 @@ class _CommitBase:
 def commit(log: DeltaLog, base: Head | None, plan: CommitPlan, runtime: Runtime | None = None) -> Committed:
     """Commit ``plan`` on top of ``base`` (``None`` to create the table), retrying past winners without a conflict.
 
-    Raises a ``ConflictError`` where a winner conflicts or the table was dropped meanwhile, ``TableExistsError``
+    Raises a ``ConflictError`` where a winner conflicts or the table was dropped, ``TableExistsError``
     where a new table exists already, ``UnsupportedProtocolError`` where the resulting table could not be written
     to, ``InvalidArgumentError`` for columns with names of the change data feed, ``UnknownOutcomeError`` where the
     store cannot tell whether the commit landed, ``PostCommitHookError`` where the commit stands but the symlink
@@ -146,7 +146,7 @@ def _content(
             new_metadata = in_commit_timestamps.stamped(new_metadata, before, version, time)
     actions: Sequence[Mapping[str, Any]] = plan.file_actions
     if row_tracking.supported(protocol):
-        actions = row_tracking.assign(actions, previous.state, version, given=plan.row_id_mark)
+        actions = row_tracking.assign(actions, previous.state, version, assigned=plan.row_id_mark)
     lines: list[Mapping[str, Any]] = [{"commitInfo": info}]
     if plan.protocol is not None:
         lines.append({"protocol": plan.protocol.to_json()})

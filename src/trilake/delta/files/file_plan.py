@@ -39,15 +39,15 @@ COMPRESSIONS: Mapping[str, str] = {
 }
 
 
-def parse_compression(text: str) -> str:
+def parse_compression(value: str) -> str:
     """Parse the name of a compression.  Raises ``InvalidArgumentError`` for an unknown one.
 
     >>> parse_compression("ZSTD"), parse_compression("uncompressed")
     ('zstd', 'none')
     """
-    codec = COMPRESSIONS.get(text.lower())
+    codec = COMPRESSIONS.get(value.lower())
     if codec is None:
-        raise InvalidArgumentError(f"compression is {text!r}", help=f"it is one of {', '.join(sorted(COMPRESSIONS))}")
+        raise InvalidArgumentError(f"compression is {value!r}", help=f"it is one of {', '.join(sorted(COMPRESSIONS))}")
     return codec
 
 

@@ -56,9 +56,9 @@ class StatisticsPlan:
     def of(cls, configuration: Mapping[str, str], schema: StructType) -> StatisticsPlan:
         """From a table's properties; an invalid value counts as the default."""
         variants = tuple(_variants(schema, ()))
-        text = configuration.get("delta.dataSkippingStatsColumns", "").strip()
-        if text:
-            columns = (schema.along(column) for column in split_names(text))
+        value = configuration.get("delta.dataSkippingStatsColumns", "").strip()
+        if value:
+            columns = (schema.along(column) for column in split_names(value))
             paths = tuple(tuple(f.physical_name for f in fields) for fields in columns if fields)
             return cls(paths=paths, variants=variants)
         return cls(TableProperties(configuration).indexed_columns(), variants=variants)
@@ -119,10 +119,10 @@ def file_statistics(
     ``schema`` is the one it was written with, ``with_nan`` are the paths of columns with a NaN, ``which`` are the
     columns with statistics.
     """
-    return statistics_text(metadata, stated_columns(schema, which), with_nan)
+    return statistics_json(metadata, stated_columns(schema, which), with_nan)
 
 
-def statistics_text(
+def statistics_json(
     metadata: pq.FileMetaData, columns: Iterable[StatedColumn], with_nan: frozenset[tuple[str, ...]]
 ) -> str:
     """The JSON of a file's statistics, for the columns of :func:`stated_columns`."""

@@ -18,7 +18,7 @@ from trilake.delta.files.file_statistics import (
     StatedColumn,
     leaf_paths,
     stated_columns,
-    statistics_text,
+    statistics_json,
     type_at,
 )
 from trilake.delta.protocol.property_values import is_on
@@ -190,7 +190,7 @@ class ParquetFile:
             self.partition,
             size,
             now_ms,
-            lambda: statistics_text(self.footer[0], self.stated, self.with_nan),
+            lambda: statistics_json(self.footer[0], self.stated, self.with_nan),
         )
 
     def discard(self) -> None:
@@ -292,25 +292,25 @@ def _outgrows(sample: pa.ChunkedArray, rows: int) -> bool:
     """Whether a dictionary of these rows, judged by a sample, exceeds the limit."""
     if pa.types.is_boolean(sample.type) or pa.types.is_null(sample.type):
         return False
-    seen = pc.count_distinct(sample, mode="all").as_py()
-    return bool(_distinct(len(sample), seen, rows) * sample.nbytes / len(sample) > _DICTIONARY_LIMIT)
+    sampled = pc.count_distinct(sample, mode="all").as_py()
+    return bool(_distinct(len(sample), sampled, rows) * sample.nbytes / len(sample) > _DICTIONARY_LIMIT)
 
 
-def _distinct(count: int, seen: int, rows: int) -> float:
-    """Estimate the number of distinct values, of which a sample of ``count`` rows shows ``seen``.
+def _distinct(count: int, sampled: int, rows: int) -> float:
+    """Estimate the number of distinct values, of which a sample of ``count`` rows shows ``sampled``.
 
     >>> _distinct(4096, 3, 100_000), round(_distinct(4096, 4000, 100_000), -3)
     (3.0, 86000.0)
     """
     if count >= rows:
-        return float(seen)
+        return float(sampled)
     # Of d equally frequent values, count rows show d * (1 - exp(-count / d)), which is at least count - count**2 / (2 *
     # d): that gives the upper limit of d.
-    low, high = float(seen), count * count / 2 / max(count - seen, 1)
+    low, high = float(sampled), count * count / 2 / max(count - sampled, 1)
     for _ in range(30):
         middle = (low + high) / 2
         expected = -middle * math.expm1(-count / middle)
-        low, high = (middle, high) if expected < seen else (low, middle)
+        low, high = (middle, high) if expected < sampled else (low, middle)
     return min(rows, round(high, 3))
 
 

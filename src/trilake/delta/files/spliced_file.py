@@ -136,8 +136,8 @@ class SplicedFile:
         self.sink.close()
         action = file_action(self.plan, self.key, self.partition, size, now_ms, self._statistics)
         tags = dict(self.plan.tags)
-        kept = any(p[0] not in self.new.names for p in float_paths(self.schema))
-        if NAN_TAG in tags and kept:  # the older file determines how NaN counts in those columns
+        has_kept_floats = any(p[0] not in self.new.names for p in float_paths(self.schema))
+        if NAN_TAG in tags and has_kept_floats:  # the older file determines how NaN counts in those columns
             del tags[NAN_TAG]
             if self.stated.nan_tag is not None:
                 tags[NAN_TAG] = self.stated.nan_tag
@@ -155,8 +155,8 @@ class SplicedFile:
                 file_statistics(self.footer, self.new, with_nan=self.with_nan, which=which), None
             ).parsed()
         for kind in _BY_COLUMN:
-            kept = {name: v for name, v in stats.get(kind, {}).items() if name not in self.new.names}
-            stats[kind] = {**kept, **new.get(kind, {})}
+            unchanged = {name: v for name, v in stats.get(kind, {}).items() if name not in self.new.names}
+            stats[kind] = {**unchanged, **new.get(kind, {})}
         return orjson.dumps(stats).decode()
 
     def discard(self) -> None:

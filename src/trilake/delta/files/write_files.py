@@ -192,8 +192,8 @@ class TaskWriter:
         starts = np.concatenate([[0], np.flatnonzero(np.diff(sorted_codes)) + 1, [len(codes)]])
         data = data.take(pa.array(order)) if len(starts) > 2 else data
         firsts = order[starts[:-1]]
-        texts = [[texts[i] for i in indices[firsts].tolist()] for texts, indices in columns]
-        for values, (lo, hi) in zip(zip(*texts, strict=True), pairwise(starts.tolist()), strict=True):
+        strings = [[strings[i] for i in indices[firsts].tolist()] for strings, indices in columns]
+        for values, (lo, hi) in zip(zip(*strings, strict=True), pairwise(starts.tolist()), strict=True):
             yield values, data.slice(lo, hi - lo)
 
     def _flush(self, values: tuple[str | None, ...], *, last: bool = False) -> None:
@@ -229,8 +229,8 @@ class TaskWriter:
         """Rows of a file with the partition columns that it is to hold."""
         if self.plan.materialized:
             fields = zip(self.plan.partition_schema, self.partition_fields, values, strict=True)
-            for column, field, text in fields:
-                value = parse_values(pa.chunked_array([[text]], pa.string()), field)[0]
+            for column, field, string in fields:
+                value = parse_values(pa.chunked_array([[string]], pa.string()), field)[0]
                 table = table.append_column(column, pa.repeat(value, table.num_rows))
         return table
 
@@ -417,8 +417,10 @@ def without_void_columns(rows: pa.Table, fields: Sequence[StructField], stored: 
             continue
         field = rows.schema.field(place)
         loose = all_nullable(target).arrow
-        kept = pa.chunked_array([conform_array(c, field, target, Resolver(), f.name) for c in column.chunks], loose)
-        rows = rows.set_column(place, field.with_type(loose), kept)
+        converted = pa.chunked_array(
+            [conform_array(c, field, target, Resolver(), f.name) for c in column.chunks], loose
+        )
+        rows = rows.set_column(place, field.with_type(loose), converted)
     kinds = {f.name: types[f.name].arrow for f in fields if f.name in types}
     return relabelled(rows, pa.schema([f.with_type(kinds.get(f.name, f.type)) for f in rows.schema]))
 

@@ -188,12 +188,12 @@ def _data_file(action: FileAction, values: tuple[Any, ...], to: Layout, location
     }
 
 
-def _statistics(text: str, *, exact: bool) -> Any:
+def _statistics(json_string: str, *, exact: bool) -> Any:
     if not exact:
         with suppress(orjson.JSONDecodeError):  # NaN, which some writers state
-            return orjson.loads(text)
+            return orjson.loads(json_string)
     # Decimals, since the digits of a float are too few for those of wide columns.
-    return json.loads(text, parse_float=Decimal)
+    return json.loads(json_string, parse_float=Decimal)
 
 
 def _leaves(schema: StructType, above: tuple[str, ...] = ()) -> Iterator[_Leaf]:

@@ -22,5 +22,5 @@ def update_iceberg(event: CommitEvent) -> None:
             raise missing("pyiceberg", "Iceberg metadata of Delta tables") from None
         sync(event.log, event.runtime, event)
     except Exception as e:  # noqa: BLE001 - no failure of the conversion may look like one of the commit
-        text = "version %d of %s is committed, but its Iceberg metadata could not be written: %s"
-        _log.warning(text, event.version, event.log.store.uri, e)
+        message = "version %d of %s is committed, but its Iceberg metadata could not be written: %s"
+        _log.warning(message, event.version, event.log.store.uri, e)

@@ -1,4 +1,4 @@
-"""Manifests of a snapshot: those of the one before, without removed files and with those of new files.
+"""Manifests of a snapshot: those of the previous one, without removed files, plus those of new files.
 
 Manifests without removed files are carried over by reference, and so are their records in the manifest list: blocks of
 an Avro file, which are copied as they are.
@@ -61,10 +61,10 @@ class Block(NamedTuple):
 
     def without(self, leaves: Callable[[Record], bool]) -> Block | None:
         """The block without some manifests; ``None`` where none is left."""
-        left = [m for m in self.manifests if not leaves(m)]
-        if len(left) == len(self.manifests):
+        remaining = [m for m in self.manifests if not leaves(m)]
+        if len(remaining) == len(self.manifests):
             return self
-        return Block.of(left) if left else None
+        return Block.of(remaining) if remaining else None
 
 
 @dataclass
@@ -97,19 +97,19 @@ class ManifestWriter:
         ``replaced`` are removed where they exist.  Raises ``UnknownFileError``.
         """
         new = [self._added(files[i : i + ENTRIES]) for i in range(0, len(files), ENTRIES)]
-        kept = [b.without(lambda m: _live(m) == 0) if b.dead else b for b in blocks]
-        left = [b for b in kept if b is not None]
+        remaining = [b.without(lambda m: _live(m) == 0) if b.dead else b for b in blocks]
+        live_blocks = [b for b in remaining if b is not None]
         if removed or replaced:
-            changed = self._without([m for b in left for m in b.manifests], removed, replaced)
+            changed = self._without([m for b in live_blocks for m in b.manifests], removed, replaced)
             new += changed.values()
-            left = _without(left, changed)
-        if sum(b.small for b in left) >= MERGE_COUNT:
-            manifests = (m for b in left for m in b.manifests if m["partition_spec_id"] == self.spec_id)
+            live_blocks = _without(live_blocks, changed)
+        if sum(b.small for b in live_blocks) >= MERGE_COUNT:
+            manifests = (m for b in live_blocks for m in b.manifests if m["partition_spec_id"] == self.spec_id)
             small = {m["manifest_path"]: m for m in manifests if _live(m) <= SMALL}
             if len(small) >= MERGE_COUNT:
                 new += self._merged(list(small.values()))
-                left = _without(left, small)
-        return (*Block.all_of(new), *left)
+                live_blocks = _without(live_blocks, small)
+        return (*Block.all_of(new), *live_blocks)
 
     def _added(self, files: Sequence[Record]) -> Record:
         encoded = self.schema.data_files(files)
@@ -236,8 +236,8 @@ def live_files(store: Store, location: str, manifest_list: str) -> Iterator[tupl
 
 
 def _without(blocks: Iterable[Block], paths: Mapping[str, Any]) -> list[Block]:
-    left = (b.without(lambda m: m["manifest_path"] in paths) for b in blocks)
-    return [b for b in left if b is not None]
+    remaining = (b.without(lambda m: m["manifest_path"] in paths) for b in blocks)
+    return [b for b in remaining if b is not None]
 
 
 def _live(manifest: Record) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from trilake.delta.commit.symlink_manifest import path_text
+from trilake.delta.commit.symlink_manifest import format_path
 from trilake.errors import ObjectNotFoundError
 from trilake.storage.base import Store
 
@@ -65,7 +65,7 @@ def metadata_location(store: Store) -> str:
 
 @lru_cache(maxsize=64)
 def _location(uri: str) -> str:
-    path = path_text(uri)
+    path = format_path(uri)
     return f"file://{path.removeprefix('file:')}" if path.startswith("file:") else path
 
 
@@ -82,8 +82,8 @@ def newest_metadata(store: Store) -> Newest:
 
 
 def _hinted(store: Store) -> int:
-    text = (content_at(store, HINT) or b"").strip()
-    return int(text) if text.isdigit() and len(text) < 19 else 0
+    hint = (content_at(store, HINT) or b"").strip()
+    return int(hint) if hint.isdigit() and len(hint) < 19 else 0
 
 
 def content_at(store: Store, key: str) -> bytes | None:

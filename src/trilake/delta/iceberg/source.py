@@ -131,13 +131,13 @@ class IcebergSource:
             for entry in self._avro(manifest["manifest_path"]):
                 if entry["status"] == _DELETED:
                     continue
-                file, own = entry["data_file"], entry.get("sequence_number")
+                file, sequence_number = entry["data_file"], entry.get("sequence_number")
                 content = file.get("content") or 0
                 if content == _EQUALITY:
                     raise self._refused("a table with equality deletes")
                 if file["file_format"].upper() != "PARQUET":
                     raise self._refused(f"a file of format {file['file_format']}, {file['file_path']},")
-                (deletes if content == _POSITIONS else data).append(_Entry(file, own or sequence, spec))
+                (deletes if content == _POSITIONS else data).append(_Entry(file, sequence_number or sequence, spec))
         return data, deletes
 
     @property
@@ -323,8 +323,8 @@ def _statistics(file: Mapping[str, Any], fields: Sequence[types.NestedField]) ->
                 if value is not None:
                     stats[side][f.name] = value
     stats["nullCount"] = {f.name: nulls[f.field_id] for f in fields if f.field_id in nulls}
-    text = orjson.dumps(stats, default=lambda d: orjson.Fragment(format(d, "f").encode()))
-    return text.decode()
+    json_string = orjson.dumps(stats, default=lambda d: orjson.Fragment(format(d, "f").encode()))
+    return json_string.decode()
 
 
 def _plain_value(type_: types.PrimitiveType, value: Any) -> Any:

@@ -394,9 +394,9 @@ class _Conversion:
             "metadata-log": old.get("metadata-log", []),
         }
         since = time_ms - TableProperties(step.metadata.configuration).duration_ms("delta.logRetentionDuration")
-        kept = before.snapshots[1 - _SNAPSHOTS :]
-        kept = kept[bisect_left(kept, since, key=lambda s: s.time_ms) :]
-        return _State(before.number, b"", fields, (*kept, _Snapshot.of(content)), blocks, description)
+        recent = before.snapshots[1 - _SNAPSHOTS :]
+        recent = recent[bisect_left(recent, since, key=lambda s: s.time_ms) :]
+        return _State(before.number, b"", fields, (*recent, _Snapshot.of(content)), blocks, description)
 
     def _blocks(
         self, before: _State, step: _Step, shape: Layout, files: Sequence[dict[str, Any]], writer: ManifestWriter

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trilake.delta.log.checkpoint_selection import Selected, Selection, batches, select
-from trilake.delta.log.checkpoint_stats import stats_text
+from trilake.delta.log.checkpoint_stats import stats_json
 from trilake.delta.log.replay import State, apply, empty_state, refuse_keys_twice
 from trilake.delta.log.segment import SIDECARS, LogSegment
 from trilake.delta.protocol.actions import EMPTY_BATCH, FILE_ACTIONS, RARE_ACTIONS, ActionBatch, no_rows
@@ -469,7 +469,7 @@ def _file_actions(table: pa.Table, query: Query, kind: str, only: frozenset[str]
         present = pc.is_valid(out["path"])
         out, column = out.filter(present), column.filter(present)
     if "stats_parsed" in have:
-        stats = pc.coalesce(out["stats"], stats_text(pc.struct_field(column, "stats_parsed"), query))
+        stats = pc.coalesce(out["stats"], stats_json(pc.struct_field(column, "stats_parsed"), query))
         out = out.set_column(out.schema.get_field_index("stats"), out.schema.field("stats"), stats)
     return out
 

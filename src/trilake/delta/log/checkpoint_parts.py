@@ -179,7 +179,7 @@ class CheckpointFile:
     columns, schema: its columns, see :func:`file_schema`.
     expected: approximate number of actions; a small file is written at once.
     absent: keep an existing file and raise ``ObjectExistsError``; a large one that another process finishes
-        meanwhile is replaced.
+        concurrently is replaced.
     keep_empty: write the file even if it has no action.
     """
 

@@ -146,12 +146,12 @@ class StatsParser:
         self._structure = orjson.dumps(structure).decode().replace("'", "''")
         self._select = f"struct_pack({', '.join(select)})"
 
-    def parse(self, texts: pa.ChunkedArray) -> pa.ChunkedArray:
+    def parse(self, strings: pa.ChunkedArray) -> pa.ChunkedArray:
         """One struct per string, null for null and for anything but a JSON object."""
         parsed = self._query(
             f"select case when j is null then null else {self._select} end as v from"
             f" (select json_transform(case when json_valid(s) then s end, '{self._structure}') as j from t)",
-            t=pa.table({"s": texts}),
+            t=pa.table({"s": strings}),
         )["v"]
         return parsed.cast(self.type)
 
@@ -175,7 +175,7 @@ def _exact(sql: str, node: _Node) -> str:
     return sql
 
 
-def stats_text(parsed: pa.ChunkedArray, query: Query) -> pa.ChunkedArray:
+def stats_json(parsed: pa.ChunkedArray, query: Query) -> pa.ChunkedArray:
     """Convert ``stats_parsed`` to the JSON strings of ``stats``; null stays null."""
     return query(
         f"select case when s is null then null else to_json({_json_ready('s', parsed.type)})::varchar end as v from t",

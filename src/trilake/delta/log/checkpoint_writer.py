@@ -98,7 +98,7 @@ def write_checkpoint(
 
     Returns the totals of the version's files; ``None`` where the checkpoint existed.  Tombstones older than
     ``delta.deletedFileRetentionDuration`` are left out, as the protocol allows.  Raises ``InvalidArgumentError``
-    for a ``part_size`` below 1, ``MetadataChangedError`` where the table was dropped or replaced meanwhile.
+    for a ``part_size`` below 1, ``MetadataChangedError`` where the table was dropped or replaced.
     """
     jobs = None
     if _is_v2(version) and is_large(version.segment) and not replace:
@@ -142,12 +142,12 @@ def _points_further(log: DeltaLog, version: int) -> bool:
 
 
 def _part_size(head: Head, part_size: int | None, default: int) -> int:
-    text = head.properties.text(PART_SIZE) if part_size is None else str(part_size)
-    if text is None:
+    value = head.properties.text(PART_SIZE) if part_size is None else str(part_size)
+    if value is None:
         return default
-    if not re.fullmatch(r"[1-9]\d{0,17}", text):
-        raise InvalidArgumentError(f"{text!r} is not a number of actions for a part of a checkpoint", help="1 or more")
-    return int(text)
+    if not re.fullmatch(r"[1-9]\d{0,17}", value):
+        raise InvalidArgumentError(f"{value!r} is not a number of actions for a part of a checkpoint", help="1 or more")
+    return int(value)
 
 
 def _spread(files: Sequence[CheckpointFile], pieces: FilePieces, query: Query) -> FileTotals:
@@ -258,7 +258,7 @@ def _is_v2(head: Head) -> bool:
 
 
 class _BaseGoneError(Exception):
-    """The older checkpoint, whose sidecars the new one names, was deleted meanwhile; the new one is deleted again."""
+    """The older checkpoint, whose sidecars the new one names, was deleted; the new one is deleted, too."""
 
 
 def _write_v2(
@@ -291,7 +291,7 @@ def _write_v2(
                 written = write_by_tasks(log, version, columns, jobs, runtime, most=most, reuse=reuse)
             # Writing took time, and the store's clock may be ahead of this machine's.
             if reuse.outlasts(max(runtime.clock_ms(), written.newest_ms)):
-                if jobs is not None and _meanwhile(log, version, written):
+                if jobs is not None and _written_concurrently(log, version, written):
                     return None, None
                 top, hint, totals = _publish(log, version, columns, written, extension, runtime, reuse.kept)
                 if is_there(log, version):
@@ -302,13 +302,13 @@ def _write_v2(
             written.take_back(store)
         if jobs is not None:
             written = write_by_tasks(log, version, columns, jobs, runtime, most=most, reuse=None)
-            if _meanwhile(log, version, written):
+            if _written_concurrently(log, version, written):
                 return None, None
             return _publish(log, version, columns, written, extension, runtime)[1:]
     return _write_whole(log, content, columns, most, extension, runtime)
 
 
-def _meanwhile(log: DeltaLog, version: Head, written: Written) -> bool:
+def _written_concurrently(log: DeltaLog, version: Head, written: Written) -> bool:
     """Whether another writer wrote a checkpoint of the version while tasks ran; then delete what the tasks wrote."""
     there = any(v == version.version for v, _ in log.listing(start=version.version).checkpoints)
     if there:

@@ -260,8 +260,8 @@ def _configurations(domains: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 200 else f"{text[:200]}..."
+    string = repr(value)
+    return string if len(string) <= 200 else f"{string[:200]}..."
 
 
 def validate(log: DeltaLog, snapshot: Snapshot) -> None:

@@ -14,7 +14,7 @@ from trilake.delta.log.snapshot import Head
 from trilake.delta.protocol.features import has_feature
 from trilake.delta.protocol.partitions import can_partition
 from trilake.delta.protocol.schema import DataType, StructField, StructType
-from trilake.delta.protocol.schema_edit import Path, PathLike, field_at, path_text, spelled
+from trilake.delta.protocol.schema_edit import Path, PathLike, field_at, format_path, spelled
 from trilake.errors import CorruptLogError, InvalidArgumentError
 
 FEATURE = "clustering"
@@ -90,15 +90,15 @@ def clustering_domain(schema: StructType, columns: Sequence[PathLike], *, partit
         f = field_at(schema, names)
         if not can_partition(f.type) or str(f.type) in _UNBOUNDED:
             raise InvalidArgumentError(
-                f"a table cannot be clustered by column {path_text(names)} of type {f.type}",
-                column=path_text(names),
+                f"a table cannot be clustered by column {format_path(names)} of type {f.type}",
+                column=format_path(names),
                 condition="DELTA_CLUSTERING_COLUMNS_DATATYPE_NOT_SUPPORTED",
             )
         within = [field_at(schema, names[: i + 1]).physical_name for i in range(len(names))]
         if within in physical:
             raise InvalidArgumentError(
-                f"clustering column {path_text(names)} is given twice",
-                column=path_text(names),
+                f"clustering column {format_path(names)} is given twice",
+                column=format_path(names),
                 condition="COLUMN_ALREADY_EXISTS",
             )
         physical.append(within)

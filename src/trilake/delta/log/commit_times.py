@@ -105,12 +105,12 @@ def in_commit_timestamps_from(metadata: Metadata) -> int | None:
     conf = metadata.configuration
     if not is_on(conf, "delta.enableInCommitTimestamps"):
         return None
-    text = conf.get("delta.inCommitTimestampEnablementVersion", "0")
+    value = conf.get("delta.inCommitTimestampEnablementVersion", "0")
     try:
-        return int(text)
+        return int(value)
     except ValueError as e:
         raise CorruptLogError(
-            f"the table property delta.inCommitTimestampEnablementVersion is {text!r}, which is not a version",
+            f"the table property delta.inCommitTimestampEnablementVersion is {value!r}, which is not a version",
             help="open the table by version",
         ) from e
 
@@ -125,10 +125,10 @@ def in_commit_ms(info: Mapping[str, Any], version: int) -> int:
     return value
 
 
-def timestamp_text(ms: int) -> str:
+def timestamp_string(ms: int) -> str:
     """A time in ms since the epoch as an ISO string in UTC.
 
-    >>> timestamp_text(0)
+    >>> timestamp_string(0)
     '1970-01-01 00:00:00.000Z'
     """
     # Formatted by Arrow: Python's datetimes end with the year 9999.
@@ -138,8 +138,8 @@ def timestamp_text(ms: int) -> str:
 def too_new(timestamp_ms: int, newest: int, newest_ms: int, uri: str) -> VersionNotFoundError:
     """The error for a time after the newest commit."""
     return VersionNotFoundError(
-        f"no version is as new as {timestamp_text(timestamp_ms)}",
-        help=f"the newest commit is version {newest} of {timestamp_text(newest_ms)}",
+        f"no version is as new as {timestamp_string(timestamp_ms)}",
+        help=f"the newest commit is version {newest} of {timestamp_string(newest_ms)}",
         file=uri,
         condition="DELTA_TIMESTAMP_GREATER_THAN_COMMIT",
     )
@@ -148,8 +148,8 @@ def too_new(timestamp_ms: int, newest: int, newest_ms: int, uri: str) -> Version
 def too_old(timestamp_ms: int, oldest: int, oldest_ms: int, uri: str) -> VersionNotFoundError:
     """The error for a time before the oldest commit."""
     return VersionNotFoundError(
-        f"there is no version as old as {timestamp_text(timestamp_ms)}",
-        help=f"the oldest commit in the log is version {oldest} of {timestamp_text(oldest_ms)}",
+        f"there is no version as old as {timestamp_string(timestamp_ms)}",
+        help=f"the oldest commit in the log is version {oldest} of {timestamp_string(oldest_ms)}",
         file=uri,
         condition="DELTA_TIMESTAMP_EARLIER_THAN_COMMIT_RETENTION",
     )

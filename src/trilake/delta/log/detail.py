@@ -8,12 +8,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trilake.common.display import text_of
-from trilake.common.text import size_text
+from trilake.common.text import format_size
 from trilake.delta.log.clustering import clustering_columns
 from trilake.delta.log.log import BEFORE, DeltaLog
 from trilake.delta.log.snapshot import PendingSnapshot, Snapshot
 from trilake.delta.protocol.features import features_of
-from trilake.delta.protocol.schema_edit import path_text
+from trilake.delta.protocol.schema_edit import format_path
 from trilake.errors import masked
 
 _NAMES = pa.list_(pa.string())
@@ -65,7 +65,7 @@ def detail(log: DeltaLog, snapshot: Snapshot) -> pa.Table:
         "createdAt": metadata.created_time,
         "lastModified": times[-1] if times else None,
         "partitionColumns": list(metadata.partition_columns),
-        "clusteringColumns": [path_text(c) for c in clustering_columns(snapshot)],
+        "clusteringColumns": [format_path(c) for c in clustering_columns(snapshot)],
         "numFiles": snapshot.adds.num_rows,
         "sizeInBytes": int(pc.sum(snapshot.adds["size"]).as_py() or 0),
         "properties": list(metadata.configuration.items()),
@@ -97,7 +97,7 @@ def overview(snapshot: Snapshot) -> str:
     return (
         f"<div><b>Delta table</b> <code>{text_of(masked(snapshot.uri))}</code> &middot; version {snapshot.version}"
         " &middot; "
-        f"{snapshot.adds.num_rows:,} files &middot; {size_text(size)} &middot; "
+        f"{snapshot.adds.num_rows:,} files &middot; {format_size(size)} &middot; "
         f"protocol {p.min_reader_version}/{p.min_writer_version}"
         f"<table><thead><tr><th>column</th><th>type</th><th></th></tr></thead><tbody>{rows}</tbody></table></div>"
     )

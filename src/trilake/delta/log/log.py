@@ -116,12 +116,12 @@ class DeltaLog:
             return None
 
     def exists(self) -> bool:
-        seen = []
+        entries = []
         for meta in self.store.list(LOG):
             if not sort_listing([meta]).empty:
                 return True
-            seen.append(meta)
-        return not sort_listing(seen).empty  # a multi-part checkpoint without commits
+            entries.append(meta)
+        return not sort_listing(entries).empty  # a multi-part checkpoint without commits
 
     def segment(self, version: int | None = None) -> LogSegment:
         """Find the files that make up ``version``, or the newest one.
@@ -263,7 +263,7 @@ class DeltaLog:
         if not newer:
             return old if listing.newest <= old.version else self.snapshot()
         if len(newer) != max(newer) - old.version:
-            return self.snapshot()  # cleaned up meanwhile: the checkpoint holds the rest
+            return self.snapshot()  # cleaned up concurrently: the checkpoint holds the rest
         commits = tuple((v, v, listing.commits[v]) for v in sorted(newer))
         state = apply(old.state, self._parse(commits))
         refuse_paths_twice(state.adds, self.store.uri, max(newer))

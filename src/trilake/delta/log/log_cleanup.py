@@ -6,7 +6,7 @@ Protocol: *Metadata Cleanup*.  The life of a cleanup::
       --> cut-off commit: the newest one up to that time
       --> base: the newest complete checkpoint not after the cut-off commit (or one made there)
       --> delete every log file of a version before the base, oldest first
-      --> list the log again: a checkpoint written meanwhile may name old sidecars
+      --> list the log again: a concurrent checkpoint may name old sidecars
       --> delete sidecars that no checkpoint names, once they are a day old, and temporary files
 
 All versions from the base on stay readable, even if the process dies midway.  Nothing is deleted from a damaged log,
@@ -100,7 +100,7 @@ def cleanup_log(
     Ignores ``delta.enableExpiredLogCleanup``, which concerns automatic cleanup.  Raises
     ``UnsupportedProtocolError`` for an unknown table feature, ``InvalidArgumentError`` for an invalid retention,
     ``ClockError`` where this machine's clock is ahead of the store's, and ``MetadataChangedError`` where the table
-    was replaced or the end of its log changed meanwhile.
+    was replaced or the end of its log has changed.
     """
     head = log.head(past_damage=False)
     _check_known(head)

@@ -88,12 +88,12 @@ def decoded_paths(paths: pa.ChunkedArray) -> pa.ChunkedArray:
     return decoded
 
 
-def _decoded(texts: pa.StringArray) -> pa.StringArray:
+def _decoded(strings: pa.StringArray) -> pa.StringArray:
     """Strings with ``%XX`` decoded; other percent signs stay."""
-    if not len(texts):
-        return texts
-    _, ends, data = texts.buffers()
-    offsets = np.frombuffer(ends, np.int32)[texts.offset : texts.offset + len(texts) + 1]
+    if not len(strings):
+        return strings
+    _, ends, data = strings.buffers()
+    offsets = np.frombuffer(ends, np.int32)[strings.offset : strings.offset + len(strings) + 1]
     old = np.frombuffer(data, np.uint8)[offsets[0] : offsets[-1]].copy()
     offsets = offsets - offsets[0]
     begins = np.zeros(len(old) + 1, bool)
@@ -104,16 +104,16 @@ def _decoded(texts: pa.StringArray) -> pa.StringArray:
     if not whole.all():
         escapes, high, low = escapes[whole], high[whole], low[whole]
     old[escapes] = high << 4 | low
-    kept = np.ones(len(old), bool)
-    kept[escapes + 1] = kept[escapes + 2] = False
+    keep = np.ones(len(old), bool)
+    keep[escapes + 1] = keep[escapes + 2] = False
     shorter = offsets - 2 * np.searchsorted(escapes, offsets).astype(np.int32)
-    decoded = pa.StringArray.from_buffers(len(texts), pa.py_buffer(shorter), pa.py_buffer(old[kept]))
-    return pc.if_else(texts.is_valid(), decoded, None) if texts.null_count else decoded
+    decoded = pa.StringArray.from_buffers(len(strings), pa.py_buffer(shorter), pa.py_buffer(old[keep]))
+    return pc.if_else(strings.is_valid(), decoded, None) if strings.null_count else decoded
 
 
-def _holds(texts: pa.ChunkedArray, character: bytes) -> bool:
+def _holds(strings: pa.ChunkedArray, character: bytes) -> bool:
     """Whether some strings contain an ASCII character, in one search; bytes behind nulls count too."""
-    for chunk in texts.chunks:
+    for chunk in strings.chunks:
         if len(chunk):
             _, ends, data = chunk.buffers()
             at = np.frombuffer(ends, np.int32)[chunk.offset :]
@@ -199,9 +199,9 @@ def refuse_keys_twice(adds: pa.Table, file: str, version: int, query: Query) -> 
         refuse_twice(decoded_paths(adds["path"]), file, version)
 
 
-def hashes(texts: pa.ChunkedArray, query: Query) -> npt.NDArray[np.uint64]:
+def hashes(strings: pa.ChunkedArray, query: Query) -> npt.NDArray[np.uint64]:
     """A 64-bit hash of each string."""
-    hashed = query("select hash(k) as h from t", t=pa.table({"k": texts}))["h"]
+    hashed = query("select hash(k) as h from t", t=pa.table({"k": strings}))["h"]
     return np.concatenate([np.empty(0, np.uint64), *(c.to_numpy() for c in hashed.chunks)])
 
 

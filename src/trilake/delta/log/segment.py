@@ -319,7 +319,7 @@ def _cover(listing: LogListing, start: int, target: int) -> tuple[tuple[int, int
 def settled(listed: Callable[[], T], versions: Callable[[T], Collection[int]], first: int | None = None) -> T:
     """Call ``listed`` until the listing has no gap that listing again fills.
 
-    A listing of a folder is not atomic: of two commits written meanwhile it may show only the later one.  The
+    A listing of a folder is not atomic: of two concurrent commits it may show only the later one.  The
     earlier one existed by then, so the next listing shows it unless it was deleted.
 
     Parameters

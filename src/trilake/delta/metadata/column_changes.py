@@ -33,7 +33,7 @@ from trilake.delta.protocol.schema import (
     paired,
     with_parts,
 )
-from trilake.delta.protocol.schema_edit import Path, PathLike, Position, path_text, spelled
+from trilake.delta.protocol.schema_edit import Path, PathLike, Position, format_path, spelled
 from trilake.delta.protocol.sql_types import with_limits
 from trilake.delta.rules.defaults import JudgeDefault
 from trilake.delta.rules.identity import IdentityColumn, identity_columns, updated_schema
@@ -136,9 +136,9 @@ def identity_column(schema: StructType, column: PathLike) -> IdentityColumn:
     identity = next((c for c in identity_columns(schema) if (c.name,) == names), None)
     if identity is None:
         raise InvalidArgumentError(
-            f"{path_text(names)} is not an identity column",
+            f"{format_path(names)} is not an identity column",
             help="SYNC IDENTITY is for columns GENERATED ... AS IDENTITY",
-            column=path_text(names),
+            column=format_path(names),
             condition="DELTA_IDENTITY_COLUMNS_ALTER_NON_IDENTITY_COLUMN",
         )
     return identity
@@ -230,9 +230,9 @@ def _compare(old: DataType, new: DataType, path: Path, differences: _Differences
 def _check_nullable(there: StructField, target: StructField, path: Path) -> None:
     if there.nullable and not target.nullable:
         raise InvalidArgumentError(
-            f"column {path_text(path)} may be null, and REPLACE COLUMNS does not look whether it is",
+            f"column {format_path(path)} may be null, and REPLACE COLUMNS does not look whether it is",
             help="leave NOT NULL out, and set it with ALTER COLUMN ... SET NOT NULL",
-            column=path_text(path),
+            column=format_path(path),
             condition=_REFUSED,
         )
 

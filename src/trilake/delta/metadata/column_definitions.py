@@ -49,8 +49,8 @@ def as_arrow(columns: Any) -> Any:
     return columns
 
 
-def _of_others(given: object) -> bool:
-    return hasattr(given, "__arrow_c_schema__") and not isinstance(given, pa.Schema | pa.Field | pa.DataType)
+def _of_others(value: object) -> bool:
+    return hasattr(value, "__arrow_c_schema__") and not isinstance(value, pa.Schema | pa.Field | pa.DataType)
 
 
 def new_columns(columns: ColumnsLike) -> list[NewColumn]:

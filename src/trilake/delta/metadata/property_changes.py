@@ -21,7 +21,7 @@ from trilake.delta.protocol.features import add_feature as with_feature
 from trilake.delta.protocol.features import has_feature, required, upgrade_protocol, upgraded
 from trilake.delta.protocol.properties import FEATURE, parse_keys, parse_properties
 from trilake.delta.protocol.property_values import column_list, is_on
-from trilake.delta.protocol.schema_edit import Path, PathLike, path_text, spelled
+from trilake.delta.protocol.schema_edit import Path, PathLike, format_path, spelled
 from trilake.delta.protocol.table_features import deletion_vectors
 from trilake.delta.rules.constraints import PREFIX, parse_check
 from trilake.delta.rules.iceberg_compat import with_needs
@@ -145,12 +145,12 @@ def with_required(protocol: Protocol, metadata: Metadata) -> Protocol:
 
 
 def set_description(
-    protocol: Protocol, metadata: Metadata, text: str | None, *, new_id: Callable[[], str]
+    protocol: Protocol, metadata: Metadata, description: str | None, *, new_id: Callable[[], str]
 ) -> MetadataChange:
     """Set or, with ``None``, remove the table's description (``COMMENT ON TABLE``)."""
-    if text is None:
+    if description is None:
         return unset_properties(protocol, metadata, [_COMMENT], new_id=new_id, if_exists=True)
-    return set_properties(protocol, metadata, {_COMMENT: text}, new_id=new_id)
+    return set_properties(protocol, metadata, {_COMMENT: description}, new_id=new_id)
 
 
 def cluster_by(
@@ -173,8 +173,8 @@ def cluster_by(
         raise
     value = clustering_domain(metadata.schema, new, partitioned=False)
     parameters = {
-        "oldClusteringColumns": ",".join(map(path_text, before)),
-        "newClusteringColumns": ",".join(map(path_text, new)),
+        "oldClusteringColumns": ",".join(map(format_path, before)),
+        "newClusteringColumns": ",".join(map(format_path, new)),
     }
     domains = {} if new == list(before) else {DOMAIN: value}
     features = [CLUSTERING] if new else []

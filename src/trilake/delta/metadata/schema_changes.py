@@ -30,11 +30,11 @@ from trilake.delta.protocol.schema_edit import (
     add_field,
     drop_field,
     field_at,
+    format_path,
     move_field,
     name_taken,
     nested_fields,
     parse_path,
-    path_text,
     replace_field,
     spelled,
     strip,
@@ -120,7 +120,7 @@ def logged_column(path: Path, f: StructField) -> dict[str, Any]:
     """A column as the history shows it."""
     json = f.type.to_json()
     kind = json if isinstance(json, str) else str(json["type"])
-    return {"name": path_text(path), "type": kind, "nullable": f.nullable, "metadata": dict(f.metadata)}
+    return {"name": format_path(path), "type": kind, "nullable": f.nullable, "metadata": dict(f.metadata)}
 
 
 def _json(value: Any) -> str:
@@ -134,13 +134,13 @@ def _stats_columns(configuration: Mapping[str, str], path: Path, new: Path | Non
         return out
     lowered = tuple(p.lower() for p in path)
     columns = []
-    for text in column_list(out[STATS_COLUMNS]):
-        names = parse_path(text)
+    for column in column_list(out[STATS_COLUMNS]):
+        names = parse_path(column)
         if tuple(n.lower() for n in names[: len(path)]) == lowered:
             if new is None:
                 continue
-            text = path_text((*new, *names[len(path) :]))
-        columns.append(text)
+            column = format_path((*new, *names[len(path) :]))
+        columns.append(column)
     out[STATS_COLUMNS] = ",".join(columns)
     if not columns:
         del out[STATS_COLUMNS]
@@ -205,9 +205,9 @@ def _check_addable(f: StructField, path: Path) -> None:
         wrong, help = "has no type", "give it one"
     if wrong is not None:
         raise InvalidArgumentError(
-            f"column {path_text(path)} {wrong}, and rows that are there have no value for it",
+            f"column {format_path(path)} {wrong}, and rows that are there have no value for it",
             help=help,
-            column=path_text(path),
+            column=format_path(path),
             condition=condition,
         )
 
@@ -232,7 +232,7 @@ def rename_column(protocol: Protocol, metadata: Metadata, path: PathLike, new_na
         metadata,
         schema,
         "RENAME COLUMN",
-        {"oldColumnPath": path_text(names), "newColumnPath": path_text(new)},
+        {"oldColumnPath": format_path(names), "newColumnPath": format_path(new)},
         partition_columns=partitions,
         configuration=_stats_columns(metadata.configuration, names, new),
     )
@@ -264,8 +264,8 @@ def drop_columns(
             used = "clustered"
         if used:
             raise InvalidArgumentError(
-                f"cannot drop column {path_text(names)}: the table is {used} by it",
-                column=path_text(names),
+                f"cannot drop column {format_path(names)}: the table is {used} by it",
+                column=format_path(names),
                 condition=f"DELTA_UNSUPPORTED_DROP_{'PARTITION' if used == 'partitioned' else 'CLUSTERING'}_COLUMN",
             )
 
@@ -281,7 +281,7 @@ def drop_columns(
             help="keep one other column",
             condition="DELTA_NON_PARTITION_COLUMN_ABSENT",
         )
-    parameters = {"columns": _json([path_text(n) for n in dropped])}
+    parameters = {"columns": _json([format_path(n) for n in dropped])}
     return with_schema(protocol, metadata, schema, "DROP COLUMNS", parameters, configuration=configuration)
 
 
@@ -338,17 +338,17 @@ def set_not_null(protocol: Protocol, metadata: Metadata, path: PathLike) -> Meta
     for i in range(1, len(names)):
         if not isinstance(type_at(metadata.schema, names[:i]), StructType):
             raise InvalidArgumentError(
-                f"column {path_text(names)} lies inside an array or map and cannot be set NOT NULL",
+                f"column {format_path(names)} lies inside an array or map and cannot be set NOT NULL",
                 help="such columns can only be NOT NULL from the creation of the table",
-                column=path_text(names),
+                column=format_path(names),
                 condition="DELTA_NESTED_NOT_NULL_CONSTRAINT",
             )
     schema = replace_field(metadata.schema, names, lambda f: replace(f, nullable=False))
     change = change_of_column(protocol, metadata, schema, names, features=["invariants"])
     # A field of a null struct has no value, and violates nothing.
-    parents = [f"{path_text(names[:i])} IS NULL" for i in range(1, len(names))]
-    text = " OR ".join([*parents, f"{path_text(names)} IS NOT NULL"])
-    return replace(change, conditions=(Condition("NOT NULL of column", path_text(names), text),))
+    parents = [f"{format_path(names[:i])} IS NULL" for i in range(1, len(names))]
+    sql = " OR ".join([*parents, f"{format_path(names)} IS NOT NULL"])
+    return replace(change, conditions=(Condition("NOT NULL of column", format_path(names), sql),))
 
 
 def set_default(
@@ -371,15 +371,15 @@ def set_default(
     f = field_at(metadata.schema, names)
     if GENERATED in f.metadata or IDENTITY in f.metadata:
         raise InvalidArgumentError(
-            f"column {path_text(names)} is computed and has no default",
-            column=path_text(names),
+            f"column {format_path(names)} is computed and has no default",
+            column=format_path(names),
             condition="GENERATED_COLUMN_WITH_DEFAULT_VALUE",
         )
     if is_spatial(str(f.type)):
         raise InvalidArgumentError(
-            f"column {path_text(names)} is {f.type}, and such a column has no default",
+            f"column {format_path(names)} is {f.type}, and such a column has no default",
             help="give its values where rows are written",
-            column=path_text(names),
+            column=format_path(names),
             condition="DELTA_OPERATION_NOT_SUPPORTED_FOR_DATATYPES",
         )
     parsed = parse_default(f, expression, now)
@@ -407,7 +407,7 @@ def _top_level(metadata: Metadata, column: PathLike) -> Path:
     names = spelled(metadata.schema, column)
     if names[1:]:
         raise InvalidArgumentError(
-            f"{path_text(names)} is nested; only top-level columns have defaults", column=path_text(names)
+            f"{format_path(names)} is nested; only top-level columns have defaults", column=format_path(names)
         )
     return names
 
@@ -415,9 +415,9 @@ def _top_level(metadata: Metadata, column: PathLike) -> Path:
 # --- Rules that use a column: constraints, generated columns and invariants -------------------------------------------
 
 
-def _words(text: str) -> set[str]:
+def _words(sql: str) -> set[str]:
     """Everything in an expression that may be a name, in lower case."""
-    tokens = sqlglot.tokenize(text, read="databricks")
+    tokens = sqlglot.tokenize(sql, read="databricks")
     return {t.text.lower() for t in tokens if t.token_type not in (TokenType.STRING, TokenType.NUMBER)}
 
 
@@ -452,9 +452,9 @@ def check_free_of_rules(metadata: Metadata, path: Path, what: str) -> None:
     rules = dependents(metadata, path)
     if rules:
         raise InvalidArgumentError(
-            f"cannot {what} column {path_text(path)}: {'; '.join(rules)} depends on it",
+            f"cannot {what} column {format_path(path)}: {'; '.join(rules)} depends on it",
             help="drop what depends on the column first",
-            column=path_text(path),
+            column=format_path(path),
             condition=_condition(rules[0], what),
         )
 

@@ -6,7 +6,7 @@ from trilake.delta.metadata.schema_changes import MetadataChange, change_of_colu
 from trilake.delta.protocol import type_widening
 from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.schema import DataType, PrimitiveType, StructType
-from trilake.delta.protocol.schema_edit import Path, PathLike, edit_type, path_text, spelled, type_at
+from trilake.delta.protocol.schema_edit import Path, PathLike, edit_type, format_path, spelled, type_at
 from trilake.delta.protocol.sql_types import with_limits, without_limits
 from trilake.errors import InvalidArgumentError
 
@@ -55,18 +55,18 @@ def _column_of(schema: StructType, names: Path) -> Path:
 def _check_widens(metadata: Metadata, names: Path, before: DataType, after: DataType) -> None:
     if not type_widening.can_widen(before, after):
         raise InvalidArgumentError(
-            f"the type of column {path_text(names)} cannot change from {before} to {after}",
+            f"the type of column {format_path(names)} cannot change from {before} to {after}",
             help="types can only be widened; otherwise rewrite the column",
-            column=path_text(names),
+            column=format_path(names),
             condition="DELTA_UNSUPPORTED_ALTER_TABLE_CHANGE_COL_OP"
             if _upcasts(before, after)
             else "NOT_SUPPORTED_CHANGE_COLUMN",
         )
     if not type_widening.enabled(metadata):
         raise InvalidArgumentError(
-            f"the type of column {path_text(names)} can change from {before} to {after} only with type widening",
+            f"the type of column {format_path(names)} can change from {before} to {after} only with type widening",
             help=f"set the table property {type_widening.ENABLED} to 'true' first",
-            column=path_text(names),
+            column=format_path(names),
             condition="DELTA_UNSUPPORTED_ALTER_TABLE_CHANGE_COL_OP",
         )
 

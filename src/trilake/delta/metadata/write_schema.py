@@ -15,7 +15,7 @@ from trilake.delta.protocol.features import protocol_for, upgrade_protocol, upgr
 from trilake.delta.protocol.partitions import check_partition_columns
 from trilake.delta.protocol.properties import parse_properties
 from trilake.delta.protocol.schema import StructType
-from trilake.delta.protocol.schema_edit import path_text
+from trilake.delta.protocol.schema_edit import format_path
 from trilake.delta.protocol.voids import no_typed_column, without_voids
 from trilake.delta.rules.new_columns import check_columns
 from trilake.delta.rules.row_rules import RowRules
@@ -160,7 +160,7 @@ def clustered(
     if columns is None:
         return protocol, {}
     if base is not None and not replace:
-        current = [path_text(p) for p in clustering_columns(base)]
+        current = [format_path(p) for p in clustering_columns(base)]
         if [c.lower() for c in current] != [c.lower() for c in columns]:
             raise SchemaMismatchError(
                 f"the table is clustered by {current}, the write by {list(columns)}",

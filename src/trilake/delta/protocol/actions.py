@@ -264,9 +264,9 @@ EMPTY_BATCH = ActionBatch(empty_actions("add"), empty_actions("remove"), empty_a
 # longer than opening a table.
 
 
-def text_scalar(text: str) -> pa.Scalar:
+def text_scalar(schema: str) -> pa.Scalar:
     """A string scalar."""
-    data = text.encode()
+    data = schema.encode()
     return pa.StringArray.from_buffers(1, pa.py_buffer(pack("=ii", 0, len(data))), pa.py_buffer(data))[0]
 
 

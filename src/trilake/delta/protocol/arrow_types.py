@@ -181,11 +181,11 @@ def notes_of(metadata: Mapping[bytes, bytes] | None) -> dict[str, str]:
     notes = {}
     for name, value in (metadata or {}).items():
         try:
-            key, text = name.decode(), value.decode()
+            key, string = name.decode(), value.decode()
         except UnicodeDecodeError:
             continue
         if is_users(key):
-            notes[key] = text
+            notes[key] = string
     return notes
 
 

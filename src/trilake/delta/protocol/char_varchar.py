@@ -52,19 +52,19 @@ def length_rule(field: StructField) -> Length | None:
 
     Raises ``CorruptLogError`` for a string that is not a type, or that does not fit the column.
     """
-    text = field.metadata.get(TYPE_STRING)
-    if text is None:
+    type_string = field.metadata.get(TYPE_STRING)
+    if type_string is None:
         return _own(field.type)
     try:
-        rule, end = _parse(str(text), 0, field.type)
+        rule, end = _parse(str(type_string), 0, field.type)
     except ValueError as e:
         raise CorruptLogError(
-            f"the length limits of column {field.name!r} cannot be read: {str(text)[:200]!r} is not of type"
+            f"the length limits of column {field.name!r} cannot be read: {str(type_string)[:200]!r} is not of type"
             f" {field.type}",
             help=f"correct or remove {TYPE_STRING} in the column's metadata",
             column=field.name,
         ) from e
-    return rule if end == len(str(text)) else _own(field.type)
+    return rule if end == len(str(type_string)) else _own(field.type)
 
 
 def _own(type_: DataType) -> Length | None:
@@ -82,38 +82,38 @@ def _of_parts(parts: list[Length | None]) -> Length | None:
     return Length(parts=tuple(parts)) if any(p is not None for p in parts) else None
 
 
-def _parse(text: str, at: int, type_: DataType) -> tuple[Length | None, int]:
+def _parse(type_string: str, at: int, type_: DataType) -> tuple[Length | None, int]:
     """Parse the limits in a type's name from ``at`` on; return them and the end.  Raises ``ValueError``."""
     if isinstance(type_, PrimitiveType):
-        limited = _LIMITED.match(text, at)
+        limited = _LIMITED.match(type_string, at)
         if limited is not None:
             return Length(limited[1].lower(), int(limited[2])), limited.end()
-        plain = _PRIMITIVE.match(text, at)
+        plain = _PRIMITIVE.match(type_string, at)
         if plain is None:
-            raise ValueError(text)
+            raise ValueError(type_string)
         return None, plain.end()
     word = "array<" if isinstance(type_, ArrayType) else "map<" if isinstance(type_, MapType) else "struct<"
-    at = _skip(text, at, word)
+    at = _skip(type_string, at, word)
     rules = []
     for i, (name, inner) in enumerate(parts(type_)):
-        at = _skip(text, at, "," if i else "")
-        rule, at = _parse(text, _skip(text, at, f"{name}:" if word == "struct<" else ""), inner)
+        at = _skip(type_string, at, "," if i else "")
+        rule, at = _parse(type_string, _skip(type_string, at, f"{name}:" if word == "struct<" else ""), inner)
         rules.append(rule)
-    return _of_parts(rules), _skip(text, at, ">")
+    return _of_parts(rules), _skip(type_string, at, ">")
 
 
-def _skip(text: str, at: int, word: str) -> int:
-    if not text.lower().startswith(word.lower(), at):
-        raise ValueError(text)
+def _skip(type_string: str, at: int, word: str) -> int:
+    if not type_string.lower().startswith(word.lower(), at):
+        raise ValueError(type_string)
     return at + len(word)
 
 
 def filter_schema(schema: StructType) -> pa.Schema:
     """The Arrow schema for filters: ``char(n)`` columns are marked, as Spark pads when comparing."""
-    kept = vars(schema)  # cached with other results
-    cached: pa.Schema | None = kept.get("filter_schema")
+    cache = vars(schema)  # cached with other results
+    cached: pa.Schema | None = cache.get("filter_schema")
     if cached is None:
-        cached = kept["filter_schema"] = pa.schema([_of_filter(f) for f in schema.fields])
+        cached = cache["filter_schema"] = pa.schema([_of_filter(f) for f in schema.fields])
     return cached
 
 
@@ -153,17 +153,17 @@ def apply_length(array: pa.Array, rule: Length, path: str) -> pa.Array:
     return pa.ListArray.from_arrays(array.offsets, values, type=array.type, mask=mask)
 
 
-def _limited(texts: pa.Array, rule: Length, path: str) -> pa.Array:
-    lengths = pc.utf8_length(texts)
+def _limited(strings: pa.Array, rule: Length, path: str) -> pa.Array:
+    lengths = pc.utf8_length(strings)
     least, longest = (pc.min_max(lengths)[k].as_py() for k in ("min", "max"))
     if longest is None:
-        return texts
+        return strings
     if longest > rule.limit:
-        cut = pc.utf8_slice_codeunits(texts, 0, rule.limit)
-        rest = pc.utf8_slice_codeunits(texts, rule.limit)
+        cut = pc.utf8_slice_codeunits(strings, 0, rule.limit)
+        rest = pc.utf8_slice_codeunits(strings, rule.limit)
         bad = pc.not_equal(pc.utf8_ltrim(rest, " "), "")
         if pc.any(bad).as_py():
-            value = str(texts.filter(bad)[0].as_py())
+            value = str(strings.filter(bad)[0].as_py())
             excerpt = value if len(value) <= 100 else value[:97] + "..."
             raise ConstraintViolatedError(
                 f"a string of {len(value)} characters does not fit into {rule.kind}({rule.limit}) of column {path}:"
@@ -173,7 +173,7 @@ def _limited(texts: pa.Array, rule: Length, path: str) -> pa.Array:
                 column=path,
                 condition="DELTA_EXCEED_CHAR_VARCHAR_LIMIT",
             )
-        texts = cut
+        strings = cut
     if rule.kind == "char" and least < rule.limit:
-        texts = pc.utf8_rpad(texts, rule.limit, " ")
-    return texts
+        strings = pc.utf8_rpad(strings, rule.limit, " ")
+    return strings

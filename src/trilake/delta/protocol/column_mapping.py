@@ -42,15 +42,15 @@ FORBIDDEN = " ,;{}()\n\t="
 _ENABLE = f"enable column mapping first: set the table property {MODE} to 'name'"
 
 
-def parse_mode(text: str) -> str:
+def parse_mode(value: str) -> str:
     """Parse a column mapping mode, ignoring case.  Raises ``InvalidArgumentError``.
 
     >>> parse_mode("Name")
     'name'
     """
-    mode = text.strip().lower()
+    mode = value.strip().lower()
     if mode not in MODES:
-        raise InvalidArgumentError(f"{MODE} is {text!r}", help=f"modes are {', '.join(MODES)}")
+        raise InvalidArgumentError(f"{MODE} is {value!r}", help=f"modes are {', '.join(MODES)}")
     return mode
 
 
@@ -68,11 +68,11 @@ def check_mode(metadata: Metadata, *, uri: str, version: int) -> None:
 
 def max_column_id(metadata: Metadata) -> int:
     """The highest id ever assigned: that of the table property, or of the schema if greater."""
-    text = metadata.configuration.get(MAX_COLUMN_ID, "0")
+    value = metadata.configuration.get(MAX_COLUMN_ID, "0")
     try:
-        stated = int(text)
+        stated = int(value)
     except ValueError as e:
-        raise CorruptLogError(f"the table property {MAX_COLUMN_ID} is {text!r}, which is not a number") from e
+        raise CorruptLogError(f"the table property {MAX_COLUMN_ID} is {value!r}, which is not a number") from e
     return max([stated, _highest(metadata.schema)])
 
 

@@ -37,17 +37,17 @@ def parse_commits(commits: Sequence[tuple[int, str, pa.Buffer]], query: Query) -
     Unknown actions and fields are ignored, as the protocol asks.  Raises ``CorruptLogError`` for an empty file, and
     for a line that is not a JSON object.
     """
-    texts = _texts(commits)
-    total = sum(t.count(b"\n") + 1 for t in texts)
+    contents = _texts(commits)
+    total = sum(t.count(b"\n") + 1 for t in contents)
     names = [(v, n) for v, n, _ in commits]
-    return _parse_few(names, texts) if total <= _FEW_LINES else _parse_many(names, texts, query)
+    return _parse_few(names, contents) if total <= _FEW_LINES else _parse_many(names, contents, query)
 
 
 def parse_rare(commits: Sequence[tuple[int, str, pa.Buffer]]) -> ActionBatch:
     """Like :func:`parse_commits`, but without file actions, which cost more than everything else."""
     rare: list[tuple[int, str, Any]] = []
-    for (version, name, _), text in zip(commits, _texts(commits), strict=True):
-        for action in _objects(text, version, name):
+    for (version, name, _), content in zip(commits, _texts(commits), strict=True):
+        for action in _objects(content, version, name):
             rare += [
                 (version, kind, _object(action[kind], kind, version, name))
                 for kind in action
@@ -57,7 +57,7 @@ def parse_rare(commits: Sequence[tuple[int, str, pa.Buffer]]) -> ActionBatch:
 
 
 def _texts(commits: Sequence[tuple[int, str, pa.Buffer]]) -> list[bytes]:
-    texts: list[bytes] = []
+    contents: list[bytes] = []
     for version, name, data in commits:
         raw = bytes(data)
         if not raw.strip():
@@ -67,8 +67,8 @@ def _texts(commits: Sequence[tuple[int, str, pa.Buffer]]) -> list[bytes]:
                 file=name,
                 version=version,
             )
-        texts.append(raw)
-    return texts
+        contents.append(raw)
+    return contents
 
 
 def _corrupt(version: int, name: str, why: str) -> CorruptLogError:
@@ -89,14 +89,14 @@ def _damaged_help(version: int) -> str:
     )
 
 
-def _parse_few(names: list[tuple[int, str]], texts: list[bytes]) -> ActionBatch:
+def _parse_few(names: list[tuple[int, str]], contents: list[bytes]) -> ActionBatch:
     columns: dict[str, list[Any]] = {k: [] for k in FILE_ACTIONS}
     positions: dict[str, list[tuple[int, int]]] = {k: [] for k in FILE_ACTIONS}
     files: dict[str, list[str]] = {k: [] for k in FILE_ACTIONS}
     rare: list[tuple[int, str, Any]] = []
     order = 0
-    for (version, name), text in zip(names, texts, strict=True):
-        for action in _objects(text, version, name):
+    for (version, name), content in zip(names, contents, strict=True):
+        for action in _objects(content, version, name):
             order += 1
             for kind, value in action.items():
                 if value is None:
@@ -121,9 +121,9 @@ def _parse_few(names: list[tuple[int, str]], texts: list[bytes]) -> ActionBatch:
     return ActionBatch(tables["add"], tables["remove"], tables["cdc"], tuple(rare))
 
 
-def _objects(text: bytes, version: int, name: str) -> Iterator[dict[str, Any]]:
+def _objects(content: bytes, version: int, name: str) -> Iterator[dict[str, Any]]:
     """The action objects of a commit file, one per line."""
-    for line in text.split(b"\n"):
+    for line in content.split(b"\n"):
         if not line or line.isspace():
             continue
         try:
@@ -187,11 +187,11 @@ def _read_as_json(kind: str, rows: Sequence[Mapping[str, Any]]) -> list[pa.Array
     ``pa.array`` loads pandas, where installed, with the first value, which takes longer than opening a table.
     """
     fields = list(FILE_ACTIONS[kind])
-    text = b"\n".join(orjson.dumps(row) for row in rows)
+    content = b"\n".join(orjson.dumps(row) for row in rows)
     try:
         table = pj.read_json(
-            pa.BufferReader(text),
-            pj.ReadOptions(use_threads=False, block_size=len(text) + 1),
+            pa.BufferReader(content),
+            pj.ReadOptions(use_threads=False, block_size=len(content) + 1),
             pj.ParseOptions(explicit_schema=_AS_JSON[kind], unexpected_field_behavior="ignore"),
         )
     except pa.ArrowException:
@@ -220,8 +220,8 @@ def _pairs(value: Any, field: pa.Field) -> Any:
 
 def _field(value: Any, field: pa.Field) -> Any:
     if value is not None and pa.types.is_map(field.type):
-        texts = {k: v if v is None or isinstance(v, str) else orjson.dumps(v).decode() for k, v in value.items()}
-        return [{"key": k, "value": v} for k, v in texts.items()]
+        strings = {k: v if v is None or isinstance(v, str) else orjson.dumps(v).decode() for k, v in value.items()}
+        return [{"key": k, "value": v} for k, v in strings.items()]
     if field.name == "stats" and isinstance(value, dict):
         return orjson.dumps(value).decode()  # some writers log statistics as an object, not as a string
     return value
@@ -273,15 +273,15 @@ def _suspects(parsed: pa.ChunkedArray, lines: pa.Array, vectors: bool) -> np.nda
     return suspect | nothing
 
 
-def _parse_many(names: list[tuple[int, str]], texts: list[bytes], query: Query) -> ActionBatch:
-    lines, owner = _split_lines(names, texts)
+def _parse_many(names: list[tuple[int, str]], contents: list[bytes], query: Query) -> ActionBatch:
+    lines, owner = _split_lines(names, contents)
     versions = pa.chunked_array([int64_array(np.asarray([v for v, _ in names], dtype=np.int64)[owner])])
     order = pa.chunked_array([int64_array(np.arange(len(lines), dtype=np.int64))])
     parsed = _transformed(lines, query)
     if parsed is None:
         version, name = names[int(owner[_first_broken(lines, query)])]
         raise _corrupt(version, name, "a line is not JSON object")
-    odd = np.flatnonzero(_suspects(parsed, lines, any(b'"deletionVector"' in t for t in texts))).tolist()
+    odd = np.flatnonzero(_suspects(parsed, lines, any(b'"deletionVector"' in t for t in contents))).tolist()
     if odd:
         _parse_few([names[int(owner[i])] for i in odd], [lines[i].as_py().encode() for i in odd])
     tables = {}
@@ -302,16 +302,16 @@ def _parse_many(names: list[tuple[int, str]], texts: list[bytes], query: Query) 
             column.filter(mask).to_pylist(),
             strict=True,
         )
-        rare += [(o, v, name, text) for o, v, text in stated]
-    rare = [(o, v, kind, _loaded(text, kind, v, names[int(owner[o])][1])) for o, v, kind, text in rare]
+        rare += [(o, v, name, content) for o, v, content in stated]
+    rare = [(o, v, kind, _loaded(content, kind, v, names[int(owner[o])][1])) for o, v, kind, content in rare]
     rare.sort(key=lambda r: r[0])
     return ActionBatch(tables["add"], tables["remove"], tables["cdc"], tuple((v, n, d) for _, v, n, d in rare))
 
 
-def _loaded(text: str, kind: str, version: int, name: str) -> Any:
+def _loaded(content: str, kind: str, version: int, name: str) -> Any:
     """Parse the object of an action; DuckDB accepts infinities, JSON does not."""
     try:
-        return _object(orjson.loads(text), kind, version, name)
+        return _object(orjson.loads(content), kind, version, name)
     except orjson.JSONDecodeError as e:
         raise _corrupt(version, name, str(e)) from e
 
@@ -340,14 +340,14 @@ def _first_broken(lines: pa.Array, query: Query) -> Any:
 
 
 def _split_lines(
-    names: list[tuple[int, str]], texts: list[bytes]
+    names: list[tuple[int, str]], contents: list[bytes]
 ) -> tuple[pa.Array, np.ndarray[Any, np.dtype[np.int64]]]:
-    blob = b"\n".join(texts)
+    blob = b"\n".join(contents)
     data = np.frombuffer(blob, dtype=np.uint8)
     breaks = np.flatnonzero(data == 0x0A)
     starts = np.concatenate([[0], breaks + 1]).astype(np.int64)
     ends = np.concatenate([breaks, [len(data)]]).astype(np.int64)
-    text_starts = np.cumsum([0] + [len(t) + 1 for t in texts[:-1]])
+    text_starts = np.cumsum([0] + [len(t) + 1 for t in contents[:-1]])
     owner = np.searchsorted(text_starts, starts, side="right") - 1
     offsets = np.concatenate([starts, [len(data) + 1]])
     # The array is a view of the blob; every value except the last includes its line break, which JSON allows.
@@ -356,9 +356,9 @@ def _split_lines(
     try:
         array.validate(full=True)
     except pa.ArrowInvalid as e:
-        for (version, name), text in zip(names, texts, strict=True):
+        for (version, name), content in zip(names, contents, strict=True):
             try:
-                text.decode()
+                content.decode()
             except UnicodeDecodeError as wrong:
                 raise _corrupt(version, name, str(wrong)) from e
         raise

@@ -30,7 +30,7 @@ _Z85_DECODE[np.frombuffer(_Z85, dtype=np.uint8)] = np.arange(85, dtype=np.uint8)
 _POWERS = 85 ** np.arange(4, -1, -1, dtype=np.uint64)
 
 
-def z85_decode(text: str) -> bytes:
+def z85_decode(encoded: str) -> bytes:
     """Decode Z85: five characters for four bytes.  Raises ``ValueError`` for anything else.
 
     Some writers do not pad the last group with zero bytes but mark it with one to three leading ``#``, which no
@@ -39,12 +39,12 @@ def z85_decode(text: str) -> bytes:
     >>> z85_decode("HelloWorld").hex(), z85_decode("##093").hex()
     ('864fd26fb559f75b', '0300')
     """
-    filled = len(text[-5:]) - len(text[-5:].lstrip("#"))
+    filled = len(encoded[-5:]) - len(encoded[-5:].lstrip("#"))
     if filled > 3:
         raise ValueError("not Z85: a group of padding alone")
     if filled:
-        text = text[:-5] + "0" * filled + text[-5 + filled :]
-    raw = np.frombuffer(text.encode("ascii"), dtype=np.uint8)
+        encoded = encoded[:-5] + "0" * filled + encoded[-5 + filled :]
+    raw = np.frombuffer(encoded.encode("ascii"), dtype=np.uint8)
     digits = _Z85_DECODE[raw]
     if len(digits) % 5 or (digits == 255).any():
         raise ValueError("not Z85: wrong length or a character outside the alphabet")

@@ -103,12 +103,12 @@ def _lookup(values: pa.ChunkedArray, field: StructField) -> pa.ChunkedArray:
     return pc.map_lookup(values, pa.scalar(field.physical_name, pa.string()), "first")
 
 
-def parse_values(texts: pa.ChunkedArray, field: StructField) -> pa.ChunkedArray:
+def parse_values(strings: pa.ChunkedArray, field: StructField) -> pa.ChunkedArray:
     """Parse strings of one partition column, each distinct string once."""
     assert isinstance(field.type, PrimitiveType)
-    encoded = texts.combine_chunks()
+    encoded = strings.combine_chunks()
     if isinstance(encoded, pa.ChunkedArray):
-        encoded = encoded.chunk(0) if encoded.num_chunks else pa.array([], texts.type)
+        encoded = encoded.chunk(0) if encoded.num_chunks else pa.array([], strings.type)
     encoded = pc.dictionary_encode(encoded)
     distinct = encoded.dictionary
     distinct = pc.if_else(pc.equal(distinct, ""), None, distinct)
@@ -123,91 +123,91 @@ def parse_values(texts: pa.ChunkedArray, field: StructField) -> pa.ChunkedArray:
     return pa.chunked_array([parsed.take(encoded.indices)], field.type.arrow)
 
 
-def _parse(texts: pa.Array, type_: PrimitiveType) -> pa.Array:
+def _parse(strings: pa.Array, type_: PrimitiveType) -> pa.Array:
     target, name = type_.arrow, type_.name
     if name == "string":
-        return texts.cast(target)
+        return strings.cast(target)
     if name == "binary":
-        return pa.array([_binary(t) for t in texts.to_pylist()], target)  # distinct values only
-    texts = pc.utf8_trim_whitespace(texts)
+        return pa.array([_binary(t) for t in strings.to_pylist()], target)  # distinct values only
+    strings = pc.utf8_trim_whitespace(strings)
     if name == "timestamp":
-        return parse_timestamps(texts, "UTC")
+        return parse_timestamps(strings, "UTC")
     if name == "timestamp_ntz":
-        return parse_timestamps(texts, None)
+        return parse_timestamps(strings, None)
     if name == "date":
-        return _dates(texts)
+        return _dates(strings)
     if name == "boolean":
-        words = pc.replace_substring_regex(pc.utf8_lower(texts), "^(?:t|y|yes)$", "true")
+        words = pc.replace_substring_regex(pc.utf8_lower(strings), "^(?:t|y|yes)$", "true")
         return pc.replace_substring_regex(words, "^(?:f|n|no)$", "false").cast(target)
     if name.startswith("decimal") or name in ("float", "double"):
-        return _numbers(texts, target)
+        return _numbers(strings, target)
     if pa.types.is_integer(target):
-        texts = pc.replace_substring_regex(texts, r"^\+", "")
-    return texts.cast(target)
+        strings = pc.replace_substring_regex(strings, r"^\+", "")
+    return strings.cast(target)
 
 
-def _numbers(texts: pa.Array, target: pa.DataType) -> pa.Array:
+def _numbers(strings: pa.Array, target: pa.DataType) -> pa.Array:
     if pa.types.is_decimal(target):
         # There may be more trailing zeros than the scale allows.
-        plain = pc.replace_substring_regex(texts, r"(\.[0-9]*?)0+$", r"\1")
+        plain = pc.replace_substring_regex(strings, r"(\.[0-9]*?)0+$", r"\1")
         return plain.cast(pa.decimal128(38, target.scale)).cast(target)
-    lowered = pc.utf8_lower(texts)
+    lowered = pc.utf8_lower(strings)
     lowered = pc.replace_substring_regex(lowered, r"^([+-]?)infinity$", r"\1inf")
     return lowered.cast(target)
 
 
-def parse_timestamps(texts: pa.Array, tz: str | None) -> pa.Array:
+def parse_timestamps(strings: pa.Array, tz: str | None) -> pa.Array:
     """Parse timestamps in every spelling that Spark casts.
 
     One without a zone is UTC; where ``tz`` is ``None``, zones are ignored.  Raises ``pa.ArrowInvalid`` or
     ``ValueError`` for an invalid string.
     """
-    if not pc.any(pc.match_substring_regex(texts, _FAR_YEAR)).as_py():
+    if not pc.any(pc.match_substring_regex(strings, _FAR_YEAR)).as_py():
         with suppress(pa.ArrowInvalid):
-            return _plain_timestamps(texts, tz)
-    distinct = pc.dictionary_encode(texts)
+            return _plain_timestamps(strings, tz)
+    distinct = pc.dictionary_encode(strings)
     return _odd_timestamps(distinct.dictionary, tz).take(distinct.indices)
 
 
-def _plain_timestamps(texts: pa.Array, tz: str | None) -> pa.Array:
+def _plain_timestamps(strings: pa.Array, tz: str | None) -> pa.Array:
     """The spellings that Arrow can parse."""
     zone = r"(?:[zZ]|[+-]\d{2}:?\d{2})$"
     if tz is None:
-        return pc.replace_substring_regex(texts, zone, "").cast(pa.timestamp("us"))
-    zoned = pc.match_substring_regex(texts, zone)
-    plain = pc.if_else(zoned, None, texts).cast(pa.timestamp("us"))
+        return pc.replace_substring_regex(strings, zone, "").cast(pa.timestamp("us"))
+    zoned = pc.match_substring_regex(strings, zone)
+    plain = pc.if_else(zoned, None, strings).cast(pa.timestamp("us"))
     # Zoned strings are instants; Arrow's parser requires that all or none have a zone.
-    instants = pc.if_else(zoned, texts, None).cast(pa.timestamp("us", "UTC")).cast(pa.timestamp("us"))
+    instants = pc.if_else(zoned, strings, None).cast(pa.timestamp("us", "UTC")).cast(pa.timestamp("us"))
     return pc.coalesce(plain, instants).cast(pa.timestamp("us", tz))
 
 
-def _odd_timestamps(texts: pa.Array, tz: str | None) -> pa.Array:
+def _odd_timestamps(strings: pa.Array, tz: str | None) -> pa.Array:
     zones = tz is not None
-    microseconds = [None if t is None else _known(parse_timestamp(t, with_zone=zones), t) for t in texts.to_pylist()]
+    microseconds = [None if t is None else _known(parse_timestamp(t, with_zone=zones), t) for t in strings.to_pylist()]
     return pa.array(microseconds, pa.int64()).cast(pa.timestamp("us", tz))
 
 
-def _dates(texts: pa.Array) -> pa.Array:
-    if not pc.any(pc.match_substring_regex(texts, _FAR_YEAR)).as_py():
+def _dates(strings: pa.Array) -> pa.Array:
+    if not pc.any(pc.match_substring_regex(strings, _FAR_YEAR)).as_py():
         with suppress(pa.ArrowInvalid):
-            return pc.utf8_slice_codeunits(texts, 0, 10).cast(pa.date32())
-    days = [None if t is None else _known(parse_date(t), t) for t in texts.to_pylist()]
+            return pc.utf8_slice_codeunits(strings, 0, 10).cast(pa.date32())
+    days = [None if t is None else _known(parse_date(t), t) for t in strings.to_pylist()]
     return pa.array(days, pa.int32()).cast(pa.date32())
 
 
-def _known(value: int | None, text: str) -> int:
+def _known(value: int | None, string: str) -> int:
     if value is None:
-        raise ValueError(f"{text!r:.80} cannot be read as one")
+        raise ValueError(f"{string!r:.80} cannot be read as one")
     return value
 
 
-def _binary(text: str | None) -> bytes | None:
-    if text is None:
+def _binary(value: str | None) -> bytes | None:
+    if value is None:
         return None
-    if _ESCAPED_BYTES.fullmatch(text):
-        units = [int(u, 16) for u in text.split("\\u")[1:]]
+    if _ESCAPED_BYTES.fullmatch(value):
+        units = [int(u, 16) for u in value.split("\\u")[1:]]
         return bytes(u & 0xFF for u in units)
-    return text.encode()
+    return value.encode()
 
 
 def format_values(values: pa.Array | pa.ChunkedArray, type_: PrimitiveType) -> list[str | None]:
@@ -232,8 +232,8 @@ def format_values(values: pa.Array | pa.ChunkedArray, type_: PrimitiveType) -> l
         ]
     if type_.name == "boolean":
         return [None if v is None else str(v).lower() for v in values.to_pylist()]
-    texts = values.cast(pa.string()).to_pylist()
-    return [None if t == "" else t for t in texts]
+    strings = values.cast(pa.string()).to_pylist()
+    return [None if t == "" else t for t in strings]
 
 
 def _float_string(v: np.floating[Any]) -> str:

@@ -195,10 +195,10 @@ def canonical(key: str) -> str:
             return prefix + key[len(prefix) :]
     by_lower = {name.lower(): name for name in known_properties()}
     close = difflib.get_close_matches(lowered, by_lower, n=3, cutoff=0.75)
-    meant = f"did you mean {' or '.join(by_lower[c] for c in close)}? " if close else ""
+    suggestion = f"did you mean {' or '.join(by_lower[c] for c in close)}? " if close else ""
     raise UnknownOptionError(
         f"table property {key!r} is unknown",
-        help=f"{meant}{'Names' if close else 'names'} without the prefix {PREFIX} can be chosen freely",
+        help=f"{suggestion}{'Names' if close else 'names'} without the prefix {PREFIX} can be chosen freely",
         property=key,
         condition="DELTA_UNKNOWN_CONFIGURATION",
     )
@@ -212,15 +212,15 @@ def check_value(name: str, value: object) -> str:
     >>> check_value("delta.appendOnly", True)
     'true'
     """
-    text = str(value).lower() if isinstance(value, bool) else str(value)
+    string = str(value).lower() if isinstance(value, bool) else str(value)
     row = _row(name) or _VERSIONS.get(name.lower())
     if row is None:
-        return text
+        return string
     try:
-        return row.check(text)
+        return row.check(string)
     except WrongValueError as e:
         raise InvalidArgumentError(
-            f"table property {row.name} cannot be {text!r}",
+            f"table property {row.name} cannot be {string!r}",
             help=f"it is {e}",
             property=row.name,
             condition=_CONDITIONS.get(row.name) or ("DELTA_INVALID_INTERVAL" if row.check is duration else None),

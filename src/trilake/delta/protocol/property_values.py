@@ -40,20 +40,20 @@ class Property:
     set_by: str | None = None
 
 
-def boolean(text: str) -> str:
+def boolean(value: str) -> str:
     """Check for ``true`` or ``false``."""
-    if text.lower() not in ("true", "false"):
+    if value.lower() not in ("true", "false"):
         raise WrongValueError("true or false")
-    return text.lower()
+    return value.lower()
 
 
 def integer(least: int) -> Callable[[str], str]:
     """Check for a whole number of at least ``least``."""
 
-    def check(text: str) -> str:
-        if not re.fullmatch(r"[+-]?\d{1,18}", text) or int(text) < least:
+    def check(value: str) -> str:
+        if not re.fullmatch(r"[+-]?\d{1,18}", value) or int(value) < least:
             raise WrongValueError(f"a whole number of {least} or more")
-        return str(int(text))
+        return str(int(value))
 
     return check
 
@@ -61,84 +61,84 @@ def integer(least: int) -> Callable[[str], str]:
 def choice(*values: str) -> Callable[[str], str]:
     """Check for one of these values, ignoring case."""
 
-    def check(text: str) -> str:
+    def check(value: str) -> str:
         for v in values:
-            if v.lower() == text.lower():
+            if v.lower() == value.lower():
                 return v
         raise WrongValueError(f"one of {', '.join(values)}")
 
     return check
 
 
-def whole_number(text: str) -> int:
+def whole_number(value: str) -> int:
     """Parse a whole number.  Raises ``InvalidArgumentError``."""
-    if not re.fullmatch(r"\s*[+-]?\d{1,18}\s*", text):
-        raise InvalidArgumentError(f"{text!r} is not a whole number", help="write one such as 10")
-    return int(text)
+    if not re.fullmatch(r"\s*[+-]?\d{1,18}\s*", value):
+        raise InvalidArgumentError(f"{value!r} is not a whole number", help="write one such as 10")
+    return int(value)
 
 
-def duration_ms(text: str) -> int:
+def duration_ms(value: str) -> int:
     """Parse a duration such as ``interval 30 days``, in ms.  Raises ``InvalidArgumentError``.
 
     >>> duration_ms("interval 1 week"), duration_ms("2 days 1 hour")
     (604800000, 176400000)
     """
-    body = text.strip().lower().removeprefix("interval").strip()
+    body = value.strip().lower().removeprefix("interval").strip()
     if not body or _DURATION.sub("", body).strip(" ,"):
-        raise InvalidArgumentError(f"{text!r} is not a duration", help="write one such as 'interval 30 days'")
+        raise InvalidArgumentError(f"{value!r} is not a duration", help="write one such as 'interval 30 days'")
     return int(sum(int(n) * _UNITS_MS[unit] for n, unit in _DURATION.findall(body)))
 
 
-def duration(text: str) -> str:
+def duration(value: str) -> str:
     """Check for a duration."""
     try:
-        duration_ms(text)
+        duration_ms(value)
     except InvalidArgumentError:
         raise WrongValueError("a duration such as 'interval 30 days', in units from microseconds to weeks") from None
-    return text.strip()
+    return value.strip()
 
 
-def size_bytes(text: str) -> int:
+def size_bytes(value: str) -> int:
     """Parse a size such as ``128mb``, in bytes.  Raises ``InvalidArgumentError``.
 
     >>> size_bytes("128mb"), size_bytes("4096")
     (134217728, 4096)
     """
-    match = _SIZE.fullmatch(text.strip().lower())
+    match = _SIZE.fullmatch(value.strip().lower())
     if match is None or not int(match[1]):
-        raise InvalidArgumentError(f"{text!r} is not a size", help="write a number of bytes, or one such as 128mb")
+        raise InvalidArgumentError(f"{value!r} is not a size", help="write a number of bytes, or one such as 128mb")
     return int(match[1]) << 10 * " kmgt".index(match[2] or " ")
 
 
-def size(text: str) -> str:
+def size(value: str) -> str:
     """Check for a number of bytes."""
     try:
-        size_bytes(text)
+        size_bytes(value)
     except InvalidArgumentError:
         raise WrongValueError("a number of bytes such as 134217728, or 128mb") from None
-    return text.strip()
+    return value.strip()
 
 
-def text(text: str) -> str:
+def text(value: str) -> str:
     """Accept any string."""
-    return text
+    return value
 
 
-def other_formats(text: str) -> str:
+def other_formats(value: str) -> str:
     """Accept ``iceberg``, the one other format whose metadata is written, or an empty value."""
-    if text.strip().lower() not in ("", "iceberg"):
+    if value.strip().lower() not in ("", "iceberg"):
         raise WrongValueError("iceberg, or empty: metadata of other table formats is not written here")
-    return text.strip().lower()
+    return value.strip().lower()
 
 
-def column_list(text: str) -> list[str]:
+def column_list(value: str) -> list[str]:
     """Check for a list of columns, as in ``delta.dataSkippingStatsColumns``: names separated by commas, odd ones in
     backticks.
 
     >>> column_list("a, b.c, `d,e`.f")
     ['a', 'b.c', '`d,e`.f']
     """
-    parts = re.findall(r"(?:`(?:[^`]|``)*`|[^`,])+", text)
+    parts = re.findall(r"(?:`(?:[^`]|``)*`|[^`,])+", value)
     return [p.strip() for p in parts if p.strip()]
 
 
@@ -161,17 +161,17 @@ LEVELS: tuple[IsolationLevel, ...] = ("Serializable", "WriteSerializable", "Snap
 DEFAULT_LEVEL: IsolationLevel = "WriteSerializable"
 
 
-def parse_level(text: str) -> IsolationLevel:
+def parse_level(value: str) -> IsolationLevel:
     """Parse an isolation level, ignoring case.  Raises ``InvalidArgumentError``.
 
     >>> parse_level("serializable")
     'Serializable'
     """
     for level in LEVELS:
-        if level.lower() == text.strip().lower():
+        if level.lower() == value.strip().lower():
             return level
     raise InvalidArgumentError(
-        f"isolation level {text!r} is unknown",
+        f"isolation level {value!r} is unknown",
         help=f"levels are {', '.join(LEVELS)}",
         condition="DELTA_INVALID_ISOLATION_LEVEL",
     )

@@ -372,7 +372,7 @@ def paired(a: DataType, b: DataType) -> tuple[tuple[str, DataType, DataType], ..
     return None
 
 
-def parse_schema(text: str, *, version: int | None = None) -> StructType:
+def parse_schema(json_string: str, *, version: int | None = None) -> StructType:
     """Parse ``metaData.schemaString``; an empty string is a schema without columns.
 
     Raises ``CorruptLogError`` for an invalid schema, ``UnsupportedProtocolError`` for an unknown type.
@@ -380,10 +380,10 @@ def parse_schema(text: str, *, version: int | None = None) -> StructType:
     >>> parse_schema('{"type":"struct","fields":[{"name":"a","type":"long","nullable":true,"metadata":{}}]}').names
     ['a']
     """
-    if not text:
+    if not json_string:
         return StructType(())
     try:
-        parsed = _parsed(text)
+        parsed = _parsed(json_string)
     except (ValueError, KeyError, TypeError, AttributeError) as e:
         raise CorruptLogError(f"schemaString is not a schema ({type(e).__name__}: {e})", version=version) from e
     if not isinstance(parsed, StructType):
@@ -396,8 +396,8 @@ def parse_schema(text: str, *, version: int | None = None) -> StructType:
 
 
 @lru_cache(maxsize=16)  # cached: tables are opened repeatedly, and parsing thousands of columns dominates
-def _parsed(text: str) -> DataType:
-    return _parse_type(orjson.loads(text), 0)
+def _parsed(json_string: str) -> DataType:
+    return _parse_type(orjson.loads(json_string), 0)
 
 
 def _name(value: Any) -> str:

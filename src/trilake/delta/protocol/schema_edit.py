@@ -49,8 +49,8 @@ def parse_path(path: PathLike) -> Path:
     (('a', 'b.c', 'element'), ('x.y',))
     """
     if not isinstance(path, str):
-        given: object = path
-        names: tuple[object, ...] = tuple(given) if isinstance(given, Iterable) else ()
+        value: object = path
+        names: tuple[object, ...] = tuple(value) if isinstance(value, Iterable) else ()
         parts = tuple(p for p in names if isinstance(p, str) and p)
         if parts and len(parts) == len(names):
             return parts
@@ -72,7 +72,7 @@ def parse_path(path: PathLike) -> Path:
         at += 1
 
 
-def split_names(text: str) -> list[tuple[str, ...]]:
+def split_names(names: str) -> list[tuple[str, ...]]:
     """Parse a list of column names, each as a path; backquotes protect dots and commas, two of them stand for one.
 
     >>> split_names("a, b.c, `x,y`.z")
@@ -83,7 +83,7 @@ def split_names(text: str) -> list[tuple[str, ...]]:
     out: list[list[str]] = [[""]]
     quoted = False
     doubled = "\0"  # not a possible name
-    for c in text.replace("``", doubled):
+    for c in names.replace("``", doubled):
         if c == "`":
             quoted = not quoted
         elif quoted or c not in ".,":
@@ -119,10 +119,10 @@ def with_alias(path: Path, alias: str | None) -> Path:
     return path if alias is None or path[0].lower() != alias.lower() else (alias, *path)
 
 
-def path_text(path: Path) -> str:
+def format_path(path: Path) -> str:
     """A path as one string, in backticks where needed.
 
-    >>> path_text(("a", "b c"))
+    >>> format_path(("a", "b c"))
     'a.`b c`'
     """
     return ".".join(p if _PLAIN.fullmatch(p) else quote_name(p) for p in path)
@@ -135,7 +135,7 @@ class Position:
     after: str | None = None
 
     def __str__(self) -> str:
-        return "FIRST" if self.after is None else f"AFTER {path_text((self.after,))}"
+        return "FIRST" if self.after is None else f"AFTER {format_path((self.after,))}"
 
 
 FIRST = Position()
@@ -151,15 +151,15 @@ def _parts(t: DataType) -> dict[str, DataType]:
 
 
 def _nothing_there(schema_path: Sequence[str], name: str, t: DataType) -> SchemaMismatchError:
-    whole = path_text((*schema_path, name))
+    whole = format_path((*schema_path, name))
     if isinstance(t, StructType):
         hint = columns_help(name, t.names)
         if schema_path:
-            hint = f"the columns in {path_text(tuple(schema_path))} are {', '.join(t.names)}"
+            hint = f"the columns in {format_path(tuple(schema_path))} are {', '.join(t.names)}"
     elif _parts(t):
-        hint = f"{path_text(tuple(schema_path))} is {t}: go on with {' or '.join(_parts(t))}"
+        hint = f"{format_path(tuple(schema_path))} is {t}: go on with {' or '.join(_parts(t))}"
     else:
-        hint = f"{path_text(tuple(schema_path))} is {t}, which has no parts"
+        hint = f"{format_path(tuple(schema_path))} is {t}, which has no parts"
     return SchemaMismatchError(f"there is no column {whole}", help=hint, column=whole, condition="FIELD_NOT_FOUND")
 
 
@@ -207,9 +207,9 @@ def _parent(schema: StructType, names: Path) -> StructType:
     parent = type_at(schema, names[:-1]) if len(names) > 1 else schema
     if not isinstance(parent, StructType):
         raise InvalidArgumentError(
-            f"{path_text(names)} is a part of {parent}, not a column of its own",
+            f"{format_path(names)} is a part of {parent}, not a column of its own",
             help="only columns and fields of structs have names, comments and nullability",
-            column=path_text(names),
+            column=format_path(names),
         )
     return parent
 
@@ -235,9 +235,9 @@ def _edit_siblings(
     def on_struct(t: DataType) -> DataType:
         if not isinstance(t, StructType):
             raise InvalidArgumentError(
-                f"{path_text(parent)} is {t}, which has no fields",
+                f"{format_path(parent)} is {t}, which has no fields",
                 help=f"go on with {' or '.join(_parts(t))}" if _parts(t) else None,
-                column=path_text(parent),
+                column=format_path(parent),
                 condition="INVALID_FIELD_NAME",
             )
         return StructType(tuple(change(list(t.fields))))
@@ -258,7 +258,7 @@ def _insert(fields: list[StructField], field: StructField, position: Position | 
         other = StructType(tuple(fields)).find(position.after)
         if other is None:
             raise SchemaMismatchError(
-                f"no column {path_text((*parent, position.after))} to stand after",
+                f"no column {format_path((*parent, position.after))} to stand after",
                 help=f"its neighbours are {', '.join(f.name for f in fields)}",
                 column=position.after,
                 condition="FIELD_NOT_FOUND",
@@ -289,7 +289,7 @@ def _check_free(fields: Sequence[StructField], name: str, parent: Path) -> None:
 
 def name_taken(path: Path) -> InvalidArgumentError:
     """The error for a new name that a column has already."""
-    there = path_text(path)
+    there = format_path(path)
     return InvalidArgumentError(
         f"column {there} already exists",
         help="choose another name: column names are case-insensitive",
@@ -310,9 +310,9 @@ def drop_field(schema: StructType, path: PathLike) -> StructType:
         remaining = [f for f in fields if f.name != names[-1]]
         if not remaining:
             raise InvalidArgumentError(
-                f"{path_text(names)} is the last column of its kind",
+                f"{format_path(names)} is the last column of its kind",
                 help="a table, like a struct, needs at least one column",
-                column=path_text(names),
+                column=format_path(names),
                 condition="DELTA_DROP_COLUMN_ON_SINGLE_FIELD_SCHEMA",
             )
         return remaining

@@ -58,7 +58,7 @@ def check_collation(name: str, column: str | None = None) -> None:
         )
 
 
-def parse_sql_type(text: str) -> tuple[DataType, dict[str, Any]]:
+def parse_sql_type(sql: str) -> tuple[DataType, dict[str, Any]]:
     """Parse a type by its SQL name; return it with the field metadata that it needs.
 
     Names of the protocol (``long``, ``integer``) are accepted, too.  Raises ``InvalidArgumentError`` for an invalid
@@ -68,14 +68,14 @@ def parse_sql_type(text: str) -> tuple[DataType, dict[str, Any]]:
     >>> str(kind), metadata
     ('map<string,array<string>>', {'__CHAR_VARCHAR_TYPE_STRING': 'map<string,array<varchar(3)>>'})
     """
-    parser = _Parser(text)
+    parser = _Parser(sql)
     try:
         kind = parser.type(0)
         parser.end()
     except TrilakeError as e:
         if isinstance(e, InvalidArgumentError):
             raise
-        raise InvalidArgumentError(f"{text!r} is not a data type: {e.message}", help=_EXAMPLES) from e
+        raise InvalidArgumentError(f"{sql!r} is not a data type: {e.message}", help=_EXAMPLES) from e
     column = _extracted(StructField("", kind))
     return column.type, dict(column.metadata)
 
@@ -86,14 +86,14 @@ _EXAMPLES = "valid types are bigint, string, decimal(10,2), array<int> or struct
 class _Parser:
     """Recursive descent over the tokens of one type."""
 
-    def __init__(self, text: str) -> None:
-        self.text = text
+    def __init__(self, sql: str) -> None:
+        self.text = sql
         self.tokens: list[str] = []
         at = 0
-        while text[at:].strip():
-            m = _TOKEN.match(text, at)
+        while sql[at:].strip():
+            m = _TOKEN.match(sql, at)
             if m is None:
-                raise InvalidArgumentError(f"{text!r} is not a data type: {text[at:].strip()[:20]!r} is not understood")
+                raise InvalidArgumentError(f"{sql!r} is not a data type: {sql[at:].strip()[:20]!r} is not understood")
             self.tokens.append(m[0].strip())
             at = m.end()
         self.at = 0
@@ -263,7 +263,7 @@ def _extracted(field: StructField) -> StructField:
     plain = each_type(field.type, _plain)
     if plain == field.type:
         return field
-    return replace(field, type=plain, metadata={**field.metadata, TYPE_STRING: type_text(field.type)})
+    return replace(field, type=plain, metadata={**field.metadata, TYPE_STRING: type_sql(field.type)})
 
 
 def _plain(t: DataType) -> DataType:
@@ -292,6 +292,6 @@ def spelled(t: DataType, field: Callable[[StructField, str], str], *, upper: boo
     return f"{word.upper()}<{', '.join(inside)}>" if upper else f"{word}<{','.join(inside)}>"
 
 
-def type_text(t: DataType) -> str:
+def type_sql(t: DataType) -> str:
     """A type as Spark spells it, such as ``bigint``."""
     return spelled(t, lambda f, inner: f"{f.name}:{inner}")

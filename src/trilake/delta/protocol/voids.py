@@ -1,4 +1,4 @@
-"""The type ``void``, of columns without a type yet, which files do not hold.
+"""The type ``void``, of columns without a type yet, which files do not store.
 
 A file that lacks a column has nulls there, whatever type the column gets later.
 """

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trilake.common.text import plain, plural, time_text
+from trilake.common.text import format_time, plain, plural
 from trilake.delta.commands.maintenance.analyze import compute_statistics
 from trilake.delta.commit.conflicts import ReadSet
 from trilake.delta.commit.plan import CommitPlan
@@ -109,7 +109,7 @@ def _readable(data: bytes) -> str:
     kinds = Counter(kind for a in actions for kind in a if kind != "commitInfo")
     parts = [f"{info['operation']}" if info.get("operation") else "an unknown operation"]
     if isinstance(info.get("timestamp"), int):
-        parts.append(f"at {time_text(info['timestamp'])}")
+        parts.append(f"at {format_time(info['timestamp'])}")
     if info.get("engineInfo"):
         parts.append(f"by {info['engineInfo']}")
     what = ", ".join(plural(n, f"{kind} action") for kind, n in kinds.items()) or "no action"

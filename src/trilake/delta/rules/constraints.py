@@ -27,7 +27,7 @@ from trilake.delta.protocol.schema import (
     parts,
 )
 from trilake.delta.rules.zones import may_depend_on_zone
-from trilake.delta.scan.row_text import cut_text, describe_row, row_at
+from trilake.delta.scan.row_text import describe_row, row_at, shorten_string
 from trilake.errors import (
     ConstraintViolatedError,
     CorruptLogError,
@@ -65,7 +65,7 @@ class Check:
         if read is None and self.condition is not None:
             read = self.condition.columns
         return ConstraintViolatedError(
-            f"{self.kind} {self.name} ({cut_text(self.text, 300)}) violated by row with values:"
+            f"{self.kind} {self.name} ({shorten_string(self.text, 300)}) violated by row with values:"
             f" {describe_row(row, read)}",
             help="correct or drop such rows; nothing was committed",
             constraint=self.name,
@@ -73,34 +73,34 @@ class Check:
         )
 
 
-def parse_check(kind: str, name: str, text: str, schema: StructType, now: dt.datetime) -> Check:
+def parse_check(kind: str, name: str, sql: str, schema: StructType, now: dt.datetime) -> Check:
     """Bind a condition to the columns of a table.
 
     Raises ``ExpressionError`` for an unknown column, and for an expression that is not a condition.
     """
     arrow = schema.to_arrow_schema()
     try:
-        condition = parse_expression(text, arrow, now=now)
+        condition = parse_expression(sql, arrow, now=now)
     except UnsupportedExpressionError:
-        return Check(kind, name, text, None)
+        return Check(kind, name, sql, None)
     except ExpressionError as e:
         raise ExpressionError(
-            f"{kind} {name} ({cut_text(text, 300)}) cannot be evaluated: {e.message}",
+            f"{kind} {name} ({shorten_string(sql, 300)}) cannot be evaluated: {e.message}",
             help=e.help,
             condition=e.condition,
         ) from e
     if not pa.types.is_boolean(condition.type) and not pa.types.is_null(condition.type):
         raise ExpressionError(
-            f"{kind} {name} ({cut_text(text, 300)}) is of type {condition.type}",
+            f"{kind} {name} ({shorten_string(sql, 300)}) is of type {condition.type}",
             condition="DELTA_NON_BOOLEAN_CHECK_CONSTRAINT",
         )
-    return Check(kind, name, text, condition, _by_kernels(text, arrow, now))
+    return Check(kind, name, sql, condition, _by_kernels(sql, arrow, now))
 
 
-def _by_kernels(text: str, schema: pa.Schema, now: dt.datetime) -> Filter | None:
+def _by_kernels(sql: str, schema: pa.Schema, now: dt.datetime) -> Filter | None:
     """The condition as a filter for Arrow's kernels; ``None`` where it needs DuckDB."""
     try:
-        filter = parse_filter(text, schema, now=now)
+        filter = parse_filter(sql, schema, now=now)
     except FilterError:
         return None  # the literal NULL is not a filter
     if filter is None or any(isinstance(node, Opaque) for node in filter.predicate.walk()):
@@ -115,8 +115,8 @@ def table_checks(configuration: Mapping[str, str], schema: StructType, now: dt.d
     the table.
     """
     checks = [
-        parse_check("CHECK constraint", key[len(PREFIX) :], in_backquotes(text, schema.names), schema, now)
-        for key, text in sorted(configuration.items())
+        parse_check("CHECK constraint", key[len(PREFIX) :], in_backquotes(sql, schema.names), schema, now)
+        for key, sql in sorted(configuration.items())
         if key.startswith(PREFIX)
     ]
     for path, field in fields_in(schema):
@@ -138,12 +138,12 @@ def checks_in_zone(checks: Iterable[Check], schema: StructType) -> tuple[Check, 
 def _invariant(path: tuple[str, ...], field: StructField, schema: StructType, now: dt.datetime) -> Check:
     name, raw = ".".join(path), field.metadata[INVARIANTS]
     try:
-        text = orjson.loads(raw)["expression"]["expression"]
+        sql = orjson.loads(raw)["expression"]["expression"]
     except (orjson.JSONDecodeError, KeyError, TypeError) as e:
         raise CorruptLogError(f"the invariant of column {name} is not what the protocol says: {e}", column=name) from e
-    if not isinstance(text, str):
-        raise CorruptLogError(f"the invariant of column {name} has no text: {str(text)[:80]!r}", column=name)
-    return parse_check("the invariant of column", name, text, schema, now)
+    if not isinstance(sql, str):
+        raise CorruptLogError(f"the invariant of column {name} is empty: {str(sql)[:80]!r}", column=name)
+    return parse_check("the invariant of column", name, sql, schema, now)
 
 
 def verify_checks(checks: Sequence[Check], batch: pa.RecordBatch) -> None:
@@ -256,7 +256,7 @@ _QUOTED = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")+\"""")
 _PLAIN = re.compile("[a-z_][a-z0-9_]*")
 
 
-def in_backquotes(text: str, columns: Iterable[str]) -> str:
+def in_backquotes(sql: str, columns: Iterable[str]) -> str:
     """Put names in backquotes in a condition stored by deltalake; return any other condition unchanged.
 
     It counts as deltalake's if everything in double quotes is the name of a column that needs quotes, and no such
@@ -267,14 +267,14 @@ def in_backquotes(text: str, columns: Iterable[str]) -> str:
     >>> in_backquotes('Kind <> "Name"', ["Kind", "Name"])
     'Kind <> "Name"'
     """
-    if '"' not in text or "`" in text or "\\" in text:
-        return text
+    if '"' not in sql or "`" in sql or "\\" in sql:
+        return sql
     special = {c for c in columns if not _PLAIN.fullmatch(c)}
-    quoted = {_name(t) for t in _QUOTED.findall(text) if t.startswith('"')}
-    bare = set(re.findall(r"\w+", _QUOTED.sub(" ", text).casefold()))
+    quoted = {_name(t) for t in _QUOTED.findall(sql) if t.startswith('"')}
+    bare = set(re.findall(r"\w+", _QUOTED.sub(" ", sql).casefold()))
     if not quoted or not quoted <= special or bare & {c.casefold() for c in special}:
-        return text
-    return _QUOTED.sub(lambda m: f"`{_name(m[0])}`" if m[0].startswith('"') else m[0], text)
+        return sql
+    return _QUOTED.sub(lambda m: f"`{_name(m[0])}`" if m[0].startswith('"') else m[0], sql)
 
 
 def _name(token: str) -> str:

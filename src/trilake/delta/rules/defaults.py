@@ -24,15 +24,15 @@ JudgeDefault: TypeAlias = Callable[[StructField, str], None]
 _FEATURE = "allowColumnDefaults"
 
 
-def default_text(field: StructField) -> str | None:
+def default_expression(field: StructField) -> str | None:
     """The SQL expression of a column's default, ``None`` without one.
 
     >>> from trilake.delta.protocol.schema import PrimitiveType
-    >>> default_text(StructField("a", PrimitiveType("long"), metadata={"CURRENT_DEFAULT": "1 + 1"}))
+    >>> default_expression(StructField("a", PrimitiveType("long"), metadata={"CURRENT_DEFAULT": "1 + 1"}))
     '1 + 1'
     """
-    text = field.metadata.get(CURRENT_DEFAULT)
-    return None if text is None else str(text)
+    sql = field.metadata.get(CURRENT_DEFAULT)
+    return None if sql is None else str(sql)
 
 
 def columns_of_rows(rows: StructType, features: Collection[str] | None) -> StructType:
@@ -57,22 +57,22 @@ def columns_of_rows(rows: StructType, features: Collection[str] | None) -> Struc
 
 def check_defaults_allowed(statement: str, schema: StructType, features: Collection[str]) -> None:
     """Refuse defaults in a table whose features do not allow them.  Raises ``InvalidArgumentError``."""
-    given = [f.name for f in schema.fields if CURRENT_DEFAULT in f.metadata]
-    if given and _FEATURE not in features:
+    with_default = [f.name for f in schema.fields if CURRENT_DEFAULT in f.metadata]
+    if with_default and _FEATURE not in features:
         raise InvalidArgumentError(
-            f"{statement} gives column {given[0]} a DEFAULT, and the table does not have the feature {_FEATURE}",
+            f"{statement} gives column {with_default[0]} a DEFAULT, and the table does not have the feature {_FEATURE}",
             help=f"set the table property 'delta.feature.{_FEATURE}' = 'supported' first, or with CREATE TABLE",
-            column=given[0],
+            column=with_default[0],
             condition="WRONG_COLUMN_DEFAULTS_FOR_DELTA_FEATURE_NOT_ENABLED",
         )
 
 
-def parse_default(field: StructField, text: str, now: dt.datetime) -> Expression | None:
+def parse_default(field: StructField, sql: str, now: dt.datetime) -> Expression | None:
     """A default as an expression of the column's type; ``None`` where only Spark can evaluate it.
 
     Raises ``ExpressionError`` for an expression that reads columns or has the wrong type.
     """
     try:
-        return parse_expression(text, pa.schema([]), now=now).cast(field.type.arrow)
+        return parse_expression(sql, pa.schema([]), now=now).cast(field.type.arrow)
     except UnsupportedExpressionError:
         return None

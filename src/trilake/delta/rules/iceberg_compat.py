@@ -26,7 +26,7 @@ from trilake.delta.protocol.schema import ArrayType, DataType, MapType, Primitiv
 from trilake.delta.protocol.schema_edit import nested_fields
 from trilake.delta.protocol.table_features import deletion_vectors, row_tracking
 from trilake.delta.protocol.type_widening import type_changes
-from trilake.delta.rules.defaults import default_text
+from trilake.delta.rules.defaults import default_expression
 from trilake.errors import FilterError, InvalidArgumentError
 from trilake.expr.sql.constants import simple_constant
 
@@ -228,26 +228,26 @@ def _iceberg_widens(old: str, new: str) -> bool:
 def _has_literal_defaults(change: Change) -> None:
     version, _, after, _ = change
     for f in nested_fields(after.schema) if version == 3 else ():
-        text = default_text(f)
-        if text is not None and not _is_literal(text):
+        sql = default_expression(f)
+        if sql is not None and not _is_literal(sql):
             raise _violated(
                 version,
-                f"defaults that are literals, and that of column {f.name} is {text}",
+                f"defaults that are literals, and that of column {f.name} is {sql}",
                 "give it a literal, or drop the default",
                 column=f.name,
             )
 
 
-def _is_literal(text: str) -> bool:
+def _is_literal(sql: str) -> bool:
     """Whether SQL is a value that stands there, and not computed.
 
     >>> _is_literal("-1"), _is_literal("1 + 1"), _is_literal("current_date()")
     (True, False, False)
     """
-    from trilake.expr.sql.parse import parse_text  # late: it loads sqlglot's dialects, which few commits need
+    from trilake.expr.sql.parse import parse_tree  # late: it loads sqlglot's dialects, which few commits need
 
     try:
-        node = parse_text(text)
+        node = parse_tree(sql)
         calls = (exp.CurrentDate, exp.CurrentTimestamp, exp.Anonymous)
         return not isinstance(node, calls) and simple_constant(node, lambda: _NO_TIME) is not None
     except FilterError:

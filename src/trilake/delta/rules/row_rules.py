@@ -32,11 +32,11 @@ from trilake.delta.rules.constraints import (
     verify_checks,
     verify_not_null,
 )
-from trilake.delta.rules.defaults import default_text, parse_default
+from trilake.delta.rules.defaults import default_expression, parse_default
 from trilake.delta.rules.identity import Allocator, IdentityColumn, identity_columns, updated_schema
 from trilake.delta.rules.store_assignment import as_batch, assign_array, assign_batch, assign_columns, check_assignable
 from trilake.delta.rules.zones import may_depend_on_zone
-from trilake.delta.scan.generated import GeneratedColumn, generated_columns, generation_text
+from trilake.delta.scan.generated import GeneratedColumn, generated_columns, generation_expression
 from trilake.errors import ExpressionError, SchemaMismatchError, UnsupportedExpressionError
 from trilake.expr import evaluate_all
 
@@ -116,8 +116,10 @@ class RowRules:
         present = frozenset(f.name for f in schema.fields if source.find(f.name) is not None)
         identities, generated = identity_columns(schema), generated_columns(schema, now)
         absent = [f for f in schema.fields if f.name not in present]
-        texts = {f.name: t for f in absent if (t := default_text(f)) is not None and generation_text(f) is None}
-        filled = {*texts, *(c.name for c in identities), *(g.name for g in generated)}
+        default_sql = {
+            f.name: t for f in absent if (t := default_expression(f)) is not None and generation_expression(f) is None
+        }
+        filled = {*default_sql, *(c.name for c in identities), *(g.name for g in generated)}
         check_assignable(source, schema, uri=uri, filled=filled)
         for c in identities:
             if c.name in present and not c.explicit and not rewrite:
@@ -133,10 +135,10 @@ class RowRules:
             generated, checks = _in_zone(generated, schema), checks_in_zone(checks, schema)
         defaults: dict[str, pa.Scalar] = {}
         needs_spark: list[SparkExpression] = []
-        for name, text in texts.items():
-            expression = parse_default(schema.field(name), text, now)
-            if expression is None or (zoned and may_depend_on_zone(text, schema, (), schema.field(name).type)):
-                needs_spark.append(SparkExpression(name, text, f"the default of column {name}"))
+        for name, sql in default_sql.items():
+            expression = parse_default(schema.field(name), sql, now)
+            if expression is None or (zoned and may_depend_on_zone(sql, schema, (), schema.field(name).type)):
+                needs_spark.append(SparkExpression(name, sql, f"the default of column {name}"))
             else:
                 assert expression.constant is not None
                 defaults[name] = expression.constant
@@ -198,8 +200,8 @@ class RowRules:
 
         Empty where :attr:`needs_spark` is.  Spark evaluates in its session time zone, DuckDB in UTC.
         """
-        texts = ((f, self._column_for_spark(f)) for f in (self.schema.fields if self.needs_spark else ()))
-        return [f"{text} AS {quote_name(f.name)}" for f, text in texts if text is not None]
+        columns = ((f, self._column_for_spark(f)) for f in (self.schema.fields if self.needs_spark else ()))
+        return [f"{sql} AS {quote_name(f.name)}" for f, sql in columns if sql is not None]
 
     def spark_stages(self) -> list[dict[str, str]]:
         """The next steps in Spark before the pipeline: expressions by column name, for one
@@ -228,9 +230,9 @@ class RowRules:
         """A column of the table over the incoming rows, as Spark SQL; ``None`` where it is added later."""
         if f.name in self.present:
             return _stored(self.source.field(f.name), f.type)
-        if generation_text(f) is not None or any(c.name == f.name for c in self.identities):
+        if generation_expression(f) is not None or any(c.name == f.name for c in self.identities):
             return None
-        return f"CAST({_inside(default_text(f) or 'NULL')} AS {sql_type(f.type)})"
+        return f"CAST({_inside(default_expression(f) or 'NULL')} AS {sql_type(f.type)})"
 
 
 class RowPipeline:
@@ -366,10 +368,10 @@ def check_stages(checks: Mapping[str, str], emptied: Sequence[str]) -> list[dict
     """
     if not checks:
         return []
-    kept = {f"{RESERVED}kept_{i}": quote_name(name) for i, name in enumerate(emptied)}
+    renamed = {f"{RESERVED}kept_{i}": quote_name(name) for i, name in enumerate(emptied)}
     nulled = {name: f"IF(octet_length({quote_name(name)}) = 0, NULL, {quote_name(name)})" for name in emptied}
-    conditions = {name: f"coalesce({_inside(text)}, false)" for name, text in checks.items()}
-    return [conditions] if not kept else [kept, nulled, conditions, dict(zip(emptied, kept, strict=True))]
+    conditions = {name: f"coalesce({_inside(sql)}, false)" for name, sql in checks.items()}
+    return [conditions] if not renamed else [renamed, nulled, conditions, dict(zip(emptied, renamed, strict=True))]
 
 
 def _may_be_empty(type_: DataType) -> bool:
@@ -406,10 +408,10 @@ def depending_on_zone(metadata: Metadata, source: StructType, now: dt.datetime) 
     pairs = zip(generated, _in_zone(generated, schema), strict=True)
     affected += [f"generated column {g.name}" for g, there in pairs if g != there]
     for f in schema.fields:
-        given, text = source.find(f.name), default_text(f)
-        if given is not None and _is_instant(given.type) != _is_instant(f.type):
-            affected.append(f"column {f.name} of type {given.type} as {f.type}")
-        elif given is None and text is not None and may_depend_on_zone(text, schema, (), f.type):
+        source_field, sql = source.find(f.name), default_expression(f)
+        if source_field is not None and _is_instant(source_field.type) != _is_instant(f.type):
+            affected.append(f"column {f.name} of type {source_field.type} as {f.type}")
+        elif source_field is None and sql is not None and may_depend_on_zone(sql, schema, (), f.type):
             affected.append(f"the default of column {f.name}")
     return tuple(affected)
 
@@ -442,9 +444,9 @@ def _stored(column: StructField, type_: DataType) -> str:
     return f"IF(CAST({cast} AS {sql_type(source)}) <=> {name}, {cast}, {fail})"
 
 
-def _inside(text: str) -> str:
+def _inside(sql: str) -> str:
     """An expression in parentheses, safe against a comment at its end."""
-    return f"({text}\n)" if "--" in text else f"({text})"
+    return f"({sql}\n)" if "--" in sql else f"({sql})"
 
 
 def sql_type(type_: DataType) -> str:
@@ -467,12 +469,12 @@ def sql_type(type_: DataType) -> str:
 _CALL = re.compile(r"(?<!\w)(reflect|try_reflect|java_method|identifier)[`\"\s]*(?:\(|/\*|--)", re.IGNORECASE)
 
 
-def refuse_foreign_calls(text: str, what: str) -> None:
+def refuse_foreign_calls(sql: str, what: str) -> None:
     """Raise ``ExpressionError`` for an expression that calls Java methods; ``what`` names its owner.
 
     >>> refuse_foreign_calls("abs(a) > 0 and reflected", "constraint c")
     """
-    match = _CALL.search(text)
+    match = _CALL.search(sql)
     if match is not None:
         raise ExpressionError(
             f"the {what} calls {match[1].lower()}, which runs code of this machine; no rule of a table may",

@@ -76,9 +76,9 @@ def needs_no_cast(rows: StructType, names: Sequence[str], table: StructType, *, 
     Struct fields may be in another order; where the schema evolves, there may be more of them.  delta-spark writes
     such rows unchanged, matching structs by name, and casts all others by position.
     """
-    given = rows.fields[: len(names)]
-    return [f.name for f in given] == list(names) and all(
-        _is_of(f.type, table.field(f.name).type, evolve) for f in given
+    fields = rows.fields[: len(names)]
+    return [f.name for f in fields] == list(names) and all(
+        _is_of(f.type, table.field(f.name).type, evolve) for f in fields
     )
 
 

@@ -11,14 +11,14 @@ from trilake.delta.protocol.schema import DataType, PrimitiveType, StructType
 _OF_TIMES = re.compile(r"(?i)time|date|day|month|quarter|year|week|hour|minute|second|zone|unix|\bnow\b")
 
 
-def may_depend_on_zone(text: str, schema: StructType, columns: Iterable[str], result: DataType | None = None) -> bool:
+def may_depend_on_zone(sql: str, schema: StructType, columns: Iterable[str], result: DataType | None = None) -> bool:
     """Whether an expression over ``columns``, stored as ``result``, may read or create an instant.
 
     >>> schema = StructType(())
     >>> may_depend_on_zone("a + 1", schema, []), may_depend_on_zone("CAST(a AS TIMESTAMP)", schema, [])
     (False, True)
     """
-    if _OF_TIMES.search(text) or (result is not None and _holds_instants(result)):
+    if _OF_TIMES.search(sql) or (result is not None and _holds_instants(result)):
         return True
     fields = (schema.find(name) for name in columns)
     return any(f is None or _holds_instants(f.type) for f in fields)

@@ -59,15 +59,15 @@ _OF_STATEMENT = re.compile(
 )
 
 
-def refuse_of_statement(column: str, text: str) -> None:
+def refuse_of_statement(column: str, sql: str) -> None:
     """Raise ``ExpressionError`` for a generation expression that depends on the time or the session.
 
     >>> refuse_of_statement("g", "concat(`now()`, 'current_date')")
     """
-    match = _OF_STATEMENT.search(_QUOTED.sub("''", text))
+    match = _OF_STATEMENT.search(_QUOTED.sub("''", sql))
     if match is not None:
         raise ExpressionError(
-            f"generated column {column} ({text[:200]}) reads {match[0]}, which is not deterministic",
+            f"generated column {column} ({sql[:200]}) reads {match[0]}, which is not deterministic",
             help="write the value as a plain column, or give the column a default",
             column=column,
             condition="DELTA_UNSUPPORTED_EXPRESSION_GENERATED_COLUMN",
@@ -101,10 +101,10 @@ class GeneratedColumn:
         )
 
 
-def generation_text(field: StructField) -> str | None:
+def generation_expression(field: StructField) -> str | None:
     """The expression of a generated column, ``None`` for other columns."""
-    text = field.metadata.get(GENERATION_EXPRESSION)
-    return None if text is None else str(text)
+    sql = field.metadata.get(GENERATION_EXPRESSION)
+    return None if sql is None else str(sql)
 
 
 def generated_columns(schema: StructType, now: dt.datetime) -> tuple[GeneratedColumn, ...]:
@@ -113,26 +113,26 @@ def generated_columns(schema: StructType, now: dt.datetime) -> tuple[GeneratedCo
     Raises ``ExpressionError`` for an expression that names unknown or generated columns, or whose value the column
     cannot store.
     """
-    texts = [(f, text) for f in schema.fields if (text := generation_text(f)) is not None]
-    return tuple(parse_generated(f, text, schema, now) for f, text in texts)
+    expressions = [(f, sql) for f in schema.fields if (sql := generation_expression(f)) is not None]
+    return tuple(parse_generated(f, sql, schema, now) for f, sql in expressions)
 
 
-def parse_generated(field: StructField, text: str, schema: StructType, now: dt.datetime) -> GeneratedColumn:
+def parse_generated(field: StructField, sql: str, schema: StructType, now: dt.datetime) -> GeneratedColumn:
     """Parse one generated column of a table, with values of the column's type.
 
     Raises ``ExpressionError`` like :func:`generated_columns`.
     """
     try:
-        expression = parse_expression(text, schema.to_arrow_schema(), now=now).cast(field.type.arrow)
+        expression = parse_expression(sql, schema.to_arrow_schema(), now=now).cast(field.type.arrow)
     except UnsupportedExpressionError:
-        return GeneratedColumn(field.name, text, None)
+        return GeneratedColumn(field.name, sql, None)
     except ExpressionError as e:
         raise ExpressionError(
-            f"generated column {field.name} ({text}) cannot be computed: {e.message}",
+            f"generated column {field.name} ({sql}) cannot be computed: {e.message}",
             help=e.help,
             condition=_CONDITIONS.get(e.condition),
         ) from e
-    depends = [c for c in sorted(expression.columns) if generation_text(schema.field(c)) is not None]
+    depends = [c for c in sorted(expression.columns) if generation_expression(schema.field(c)) is not None]
     if depends:
         raise ExpressionError(
             f"generated column {field.name} reads {', '.join(depends)}, which is generated itself",
@@ -140,7 +140,7 @@ def parse_generated(field: StructField, text: str, schema: StructType, now: dt.d
             column=field.name,
             condition="DELTA_INVALID_GENERATED_COLUMN_REFERENCES",
         )
-    return GeneratedColumn(field.name, text, expression)
+    return GeneratedColumn(field.name, sql, expression)
 
 
 def null_safe_equal(a: pa.Array | pa.ChunkedArray, b: pa.Array | pa.ChunkedArray) -> pa.ChunkedArray:
@@ -249,11 +249,11 @@ def _partitions(schema: StructType, names: Sequence[str]) -> list[_Partition]:
     arrow: pa.Schema | None = None
     for name in names:
         f = schema.find(name)
-        text = None if f is None else f.metadata.get("delta.generationExpression")
-        if f is None or text is None:
+        sql = None if f is None else f.metadata.get("delta.generationExpression")
+        if f is None or sql is None:
             continue
         try:
-            generated = parse_generated(f, str(text), schema, _NOW)
+            generated = parse_generated(f, str(sql), schema, _NOW)
         except ExpressionError:
             continue  # readers need not understand what writers must
         arrow = arrow or schema.to_arrow_schema()
@@ -341,13 +341,13 @@ def _compare_one(p: _Partition, op: str, literal: pa.Scalar) -> Predicate | None
 
 
 def _starts(p: _Partition, prefix: pa.Scalar) -> Predicate | None:
-    text = prefix.as_py()
-    if not isinstance(text, str) or not types.is_text(normal_type(p.type)):
+    sql = prefix.as_py()
+    if not isinstance(sql, str) or not types.is_text(normal_type(p.type)):
         return None
-    if p.derived.form is Form.SAME or (p.derived.form is Form.PREFIX and len(text) < p.derived.length):
-        return _or_null(StartsWith(p.path, pa.scalar(text, normal_type(p.type))), p.path)
+    if p.derived.form is Form.SAME or (p.derived.form is Form.PREFIX and len(sql) < p.derived.length):
+        return _or_null(StartsWith(p.path, pa.scalar(sql, normal_type(p.type))), p.path)
     if p.derived.form is Form.PREFIX:
-        return _or_null(Compare(p.path, "=", pa.scalar(text[: p.derived.length], normal_type(p.type))), p.path)
+        return _or_null(Compare(p.path, "=", pa.scalar(sql[: p.derived.length], normal_type(p.type))), p.path)
     return None
 
 
@@ -363,10 +363,10 @@ def _compare_calendar(calendar: list[_Partition], op: str, literal: pa.Scalar) -
     parts: list[Predicate] = []
     for ops, direction, sign in ((_LOWER, -1, ">"), (_UPPER, 1, "<")):
         values = [p.bound(literal, direction) for p in calendar] if op in ops else []
-        given = [v for v in values if v is not None]
-        if given and len(given) == len(calendar):
-            bound: Predicate = Compare(calendar[-1].path, f"{sign}=", given[-1])
-            for p, value in zip(calendar[-2::-1], given[-2::-1], strict=True):
+        non_null = [v for v in values if v is not None]
+        if non_null and len(non_null) == len(calendar):
+            bound: Predicate = Compare(calendar[-1].path, f"{sign}=", non_null[-1])
+            for p, value in zip(calendar[-2::-1], non_null[-2::-1], strict=True):
                 bound = any_of([Compare(p.path, sign, value), all_of([Compare(p.path, "=", value), bound])])
             parts.append(bound)
     return _or_null(all_of(parts), calendar[0].path) if parts else None

@@ -79,7 +79,7 @@ def rows_as_stored(store: Store, file: FileTask, plan: ReadPlan) -> Iterator[tup
 
 
 def _conformed(raw: pa.RecordBatch, plan: ReadPlan, constants: dict[str, pa.Scalar]) -> pa.RecordBatch:
-    texts = {}
+    dictionaries = {}
     for f, i in zip(plan.fields, plan.resolver.places(plan.fields, raw.schema), strict=True):
         if (
             i is not None
@@ -87,14 +87,14 @@ def _conformed(raw: pa.RecordBatch, plan: ReadPlan, constants: dict[str, pa.Scal
             and raw.column(i).type == _TEXTS
             and pa.types.is_string(f.type.arrow)
         ):
-            texts[f.name] = raw.column(i)
-    rest = conform_batch(raw, [f for f in plan.fields if f.name not in texts], plan.resolver, constants)
-    columns = dict(zip(rest.schema.names, rest.columns, strict=True)) | texts
+            dictionaries[f.name] = raw.column(i)
+    rest = conform_batch(raw, [f for f in plan.fields if f.name not in dictionaries], plan.resolver, constants)
+    columns = dict(zip(rest.schema.names, rest.columns, strict=True)) | dictionaries
     arrays = [columns[f.name] for f in plan.fields]
     return pa.RecordBatch.from_arrays(arrays, [f.name for f in plan.fields])
 
 
-def as_texts(rows: pa.RecordBatch) -> pa.RecordBatch:
+def as_strings(rows: pa.RecordBatch) -> pa.RecordBatch:
     """Decode dictionaries to strings."""
     if not any(pa.types.is_dictionary(t) for t in rows.schema.types):
         return rows
@@ -136,8 +136,8 @@ def _batches(
     with place.open_input(key) as source:
         first = open_parquet(source)
         metadata = first.metadata
-        texts = dictionary_columns(metadata, checked_footer(source, first))
-        file = open_parquet(source, metadata=metadata, read_dictionary=texts)
+        dictionaries = dictionary_columns(metadata, checked_footer(source, first))
+        file = open_parquet(source, metadata=metadata, read_dictionary=dictionaries)
         schema = file.schema_arrow
         fields = [f for f in plan.fields if f.name not in plan.partition_columns]
         columns = [schema.field(i).name for i in needed_file_columns(fields, schema, plan.resolver)]

@@ -68,8 +68,8 @@ def partition_constants(task: FileTask, plan: ReadPlan) -> dict[str, pa.Scalar]:
     out = {}
     for f in plan.fields:
         if f.name in plan.partition_columns:
-            text = task.partition_values.get(f.physical_name)
-            out[f.name] = parse_values(pa.chunked_array([[text]], pa.string()), f)[0]
+            value = task.partition_values.get(f.physical_name)
+            out[f.name] = parse_values(pa.chunked_array([[value]], pa.string()), f)[0]
     return out
 
 

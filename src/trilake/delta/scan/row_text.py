@@ -26,7 +26,7 @@ def describe_row(row: Mapping[str, Any], columns: Iterable[str] | None = None) -
     'a = null'
     """
     names = [name for name in row if columns is None or name in columns]
-    values = [f"{name} = {cut_text(_value(row[name]), _SHOWN)}" for name in names[:20]]
+    values = [f"{name} = {shorten_string(_value(row[name]), _SHOWN)}" for name in names[:20]]
     return ", ".join(values) + (f" and {len(names) - 20} more columns" if len(names) > 20 else "") or "no columns"
 
 
@@ -36,6 +36,6 @@ def _value(value: Any) -> str:
     return "null" if value is None else str(value) if isinstance(value, dt.date | Decimal | bool) else repr(value)
 
 
-def cut_text(text: str, length: int) -> str:
+def shorten_string(string: str, length: int) -> str:
     """Cut a string to a length, with an ellipsis."""
-    return text if len(text) <= length else text[: length - 3] + "..."
+    return string if len(string) <= length else string[: length - 3] + "..."

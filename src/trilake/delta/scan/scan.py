@@ -300,7 +300,7 @@ def explain_files(snapshot: Snapshot, filter: Filter | None) -> pa.Table:
         why_kept = pc.if_else(
             pa.array(bounded), "may hold matching rows", "may have a NaN, which bounds do not include"
         )
-        reasons = pc.replace_with_mask(skipped.result.reason_texts(), keep, why_kept)
+        reasons = pc.replace_with_mask(skipped.result.reason_strings(), keep, why_kept)
     return pa.table({"path": paths, "kept": keep, "reason": reasons})
 
 

@@ -61,9 +61,9 @@ def _many(stats: pa.ChunkedArray, requested: Sequence[Statistic]) -> pa.Table:
     places = ", ".join(f"'{_pointer(c.path)}'" for c in requested)
     select = ", ".join(f"try_cast(x[{i}] as {c.type}) as {c.name}" for i, c in enumerate(requested, 1))
 
-    def values(text: str) -> pa.Table:
+    def values(json_string: str) -> pa.Table:
         # Cheaper than a struct per string (DuckDB 2.0.0): dominates a lookup of bench/logs/large_logs.py.
-        taken = f"json_extract_string({text}, [{places}])"
+        taken = f"json_extract_string({json_string}, [{places}])"
         return engine.query(f"select {select} from (select {taken} as x from t)", t=pa.table({"s": stats}))
 
     try:
@@ -87,7 +87,7 @@ class _NotPlain(Exception):
 def _few(stats: pa.ChunkedArray, requested: Sequence[Statistic]) -> pa.Table | None:
     """The query's answer for values that need no conversion; ``None`` for any other."""
     try:
-        rows = [None if text is None else orjson.loads(text) for text in stats.to_pylist()]
+        rows = [None if json_string is None else orjson.loads(json_string) for json_string in stats.to_pylist()]
         arrays = [_COLUMNS[c.type]([_value(row, c.path) for row in rows]) for c in requested]
     except (_NotPlain, ValueError):  # what is not JSON is a ValueError
         return None

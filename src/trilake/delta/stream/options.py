@@ -77,13 +77,13 @@ class StreamOptions:
 
     @staticmethod
     @stating({None: "DELTA_ILLEGAL_OPTION"})
-    def parse(texts: Mapping[str, str]) -> StreamOptions:
+    def parse(values: Mapping[str, str]) -> StreamOptions:
         """Parse strings by name, of the names in :data:`STREAM_READ_OPTIONS`.  Raises ``InvalidArgumentError``.
 
         >>> StreamOptions.parse({"startingVersion": "latest", "maxBytesPerTrigger": "10m"}).max_bytes
         10485760
         """
-        if "startingVersion" in texts and "startingTimestamp" in texts:
+        if "startingVersion" in values and "startingTimestamp" in values:
             raise InvalidArgumentError(
                 "options startingVersion and startingTimestamp exclude each other",
                 help="pass one of them",
@@ -91,14 +91,14 @@ class StreamOptions:
             )
 
         def is_on(name: str, *, default: bool = False) -> bool:
-            return flag(name, texts.get(name), default=default)
+            return flag(name, values.get(name), default=default)
 
-        timestamp, max_bytes = texts.get("startingTimestamp"), texts.get("maxBytesPerTrigger")
-        files = positive("maxFilesPerTrigger", texts.get("maxFilesPerTrigger"))
+        timestamp, max_bytes = values.get("startingTimestamp"), values.get("maxBytesPerTrigger")
+        files = positive("maxFilesPerTrigger", values.get("maxFilesPerTrigger"))
         # A limit of bytes alone replaces the default one.
         default = None if max_bytes is not None else MAX_FILES
         return StreamOptions(
-            starting_version=starting_version(texts.get("startingVersion")),
+            starting_version=starting_version(values.get("startingVersion")),
             starting_timestamp_ms=None if timestamp is None else timestamp_ms(timestamp),
             max_files=default if files is None else files,
             max_bytes=None if max_bytes is None else size_bytes(max_bytes),
@@ -106,7 +106,7 @@ class StreamOptions:
             ignore_changes=is_on("ignoreChanges"),
             skip_change_commits=is_on("skipChangeCommits"),
             read_change_feed=is_on("readChangeFeed") or is_on("readChangeData"),
-            exclude=texts.get("excludeRegex"),
+            exclude=values.get("excludeRegex"),
             fail_on_data_loss=is_on("failOnDataLoss", default=True),
             whole_snapshot=is_on("withEventTimeOrder"),
             beyond_newest=is_on("beyondNewest"),

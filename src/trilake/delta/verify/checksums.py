@@ -51,7 +51,7 @@ def _wrong(table: DeltaContext, version: int, state: State, totals: Mapping[str,
         data = bytes(table.store.read(table.listing.checksums[version].key))
         stated = VersionChecksum.from_json(data, version=version)
     except ObjectNotFoundError:
-        return []  # cleaned up meanwhile
+        return []  # cleaned up concurrently
     except CorruptLogError as e:
         return [e.message]
     return differences_of(stated, state, totals)

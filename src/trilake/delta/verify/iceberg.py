@@ -59,11 +59,13 @@ def same_files(table: DeltaContext) -> Generator[Finding, None, int]:
         return 1
     paths = (data_files.absolute_path(p, location) for p in table.adds["path"].to_pylist())
     for file, rows in zip(paths, record_counts(table.adds).to_pylist(), strict=True):
-        shown = there.pop(file, None)
-        if shown is None:
+        iceberg_file = there.pop(file, None)
+        if iceberg_file is None:
             yield _differs(table, "the Iceberg snapshot lacks the file", file)
-        elif shown != rows:
-            yield _differs(table, f"the Iceberg snapshot says that the file has {shown} rows, the log {rows}", file)
+        elif iceberg_file != rows:
+            yield _differs(
+                table, f"the Iceberg snapshot says that the file has {iceberg_file} rows, the log {rows}", file
+            )
     for file in there:
         yield _differs(table, "the Iceberg snapshot has a file that the version lacks", file)
     return table.file_count

@@ -38,20 +38,20 @@ def values(table: DeltaContext) -> Generator[Finding, None, int]:
         names = ", ".join(f.physical_name for f in fields) or "none"
         yield _wrong(table, f"the file has not one value of each partition column ({names})", path, None)
     for f in fields:
-        texts = pc.map_lookup(maps, pa.scalar(f.physical_name, pa.string()), "first")
+        strings = pc.map_lookup(maps, pa.scalar(f.physical_name, pa.string()), "first")
         try:
-            parse_values(texts, f)
+            parse_values(strings, f)
         except CorruptLogError:
-            bad = [t for t in pc.unique(texts).to_pylist() if not _is_value(t, f)]
-            hit = pc.is_in(texts, pa.array(bad, pa.string()))
-            for path, text in zip(adds["file"].filter(hit).to_pylist(), texts.filter(hit).to_pylist(), strict=True):
-                yield _wrong(table, f"the partition value {text!r:.100} is not of type {f.type}", path, f.name)
+            bad = [t for t in pc.unique(strings).to_pylist() if not _is_value(t, f)]
+            hit = pc.is_in(strings, pa.array(bad, pa.string()))
+            for path, string in zip(adds["file"].filter(hit).to_pylist(), strings.filter(hit).to_pylist(), strict=True):
+                yield _wrong(table, f"the partition value {string!r:.100} is not of type {f.type}", path, f.name)
     return adds.num_rows if fields else 0
 
 
-def _is_value(text: str | None, field: StructField) -> bool:
+def _is_value(string: str | None, field: StructField) -> bool:
     try:
-        parse_values(pa.chunked_array([[text]], pa.string()), field)
+        parse_values(pa.chunked_array([[string]], pa.string()), field)
     except CorruptLogError:
         return False
     return True
@@ -72,7 +72,7 @@ def paths(table: DeltaContext) -> Generator[Finding, None, int]:
         folder_values = pc.extract_regex(
             adds["file"], pattern=rf"(?:^|/){name}=(?P<v>[^/]*)/[^/]*$|(?:^|/){name}=(?P<w>[^/]*)/"
         )
-        texts = pc.coalesce(
+        strings = pc.coalesce(
             _filled(pc.struct_field(folder_values, "v")),
             _filled(pc.struct_field(folder_values, "w")),
             pa.scalar("", pa.string()),
@@ -82,7 +82,7 @@ def paths(table: DeltaContext) -> Generator[Finding, None, int]:
         if not pc.any(in_folder).as_py():
             continue
         stated = pc.map_lookup(adds["partitionValues"], pa.scalar(f.physical_name, pa.string()), "first")
-        pairs = pa.table({"folder": texts.filter(in_folder), "value": stated.filter(in_folder)})
+        pairs = pa.table({"folder": strings.filter(in_folder), "value": stated.filter(in_folder)})
         files = adds["file"].filter(in_folder)
         distinct = pairs.group_by(["folder", "value"]).aggregate([]).to_pylist()
         for pair in [p for p in distinct if not _same(p["folder"], p["value"], f)]:
@@ -102,8 +102,8 @@ def paths(table: DeltaContext) -> Generator[Finding, None, int]:
     return looked_at
 
 
-def _filled(texts: pa.ChunkedArray) -> pa.ChunkedArray:
-    return pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts)
+def _filled(strings: pa.ChunkedArray) -> pa.ChunkedArray:
+    return pc.if_else(pc.equal(strings, ""), pa.scalar(None, pa.string()), strings)
 
 
 def _escaped(name: str) -> str:
@@ -111,15 +111,15 @@ def _escaped(name: str) -> str:
 
 
 def _same(folder: str, value: str | None, field: StructField) -> bool:
-    text = unquote(folder)
-    if text == HIVE_NULL or text == "":
+    string = unquote(folder)
+    if string == HIVE_NULL or string == "":
         return not value
     if value is None or value == "":
         return False
-    if value in (text, folder):
+    if value in (string, folder):
         return True
     try:
-        spelled, true = (parse_values(pa.chunked_array([[t]], pa.string()), field)[0] for t in (text, value))
+        spelled, true = (parse_values(pa.chunked_array([[t]], pa.string()), field)[0] for t in (string, value))
     except CorruptLogError:
         return False
     return bool(spelled.equals(true))

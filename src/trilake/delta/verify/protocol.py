@@ -74,10 +74,10 @@ def column_mapping(table: DeltaContext) -> Generator[Finding, None, int]:
     names = Counter(f.physical_name for f in metadata.schema.fields)
     for name in sorted(n for n, count in names.items() if count > 1):
         yield _mapping(table, f"{names[name]} columns have the physical name {name!r}", name)
-    text = metadata.configuration.get(MAX_COLUMN_ID, "")
+    string = metadata.configuration.get(MAX_COLUMN_ID, "")
     top = max(ids, default=0)
-    if not re.fullmatch("[0-9]{1,18}", text) or int(text) < top:
-        yield _mapping(table, f"{MAX_COLUMN_ID} is {text or 'not set'}, and a column has the id {top}", None)
+    if not re.fullmatch("[0-9]{1,18}", string) or int(string) < top:
+        yield _mapping(table, f"{MAX_COLUMN_ID} is {string or 'not set'}, and a column has the id {top}", None)
     return len(fields)
 
 

@@ -25,13 +25,13 @@ def well_formed(table: DeltaContext) -> Generator[Finding, None, int]:
     """Statistics are JSON with a number of rows; a file with a deletion vector has that number."""
     adds = table.adds
     stats = adds["stats"]
-    text = pc.and_(pc.is_valid(stats), pc.not_equal(pc.fill_null(stats, ""), ""))
+    json_strings = pc.and_(pc.is_valid(stats), pc.not_equal(pc.fill_null(stats, ""), ""))
     valid = table.log.engine.query(
         "select coalesce(json_valid(s) and json_type(case when json_valid(s) then s end) = 'OBJECT', false) as ok"
         " from t",
         t=pa.table({"s": stats}),
     )["ok"]
-    for path in adds["file"].filter(pc.and_(text, pc.invert(valid))).to_pylist():
+    for path in adds["file"].filter(pc.and_(json_strings, pc.invert(valid))).to_pylist():
         yield _finding(table, "statistics-malformed", "the statistics are not JSON object", path, None)
     counts = record_counts(adds)
     vectors = pc.is_valid(pc.struct_field(adds["deletionVector"], "storageType"))
@@ -48,7 +48,7 @@ def well_formed(table: DeltaContext) -> Generator[Finding, None, int]:
     more = pc.fill_null(pc.greater(cardinality, counts), False)
     for path in adds["file"].filter(more).to_pylist():
         yield _finding(table, "statistics-malformed", "more rows are deleted than the statistics state", path, None)
-    return int(pc.sum(text).as_py() or 0)
+    return int(pc.sum(json_strings).as_py() or 0)
 
 
 def leaves(schema: StructType, partition: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], PrimitiveType]]:
@@ -71,10 +71,10 @@ def bounds(table: DeltaContext) -> Generator[Finding, None, int]:
     facts = row_facts(table)
     adds = table.adds.take(pa.array(facts.files, pa.int64()))
     for path, stats in _columns(table, adds):
-        seen = facts.bounds.get(path)
-        if seen is None:
+        actual = facts.bounds.get(path)
+        if actual is None:
             continue
-        for bound, value, less in ((stats.min, seen[0], True), (stats.max, seen[1], False)):
+        for bound, value, less in ((stats.min, actual[0], True), (stats.max, actual[1], False)):
             if bound is None:
                 continue
             outside = _beyond(value, bound, less)
@@ -109,16 +109,16 @@ def nulls(table: DeltaContext) -> Generator[Finding, None, int]:
     # In files with deleted rows the count may include those.
     exact = pc.is_null(pc.struct_field(adds["deletionVector"], "storageType"))
     for path, stats in _columns(table, adds):
-        seen = facts.nulls.get(path)
-        if seen is None or stats.null_count is None:
+        actual = facts.nulls.get(path)
+        if actual is None or stats.null_count is None:
             continue
         stated = stats.null_count
-        wrong = pc.and_(pc.fill_null(pc.not_equal(stated, seen), False), exact)
+        wrong = pc.and_(pc.fill_null(pc.not_equal(stated, actual), False), exact)
         for number in np.flatnonzero(np.asarray(wrong)).tolist():
             yield _finding(
                 table,
                 "statistics-nulls",
-                f"{seen[number].as_py():,} values are null, the statistics state {stated[number].as_py():,}",
+                f"{actual[number].as_py():,} values are null, the statistics state {stated[number].as_py():,}",
                 adds["file"][number].as_py(),
                 ".".join(path),
             )

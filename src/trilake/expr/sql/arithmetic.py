@@ -58,13 +58,13 @@ def arithmetic(typed: Typed, operator: type[exp.Expression], left: Sql, right: S
         left, right = _widened(left), _widened(right)
 
     def written(left: Sql, right: Sql) -> str:
-        text = f"({left.text} {OPERATORS[operator]} {right.text})"
+        sql = f"({left.text} {OPERATORS[operator]} {right.text})"
         if operator is exp.Div and left.family != "double":
-            text = _decimal_division(left, right)
+            sql = _decimal_division(left, right)
         if operator in (exp.Div, exp.IntDiv, exp.Mod):
             missing = "NULL" if safe else fail("division by zero")
-            text = f"(CASE WHEN {right.text} = 0 THEN {missing} ELSE {text} END)"
-        return f"TRY({text})" if safe else text
+            sql = f"(CASE WHEN {right.text} = 0 THEN {missing} ELSE {sql} END)"
+        return f"TRY({sql})" if safe else sql
 
     # The type follows from the operands' types: asking for the whole expression would take quadratic time for long
     # sums.

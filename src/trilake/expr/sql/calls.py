@@ -21,7 +21,7 @@ class Translating(Protocol):
     def constant(self, node: exp.Expression) -> Literal | None:
         """The value of a constant node."""
 
-    def typed(self, text: str) -> Sql:
+    def typed(self, sql: str) -> Sql:
         """DuckDB's SQL with its type."""
 
     def comparison(self, operator: str, left: Sql, right: Sql) -> Sql:
@@ -70,10 +70,10 @@ class Call:
         self.family(index, "date", "timestamp", "string")
         return self.instant(cast(self.args[index], "TIMESTAMP").text)
 
-    def instant(self, text: str) -> str:
+    def instant(self, sql: str) -> str:
         """The SQL of an instant; records that the expression has one."""
         self.translator.instants = True
-        return text
+        return sql
 
     def constant(self, index: int) -> object:
         """The value of an argument that must be constant."""

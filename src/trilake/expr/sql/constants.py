@@ -61,32 +61,32 @@ def _time(now: dt.datetime, *, only_date: bool) -> Literal:
 
 def _typed_literal(node: exp.Cast) -> Literal | None:
     """A literal with its type, such as ``DATE '2020-01-01'``; ``None`` for other casts."""
-    target, text = node.to.this.value, node.this.name
+    target, string = node.to.this.value, node.this.name
     if not node.this.is_string:
-        return Literal(float(text), Kind.DOUBLE) if target == "DOUBLE" and _NUMBER.fullmatch(text) else None
+        return Literal(float(string), Kind.DOUBLE) if target == "DOUBLE" and _NUMBER.fullmatch(string) else None
     if target == "DATE":
-        value, kind = literals.parse_date(text), Kind.DATE
+        value, kind = literals.parse_date(string), Kind.DATE
     elif target in ("TIMESTAMPTZ", "TIMESTAMPNTZ"):
         kind = Kind.TIMESTAMP if target == "TIMESTAMPTZ" else Kind.TIMESTAMP_NTZ
-        value = literals.parse_timestamp(text, with_zone=kind is Kind.TIMESTAMP)
+        value = literals.parse_timestamp(string, with_zone=kind is Kind.TIMESTAMP)
     else:
         return None
     if value is None:
-        raise FilterError(f"{text!r} is not a {kind.value}", help="write it as 2020-12-31 or 2020-12-31 23:59:59")
+        raise FilterError(f"{string!r} is not a {kind.value}", help="write it as 2020-12-31 or 2020-12-31 23:59:59")
     return Literal(value, kind)
 
 
 def _literal(node: exp.Literal) -> Literal:
-    text = node.name
+    string = node.name
     if node.is_string:
-        return Literal(text, Kind.STRING)
-    if len(text) > 100:
-        raise FilterError(f"a number of {len(text)} digits is too long for Spark")
-    if not _NUMBER.fullmatch(text):
-        raise FilterError(f"{text!r} is not a number", help="an exponent needs digits, as in 1e5")
-    if "e" in text.lower():
-        return Literal(float(text), Kind.DOUBLE)
-    return Literal(Decimal(text), Kind.DECIMAL) if "." in text else Literal(int(text), Kind.INTEGER)
+        return Literal(string, Kind.STRING)
+    if len(string) > 100:
+        raise FilterError(f"a number of {len(string)} digits is too long for Spark")
+    if not _NUMBER.fullmatch(string):
+        raise FilterError(f"{string!r} is not a number", help="an exponent needs digits, as in 1e5")
+    if "e" in string.lower():
+        return Literal(float(string), Kind.DOUBLE)
+    return Literal(Decimal(string), Kind.DECIMAL) if "." in string else Literal(int(string), Kind.INTEGER)
 
 
 def literal_of(scalar: pa.Scalar) -> Literal:

@@ -53,9 +53,9 @@ def extract(field: str, call: Call, index: int) -> Sql:
     """``extract(field FROM source)``."""
     template = _FIELDS.get(field.lower())
     if template is None:
-        raise FilterError(f"filters cannot extract the field {field!r}", help=f"there are {', '.join(_FIELDS)}")
-    text = template.format(t=call.timestamp(index)) if "{t}" in template else template.format(d=call.date(index))
-    return counted(text)
+        raise FilterError(f"filters cannot extract the field {field!r}", help=f"fields are {', '.join(_FIELDS)}")
+    sql = template.format(t=call.timestamp(index)) if "{t}" in template else template.format(d=call.date(index))
+    return counted(sql)
 
 
 def truncate(call: Call, unit: int, value: int, target: str) -> Sql:
@@ -63,7 +63,7 @@ def truncate(call: Call, unit: int, value: int, target: str) -> Sql:
     name = str(call.constant(unit)).lower()
     days = ("year", "quarter", "month", "week")
     if name not in _UNITS or (target == "DATE" and _UNITS[name] not in days):
-        raise FilterError(f"filters cannot truncate to {name!r}", help=f"there are {', '.join(_UNITS)}")
+        raise FilterError(f"filters cannot truncate to {name!r}", help=f"units are {', '.join(_UNITS)}")
     source = call.timestamp(value) if target == "TIMESTAMP" else call.date(value)
     return Sql(f"CAST(date_trunc('{_UNITS[name]}', {source}) AS {target})", target)
 
@@ -85,7 +85,7 @@ def _parts(pattern: str, letters: dict[str, str] | dict[str, int]) -> Iterator[t
 
 def format_pattern(time: str, pattern: str) -> Sql:
     """Format a timestamp by a pattern of Spark.  Raises :class:`FilterError` for letters without a counterpart."""
-    parts = (_LETTERS[text] if is_letter else text.replace("%", "%%") for text, is_letter in _parts(pattern, _LETTERS))
+    parts = (_LETTERS[part] if is_letter else part.replace("%", "%%") for part, is_letter in _parts(pattern, _LETTERS))
     formatted = f"strftime({time}, {single_quoted(''.join(parts))})"
     # Beyond these years Spark writes eras and signs.
     refuse = fail("the year of a formatted date is not between 1 and 9999:", f"CAST({time} AS VARCHAR)")

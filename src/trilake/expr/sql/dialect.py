@@ -79,23 +79,23 @@ def _is_keyword(name: str) -> bool:
     return len(tokens) == 1 and (tokens[0].token_type.name not in ("VAR", "IDENTIFIER") or name in ("if", "while"))
 
 
-def statements(text: str) -> list[exp.Expr | None]:
+def statements(sql: str) -> list[exp.Expr | None]:
     """Parse the statements of a string, with the names and arguments of calls as written.
 
     A parser class with fewer functions is impossible where sqlglot is compiled (``sqlglot[c]``): names are changed
     before parsing instead, and changed back in the trees.  Raises sqlglot's ``SqlglotError``.
     """
     dialect = SparkFilter()
-    tokens = [t for t in dialect.tokenize(text) if t.token_type is not TokenType.HINT]  # hints for Spark's planner
+    tokens = [t for t in dialect.tokenize(sql) if t.token_type is not TokenType.HINT]  # hints for Spark's planner
     mark = _MARK
-    while mark in text:
+    while mark in sql:
         mark += _MARK
     for token, following in zip_longest(tokens, tokens[1:]):
         name = token.text.upper()
         called = following is not None and following.token_type is TokenType.L_PAREN
         if token.token_type is not TokenType.STRING and called and name in _MARKED:
             token.text = mark + token.text
-    trees = dialect.parser().parse(tokens, text)
+    trees = dialect.parser().parse(tokens, sql)
     for tree in trees:
         for node in () if tree is None else tree.walk():
             this = node.args.get("this")
@@ -104,7 +104,7 @@ def statements(text: str) -> list[exp.Expr | None]:
     return trees
 
 
-def parse(text: str, names: frozenset[str] = frozenset()) -> exp.Expression:
+def parse(sql: str, names: frozenset[str] = frozenset()) -> exp.Expression:
     """Parse one expression; ``names`` are those of columns, in lower case.
 
     Raises sqlglot's ``SqlglotError`` for a syntax error, and :class:`FilterError` for several statements and for
@@ -112,15 +112,15 @@ def parse(text: str, names: frozenset[str] = frozenset()) -> exp.Expression:
     """
     words = frozenset(filter(_is_keyword, names))
     if words:
-        text = with_quoted_names(text, SparkFilter().tokenize(text), words)
-    if text.lower().count("struct") > MAX_STRUCTS:
-        _check_structs(text)
-    trees = statements(text)
+        sql = with_quoted_names(sql, SparkFilter().tokenize(sql), words)
+    if sql.lower().count("struct") > MAX_STRUCTS:
+        _check_structs(sql)
+    trees = statements(sql)
     if len(trees) != 1 or not isinstance(trees[0], exp.Expression):
         raise FilterError(
-            "the filter must be a single condition", help="remove the semicolon and what follows", filter=text[:200]
+            "the filter must be a single condition", help="remove the semicolon and what follows", filter=sql[:200]
         )
-    _check_depth(trees[0], text)
+    _check_depth(trees[0], sql)
     root: exp.Expression = positive(trees[0])
     for node in cast(Iterator[exp.Expression], root.walk()):
         present = {key for key, value in node.args.items() if value not in (None, False, [], "")}
@@ -129,11 +129,11 @@ def parse(text: str, names: frozenset[str] = frozenset()) -> exp.Expression:
     return root
 
 
-def _check_structs(text: str) -> None:
+def _check_structs(sql: str) -> None:
     """Refuse deeply nested calls of ``struct`` before parsing."""
     stack: list[bool] = []
     before = None
-    for token in SparkFilter().tokenize(text):
+    for token in SparkFilter().tokenize(sql):
         kind = token.token_type.name
         if kind == "L_PAREN":
             stack.append(before == "STRUCT")
@@ -141,14 +141,14 @@ def _check_structs(text: str) -> None:
                 raise FilterError(
                     f"the filter has more than {MAX_STRUCTS} calls of struct in one another",
                     help="compute parts as columns first",
-                    filter=text[:200],
+                    filter=sql[:200],
                 )
         elif kind == "R_PAREN" and stack:
             stack.pop()
         before = kind
 
 
-def _check_depth(root: exp.Expression, text: str) -> None:
+def _check_depth(root: exp.Expression, sql: str) -> None:
     """Refuse expressions that are nested more deeply than the engine can evaluate.
 
     A chain of AND, OR or || is one level, however long it is.
@@ -166,13 +166,13 @@ def _check_depth(root: exp.Expression, text: str) -> None:
         raise FilterError(
             f"the filter is nested too deeply: {deepest:,} levels, where the limit is {MAX_DEPTH}",
             help="write long chains of OR as IN, and compute long sums as columns first",
-            filter=text[:200],
+            filter=sql[:200],
         )
     if most > MAX_COPIES:
         raise FilterError(
             f"the filter has IN, BETWEEN or NULLIF in one another: the innermost would be computed {most:,} times",
             help="compute parts as columns first",
-            filter=text[:200],
+            filter=sql[:200],
         )
 
 
@@ -189,19 +189,19 @@ def _copies(node: exp.Expression) -> int:
 
 def refusal(node: exp.Expression) -> FilterError:
     """The error for an expression that cannot be used in a filter."""
-    text = spark_text(node)
+    sql = to_spark_sql(node)
     if isinstance(node, exp.Query) or next(node.find_all(exp.Subquery, exp.Select, exp.Exists), None) is not None:
         return FilterError(
-            f"{text} contains a subquery",
+            f"{sql} contains a subquery",
             help="a filter sees one row at a time: list the values, or use a join in Spark",
         )
     if next(node.find_all(exp.Window), None) is not None:
-        return FilterError(f"{text} has a window function", help="a filter sees one row at a time: compute it in Spark")
+        return FilterError(f"{sql} has a window function", help="a filter sees one row at a time: compute it in Spark")
     if isinstance(node, exp.Placeholder | exp.Parameter):
-        return FilterError(f"{text} is a parameter without a value", help="put the value into the SQL")
+        return FilterError(f"{sql} is a parameter without a value", help="put the value into the SQL")
     if taken := text_as_name(node):
         return FilterError(f"{taken} is a string, not a name", help=IN_BACKQUOTES)
-    return FilterError(f"{text} cannot be used in a filter", help="compute it in Spark, and filter there")
+    return FilterError(f"{sql} cannot be used in a filter", help="compute it in Spark, and filter there")
 
 
 #: Help for users who quote names as in other dialects.
@@ -213,7 +213,7 @@ def text_as_name(root: exp.Expression) -> str | None:
     for node in cast(Iterator[exp.Column | exp.Dot], root.find_all(exp.Column, exp.Dot)):
         for part in (node.this, node.args.get("expression")):
             if isinstance(part, exp.Literal) and part.is_string:
-                return spark_text(part)
+                return to_spark_sql(part)
     return None
 
 
@@ -224,24 +224,24 @@ _COMPARING = (
 )
 
 
-def text_for_column(root: exp.Expression, text: str, names: frozenset[str]) -> exp.Expression | None:
+def text_for_column(root: exp.Expression, sql: str, names: frozenset[str]) -> exp.Expression | None:
     """The first comparison of constants, one of which is in double quotes and the name of a column.
 
     Other dialects mean the column; here it is the same for every row: ``"Color" <> 'red'``.  ``names`` are lower
     case.
     """
-    if '"' not in text:
+    if '"' not in sql:
         return None
     for node in cast(Iterator[exp.Expression], root.find_all(*_COMPARING)):
-        texts = [t.name for t in cast(Iterator[exp.Literal], node.find_all(exp.Literal)) if t.is_string]
-        if any(t.lower() in names and f'"{t}"' in text for t in texts) and node.find(exp.Column, exp.Query) is None:
+        strings = [t.name for t in cast(Iterator[exp.Literal], node.find_all(exp.Literal)) if t.is_string]
+        if any(t.lower() in names and f'"{t}"' in sql for t in strings) and node.find(exp.Column, exp.Query) is None:
             return node
     return None
 
 
-def mistaken_text(node: exp.Expression) -> str:
+def mistaken_string(node: exp.Expression) -> str:
     """The message for a result of :func:`text_for_column`."""
-    return f"{spark_text(node)} compares a string, not the column of that name"
+    return f"{to_spark_sql(node)} compares a string, not the column of that name"
 
 
 #: Most items of a list, and characters of an expression, in a message.
@@ -250,11 +250,11 @@ _LATE_NOT = re.compile(r"\bNOT ([\w.`]+) (LIKE|ILIKE|IN|BETWEEN)\b")
 _LATE_NULL = re.compile(r"\bNOT ([\w.`]+) IS NULL\b")
 
 
-def spark_text(node: exp.Expression) -> str:
+def to_spark_sql(node: exp.Expression) -> str:
     """Format a part of a filter as Spark SQL, for messages: shortened, with NOT in its usual place."""
-    text = _head(node).sql(dialect="databricks", comments=False, normalize_functions=False)
-    text = _LATE_NULL.sub(r"\1 IS NOT NULL", _LATE_NOT.sub(r"\1 NOT \2", text))
-    return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
+    sql = _head(node).sql(dialect="databricks", comments=False, normalize_functions=False)
+    sql = _LATE_NULL.sub(r"\1 IS NOT NULL", _LATE_NOT.sub(r"\1 NOT \2", sql))
+    return sql if len(sql) <= _SHOWN else sql[: _SHOWN - 3] + "..."
 
 
 def _head(node: exp.Expression) -> exp.Expression:

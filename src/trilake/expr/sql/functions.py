@@ -240,8 +240,8 @@ def _simple(template: str, result: str, *kinds: str) -> Handler:
     """A function whose arguments have fixed kinds, each the name of a method of :class:`Call`."""
 
     def handle(call: Call) -> Sql:
-        text = template.format(*(getattr(call, kind)(i) for i, kind in enumerate(kinds)))
-        return counted(text) if result == "INTEGER" else Sql(text, result)
+        sql = template.format(*(getattr(call, kind)(i) for i, kind in enumerate(kinds)))
+        return counted(sql) if result == "INTEGER" else Sql(sql, result)
 
     return handle
 
@@ -312,8 +312,8 @@ def _to_date(target: str) -> Handler:
 
 def _hex(c: Call) -> Sql:
     """The bytes of a string or binary, or the 64 bits of a whole number without leading zeros."""
-    text = c.family(0, "string", "binary", "integer")
-    return Sql(f"hex(CAST({text} AS BIGINT))" if c.args[0].family == "integer" else f"hex({text})", "VARCHAR")
+    sql = c.family(0, "string", "binary", "integer")
+    return Sql(f"hex(CAST({sql} AS BIGINT))" if c.args[0].family == "integer" else f"hex({sql})", "VARCHAR")
 
 
 def _sha2(call: Call) -> Sql:

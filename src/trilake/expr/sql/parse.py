@@ -22,7 +22,7 @@ from sqlglot.errors import SqlglotError, TokenError
 
 from trilake.errors import FilterError
 from trilake.expr.keywords import column_names
-from trilake.expr.sql.dialect import IN_BACKQUOTES, mistaken_text, parse, spark_text, text_for_column
+from trilake.expr.sql.dialect import IN_BACKQUOTES, mistaken_string, parse, text_for_column, to_spark_sql
 from trilake.expr.sql.functions import Function
 from trilake.expr.sql.translate import COMPARISONS, Translator, operands, plain
 from trilake.expr.terms import bind
@@ -60,7 +60,7 @@ _known: dict[tuple[str, bool, int], tuple[pa.Schema, Sequence[Conjunct]]] = {}
 
 
 def parse_sql(
-    text: str,
+    sql: str,
     schema: pa.Schema,
     *,
     case_sensitive: bool,
@@ -72,47 +72,47 @@ def parse_sql(
     ``now`` is the value of ``current_timestamp()`` and ``current_date()``; ``functions`` are a constant.
     Raises :class:`FilterError`.
     """
-    key = (text, case_sensitive, id(functions))
+    key = (sql, case_sensitive, id(functions))
     cached = _known.get(key)
     if cached is not None and cached[0].equals(schema, check_metadata=True):
         return cached[1]
     translator = Translator(schema, case_sensitive=case_sensitive, now=now, functions=functions)
-    parsed = _parsed(text, translator)
+    parsed = _parsed(sql, translator)
     timed = translator.timed
-    if not timed and len(text) <= _LONGEST_KNOWN:
+    if not timed and len(sql) <= _LONGEST_KNOWN:
         if len(_known) >= _MOST_KNOWN:
             _known.clear()
         _known[key] = (schema, parsed)
     return parsed
 
 
-def _parsed(text: str, translator: Translator) -> tuple[Conjunct, ...]:
-    if len(text) > MAX_TEXT:
+def _parsed(sql: str, translator: Translator) -> tuple[Conjunct, ...]:
+    if len(sql) > MAX_TEXT:
         raise FilterError(
-            f"the filter is {len(text):,} characters long, and the limit is {MAX_TEXT:,}",
+            f"the filter is {len(sql):,} characters long, and the limit is {MAX_TEXT:,}",
             help="a pyarrow expression is faster for a long list: pc.field('x').isin(values); or join with them",
         )
-    if not is_unicode(text):
+    if not is_unicode(sql):
         raise FilterError("the filter is not a valid Unicode", help="remove the lone surrogate")
 
     names, builder = column_names(translator.schema), _Builder(translator)
 
     def build() -> tuple[Conjunct, ...]:
-        root = parse_text(text, names)
-        if (constant := text_for_column(root, text, names)) is not None:
-            raise FilterError(mistaken_text(constant), help=IN_BACKQUOTES)
+        root = parse_tree(sql, names)
+        if (constant := text_for_column(root, sql, names)) is not None:
+            raise FilterError(mistaken_string(constant), help=IN_BACKQUOTES)
         return tuple(builder.conjunct(part) for part in conjuncts(root))
 
     try:
         return with_room(build)
     except RecursionError:
-        raise too_deep(text) from None
+        raise too_deep(sql) from None
 
 
-def is_unicode(text: str) -> bool:
+def is_unicode(sql: str) -> bool:
     """Whether a string can be encoded: it has no lone surrogate."""
     try:
-        text.encode()
+        sql.encode()
     except UnicodeEncodeError:
         return False
     return True
@@ -140,12 +140,12 @@ def with_room(build: Callable[[], Built]) -> Built:
             threading.stack_size(stack)
 
 
-def too_deep(text: str) -> FilterError:
+def too_deep(sql: str) -> FilterError:
     """The error for a filter that is nested more deeply than :func:`with_room` allows."""
     return FilterError(
         f"the filter is nested too deeply: parentheses and calls end at some {_DEEP_CALLS // 25} levels",
         help="write long chains of OR as IN, and compute parts as columns first",
-        filter=shorten(text),
+        filter=shorten(sql),
     )
 
 
@@ -153,21 +153,21 @@ def too_deep(text: str) -> FilterError:
 _OF_SQLGLOT = re.compile(r"Required keyword: '\w+' missing for <class '[^']*'>")
 
 
-def parse_text(text: str, names: frozenset[str] = frozenset()) -> exp.Expression:
+def parse_tree(sql: str, names: frozenset[str] = frozenset()) -> exp.Expression:
     """Parse a string with sqlglot; ``names`` are those of columns, in lower case.
 
     Raises :class:`FilterError` for a syntax error.
     """
-    if not text.strip():
+    if not sql.strip():
         raise FilterError("the filter is empty", help="pass None to keep all rows")
     try:
-        return parse(text, names)
+        return parse(sql, names)
     except TokenError as error:
         unclosed = re.match(r"Missing (\S+) from", str(error.__cause__))
         raise FilterError(
             f"the filter cannot be parsed: {unclosed[1] if unclosed else 'a quote'} is not closed",
             help="write a quote inside a string as \\'",
-            filter=shorten(text),
+            filter=shorten(sql),
         ) from error
     except SqlglotError as error:
         details = (getattr(error, "errors", None) or [{}])[0]
@@ -178,7 +178,7 @@ def parse_text(text: str, names: frozenset[str] = frozenset()) -> exp.Expression
             line=details.get("line"),
             position=details.get("col"),
             near=details.get("highlight"),
-            filter=shorten(text),
+            filter=shorten(sql),
         ) from error
 
 
@@ -187,9 +187,9 @@ def _plain_words(description: str) -> str:
     return re.sub(r"^Expecting (\S+)$", r"expected \1", words)
 
 
-def shorten(text: str) -> str:
+def shorten(sql: str) -> str:
     """At most 200 characters of a string, for messages."""
-    return text if len(text) <= 200 else text[:197] + "..."
+    return sql if len(sql) <= 200 else sql[:197] + "..."
 
 
 def conjuncts(node: exp.Expression) -> list[exp.Expression]:
@@ -211,7 +211,7 @@ class _Builder:
         """One of the conditions joined by AND."""
         self.translator.instants = False
         predicate = self.predicate(node)
-        return Conjunct(spark_text(node), predicate, self.translator.instants)
+        return Conjunct(to_spark_sql(node), predicate, self.translator.instants)
 
     def predicate(self, node: exp.Expression) -> Predicate:
         """The tree of a boolean expression."""
@@ -453,20 +453,20 @@ def like_prefix(pattern: str, escape: str) -> tuple[str, bool] | None:
     >>> like_prefix("abc%", "\\"), like_prefix("a\\_c", "\\"), like_prefix("a_c", "\\")
     (('abc', False), ('a_c', True), None)
     """
-    text: list[str] = []
+    prefix: list[str] = []
     i = 0
     while i < len(pattern):
         char = pattern[i]
         if char == escape:
             if i + 1 >= len(pattern) or pattern[i + 1] not in ("_", "%", escape):
                 return None  # the translation reports what is wrong
-            text.append(pattern[i + 1])
+            prefix.append(pattern[i + 1])
             i += 2
             continue
         if char == "_" or (char == "%" and pattern[i:].strip("%")):
             return None
         if char == "%":
-            return "".join(text), False
-        text.append(char)
+            return "".join(prefix), False
+        prefix.append(char)
         i += 1
-    return "".join(text), True
+    return "".join(prefix), True

@@ -13,9 +13,9 @@ from sqlglot import exp
 
 from trilake.errors import ExpressionError, FilterError, UnsupportedExpressionError
 from trilake.expr.keywords import column_names
-from trilake.expr.sql.dialect import IN_BACKQUOTES, spark_text, text_as_name
+from trilake.expr.sql.dialect import IN_BACKQUOTES, text_as_name, to_spark_sql
 from trilake.expr.sql.functions import AGGREGATES, NON_DETERMINISTIC, Function
-from trilake.expr.sql.parse import MAX_TEXT, is_unicode, parse_text, shorten, too_deep, with_room
+from trilake.expr.sql.parse import MAX_TEXT, is_unicode, parse_tree, shorten, too_deep, with_room
 from trilake.expr.sql.translate import Translator, is_name, plain
 from trilake.expr.terms import bind
 from trilake.expr.terms.datatypes import Path
@@ -65,7 +65,7 @@ def _makes_instant(node: exp.Expression) -> bool:
 
 
 def translate_scalar(
-    text: str,
+    source: str,
     schema: pa.Schema,
     *,
     case_sensitive: bool,
@@ -76,14 +76,14 @@ def translate_scalar(
 
     Raises what :func:`trilake.expr.parse_expression` raises.
     """
-    if not text.strip() or len(text) > MAX_TEXT or not is_unicode(text):
+    if not source.strip() or len(source) > MAX_TEXT or not is_unicode(source):
         raise ExpressionError(
             "the expression is empty, longer than 1 MB or no valid Unicode",
             help='an expression is Spark SQL such as "year(day)"',
         )
 
     def build() -> Scalar:
-        root = parse_text(text, column_names(schema))
+        root = parse_tree(source, column_names(schema))
         _check(root, schema, case_sensitive)
         translator = Translator(schema, case_sensitive=case_sensitive, now=now, functions=functions)
         column = translator.column(root)
@@ -97,13 +97,13 @@ def translate_scalar(
         try:
             return with_room(build)
         except RecursionError:
-            raise too_deep(text) from None
+            raise too_deep(source) from None
     except FilterError as error:
         reason = of_any_expression(error.message)
         if "one row at a time" in (error.help or ""):  # a subquery or a window function
             raise ExpressionError(reason, help=_ONE_ROW) from error
         where: dict[str, Any] = {k: v for k, v in error.context.items() if k in ("column", "line", "position", "near")}
-        raise UnsupportedExpressionError(f"only Spark can evaluate {shorten(text)}: {reason}", **where) from error
+        raise UnsupportedExpressionError(f"only Spark can evaluate {shorten(source)}: {reason}", **where) from error
 
 
 def _check(root: exp.Expression, schema: pa.Schema, case_sensitive: bool) -> None:
@@ -130,5 +130,5 @@ def _check(root: exp.Expression, schema: pa.Schema, case_sensitive: bool) -> Non
             bind.resolve(tuple(p.name for p in name_node.parts), schema, case_sensitive=case_sensitive)
         except FilterError as error:
             raise ExpressionError(
-                error.message, help=error.help, expression=spark_text(plain(root)), condition=error.condition
+                error.message, help=error.help, expression=to_spark_sql(plain(root)), condition=error.condition
             ) from error

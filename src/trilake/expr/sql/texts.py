@@ -43,7 +43,7 @@ def substring(x: str, position: str, length: str | None) -> str:
     return f"(CASE WHEN {position} IS NULL OR {length} IS NULL THEN NULL ELSE substring({x}, {begin} + 1, {width}) END)"
 
 
-def like(text: str, pattern: str, escape: str) -> str:
+def like(sql: str, pattern: str, escape: str) -> str:
     """``text LIKE pattern``.  Raises :class:`FilterError` for a pattern that Spark refuses."""
     out: list[str] = []
     i = 0
@@ -61,7 +61,7 @@ def like(text: str, pattern: str, escape: str) -> str:
             out.append("\\\\" if char == "\\" else char)
         i += 1
     escaped = " ESCAPE '\\'" if any("\\" in part for part in out) else ""  # DuckDB is faster without it
-    return f"({text} LIKE {single_quoted(''.join(out))}{escaped})"
+    return f"({sql} LIKE {single_quoted(''.join(out))}{escaped})"
 
 
 def rlike(x: str, pattern: str) -> str:
@@ -106,12 +106,12 @@ def to_re2(pattern: str) -> str:
     while i < len(pattern):
         char = pattern[i]
         if char == "\\":
-            text, i = _escape(pattern, i, in_class=False)
-            out.append(text)
+            sql, i = _escape(pattern, i, in_class=False)
+            out.append(sql)
             continue
         if char == "[":
-            text, i = _char_class(pattern, i)
-            out.append(text)
+            sql, i = _char_class(pattern, i)
+            out.append(sql)
             continue
         if char == "(" and pattern.startswith("(?", i):
             group = next((g for g in _GROUPS if pattern.startswith(g, i)), None)
@@ -177,8 +177,8 @@ def _char_class(pattern: str, i: int) -> tuple[str, int]:
             raise _refused(pattern, i, "an operation on character classes")
         first = False
         if char == "\\":
-            text, i = _escape(pattern, i, in_class=True)
-            out.append(text)
+            sql, i = _escape(pattern, i, in_class=True)
+            out.append(sql)
             continue
         out.append(char)
         i += 1

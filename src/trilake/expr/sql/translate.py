@@ -24,7 +24,7 @@ from trilake.expr.sql.arithmetic import OPERATORS, arithmetic, example, shift
 from trilake.expr.sql.calls import Call
 from trilake.expr.sql.constants import literal_of, simple_constant
 from trilake.expr.sql.datetimes import extract
-from trilake.expr.sql.dialect import refusal, spark_text
+from trilake.expr.sql.dialect import refusal, to_spark_sql
 from trilake.expr.sql.functions import (
     AGGREGATES,
     FUNCTIONS,
@@ -146,7 +146,7 @@ class Translator:
             return literal_of(engine.query(f"SELECT {sql.text} AS v")["v"][0])
         except engine.QueryError as error:
             raise FilterError(
-                f"{spark_text(node)} cannot be computed: {error.message}", help="correct the constant"
+                f"{to_spark_sql(node)} cannot be computed: {error.message}", help="correct the constant"
             ) from error
 
     # --- expressions -------------------------------------------------------------------------------------------------
@@ -164,31 +164,31 @@ class Translator:
         sql = self.render(node)
         return sql, tuple(self._read)
 
-    def typed(self, text: str) -> Sql:
+    def typed(self, sql: str) -> Sql:
         """An expression with the type that DuckDB finds for it."""
-        return Sql(text, self.bound_type(text))
+        return Sql(sql, self.bound_type(sql))
 
-    def bound_type(self, text: str) -> str:
+    def bound_type(self, sql: str) -> str:
         """DuckDB's type of an expression over the columns that were rendered.
 
         Raises :class:`FilterError` if DuckDB refuses it.
         """
-        if text not in self._types:
+        if sql not in self._types:
             columns = ", ".join(f"CAST(NULL AS {c.type}) AS {c.text}" for c in self._read.values())
             source = f" FROM (SELECT {columns})" if columns else ""
             try:
-                result_types = engine.result_types(f"SELECT {text}{source}")
+                result_types = engine.result_types(f"SELECT {sql}{source}")
             except engine.QueryError as error:
                 raise FilterError(f"the filter is not valid: {error.message}") from error
-            self._types[text] = result_types[0]
-        return self._types[text]
+            self._types[sql] = result_types[0]
+        return self._types[sql]
 
     def boolean(self, node: exp.Expression) -> Sql:
         """A translated condition.  Raises :class:`FilterError` for expressions of other types."""
         sql = self.render(node)
         if sql.family not in ("boolean", "void"):
             raise FilterError(
-                f"a filter must be boolean, got {spark_text(node)} of type {sql.spark_type}", help="add a comparison"
+                f"a filter must be boolean, got {to_spark_sql(node)} of type {sql.spark_type}", help="add a comparison"
             )
         return sql
 
@@ -215,7 +215,7 @@ class Translator:
         if kind in _BITS:
             left, right = self.render(node.this), self.render(node.expression)
             if {left.family, right.family} - {"integer", "void"}:
-                raise FilterError(f"{spark_text(node)} is of no integers")
+                raise FilterError(f"{to_spark_sql(node)} is of no integers")
             bound = self.typed(_BITS[kind].format(example(left).text, example(right).text))
             return Sql(_BITS[kind].format(left.text, right.text), bound.type)
         match node:
@@ -341,20 +341,20 @@ class Translator:
         if isinstance(node, exp.Escape):
             character = self.constant(node.expression)
             if character is None or not isinstance(character.value, str) or len(character.value) != 1:
-                raise FilterError(f"{spark_text(node)} has an escape that is not one character")
+                raise FilterError(f"{to_spark_sql(node)} has an escape that is not one character")
             escape, node = character.value, node.this
         pattern = self.constant(node.expression)
         if not isinstance(node, exp.Like | exp.ILike) or pattern is None:
-            raise FilterError(f"{spark_text(node)} has a pattern that is not constant")
+            raise FilterError(f"{to_spark_sql(node)} has a pattern that is not constant")
         call = self._make_call("LIKE", [node.this, node.expression])
         if pattern.kind is Kind.NULL:
             return Sql("NULL", '"NULL"')
-        text = call.string(0)
+        sql = call.string(0)
         call.string(1)
         if isinstance(node, exp.ILike):
             # Spark lowers both sides, each in its own way.
-            return Sql(like(lower(text), str(pattern.value).lower(), escape), "BOOLEAN")
-        return Sql(like(text, str(pattern.value), escape), "BOOLEAN")
+            return Sql(like(lower(sql), str(pattern.value).lower(), escape), "BOOLEAN")
+        return Sql(like(sql, str(pattern.value), escape), "BOOLEAN")
 
     def _case(self, node: exp.Expression) -> Sql:
         ifs = [node] if isinstance(node, exp.If) else node.args["ifs"]
@@ -371,9 +371,9 @@ class Translator:
         if default is not None:
             branches.append(self.render(default))
         target = common_type(branches, "the branches of CASE")
-        texts = [self.coerced(b, target).text for b in branches]
-        whens = " ".join(f"WHEN {c} THEN {t}" for c, t in zip(conditions, texts, strict=False))
-        last = f" ELSE {texts[-1]}" if default is not None else ""
+        sources = [self.coerced(b, target).text for b in branches]
+        whens = " ".join(f"WHEN {c} THEN {t}" for c, t in zip(conditions, sources, strict=False))
+        last = f" ELSE {sources[-1]}" if default is not None else ""
         return Sql(f"(CASE {whens}{last} END)", target)
 
     def _trim(self, node: exp.Trim) -> Sql:
@@ -387,7 +387,7 @@ class Translator:
     def _number(self, node: exp.Expression) -> Sql:
         sql = self.render(node)
         if not sql.is_number and sql.family != "void":
-            raise FilterError(f"{spark_text(node)} is of type {sql.spark_type}, not a number", help="cast it")
+            raise FilterError(f"{to_spark_sql(node)} is of type {sql.spark_type}, not a number", help="cast it")
         return sql
 
     def _arithmetic(self, node: exp.Expression) -> Sql:
@@ -428,7 +428,7 @@ class Translator:
 def too_long(node: exp.Expression, sql: Sql) -> FilterError:
     """The error for an expression whose parts would be computed too often."""
     return FilterError(
-        f"{spark_text(node)} is too long after translation: {len(sql.text):,} characters",
+        f"{to_spark_sql(node)} is too long after translation: {len(sql.text):,} characters",
         help="calls and conditions in one another may double with each level: compute parts as columns first",
     )
 
@@ -477,15 +477,15 @@ def connected(word: str, conditions: Sequence[tuple[exp.Expression, str]]) -> st
     >>> connected("OR", parts[2:])
     '(CASE WHEN (1 / a > 2) THEN TRUE ELSE ((1 / a > 2) OR (b = 1)) END)'
     """
-    texts: list[str] = []
+    sources: list[str] = []
     for certain, run in groupby(conditions, key=lambda c: _cannot_fail(*c)):
-        together = [text for _, text in run]
-        texts += [f"({f' {word} '.join(together)})"] if certain and len(together) > 1 else together
-    while len(texts) > 1:
-        chains = [texts[i : i + _CHAIN] for i in range(0, len(texts), _CHAIN)]
-        texts = [reduce(lambda rest, part: _FORMS[word].format(part, rest), reversed(chain)) for chain in chains]
-    return texts[0]
+        together = [sql for _, sql in run]
+        sources += [f"({f' {word} '.join(together)})"] if certain and len(together) > 1 else together
+    while len(sources) > 1:
+        chains = [sources[i : i + _CHAIN] for i in range(0, len(sources), _CHAIN)]
+        sources = [reduce(lambda rest, part: _FORMS[word].format(part, rest), reversed(chain)) for chain in chains]
+    return sources[0]
 
 
-def _cannot_fail(condition: exp.Expression, text: str) -> bool:
-    return "CAST" not in _WIDENED.sub("", text) and all(isinstance(node, _CANNOT_FAIL) for node in condition.walk())
+def _cannot_fail(condition: exp.Expression, sql: str) -> bool:
+    return "CAST" not in _WIDENED.sub("", sql) and all(isinstance(node, _CANNOT_FAIL) for node in condition.walk())

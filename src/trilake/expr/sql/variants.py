@@ -65,14 +65,14 @@ def variant_get(*, safe: bool) -> Callable[[Call], Sql]:
 
 
 def _target(call: Call) -> str:
-    text = call.constant(2)
+    sql = call.constant(2)
     try:
-        node = exp.DataType.build(str(text), dialect="databricks")
+        node = exp.DataType.build(str(sql), dialect="databricks")
     except (sqlglot.errors.SqlglotError, ValueError) as e:
-        raise FilterError(f"{text!r} is not a type of Spark") from e
+        raise FilterError(f"{sql!r} is not a type of Spark") from e
     target = target_type(node)
     if target not in _TARGETS:
-        raise FilterError(f"a filter cannot read parts of variants as {text}", help="compute it in Spark")
+        raise FilterError(f"a filter cannot read parts of variants as {sql}", help="compute it in Spark")
     return target
 
 

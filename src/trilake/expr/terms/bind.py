@@ -52,10 +52,10 @@ _RESERVED = frozenset(
 )
 
 
-def path_text(path: Path) -> str:
+def format_path(path: Path) -> str:
     """A column's path in Spark SQL, each name in backticks where it needs them.
 
-    >>> path_text(("a",)), path_text(("in", "b.c")), path_text(("a`b",))
+    >>> format_path(("a",)), format_path(("in", "b.c")), format_path(("a`b",))
     ('a', '`in`.`b.c`', '`a``b`')
     """
     return ".".join(name if _is_plain(name) else quote_name(name) for name in path)
@@ -79,7 +79,7 @@ class Column:
     @property
     def sql(self) -> str:
         """The column in Spark SQL."""
-        return path_text(self.path)
+        return format_path(self.path)
 
 
 def resolve(

@@ -75,24 +75,24 @@ def cast(value: Sql, target: str, *, safe: bool = False) -> Sql:
     family = Sql("", target).family
     if value.type == target:
         return value
-    text = value.text
+    sql = value.text
     if source == "void":
-        return Sql(f"CAST({text} AS {target})", target)
+        return Sql(f"CAST({sql} AS {target})", target)
     if source == "string":
-        failed = "NULL" if safe else fail(f"a string cannot be cast to {_spark(target)}:", text)
-        return Sql(_try(_from_text(text, target, failed), safe), target)
-    plain = f"CAST({text} AS {target})"
+        failed = "NULL" if safe else fail(f"a string cannot be cast to {_spark(target)}:", sql)
+        return Sql(_try(_from_text(sql, target, failed), safe), target)
+    plain = f"CAST({sql} AS {target})"
     match source, family:
         case (("float" | "double" | "decimal"), "integer"):
-            plain = f"CAST(trunc({text}) AS {target})"
+            plain = f"CAST(trunc({sql}) AS {target})"
         case (("float" | "double"), "decimal"):
             # Spark rounds the shortest decimal form of the number, half up.
-            plain = f"CAST(CAST({text} AS VARCHAR) AS {target})"
+            plain = f"CAST(CAST({sql} AS VARCHAR) AS {target})"
         case "decimal", ("float" | "double"):
             # Through the string, which gives the nearest number: DuckDB's own cast of 19 digits and more is one off.
-            plain = f"CAST(CAST({text} AS VARCHAR) AS {target})"
+            plain = f"CAST(CAST({sql} AS VARCHAR) AS {target})"
         case "timestamp", "double":
-            plain = f"(epoch_us({text}) / 1000000.0::DOUBLE)"
+            plain = f"(epoch_us({sql}) / 1000000.0::DOUBLE)"
         case "decimal", "string" if len(set(decimal_parameters(value.type))) == 1:
             # With fraction digits only: DuckDB 2.0 writes no leading 0.
             plain = rf"regexp_replace({plain}, '^(-?)\.', '\10.')"
@@ -102,22 +102,22 @@ def cast(value: Sql, target: str, *, safe: bool = False) -> Sql:
             if target == "FLOAT":
                 # Out of range DuckDB fails where Spark returns infinity.
                 plain = (
-                    f"(CASE WHEN abs({text}) <= 3.4028234663852886e38::DOUBLE OR isnan({text}) OR isinf({text}) "
-                    f"THEN {plain} WHEN {text} > 0 THEN 'inf'::FLOAT WHEN {text} < 0 THEN '-inf'::FLOAT END)"
+                    f"(CASE WHEN abs({sql}) <= 3.4028234663852886e38::DOUBLE OR isnan({sql}) OR isinf({sql}) "
+                    f"THEN {plain} WHEN {sql} > 0 THEN 'inf'::FLOAT WHEN {sql} < 0 THEN '-inf'::FLOAT END)"
                 )
         case "double", "string":
-            plain = number_text(text)
+            plain = number_text(sql)
         case "boolean", ("integer" | "float" | "double" | "string" | "decimal"):
             pass
         case (("date" | "timestamp"), ("date" | "timestamp" | "string")):
             pass
         case "timestamp", "integer":
-            micros = f"epoch_us({text})"
+            micros = f"epoch_us({sql})"
             plain = f"CAST(({micros} - ((({micros} % 1000000) + 1000000) % 1000000)) // 1000000 AS {target})"
         case "integer", "timestamp":
-            plain = f"make_timestamp(CAST({text} AS BIGINT) * 1000000)"
+            plain = f"make_timestamp(CAST({sql} AS BIGINT) * 1000000)"
         case "binary", "string":
-            plain = f"decode({text})"
+            plain = f"decode({sql})"
         case _:
             raise FilterError(
                 f"a filter cannot cast {value.spark_type} to {_spark(target)}",
@@ -156,37 +156,37 @@ def _spark(target: str) -> str:
     return Sql("", target).spark_type
 
 
-def _from_text(text: str, target: str, failed: str) -> str:
+def _from_text(sql: str, target: str, failed: str) -> str:
     """A cast of a string; ``failed`` is evaluated for an invalid one."""
-    matches = f"CASE WHEN {text} IS NULL THEN NULL WHEN regexp_full_match({text},"
+    matches = f"CASE WHEN {sql} IS NULL THEN NULL WHEN regexp_full_match({sql},"
     if target in INTEGERS:
-        digits = f"regexp_extract({text}, '[+-]?[0-9]+')"
+        digits = f"regexp_extract({sql}, '[+-]?[0-9]+')"
         return f"({matches} {single_quoted(_INTEGER)}) THEN CAST({digits} AS {target}) ELSE {failed} END)"
     if target in ("FLOAT", "DOUBLE"):
-        number = f"CAST(regexp_extract({text}, {single_quoted(_NUMBER)}) AS {target})"
+        number = f"CAST(regexp_extract({sql}, {single_quoted(_NUMBER)}) AS {target})"
         return (
             f"({matches} {single_quoted(f'{_SPACE}{_NUMBER}[dDfF]?{_SPACE}')}) THEN {number} "
-            f"WHEN regexp_full_match({text}, {single_quoted(_INFINITY)}) "
-            f"THEN (CASE WHEN contains({text}, '-') THEN '-inf' ELSE 'inf' END)::{target} "
-            f"WHEN regexp_full_match({text}, {single_quoted(f'(?i){_SPACE}nan{_SPACE}')}) THEN 'nan'::{target} "
+            f"WHEN regexp_full_match({sql}, {single_quoted(_INFINITY)}) "
+            f"THEN (CASE WHEN contains({sql}, '-') THEN '-inf' ELSE 'inf' END)::{target} "
+            f"WHEN regexp_full_match({sql}, {single_quoted(f'(?i){_SPACE}nan{_SPACE}')}) THEN 'nan'::{target} "
             f"ELSE {failed} END)"
         )
     if target.startswith("DECIMAL"):
         decimal_parameters(target)
-        number = f"CAST(regexp_extract({text}, {single_quoted(_NUMBER)}) AS {target})"
+        number = f"CAST(regexp_extract({sql}, {single_quoted(_NUMBER)}) AS {target})"
         return f"({matches} {single_quoted(f'{_SPACE}{_NUMBER}{_SPACE}')}) THEN {number} ELSE {failed} END)"
     if target == "BOOLEAN":
-        word = f"lower(trim({text}))"
+        word = f"lower(trim({sql}))"
         return (
             f"(CASE WHEN {word} IN ('t', 'true', 'y', 'yes', '1') THEN TRUE "
-            f"WHEN {word} IN ('f', 'false', 'n', 'no', '0') THEN FALSE WHEN {text} IS NOT NULL THEN {failed} END)"
+            f"WHEN {word} IN ('f', 'false', 'n', 'no', '0') THEN FALSE WHEN {sql} IS NOT NULL THEN {failed} END)"
         )
     if target == "DATE":
-        year, month, day = (_group(text, _DATE, i) for i in (1, 2, 3))
+        year, month, day = (_group(sql, _DATE, i) for i in (1, 2, 3))
         return f"({matches} {single_quoted(_DATE)}) THEN make_date({year}, {month}, {day}) ELSE {failed} END)"
     if target == "BLOB":
-        return f"encode({text})"
-    return f"({matches} {single_quoted(_TIMESTAMP)}) THEN {_timestamp(text, failed)} ELSE {failed} END)"
+        return f"encode({sql})"
+    return f"({matches} {single_quoted(_TIMESTAMP)}) THEN {_timestamp(sql, failed)} ELSE {failed} END)"
 
 
 def _group(x: str, pattern: str, group: int) -> str:

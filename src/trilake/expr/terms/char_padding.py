@@ -45,8 +45,8 @@ def char_length(field: pa.Field) -> int | None:
     >>> char_length(char_field(pa.field("c", pa.string()), 3)), char_length(pa.field("c", pa.string()))
     (3, None)
     """
-    text = (field.metadata or {}).get(CHAR)
-    return None if text is None else int(text)
+    string = (field.metadata or {}).get(CHAR)
+    return None if string is None else int(string)
 
 
 def without_chars(schema: pa.Schema) -> pa.Schema:
@@ -57,28 +57,28 @@ def without_chars(schema: pa.Schema) -> pa.Schema:
 # --- conditions on what is stored ------------------------------------------------------------------------------------
 
 
-def compare_padded(path: Path, op: str, text: str, kind: pa.DataType, length: int) -> Predicate:
+def compare_padded(path: Path, op: str, string: str, kind: pa.DataType, length: int) -> Predicate:
     """``column op text`` for a column ``char(length)`` and a literal, with the shorter one padded."""
-    longest = max(length, len(text))
-    return compare_value(path, op, text.ljust(longest), kind, longest)
+    longest = max(length, len(string))
+    return compare_value(path, op, string.ljust(longest), kind, longest)
 
 
-def compare_value(path: Path, op: str, text: str, kind: pa.DataType, length: int) -> Predicate:
-    """``rpad(column, length) op text``, without padding ``text``."""
-    if max(length, len(text)) > _MOST:
+def compare_value(path: Path, op: str, string: str, kind: pa.DataType, length: int) -> Predicate:
+    """``rpad(column, length) op text``, without padding ``string``."""
+    if max(length, len(string)) > _MOST:
         return Opaque(
-            f"(rpad({duckdb_name(path)}, {length}, ' ') {'<>' if op == '!=' else op} {single_quoted(text)})", (path,)
+            f"(rpad({duckdb_name(path)}, {length}, ' ') {'<>' if op == '!=' else op} {single_quoted(string)})", (path,)
         )
     if op == "!=":
-        equal = compare_value(path, "=", text, kind, length)
+        equal = compare_value(path, "=", string, kind, length)
         return Known(path, not equal.value) if isinstance(equal, Known) else Not(equal)
-    stored = _beginnings(text)
-    true = [t for t in stored if _holds(t.ljust(length), op, text)]
+    stored = _beginnings(string)
+    true = [t for t in stored if _holds(t.ljust(length), op, string)]
     if op == "=":
         return _is_in(path, true, kind)
-    base = Compare(path, op, pa.scalar(text, kind))
-    more = [t for t in true if not _holds(t, op, text)]
-    less = sorted({t for t in stored if _holds(t, op, text)} - set(true))
+    base = Compare(path, op, pa.scalar(string, kind))
+    more = [t for t in true if not _holds(t, op, string)]
+    less = sorted({t for t in stored if _holds(t, op, string)} - set(true))
     wider = any_of([base, _is_in(path, more, kind)]) if more else base
     return all_of([wider, Not(_is_in(path, less, kind))]) if less else wider
 
@@ -92,8 +92,8 @@ def starts_with_value(path: Path, prefix: str, kind: pa.DataType, length: int) -
     return any_of([whole, _is_in(path, shorter, kind)]) if shorter else whole
 
 
-def _beginnings(text: str) -> list[str]:
-    return [text[:i] for i in range(len(text) + 1)]
+def _beginnings(string: str) -> list[str]:
+    return [string[:i] for i in range(len(string) + 1)]
 
 
 def _holds(left: str, op: str, right: str) -> bool:
@@ -109,33 +109,34 @@ def _holds(left: str, op: str, right: str) -> bool:
     return left >= right
 
 
-def _is_in(path: Path, texts: Sequence[str], kind: pa.DataType) -> Predicate:
-    if not texts:
+def _is_in(path: Path, strings: Sequence[str], kind: pa.DataType) -> Predicate:
+    if not strings:
         return Known(path, False)
-    if len(texts) == 1:
-        return Compare(path, "=", pa.scalar(texts[0], kind))
-    return In(path, pa.array(texts, kind))
+    if len(strings) == 1:
+        return Compare(path, "=", pa.scalar(strings[0], kind))
+    return In(path, pa.array(strings, kind))
 
 
 # --- in DuckDB's SQL -------------------------------------------------------------------------------------------------
 
 
-def padded_sides(parts: Sequence[Sql], texts: Sequence[str | None]) -> list[Sql] | None:
+def padded_sides(parts: Sequence[Sql], strings: Sequence[str | None]) -> list[Sql] | None:
     """The padded operands of a comparison, or of IN; ``None`` where Spark pads none of them.
 
-    ``texts`` are the constant operands.  Spark pads where the first is a ``char``, and the others are all constants
+    ``strings`` are the constant operands.  Spark pads where the first is a ``char``, and the others are all constants
     or all ``char`` columns; for two operands the order does not matter.
     """
     if len(parts) == 2 and parts[0].char is None:
-        turned = padded_sides(parts[::-1], texts[::-1])
+        turned = padded_sides(parts[::-1], strings[::-1])
         return None if turned is None or parts[1].char is None else turned[::-1]
-    first, others = parts[0], list(zip(parts[1:], texts[1:], strict=True))
+    first, others = parts[0], list(zip(parts[1:], strings[1:], strict=True))
     if first.char is None:
         return None
-    if all(text is not None or part.family == "void" for part, text in others):
-        longest = max([first.char, *(len(text) for _, text in others if text is not None)])
+    if all(string is not None or part.family == "void" for part, string in others):
+        longest = max([first.char, *(len(string) for _, string in others if string is not None)])
         filled = [
-            part if text is None else replace(part, text=single_quoted(text.ljust(longest))) for part, text in others
+            part if string is None else replace(part, text=single_quoted(string.ljust(longest)))
+            for part, string in others
         ]
         return [filled_up(first, longest), *filled]
     if all(part.char is not None for part, _ in others):

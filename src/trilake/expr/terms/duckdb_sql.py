@@ -133,7 +133,7 @@ def type_name(t: pa.DataType) -> str:
     if pa.types.is_timestamp(t):
         return "TIMESTAMP"
     if t not in _ARROW_NAMES:
-        raise FilterError(f"columns of type {t} can be tested for null, and for nothing else, in a filter")
+        raise FilterError(f"columns of type {t} can only be tested for null in a filter")
     return _ARROW_NAMES[t]
 
 
@@ -175,9 +175,9 @@ def literal(value: Literal) -> Sql:
     return Sql(f"make_timestamp(({v!r})::BIGINT)", "TIMESTAMP")
 
 
-def counted(text: str) -> Sql:
+def counted(sql: str) -> Sql:
     """A count that DuckDB returns as bigint and Spark as int."""
-    return Sql(f"CAST({text} AS INTEGER)", "INTEGER")
+    return Sql(f"CAST({sql} AS INTEGER)", "INTEGER")
 
 
 def at_least(number: str, least: int) -> str:
@@ -293,21 +293,21 @@ def sides(operator: str, left: Sql, right: Sql) -> tuple[str, str]:
     return (left.text, right.text) if equal else (order_key(left), order_key(right))
 
 
-def _key(text: str, kind: str, depth: int) -> str:
+def _key(sql: str, kind: str, depth: int) -> str:
     family = Sql("", kind).family
     if family == "map":
         raise FilterError("values with maps in them have no order")
     if family == "array":
         element = f'"k#{depth}"'
-        return f"list_transform({text}, lambda {element}: {_marked(element, parts_of(kind)[0], depth + 1)})"
+        return f"list_transform({sql}, lambda {element}: {_marked(element, parts_of(kind)[0], depth + 1)})"
     if family == "struct":
         fields = (
-            f"f{number} := {_marked(f'struct_extract({text}, {single_quoted(name)})', inner, depth)}"
+            f"f{number} := {_marked(f'struct_extract({sql}, {single_quoted(name)})', inner, depth)}"
             for number, (name, inner) in enumerate(fields_of(kind))
         )
-        return f"(CASE WHEN {text} IS NOT NULL THEN struct_pack({', '.join(fields)}) END)"
-    return text
+        return f"(CASE WHEN {sql} IS NOT NULL THEN struct_pack({', '.join(fields)}) END)"
+    return sql
 
 
-def _marked(text: str, kind: str, depth: int) -> str:
-    return f"struct_pack(there := {text} IS NOT NULL, part := {_key(text, kind, depth)})"
+def _marked(sql: str, kind: str, depth: int) -> str:
+    return f"struct_pack(there := {sql} IS NOT NULL, part := {_key(sql, kind, depth)})"

@@ -115,8 +115,8 @@ class Literal:
             case Kind.BOOLEAN:
                 return "TRUE" if value else "FALSE"
             case Kind.STRING:
-                text = str(value).replace("\\", "\\\\").replace("'", "\\'")
-                return f"'{text}'"
+                escaped = str(value).replace("\\", "\\\\").replace("'", "\\'")
+                return f"'{escaped}'"
             case Kind.BINARY:
                 assert isinstance(value, bytes)
                 return f"X'{value.hex().upper()}'"
@@ -186,8 +186,8 @@ def format_timestamp(micros: int) -> str:
     """Microseconds as ``yyyy-mm-dd hh:mm:ss[.ffffff]``, without trailing zeros of the fraction."""
     days, rest = divmod(micros, MICROS_PER_DAY)
     seconds, fraction = divmod(rest, 1_000_000)
-    text = f"{format_date(days)} {seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
-    return f"{text}.{fraction:06d}".rstrip("0") if fraction else text
+    string = f"{format_date(days)} {seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
+    return f"{string}.{fraction:06d}".rstrip("0") if fraction else string
 
 
 _DATE = re.compile(r"\s*([+-]?\d{4,7})(?:-(\d{1,2})(?:-(\d{1,2})(?:[ T].*)?)?)?\s*", re.ASCII | re.DOTALL)
@@ -203,7 +203,7 @@ _DOUBLE = re.compile(
 )
 
 
-def parse_date(text: str) -> int | None:
+def parse_date(string: str) -> int | None:
     """Days of a string that Spark can cast to ``date``: ``yyyy``, ``yyyy-m``, ``yyyy-m-d`` and anything after a space
     or ``T``; else ``None``.
 
@@ -212,14 +212,14 @@ def parse_date(text: str) -> int | None:
     >>> parse_date("+5881580-07-11"), parse_date("+5881580-07-12")  # the last day that a date can be
     (2147483647, None)
     """
-    match = _DATE.fullmatch(text)
+    match = _DATE.fullmatch(string)
     if match is None:
         return None
     days = days_from_civil(int(match[1]), int(match[2] or 1), int(match[3] or 1))
     return None if days is None or not -(2**31) <= days < 2**31 else days
 
 
-def parse_timestamp(text: str, *, with_zone: bool) -> int | None:
+def parse_timestamp(string: str, *, with_zone: bool) -> int | None:
     """Microseconds of a string that Spark can cast to a timestamp; else ``None``.
 
     A string without a zone is UTC.  ``with_zone=False`` reads a ``timestamp_ntz``, for which Spark ignores the zone.
@@ -229,7 +229,7 @@ def parse_timestamp(text: str, *, with_zone: bool) -> int | None:
     >>> parse_timestamp("1970-01-01T01:00:00+01:00", with_zone=True)
     0
     """
-    match = _TIMESTAMP.fullmatch(text)
+    match = _TIMESTAMP.fullmatch(string)
     if match is None:
         return None
     days = days_from_civil(int(match[1]), int(match[2] or 1), int(match[3] or 1))
@@ -262,26 +262,26 @@ def _offset_micros(zone: str, local_micros: int) -> int | None:
     return None if offset is None else round(offset.total_seconds()) * 1_000_000
 
 
-def parse_integer(text: str) -> int | None:
+def parse_integer(string: str) -> int | None:
     """The integer that Spark reads from a string in ANSI mode; ``None`` where it would raise."""
-    return int(text) if len(text) <= 100 and _INTEGER.fullmatch(text) else None
+    return int(string) if len(string) <= 100 and _INTEGER.fullmatch(string) else None
 
 
-def parse_double(text: str) -> float | None:
+def parse_double(string: str) -> float | None:
     """The double that Spark reads from a string in ANSI mode; ``None`` where it would raise.
 
     >>> parse_double(" 1e3 "), parse_double("inf"), parse_double("1.5d"), parse_double("one")
     (1000.0, inf, 1.5, None)
     """
-    if not _DOUBLE.fullmatch(text):
+    if not _DOUBLE.fullmatch(string):
         return None
-    text = text.strip().lower()
-    return float(text.rstrip("df") if text[-1] in "df" and "inf" not in text else text)
+    string = string.strip().lower()
+    return float(string.rstrip("df") if string[-1] in "df" and "inf" not in string else string)
 
 
-def parse_boolean(text: str) -> bool | None:
+def parse_boolean(string: str) -> bool | None:
     """The boolean that Spark reads from a string in ANSI mode; ``None`` where it would raise."""
-    text = text.strip().lower()
-    if text in ("t", "true", "y", "yes", "1"):
+    string = string.strip().lower()
+    if string in ("t", "true", "y", "yes", "1"):
         return True
-    return False if text in ("f", "false", "n", "no", "0") else None
+    return False if string in ("f", "false", "n", "no", "0") else None

@@ -1,1 +1,1 @@
-"""What changes a dataset: rows, columns, indices, compaction."""
+"""Commands that change a dataset: rows, columns, indices, compaction."""

@@ -1,4 +1,4 @@
-"""Other values of columns for some rows of a fragment, in the place of those that there are."""
+"""Update columns of a fragment in place, by new column files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from trilake.lance.versions.manifest import Fragment
 
 @dataclass(frozen=True)
 class ColumnUpdate:
-    """The fragment with other data files, the ids of the fields that were changed, and the offsets of their rows."""
+    """The fragment with its new data files, the ids of the changed fields, and the offsets of the changed rows."""
 
     fragment: Fragment
     field_ids: list[int]
@@ -42,13 +42,13 @@ def update_columns(
     *,
     nulls: NullPolicy = "error",
 ) -> ColumnUpdate:
-    """Write columns of a fragment anew, with the values of ``data`` in the rows that have the same key.
+    """Rewrite columns of a fragment with the values of ``data`` for the rows with the same key.
 
-    The columns are all of ``data`` but ``right_on``.  They go into a new file; in the first format, whose readers want
-    each data file whole, so do the other columns of the files that have one of them.
+    All columns of ``data`` except ``right_on`` are updated in a new file.  In the first format, where a data file
+    cannot be used in part, the other columns of the replaced files are copied to it.
 
-    Parameters are those of :func:`trilake.lance.commands.joins.merge`.  Raises as that does, ``UnknownColumnError`` for
-    a column that the dataset does not have, and ``SchemaMismatchError`` for values that do not fit it.
+    Parameters are those of :func:`trilake.lance.commands.joins.merge`.  Raises ``UnknownColumnError`` for a column that
+    the dataset does not have, and ``SchemaMismatchError`` for values or keys that do not fit.
     """
     places, new = matching(snapshot, data, left_on, right_on)
     values = _conformed(snapshot, new)
@@ -57,25 +57,25 @@ def update_columns(
     by_id = is_id(snapshot, left_on)
     names = target.view.schema.names
     view = snapshot.rows_view
-    read = view.columns(names if by_id or left_on in names else [*names, left_on])
+    columns_to_read = view.columns(names if by_id or left_on in names else [*names, left_on])
     offsets = BitMap()
 
     def batches() -> Iterator[pa.RecordBatch]:
         position = 0
-        for stored in reader.read_batches(view.stored(read)):
-            batch = view.show(stored, read)
+        for stored in reader.read_batches(view.stored(columns_to_read)):
+            batch = view.show(stored, columns_to_read)
             start, position = position, position + batch.num_rows
             keys = reader.places(left_on, np.arange(start, position)) if by_id else batch.column(left_on)
             at = places(pa.array(keys) if by_id else keys)
             live = reader.live_mask(start, position)
             if live is not None:
                 at = pc.if_else(pa.array(live), at, pa.scalar(None, at.type))
-            found = np.flatnonzero(at.is_valid().to_numpy(zero_copy_only=False)) + start
-            offsets.update(found.astype(np.uint32))
-            own = pa.array(np.arange(batch.num_rows, dtype=np.int64))
-            chosen = pc.coalesce(pc.add(at.cast(pa.int64()), batch.num_rows), own)
+            matches = np.flatnonzero(at.is_valid().to_numpy(zero_copy_only=False)) + start
+            offsets.update(matches.astype(np.uint32))
+            unchanged = pa.array(np.arange(batch.num_rows, dtype=np.int64))
+            indices = pc.coalesce(pc.add(at.cast(pa.int64()), batch.num_rows), unchanged)
             columns = [
-                _chosen(_stored(changed.field(name), batch.column(name)), values[name], chosen)
+                _take_from(_stored(changed.field(name), batch.column(name)), values[name], indices)
                 if name in values
                 else batch.column(name)
                 for name in names
@@ -84,28 +84,28 @@ def update_columns(
 
     def check(rows: int) -> None:
         if rows != reader.physical_rows:
-            raise RowsDoNotFitError(f"{reader.physical_rows} rows got {rows} values")
+            raise RowsDoNotFitError(f"expected {reader.physical_rows} values, got {rows}")
 
     written = write_columns(reader.store, batches(), target, snapshot.runtime, check)
-    kept = without_fields(reader.fragment.files, {f.id for f in target.view.whole.walk()})
-    fragment = replace(reader.fragment, files=(*kept, *written), physical_rows=reader.physical_rows)
+    remaining = without_fields(reader.fragment.files, {f.id for f in target.view.whole.walk()})
+    fragment = replace(reader.fragment, files=(*remaining, *written), physical_rows=reader.physical_rows)
     return ColumnUpdate(fragment, sorted(changed.field_ids), offsets)
 
 
 def _conformed(snapshot: Snapshot, new: pa.Table) -> dict[str, pa.Array]:
-    """The new values by column, in the types in which the dataset has these."""
-    known = {f.name: f for f in snapshot.view.schema.storage_schema}
+    """Cast the new values to the column types of the dataset."""
+    fields = {f.name: f for f in snapshot.view.schema.storage_schema}
     places = [name for name in new.schema.names if name in PLACES]
     if places:
         raise InvalidArgumentError(f"the metadata column {places[0]!r} cannot be updated", help="leave it out")
-    unknown = [name for name in new.schema.names if name not in known]
+    unknown = [name for name in new.schema.names if name not in fields]
     if unknown:
         raise UnknownColumnError(
-            f"the column {unknown[0]!r}, which is to be updated, does not exist", help=f"there are {', '.join(known)}"
+            f"cannot update the column {unknown[0]!r}: it does not exist", help=f"columns are {', '.join(fields)}"
         )
     values = {}
     for name, column in zip(new.schema.names, new.columns, strict=True):
-        array, field = _stored(snapshot.view.schema.field(name), one_array(column)), known[name]
+        array, field = _stored(snapshot.view.schema.field(name), one_array(column)), fields[name]
         check_fields(array.type, field)
         try:
             if pa.types.is_dictionary(field.type) and not pa.types.is_dictionary(array.type):
@@ -121,7 +121,7 @@ def _stored(field: Field, array: pa.Array) -> pa.Array:
 
 
 def _target(snapshot: Snapshot, reader: FragmentReader, ids: frozenset[int], nulls: NullPolicy) -> Target:
-    """The fields to write: some, and in the first format all others of the data files that have one of them."""
+    """Return the fields to write; in the first format with all other fields of the replaced files."""
     schema, version = snapshot.manifest.schema, snapshot.manifest.storage_version
     if version.is_first:
         ids = ids.union(*(f.fields for f in reader.fragment.files if not ids.isdisjoint(f.fields)))
@@ -129,6 +129,6 @@ def _target(snapshot: Snapshot, reader: FragmentReader, ids: frozenset[int], nul
     return Target(rewritten.with_dictionaries(schema.dictionaries), version, nulls=nulls)
 
 
-def _chosen(old: pa.Array, new: pa.Array, places: pa.Array) -> pa.Array:
-    """The values at some places of both, one behind the other."""
+def _take_from(old: pa.Array, new: pa.Array, places: pa.Array) -> pa.Array:
+    """Take values by index from ``old`` followed by ``new``."""
     return pa.concat_arrays([old.cast(new.type), new]).take(places)

@@ -1,7 +1,7 @@
-"""Columns: added, joined, dropped and altered, without writing the others again.
+"""Add, join, drop and alter columns without rewriting the others.
 
-A new column is a data file of its own in every fragment, cut into the same row groups as the files beside it.  It has
-values for deleted rows too, which nobody reads: whatever is computed is computed for rows that live.
+A new column is one more data file in every fragment, with the same row groups as its other files.  Values are computed
+for live rows only; those of deleted rows are placeholders.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from trilake.lance.versions import operations as op
 from trilake.lance.versions.effects import with_files_of
 from trilake.lance.versions.manifest import Fragment, Manifest
 
-#: From the live rows of a row group to the new columns of these rows.
+#: Computes new columns from the live rows of a row group.
 Values = Callable[[pa.RecordBatch], pa.RecordBatch]
 
 
 def next_field_id(manifest: Manifest) -> int:
-    """The first id that no field has had, dropped ones included as far as files tell."""
+    """Return the next unused field id; ids of dropped fields count if a file still has them."""
     used = [id for f in manifest.fragments for file in f.files for id in file.fields]
     return max([manifest.schema.max_field_id, *used]) + 1
 
@@ -50,7 +50,7 @@ def widen(
     *,
     places: Sequence[str] = (),
 ) -> Fragment:
-    """The fragment with one more data file: what ``values`` makes of the columns ``read``, and of ``places`` behind."""
+    """Add a data file to a fragment, with what ``values`` computes from the columns ``read`` followed by ``places``."""
     stored = snapshot.view.stored(read)
     position = 0
 
@@ -63,12 +63,12 @@ def widen(
             if not live:
                 yield target.blank(batch.num_rows)
                 continue
-            shown = snapshot.view.show(batch, read)
+            rows = snapshot.view.show(batch, read)
             if places:
                 at = np.arange(start, position)
                 behind = [pa.array(reader.places(name, at)) for name in places]
-                shown = pa.RecordBatch.from_arrays([*shown.columns, *behind], [*shown.schema.names, *places])
-            new = _new_values(values, shown if mask is None else shown.filter(pa.array(mask)))
+                rows = pa.RecordBatch.from_arrays([*rows.columns, *behind], [*rows.schema.names, *places])
+            new = _new_values(values, rows if mask is None else rows.filter(pa.array(mask)))
             if mask is not None:
                 at = np.maximum(np.cumsum(mask) - 1, 0)
                 new = new.take(pa.array(at))
@@ -76,7 +76,7 @@ def widen(
 
     def check(rows: int) -> None:
         if rows != reader.physical_rows:
-            raise RowsDoNotFitError(f"{reader.physical_rows} rows got {rows} new values")
+            raise RowsDoNotFitError(f"expected {reader.physical_rows} new values, got {rows}")
 
     (entry,) = write_columns(reader.store, batches(), target, snapshot.runtime, check)
     return replace(reader.fragment, files=(*reader.fragment.files, entry), physical_rows=reader.physical_rows)
@@ -85,16 +85,16 @@ def widen(
 def _new_values(values: Values, rows: pa.RecordBatch) -> pa.RecordBatch:
     new = values(rows)
     if not isinstance(new, pa.RecordBatch):
-        raise InvalidArgumentError(f"the new columns must be a RecordBatch, not a {type(new).__name__}")
+        raise InvalidArgumentError(f"the new columns must be a RecordBatch, got {type(new).__name__}")
     if new.num_rows != rows.num_rows:
         raise RowsDoNotFitError(
-            f"{rows.num_rows} rows got {new.num_rows} new values", help="return one value for each row"
+            f"expected {rows.num_rows} new values, got {new.num_rows}", help="return one value for each row"
         )
     return new
 
 
 def check_new(schema: LanceSchema, names: Iterable[str]) -> None:
-    """Raise ``ColumnExistsError`` for a column to be added that is there already."""
+    """Raise ``ColumnExistsError`` if a new column exists already."""
     both = set(schema.names) & set(names)
     if both:
         raise ColumnExistsError(
@@ -122,16 +122,16 @@ def add_columns(
     places: Sequence[str] = (),
     check: Callable[[], object] = lambda: None,
 ) -> Snapshot:
-    """Add columns that are computed from others.
+    """Add computed columns.
 
     Parameters
     ----------
     schema: of the new columns.
-    read: names of the columns that the values are made of; ``None`` for all.
-    values: begins the computation over all rows in their order; called again after a conflict.
-    repeatable: whether it can be.
-    places: columns that say where rows are, such as ``_rowid``, which the values are made of, too; they come last.
-    check: raises where values are left when all rows have theirs.
+    read: names of the input columns; ``None`` for all.
+    values: starts the computation over all rows in order; called again after a conflict.
+    repeatable: whether ``values`` may be called again.
+    places: row id columns such as ``_rowid`` to append to the input.
+    check: called after the last row; raises if values remain.
 
     Raises ``InvalidArgumentError``, ``SchemaMismatchError``, ``ConflictError`` or ``WriteFailedError``.
     """
@@ -154,16 +154,16 @@ def add_columns(
 
 
 def add_expressions(snapshot: Snapshot, expressions: Mapping[str, str], *, nulls: NullPolicy = "error") -> Snapshot:
-    """Add columns that are SQL expressions of others."""
+    """Add columns computed by SQL expressions."""
     values, schema, read = of_expressions(snapshot.schema, expressions)
     return add_columns(snapshot, schema, read, lambda: values, nulls=nulls)
 
 
-def of_expressions(known: pa.Schema, expressions: Mapping[str, str]) -> tuple[Values, pa.Schema, list[str]]:
-    """What computes SQL expressions, the schema of what it makes, and the columns that it needs."""
+def of_expressions(input_schema: pa.Schema, expressions: Mapping[str, str]) -> tuple[Values, pa.Schema, list[str]]:
+    """Return the function that computes SQL expressions, its output schema, and its input columns."""
     if not expressions:
-        raise InvalidArgumentError("there is no column to add")
-    bound = {name: expression_of(text, known) for name, text in expressions.items()}
+        raise InvalidArgumentError("there are no columns to add")
+    bound = {name: expression_of(sql, input_schema) for name, sql in expressions.items()}
     schema = pa.schema([pa.field(name, e.type) for name, e in bound.items()])
     read = sorted({c for e in bound.values() for c in e.columns})
 
@@ -175,7 +175,7 @@ def of_expressions(known: pa.Schema, expressions: Mapping[str, str]) -> tuple[Va
 
 
 def add_null_columns(snapshot: Snapshot, schema: pa.Schema) -> Snapshot:
-    """Add columns without any value: no file is written, their rows are null because no file has them."""
+    """Add columns of nulls; no file is written."""
 
     def make(current: Snapshot, _: list[Fragment]) -> op.Operation:
         if not all(f.nullable for f in schema):
@@ -193,14 +193,14 @@ def add_rows(
     *,
     nulls: NullPolicy = "error",
 ) -> Snapshot:
-    """Add columns whose values come in the order of the rows."""
+    """Add columns whose values are in the order of the rows."""
     source = Feed(schema, iter(batches))
     first = snapshot.schema.names[:1]
     return add_columns(snapshot, schema, first, lambda: source, nulls=nulls, repeatable=False, check=source.check_end)
 
 
 class Feed:
-    """Hands out rows of a stream, as many as are asked for."""
+    """Slices a stream to the lengths of the requested batches."""
 
     def __init__(self, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:
         self.schema, self._batches = schema, batches
@@ -219,41 +219,41 @@ class Feed:
         return pa.RecordBatch.from_arrays([one_array(c) for c in part.columns], schema=part.schema)
 
     def check_end(self) -> None:
-        """Raise ``RowsDoNotFitError`` where rows are left."""
+        """Raise ``RowsDoNotFitError`` if rows remain."""
         if self._waiting.num_rows or any(b.num_rows for b in self._batches):
             raise RowsDoNotFitError("there are more new values than rows")
 
 
-# --- without new values ----------------------------------------------------------------------------------------------
+# --- metadata only -----------------------------------------------------------------------------------------------
 
 
 def drop_columns(snapshot: Snapshot, columns: Sequence[str]) -> Snapshot:
-    """Drop columns, or fields of structs.  Files keep them until they are compacted.
+    """Drop columns or nested fields.  The files keep them until compaction.
 
-    Raises ``InvalidArgumentError`` for one that is not there, and where none would be left.
+    Raises ``InvalidArgumentError`` for an unknown column, or if no column would remain.
     """
 
     def make(current: Snapshot, _: list[Fragment]) -> op.Operation:
         view = current.view
         dropped = {id for c in columns for id in (f.id for f in view.schema.field(c).walk())}
-        # A column takes its companion with it.
+        # A null companion is dropped with its column.
         masks = {m.field_id: m.mask_id for m in view.masked}
         dropped |= {masks[id] for id in dropped if id in masks}
         fields_left = tuple(f for f in (_without(f, dropped) for f in current.manifest.schema.fields) if f is not None)
         if not {f.id for f in fields_left} - set(masks.values()):
-            raise InvalidArgumentError("a dataset must keep a column")
+            raise InvalidArgumentError("cannot drop all columns of a dataset")
         return _projected(current, LanceSchema(fields_left, current.manifest.schema.metadata))
 
     if not columns:
-        raise InvalidArgumentError("there is no column to drop")
+        raise InvalidArgumentError("there are no columns to drop")
     return replanned_with_files(snapshot, make)
 
 
 def _projected(snapshot: Snapshot, schema: LanceSchema) -> op.Operation:
-    """What makes a schema of fewer fields, or other names, that of the dataset."""
+    """Return the operation that changes the schema to a subset of the fields, possibly renamed."""
     if not snapshot.manifest.storage_version.is_first:
         return op.Project(schema)
-    # Readers of old do not know projections.
+    # Readers of the first format do not support projections.
     return op.Merge(with_files_of(snapshot.manifest.fragments, schema), _with_values(snapshot, schema))
 
 
@@ -278,10 +278,10 @@ def alter_columns(
     *,
     nulls: NullPolicy = "error",
 ) -> Snapshot:
-    """Rename columns, change whether they are nullable, or cast them.
+    """Rename columns, change their nullability, or cast them.
 
-    Each alteration has a ``path`` and any of ``name``, ``nullable`` and ``data_type``.  A column that is cast is
-    written again, and loses its indices.  Raises ``InvalidArgumentError`` and ``SchemaMismatchError``.
+    Each alteration has a ``path`` and any of ``name``, ``nullable`` and ``data_type``.  A cast rewrites the column and
+    drops its indices.  Raises ``InvalidArgumentError`` and ``SchemaMismatchError``.
     """
 
     def make(current: Snapshot, written: list[Fragment]) -> op.Operation:
@@ -292,10 +292,10 @@ def alter_columns(
             new_type = alteration.get("data_type")
             if new_type is not None:
                 if target.id != top.id or target.is_dictionary:
-                    raise InvalidArgumentError("only whole columns can be cast", column=str(alteration["path"]))
+                    raise InvalidArgumentError("only top-level columns can be cast", column=str(alteration["path"]))
                 if current.view.has_mask(top.name):
                     raise InvalidArgumentError(
-                        "a column whose nulls have a companion cannot be cast",
+                        "a column with a null companion cannot be cast",
                         help="add a column of the new type with add_columns, and drop this one",
                         column=top.name,
                     )
@@ -342,7 +342,8 @@ def _altered(snapshot: Snapshot, fields: dict[int, Field], alteration: Mapping[s
     path = alteration.get("path")
     if unknown or not isinstance(path, str):
         raise InvalidArgumentError(
-            f"an alteration has {sorted(alteration)}", help="it has a path, and any of name, nullable and data_type"
+            f"an alteration has the keys {sorted(alteration)}",
+            help="pass a path, and any of name, nullable and data_type",
         )
     field = snapshot.view.schema.field(path)
     top = next(f for f in snapshot.view.schema.fields if any(c.id == field.id for c in f.walk()))
@@ -350,10 +351,10 @@ def _altered(snapshot: Snapshot, fields: dict[int, Field], alteration: Mapping[s
     if nullable is not None:
         flag("nullable", nullable)
     if name is None and nullable is None and alteration.get("data_type") is None:
-        raise InvalidArgumentError("the alteration says nothing", help="give name, nullable or data_type", column=path)
+        raise InvalidArgumentError("the alteration is empty", help="pass name, nullable or data_type", column=path)
     harder = nullable is False and field.nullable
     if harder and (field.id != top.id or snapshot.count(pc.field(top.name).is_null())):
-        raise InvalidArgumentError("the column has nulls, or may have", column=path)
+        raise InvalidArgumentError("the column has or may have nulls", column=path)
     changed = replace(
         field,
         name=field.name if name is None else str(name),
@@ -374,9 +375,9 @@ def _replaced(field: Field, changed: Field) -> Field:
 
 
 def in_batches(values: Values, batch_size: int) -> Values:
-    """``values`` of parts of ``batch_size`` rows at most.  Raises ``InvalidArgumentError`` unless it is positive."""
+    """Apply ``values`` to slices of up to ``batch_size`` rows, which must be positive."""
     if batch_size < 1:
-        raise InvalidArgumentError(f"batch_size is {batch_size}", help="it must be a number of 1 or more")
+        raise InvalidArgumentError(f"batch_size must be a positive integer, got {batch_size}")
 
     def of_parts(batch: pa.RecordBatch) -> pa.RecordBatch:
         if batch.num_rows <= batch_size:
@@ -390,7 +391,7 @@ def in_batches(values: Values, batch_size: int) -> Values:
     return of_parts
 
 
-# --- any way to say what is added ------------------------------------------------------------------------------------
+# --- all kinds of transforms -------------------------------------------------------------------------------------
 
 
 def add(
@@ -402,21 +403,21 @@ def add(
     batch_size: int | None = None,
     nulls: NullPolicy = "error",
 ) -> Snapshot:
-    """Add columns in the way that ``transforms`` asks for.
+    """Add columns, by any kind of ``transforms``.
 
-    These are SQL expressions by name; a field, fields or a schema of columns without values; a function from record
-    batches of ``read``, of ``batch_size`` rows at most, to record batches; or rows in the order of the dataset's.
+    SQL expressions by name; a field, fields or a schema of null columns; a function of record batches with the columns
+    ``read`` and up to ``batch_size`` rows; or rows in dataset order.
     """
-    given = {"read_columns": read, "reader_schema": schema, "batch_size": batch_size}
+    options = {"read_columns": read, "reader_schema": schema, "batch_size": batch_size}
     if isinstance(transforms, Mapping):
-        check_use(given, ("batch_size",), "expressions")
+        check_use(options, ("batch_size",), "expressions")
         return add_expressions(snapshot, transforms, nulls=nulls)
     if isinstance(transforms, pa.Field):
         transforms = [transforms]
     if isinstance(transforms, list) and transforms and all(isinstance(f, pa.Field) for f in transforms):
         transforms = pa.schema(transforms)
     if isinstance(transforms, pa.Schema):
-        check_use(given, (), "columns without values")
+        check_use(options, (), "columns without values")
         return add_null_columns(snapshot, transforms)
     if callable(transforms):
         new_schema = getattr(transforms, "output_schema", None) or schema
@@ -424,20 +425,22 @@ def add(
             rows = snapshot.take(np.arange(min(1, snapshot.count())), snapshot.view.columns(read))
             first = rows.combine_chunks().to_batches()
             if not first:
-                raise InvalidArgumentError("without rows, the function's result does not tell the new columns")
+                raise InvalidArgumentError(
+                    "the function needs an output_schema: the dataset has no rows to infer it from"
+                )
             result = transforms(first[0])
             if not isinstance(result, pa.RecordBatch):
-                raise InvalidArgumentError(f"the function must return a RecordBatch, not a {type(result).__name__}")
+                raise InvalidArgumentError(f"the function must return a RecordBatch, got {type(result).__name__}")
             new_schema = result.schema
         values = transforms if batch_size is None else in_batches(transforms, batch_size)
         return add_columns(snapshot, new_schema, read, lambda: values, nulls=nulls)
-    check_use(given, ("reader_schema",), "rows")
+    check_use(options, ("reader_schema",), "rows")
     rows_schema, batches = input_rows.stream(transforms, schema)
     return add_rows(snapshot, rows_schema, batches, nulls=nulls)
 
 
-def check_use(given: Mapping[str, object], known: Collection[str], what: str) -> None:
-    """Refuse what says nothing of ``what`` is added; of expressions ``batch_size`` is a hint."""
-    useless = [name for name, value in given.items() if value is not None and name not in known]
+def check_use(options: Mapping[str, object], applicable: Collection[str], what: str) -> None:
+    """Reject options that do not apply to ``what``; for expressions ``batch_size`` is a hint."""
+    useless = [name for name, value in options.items() if value is not None and name not in applicable]
     if useless:
-        raise WrongTypeError(f"{useless[0]} says nothing of {what} to add", help="leave it out")
+        raise WrongTypeError(f"{useless[0]} does not apply to {what}", help="leave it out")

@@ -1,7 +1,7 @@
-"""Compaction: small fragments, and those with many deleted rows, become fewer and larger ones.
+"""Compaction: rewrite small fragments, and those with many deleted rows, as fewer and larger ones.
 
-Two commits, as other writers of the format do it: the first reserves ids for the new fragments, so that their row ids
-are known and indices can be moved, the second puts them in the place of the old ones.
+It makes two commits, as pylance does: the first reserves ids for the new fragments, so that row ids are fixed and
+indices can be remapped; the second replaces the old fragments.
 """
 
 from __future__ import annotations
@@ -32,30 +32,30 @@ from trilake.lance.versions import transaction
 from trilake.lance.versions.effects import carried
 from trilake.lance.versions.manifest import Fragment, fragment_message, parse_fragment
 
-#: Bounds of what a compaction reads.
+#: Limits on the input of a compaction.
 _BUDGETS = ("max_source_fragments", "max_source_rows", "max_source_bytes")
 
 
 class OptionError(InvalidArgumentError, OSError):
-    """An option has a value that cannot be."""
+    """An option has an invalid value."""
 
 
 @dataclass(frozen=True)
 class CompactionOptions:
-    """The choice of fragments that a compaction joins, and the shape of what it writes.
+    """Options of compaction: which fragments to rewrite, and the layout of the new files.
 
     Parameters
     ----------
-    target_rows_per_fragment: fragments with fewer rows are joined with their neighbours.
-    max_rows_per_group: rows of a row group of new files.
-    materialize_deletions: whether fragments with deleted rows are written again without them.
-    materialize_deletions_threshold: from which part of deleted rows on.
+    target_rows_per_fragment: smaller fragments are merged with their neighbors.
+    max_rows_per_group: maximum rows of a row group.
+    materialize_deletions: whether to rewrite fragments to remove deleted rows.
+    materialize_deletions_threshold: minimum fraction of deleted rows for this.
     num_threads: a hint.
-    max_bytes_per_file: of new files; looked at behind each batch.
-    batch_size: rows of a batch that is read and written.
-    max_source_fragments, max_source_rows, max_source_bytes: of all fragments that are read; runs that would go beyond
-        one of them are left for later.
-    excluded_fragment_ids: of fragments that stay as they are.
+    max_bytes_per_file: maximum size of new files, checked after each batch.
+    batch_size: number of rows to read and write at a time.
+    max_source_fragments, max_source_rows, max_source_bytes: limits on the total input; fragments beyond them are left
+        for a later compaction.
+    excluded_fragment_ids: fragments to leave alone.
     """
 
     target_rows_per_fragment: int = 1 << 20
@@ -78,26 +78,24 @@ class CompactionOptions:
         for name in ("max_bytes_per_file", "batch_size", *_BUDGETS):
             value = getattr(self, name)
             if value is not None and count(name, value, other_type=WrongTypeError) < 1:
-                raise OptionError(f"{name} must be greater than 0, got {value}", help="leave it out for no bound")
+                raise OptionError(f"{name} must be greater than 0, got {value}", help="leave it out for no limit")
         excluded = tuple(count("excluded_fragment_ids", id, other_type=WrongTypeError) for id in self._excluded())
         object.__setattr__(self, "excluded_fragment_ids", excluded)
         flag("materialize_deletions", self.materialize_deletions)
         part: object = self.materialize_deletions_threshold
         if not isinstance(part, int | float) or not 0 <= part <= 1:
-            raise InvalidArgumentError(
-                f"materialize_deletions_threshold is {part!r}", help="it is a part of the rows, such as 0.1"
-            )
+            raise InvalidArgumentError(f"materialize_deletions_threshold must be a fraction such as 0.1, got {part!r}")
 
     def _excluded(self) -> Sequence[int]:
         ids: Any = self.excluded_fragment_ids
         if isinstance(ids, str) or not isinstance(ids, Iterable):
-            raise WrongTypeError(f"excluded_fragment_ids is {ids!r}", help="pass a list of ids")
+            raise WrongTypeError(f"excluded_fragment_ids must be a list of ids, got {ids!r}")
         return list(ids)
 
 
 @dataclass
 class CompactionMetrics(Displayed):
-    """What a compaction has done."""
+    """Counts of removed and added fragments and files."""
 
     fragments_removed: int = 0
     fragments_added: int = 0
@@ -107,39 +105,43 @@ class CompactionMetrics(Displayed):
 
 @dataclass(frozen=True)
 class CompactionTask:
-    """Fragments that become others; may run in another process."""
+    """Fragments to rewrite together; can run in another process."""
 
     fragments: tuple[Fragment, ...]
     read_version: int
     options: CompactionOptions = CompactionOptions()
 
     def execute(self, dataset: Any) -> RewriteResult:
-        """Write the new files; nothing is committed."""
+        """Write the new files without a commit."""
         snapshot = dataset.snapshot
         if snapshot.version != self.read_version:
             snapshot = Snapshot.open(snapshot.store, snapshot.runtime, self.read_version)
         return rewrite(snapshot, self)
 
     def json(self) -> str:
-        """The task as text, for another process."""
+        """Serialize the task to JSON."""
         return json.dumps(
-            {"fragments": _texts(self.fragments), "read_version": self.read_version, "options": asdict(self.options)}
+            {
+                "fragments": _hex_strings(self.fragments),
+                "read_version": self.read_version,
+                "options": asdict(self.options),
+            }
         )
 
     @staticmethod
-    def from_json(text: str) -> CompactionTask:
-        """The task in a text.  Raises ``InvalidArgumentError``."""
-        parsed = _parsed(text, "fragments", "read_version", "options")
+    def from_json(json_string: str) -> CompactionTask:
+        """Parse a task from JSON.  Raises ``InvalidArgumentError``."""
+        parsed = _parsed(json_string, "fragments", "read_version", "options")
         try:
             options = CompactionOptions(**parsed["options"])
         except TypeError as e:
-            raise InvalidArgumentError(f"these are no options of a compaction: {e}") from e
+            raise InvalidArgumentError(f"invalid compaction options: {e}") from e
         return CompactionTask(_fragments(parsed["fragments"]), parsed["read_version"], options)
 
 
 @dataclass(frozen=True)
 class RewriteResult:
-    """The old and new fragments of a task that has run."""
+    """The old and new fragments of a finished task."""
 
     original_fragments: tuple[Fragment, ...]
     new_fragments: tuple[Fragment, ...]
@@ -147,7 +149,7 @@ class RewriteResult:
 
     @property
     def metrics(self) -> CompactionMetrics:
-        """What the task has done."""
+        """Metrics of the task."""
         old, new = self.original_fragments, self.new_fragments
         return CompactionMetrics(
             len(old),
@@ -157,19 +159,19 @@ class RewriteResult:
         )
 
     def json(self) -> str:
-        """The result as text, for another process."""
+        """Serialize the result to JSON."""
         return json.dumps(
             {
-                "original_fragments": _texts(self.original_fragments),
-                "new_fragments": _texts(self.new_fragments),
+                "original_fragments": _hex_strings(self.original_fragments),
+                "new_fragments": _hex_strings(self.new_fragments),
                 "read_version": self.read_version,
             }
         )
 
     @staticmethod
-    def from_json(text: str) -> RewriteResult:
-        """The result in a text.  Raises ``InvalidArgumentError``."""
-        parsed = _parsed(text, "original_fragments", "new_fragments", "read_version")
+    def from_json(json_string: str) -> RewriteResult:
+        """Parse a result from JSON.  Raises ``InvalidArgumentError``."""
+        parsed = _parsed(json_string, "original_fragments", "new_fragments", "read_version")
         old, new = _fragments(parsed["original_fragments"]), _fragments(parsed["new_fragments"])
         return RewriteResult(old, new, parsed["read_version"])
 
@@ -186,39 +188,39 @@ class CompactionPlan:
         return len(self.tasks)
 
     def json(self) -> str:
-        """The plan as text, for another process."""
+        """Serialize the plan to JSON."""
         return json.dumps({"tasks": [task.json() for task in self.tasks], "read_version": self.read_version})
 
     @staticmethod
-    def from_json(text: str) -> CompactionPlan:
-        """The plan in a text.  Raises ``InvalidArgumentError``."""
-        parsed = _parsed(text, "tasks", "read_version")
+    def from_json(json_string: str) -> CompactionPlan:
+        """Parse a plan from JSON.  Raises ``InvalidArgumentError``."""
+        parsed = _parsed(json_string, "tasks", "read_version")
         if not isinstance(parsed["tasks"], list):
-            raise InvalidArgumentError("this is no plan of a compaction")
+            raise InvalidArgumentError("invalid compaction plan: tasks must be a list")
         return CompactionPlan(tuple(map(CompactionTask.from_json, parsed["tasks"])), parsed["read_version"])
 
 
-def _texts(fragments: Sequence[Fragment]) -> list[str]:
+def _hex_strings(fragments: Sequence[Fragment]) -> list[str]:
     return [fragment_message(f).SerializeToString(deterministic=True).hex() for f in fragments]
 
 
-def _fragments(texts: Sequence[str]) -> tuple[Fragment, ...]:
+def _fragments(hex_strings: Sequence[str]) -> tuple[Fragment, ...]:
     try:
-        return tuple(parse_fragment(pb.DataFragment.FromString(bytes.fromhex(t))) for t in texts)
+        return tuple(parse_fragment(pb.DataFragment.FromString(bytes.fromhex(h))) for h in hex_strings)
     except (ValueError, TypeError, DecodeError, CorruptLogError) as e:
-        raise InvalidArgumentError(f"this is no fragment of a compaction: {e}") from e
+        raise InvalidArgumentError(f"invalid fragment in a compaction task: {e}") from e
 
 
-def _parsed(text: str, *keys: str) -> dict[str, Any]:
+def _parsed(json_string: str, *keys: str) -> dict[str, Any]:
     try:
-        parsed = json.loads(text)
+        parsed = json.loads(json_string)
     except (ValueError, TypeError) as e:
-        raise InvalidArgumentError(f"this is no part of a compaction: {e}") from e
+        raise InvalidArgumentError(f"invalid JSON of a compaction: {e}") from e
     if not isinstance(parsed, dict) or set(parsed) != set(keys):
-        raise InvalidArgumentError("this is no part of a compaction", help=f"it must have {', '.join(keys)}")
+        raise InvalidArgumentError("invalid JSON of a compaction", help=f"the keys must be {', '.join(keys)}")
     version = parsed["read_version"]
     if isinstance(version, bool) or not isinstance(version, int) or version < 1:
-        raise InvalidArgumentError(f"a compaction does not read version {version!r}")
+        raise InvalidArgumentError(f"read_version must be a version number, got {version!r}")
     return parsed
 
 
@@ -226,11 +228,10 @@ def _parsed(text: str, *keys: str) -> dict[str, Any]:
 
 
 def plan_compaction(snapshot: Snapshot, options: CompactionOptions | None = None) -> CompactionPlan:
-    """The runs of neighbouring fragments that are worth to be written again.
+    """Plan which runs of neighboring fragments to rewrite.
 
-    The rows of a run keep their order, and come behind those of the fragments that stay; a small fragment between two
-    large ones is no run.  A run does not mix fragments that an index covers with others that it does not, or fragments
-    whose files have different columns.
+    The rows of a run keep their order and follow those of the untouched fragments.  A run is never a single small
+    fragment, and does not mix indexed with unindexed fragments or fragments with different columns.
     """
     options = options or CompactionOptions()
     tasks: list[CompactionTask] = []
@@ -273,7 +274,7 @@ def plan_compaction(snapshot: Snapshot, options: CompactionOptions | None = None
 def _within_budget(
     snapshot: Snapshot, tasks: Sequence[CompactionTask], options: CompactionOptions
 ) -> Iterator[CompactionTask]:
-    """The first tasks, as many as read no more than the options say."""
+    """Return the leading tasks that fit the input limits."""
     limits = [getattr(options, name) for name in _BUDGETS]
     total = np.zeros(len(limits), np.int64)
     for task in tasks:
@@ -295,10 +296,10 @@ def _has_many_deleted(reader: FragmentReader, options: CompactionOptions) -> boo
 
 
 def rewrite(snapshot: Snapshot, task: CompactionTask) -> RewriteResult:
-    """Write the live rows of a task's fragments into new files."""
+    """Rewrite the live rows of a task's fragments."""
     readers = [snapshot.reader(f) for f in task.fragments]
     schema = present(snapshot, readers[0])
-    # As they are stored: companions are columns like others here, and what no file has stays so.
+    # Stored form: null companions are copied like any column, and columns missing in the files stay missing.
     view = View(schema, folded=False, blob_bytes=True)
     rows = _sliced(scan(ScanPlan(view, view.schema), readers), task.options.batch_size)
     options = WriteOptions(task.options.target_rows_per_fragment, task.options.max_rows_per_group)
@@ -310,7 +311,7 @@ def rewrite(snapshot: Snapshot, task: CompactionTask) -> RewriteResult:
 
 
 def _sliced(batches: Iterator[pa.RecordBatch], rows: int | None) -> Iterator[pa.RecordBatch]:
-    """The batches, those of more rows in slices."""
+    """Slice batches to at most ``rows`` rows."""
     for batch in batches:
         size = rows or max(batch.num_rows, 1)
         yield from (batch.slice(start, size) for start in range(0, batch.num_rows, size))
@@ -321,7 +322,7 @@ def _is_stable(snapshot: Snapshot) -> bool:
 
 
 def _with_ids(new: tuple[Fragment, ...], readers: Sequence[FragmentReader]) -> tuple[Fragment, ...]:
-    """New fragments with the stable ids and versions of the live rows of old ones."""
+    """Copy the stable row ids and versions of live rows to the new fragments."""
     live = [reader.offsets_of_live(np.arange(reader.num_rows, dtype=np.int64)) for reader in readers]
     pairs = list(zip(readers, live, strict=True))
     ids = [reader.ids_of(offsets) for reader, offsets in pairs]
@@ -330,14 +331,14 @@ def _with_ids(new: tuple[Fragment, ...], readers: Sequence[FragmentReader]) -> t
 
 
 def present(snapshot: Snapshot, reader: FragmentReader) -> LanceSchema:
-    """The stored columns that a fragment's files have."""
+    """Return the stored columns in a fragment's files."""
     whole = snapshot.manifest.schema
     missing = {f.id for f in reader.missing(whole)}
     return LanceSchema(tuple(f for f in whole.fields if f.id not in missing), whole.metadata, whole.dictionaries)
 
 
 def _moved_indices(snapshot: Snapshot, groups: Sequence[op.RewriteGroup]) -> tuple[op.RewrittenIndex, ...]:
-    """Write the indices anew for the row ids that live rows get: new files hold them in the order of the old ones."""
+    """Remap the indices to the new row ids; the new files have the live rows in their old order."""
     if not any(i.by_address or not _is_stable(snapshot) for i in snapshot.manifest.indices):
         return ()
     before, after = [], []
@@ -352,9 +353,9 @@ def _moved_indices(snapshot: Snapshot, groups: Sequence[op.RewriteGroup]) -> tup
 
 
 def commit_compaction(snapshot: Snapshot, results: Sequence[RewriteResult]) -> tuple[Snapshot, CompactionMetrics]:
-    """Put the new fragments of tasks that have run in the place of the old ones.
+    """Commit finished tasks: replace the old fragments by the new ones.
 
-    Raises ``ConflictError`` where somebody changed the old fragments meanwhile.
+    Raises ``ConflictError`` if a concurrent commit changed the old fragments.
     """
     metrics = CompactionMetrics()
     results = [result for result in results if result.original_fragments]
@@ -368,8 +369,8 @@ def commit_compaction(snapshot: Snapshot, results: Sequence[RewriteResult]) -> t
     written = [f for result in results for f in result.new_fragments]
     with discarded_on_failure(snapshot.store, written):
         reserve = transaction.begin(read_version, op.ReserveFragments(count), snapshot.runtime)
-        known = snapshot.manifest if snapshot.version == read_version else None
-        reserved = transaction.commit(snapshot.store, reserve, snapshot.runtime, base=known)
+        manifest = snapshot.manifest if snapshot.version == read_version else None
+        reserved = transaction.commit(snapshot.store, reserve, snapshot.runtime, base=manifest)
         next_id = reserved.max_fragment_id - count + 1
         base = (
             snapshot
@@ -386,13 +387,13 @@ def commit_compaction(snapshot: Snapshot, results: Sequence[RewriteResult]) -> t
 
 
 def compact(snapshot: Snapshot, options: CompactionOptions | None = None) -> tuple[Snapshot, CompactionMetrics]:
-    """Plan, run and commit a compaction; nothing is committed where nothing is worth it."""
+    """Plan, run and commit a compaction; no commit if there is nothing to do."""
     snapshot.manifest.check_writable(snapshot.store.uri)
     plan = plan_compaction(snapshot, options)
     results: list[RewriteResult] = []
     try:
         for task in plan.tasks:
-            results.append(rewrite(snapshot, task))  # noqa: PERF401 - those before a failure are removed
+            results.append(rewrite(snapshot, task))  # noqa: PERF401 - finished tasks are cleaned up if a later one fails
     except BaseException:
         discard(snapshot.store, [f for r in results for f in r.new_fragments])
         raise

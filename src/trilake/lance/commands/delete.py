@@ -1,6 +1,6 @@
-"""Delete: rows that match a condition are marked in deletion files.
+"""Delete: mark the rows that match a condition in deletion files.
 
-A delete that loses against another writer is planned again on the newest version: it removes what matches there.
+After a conflict the delete is evaluated again on the newest version.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from trilake.table.table import FilterLike
 
 
 def mark(reader: FragmentReader, rows: Rows, *, read_version: int, runtime: Runtime) -> Fragment | None:
-    """The fragment with more rows deleted, whose deletion file is written; ``None`` where no row is left."""
+    """Write a deletion file with more rows; ``None`` if no live row remains."""
     deleted = reader.deleted_set | BitMap(rows.astype("uint32"))
     if len(deleted) >= reader.physical_rows:
         return None
@@ -35,7 +35,7 @@ def mark(reader: FragmentReader, rows: Rows, *, read_version: int, runtime: Runt
 
 
 def mark_all(snapshot: Snapshot, offsets: dict[int, Rows]) -> tuple[tuple[Fragment, ...], tuple[int, ...]]:
-    """Mark rows of several fragments, by id: the fragments that are left, and the ids of those that are not."""
+    """Mark rows by fragment id; returns the updated fragments and the ids of those that are now empty."""
     updated: list[Fragment] = []
     removed: list[int] = []
     for fragment_id, rows in offsets.items():
@@ -52,7 +52,7 @@ def mark_all(snapshot: Snapshot, offsets: dict[int, Rows]) -> tuple[tuple[Fragme
 
 
 def matching(snapshot: Snapshot, condition: Filter | None) -> dict[int, Rows]:
-    """The live rows that a condition is true for, by fragment id; fragments without any are left out."""
+    """Return the offsets of the matching live rows by fragment id."""
     offsets = {}
     for reader in snapshot.readers:
         rows = snapshot.matching(condition, reader)
@@ -62,7 +62,7 @@ def matching(snapshot: Snapshot, condition: Filter | None) -> dict[int, Rows]:
 
 
 def condition_of(snapshot: Snapshot, predicate: FilterLike) -> Filter | None:
-    """The condition of a delete.  Raises ``DeletePredicateError``, a ``FilterError``."""
+    """Parse the condition of a delete.  Raises ``DeletePredicateError``, a ``FilterError``."""
     try:
         return snapshot.filter(predicate)
     except FilterError as e:
@@ -71,22 +71,22 @@ def condition_of(snapshot: Snapshot, predicate: FilterLike) -> Filter | None:
 
 @dataclass(frozen=True)
 class DeleteResult(Displayed):
-    """The version after a delete, and how many rows it removed."""
+    """The version after a delete, and the number of deleted rows."""
 
     snapshot: Snapshot
     num_deleted_rows: int
 
 
 def delete(snapshot: Snapshot, predicate: FilterLike) -> Snapshot:
-    """Delete the rows for which ``predicate`` is true, and return the version after that; see :func:`delete_rows`."""
+    """Delete the rows that match ``predicate``, and return the new version; see :func:`delete_rows`."""
     return delete_rows(snapshot, predicate).snapshot
 
 
 def delete_rows(snapshot: Snapshot, predicate: FilterLike, retries: Retries = USUAL) -> DeleteResult:
-    """Delete the rows for which ``predicate`` is true.
+    """Delete the rows that match ``predicate``.
 
-    A version is committed even where no row matches, as other writers of the format do.  ``retries`` say how often it
-    is planned anew after others have changed the same rows; a predicate of row ids is not, where rows have moved.
+    Commits a version even if no row matches, as pylance does.  ``retries`` limits replanning after conflicts; a
+    predicate on row ids is not replanned if rows have moved.
 
     Raises ``FilterError``, ``ConflictError``, ``UnsupportedProtocolError`` or ``UnknownOutcomeError``.
     """

@@ -1,4 +1,4 @@
-"""Options of pylance: what they say of the format, and those that say what this library does anyway."""
+"""Options of newer pylance releases: those of the format, and those with only one supported value."""
 
 from __future__ import annotations
 
@@ -10,42 +10,42 @@ from trilake.errors import InvalidArgumentError
 from trilake.lance.file.errors import WrongTypeError
 from trilake.lance.file.storage_version import StorageVersion
 
-#: The property of a transaction that holds the message of its commit.
+#: The transaction property with the commit message.
 MESSAGE = "__lance_commit_message"
 _UNSET = (None,)
 _OFF = (None, False)
-#: By option: the values that say what is done here, what the other ones ask for, and why they do not get it.
+#: By option: the supported values, what other values request, and the alternative.
 _OPTIONS: dict[str, tuple[tuple[object, ...], str, str]] = {
-    "detached": (_OFF, "a version that is in no line of versions", "commits here are versions"),
+    "detached": (_OFF, "a detached version", "every commit makes a version"),
     **dict.fromkeys(
         ["target_bases", "target_all_bases", "base_store_params"],
-        (_OFF, "files outside of the dataset", "all files of a dataset lie below its place"),
+        (_OFF, "files outside the dataset", "all files of a dataset are below its path"),
     ),
     **dict.fromkeys(
         ["namespace_client", "table_id", "namespace_client_managed_versioning"],
-        (_OFF, "a dataset by its name in a catalogue", "pass its path or URI"),
+        (_OFF, "a dataset by its name in a catalog", "pass its path or URI"),
     ),
-    "session": (_UNSET, "caches that several datasets share", "each dataset has caches of its own"),
-    "read_params": (_UNSET, "caches of another kind", "each dataset has caches of its own"),
-    "train": ((None, True), "an index without rows", "vectors are learned from"),
+    "session": (_UNSET, "caches shared by several datasets", "each dataset has its own caches"),
+    "read_params": (_UNSET, "other caches", "each dataset has its own caches"),
+    "train": ((None, True), "an index without rows", "a vector index is trained on its rows"),
     **dict.fromkeys(
         ["fragment_ids", "index_uuid", "precomputed_partition_dataset", "precomputed_shuffle_buffers"],
         (_UNSET, "an index of some fragments", "create_index_uncommitted builds it"),
     ),
     **dict.fromkeys(
         ["streaming_sample_rate", "streaming_coreset_rate", "streaming_refine_passes", "ivf_centroids_file"],
-        (_UNSET, "another way to learn", "ivf_centroids takes what was learned elsewhere"),
+        (_UNSET, "another training method", "ivf_centroids takes centroids trained elsewhere"),
     ),
-    "defer_index_remap": (_OFF, "indices that are moved later", "a compaction moves them at once"),
+    "defer_index_remap": (_OFF, "indices to be remapped later", "a compaction remaps them at once"),
     "compaction_mode": (
         (None, "reencode", "try_binary_copy"),
-        "copies of files as they are",
-        "row groups are cut again",
+        "binary copies of files",
+        "row groups are written again",
     ),
-    "versions": (_UNSET, "a clean-up of some versions", "say which by older_than or retain_versions"),
-    "progress_callback": (_UNSET, "reports of how far an index is", "an index is made without"),
+    "versions": (_UNSET, "a clean-up of selected versions", "select them with older_than or retain_versions"),
+    "progress_callback": (_UNSET, "progress reports of an index", "indices are built without progress reports"),
 }
-#: What changes nothing: sizes of what is read and kept, how quickly something is done, and what becomes of blobs.
+#: Accepted without effect: buffer sizes, time limits, and options for external blobs.
 _NOTHING = frozenset(
     (
         *("data_cache_bytes", "max_page_bytes", "metadata_cache_size_bytes", "index_cache_size_bytes"),
@@ -57,9 +57,9 @@ _NOTHING = frozenset(
 
 
 def format_of(options: dict[str, Any]) -> dict[str, Any]:
-    """What options say of the files and manifests of a dataset, for ``WriteOptions``; they are taken out.
+    """Remove and return the options of the file format and manifests, as arguments of ``WriteOptions``.
 
-    Raises ``InvalidArgumentError`` for values that cannot be, and ``WrongTypeError`` for those of other types.
+    Raises ``InvalidArgumentError`` for invalid values and ``WrongTypeError`` for invalid types.
     """
     version, legacy = options.pop("data_storage_version", None), options.pop("use_legacy_format", None)
     if legacy is not None and version is None:
@@ -73,26 +73,26 @@ def format_of(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def properties_of(options: dict[str, Any]) -> dict[str, str]:
-    """What options say of a commit, which its transaction keeps; they are taken out.  Raises ``WrongTypeError``."""
+    """Remove and return the options stored as properties of the transaction.  Raises ``WrongTypeError``."""
     properties = dict(options.pop("transaction_properties", None) or {})
     message = options.pop("commit_message", None)
     if message is not None:
         properties[MESSAGE] = message
     wrong = [value for pair in properties.items() for value in pair if not isinstance(value, str)]
     if wrong:
-        raise WrongTypeError(f"the properties of a commit have {wrong[0]!r}", help="names and values are strings")
+        raise WrongTypeError(f"commit properties must be strings, got {wrong[0]!r}")
     return properties
 
 
 def is_known(name: str) -> bool:
-    """Whether an option is one of later releases."""
+    """Whether the name is an option of newer pylance releases."""
     return name in _OPTIONS or name in _NOTHING
 
 
 def check_format(options: Mapping[str, Any], *, of: str) -> None:
-    """Check options that a function has not taken for itself.
+    """Check the remaining options of a function.
 
-    Raises ``WrongTypeError`` for one that is not known, ``InvalidArgumentError`` for what is not done here.
+    Raises ``WrongTypeError`` for an unknown option, ``InvalidArgumentError`` for an unsupported value.
     """
     for name, value in options.items():
         if name in _NOTHING:
@@ -102,6 +102,6 @@ def check_format(options: Mapping[str, Any], *, of: str) -> None:
         done, others, reason = _OPTIONS[name]
         if not any(value is one or (isinstance(one, str) and value == one) for one in done):
             raise InvalidArgumentError(
-                f"{name} is {value!r}, which asks for {others}",
+                f"{name}={value!r} is not supported: it requests {others}",
                 help=f"{reason}: leave it out, or pass {done[-1]!r}",
             )

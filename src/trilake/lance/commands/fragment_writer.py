@@ -1,7 +1,7 @@
-"""Rows into data files, one fragment a file.
+"""Write rows to data files, one fragment per file.
 
-In the first format files are made of row groups of equal size, and a file is closed behind the group that reaches a
-limit, so that it is as large as the limit or a little larger.  Files of 2.x have as many rows as the limit says.
+In the first format all row groups have the same size, and a file ends after the group that reaches a limit, so it may
+exceed the limit by less than a group.  Files of 2.x have exactly the maximum number of rows.
 """
 
 from __future__ import annotations
@@ -38,30 +38,29 @@ _MAX_ROWS = 2**31 - 1
 
 
 def check_nulls(nulls: NullPolicy) -> None:
-    """Raise ``InvalidArgumentError`` for what says nothing of nulls."""
+    """Raise ``InvalidArgumentError`` for an unknown null policy."""
     if nulls not in ("error", "mask", "zero"):
-        raise InvalidArgumentError(f"nulls is {nulls!r}", help='it is "error", "mask" or "zero"')
+        raise InvalidArgumentError(f'nulls must be "error", "mask" or "zero", got {nulls!r}')
 
 
 @dataclass(frozen=True)
 class WriteOptions:
-    """The layout of rows in files, and the treatment of nulls.
+    """File layout and null handling.
 
     Parameters
     ----------
-    max_rows_per_file: rows of a file; in the first format it ends behind the row group that reaches them.
-    max_rows_per_group: rows of a row group of the first format; the last of a file may have fewer.
-    max_bytes_per_file: another limit of a file, in bytes.
-    nulls: for values that the first format cannot hold as null: ``"error"`` refuses them, ``"mask"`` keeps them by a
-        companion column, ``"zero"`` writes what happens to be in their place.  Files of 2.x hold nulls: no value needs
-        any of it there, and all nulls are kept.
-    storage_version: of the files of a new dataset; ``None`` for that of the dataset, or today's default.
-    stable_row_ids: whether rows of a new dataset keep their ids when they move.
-    v2_manifest_names: how manifests of a new dataset are named; ``None`` for the way that suits its files.
-    properties: what the commit says of itself.
-    config: entries of the configuration of a new dataset.
-    bases: other places that files of a new dataset may lie in.
-    partial: whether rows that are added may lack columns, which are null then, in files of 2.x.
+    max_rows_per_file: maximum rows of a file; in the first format rounded up to whole row groups.
+    max_rows_per_group: rows of a row group in the first format; the last group of a file may be smaller.
+    max_bytes_per_file: maximum size of a file in bytes.
+    nulls: how to write nulls that the first format cannot store: ``"error"`` raises, ``"mask"`` adds a companion
+        column, ``"zero"`` writes the placeholder values.  Files of 2.x store all nulls and ignore this option.
+    storage_version: file version of a new dataset; ``None`` for that of the existing dataset, or the default.
+    stable_row_ids: whether rows of a new dataset keep their ids when moved.
+    v2_manifest_names: naming scheme of manifests of a new dataset; ``None`` for the one that matches its files.
+    properties: properties of the commit.
+    config: configuration of a new dataset.
+    bases: other locations for files of a new dataset.
+    partial: whether appended rows may lack columns, which become null; in files of 2.x only.
     """
 
     max_rows_per_file: int = 1 << 20
@@ -78,23 +77,23 @@ class WriteOptions:
 
     @property
     def rows_per_group(self) -> int:
-        """Rows of a row group: no more than a file may have."""
+        """Rows of a row group, at most those of a file."""
         return min(self.max_rows_per_group, self.max_rows_per_file)
 
     def __post_init__(self) -> None:
         for name in ("max_rows_per_file", "max_rows_per_group", "max_bytes_per_file"):
             count(name, getattr(self, name), least=1, other_type=WrongTypeError)
         if self.max_rows_per_group > _MAX_ROWS:
-            raise InvalidArgumentError(f"a row group has {_MAX_ROWS} rows at most")
+            raise InvalidArgumentError(f"a row group can have at most {_MAX_ROWS} rows")
         check_nulls(self.nulls)
 
 
-#: Names of the options that programs give by these names.
+#: Options that the public functions pass on by the same name.
 WRITE_OPTIONS = ("max_rows_per_file", "max_rows_per_group", "max_bytes_per_file", "nulls")
 
 
 class Progress(Protocol):
-    """Told of each fragment when it begins and when it is complete."""
+    """Callbacks for the start and the completion of each fragment."""
 
     def begin(self, fragment: Fragment) -> None: ...
 
@@ -102,17 +101,17 @@ class Progress(Protocol):
 
 
 class Target:
-    """The columns that rows are written into.
+    """The columns to write.
 
     Parameters
     ----------
-    schema: as it is stored, with companions, and with the values of dictionaries that are there already.
-    nulls: for columns without companions.
-    folded: whether rows come without the companions; else those are columns like others.
-    extend: whether dictionaries of the first format may get more values: those of a new dataset may.
-    version: of the files.
+    schema: stored schema, with null companions and known dictionary values.
+    nulls: null policy for columns without companions.
+    folded: whether the rows come without companions, which are then computed.
+    extend: whether dictionaries of the first format may grow; only for new datasets.
+    version: file version.
 
-    Raises ``UnsupportedProtocolError`` for a type that files of the version do not have.
+    Raises ``UnsupportedProtocolError`` for a type that the file version does not support.
     """
 
     def __init__(
@@ -126,7 +125,7 @@ class Target:
     ) -> None:
         version.check_types(schema)
         self.view, self.version = View(schema, folded), version
-        #: The stored schema, with all dictionary values of what was written so far.
+        #: The stored schema with all dictionary values written so far.
         self.schema = schema
         self.extend = extend
         self._zero = nulls == "zero"
@@ -135,7 +134,7 @@ class Target:
     def new(
         cls, schema: pa.Schema, version: StorageVersion, *, nulls: NullPolicy = "error", first_id: int = 0
     ) -> Target:
-        """The target of rows that begin a dataset, or whose columns are new in one.  Raises as a write does."""
+        """Return the target of a new dataset or of new columns."""
         stored = companion_schema(schema) if nulls == "mask" and version.is_first else schema
         if version >= BLOBS_V2:
             stored = pa.schema([_blob_field(f) for f in stored], stored.metadata)
@@ -145,21 +144,21 @@ class Target:
     def of(
         cls, schema: LanceSchema, version: StorageVersion, names: Sequence[str], *, nulls: NullPolicy = "error"
     ) -> Target:
-        """The target of rows that are added to a dataset.
+        """Return the target of rows appended to a dataset.
 
-        In files of 2.x, columns that the rows do not have, by their ``names``, are left out where they may be null.
+        In files of 2.x, nullable columns that are missing in ``names`` are left out.
         """
-        known = {f.name for f in schema.fields}
-        if not version.is_first and names and known.issuperset(names):
+        column_names = {f.name for f in schema.fields}
+        if not version.is_first and names and column_names.issuperset(names):
             missing = [f for f in schema.fields if f.name not in names]
             if missing and all(f.nullable for f in missing):
                 schema = schema.project([f"`{f.name}`" for f in schema.fields if f.name in names])
         return cls(schema, version, nulls=nulls)
 
     def runs(self) -> list[LanceSchema]:
-        """The columns of each file.
+        """Split the columns into files.
 
-        Those of the first format are runs of ids without a gap, as readers of old want them.
+        In the first format, each file has consecutive field ids, as its readers require.
         """
         if not self.version.is_first:
             return [self.schema]
@@ -172,41 +171,41 @@ class Target:
         return [LanceSchema(tuple(run), self.schema.metadata, self.schema.dictionaries) for run in runs]
 
     def wrote(self, dictionaries: Mapping[int, pa.Array]) -> None:
-        """Keep the dictionaries that a file has used: the next one goes on with them."""
+        """Carry dictionaries of a finished file over to the next one."""
         self.schema = self.schema.with_dictionaries({**self.schema.dictionaries, **dictionaries})
 
     def stored(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """A batch in the columns and types of the target.  Raises ``SchemaMismatchError``."""
+        """Convert a batch to the stored columns.  Raises ``SchemaMismatchError``."""
         return self._stored(self.conform(batch))
 
     def conform(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """A batch in the columns and types that users see, matched by name."""
-        wanted = self.view.schema.storage_schema
+        """Match a batch by name to the user-visible columns and cast it."""
+        schema = self.view.schema.storage_schema
         arrays = []
         names = batch.schema.names
-        extra = [n for n in names if n not in wanted.names]
-        missing = [n for n in wanted.names if n not in names]
+        extra = [n for n in names if n not in schema.names]
+        missing = [n for n in schema.names if n not in names]
         if extra or missing or len(set(names)) < len(names):
             what = [f"no column {n}" for n in missing] + [f"a column {n} that the dataset lacks" for n in extra]
             raise RowsDoNotFitError(
-                f"the rows have {' and '.join(what) or 'two columns of one name'}",
-                help="select and name the columns as the dataset has them",
+                f"the rows have {' and '.join(what) or 'two columns with the same name'}",
+                help="select and rename columns to match the dataset",
             )
-        for one, field in zip(wanted, self.view.schema.fields, strict=True):
+        for one, field in zip(schema, self.view.schema.fields, strict=True):
             array = storage_array(stored_array(field, batch.column(names.index(one.name))))
             arrays.append(self._converted(array, one))
-        return pa.RecordBatch.from_arrays(arrays, schema=_open(wanted))
+        return pa.RecordBatch.from_arrays(arrays, schema=_open(schema))
 
     def blank(self, rows: int) -> pa.RecordBatch:
-        """Rows of which nobody reads the values, as they are stored."""
-        wanted = _open(self.view.schema.storage_schema)
-        batch = pa.RecordBatch.from_arrays([_blank(f.type, rows) for f in wanted], schema=wanted)
+        """Return placeholder rows in stored form, for deleted rows."""
+        schema = _open(self.view.schema.storage_schema)
+        batch = pa.RecordBatch.from_arrays([_blank(f.type, rows) for f in schema], schema=schema)
         conformed = self.conform(batch)
         return null_masks.unfold(conformed, self.view.whole, "zero") if self._unfolds else conformed
 
     @property
     def _unfolds(self) -> bool:
-        """Whether nulls are kept by companions, or lost."""
+        """Whether null companions are split off."""
         return self.view.folded and self.version.is_first
 
     def _converted(self, array: pa.Array, one: pa.Field) -> pa.Array:
@@ -219,7 +218,7 @@ class Target:
             return array.cast(one.type)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError) as e:
             raise RowsDoNotFitError(
-                f"a value of {array.type} does not fit {one.type}: {e}", help="cast the column", column=one.name
+                f"cannot cast {array.type} to {one.type}: {e}", help="cast the column", column=one.name
             ) from e
 
     def _stored(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -230,19 +229,21 @@ class Target:
 
 
 def check_fields(source: pa.DataType, one: pa.Field) -> None:
-    """Raise ``RowsDoNotFitError`` where structs of ``source``, at any depth, have not the fields of a column's.
+    """Raise ``RowsDoNotFitError`` if structs at any depth have other fields than the column.
 
-    So it does where numbers would become booleans, and times days, which no cast refuses.
+    Also for casts that Arrow does without an error but with loss: numbers to booleans, and timestamps to dates.
     """
     problem = field_problem(source, one.type, one.name)
     if problem is not None:
-        raise RowsDoNotFitError(problem, help="name the fields as the dataset has them", column=one.name)
+        raise RowsDoNotFitError(problem, help="rename the fields to match the dataset", column=one.name)
     if _forgets(source, one.type):
-        raise RowsDoNotFitError(f"a value of {source} does not fit {one.type}", help="cast the column", column=one.name)
+        raise RowsDoNotFitError(
+            f"cannot cast {source} to {one.type} without loss", help="cast the column", column=one.name
+        )
 
 
 def _forgets(source: pa.DataType, target: pa.DataType) -> bool:
-    """Whether Arrow casts without an error what does not fit, at any depth: 5 to true, or a time to its day."""
+    """Whether Arrow casts with silent loss at any depth: 5 to true, or a timestamp to its date."""
     if pa.types.is_timestamp(source):
         return bool(pa.types.is_date(target) or pa.types.is_time(target))
     if pa.types.is_boolean(target):
@@ -255,11 +256,11 @@ def _forgets(source: pa.DataType, target: pa.DataType) -> bool:
 
 
 def _check_required(batch: pa.RecordBatch, schema: LanceSchema) -> None:
-    """Raise ``RowsDoNotFitError`` for a null in a column that must not have any."""
+    """Raise ``RowsDoNotFitError`` for nulls in a non-nullable column."""
     for field, array in zip(schema.fields, batch.columns, strict=True):
         if not field.nullable and array.null_count:
             raise RowsDoNotFitError(
-                f"a null is in a column that must not be null: {array.null_count} of {len(array)} values",
+                f"the column is not nullable, but {array.null_count} of {len(array)} values are null",
                 help="fill the nulls, or make the column nullable with alter_columns",
                 column=field.name,
             )
@@ -272,12 +273,12 @@ def _blank(kind: pa.DataType, rows: int) -> pa.Array:
     return pa.nulls(rows, kind)
 
 
-#: The version from which on blobs may lie in other files.
+#: First file version with external blobs.
 BLOBS_V2 = StorageVersion(2, 2)
 
 
 def _blob_field(field: pa.Field) -> pa.Field:
-    """A column of blobs, or one with blobs in it, as files of today have it; any other as it is."""
+    """Convert blob fields, at any depth, to the current blob format."""
     metadata = dict(field.metadata or {})
     is_blob = metadata.get(BLOB, b"").lower() == b"true"
     if is_blob and not pa.types.is_nested(field.type):
@@ -293,12 +294,12 @@ def _blob_field(field: pa.Field) -> pa.Field:
 
 
 def companion_schema(schema: pa.Schema) -> pa.Schema:
-    """The schema with a companion for each column whose nulls the format would lose."""
+    """Add a companion field for each column whose nulls the format would lose."""
     return null_masks.masked_schema(schema)
 
 
 def _open(schema: pa.Schema) -> pa.Schema:
-    """The schema with all columns nullable: what may not be null is for the policy of nulls to say."""
+    """Make all fields nullable: nullability is checked separately."""
     return pa.schema([f.with_nullable(True) for f in schema])
 
 
@@ -317,10 +318,10 @@ def write_fragments(
     progress: Progress | None = None,
     together: WriteGroup | None = None,
 ) -> list[Fragment]:
-    """Write rows into new data files, and return a fragment for each; no rows, no fragment.
+    """Write rows to new data files, and return one fragment per file; none without rows.
 
-    Nothing of it is visible before it is committed.  Where the write fails, the files it left are removed.  Files that
-    are written ``together`` are there when the caller finishes the group.
+    The files are not part of the dataset before the commit, and are removed if the write fails.  Files of a group
+    ``together`` become visible when the caller finishes the group.
 
     Raises ``SchemaMismatchError``, ``InvalidArgumentError`` and ``WriteFailedError``.
     """
@@ -335,7 +336,7 @@ def write_fragments(
 
     try:
         first = next(stored, None)
-        opened = None if first is None else begin()  # told of before rows are waited for
+        opened = None if first is None else begin()  # report the fragment before waiting for rows
         pieces = _Pieces(chain(() if first is None else (first,), stored), target, options)
         while opened is not None:
             with opened as files:
@@ -362,24 +363,24 @@ def write_fragments(
 
 
 class _Pieces:
-    """Rows in the pieces that go into a file one by one: row groups of the first format, else as they come."""
+    """Split rows into the pieces to write: row groups in the first format, else the batches as they come."""
 
     def __init__(self, batches: Iterable[pa.RecordBatch], target: Target, options: WriteOptions) -> None:
         self._whole = target.version.is_first
         self._batches = regroup(batches, options.rows_per_group) if self._whole else iter(batches)
-        # 2**31 rows is the limit of the first format itself.
+        # The first format supports at most 2**31 rows.
         most = _MAX_ROWS - options.max_rows_per_group if self._whole else _MAX_ROWS
         self.rows_per_file = min(options.max_rows_per_file, most)
         self._waiting: Any = None
 
     def has_more(self) -> bool:
-        """Whether rows are left."""
+        """Whether rows remain."""
         if self._waiting is None:
             self._waiting = next((b for b in self._batches if b.num_rows), None)
         return self._waiting is not None
 
     def next(self, rows: int) -> pa.RecordBatch | None:
-        """The next piece: a row group, or at most so many rows; ``None`` where nothing is left."""
+        """Return the next row group, or at most ``rows`` rows; ``None`` at the end."""
         self.has_more()
         piece, self._waiting = self._waiting, None
         if piece is not None and not self._whole and piece.num_rows > rows:
@@ -388,12 +389,12 @@ class _Pieces:
 
 
 def write_failed(store: Store, error: StorageError) -> WriteFailedError:
-    """The error of a write whose files could not be written."""
+    """Return the error for a failed write."""
     return WriteFailedError(f"the rows could not be written: {error.message}", file=store.uri)
 
 
 class _Files:
-    """The data files of one new fragment: one for each run of the columns' ids."""
+    """The data files of a new fragment, one for each run of field ids."""
 
     def __init__(self, store: Store | WriteGroup, target: Target, runtime: Runtime) -> None:
         self._target = target
@@ -449,9 +450,9 @@ class _Files:
 def write_columns(
     store: Store, batches: Iterable[pa.RecordBatch], target: Target, runtime: Runtime, check: Callable[[int], None]
 ) -> tuple[DataFile, ...]:
-    """Write columns for rows that are there, in a file for each run of ids: its row groups are the stored batches.
+    """Write columns for existing rows, one file for each run of field ids; the stored batches are its row groups.
 
-    ``check`` is called with the number of rows before the files are published, and raises where that is wrong.
+    ``check`` is called with the number of rows before the files are published, and raises if it is wrong.
     """
     with _Files(store, target, runtime) as files:
         for batch in batches:
@@ -462,7 +463,7 @@ def write_columns(
 
 @contextmanager
 def discarded_on_failure(store: Store, written: Iterable[Fragment]) -> Iterator[None]:
-    """Removes new files where the block fails to commit them, unless they may be those of a version."""
+    """Remove new files if the block fails to commit them, unless the outcome of the commit is unknown."""
     try:
         yield
     except UnknownOutcomeError:
@@ -473,7 +474,7 @@ def discarded_on_failure(store: Store, written: Iterable[Fragment]) -> Iterator[
 
 
 def discard(store: Store, fragments: Iterable[Fragment]) -> None:
-    """Remove the data files of fragments that no version names."""
+    """Remove the data files of uncommitted fragments."""
     keys = [f.key for fragment in fragments for f in fragment.files]
-    with suppress(TrilakeError, OSError):  # why the write failed is the error to show; a clean-up removes the rest
+    with suppress(TrilakeError, OSError):  # report the failure of the write; a clean-up removes the rest
         store.delete(keys)

@@ -1,4 +1,4 @@
-"""Indices brought up to date: rows that came since join them, or they are learned anew."""
+"""Optimize indices: add new rows, or retrain."""
 
 from __future__ import annotations
 
@@ -26,38 +26,37 @@ def optimize(
     retrain: bool = False,
     num_indices_to_merge: int | None = None,
 ) -> Snapshot:
-    """Bring indices up to date that do not cover all fragments, as one commit.
+    """Update indices that do not cover all fragments, as one commit.
 
-    Scalar indices are made anew.  Into those of vectors the new rows are put with the partitions and words that there
-    are, which is quick, and less exact the more the new vectors differ from those it was learned from.  Of several
-    indices of one name, as newer writers make them, one is left.  Nothing is committed where all are complete; kinds
-    that are not known stay as they are.
+    Scalar indices are rebuilt.  Vector indices add the new rows with their existing centroids and codebook, which is
+    fast, but less accurate if the new vectors are distributed differently.  Several segments of an index are merged
+    into one. Does not commit if all indices are complete; unknown kinds are left alone.
 
     Parameters
     ----------
-    names: of the indices; all of them by default.
-    retrain: learn those of vectors anew, as many partitions and pieces as they have, also where they are complete.
-    num_indices_to_merge: how many parts of one index become one with the new rows; 0 gives these a part of their own,
-        which the first format has not.
+    names: names of indices, by default all.
+    retrain: retrain vector indices with the same number of partitions and sub-vectors, even if they are complete.
+    num_indices_to_merge: how many segments to merge with the new rows; 0 makes a new segment for them, which the first
+        format does not support.
 
-    Raises ``UnknownIndexError`` for a name that is not there, ``InvalidArgumentError`` for new rows in an index of
-    their own.
+    Raises ``UnknownIndexError`` for an unknown name, ``InvalidArgumentError`` for an unsupported
+    ``num_indices_to_merge``.
     """
     append = num_indices_to_merge is not None and num_indices_to_merge < 1
     if append and snapshot.manifest.storage_version.is_first:
         raise InvalidArgumentError(
-            f"num_indices_to_merge is {num_indices_to_merge}: new rows cannot have an index of their own",
-            help="leave it out: they join the index that there is, which is the one of its name in this format",
+            f"num_indices_to_merge={num_indices_to_merge} is not supported: the first format has one segment per index",
+            help="leave it out: the new rows are added to the index",
         )
-    wanted = None if names is None else frozenset([names] if isinstance(names, str) else names)
+    requested = None if names is None else frozenset([names] if isinstance(names, str) else names)
 
     def plan(current: Snapshot) -> op.Operation | None:
-        for name in sorted(wanted or ()):
+        for name in sorted(requested or ()):
             find(current, name)
         new: list[IndexMetadata] = []
         old: list[IndexMetadata] = []
         for same in _by_name(current):
-            if wanted is not None and same[0].name not in wanted:
+            if requested is not None and same[0].name not in requested:
                 continue
             renewed = _part(current, same) if append and not retrain else _renewed(current, same, retrain=retrain)
             if renewed is not None:
@@ -76,7 +75,7 @@ def _by_name(snapshot: Snapshot) -> list[list[IndexMetadata]]:
 
 
 def _renewed(snapshot: Snapshot, same: list[IndexMetadata], *, retrain: bool) -> IndexMetadata | None:
-    """What takes the place of the indices of one name; ``None`` where they stay as they are."""
+    """Return the replacement for the segments of an index; ``None`` to keep them."""
     index = max(same, key=lambda i: len(i.fragment_bitmap or ()))
     column = _column(snapshot, index)
     is_complete = not {f.id for f in snapshot.manifest.fragments} - set(index.fragment_bitmap or ())
@@ -86,12 +85,12 @@ def _renewed(snapshot: Snapshot, same: list[IndexMetadata], *, retrain: bool) ->
     if vectors is None:
         return scalar_like(snapshot, column, index)
     if retrain:
-        return vector_indices.made(snapshot, _plan_of(column, index.name, vectors))
+        return vector_indices.build(snapshot, _plan_of(column, index.name, vectors))
     return vector_indices.extended(snapshot, column, index, vectors)
 
 
 def _part(snapshot: Snapshot, same: list[IndexMetadata]) -> IndexMetadata | None:
-    """A part of an index for the fragments that its parts do not cover; ``None`` where they cover all."""
+    """Build a segment for the fragments not covered; ``None`` if all are."""
     covered = frozenset().union(*(i.fragment_bitmap or () for i in same))
     new = {f.id for f in snapshot.manifest.fragments} - covered
     column = _column(snapshot, same[0])
@@ -106,7 +105,7 @@ def _part(snapshot: Snapshot, same: list[IndexMetadata]) -> IndexMetadata | None
 
 
 def _column(snapshot: Snapshot, index: IndexMetadata) -> str | None:
-    """The column of an index that can be renewed."""
+    """Return the column of an index, if the index can be updated."""
     fields = [snapshot.manifest.schema.by_id(id) for id in index.fields]
     if len(fields) != 1 or fields[0] is None or kind_of(snapshot, index).upper() not in {*TRAINED, *VECTOR_KINDS}:
         return None
@@ -114,7 +113,7 @@ def _column(snapshot: Snapshot, index: IndexMetadata) -> str | None:
 
 
 def scalar_like(snapshot: Snapshot, column: str, index: IndexMetadata) -> IndexMetadata:
-    """An index of all rows, of the kind of another one."""
+    """Build an index of the same kind for all rows."""
     opened = snapshot.indices.scalar(index)
     rows_per_zone = opened.rows_per_zone if isinstance(opened, ZoneMapIndex) else None
     kind = TRAINED[kind_of(snapshot, index).upper()]
@@ -124,7 +123,7 @@ def scalar_like(snapshot: Snapshot, column: str, index: IndexMetadata) -> IndexM
 
 
 def _plan_of(column: str, name: str, index: VectorIndex) -> VectorIndexPlan:
-    """The plan of an index like the one that there is."""
+    """Return a plan for an index with the same parameters."""
     model = index.model
     pieces = len(model.words) if isinstance(model, Model) else 1
     partitions = len(model.centroids)

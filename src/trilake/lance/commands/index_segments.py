@@ -1,4 +1,4 @@
-"""Parts of an index, each of some fragments: built apart, by several workers, and committed together."""
+"""Index segments: built for some fragments by several workers, and committed together."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trilake.lance.versions import operations as op
 from trilake.lance.versions import transaction
 from trilake.lance.versions.manifest import IndexMetadata
 
-_AGAIN = "build the segments again with create_index_uncommitted"
+_AGAIN = "rebuild the segments with create_index_uncommitted"
 
 
 def build_scalar(
@@ -30,9 +30,9 @@ def build_scalar(
     fragment_ids: Collection[int],
     rows_per_zone: int | None = None,
 ) -> IndexMetadata:
-    """Write a scalar index of some fragments; the entry is in no version yet.
+    """Write a scalar index of some fragments without a commit.
 
-    Raises ``InvalidArgumentError``, and its subclasses as
+    Raises ``InvalidArgumentError`` and its subclasses, see
     :func:`~trilake.lance.commands.indices.create_scalar_index`.
     """
     kind = scalar_kind(_segmented(snapshot), index_type)
@@ -41,24 +41,24 @@ def build_scalar(
 
 
 def build_vector(snapshot: Snapshot, plan: VectorIndexPlan, fragment_ids: Collection[int]) -> IndexMetadata:
-    """Learn an index of vectors from some fragments and write it; the entry is in no version yet.
+    """Train and write a vector index of some fragments without a commit.
 
     Raises ``InvalidArgumentError``.
     """
-    return vector_indices.made(of_fragments(_segmented(snapshot), fragment_ids), plan)
+    return vector_indices.build(of_fragments(_segmented(snapshot), fragment_ids), plan)
 
 
 def merge(snapshot: Snapshot, segments: Sequence[IndexMetadata]) -> IndexMetadata:
-    """Write one segment of the fragments of several.
+    """Merge segments into one that covers all their fragments.
 
-    Vectors are encoded by the centroids and words of the first segment.  Raises ``InvalidArgumentError`` where
-    segments are of several columns or kinds, or share a fragment.
+    Vectors are encoded with the centroids and codebook of the first segment.  Raises ``InvalidArgumentError`` if the
+    segments have different columns or kinds, or share a fragment.
     """
     _check(segments)
     first = segments[0]
     field = snapshot.manifest.schema.by_id(first.fields[0])
     if field is None:
-        raise InvalidArgumentError(f"the column of the segments of {first.name!r} is gone", help=_AGAIN)
+        raise InvalidArgumentError(f"the column of the segments of {first.name!r} no longer exists", help=_AGAIN)
     column = snapshot.view.schema.name_of(field)
     rows = of_fragments(snapshot, {id for s in segments for id in s.fragment_bitmap or ()})
     vectors = snapshot.indices.vector(first)
@@ -72,16 +72,16 @@ def merge(snapshot: Snapshot, segments: Sequence[IndexMetadata]) -> IndexMetadat
 
 
 def commit(snapshot: Snapshot, name: str, column: str, segments: Sequence[IndexMetadata]) -> Snapshot:
-    """Commit segments as one index, which takes the place of one of its name.
+    """Commit segments as one index, replacing an index of that name.
 
-    Rows that moved or changed since a segment was built are a conflict.  Raises ``InvalidArgumentError`` where a
-    segment is of another column, or shares a fragment with another one, and ``ConflictError``.
+    Conflicts with commits that moved or changed their rows.  Raises ``InvalidArgumentError`` if a segment has another
+    column, or shares a fragment with another one, and ``ConflictError``.
     """
     _check(segments)
     check_name(snapshot, name, column, replace=True)
     field = snapshot.view.schema.field(snapshot.view.schema.spelled(column))
     if segments[0].fields != (field.id,):
-        raise InvalidArgumentError(f"the segments are not of column {column!r}", help="name the column they index")
+        raise InvalidArgumentError(f"the segments do not index column {column!r}", help="pass the column they index")
     oldest = min(s.dataset_version for s in segments)
     base = snapshot if oldest == snapshot.version else snapshot.at(transaction.load(snapshot.store, oldest))
     return base.commit(op.CreateIndex(tuple(replace(s, name=name) for s in segments)))
@@ -89,9 +89,7 @@ def commit(snapshot: Snapshot, name: str, column: str, segments: Sequence[IndexM
 
 def _segmented(snapshot: Snapshot) -> Snapshot:
     if snapshot.manifest.storage_version.is_first:
-        raise UnsupportedIndexError(
-            "datasets of the first format have no indices in parts", help="create_index builds whole ones"
-        )
+        raise UnsupportedIndexError("the first format does not support index segments", help="use create_index")
     return snapshot
 
 
@@ -100,7 +98,7 @@ def _check(segments: Sequence[IndexMetadata]) -> None:
         raise InvalidArgumentError("segments is empty", help="pass what create_index_uncommitted returned")
     kinds = {(s.fields, None if s.details is None else s.details.type_url) for s in segments}
     if len(kinds) > 1:
-        raise InvalidArgumentError("the segments are of several columns or kinds", help=_AGAIN)
+        raise InvalidArgumentError("the segments have different columns or kinds", help=_AGAIN)
     covered = [s.fragment_bitmap or FrozenBitMap() for s in segments]
     if len(FrozenBitMap.union(*covered)) < sum(map(len, covered)):
         raise InvalidArgumentError("two segments cover the same fragment", help=_AGAIN)

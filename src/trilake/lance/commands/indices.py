@@ -1,7 +1,7 @@
-"""Indices of a dataset: listed, created, and moved by a compaction.
+"""Indices of a dataset: list, create, drop and remap.
 
-An index is a folder of files and an entry in the manifest that says which fragments it covers.  Rows of other fragments
-are looked at one by one, deleted rows are left out, so an index never needs to be complete.
+An index is a folder of files and a manifest entry with the fragments it covers.  Queries scan the rows of other
+fragments and ignore deleted rows, so an index need not be complete.
 """
 
 from __future__ import annotations
@@ -55,21 +55,21 @@ _log = logging.getLogger("trilake.lance")
 
 
 def find(snapshot: Snapshot, name: str) -> IndexMetadata:
-    """The index of a name, the first of its parts.  Raises ``UnknownIndexError`` where there is none."""
+    """Return the first segment of an index.  Raises ``UnknownIndexError``."""
     return parts(snapshot, name)[0]
 
 
 def parts(snapshot: Snapshot, name: str) -> list[IndexMetadata]:
-    """The index of a name, in all its parts, of which newer writers make several.  Raises ``UnknownIndexError``."""
-    found = [index for index in snapshot.manifest.indices if index.name == name]
-    if found:
-        return found
+    """Return all segments of an index.  Raises ``UnknownIndexError``."""
+    segments = [index for index in snapshot.manifest.indices if index.name == name]
+    if segments:
+        return segments
     names = ", ".join(i.name for i in snapshot.manifest.indices)
-    raise UnknownIndexError(f'Index "{name}" not found', help=f"there are {names or 'none'}", file=snapshot.store.uri)
+    raise UnknownIndexError(f'Index "{name}" not found', help=f"indices are {names or 'none'}", file=snapshot.store.uri)
 
 
 def list_indices(snapshot: Snapshot) -> list[dict[str, Any]]:
-    """The indices of a version, as dictionaries."""
+    """Describe the indices of a version as dictionaries."""
     rows = []
     for index in snapshot.manifest.indices:
         fields = [snapshot.manifest.schema.by_id(id) for id in index.fields]
@@ -88,11 +88,11 @@ def list_indices(snapshot: Snapshot) -> list[dict[str, Any]]:
 
 
 def statistics(snapshot: Snapshot, name: str) -> dict[str, Any]:
-    """What an index says of itself, and which rows and fragments it covers.
+    """Return statistics of an index, and the rows and fragments it covers.
 
-    ``name``, ``uuid``, ``index_type``, the numbers of rows and fragments, and for IVF_PQ ``metric_type``,
-    ``num_partitions``, ``sub_index`` and ``partitions``.  Where the index has several parts, these are of the first;
-    ``indices``, which is ``segments``, too, has an entry for each.  Raises ``UnknownIndexError``.
+    ``name``, ``uuid``, ``index_type``, counts of rows and fragments, and for IVF_PQ ``metric_type``,
+    ``num_partitions``, ``sub_index`` and ``partitions``, of the first segment.  ``indices``, also as ``segments``, has
+    an entry for each segment.  Raises ``UnknownIndexError``.
     """
     indices = parts(snapshot, name)
     each = [{**_own(snapshot, index), "uuid": str(index.uuid)} for index in indices]
@@ -111,35 +111,35 @@ def statistics(snapshot: Snapshot, name: str) -> dict[str, Any]:
 
 
 def _own(snapshot: Snapshot, index: IndexMetadata) -> dict[str, Any]:
-    """What the files of an index say of it; of a kind that is not known here, no more than its name."""
+    """Return the statistics in the files of an index; of an unknown kind, only its name."""
     opened = snapshot.indices.vector(index) or snapshot.indices.scalar(index)
     return {"index_type": kind_of(snapshot, index)} if opened is None else opened.statistics()
 
 
 def kind_of(snapshot: Snapshot, index: IndexMetadata) -> str:
-    """The kind of an index, as its writer or its files say it: ``BTree``, ``IVF_PQ``, ``Bitmap`` and so on."""
-    said = "" if index.details is None else index.details.type_url.rpartition(".")[2].removesuffix("IndexDetails")
-    if said in ("", "Vector"):
-        with suppress(CorruptFileError):  # of a damaged one no more is known
+    """Return the kind of an index from its manifest entry or its files: ``BTree``, ``IVF_PQ``, ``Bitmap``, ..."""
+    kind = "" if index.details is None else index.details.type_url.rpartition(".")[2].removesuffix("IndexDetails")
+    if kind in ("", "Vector"):
+        with suppress(CorruptFileError):  # a damaged index is reported by its entry alone
             opened = snapshot.indices.vector(index) or snapshot.indices.scalar(index)
-            said = said if opened is None else opened.kind
-    return said or "Unknown"
+            kind = kind if opened is None else opened.kind
+    return kind or "Unknown"
 
 
 def _sizes(kind: str, readers: list[FragmentReader]) -> dict[str, int]:
-    """The numbers of fragments and of their rows."""
+    """Count fragments and their rows."""
     return {f"num_{kind}_fragments": len(readers), f"num_{kind}_rows": sum(r.num_rows for r in readers)}
 
 
 def own_statistics(snapshot: Snapshot, name: str) -> dict[str, Any]:
-    """The :func:`statistics` of an index without what is covered, and its name."""
+    """Return the :func:`statistics` of an index without its name and coverage."""
     more = {"name", "num_indices", "num_segments", "indices", "segments", "num_indexed_rows_per_delta"}
     more |= {*_sizes("indexed", []), *_sizes("unindexed", [])}
     return {key: value for key, value in statistics(snapshot, name).items() if key not in more}
 
 
 def prewarm(snapshot: Snapshot, name: str, segments: Collection[str] | None = None) -> None:
-    """Open an index, or some of its parts by their ids, and read the partitions of one of vectors.
+    """Open an index, or some of its segments by id, and read the partitions of vector indices.
 
     Raises ``UnknownIndexError``.
     """
@@ -154,9 +154,9 @@ def prewarm(snapshot: Snapshot, name: str, segments: Collection[str] | None = No
 
 
 def centroids(snapshot: Snapshot, name: str | None, column: str | None) -> pa.FixedSizeListArray:
-    """The centres of the partitions of an index of vectors, by its name or its column.
+    """Return the partition centroids of a vector index, by index name or column.
 
-    Raises ``InvalidArgumentError`` where neither is given, and ``UnknownIndexError``.
+    Raises ``InvalidArgumentError`` if both are ``None``, and ``UnknownIndexError``.
     """
     if name is None and column is None:
         raise InvalidArgumentError("no index is named", help="pass index_name or column")
@@ -168,19 +168,19 @@ def centroids(snapshot: Snapshot, name: str | None, column: str | None) -> pa.Fi
             centres = opened.model.centroids
             return pa.FixedSizeListArray.from_arrays(pa.array(centres.reshape(-1)), centres.shape[1])
     raise UnknownIndexError(
-        f"column {column!r} has no index of vectors" if name is None else f"{name} is not an index of vectors"
+        f"column {column!r} has no vector index" if name is None else f"{name} is not a vector index"
     )
 
 
-# --- making ----------------------------------------------------------------------------------------------------------
+# --- create ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class ScalarKind:
-    """A kind of scalar index that is built here.
+    """A kind of scalar index that trilake can build.
 
-    ``train`` writes its files of values and row ids, or addresses, as ``place`` says; ``of_lists`` is whether it is of
-    the items of lists; ``version`` is that of its files.
+    ``train`` writes its files from values and row ids or addresses (``place``); ``of_lists`` says whether it indexes
+    the items of lists; ``version`` is the version of its files.
     """
 
     name: str
@@ -191,7 +191,7 @@ class ScalarKind:
     version: int = 0
 
 
-#: By the name of a kind, without underscores.
+#: By uppercase name without underscores.
 TRAINED = {
     kind.name.replace("_", ""): kind
     for kind in (
@@ -201,27 +201,27 @@ TRAINED = {
         ScalarKind("ZONEMAP", zonemap.train, ZONE_MAP_DETAILS, place=ROW_ADDRESS),
     )
 }
-#: Kinds that are listed and kept, and what finds the same rows.
+#: Kinds that trilake keeps but cannot build, each with an alternative.
 _NOT_BUILT = {
     **dict.fromkeys(
         ["INVERTED", "FTS", "NGRAM"],
         "filter by contains(column, 'words') or regexp_match; an index that pylance built is kept, not searched",
     ),
-    "BLOOMFILTER": "build a BTREE or a ZONEMAP, which find the rows of a value too",
+    "BLOOMFILTER": "build a BTREE or a ZONEMAP, which also find rows by value",
 }
 
 
 def scalar_kind(snapshot: Snapshot, index_type: str) -> ScalarKind:
-    """The kind of a scalar index by its name.  Raises ``UnsupportedIndexError``, which says what to use."""
+    """Return the kind of a scalar index by name.  Raises ``UnsupportedIndexError`` with an alternative."""
     kind = str(index_type).upper()
     built = TRAINED.get(kind.replace("_", ""))
     if built is not None and (built.name == "BTREE" or not snapshot.manifest.storage_version.is_first):
         return built
     if kind in _NOT_BUILT:
-        raise UnsupportedIndexError(f"an index of type {index_type!r} cannot be made", help=_NOT_BUILT[kind])
+        raise UnsupportedIndexError(f"an index of type {index_type!r} cannot be built", help=_NOT_BUILT[kind])
     kinds = "BTREE" if snapshot.manifest.storage_version.is_first else "BTREE, BITMAP, LABEL_LIST and ZONEMAP"
     raise UnsupportedIndexError(
-        f"an index of type {index_type!r} cannot be made", help=f"scalar indices of this dataset are {kinds}"
+        f"an index of type {index_type!r} cannot be built", help=f"scalar indices of this dataset are {kinds}"
     )
 
 
@@ -235,13 +235,11 @@ def create_scalar_index(
     with_rows: bool = True,
     rows_per_zone: int | None = None,
 ) -> Snapshot:
-    """Index the live rows of a column of single values, or of lists, and return the version that has the index.
+    """Create a scalar index on a column or list column, and return the new version.
 
-    ``with_rows`` says whether it covers the rows that there are, or none until it is renewed; ``rows_per_zone`` is of
-    a ZONEMAP.
+    ``with_rows`` says whether to index the rows now, or later by optimizing; ``rows_per_zone`` is for ZONEMAP.
 
-    Raises ``InvalidArgumentError`` for other columns and kinds, and where an index of the name is there and must not be
-    replaced, or is of another column.
+    Raises ``InvalidArgumentError`` for unsupported columns and kinds, and if the name is taken.
     """
     flag("train", with_rows)
     kind = scalar_kind(snapshot, index_type)
@@ -256,28 +254,28 @@ def create_scalar_index(
 
 
 def checked_column(snapshot: Snapshot, column: str, kind: ScalarKind, name: str | None = None) -> tuple[str, str]:
-    """A column as the schema spells it, and the name of its index.
+    """Return a column as spelled in the schema, and the name of its index.
 
-    Raises ``UnknownColumnError``, and ``WrongTypeError`` where the kind cannot index it.
+    Raises ``UnknownColumnError``, and ``WrongTypeError`` if the kind does not support its type.
     """
     if not isinstance(column, str):
-        raise WrongTypeError(f"column is {column!r}", help="it is a name")
+        raise WrongTypeError(f"column must be a name, got {column!r}")
     column = snapshot.view.schema.spelled(column)
     _indexable(snapshot, column, kind)
     return column, name or f"{column}_idx"
 
 
 def of_fragments(snapshot: Snapshot, ids: Collection[int]) -> Snapshot:
-    """The version with some of its fragments alone, so that an index of it covers these.
+    """Restrict a snapshot to some fragments.
 
-    Raises ``InvalidArgumentError`` for a fragment that is not there.
+    Raises ``InvalidArgumentError`` for an unknown fragment.
     """
     fragments = tuple(f for f in snapshot.manifest.fragments if f.id in ids)
     missing = sorted(set(ids) - {f.id for f in fragments})
     if missing:
         raise InvalidArgumentError(
             f"fragment {missing[0]} is not in version {snapshot.version}",
-            help="get_fragments lists the fragments there are",
+            help="get_fragments lists the fragments",
             file=snapshot.store.uri,
         )
     return snapshot.at(dataclasses.replace(snapshot.manifest, fragments=fragments))
@@ -286,7 +284,7 @@ def of_fragments(snapshot: Snapshot, ids: Collection[int]) -> Snapshot:
 def trained(
     snapshot: Snapshot, column: str, name: str, kind: ScalarKind, rows_per_zone: int | None = None
 ) -> IndexMetadata:
-    """Write an index of all live rows; the entry that makes it count."""
+    """Write an index of all live rows, and return its manifest entry."""
     schema, field = snapshot.view.schema, _indexable(snapshot, column, kind)
     path = schema.path_of(field)
     plan = ScanPlan(snapshot.view, schema.project([column]), places=(kind.place,))
@@ -310,7 +308,7 @@ def trained(
     return described(snapshot, dataclasses.replace(entry, details=details, index_version=kind.version), files)
 
 
-#: Kinds of columns that have an order, and values that an index's file keeps.
+#: Types of values that are ordered and can be stored in an index.
 _INDEXABLE = (
     pa.types.is_integer,
     pa.types.is_floating,
@@ -326,14 +324,16 @@ _INDEXABLE = (
 
 
 def _indexable(snapshot: Snapshot, column: str, index: ScalarKind) -> Field:
-    """A column, or a field in structs, that a scalar index can be made of.
+    """Return the column or nested field to index.
 
     Raises ``UnknownColumnError`` and ``WrongTypeError``.
     """
     schema = snapshot.view.schema
     field = schema.find(column)
     if field is None:
-        raise UnknownColumnError(f"{column} not found in schema", help=f"there are {', '.join(snapshot.schema.names)}")
+        raise UnknownColumnError(
+            f"{column} not found in schema", help=f"columns are {', '.join(snapshot.schema.names)}"
+        )
     kind = field.arrow_type
     if isinstance(kind, pa.BaseExtensionType):
         kind = kind.storage_type
@@ -341,33 +341,33 @@ def _indexable(snapshot: Snapshot, column: str, index: ScalarKind) -> Field:
     if index.of_lists:
         if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
             raise WrongTypeError(
-                f"the column is of type {kind}", help="a LABEL_LIST indexes lists of single values", column=column
+                f"the column is of type {kind}", help="LABEL_LIST supports lists of scalar values", column=column
             )
         kind = kind.value_type
     if in_list or pa.types.is_float16(kind) or not any(is_(kind) for is_ in _INDEXABLE):
         raise WrongTypeError(
             f"the column is of type {kind}{' in a list' if in_list else ''}",
-            help="index integers, decimals, floats, doubles, booleans, texts, bytes, dates or times",
+            help="index integers, decimals, floats, doubles, booleans, strings, binaries, dates or timestamps",
             column=column,
         )
     return field
 
 
 def file_version(snapshot: Snapshot, *, modern: bool) -> StorageVersion:
-    """The version of new files of an index that has files of 2.x, or of the first format."""
+    """Return the version for new files of an index."""
     newest = snapshot.manifest.storage_version
     return FIRST if not modern else STABLE if newest.is_first else newest
 
 
 def described(snapshot: Snapshot, entry: IndexMetadata, files: tuple[tuple[str, int], ...]) -> IndexMetadata:
-    """The entry as today's format has it: with the version of its files, their sizes, and the time."""
+    """Add file version, file sizes and creation time to an entry, as newer formats have them."""
     is_vector = entry.details is not None and entry.details.type_url == VECTOR_DETAILS.type_url
     version = 1 if is_vector else entry.index_version or 0
     return dataclasses.replace(entry, index_version=version, files=files, created_at_ms=snapshot.runtime.clock_ms())
 
 
 def drop_index(snapshot: Snapshot, name: str) -> Snapshot:
-    """Take an index out of the dataset, all parts of it; its files stay for older versions.
+    """Drop an index with all its segments; its files stay for older versions.
 
     Raises ``UnknownIndexError``.
     """
@@ -379,14 +379,14 @@ def drop_index(snapshot: Snapshot, name: str) -> Snapshot:
     return replanned(snapshot, plan)
 
 
-# --- moving ----------------------------------------------------------------------------------------------------------
+# --- remap -----------------------------------------------------------------------------------------------------------
 
 
 def remap(snapshot: Snapshot, before: RowIds, after: RowIds, rewritten: set[int]) -> tuple[op.RewrittenIndex, ...]:
-    """Write indices anew whose rows have moved from the row ids ``before`` to those ``after``.
+    """Rewrite indices whose rows moved from the row ids ``before`` to ``after``.
 
-    Rows of the fragments ``rewritten`` that are not among them are gone.  Returns what a transaction says of each index
-    that was written; the others do not cover the new fragments, which the log says.
+    Rows of the fragments ``rewritten`` that are not in ``before`` were deleted.  Returns the rewritten indices; the
+    others no longer cover the new fragments, which is logged.
     """
     order = np.argsort(before)
     before, after = before[order], after[order]
@@ -414,7 +414,7 @@ def remap(snapshot: Snapshot, before: RowIds, after: RowIds, rewritten: set[int]
             rows = scalar.read()
             ids, keep = move(rows["row_ids"].to_numpy())
             rows = rows.set_column(1, "row_ids", pa.array(ids)).filter(pa.array(keep))
-            # In the format that the index has: an index without nulls would say that there are none.
+            # In the file version of the index, as some versions cannot store nulls.
             train(snapshot.store, new, rows, file_version(snapshot, modern=scalar.has_nulls))
         elif vector is not None and vector.kind == vector.model.kind:
             details = VECTOR_DETAILS
@@ -422,10 +422,10 @@ def remap(snapshot: Snapshot, before: RowIds, after: RowIds, rewritten: set[int]
             vector.write_with(snapshot.store, new, move=move, version=version)
         else:
             _log.warning(
-                "index %s of %s cannot follow its rows: it does not cover the compacted rows; %s",
+                "index %s on %s cannot be remapped: it does not cover the compacted rows; %s",
                 index.name,
                 snapshot.store.uri,
-                "optimize_indices adds them" if scalar is not None else "build it again",
+                "optimize_indices adds them" if scalar is not None else "rebuild it",
             )
             continue
         rewritten_indices.append(

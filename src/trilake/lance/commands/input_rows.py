@@ -1,4 +1,4 @@
-"""Rows as users bring them, as a stream of record batches with a schema."""
+"""Convert input rows to a schema and a stream of record batches."""
 
 from __future__ import annotations
 
@@ -17,33 +17,32 @@ from trilake.lance.commands import models
 from trilake.lance.file.errors import RowsDoNotFitError, WrongTypeError
 from trilake.table.frames import arrow_batches
 
-#: What rows may come as; whatever else has the Arrow stream interface may, too.
+#: Accepted inputs, as well as any object with the Arrow stream interface.
 ReaderLike: TypeAlias = (
     pa.Table | pa.dataset.Dataset | pa.dataset.Scanner | Iterable[pa.RecordBatch] | pa.RecordBatchReader
 )
 
 
 def stream(data: Any, schema: pa.Schema | None = None) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    """The schema and the batches of Arrow data, frames, datasets, scanners, and iterables of batches.
+    """Convert Arrow data, frames, datasets, scanners and iterables of batches to a schema and a stream of batches.
 
-    Views of texts, binaries and lists, which the format does not have, come as plain ones.
+    Views of strings, binaries and lists are converted to the plain types.
 
     Parameters
     ----------
     data: an Arrow table, batch, reader, dataset or scanner, a pandas frame, anything with the Arrow stream interface,
-        an iterable of record batches, a dictionary of columns, or a list of rows as dictionaries or of one model of
-        pydantic's.
-    schema: what pandas frames are converted to, and iterables are cast to; these need one.
+        an iterable of record batches, a dictionary of columns, or a list of dictionaries or Pydantic models.
+    schema: schema to convert pandas frames to and cast iterables to; required for iterables.
 
-    Raises ``InvalidArgumentError`` for anything else, and where an iterable comes without a schema.
+    Raises ``InvalidArgumentError`` for other inputs, and for an iterable without a schema.
     """
     if isinstance(data, list) and data and models.is_model(type(data[0])):
         data = models.table_of(type(data[0]), data)
     if isinstance(data, pa.RecordBatch):
         data = pa.Table.from_batches([data])
     elif isinstance(data, dict) or (isinstance(data, list) and data and all(isinstance(row, dict) for row in data)):
-        own, rows = arrow_batches(data)
-        data = pa.RecordBatchReader.from_batches(own, rows)
+        schema_of_rows, rows = arrow_batches(data)
+        data = pa.RecordBatchReader.from_batches(schema_of_rows, rows)
     if _is_instance(data, "pandas", "DataFrame"):
         data = pa.Table.from_pandas(data, schema=schema)
     if isinstance(data, pa.dataset.Dataset):
@@ -78,7 +77,7 @@ def stream(data: Any, schema: pa.Schema | None = None) -> tuple[pa.Schema, Itera
 
 
 def plain(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    """Schema and batches with plain layouts for views."""
+    """Replace views by the plain types."""
     flat = without_views_schema(schema)
     return flat, iter(batches) if flat is schema else map(_plain, batches)
 
@@ -88,7 +87,7 @@ def _plain(batch: Any) -> Any:
 
 
 def table(data: Any, schema: pa.Schema | None = None) -> pa.Table:
-    """The rows of :func:`stream` as one table."""
+    """Convert input rows as :func:`stream` does, to a table."""
     row_schema, batches = stream(data, schema)
     return pa.Table.from_batches(batches, schema=row_schema)
 
@@ -111,8 +110,8 @@ def _cast(batches: Iterator[Any], schema: pa.Schema) -> Iterator[pa.RecordBatch]
         yield batch
 
 
-def _check_fields(source: pa.Schema, wanted: pa.Schema) -> None:
-    for f in wanted:
+def _check_fields(source: pa.Schema, target: pa.Schema) -> None:
+    for f in target:
         at = source.get_field_index(f.name)
         problem = None if at < 0 else field_problem(source.field(at).type, f.type, f.name)
         if problem is not None:
@@ -122,17 +121,17 @@ def _check_fields(source: pa.Schema, wanted: pa.Schema) -> None:
 
 
 def numbers(rows: Any, kind: Any = np.int64) -> npt.NDArray[Any]:
-    """Places of rows, or row ids, as an array.  Raises ``InvalidArgumentError`` for what is no whole number."""
+    """Convert row positions or ids to an array.  Raises ``InvalidArgumentError`` for other values."""
     if isinstance(rows, pa.Array | pa.ChunkedArray):
         rows = rows.to_numpy(zero_copy_only=False) if isinstance(rows, pa.Array) else rows.to_numpy()
     array = np.asarray(list(rows) if isinstance(rows, range) else rows)
     if array.ndim != 1 or (len(array) and array.dtype.kind not in "iu"):
-        raise InvalidArgumentError("rows are asked for by whole numbers", help="pass a list or array of integers")
+        raise InvalidArgumentError("row positions must be integers", help="pass a list or array of integers")
     return array.astype(kind)
 
 
 def check_metadata(schema: pa.Schema) -> None:
-    """Raise ``InvalidArgumentError`` for schema metadata that is no text: the format keeps texts."""
+    """Raise ``InvalidArgumentError`` for schema metadata that is not UTF-8."""
     for key, value in (schema.metadata or {}).items():
         try:
             key.decode()

@@ -1,4 +1,4 @@
-"""Joins: columns of other data, added to the rows that have the same key."""
+"""Add columns of other data by joining on a key."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ def merge(
     *,
     nulls: NullPolicy = "error",
 ) -> Snapshot:
-    """Add the columns of ``data`` to the rows that have the same key; the others get nulls.
+    """Add the columns of ``data`` to the rows with the same key; other rows get nulls.
 
-    ``left_on`` may be ``_rowid`` or ``_rowaddr``.  Of several rows of ``data`` with one key, the first counts.  A null
-    key equals none.
+    ``left_on`` may be ``_rowid`` or ``_rowaddr``.  If a key is in several rows of ``data``, the first one counts.  Null
+    keys match nothing.
 
-    Raises ``InvalidArgumentError`` where a key column is missing, ``SchemaMismatchError`` where the keys differ in type
-    or a null would be lost.
+    Raises ``InvalidArgumentError`` if a key column is missing, ``SchemaMismatchError`` if the key types differ or a
+    null would be lost.
     """
     values, schema = join_values(snapshot, data, left_on, right_on)
-    if is_id(snapshot, left_on):  # ids of this version, which another one gives to other rows
+    if is_id(snapshot, left_on):  # ids are only valid in this version
         return add_columns(snapshot, schema, (), lambda: values, nulls=nulls, repeatable=False, places=(left_on,))
     return add_columns(snapshot, schema, [left_on], lambda: values, nulls=nulls)
 
 
 def is_id(snapshot: Snapshot, name: str) -> bool:
-    """Whether a name is that of row ids or addresses, and of no column."""
+    """Whether a name is ``_rowid`` or ``_rowaddr``, and not a column."""
     return name in (ROW_ID, ROW_ADDRESS) and name not in snapshot.schema.names
 
 
 def join_values(snapshot: Snapshot, data: pa.Table, left_on: str, right_on: str | None) -> tuple[Values, pa.Schema]:
-    """What finds the row of ``data`` for each key in ``left_on``, and the schema of what it finds."""
+    """Return the function that looks up the rows of ``data`` by key, and its output schema."""
     places, rest = matching(snapshot, data, left_on, right_on)
 
     def values(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -57,23 +57,25 @@ def join_values(snapshot: Snapshot, data: pa.Table, left_on: str, right_on: str 
 def matching(
     snapshot: Snapshot, data: pa.Table, left_on: str, right_on: str | None
 ) -> tuple[Callable[[pa.Array], pa.Array], pa.Table]:
-    """What finds for each of some keys the first row of ``data`` that has it, or null; and ``data`` without its keys.
+    """Return the function that maps keys to the first matching row of ``data`` or null, and ``data`` without its keys.
 
-    Raises as :func:`merge` does.
+    Raises ``InvalidArgumentError`` and ``SchemaMismatchError``, see :func:`merge`.
     """
     right_on = right_on or left_on
-    known = snapshot.schema.append(pa.field(left_on, pa.uint64())) if is_id(snapshot, left_on) else snapshot.schema
-    for name, names in ((left_on, known.names), (right_on, data.schema.names)):
+    left_schema = (
+        snapshot.schema.append(pa.field(left_on, pa.uint64())) if is_id(snapshot, left_on) else snapshot.schema
+    )
+    for name, names in ((left_on, left_schema.names), (right_on, data.schema.names)):
         if name not in names:
-            raise UnknownColumnError(f"there is no column {name!r} to join on", help=f"there are {', '.join(names)}")
-    kind = known.field(left_on).type
+            raise UnknownColumnError(f"there is no column {name!r} to join on", help=f"columns are {', '.join(names)}")
+    kind = left_schema.field(left_on).type
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
-    given = data.schema.field(right_on).type
-    given = given.value_type if pa.types.is_dictionary(given) else given
-    if not _of_one_kind(given, kind):
+    key_type = data.schema.field(right_on).type
+    key_type = key_type.value_type if pa.types.is_dictionary(key_type) else key_type
+    if not _of_one_kind(key_type, kind):
         raise RowsDoNotFitError(
-            f"the keys are of type {given} and those of the dataset of type {kind}",
-            help="cast them, or name another column in right_on",
+            f"the keys are of type {key_type}, those of the dataset of type {kind}",
+            help="cast them, or pass another column as right_on",
             column=right_on,
         )
     try:
@@ -82,15 +84,15 @@ def matching(
         raise RowsDoNotFitError(f"the keys are not of type {kind}: {e}", column=right_on) from e
     rest = data.drop_columns([right_on]).combine_chunks()
     if not rest.num_columns:
-        raise InvalidArgumentError("the data to merge has no column besides its key")
+        raise InvalidArgumentError("the data to merge has no columns except its key")
 
-    def places(own: pa.Array) -> pa.Array:
-        return pc.index_in(own.cast(kind) if own.type != kind else own, value_set=keys, skip_nulls=True)
+    def places(values: pa.Array) -> pa.Array:
+        return pc.index_in(values.cast(kind) if values.type != kind else values, value_set=keys, skip_nulls=True)
 
     return places, rest
 
 
-#: Kinds of keys, within which a cast loses nothing without an error.
+#: Key types by kind; casts within a kind raise on loss.
 _KINDS: tuple[tuple[Callable[[pa.DataType], bool], ...], ...] = (
     (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal),
     (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view),
@@ -99,8 +101,8 @@ _KINDS: tuple[tuple[Callable[[pa.DataType], bool], ...], ...] = (
 )
 
 
-def _of_one_kind(given: pa.DataType, own: pa.DataType) -> bool:
-    """Whether keys can be compared: the text "01" is not the number 1, though a cast makes it that."""
-    if given == own or pa.types.is_null(given) or given.id == own.id:
+def _of_one_kind(left: pa.DataType, right: pa.DataType) -> bool:
+    """Whether keys are comparable: the string "01" is not the number 1, although it can be cast."""
+    if left == right or pa.types.is_null(left) or left.id == right.id:
         return True
-    return any(any(is_(given) for is_ in kind) and any(is_(own) for is_ in kind) for kind in _KINDS)
+    return any(any(is_(left) for is_ in kind) and any(is_(right) for is_ in kind) for kind in _KINDS)

@@ -1,6 +1,7 @@
-"""Merge insert: rows of a source matched with rows of the dataset by key columns, and what becomes of either.
+"""Merge insert: match source rows with rows of the dataset by key, then update, insert or delete.
 
-The source is held in memory; of the dataset, only the key columns are, a large fragment or some small ones at a time.
+The source is held in memory.  Of the dataset only the key columns are read, a large fragment or several small ones at
+a time.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from trilake.lance.scan.sql_text import filter_of
 from trilake.lance.versions import operations as op
 from trilake.lance.versions.manifest import Fragment
 
-#: Rows of the dataset from which on they are joined with the source.
+#: Number of rows of the dataset to join at a time.
 _JOINED_ROWS = 1 << 17
 
 _NO_IDS = np.array([], np.uint64)
@@ -42,17 +43,17 @@ _NO_IDS = np.array([], np.uint64)
 
 @dataclass(frozen=True)
 class MergeInsert:
-    """What a merge insert does.
+    """The actions of a merge insert.
 
     Parameters
     ----------
     on: key columns.
-    update: whether matched rows are replaced by those of the source; ``update_if`` says which, as a condition over
+    update: whether to replace matched rows by those of the source; ``update_if`` is a condition over
         ``source.<column>`` and ``target.<column>``.
-    delete_matched: whether matched rows of the dataset are deleted.
-    fail_matched: whether a match is an error.
-    insert: whether rows of the source without a match are added.
-    delete_unmatched: whether rows of the dataset without a match are deleted; ``delete_if`` says which.
+    delete_matched: whether to delete matched rows.
+    fail_matched: whether to fail on a match.
+    insert: whether to insert source rows without a match.
+    delete_unmatched: whether to delete rows of the dataset without a match; ``delete_if`` is a condition.
     """
 
     on: tuple[str, ...]
@@ -67,36 +68,36 @@ class MergeInsert:
 
 @dataclass
 class MergeStats:
-    """Numbers of rows."""
+    """Row counts of a merge insert."""
 
     num_inserted_rows: int = 0
     num_updated_rows: int = 0
     num_deleted_rows: int = 0
 
     def numbers(self) -> dict[str, int]:
-        """The numbers by name."""
+        """Return the counts as a dictionary."""
         return asdict(self)
 
 
 @dataclass
 class _Matches:
-    """What the match has found: rows of the dataset to delete, and rows of the source to write.
+    """Result of matching: rows of the dataset to delete, and rows of the source to write.
 
-    ``updates`` and ``updated`` are, for each row that is replaced, the source's row and the address of the dataset's.
+    For each replaced row, ``updates`` has the source row and ``updated`` the address in the dataset.
     """
 
     deleted: dict[int, Rows] = field(default_factory=dict)
-    #: The fragments of matched rows.
+    #: Ids of fragments with matched rows.
     fragments: set[int] = field(default_factory=set)
     updates: list[Rows] = field(default_factory=list)
     updated: list[npt.NDArray[np.uint64]] = field(default_factory=list)
     matched: Rows = field(default_factory=lambda: np.array([], np.int64))
 
     def delete(self, ids: npt.NDArray[np.uint64]) -> None:
-        """Add rows to delete by their addresses: those of a fragment all at once."""
+        """Add addresses of rows to delete; all rows of a fragment must come in one call."""
         if not len(ids):
             return
-        of, offsets = split(np.sort(ids))  # fragments need not be in the order of their ids
+        of, offsets = split(np.sort(ids))  # fragments may be listed in any order
         fragments, starts = np.unique(of, return_index=True)
         self.deleted.update(zip(fragments.tolist(), np.split(offsets, starts[1:]), strict=True))
 
@@ -111,9 +112,9 @@ def merge_insert(
 ) -> tuple[Snapshot, MergeStats]:
     """Run a merge insert as one commit.
 
-    A null in a key column matches nothing.  Two rows of the source with one key may not both replace a row.  Columns
-    that the source does not have keep their values in rows that are updated, and are null in rows that are inserted.
-    ``retries`` are those of :func:`~trilake.lance.commands.replan.replanned`.
+    Null keys match nothing.  Two source rows must not update the same row.  Columns that are missing in the source keep
+    their values in updated rows, and are null in inserted rows.  ``retries`` are those of
+    :func:`~trilake.lance.commands.replan.replanned`.
 
     Raises ``InvalidArgumentError``, ``SchemaMismatchError``, ``ConflictError`` or ``WriteFailedError``.
     """
@@ -132,9 +133,9 @@ def merge_insert(
 def planned(
     snapshot: Snapshot, what: MergeInsert, source: pa.Table, written: list[Fragment], *, nulls: NullPolicy = "error"
 ) -> tuple[op.Update, MergeStats]:
-    """Write the rows of a merge insert, whose fragments ``written`` gets, and what makes it a version.
+    """Write the files of a merge insert, append their fragments to ``written``, and return the operation.
 
-    Raises as :func:`merge_insert` does, but for conflicts.
+    Raises ``InvalidArgumentError``, ``SchemaMismatchError`` or ``WriteFailedError``.
     """
     rows = _conformed(snapshot, source, what.on)
     matches = _match(snapshot, what, rows)
@@ -147,10 +148,11 @@ def planned(
     written.extend(write_fragments(snapshot.store, batches, target, WriteOptions(nulls=nulls), snapshot.runtime))
     updated, removed = mark_all(snapshot, matches.deleted)
     if what.insert:
-        # A row of the source is not added because of the rows that it matches: whoever deletes those excludes this.
+        # A matched source row is not inserted: list the fragments of all matches, so that deleting these rows
+        # conflicts.
         changed_ids = {f.id for f in updated} | set(removed)
-        kept = matches.fragments - changed_ids
-        updated = (*updated, *(f for f in snapshot.manifest.fragments if f.id in kept))
+        matched_ids = matches.fragments - changed_ids
+        updated = (*updated, *(f for f in snapshot.manifest.fragments if f.id in matched_ids))
     deleted = sum(map(len, matches.deleted.values())) - len(changed)
     of, at = split(np.concatenate([_NO_IDS, *matches.updated]))
     edges = np.flatnonzero(np.diff(of)) + 1
@@ -159,14 +161,14 @@ def planned(
 
 
 def _conformed(snapshot: Snapshot, source: pa.Table, on: tuple[str, ...]) -> pa.Table:
-    """The source in its columns of the dataset, which are in the dataset's order and among them those of ``on``."""
-    names, own = snapshot.schema.names, source.schema.names
-    if len(set(own)) < len(own) or not set(on) <= set(own) <= set(names):
+    """Select the source columns in dataset order, and cast them."""
+    names, source_names = snapshot.schema.names, source.schema.names
+    if len(set(source_names)) < len(source_names) or not set(on) <= set(source_names) <= set(names):
         raise RowsDoNotFitError(
-            f"the source has the columns {', '.join(own)}, the dataset {', '.join(names)}",
-            help=f"give the source columns of the dataset, those to match on ({', '.join(on)}) among them",
+            f"the source has columns {', '.join(source_names)}, the dataset {', '.join(names)}",
+            help=f"the source must have columns of the dataset, including the keys ({', '.join(on)})",
         )
-    fields = [f for f in snapshot.schema if f.name in own]
+    fields = [f for f in snapshot.schema if f.name in source_names]
     for f in fields:
         check_fields(source.schema.field(f.name).type, f)
     try:
@@ -176,7 +178,7 @@ def _conformed(snapshot: Snapshot, source: pa.Table, on: tuple[str, ...]) -> pa.
 
 
 def _widened(snapshot: Snapshot, rows: pa.Table, replaced: npt.NDArray[np.uint64] | None = None) -> pa.Table:
-    """Rows of the source with all columns of the dataset: others are those of the rows ``replaced``, or null."""
+    """Add the missing columns to source rows, from the rows ``replaced`` or null."""
     schema = pa.schema([f.with_nullable(True) for f in snapshot.schema])
     absent = [f for f in schema if f.name not in rows.schema.names]
     if not absent:
@@ -203,19 +205,19 @@ def _match(snapshot: Snapshot, what: MergeInsert, rows: pa.Table) -> _Matches:
     read = [name for name in snapshot.schema.names if name in needs]
     on = " AND ".join(f"s.k{i} = t.k{i}" for i in range(len(what.on)))
     matches = _Matches()
-    seen: list[Rows] = []
-    asked = [] if condition is None else id_columns(condition, snapshot.schema)
-    for targets_table in _targets(snapshot, read, asked):
+    matched_rows: list[Rows] = []
+    id_names = [] if condition is None else id_columns(condition, snapshot.schema)
+    for targets_table in _targets(snapshot, read, id_names):
         at = pa.array(np.arange(targets_table.num_rows))
-        left = _keys(targets_table.select(list(what.on))).append_column("target_row", at)
-        pairs = query(f"SELECT s.source_row, t.target_row FROM s JOIN t ON {on} ORDER BY 2, 1", s=keys, t=left)
+        target_keys = _keys(targets_table.select(list(what.on))).append_column("target_row", at)
+        pairs = query(f"SELECT s.source_row, t.target_row FROM s JOIN t ON {on} ORDER BY 2, 1", s=keys, t=target_keys)
         sources, targets = (pairs.column(i).to_numpy() for i in range(2))
-        seen.append(sources)
+        matched_rows.append(sources)
         target_ids = targets_table.column(ROW_ADDRESS).to_numpy()
         matches.fragments.update(np.unique(split(target_ids[targets])[0]).tolist())
         deleted: list[Rows] = []
         if len(targets) and what.fail_matched:
-            raise InvalidArgumentError(f"{len(targets)} rows match, which this merge insert forbids")
+            raise InvalidArgumentError(f"{len(targets)} rows match: when_matched_fail is set")
         if what.delete_matched:
             deleted.append(np.unique(targets))
         elif what.update and len(targets):
@@ -224,7 +226,7 @@ def _match(snapshot: Snapshot, what: MergeInsert, rows: pa.Table) -> _Matches:
                 sources, targets = sources[mask], targets[mask]
             if len(np.unique(targets)) < len(targets):
                 raise InvalidArgumentError(
-                    "several rows of the source match one row of the dataset", help="remove all but one from the source"
+                    "several source rows match one row of the dataset", help="remove duplicate keys from the source"
                 )
             deleted.append(targets)
             matches.updates.append(sources)
@@ -233,16 +235,16 @@ def _match(snapshot: Snapshot, what: MergeInsert, rows: pa.Table) -> _Matches:
             deleted.append(_unmatched(condition, targets_table, pairs.column(1).to_numpy()))
         if deleted:
             matches.delete(target_ids[np.unique(np.concatenate(deleted))])
-    matches.matched = np.unique(np.concatenate(seen)) if seen else matches.matched
+    matches.matched = np.unique(np.concatenate(matched_rows)) if matched_rows else matches.matched
     return matches
 
 
-def _targets(snapshot: Snapshot, columns: list[str], asked: list[str]) -> Iterator[pa.Table]:
-    """The rows of the dataset with their addresses: those of a fragment in one table, which small fragments share.
+def _targets(snapshot: Snapshot, columns: list[str], id_names: list[str]) -> Iterator[pa.Table]:
+    """Read the rows of the dataset with their addresses; a fragment is never split between tables.
 
-    A join takes some ms however few rows it has, and a dataset of many writers has many fragments of a few rows.
+    Small fragments share a table, as each join takes a few ms regardless of its size.
     """
-    plan = snapshot.plan(columns, places=tuple(dict.fromkeys((ROW_ADDRESS, *asked))))
+    plan = snapshot.plan(columns, places=tuple(dict.fromkeys((ROW_ADDRESS, *id_names))))
     readers: list[FragmentReader] = []
     rows = 0
     for reader in snapshot.readers:
@@ -275,7 +277,7 @@ def _unmatched(condition: Filter | None, targets: pa.Table, matched: Rows) -> Ro
 
 
 def pair_schema(schema: pa.Schema, source: pa.Schema | None = None) -> pa.Schema:
-    """What a condition over ``source`` and ``target`` names; the source has all columns unless it says which."""
+    """Return the schema for conditions: structs ``source`` and ``target``."""
     sides = {"source": source or schema, "target": schema}
     return pa.schema([pa.field(side, pa.struct(list(columns))) for side, columns in sides.items()])
 
@@ -291,7 +293,7 @@ def _struct(table: pa.Table) -> pa.Array:
 
 
 class MergeInsertBuilder(PublicNames):
-    """Describes a merge insert step by step; :meth:`execute` runs it."""
+    """Builder of a merge insert; :meth:`execute` runs it."""
 
     def __init__(self, dataset: OpenDataset, on: str | Iterable[str]) -> None:
         schema = dataset.snapshot.view.schema
@@ -301,7 +303,7 @@ class MergeInsertBuilder(PublicNames):
         if unknown or not keys:
             raise InvalidArgumentError(
                 f"there is no column {unknown[0]!r} to match on" if unknown else "a merge insert needs a key column",
-                help=f"there are {', '.join(dataset.schema.names)}",
+                help=f"columns are {', '.join(dataset.schema.names)}",
             )
         self._dataset, self._what = dataset, MergeInsert(keys)
         self._retries = USUAL
@@ -311,77 +313,75 @@ class MergeInsertBuilder(PublicNames):
         return self
 
     def when_matched_update_all(self, condition: str | None = None) -> Self:
-        """Replace matched rows by those of the source, where ``condition`` over ``source`` and ``target`` is true.
+        """Update matched rows from the source, where ``condition`` over ``source`` and ``target`` is true.
 
-        Columns that the source does not have keep their values.
+        Columns that are missing in the source keep their values.
         """
         return self._with(update=True, update_if=condition)
 
     def when_matched_delete(self) -> Self:
-        """Delete matched rows of the dataset."""
+        """Delete matched rows."""
         return self._with(delete_matched=True)
 
     def when_matched_fail(self) -> Self:
-        """Refuse to run where any row matches."""
+        """Fail if any row matches."""
         return self._with(fail_matched=True)
 
     def when_not_matched_insert_all(self) -> Self:
-        """Add rows of the source that match none; columns that it does not have are null."""
+        """Insert source rows without a match; missing columns are null."""
         return self._with(insert=True)
 
     def when_not_matched_by_source_delete(self, expr: str | None = None) -> Self:
-        """Delete rows of the dataset that match none, where ``expr`` is true."""
+        """Delete rows of the dataset without a match, where ``expr`` is true."""
         return self._with(delete_unmatched=True, delete_if=expr)
 
     def use_index(self, use_index: bool = True) -> Self:
-        """Accepted for other implementations' sake: rows are matched by their key columns, without an index."""
+        """Accepted for compatibility: rows are matched without an index."""
         flag("use_index", use_index)
         return self
 
     def write_mode(self, mode: str | None = None) -> Self:
-        """Accepted for other implementations' sake: whole rows are written anew, which is ``"rewrite_rows"``.
+        """Accepted for compatibility: whole rows are rewritten (``"rewrite_rows"``).
 
-        Raises ``InvalidArgumentError`` for what is no mode.
+        Raises ``InvalidArgumentError`` for an unknown mode.
         """
         if mode not in (None, "auto", "rewrite_rows", "rewrite_columns"):
-            raise InvalidArgumentError(f"write_mode is {mode!r}", help="it is auto, or rewrite_rows")
+            raise InvalidArgumentError(f"write_mode must be auto or rewrite_rows, got {mode!r}")
         return self
 
     def data_storage_version(self, version: str) -> Self:
-        """Name the version of the files that rows are written in, which can only be the dataset's."""
+        """Check the file version, which must be that of the dataset."""
         current = self._dataset.snapshot.manifest.storage_version
         if StorageVersion.parse(version) != current:
             raise InvalidArgumentError(
-                f"the files of the dataset are of Lance {current}, not {version}", help="leave it out"
+                f"the dataset has files of Lance {current}, got data_storage_version {version}", help="leave it out"
             )
         return self
 
     def conflict_retries(self, max_retries: int) -> Self:
-        """Set how often the merge is planned anew after others have changed the same rows."""
+        """Set how often to retry after conflicts on the same rows."""
         self._retries = replace(self._retries, times=Retries.of(max_retries).times)
         return self
 
     def retry_timeout(self, timeout: timedelta) -> Self:
-        """Set for how long it is planned anew after others have changed the same rows; by default only how often."""
+        """Set how long to retry after conflicts on the same rows; by default only the number is limited."""
         self._retries = replace(self._retries, timeout=Retries.of(retry_timeout=timeout).timeout)
         return self
 
     def execute(self, data_obj: Any, *, schema: pa.Schema | None = None) -> dict[str, int]:
-        """Run it; the numbers of rows that were inserted, updated and deleted."""
+        """Run the merge and return the numbers of inserted, updated and deleted rows."""
         what, source, dataset = self._checked(), self._source(data_obj, schema), self._dataset
         done, stats = merge_insert(dataset.snapshot, what, source, nulls=dataset.nulls, retries=self._retries)
         dataset.moved(done)
         return stats.numbers()
 
     def _checked(self) -> MergeInsert:
-        """What it does.  Raises ``InvalidArgumentError`` where that is nothing, or cannot be."""
+        """Return the actions.  Raises ``InvalidArgumentError`` if there are none, or if they exclude each other."""
         w = self._what
         if not any((w.update, w.delete_matched, w.fail_matched, w.insert, w.delete_unmatched)):
-            raise InvalidArgumentError(
-                "the merge insert does nothing", help="say what becomes of matched rows, or others"
-            )
+            raise InvalidArgumentError("the merge insert has no actions", help="call one of its when_ methods")
         if sum((w.update, w.delete_matched, w.fail_matched)) > 1:
-            raise InvalidArgumentError("matched rows can be updated, deleted or refused, not several of these")
+            raise InvalidArgumentError("updating, deleting and failing on a match exclude each other")
         return w
 
     def _source(self, data_obj: Any, schema: pa.Schema | None) -> pa.Table:

@@ -1,4 +1,4 @@
-"""Migrations: a dataset written again in another version of the format, or its manifests under today's names."""
+"""Migrate a dataset to another file version, or its manifests to the v2 naming scheme."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ _NAME = re.compile(rf"{VERSIONS}/([0-9]{{1,19}})\.manifest\Z")
 
 
 def migrate(snapshot: Snapshot, version: StorageVersion = STABLE) -> Snapshot:
-    """Write all rows again in files of another version, as one commit; nulls that companions keep become nulls.
+    """Rewrite all rows in files of another version, as one commit; null companions become nulls.
 
-    Columns keep their ids.  Deleted rows are left out, and indices, which know rows by where they were.
+    Columns keep their ids.  Deleted rows and indices are dropped.
 
-    Raises ``InvalidArgumentError`` for a version that is older, ``UnsupportedProtocolError`` for columns that it cannot
-    hold, ``ConflictError`` where others commit again and again.
+    Raises ``InvalidArgumentError`` for an older version, ``UnsupportedProtocolError`` for columns that it does not
+    support, and ``ConflictError`` after repeated conflicts.
     """
 
     def plan(current: Snapshot, written: list[Fragment]) -> op.Operation:
         if version < current.manifest.storage_version:
             raise InvalidArgumentError(
-                f"the files of the dataset are of Lance {current.manifest.storage_version}, which is newer",
-                help="write the rows into a new dataset",
+                f"the files of the dataset already have a newer version, Lance {current.manifest.storage_version}",
+                help="write the rows to a new dataset",
                 file=current.store.uri,
             )
-        seen = current.view.schema
-        schema = LanceSchema(seen.fields, seen.metadata, current.manifest.schema.dictionaries)
+        stored = current.view.schema
+        schema = LanceSchema(stored.fields, stored.metadata, current.manifest.schema.dictionaries)
         target = Target(schema, version, folded=False)
 
         def rows() -> Iterator[pa.RecordBatch]:
@@ -52,9 +52,9 @@ def migrate(snapshot: Snapshot, version: StorageVersion = STABLE) -> Snapshot:
 
 
 def migrate_manifest_names(store: Store) -> None:
-    """Rename manifests so that a listing begins with the newest; one that died can be repeated.
+    """Rename manifests so that listings start with the newest; can be repeated after a failure.
 
-    Only while no other writes: a commit under an old name would be lost.
+    Other writers must be stopped: a commit under an old name would be lost.
     """
     for meta in sorted(store.list(VERSIONS), key=lambda m: m.key):
         match = _NAME.match(meta.key)

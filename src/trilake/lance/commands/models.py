@@ -1,4 +1,4 @@
-"""Instances of pydantic's models as rows; the annotations of the model say the columns."""
+"""Convert instances of Pydantic models to Arrow."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ _TYPES: dict[Any, pa.DataType] = {
 
 
 def is_model(kind: Any) -> bool:
-    """Whether this is a class of pydantic's models."""
+    """Whether ``kind`` is a Pydantic model class."""
     return isinstance(kind, type) and any(c.__module__.startswith("pydantic.") for c in kind.__mro__[1:])
 
 
 def schema_of(model: Any) -> pa.Schema:
-    """The columns of a model; those that may be ``None`` are nullable.
+    """Return the Arrow schema of a model; optional fields are nullable.
 
-    Raises ``WrongTypeError`` for an annotation that has no type of Arrow's.
+    Raises ``WrongTypeError`` for an annotation without an Arrow type.
     """
     return pa.schema([_field(name, info) for name, info in model.model_fields.items()])
 
 
 def table_of(model: Any, rows: Any) -> pa.Table:
-    """The rows of a model.  Raises ``WrongTypeError`` unless all are of just this class."""
+    """Convert instances to a table.  Raises ``WrongTypeError`` unless all are of exactly this class."""
     if not isinstance(rows, list):
         raise WrongTypeError(f"rows of a model must be provided as a list, got {type(rows)}")
     for number, row in enumerate(rows):
         if type(row) is not model:
             raise WrongTypeError(
                 f"data[{number}] must be an instance of {model.__name__} exactly, got {type(row).__name__}",
-                help="rows of subclasses have other columns: write them on their own",
+                help="instances of subclasses have other columns: write them separately",
             )
     return pa.Table.from_pylist([row.model_dump() for row in rows], schema=schema_of(model))
 
@@ -54,7 +54,7 @@ def _field(name: str, info: Any) -> pa.Field:
 
 
 def _without_none(annotation: Any) -> tuple[Any, bool]:
-    """What an annotation says apart from ``None``, and whether it says that."""
+    """Return an annotation without ``None``, and whether it had it."""
     if get_origin(annotation) not in (Union, types.UnionType):
         return annotation, False
     others = [arg for arg in get_args(annotation) if arg is not type(None)]
@@ -68,8 +68,8 @@ def _type(kind: Any, name: str, extra: dict[str, Any]) -> pa.DataType:
         return pa.timestamp("us", tz=extra.get("tz"))
     if get_origin(kind) in (list, tuple) and get_args(kind):
         item, nullable = _without_none(get_args(kind)[0])
-        made = _type(item, name, extra)
-        return pa.list_(pa.field("item", made, nullable)) if nullable else pa.list_(made)
+        item_type = _type(item, name, extra)
+        return pa.list_(pa.field("item", item_type, nullable)) if nullable else pa.list_(item_type)
     if is_model(kind):
         return pa.struct(list(schema_of(kind)))
     if isinstance(kind, type) and issubclass(kind, Enum):
@@ -77,4 +77,4 @@ def _type(kind: Any, name: str, extra: dict[str, Any]) -> pa.DataType:
         if values == {str}:
             return pa.dictionary(pa.int32(), pa.string())
         return _TYPES.get(values.pop(), pa.string()) if len(values) == 1 else pa.string()
-    raise WrongTypeError(f"the field {name!r} is of {kind}, which has no type of Arrow's", help="annotate it otherwise")
+    raise WrongTypeError(f"the field {name!r} of type {kind} has no Arrow type", help="change its annotation")

@@ -1,4 +1,4 @@
-"""``OpenDataset``: what helpers of a dataset need of it, so that they need not know its class."""
+"""``OpenDataset``: the interface of a dataset for helper classes."""
 
 from __future__ import annotations
 
@@ -17,41 +17,41 @@ from trilake.storage.base import Store
 
 
 def place_of(uri: Any, storage_options: Mapping[str, str] | None) -> tuple[Store, str]:
-    """The store and the URI of a dataset, which may be open; options that differ from its own are refused.
+    """Return the store and URI of a dataset, given by URI or open.
 
-    Raises ``InvalidArgumentError``.
+    Raises ``InvalidArgumentError`` if the storage options of an open dataset differ.
     """
     snapshot = getattr(uri, "snapshot", None)
     if not isinstance(snapshot, Snapshot):
-        if uri == "memory://":  # a place of its own, which nothing else can name
+        if uri == "memory://":  # a new anonymous store
             uri = f"memory://{runtime_with(None).new_id()}"
         return open_store(uri, dict(storage_options or {})), os.fspath(uri)
     if storage_options is not None and dict(storage_options) != dict(snapshot.store.options):
         raise InvalidArgumentError(
-            "the dataset is open, with other storage_options", help="leave them out, or pass the dataset's URI"
+            "the dataset is open with other storage_options", help="leave them out, or pass the dataset's URI"
         )
     return snapshot.store, uri.uri
 
 
 class OpenDataset(Protocol):
-    """A dataset at one version, which commands move to the version they make."""
+    """A dataset at one version, which commands can move to a new version."""
 
     snapshot: Snapshot
     nulls: NullPolicy
 
     @property
     def uri(self) -> str:
-        """The path or URI of the dataset."""
+        """Path or URI of the dataset."""
 
     @property
     def schema(self) -> pa.Schema:
-        """The schema of its rows."""
+        """Schema of the dataset."""
 
     def moved(self, snapshot: Snapshot) -> None:
-        """Show another version from now on."""
+        """Move to another version."""
 
     def get_fragment(self, fragment_id: int) -> Any:
-        """The fragment with an id, if there is one."""
+        """Return the fragment with an id, or ``None``."""
 
     def scanner(self, *args: Any, **more: Any) -> Any:
-        """Describe a scan."""
+        """Return a scanner."""

@@ -1,4 +1,4 @@
-"""Commits of changes that are planned again, on the newest version, after another writer has changed the same rows."""
+"""Retry changes: after a conflict, plan and commit again on the newest version."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from trilake.lance.versions import transaction
 from trilake.lance.versions.manifest import Fragment, Manifest
 from trilake.lance.versions.operations import Operation
 
-#: Times that a change is planned anew after others have changed the same rows.
+#: Default number of retries.
 REPLANS = 10
-#: Seconds that an attempt is taken to last at least, and that any new plan waits at most.
+#: Minimum assumed duration of an attempt, and maximum wait before the next, in seconds.
 _SHORTEST, _LONGEST_WAIT = 0.01, 5.0
 
 
 @dataclass(frozen=True)
 class Retries:
-    """How often, and for how many seconds, a change is planned anew after others have changed the same rows."""
+    """Limits of retries after conflicts on the same rows: number, and seconds."""
 
     times: int = REPLANS
     timeout: float = math.inf
 
     @classmethod
     def of(cls, conflict_retries: Any = None, retry_timeout: Any = None) -> Retries:
-        """What users of the format say.  Raises ``WrongTypeError``."""
+        """Parse the options of users.  Raises ``WrongTypeError``."""
         times = REPLANS
         if conflict_retries is not None:
             times = count("conflict_retries", conflict_retries, other_type=WrongTypeError)
@@ -44,7 +44,7 @@ class Retries:
         return cls(times, retry_timeout.total_seconds())
 
 
-#: As often as anybody needs it.
+#: Practically unlimited.
 USUAL = Retries()
 
 
@@ -55,16 +55,16 @@ def replanned(
     *,
     by_ids: bool = False,
 ) -> Snapshot:
-    """Commit what ``plan`` makes of a snapshot; after a conflict, of the newest one.
+    """Commit the plan for a snapshot; after a conflict, plan again for the newest version.
 
     Parameters
     ----------
-    plan: gives ``None`` where nothing is to be done.
-    retries: how often it is made anew, and for how long.
-    by_ids: whether the plan names rows by their ids: it is not made anew where others have moved rows, or replaced
-        them, whose ids may then be those of other rows.
+    plan: returns the operation, or ``None`` if there is nothing to do.
+    retries: limits of retries.
+    by_ids: whether the plan selects rows by id; then do not retry if rows were moved or replaced, as their ids may now
+        belong to other rows.
 
-    Raises ``ConflictError`` of the last attempt.
+    Raises the ``ConflictError`` of the last attempt.
     """
     snapshot.manifest.check_writable(snapshot.store.uri)
     first = snapshot.runtime.clock_ns()
@@ -89,15 +89,15 @@ def replanned(
 
 
 def _keeps_ids(before: Manifest, after: Manifest) -> bool:
-    """Whether the row ids of a version name the same rows in a later one, where these are still there."""
+    """Whether the row ids of a version are still valid in a later one, for rows that still exist."""
     files = {f.id: f.files[:1] for f in after.fragments}
     return all(files.get(f.id) == f.files[:1] for f in before.fragments)
 
 
 def _wait(runtime: Runtime, seconds: float, attempt: int) -> None:
-    """Wait for a random part of a time that doubles from what the attempt took.
+    """Wait for a random time; its limit doubles with each attempt, starting with the duration of an attempt.
 
-    Whoever plans anew at once meets the same writers again: of two that change the same rows, one works for nothing.
+    Otherwise the same writers would collide again.
     """
     longest = min(max(seconds, _SHORTEST) * 2**attempt, _LONGEST_WAIT)
     runtime.sleep(longest * runtime.new_number() / 2**64)
@@ -110,13 +110,13 @@ def replanned_with_files(
     *,
     by_ids: bool = False,
 ) -> Snapshot:
-    """Commit what ``plan`` makes, which lists the files it writes; they are removed where their commit fails."""
+    """Commit the plan and the files it wrote; removes the files if the commit fails."""
     written: list[Fragment] = []
 
-    def planned_anew(current: Snapshot) -> Operation:
+    def plan_again(current: Snapshot) -> Operation:
         discard(current.store, written)
         written.clear()
         return plan(current, written)
 
     with discarded_on_failure(snapshot.store, written):
-        return replanned(snapshot, planned_anew, retries, by_ids=by_ids)
+        return replanned(snapshot, plan_again, retries, by_ids=by_ids)

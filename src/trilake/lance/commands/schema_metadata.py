@@ -1,4 +1,4 @@
-"""The metadata of a dataset, its schema and its columns, and its configuration, changed without writing any rows."""
+"""Update the metadata of schema, columns and table, and the configuration; rows are not touched."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from trilake.lance.versions.manifest import Fragment
 
 
 def update_schema_metadata(snapshot: Snapshot, changes: Any, *, replace_all: bool = False) -> Snapshot:
-    """Set entries of the schema's metadata to texts, and remove those that are ``None``.
+    """Set entries of the schema metadata; ``None`` removes an entry.
 
-    ``replace_all`` removes all others.
+    ``replace_all`` removes all entries that are not listed.
 
-    Raises ``WrongTypeError`` for what is no text, ``ConflictError`` or ``WriteFailedError``.
+    Raises ``WrongTypeError`` unless keys and values are strings, ``ConflictError`` or ``WriteFailedError``.
     """
     _check(changes)
 
@@ -34,14 +34,16 @@ def update_schema_metadata(snapshot: Snapshot, changes: Any, *, replace_all: boo
 
 
 def update_field_metadata(snapshot: Snapshot, changes: Any, *, replace_all: bool = False) -> Snapshot:
-    """Set entries of the metadata of columns, or of fields in them, by their names; otherwise as those of the schema.
+    """Set entries of the metadata of columns or nested fields, by name; see :func:`update_schema_metadata`.
 
-    The names and parameters of extension types stay in any case: they are a part of the type.
+    Names and parameters of extension types are always kept, as they are part of the type.
 
-    Raises ``UnknownColumnError``, too.
+    Also raises ``UnknownColumnError``.
     """
     if not isinstance(changes, Mapping):
-        raise WrongTypeError(f"the metadata are {changes!r}", help='pass {"column": {"name": "text"}}')
+        raise WrongTypeError(
+            f"field metadata must be a mapping, got {changes!r}", help='pass {"column": {"key": "value"}}'
+        )
     for entries in changes.values():
         _check(entries)
 
@@ -55,8 +57,10 @@ def update_field_metadata(snapshot: Snapshot, changes: Any, *, replace_all: bool
             children = tuple(map(with_metadata, field.children))
             if field.id not in by_id:
                 return replace(field, children=children)
-            own = {k: v for k, v in field.metadata.items() if not replace_all or k.startswith(b"ARROW:extension:")}
-            return replace(field, children=children, metadata=_changed(own, by_id[field.id]))
+            extension = {
+                k: v for k, v in field.metadata.items() if not replace_all or k.startswith(b"ARROW:extension:")
+            }
+            return replace(field, children=children, metadata=_changed(extension, by_id[field.id]))
 
         return op.Merge(current.manifest.fragments, replace(schema, fields=tuple(map(with_metadata, schema.fields))))
 
@@ -64,15 +68,17 @@ def update_field_metadata(snapshot: Snapshot, changes: Any, *, replace_all: bool
 
 
 def _of_field(schema: LanceSchema, id: int, changes: Mapping[str, str | None], replace_all: bool) -> op.MapUpdate:
-    """The change of a field's metadata, which leaves those of an extension type as they are."""
+    """Return the change of a field's metadata; keeps that of an extension type."""
     field = schema.by_id(id)
-    own = {} if field is None else field.metadata
-    kept = {k.decode(): v.decode(errors="replace") for k, v in own.items() if k.startswith(b"ARROW:extension:")}
-    return op.MapUpdate({**kept, **changes} if replace_all else dict(changes), replace_all)
+    metadata = {} if field is None else field.metadata
+    extension = {
+        k.decode(): v.decode(errors="replace") for k, v in metadata.items() if k.startswith(b"ARROW:extension:")
+    }
+    return op.MapUpdate({**extension, **changes} if replace_all else dict(changes), replace_all)
 
 
 def update_config(snapshot: Snapshot, changes: Any, *, replace_all: bool = False) -> Snapshot:
-    """Set entries of the table's configuration, and remove those that are ``None``; errors as those of the schema."""
+    """Set entries of the configuration; see :func:`update_schema_metadata`."""
     _check(changes)
     return replanned_with_files(
         snapshot, lambda current, _: op.UpdateConfig(config=op.MapUpdate(dict(changes), replace_all))
@@ -80,7 +86,7 @@ def update_config(snapshot: Snapshot, changes: Any, *, replace_all: bool = False
 
 
 def update_metadata(snapshot: Snapshot, changes: Any, *, replace_all: bool = False) -> Snapshot:
-    """Set entries of the table's metadata, and remove those that are ``None``; errors as those of the schema."""
+    """Set entries of the table metadata; see :func:`update_schema_metadata`."""
     _check(changes)
     return replanned_with_files(
         snapshot, lambda current, _: op.UpdateConfig(table_metadata=op.MapUpdate(dict(changes), replace_all))
@@ -88,12 +94,12 @@ def update_metadata(snapshot: Snapshot, changes: Any, *, replace_all: bool = Fal
 
 
 def _check(changes: Any) -> None:
-    """Raise ``WrongTypeError`` for what are no texts by name."""
+    """Raise ``WrongTypeError`` unless ``changes`` is a mapping from strings to strings or ``None``."""
     if not isinstance(changes, Mapping):
-        raise WrongTypeError(f"the metadata are {changes!r}", help='pass {"name": "text"}')
+        raise WrongTypeError(f"metadata must be a mapping, got {changes!r}", help='pass {"key": "value"}')
     for key, value in changes.items():
         if not isinstance(key, str) or not isinstance(value, str | None):
-            raise WrongTypeError(f"the metadata {key!r} is {value!r}", help="names and values are texts")
+            raise WrongTypeError(f"metadata keys and values must be strings, got {key!r}: {value!r}")
 
 
 def _changed(entries: Mapping[bytes, bytes], changes: Mapping[str, str | None]) -> dict[bytes, bytes]:

@@ -1,16 +1,16 @@
-"""A batch of a stream becomes one version of a dataset, once, whoever dies when.
+"""Streaming sink: commit each micro-batch exactly once, across crashes of any process.
 
-A manifest has no room for the name of a batch, so a batch is claimed before it is committed: a small file, written by
-``put_if_absent``, holds the transaction that stands for the batch, and no other transaction ever will::
+Manifests cannot store a batch id, so a batch is claimed before its commit: a small file, written by ``put_if_absent``,
+holds the only transaction that may ever commit the batch::
 
     fragments --> claim _streams/<query>/<batch>.txn --won---> commit that transaction
-                                                     --lost--> the one in the claim: is it a version?
-                                                                 yes: done      no: commit that one,
-                                                                 or, where its files are gone, claim anew
+                                                     --lost--> is the claimed transaction committed?
+                                                               yes: done    no: commit it,
+                                                               or make a new claim if its files are gone
 
-A version says which transaction made it, so a claim whose commit is in doubt is looked up among the versions since.
-Fragments of an attempt that lost its claim are named by nobody; a clean-up removes them.  It removes those of a claim
-too, after days in which nobody went on with it: such a claim can be no version any more, and the next one counts.
+A version names its transaction, so after an unknown outcome the later versions are searched for it.  Fragments of an
+attempt that lost the claim are unreferenced; a clean-up removes them, and after some days also the files of an
+abandoned claim, which then can never commit: the next claim counts.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ from trilake.lance.versions.versions import Listing, list_versions
 from trilake.storage.base import Store
 
 FOLDER = "_streams"
-#: Claims of so many batches are kept; Spark repeats the last one only.
+#: Number of claims to keep; Spark repeats only the last batch.
 _KEPT = 200
 
 
 @dataclass(frozen=True)
 class LanceBatch:
-    """A batch of a query: ``query_id`` is the same for all runs on one checkpoint."""
+    """A micro-batch; ``query_id`` is the same for all runs with one checkpoint."""
 
     query_id: str
     batch: int
 
     def key(self, attempt: int = 0) -> str:
-        """The key of its claim, or of a later one that counts as the files of those before are gone."""
+        """Return the key of the claim, or of a later claim after the files of earlier ones are gone."""
         return f"{FOLDER}/{self.query_id}/{self.batch:020d}{f'.{attempt}' if attempt else ''}.txn"
 
 
 class _DoneError(LanceStreamError):
-    """The transaction is a version already; never leaves this module."""
+    """The transaction is committed already; never leaves this module."""
 
 
 def commit_batch(
@@ -59,12 +59,11 @@ def commit_batch(
     batch: LanceBatch,
     fragments: Iterable[Fragment],
 ) -> int | None:
-    """Make the fragments of a batch a version, unless the batch is one; the version that has it, ``None`` where an
-    append had no rows.
+    """Commit the fragments of a batch unless it is committed already.
 
-    Raises ``ConflictError``, ``UnknownOutcomeError``, ``DatasetNotFoundError`` where the dataset was dropped or made
-    anew meanwhile, or ``LanceStreamError`` where clean-up removed the versions that would say whether the batch is
-    committed.
+    Returns the version of the batch, ``None`` for an append without rows.  Raises ``ConflictError``,
+    ``UnknownOutcomeError``, ``DatasetNotFoundError`` if the dataset was dropped or recreated, or ``LanceStreamError``
+    if the versions that would show whether the batch is committed were cleaned up.
     """
     fragments = tuple(fragments)
     operation: op.Operation = op.Overwrite(fragments, target.schema, storage_version=target.version)
@@ -89,7 +88,7 @@ def commit_batch(
         store.delete([old.key(n) for n in range(4)])
     replaces = plan.mode != "append"
     base = plan.base
-    if claimed is not begun:  # whose files are there: they are of the dataset that is there
+    if claimed is not begun:  # its files exist, so it belongs to the current dataset
         base = transaction.load(store, listing.latest, listing) if listing.versions else None
     if claimed.read_version == 0 and listing.versions and not replaces:
         base, claimed = _appended(store, claimed, listing)
@@ -100,7 +99,7 @@ def commit_batch(
             return transaction.commit(store, claimed, plan.runtime, create=create, check=check, base=base).version
         except _DoneError:
             return _committed(store, list_versions(store), claimed)
-        except DatasetExistsError:  # made between our look and our commit, which is then tried as an append
+        except DatasetExistsError:  # created concurrently: retry as an append
             listing = list_versions(store)
             version = _committed(store, listing, claimed)
             if version is not None:
@@ -108,20 +107,20 @@ def commit_batch(
             (base, claimed), create = _appended(store, claimed, listing), False
 
 
-def _claim(store: Store, key: str, own: Transaction) -> Transaction:
-    """The transaction that has the claim: ``own``, unless another was faster."""
+def _claim(store: Store, key: str, attempt: Transaction) -> Transaction:
+    """Claim a batch; returns the transaction that won, ``attempt`` or an earlier one."""
     try:
-        store.put_if_absent(key, transaction.serialise(own))
+        store.put_if_absent(key, transaction.serialise(attempt))
     except ObjectExistsError:
         claimed = transaction.parse(store.read(key).to_pybytes(), file=key)
-        return own if claimed.uuid == own.uuid else claimed
-    return own
+        return attempt if claimed.uuid == attempt.uuid else claimed
+    return attempt
 
 
 def _committed(store: Store, listing: Listing, claimed: Transaction) -> int | None:
-    """The version that a transaction made, ``None`` where it made none.
+    """Return the version of a transaction, ``None`` if it is not committed.
 
-    Raises ``LanceStreamError`` where versions are gone that could be it.
+    Raises ``LanceStreamError`` if versions that may be it were cleaned up.
     """
     missing = []
     for version in range(claimed.read_version + 1, listing.latest + 1):
@@ -132,16 +131,16 @@ def _committed(store: Store, listing: Listing, claimed: Transaction) -> int | No
         if manifest.transaction_file.endswith(f"-{claimed.uuid}.txn"):
             return version
         if _names(manifest) & {file.path for file in _data_files(claimed)}:
-            return version  # a later version, which still has the batch's files
+            return version  # or a later version, which still has the batch's files
     if missing:
-        # The pages of a listing are of different moments: the last may have a version, and not the one before it.
+        # Listings are not atomic: the last page may have a version while an earlier page lacks the one before it.
         again = list_versions(store)
         if not set(again.versions).isdisjoint(missing):
             return _committed(store, again, claimed)
         raise LanceStreamError(
-            f"whether the batch was committed cannot be said: versions {missing[:5]} were cleaned up",
-            help="look for the batch's rows; then start the query from scratch with a new checkpoint, or let it go on"
-            f" by removing its folder below {FOLDER}",
+            f"cannot tell whether the batch was committed: versions {missing[:5]} were cleaned up",
+            help="look for the batch's rows; then restart the query with a new checkpoint, or let it continue"
+            f" by deleting its folder below {FOLDER}",
             file=store.uri,
         )
     return None
@@ -159,7 +158,7 @@ def _data_files(claimed: Transaction) -> list[DataFile]:
 
 
 def _are_there(store: Store, claimed: Transaction) -> bool:
-    """Whether none of the files that a transaction would add is gone."""
+    """Whether all files that a transaction adds still exist."""
     try:
         for file in _data_files(claimed):
             store.head(file.key)
@@ -169,21 +168,21 @@ def _are_there(store: Store, claimed: Transaction) -> bool:
 
 
 def _check(store: Store, claimed: Transaction, newest: Manifest) -> None:
-    """Before each attempt: another process of the query may have committed the claim."""
+    """Check before each attempt that no other process of the query has committed the claim."""
     if newest.version > claimed.read_version and _committed(store, list_versions(store), claimed) is not None:
         raise _DoneError("the batch is committed")
 
 
 def _appended(store: Store, claimed: Transaction, listing: Listing) -> tuple[Manifest, Transaction]:
-    """A first batch, which was to make the dataset, as an append to the one that another query made meanwhile."""
+    """Rebase a first batch that was to create the dataset onto the dataset that another query has created."""
     assert isinstance(claimed.operation, op.Overwrite)
     newest = transaction.load(store, listing.latest, listing)
     if newest.schema.field_ids != claimed.operation.schema.field_ids or newest.schema.differences(
         claimed.operation.schema, nullability=False
     ):
         raise SchemaMismatchError(
-            "another writer made the dataset while the first batch was written, and made it with other columns",
-            help="use another folder",
+            "another writer has created the dataset with other columns while the first batch was written",
+            help="write to another path",
             file=store.uri,
         )
     return newest, Transaction(listing.latest, claimed.uuid, op.Append(claimed.operation.fragments))

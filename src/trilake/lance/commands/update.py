@@ -1,4 +1,4 @@
-"""Update: rows that match a condition move, with their new values, to new fragments."""
+"""Update: write the matching rows with new values to new fragments, and delete the old rows."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from trilake.table.table import FilterLike
 
 @dataclass(frozen=True)
 class UpdateResult(Displayed):
-    """The version after an update, and how many rows it changed."""
+    """The version after an update, and the number of updated rows."""
 
     snapshot: Snapshot
     num_rows_updated: int
@@ -42,10 +42,10 @@ def update(
     options: WriteOptions | None = None,
     retries: Retries = USUAL,
 ) -> UpdateResult:
-    """Set columns to SQL expressions in the rows for which ``where`` is true.
+    """Set columns to SQL expressions in the rows that match ``where``.
 
-    Expressions see the row as it was.  An update that loses against another writer is planned again on the newest
-    version, as often as ``retries`` say.
+    Expressions see the old values.  After a conflict the update is evaluated again on the newest version, as often as
+    ``retries`` allows.
 
     Raises ``InvalidArgumentError`` for an unknown column, ``ExpressionError``, ``FilterError``, ``ConflictError`` or
     ``WriteFailedError``.
@@ -65,28 +65,29 @@ def update(
         return op.Update(removed, updated, current.moved(written, offsets.items()))
 
     if not expressions:
-        raise InvalidArgumentError("there is no column to update", help='pass {"column": "expression"}')
+        raise InvalidArgumentError("there are no columns to update", help='pass {"column": "expression"}')
     changed = replanned_with_files(snapshot, plan, retries, by_ids=snapshot.names_ids(snapshot.filter(where)))
     return UpdateResult(changed, count)
 
 
 def bind(schema: pa.Schema, updates: Mapping[str, str]) -> dict[str, Expression]:
-    """The expressions of an update, of the types of their columns."""
+    """Bind the expressions of an update, with the types of their columns."""
     expressions = {}
-    for name, text in updates.items():
+    for name, sql in updates.items():
         if name not in schema.names:
             raise InvalidArgumentError(
-                f"there is no column {name!r}", help=f"there are {', '.join(schema.names)}", column=name
+                f"there is no column {name!r}", help=f"columns are {', '.join(schema.names)}", column=name
             )
-        if not isinstance(text, str):
+        if not isinstance(sql, str):
             raise WrongTypeError(
-                f"the value of {name!r} is a {type(text).__name__}", help='pass SQL text, such as "a + 1" or "\'x\'"'
+                f"the value of {name!r} must be SQL, got {type(sql).__name__}",
+                help='pass a string such as "a + 1" or "\'x\'"',
             )
         kind = schema.field(name).type
-        if _is_list(kind) and text.strip()[:1] == "[":
-            expressions[name] = _vector(text, kind)
+        if _is_list(kind) and sql.strip()[:1] == "[":
+            expressions[name] = _vector(sql, kind)
         else:
-            expressions[name] = expression_of(text, schema)
+            expressions[name] = expression_of(sql, schema)
     return expressions
 
 
@@ -94,17 +95,17 @@ def _is_list(kind: pa.DataType) -> bool:
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
-def _vector(text: str, kind: pa.DataType) -> Expression:
-    """A list that is written out, ``[1.0, 2.0]``: SQL of this kind has none.  Raises ``InvalidArgumentError``."""
+def _vector(sql: str, kind: pa.DataType) -> Expression:
+    """Parse a list literal such as ``[1.0, 2.0]``, which Spark SQL lacks.  Raises ``InvalidArgumentError``."""
     try:
-        value = pa.scalar(json.loads(text), kind)
+        value = pa.scalar(json.loads(sql), kind)
     except (ValueError, TypeError, RecursionError, pa.ArrowException) as e:
-        raise InvalidArgumentError(f"{text} is no {kind}: {e}", help='write a list as "[1.0, 2.0]"') from e
-    return Expression(text, kind, (), Sql("NULL", "NULL"), value)
+        raise InvalidArgumentError(f"{sql} is not a {kind}: {e}", help='write a list as "[1.0, 2.0]"') from e
+    return Expression(sql, kind, (), Sql("NULL", "NULL"), value)
 
 
 def computed(expression: Expression, values: pa.ChunkedArray, one: pa.Field) -> pa.Array:
-    """The values of an expression as a column stores them.  Raises ``SchemaMismatchError`` where they do not fit."""
+    """Cast the values of an expression to a column.  Raises ``SchemaMismatchError`` if they do not fit."""
     array = one_array(values)
     target = one.type
     if array.type == target:
@@ -127,7 +128,7 @@ def changed_rows(
     offsets: dict[int, list[Rows]],
     readers: Sequence[FragmentReader] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The matching rows with their new values; their offsets go into ``found``, by fragment id."""
+    """Yield the matching rows with their new values, and add their offsets by fragment id to ``offsets``."""
     expressions = bind(snapshot.schema, updates)
     plan = snapshot.plan(None, where, view=snapshot.rows_view, places=(ROW_ADDRESS,))
     for batch in snapshot.scan(plan, readers):

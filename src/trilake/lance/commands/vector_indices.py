@@ -1,4 +1,4 @@
-"""Making a vector index: learned from a sample, then every vector becomes codes in its partition."""
+"""Create vector indices: train on a sample, then encode all vectors by partition."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions import operations as op
 from trilake.lance.versions.manifest import VECTOR_DETAILS, IndexMetadata
 
-#: Kinds of index that are made, in the first format only the first one.
+#: Supported kinds; the first format supports only the first one.
 VECTOR_KINDS = ("IVF_PQ", "IVF_FLAT", "IVF_SQ")
-#: Vectors of the sample for each partition, and at least: as many for each of 256 words.
+#: Sample size per partition, and per codebook entry (256) at least.
 SAMPLE_RATE, SAMPLE_LEAST = 256, 1 << 16
-#: Rows that are encoded at once.
+#: Number of rows to encode at a time.
 _CHUNK = 1 << 16
 
 Floats = npt.NDArray[np.float32]
@@ -42,19 +42,19 @@ Floats = npt.NDArray[np.float32]
 
 @dataclass(frozen=True, eq=False)
 class VectorIndexPlan:
-    """An index that is to be made, checked against the dataset.
+    """The validated parameters of a new vector index.
 
     Parameters
     ----------
     column, name: of the index.
     metric: ``l2``, ``cosine`` or ``dot``.
-    size: numbers of a vector.
-    partitions, pieces: of the index; ``pieces`` is 0 where ``kind`` is not ``IVF_PQ``.
-    replace: whether an index of the name may be replaced.
-    centroids, words: where they are given, and not learned.
-    seed: of the random choices.
+    size: dimension of the vectors.
+    partitions, pieces: number of partitions and of sub-vectors; ``pieces`` is 0 unless ``kind`` is ``IVF_PQ``.
+    replace: whether to replace an index of that name.
+    centroids, words: user-supplied centroids and codebook.
+    seed: random seed.
     kind: ``IVF_PQ``, ``IVF_FLAT`` or ``IVF_SQ``.
-    numbers: numpy's name of the type of the column's.
+    numbers: numpy type code of the column's values.
     """
 
     column: str
@@ -71,20 +71,20 @@ class VectorIndexPlan:
     numbers: str = "f4"
 
     def check(self, snapshot: Snapshot) -> None:
-        """Raise ``IndexExistsError`` where an index of the name is there and must not be replaced."""
+        """Raise ``IndexExistsError`` if the name is taken and must not be replaced."""
         check_name(snapshot, self.name, self.column, replace=self.replace)
 
     def sample_size(self, rows: int) -> int:
-        """Number of vectors to learn from, of so many."""
+        """Return the sample size for a number of rows."""
         return min(rows, max(SAMPLE_RATE * self.partitions, SAMPLE_LEAST))
 
     def checked_sample(self, vectors: Floats, least: int | None = None) -> Floats:
-        """The vectors of a sample that an index can hold.  Raises ``InvalidArgumentError`` where they are too few."""
+        """Drop non-finite vectors of a sample.  Raises ``InvalidArgumentError`` if too few remain."""
         finite = vectors[np.isfinite(vectors).all(axis=1)]
         if len(finite) < (self.partitions if least is None else least):
             raise TooFewVectorsError(
-                f"{len(finite)} vectors cannot be cut into {self.partitions} partitions",
-                help="choose fewer",
+                f"{len(finite)} vectors are too few for {self.partitions} partitions",
+                help="choose fewer partitions",
                 column=self.column,
             )
         return finite
@@ -105,43 +105,43 @@ def plan_index(
     target_partition_size: int | None = None,
     seed: int = 0,
 ) -> VectorIndexPlan:
-    """The plan of an index of the live rows of a column of vectors, checked against the dataset.
+    """Validate the parameters of a vector index.
 
     Parameters
     ----------
-    index_type: ``IVF_PQ``; ``IVF_FLAT``, which keeps vectors, or ``IVF_SQ``, a byte of each number, in datasets of 2.x.
+    index_type: ``IVF_PQ``; in datasets of 2.x also ``IVF_FLAT`` (full vectors) or ``IVF_SQ`` (one byte per value).
     metric: ``L2``, ``cosine`` or ``dot``.
-    replace: whether an index of the name may be replaced.
-    num_partitions: of the index; where it is not given as many as there are centroids, or as ``target_partition_size``
-        says, which is 8,192 rows by default.
-    num_sub_vectors: of an ``IVF_PQ``; divides the dimension.
-    ivf_centroids: partitions x dimension, as an array or a column of vectors; learned where they are not given.
-    pq_codebook: sub-vectors x 256 x numbers of one, as an array; learned where it is not given.
-    seed: of the random choices, so that an index can be made again.
+    replace: whether to replace an index of that name.
+    num_partitions: number of partitions; by default that of ``ivf_centroids``, or by ``target_partition_size`` (default
+        8,192 rows).
+    num_sub_vectors: for ``IVF_PQ``; must divide the dimension.
+    ivf_centroids: array of shape (partitions, dimension), or a column of vectors; trained by default.
+    pq_codebook: array of shape (sub-vectors, 256, dimension of a sub-vector); trained by default.
+    seed: random seed, for reproducible indices.
 
-    Vectors with NaN or infinity are left out.  Raises ``InvalidArgumentError``; its subclasses ``UnknownColumnError``,
-    ``WrongTypeError``, ``UnsupportedIndexError`` and ``IndexExistsError`` say what is wrong.
+    Vectors with NaN or infinity are not indexed.  Raises ``InvalidArgumentError`` and its subclasses
+    ``UnknownColumnError``, ``WrongTypeError``, ``UnsupportedIndexError`` and ``IndexExistsError``.
     """
     names = [column] if isinstance(column, str) else list(column)
     if len(names) != 1:
-        raise UnsupportedIndexError(f"an index of {len(names)} columns cannot be made", help="name one column")
+        raise UnsupportedIndexError(f"an index on {len(names)} columns is not supported", help="index one column")
     if not isinstance(names[0], str):
-        raise WrongTypeError(f"column is {names[0]!r}", help="it is a name")
+        raise WrongTypeError(f"column must be a name, got {names[0]!r}")
     names = [snapshot.view.schema.spelled(names[0])]
     column_type = vector_type(snapshot, names[0])
     size = column_type.list_size
-    chosen = metric_name(metric) or "l2"
+    distance = metric_name(metric) or "l2"
     kind = str(index_type).upper()
     kinds = VECTOR_KINDS if is_modern(snapshot) else VECTOR_KINDS[:1]
     if kind not in kinds:
         raise UnsupportedIndexError(
-            f"an index of type {index_type!r} cannot be made",
+            f"an index of type {index_type!r} cannot be built",
             help=f"vector indices of this dataset are {', '.join(kinds)}",
         )
     if kind != "IVF_PQ":
         num_sub_vectors, pq_codebook = 1, None
     if num_sub_vectors is None:
-        raise InvalidArgumentError("num_sub_vectors is required for IVF_PQ", help="it divides the dimension")
+        raise InvalidArgumentError("num_sub_vectors is required for IVF_PQ", help="pass a divisor of the dimension")
     if num_partitions is None:
         num_partitions = _partitions(snapshot, ivf_centroids, target_partition_size)
     if isinstance(num_partitions, float):
@@ -150,14 +150,14 @@ def plan_index(
         if isinstance(value, bool) or not isinstance(value, int | np.integer):
             raise WrongTypeError(f"{what} must be int, got {type(value)}")
     if num_partitions < 1:
-        raise InvalidArgumentError(f"num_partitions is {num_partitions}", help="it must be above 0")
-    ivf_pq.check(chosen, size, num_sub_vectors)
+        raise InvalidArgumentError(f"num_partitions must be positive, got {num_partitions}")
+    ivf_pq.check(distance, size, num_sub_vectors)
     centroids = None if ivf_centroids is None else _centroids(ivf_centroids, num_partitions, size)
     words = None if pq_codebook is None else _words(pq_codebook, num_sub_vectors, size)
     return VectorIndexPlan(
         names[0],
         name or f"{names[0]}_idx",
-        chosen,
+        distance,
         size,
         int(num_partitions),
         int(num_sub_vectors),
@@ -171,7 +171,7 @@ def plan_index(
 
 
 def _partitions(snapshot: Snapshot, centroids: Any, target: int | None) -> int:
-    """The number of partitions, where nobody has said it."""
+    """Return the default number of partitions."""
     if centroids is not None:
         return len(centroids)
     size = 8192 if target is None else count("target_partition_size", target, least=1, other_type=WrongTypeError)
@@ -179,17 +179,17 @@ def _partitions(snapshot: Snapshot, centroids: Any, target: int | None) -> int:
 
 
 def create_vector_index(snapshot: Snapshot, what: VectorIndexPlan) -> Snapshot:
-    """Make the index that :func:`plan_index` has planned, and return the version that has it."""
+    """Build and commit a planned index, and return the new version."""
 
     def plan(current: Snapshot) -> op.Operation:
         what.check(current)
-        return op.CreateIndex((made(current, what),))
+        return op.CreateIndex((build(current, what),))
 
     return replanned(snapshot, plan)
 
 
-def made(snapshot: Snapshot, what: VectorIndexPlan) -> IndexMetadata:
-    """Learn an index from a version's rows and write it; the entry that makes it count."""
+def build(snapshot: Snapshot, what: VectorIndexPlan) -> IndexMetadata:
+    """Train and write an index of all rows, and return its manifest entry."""
     rng = np.random.default_rng(what.seed)
     modern = is_modern(snapshot)
     model = learned(what, sample(snapshot, what, rng), rng, modern=modern)
@@ -197,12 +197,12 @@ def made(snapshot: Snapshot, what: VectorIndexPlan) -> IndexMetadata:
 
 
 def is_modern(snapshot: Snapshot) -> bool:
-    """Whether indices of a dataset are in files of version 2.x."""
+    """Whether the dataset uses index files of 2.x."""
     return not snapshot.manifest.storage_version.is_first
 
 
 def learned(what: VectorIndexPlan, vectors: Floats, rng: np.random.Generator, *, modern: bool = False) -> AnyModel:
-    """Centroids, and words or bounds, from a sample, as far as they are not given."""
+    """Train centroids and codebook or bounds from a sample, unless they are supplied."""
     if what.kind != "IVF_PQ":
         centroids = what.centroids
         if centroids is None:
@@ -227,7 +227,7 @@ def learned(what: VectorIndexPlan, vectors: Floats, rng: np.random.Generator, *,
 
 
 def sample(snapshot: Snapshot, what: VectorIndexPlan, rng: np.random.Generator) -> Floats:
-    """Vectors to learn from, chosen at random."""
+    """Sample vectors at random."""
     return what.checked_sample(sample_part(snapshot, what, _chosen(snapshot, what, rng)))
 
 
@@ -240,12 +240,12 @@ def _chosen(snapshot: Snapshot, what: VectorIndexPlan, rng: np.random.Generator)
 
 
 def sample_ranks(snapshot: Snapshot, what: VectorIndexPlan) -> npt.NDArray[np.int64]:
-    """The ranks of the rows to learn from: the same wherever they are asked for."""
+    """Return the positions of the sample; the same in every process."""
     return _chosen(snapshot, what, np.random.default_rng(what.seed))
 
 
 def sample_part(snapshot: Snapshot, what: VectorIndexPlan, ranks: npt.NDArray[np.int64]) -> Floats:
-    """The vectors at some ranks."""
+    """Read the vectors at some positions."""
     if not len(ranks):
         return np.zeros((0, what.size), np.float32)
     table = snapshot.take(ranks, snapshot.view.schema.project([what.column]))
@@ -253,14 +253,14 @@ def sample_part(snapshot: Snapshot, what: VectorIndexPlan, ranks: npt.NDArray[np
 
 
 AnyModel = ivf_pq.Model | ivf_pq.VectorModel
-#: Rows of an index: partition, codes and row id of each.
+#: Encoded rows: partitions, codes and row ids.
 Encoded = tuple[npt.NDArray[np.int32], ivf_pq.Codes, ivf_pq.RowIds]
 
 
 def encoded(
     snapshot: Snapshot, column: str, model: AnyModel, readers: Iterable[FragmentReader] | None = None
 ) -> Encoded:
-    """The live rows of some fragments, or of all, as an index has them, without nulls, NaN and infinities."""
+    """Encode the live rows of some or all fragments, without nulls and non-finite vectors."""
     none = np.empty(0, np.int32)
     codes = [model.codes(np.empty((0, model.dimension), np.float32), none)]
     partitions, ids = [none], [np.empty(0, np.uint64)]
@@ -277,11 +277,11 @@ def encoded(
 def encoded_rows(
     snapshot: Snapshot, column: str, model: AnyModel, reader: FragmentReader, start: int, stop: int
 ) -> Encoded:
-    """The rows of a range of a fragment, as :func:`encoded` gives them."""
+    """Encode a range of rows of a fragment, see :func:`encoded`."""
     columns = snapshot.view.schema.project([column])
     batches = reader.read_batches(snapshot.view.stored(columns), start, stop)
-    shown = [snapshot.view.show(batch, columns) for batch in batches]
-    parts = [vectors_of(storage_array(batch.column(0)), model.dimension) for batch in shown]
+    visible = [snapshot.view.show(batch, columns) for batch in batches]
+    parts = [vectors_of(storage_array(batch.column(0)), model.dimension) for batch in visible]
     vectors = np.concatenate([np.empty((0, model.dimension), np.float32), *parts])
     keep = np.isfinite(vectors).all(axis=1)
     live = reader.live_mask(start, stop)
@@ -292,7 +292,7 @@ def encoded_rows(
 
 
 def write_index(snapshot: Snapshot, column: str, name: str, model: AnyModel, rows: Encoded) -> IndexMetadata:
-    """Write an index of all rows of a version; the entry that makes it count."""
+    """Write an index of all rows, and return its manifest entry."""
     uuid = UUID(snapshot.runtime.new_id())
     by_partition = ivf_pq.by_partition(model, *rows)
     files = write_partitions(snapshot, f"_indices/{uuid}", model, by_partition, name=name, column=column)
@@ -308,7 +308,7 @@ def write_partitions(
     name: str,
     column: str,
 ) -> tuple[tuple[str, int], ...]:
-    """Write an index of a dataset, partition by partition, in files of its version; their names and sizes."""
+    """Write an index partition by partition; returns the names and sizes of its files."""
     store, version = snapshot.store, snapshot.manifest.storage_version
     if not version.is_first:
         return ivf_files.write_index(store, folder, model, rows, version)
@@ -326,7 +326,7 @@ def index_entry(
     model: AnyModel,
     files: tuple[tuple[str, int], ...],
 ) -> IndexMetadata:
-    """The entry of an index of all rows of a version."""
+    """Return the manifest entry of an index of all rows."""
     field = snapshot.view.schema.field(column)
     covered = FrozenBitMap([f.id for f in snapshot.manifest.fragments])
     entry = IndexMetadata(uuid, (field.id,), name, snapshot.version, covered)
@@ -337,9 +337,9 @@ def index_entry(
 
 
 def extended(snapshot: Snapshot, column: str, index: IndexMetadata, opened: VectorIndex) -> IndexMetadata:
-    """Write an index anew with the rows of fragments that it does not cover, and without those that are gone.
+    """Rewrite an index with the rows of uncovered fragments, and without deleted rows.
 
-    Rows whose vectors were changed in place are of fragments that it does not cover any more.
+    Fragments with vectors changed in place are no longer covered.
     """
     uuid = UUID(snapshot.runtime.new_id())
     covered = index.fragment_bitmap or FrozenBitMap()
@@ -362,7 +362,7 @@ def _centroids(values: Any, partitions: int, size: int) -> Floats:
     if centroids.dtype != np.float32:
         raise WrongTypeError(f"IVF centroids must be float32, got {centroids.dtype}")
     if centroids.shape != (partitions, size):
-        raise InvalidArgumentError(f"the centroids are of shape {centroids.shape}, not {(partitions, size)}")
+        raise InvalidArgumentError(f"the centroids must have shape {(partitions, size)}, got {centroids.shape}")
     return centroids
 
 
@@ -376,34 +376,33 @@ def _words(values: Any, pieces: int, size: int) -> Floats:
     if words.dtype != np.float32:
         raise WrongTypeError(f"the codebook must be float32, got {words.dtype}")
     if words.shape != shape:
-        raise InvalidArgumentError(f"the codebook is of shape {words.shape}, not {shape}")
+        raise InvalidArgumentError(f"the codebook must have shape {shape}, got {words.shape}")
     return words
 
 
 def checked_options(options: Mapping[str, Any], metric: str = "L2", accelerator: Any = None) -> dict[str, Any]:
-    """What else may be said of an index, without what is only known elsewhere and changes nothing here.
+    """Return the other options of an index, without those that have no effect.
 
-    ``metric_type`` is another name of ``metric``; ``num_bits``, of a code, are 8.  Raises ``InvalidArgumentError`` for
-    an unknown option or accelerator and for two metrics, and ``UnsupportedIndexError`` for OPQ and codes of other
-    sizes.
+    ``metric_type`` is an alias of ``metric``; ``num_bits`` must be 8.  Raises ``InvalidArgumentError`` for an unknown
+    option or accelerator and for two metrics, and ``UnsupportedIndexError`` for OPQ and other code sizes.
     """
     if isinstance(accelerator, str) and not re.fullmatch(r"cpu|mps|cuda(:\d+)?", accelerator):
         raise InvalidArgumentError(
-            f"accelerator {accelerator!r} is unknown", help="accelerators are cuda and mps; training here needs none"
+            f"unknown accelerator {accelerator!r}", help="accelerators are cuda and mps; both are optional"
         )
     if options.get("use_opq"):
-        raise UnsupportedIndexError("OPQ is not supported", help="make the index without use_opq")
+        raise UnsupportedIndexError("OPQ is not supported", help="leave out use_opq")
     bits = options.get("num_bits", 8)
     if isinstance(bits, bool) or not isinstance(bits, int | np.integer):
         raise WrongTypeError(f"num_bits must be int, got {type(bits)}")
     if bits != 8:
-        raise UnsupportedIndexError(f"codes of {bits} bits are not supported", help="make the index with num_bits=8")
+        raise UnsupportedIndexError(f"codes of {bits} bits are not supported", help="pass num_bits=8")
     other = options.get("metric_type", metric)
     if metric_name(metric) not in ("l2", metric_name(other)):
-        raise InvalidArgumentError(f"two metrics are given, {metric!r} and {other!r}", help="pass metric alone")
-    known = {"seed", "pq_codebook", "target_partition_size"}
+        raise InvalidArgumentError(f"metric is {metric!r}, but metric_type is {other!r}", help="pass metric alone")
+    supported = {"seed", "pq_codebook", "target_partition_size"}
     ignored = {"num_bits", "metric_type", "use_opq", "max_opq_iterations", "max_iterations", "sample_rate", "max_iters"}
     ignored |= {"shuffle_partition_batches", "shuffle_partition_concurrency", "one_pass_ivfpq", "filter_nan"}
     ignored |= {"skip_transpose", "index_file_version", "storage_options"}
-    check_format({n: v for n, v in options.items() if n not in known | ignored}, of="an index")
-    return {"metric": other, **{name: value for name, value in options.items() if name in known}}
+    check_format({n: v for n, v in options.items() if n not in supported | ignored}, of="an index")
+    return {"metric": other, **{name: value for name, value in options.items() if name in supported}}

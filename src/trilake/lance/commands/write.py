@@ -1,4 +1,4 @@
-"""Write: rows that begin a dataset, are added to it, or take its place, as one commit."""
+"""Create, append to or overwrite a dataset, as one commit."""
 
 from __future__ import annotations
 
@@ -40,10 +40,9 @@ Mode = Literal["create", "append", "overwrite"]
 
 @dataclass(frozen=True)
 class WritePlan:
-    """A write that was begun: what rows become, and what they are committed on.
+    """A write in progress: its target and base version.
 
-    ``base`` is the version that is appended to or replaced, ``None`` where the write begins a dataset, and ``base_key``
-    where its manifest is; ``runtime`` is what the write takes from the world.
+    ``base`` is the version to append to or replace, ``None`` for a new dataset, and ``base_key`` is its manifest.
     """
 
     mode: Mode
@@ -54,19 +53,19 @@ class WritePlan:
 
     @property
     def version(self) -> StorageVersion:
-        """The version of the files."""
+        """Version of the files."""
         if self.options.storage_version is not None and (self.base is None or self.mode != "append"):
             return self.options.storage_version
         return DEFAULT if self.base is None else self.base.storage_version
 
     @property
     def scheme(self) -> Scheme:
-        """How manifests of a new dataset are named."""
+        """Naming scheme of the manifests."""
         named = self.options.v2_manifest_names
         return "v2" if (not self.version.is_first if named is None else named) else "v1"
 
     def target(self, schema: pa.Schema) -> Target:
-        """The target of the rows of a schema.  Raises ``SchemaMismatchError`` where a dataset would have no columns."""
+        """Return the target for rows of a schema.  Raises ``SchemaMismatchError`` for a schema without columns."""
         if self.mode == "append" and self.base is not None:
             names = schema.names if self.options.partial else self.base.schema.names
             return Target.of(self.base.schema, self.version, names, nulls=self.options.nulls)
@@ -76,15 +75,15 @@ class WritePlan:
 
 
 def plan_write(store: Store, mode: Mode, runtime: Runtime, options: WriteOptions | None = None) -> WritePlan:
-    """Look at the dataset that is written to.
+    """Prepare a write.
 
-    An append, or an overwrite, of a dataset that is not there begins it.
+    An append or overwrite creates a missing dataset.
 
-    Raises ``TableExistsError`` where a dataset to be created is there, or the files of others,
-    ``UnsupportedProtocolError`` for one that must not be written to.
+    Raises ``TableExistsError`` if the dataset to create exists, or the folder has other files, and
+    ``UnsupportedProtocolError`` for a dataset that trilake cannot write.
     """
     if mode not in ("create", "append", "overwrite"):
-        raise InvalidArgumentError(f"mode is {mode!r}", help="it is create, append or overwrite")
+        raise InvalidArgumentError(f"mode must be create, append or overwrite, got {mode!r}")
     listing = list_versions(store)
     if listing.versions and mode == "create":
         raise DatasetExistsError(
@@ -106,11 +105,11 @@ def plan_write(store: Store, mode: Mode, runtime: Runtime, options: WriteOptions
 def commit_write(
     store: Store, plan: WritePlan, target: Target, fragments: Iterable[Fragment], group: WriteGroup | None = None
 ) -> Snapshot:
-    """Make the fragments of a write a version of the dataset; the ``group`` of their files is finished before.
+    """Commit the fragments of a write, after finishing the ``group`` of their files.
 
-    An append goes on with a dataset of the same columns that another writer made since it was begun.
+    An append may be rebased onto a dataset with the same columns that was created concurrently.
 
-    Raises ``TableExistsError``, ``ConflictError`` or ``UnknownOutcomeError``; with the last one only, the files stay.
+    Raises ``TableExistsError``, ``ConflictError`` or ``UnknownOutcomeError``; the files are kept only after the last.
     """
     fragments = tuple(fragments)
     read_version = 0 if plan.base is None else plan.base.version
@@ -149,7 +148,7 @@ def commit_write(
         )
         return Snapshot(store, manifest, plan.runtime)
     except UnknownOutcomeError:
-        raise  # the files may be those of a version
+        raise  # the outcome is unknown: a version may have the files
     except TableExistsError as e:
         with discarded_on_failure(store, fragments):
             if plan.mode == "create":
@@ -162,17 +161,17 @@ def commit_write(
 
 
 def _joined(store: Store, plan: WritePlan, target: Target, error: TableExistsError) -> WritePlan:
-    """An append that was to begin a dataset, on the one that another writer made meanwhile.
+    """Rebase an append that was to create the dataset onto the dataset that another writer has created.
 
-    Raises ``ConflictError`` where its files are not what those of that dataset would be.
+    Raises ``ConflictError`` if its files do not match that dataset.
     """
     base = transaction.load(store)
     base.check_writable(store.uri)
-    # A dictionary is one for all files of a dataset: values of one cannot be told by another.
+    # Files of a dataset share dictionaries: the indices of one dictionary are wrong for another.
     if base.schema != target.schema or base.schema.dictionaries or target.schema.dictionaries:
         raise CommitConflictError(
-            "another writer created the dataset meanwhile, with other columns or with dictionaries",
-            help="write again: the rows are then written as the dataset has them",
+            "another writer has created the dataset with other columns or with dictionaries",
+            help="repeat the write: it then appends to that dataset",
             file=store.uri,
         ) from error
     return replace(plan, base=base)
@@ -188,14 +187,14 @@ def write(
     *,
     progress: Progress | None = None,
 ) -> Snapshot:
-    """Write rows into the dataset at the root of ``store``, and return the version that has them.
+    """Write rows to the dataset at the root of ``store``, and return the new version.
 
     Raises ``TableExistsError``, ``SchemaMismatchError``, ``ConflictError``, ``WriteFailedError`` or
-    ``UnknownOutcomeError``.  Of a write that fails nothing is ever visible.
+    ``UnknownOutcomeError``.  A failed write leaves nothing visible.
     """
     plan = plan_write(store, mode, runtime, options)
     target = plan.target(schema)
-    # Who wants to know when a fragment is complete is told when it is on disk.
+    # Completion is reported after the files are on disk.
     group = store.write_group() if progress is None else WriteGroup(store)
     fragments = write_fragments(store, batches, target, plan.options, runtime, progress, group)
     try:

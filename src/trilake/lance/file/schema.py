@@ -397,10 +397,10 @@ class LanceSchema:
 
         A struct or list whose id comes with ids below it is cut down to those.
         """
-        kept = frozenset(ids)
+        id_set = frozenset(ids)
         # A data file lists parents and children: a parent stands for all its children only if none of them is listed.
         exact = frozenset(
-            f.id for f in self.walk() if f.id in kept and not any(c.id in kept for c in f.walk() if c.id != f.id)
+            f.id for f in self.walk() if f.id in id_set and not any(c.id in id_set for c in f.walk() if c.id != f.id)
         )
         fields = (f.keep(exact) for f in self.fields)
         return replace(self, fields=tuple(f for f in fields if f is not None))

@@ -1,1 +1,1 @@
-"""Indices of Lance datasets: BTREE over values, IVF_PQ over vectors, and exact search without any."""
+"""Indices of Lance datasets: scalar indices, vector indices, and their files."""

@@ -1,8 +1,8 @@
-"""BITMAP and LABEL_LIST: for each distinct value, of a column or of the items of its lists, the rows that have it.
+"""BITMAP and LABEL_LIST: for each distinct value or list item, a bitmap of its rows.
 
-``bitmap_page_lookup.lance`` has a row for each value: ``keys``, in order and null first, and ``bitmaps``.  A bitmap is
-a map of row ids: the number of fragments, then of each its id, the size of a Roaring bitmap, and the bitmap.  Keys are
-read when the index is opened, bitmaps when a search needs them.
+``bitmap_page_lookup.lance`` has one row per value: ``keys``, sorted with null first, and ``bitmaps``.  A bitmap maps
+fragment ids to Roaring bitmaps: the number of fragments, then for each its id, the size, and the Roaring bitmap.  Keys
+are read when the index is opened, bitmaps on demand.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from trilake.storage.base import Store
 
 FILE = "bitmap_page_lookup.lance"
 STATISTICS, LIST_NULLS = b"lance:index_stats", b"lance:label_list_nulls"
-#: Rows that a search returns at most; reading all rows is cheaper than more.
+#: Maximum number of rows returned by a search; beyond it a full scan is cheaper.
 MOST_ROWS = 1 << 24
 _SCHEMA_NAMES = ["keys", "bitmaps"]
 
 
 class BitmapIndex(WholePages):
-    """An open index.
+    """An open BITMAP index.
 
     >>> from trilake.lance.file.storage_version import STABLE
     >>> from trilake.storage.memory import MemoryStore
@@ -56,13 +56,13 @@ class BitmapIndex(WholePages):
         """Open the index in a folder, ``_indices/<uuid>``.  Raises ``MissingFileError`` and ``CorruptFileError``."""
         file = V2File.open(store, f"{folder}/{FILE}")
         if file.schema.names != _SCHEMA_NAMES or file.schema.fields[1].arrow_type != pa.binary():
-            raise CorruptFileError(f"the file of the index has the columns {file.schema.names}", file=file.file)
+            raise CorruptFileError(f"the index file has unexpected columns: {file.schema.names}", file=file.file)
         check_rows(file)
         return cls(file, file.read_rows(0, file.num_rows, file.schema.project(["keys"])).column(0))
 
     @property
     def num_pages(self) -> int:
-        """Distinct values, null among them."""
+        """Number of distinct values, including null."""
         return len(self._keys)
 
     def statistics(self) -> dict[str, Any]:
@@ -82,13 +82,13 @@ class BitmapIndex(WholePages):
         return self.rows_of(_mask(pc.is_null(self._keys)))
 
     def read(self) -> pa.Table:
-        """All values with the ids of their rows: ``values`` and ``row_ids``.  Raises ``CorruptFileError``."""
+        """Read all ``values`` with their ``row_ids``.  Raises ``CorruptFileError``."""
         counts, ids = [], [np.empty(0, np.uint64)]
         for data in self._bitmaps(np.arange(self.num_pages)):
             rows = row_ids(parse_map(data.as_py() or b"", self._file.file))
             if rows is None:
                 raise CorruptFileError(
-                    "the index has a bitmap of more rows than are read", file=self._file.file, help=REMAKE
+                    f"a bitmap of the index has more than {MOST_ROWS} rows", file=self._file.file, help=REMAKE
                 )
             counts.append(len(rows))
             ids.append(rows)
@@ -100,9 +100,9 @@ class BitmapIndex(WholePages):
 
     def rows_of(self, pages: Mask) -> RowIds | None:
         """See :class:`WholePages`."""
-        file, chosen = self._file.file, np.flatnonzero(pages).tolist()
-        maps: dict[int, RowMap | None] = {number: self.cache.get(file, number) for number in chosen}
-        missing = [number for number, kept in maps.items() if kept is None]
+        file, numbers = self._file.file, np.flatnonzero(pages).tolist()
+        maps: dict[int, RowMap | None] = {number: self.cache.get(file, number) for number in numbers}
+        missing = [number for number, cached in maps.items() if cached is None]
         if missing:
             for number, data in zip(missing, self._bitmaps(np.array(missing)), strict=True):
                 maps[number] = rows = parse_map(data.as_py() or b"", file)
@@ -111,7 +111,7 @@ class BitmapIndex(WholePages):
 
 
 class LabelListIndex(BitmapIndex):
-    """An index of the items of lists: a row is found by each of its items."""
+    """An index of the items of lists: each item maps to the rows whose list has it."""
 
     kind = "LabelList"
     answers_items = True
@@ -124,9 +124,9 @@ def train(
     version: StorageVersion,
     buffers: Mapping[bytes, bytes] | None = None,
 ) -> tuple[tuple[str, int], ...]:
-    """Write an index of rows, two columns: values of the column, and uint64 row ids.
+    """Write an index from a table of column values and uint64 row ids.
 
-    ``buffers`` are global buffers of the file.
+    ``buffers`` are additional global buffers of the file.
 
     Returns the names and sizes of its files.  Raises ``InvalidArgumentError`` for lists and structs.
     """
@@ -153,7 +153,7 @@ def train(
 
 
 def train_lists(store: Store, folder: str, rows: pa.Table, version: StorageVersion) -> tuple[tuple[str, int], ...]:
-    """Write a LABEL_LIST of rows, two columns: lists, and uint64 row ids.
+    """Write a LABEL_LIST index from a table of lists and uint64 row ids.
 
     Returns the names and sizes of its files.
 
@@ -173,7 +173,7 @@ def train_lists(store: Store, folder: str, rows: pa.Table, version: StorageVersi
 
 
 def serialized(ids: RowIds) -> bytes:
-    """The map of sorted row ids, as files have it."""
+    """Serialize sorted row ids as a bitmap."""
     of = (ids >> np.uint64(32)).astype(np.int64)
     fragments, starts = np.unique(of, return_index=True)
     out = bytearray(struct.pack("<I", len(fragments)))
@@ -183,12 +183,12 @@ def serialized(ids: RowIds) -> bytes:
     return bytes(out)
 
 
-#: By the id of a fragment the offsets of rows in it; ``None`` stands for all of its rows.
+#: Row offsets by fragment id; ``None`` means all rows of the fragment.
 RowMap = dict[int, "BitMap | None"]
 
 
 def parse_map(data: bytes, file: str) -> RowMap:
-    """A map of row ids.  Raises ``CorruptFileError``."""
+    """Parse a bitmap.  Raises ``CorruptFileError``."""
     try:
         (count,) = struct.unpack_from("<I", data)
         at, parsed = 4, {}
@@ -196,10 +196,10 @@ def parse_map(data: bytes, file: str) -> RowMap:
             fragment, size = struct.unpack_from("<II", data, at)
             at += 8 + size
             if at > len(data) or fragment in parsed:
-                raise ValueError("a bitmap is cut off, or there twice")
+                raise ValueError("a bitmap is truncated or duplicated")
             parsed[fragment] = BitMap.deserialize(data[at - size : at]) if size else None
     except (struct.error, ValueError, MemoryError) as e:
-        raise CorruptFileError(f"a bitmap of the index is damaged: {e}", file=file, help=REMAKE) from e
+        raise CorruptFileError(f"a bitmap of the index is corrupt: {e}", file=file, help=REMAKE) from e
     return parsed
 
 
@@ -213,7 +213,7 @@ def _joined(maps: Iterable[RowMap]) -> RowMap:
 
 
 def row_ids(rows: RowMap) -> RowIds | None:
-    """The sorted ids of the rows of a map; ``None`` where they are very many, or all of a fragment."""
+    """Return the sorted row ids of a bitmap; ``None`` if there are too many, or all of a fragment."""
     if any(bitmap is None for bitmap in rows.values()) or sum(map(len, rows.values())) > MOST_ROWS:  # type: ignore[arg-type]
         return None
     parts = [

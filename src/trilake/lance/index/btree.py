@@ -1,11 +1,11 @@
-"""BTREE: a scalar index, the values of a column in order, with the ids of their rows.
+"""BTREE: a scalar index of sorted values with their row ids.
 
-``page_data.lance`` has the columns ``values`` and ``row_ids`` (``ids`` in files of version 2.x), sorted by value, in
-pages of 4,096 rows.  ``page_lookup.lance`` has one row a page: ``min``, ``max``, ``null_count`` and ``page_idx``.  It
-is read whole; of the pages, only those are read that a search can find something in.
+``page_data.lance`` has the columns ``values`` and ``row_ids`` (``ids`` in files of 2.x), sorted by value, in pages of
+4,096 rows.  ``page_lookup.lance`` has one row per page: ``min``, ``max``, ``null_count`` and ``page_idx``.  The lookup
+is read completely, pages only if a search may find rows in them.
 
-In the first file format there are no nulls: those of strings and bytes are empty values, others are left out.  In 2.x
-nulls come first, and the ``min`` of a page that begins with one is null.
+The first file format has no nulls: null strings and binaries are stored as empty values, other nulls are left out.  In
+2.x nulls come first, and the ``min`` of a page that begins with a null is null.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from trilake.storage.base import Store
 PAGE_ROWS = 4096
 LOOKUP_COLUMNS = ["min", "max", "null_count", "page_idx"]
 LOOKUP, DATA = "page_lookup.lance", "page_data.lance"
-#: Metadata of the lookup's schema: CRC-32 of the lookup and of each page in hexadecimal; the format has none.
+#: Schema metadata of the lookup: hexadecimal CRC-32 of the lookup and of each page; an extension of trilake.
 CHECKSUMS = b"trilake:crc32"
-#: Metadata of the lookup's schema in files of version 2.x: the rows of a page.
+#: Schema metadata of the lookup in files of 2.x: rows per page.
 BATCH_SIZE = b"batch_size"
-#: Name of the second column of the data.
+#: Name of the second column of the page file.
 _IDS = {True: "row_ids", False: "ids"}
 
 
 class BTreeIndex(ScalarIndex):
-    """An open index.
+    """An open BTREE index.
 
     >>> from trilake.storage.memory import MemoryStore
     >>> store = MemoryStore("memory://btree")
@@ -61,7 +61,7 @@ class BTreeIndex(ScalarIndex):
         self._data = data
         self.cache = ReadCache()
         self.has_nulls = isinstance(data, PagedFile)
-        #: Of each page of the data; none where the writer kept none.
+        #: Checksums of the pages; empty if the writer stored none.
         self._checksums = checksums
         self._checked: set[int] = set()
         self._min, self._max = lookup["min"], lookup["max"]
@@ -77,19 +77,19 @@ class BTreeIndex(ScalarIndex):
         data = opened if isinstance(opened, V1File) else PagedFile(opened, _page_rows(lookup_file))
         names = lookup.schema.names, data.schema.names
         if names != (LOOKUP_COLUMNS, ["values", _IDS[isinstance(data, V1File)]]):
-            raise CorruptFileError(f"the files of the index have the columns {names}", file=lookup_file.file)
+            raise CorruptFileError(f"the index files have unexpected columns: {names}", file=lookup_file.file)
         kinds = {lookup.schema.field(i).type for i in (0, 1)} | {data.schema.fields[0].arrow_type}
         if len(kinds) > 1 or lookup.schema.types[2:] != [pa.uint32()] * 2:
-            raise CorruptFileError("the files of the index disagree about the column's type", file=lookup_file.file)
+            raise CorruptFileError("the index files have different value types", file=lookup_file.file)
         pages = lookup["page_idx"].to_numpy(zero_copy_only=False)
         if data.schema.fields[1].arrow_type != pa.uint64() or not np.array_equal(pages, np.arange(data.num_batches)):
             raise CorruptFileError(
-                "a page of the index is missing or there twice, or its row ids are missing", file=data.file, help=REMAKE
+                "pages of the index are missing or duplicated, or have no row ids", file=data.file, help=REMAKE
             )
         if lookup["null_count"].null_count:
-            raise CorruptFileError("a page of the index does not say its nulls", file=lookup_file.file, help=REMAKE)
+            raise CorruptFileError("a page of the index has no null count", file=lookup_file.file, help=REMAKE)
         _check_order(lookup, lookup_file.file)
-        return cls(data, lookup, _known_checksums(lookup_file, lookup))
+        return cls(data, lookup, _checksums(lookup_file, lookup))
 
     @property
     def num_rows(self) -> int:
@@ -102,7 +102,7 @@ class BTreeIndex(ScalarIndex):
         return len(self._pages)
 
     def statistics(self) -> dict[str, Any]:
-        """``index_type``, ``min`` and ``max`` as text, ``num_pages``, ``num_rows`` and ``num_nulls``."""
+        """``index_type``, ``min`` and ``max`` as strings, ``num_pages``, ``num_rows`` and ``num_nulls``."""
         low, high = (self._min[0], self._max[-1]) if self.num_pages else (None, None)
         return {
             "index_type": self.kind,
@@ -113,13 +113,13 @@ class BTreeIndex(ScalarIndex):
             "num_nulls": int(self._nulls.sum()),
         }
 
-    # --- searching: sorted ids of the rows ---
+    # --- searches: return sorted row ids ---
 
     def range(self, low: Bound | None, high: Bound | None) -> RowIds:
-        """Rows with values between two bounds, ``None`` for no bound; NaN is greater than all else, null is nowhere.
+        """Find rows with values between two bounds, ``None`` for no bound; NaN is greater than all other values.
 
-        Empty texts and bytes are what the index has for null, too: where they are asked for, rows of both are found.
-        Raises ``InvalidArgumentError`` for a bound that does not fit the type.
+        The first file format stores null strings and binaries as empty values, so empty values also find nulls.  Raises
+        ``InvalidArgumentError`` for a bound of another type.
         """
         above, below = self.scalar(low), self.scalar(high)
         from_low, to_high = self._reaching(above, below)
@@ -127,33 +127,33 @@ class BTreeIndex(ScalarIndex):
         return self._search(from_low & to_high, lambda values: between(values, low, above, high, below), beside)
 
     def pages_of_range(self, low: Bound | None, high: Bound | None) -> npt.NDArray[np.bool_]:
-        """For each page whether it can hold a value between two bounds; errors as :meth:`range`."""
+        """Return for each page whether it may have values between two bounds."""
         from_low, to_high = self._reaching(self.scalar(low), self.scalar(high))
         return from_low & to_high
 
     def _reaching(
         self, above: pa.Scalar | None, below: pa.Scalar | None
     ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-        """For each page whether it goes up to a lower bound, and whether it begins before an upper one."""
+        """Return for each page whether its maximum reaches the lower bound, and its minimum the upper bound."""
         from_low, to_high = np.ones(self.num_pages, bool), np.ones(self.num_pages, bool)
         if above is not None:
             from_low = _may(pc.greater_equal(self._max, above)) | _is_nan(self._max)
         if below is not None:
-            # Some writers put NaNs with a sign in front of all numbers.
+            # Some writers sort negative NaNs before all numbers.
             to_high = _may(pc.less_equal(self._min, below)) | _is_nan(self._min)
         valued = self._has_values
         return from_low & valued, to_high & valued
 
     @property
     def _has_values(self) -> npt.NDArray[np.bool_]:
-        """For each page whether it has more than nulls."""
+        """Return for each page whether it has non-null values."""
         if not self.has_nulls:
             return np.ones(self.num_pages, bool)
         valued: npt.NDArray[np.bool_] = self._max.is_valid().to_numpy(zero_copy_only=False)
         return valued
 
     def is_in(self, values: Sequence[Any] | pa.Array) -> RowIds:
-        """Rows with one of these values; null among them finds nothing."""
+        """Find rows with one of these values; nulls are ignored."""
         choices = self.choices(values)
         if not len(choices):
             return np.empty(0, np.uint64)
@@ -161,16 +161,16 @@ class BTreeIndex(ScalarIndex):
         return self._search(keep, lambda values_of_page: pc.is_in(values_of_page, choices), beside)
 
     def pages_of(self, values: Sequence[Any] | pa.Array) -> npt.NDArray[np.bool_]:
-        """For each page whether it can hold one of these values; errors as :meth:`is_in`."""
+        """Return for each page whether it may have one of these values."""
         choices = self.choices(values)
         return self._pages_of(choices)[0] if len(choices) else np.zeros(self.num_pages, bool)
 
     def _pages_of(self, choices: pa.Array) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.int64]]:
-        """For each page whether it can hold one of some values, and the pages right before and behind each value."""
-        # A page is needed if its range has one of them: as many are below its max as, strictly, below its min, if not.
-        # Bounds that are unknown keep a page.
+        """Return for each page whether it may have one of the values, and the neighbors of each value."""
+        # A page is needed if a value lies in its range: then more values are below its max than strictly below its min.
+        # Pages with unknown bounds are kept.
         keep, beside, low, high = self._has_values, np.empty(0, np.int64), self._min, self._max
-        if self.has_nulls:  # a page that begins with nulls may begin with any value; one that has no more is out anyway
+        if self.has_nulls:  # a null minimum says nothing about the values; all-null pages are excluded anyway
             low, high = low.fill_null(choices[0]), high.fill_null(choices[0])
         if self.num_pages and not low.null_count and not high.null_count and not pt.is_floating(low.type):
             ranks = pc.rank(pa.concat_arrays([choices, low, high]), tiebreaker="dense").to_numpy()
@@ -181,28 +181,29 @@ class BTreeIndex(ScalarIndex):
         return keep, beside
 
     def is_null(self) -> RowIds:
-        """Rows without a value; in the first file format also those with an empty one, which it takes for the same.
+        """Find nulls; in the first file format also empty values, which are stored the same way.
 
-        Raises ``InvalidArgumentError`` for types of which such an index cannot keep nulls: all but strings and bytes.
+        Raises ``InvalidArgumentError`` for types whose nulls the format does not store: all except strings and
+        binaries.
         """
         if self.has_nulls:
             return self._search(self._nulls > 0, pc.is_null, np.empty(0, np.int64))
         empty = _empty(self.value_type)
         if empty is None:
-            raise InvalidArgumentError(f"an index of {self.value_type} does not know nulls", help="read the column")
+            raise InvalidArgumentError(f"an index on {self.value_type} has no nulls", help="scan the column")
         pages = (self._nulls > 0) | _may(pc.equal(self._min, empty))
         return self._search(pages, lambda values: pc.equal(values, empty), np.empty(0, np.int64))
 
     def read(self) -> pa.Table:
-        """All values with their row ids, in order: what an index that takes in more rows begins with."""
+        """Read all values with their row ids, sorted; the input for adding rows."""
         batches = [self._page(i) for i in range(self._data.num_batches)]
         return pa.Table.from_batches(batches, self._data.schema.to_arrow()).rename_columns(["values", "row_ids"])
 
     def _page(self, number: int) -> pa.RecordBatch:
-        """A page.  Raises ``CorruptFileError`` unless it is what was written, as far as the files can tell."""
-        kept: pa.RecordBatch | None = self.cache.get(self._data.file, number)
-        if kept is not None:
-            return kept
+        """Read a page, and validate it as far as the files allow.  Raises ``CorruptFileError``."""
+        cached: pa.RecordBatch | None = self.cache.get(self._data.file, number)
+        if cached is not None:
+            return cached
         batch = self._data.read_batch(number)
         if number not in self._checked:  # once: the files do not change
             if self._checksums:
@@ -211,14 +212,16 @@ class BTreeIndex(ScalarIndex):
                 sound = self._is_sound(batch, number)
             if not sound:
                 raise CorruptFileError(
-                    f"page {number} of the index is not what the index says of it", help=REMAKE, file=self._data.file
+                    f"page {number} of the index does not match its entry in the lookup",
+                    help=REMAKE,
+                    file=self._data.file,
                 )
             self._checked.add(number)
         self.cache.keep(self._data.file, number, batch, batch.nbytes)
         return batch
 
     def _is_sound(self, batch: pa.RecordBatch, number: int) -> bool:
-        """Whether the values of a page are in order and between its bounds, and no row is there twice."""
+        """Whether the values of a page are sorted and within its bounds, and its row ids distinct."""
         values, ids = batch.column(0), batch.column(1).to_numpy(zero_copy_only=False)
         if len(np.unique(ids)) < len(ids):
             return False
@@ -230,7 +233,7 @@ class BTreeIndex(ScalarIndex):
         nulls = 0 if types.is_variable(self.value_type) else int(self._nulls[number])
         if nulls > len(values):
             return False
-        # Nulls of numbers are zeros in the file, in front of all values or behind them.
+        # Null numbers are stored as zeros, before or after all values.
         return self._fits(values[nulls:], number) or self._fits(values[: len(values) - nulls], number)
 
     def _fits(self, values: pa.Array, number: int) -> bool:
@@ -238,10 +241,10 @@ class BTreeIndex(ScalarIndex):
         return _ascends(_ordered(pa.concat_arrays([ends[0], values, ends[1]])))
 
     def _search(self, keep: npt.NDArray[np.bool_], match: Any, beside: npt.NDArray[np.int64]) -> RowIds:
-        """The rows of some pages that match.
+        """Find the matching rows of some pages.
 
-        ``beside`` are the pages next to what is asked for.  Where there are no checksums, what their bounds say is
-        believed only if they agree themselves; bounds are in order, so those further away cannot hold what they do not.
+        ``beside`` are the pages next to the searched values.  Without checksums these are read to verify their bounds;
+        the bounds are sorted, so pages further away cannot match.
         """
         if not self._checksums:
             for number in beside[(beside >= 0) & (beside < self.num_pages)].tolist():
@@ -256,15 +259,15 @@ class BTreeIndex(ScalarIndex):
 
 
 def _check_order(lookup: pa.RecordBatch, file: str) -> None:
-    """Raise ``CorruptFileError`` unless the bounds of pages rise from page to page."""
+    """Raise ``CorruptFileError`` unless the page bounds ascend."""
     low, high = lookup.column(0), lookup.column(1)
     turns = pa.array(np.arange(2 * len(low)).reshape(2, -1).T.ravel())  # low, high, low, high, ...
     if len(low) and not _ascends(_ordered(pa.concat_arrays([low, high]).take(turns))):
-        raise CorruptFileError("the bounds of the index's pages are not in order", file=file, help=REMAKE)
+        raise CorruptFileError("the page bounds of the index are not sorted", file=file, help=REMAKE)
 
 
 def _ordered(values: pa.Array) -> pa.Array:
-    """The values that have an order: no nulls, and no NaN, which writers put at either end."""
+    """Drop nulls and NaN, whose order depends on the writer."""
     values = values.drop_null()
     return values.filter(pc.invert(pc.is_nan(values))) if pt.is_floating(values.type) else values
 
@@ -276,7 +279,7 @@ def _ascends(values: pa.Array) -> bool:
 
 
 def page_checksum(schema: LanceSchema, batch: pa.RecordBatch) -> int:
-    """The CRC-32 of the columns of a page, as they are encoded."""
+    """Return the CRC-32 of the encoded columns of a page."""
     checksum = 0
     for field, column in zip(schema.fields, batch.columns, strict=True):
         for part in encode_flat(field, column, 0)[0]:
@@ -285,24 +288,24 @@ def page_checksum(schema: LanceSchema, batch: pa.RecordBatch) -> int:
 
 
 def _page_rows(lookup_file: V1File | V2File) -> int:
-    """The rows of a page, as the lookup says.  Raises ``CorruptFileError``."""
-    said = lookup_file.schema.metadata.get(BATCH_SIZE, str(PAGE_ROWS).encode())
-    if not said.isdigit():
-        raise CorruptFileError(f"the index has pages of {said!r} rows", file=lookup_file.file, help=REMAKE)
-    return int(said[:10])
+    """Return the number of rows per page.  Raises ``CorruptFileError``."""
+    rows_per_page = lookup_file.schema.metadata.get(BATCH_SIZE, str(PAGE_ROWS).encode())
+    if not rows_per_page.isdigit():
+        raise CorruptFileError(f"invalid page size of the index: {rows_per_page!r}", file=lookup_file.file, help=REMAKE)
+    return int(rows_per_page[:10])
 
 
-def _known_checksums(lookup_file: V1File | V2File, lookup: pa.RecordBatch) -> list[int]:
-    """The checksums of the pages, after that of the lookup itself was compared; none where the writer kept none."""
+def _checksums(lookup_file: V1File | V2File, lookup: pa.RecordBatch) -> list[int]:
+    """Verify the checksum of the lookup and return those of the pages; empty if the writer stored none."""
     data = lookup_file.schema.metadata.get(CHECKSUMS)
     if data is None:
         return []
     try:
-        own, *pages = [int(each, 16) for each in data.split()]
+        lookup_checksum, *pages = [int(each, 16) for each in data.split()]
     except ValueError:
-        own, pages = -1, []
-    if own != page_checksum(lookup_file.schema, lookup) or len(pages) != len(lookup):
-        raise CorruptFileError("the index has another checksum than it says", file=lookup_file.file, help=REMAKE)
+        lookup_checksum, pages = -1, []
+    if lookup_checksum != page_checksum(lookup_file.schema, lookup) or len(pages) != len(lookup):
+        raise CorruptFileError("the checksum of the index does not match", file=lookup_file.file, help=REMAKE)
     return pages
 
 
@@ -319,21 +322,21 @@ def _is_nan(array: pa.Array) -> npt.NDArray[np.bool_]:
 
 
 def _empty(kind: pa.DataType) -> pa.Scalar | None:
-    """What null and the empty value are alike in the file, for types whose nulls are there."""
+    """Return the empty value that stands for null, for types without nulls in the file."""
     return pa.scalar(b"", pa.binary()).cast(kind) if types.is_variable(kind) else None
 
 
 def train(store: Store, folder: str, rows: pa.Table, version: StorageVersion = FIRST) -> tuple[tuple[str, int], ...]:
-    """Write an index of some rows.
+    """Write a BTREE index.
 
     Parameters
     ----------
-    store, folder: where its files will be, ``_indices/<uuid>``.
-    rows: two columns: values of the column, and uint64 row ids.
-    version: of its files.
+    store, folder: location of the files, ``_indices/<uuid>``.
+    rows: a table of column values and uint64 row ids.
+    version: file version.
 
-    In the first file format nulls of types other than strings and bytes are left out.  Returns the names and sizes of
-    the files.  Raises ``InvalidArgumentError`` for types that have no order.
+    In the first file format nulls of types other than strings and binaries are left out.  Returns the names and sizes
+    of the files.  Raises ``InvalidArgumentError`` for types without an order.
     """
     table = rows.rename_columns(["values", _IDS[version.is_first]])
     kind = table.schema.field(0).type
@@ -381,8 +384,8 @@ def _train(
 def _train_first(store: Store, folder: str, table: pa.Table, kind: pa.DataType) -> tuple[tuple[str, int], ...]:
     empty = _empty(kind)
     if empty is None:
-        table = table.filter(pc.is_valid(table["values"]))  # in the index's file they would be zeros
-    # Nulls of texts and bytes are in front: in the file they are empty.
+        table = table.filter(pc.is_valid(table["values"]))  # the file would store them as zeros
+        # Null strings and binaries come first: the file stores them as empty values.
     ordered = table if empty is None else table.set_column(0, "values", table["values"].fill_null(empty))
     table = table.take(pc.sort_indices(ordered, [("values", "ascending"), ("row_ids", "ascending")])).combine_chunks()
     column = pa.field("values", kind)
@@ -394,7 +397,7 @@ def _train_first(store: Store, folder: str, table: pa.Table, kind: pa.DataType) 
         for batch in table.cast(data_schema).to_batches(max_chunksize=PAGE_ROWS):
             values = batch.column(0)
             valid = values.drop_null()
-            # Nulls that were read from an index may be empty values.
+            # Rows read from an existing index have empty values for nulls.
             low = empty if values.null_count else valid[0]
             lookup.append((low, valid[-1] if len(valid) else empty, values.null_count))
             checksums.append(page_checksum(stored, batch))
@@ -413,9 +416,9 @@ def _train_first(store: Store, folder: str, table: pa.Table, kind: pa.DataType) 
         pa.array(range(len(lookup)), pa.uint32()),
     ]
     batch = pa.RecordBatch.from_arrays(pages, schema=lookup_schema)
-    own = page_checksum(LanceSchema.from_arrow(lookup_schema), batch)
-    text = " ".join(f"{each:08x}" for each in (own, *checksums))  # metadata is text to other readers
-    schema = LanceSchema.from_arrow(lookup_schema.with_metadata({CHECKSUMS: text}))
+    lookup_checksum = page_checksum(LanceSchema.from_arrow(lookup_schema), batch)
+    digests = " ".join(f"{each:08x}" for each in (lookup_checksum, *checksums))  # other readers expect a string
+    schema = LanceSchema.from_arrow(lookup_schema.with_metadata({CHECKSUMS: digests}))
     with V1Writer(store, f"{folder}/{LOOKUP}", schema, statistics=False) as writer:
         writer.write(batch)
     return ()

@@ -1,4 +1,4 @@
-"""Files of an index: tables in the file format of the dataset, read whole or page by page."""
+"""Index files: tables in the file format of the dataset, read completely or page by page."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from trilake.lance.v2.container import FOOTER
 from trilake.lance.v2.file import V2File
 from trilake.storage.base import Store
 
-#: Rows of a file that is read whole, for each of its bytes: no encoding of distinct values has more.
+#: Maximum rows per byte of a file that is read completely; no dictionary encoding is denser.
 _ROWS_PER_BYTE = 64
-#: Rows of a page, at most.
+#: Maximum rows of a page.
 _LARGEST_PAGE = 1 << 20
 
 
-#: Bytes of pages that are kept, by default.
+#: Default cache size in bytes.
 CACHE_BYTES = 1 << 26
 
 
 class ReadCache:
-    """Parts of index files that were read, by file and number; the least recently used goes first.
+    """An LRU cache of parts of index files, by file and number.
 
-    May be used by several threads.
+    Thread-safe.
     """
 
     def __init__(self, size: int = CACHE_BYTES) -> None:
@@ -40,7 +40,7 @@ class ReadCache:
         self._lock = threading.Lock()
 
     def get(self, file: str, number: int) -> Any:
-        """A part; ``None`` where it is not kept."""
+        """Return a part, or ``None``."""
         with self._lock:
             if (file, number) not in self._entries:
                 return None
@@ -48,7 +48,7 @@ class ReadCache:
             return self._entries[file, number][0]
 
     def keep(self, file: str, number: int, part: Any, size: int) -> None:
-        """Keep a part of some bytes, unless it is larger than the cache."""
+        """Add a part, unless it is larger than the cache."""
         if size > self._size:
             return
         with self._lock:
@@ -59,35 +59,35 @@ class ReadCache:
 
 
 class PagedFile:
-    """A file of version 2.x, whose rows are read in pages of equal size."""
+    """A file of version 2.x with pages of equal size."""
 
     def __init__(self, file: V2File, page_rows: int) -> None:
         if not 1 <= page_rows <= _LARGEST_PAGE:
-            raise CorruptFileError(f"an index cannot have pages of {page_rows} rows", file=file.file)
+            raise CorruptFileError(f"invalid page size of the index: {page_rows}", file=file.file)
         self._file, self._page_rows = file, page_rows
-        #: Name of the file, as errors give it.
+        #: Name of the file, for errors.
         self.file = file.file
-        #: Columns of the file.
+        #: Schema of the file.
         self.schema = file.schema
-        #: Rows of the file, and pages of it.
+        #: Number of rows and of pages.
         self.num_rows, self.num_batches = file.num_rows, -(-file.num_rows // page_rows)
 
     def read_batch(self, number: int) -> pa.RecordBatch:
-        """The rows of a page.  Raises ``CorruptFileError``."""
+        """Read a page.  Raises ``CorruptFileError``."""
         start = number * self._page_rows
         return self._file.read_rows(start, min(start + self._page_rows, self.num_rows))
 
 
 def open_file(store: Store, key: str) -> V1File | V2File:
-    """Open a file of either format.
+    """Open a file of any version.
 
-    Raises ``MissingFileError``, ``CorruptFileError``, and ``UnsupportedProtocolError`` for versions that are not read.
+    Raises ``MissingFileError``, ``CorruptFileError``, and ``UnsupportedProtocolError`` for unsupported versions.
     """
     return open_if_2x(store, key) or V1File.open(store, key)
 
 
 def open_if_2x(store: Store, key: str) -> V2File | None:
-    """Open a file of version 2.x; ``None`` for one of another format.  Raises as :func:`open_file`."""
+    """Open a file of version 2.x; ``None`` for the first format."""
     try:
         return V2File.open(store, key)
     except UnsupportedProtocolError:
@@ -95,11 +95,11 @@ def open_if_2x(store: Store, key: str) -> V2File | None:
     except CorruptFileError:
         if open_source(store, key).size >= FOOTER.size:
             raise
-        return None  # files of the first format can be so short
+        return None  # only files of the first format can be so short
 
 
 def read_whole(file: V1File | V2File) -> pa.RecordBatch:
-    """All rows of a small file.  Raises ``CorruptFileError``."""
+    """Read all rows of a small file.  Raises ``CorruptFileError``."""
     if isinstance(file, V2File):
         check_rows(file)
         return file.read_rows(0, file.num_rows)
@@ -109,7 +109,7 @@ def read_whole(file: V1File | V2File) -> pa.RecordBatch:
 
 
 def check_rows(file: V2File) -> None:
-    """Raise ``CorruptFileError`` for a file that claims far more rows than it has bytes."""
+    """Raise ``CorruptFileError`` if the number of rows is implausible for the file size."""
     if file.num_rows > _ROWS_PER_BYTE * file.size:
         raise CorruptFileError(f"a file of {file.size} bytes claims {file.num_rows} rows", file=file.file)
 
@@ -124,7 +124,7 @@ def write_file(
 ) -> tuple[str, int]:
     """Write a file of version 2.x, and return its name and size.
 
-    ``buffers`` are written as global buffers; their numbers are metadata of the schema under these keys.
+    ``buffers`` are added as global buffers; the schema metadata has their indices under these keys.
     """
     from trilake.lance.v2.writer import V2Writer  # late: most processes only read
 

@@ -1,9 +1,8 @@
-"""Indices of vectors in files of version 2.x, as pylance 14 writes them; IVF_PQ, IVF_FLAT and IVF_SQ are written.
+"""Vector indices in files of version 2.x, compatible with pylance 14; writes IVF_PQ, IVF_FLAT and IVF_SQ.
 
-``auxiliary.idx`` has the rows, partition by partition: ``_rowid``, and ``flat`` (vectors), ``__pq_code`` or
-``__sq_code``; within a partition the codes of PQ lie column by column.  Global buffers have where partitions begin, and
-the words of PQ.  ``index.idx`` has the centroids, and of HNSW the graphs, which are not read: partitions are searched
-whole, which finds what a graph finds, and what it misses.
+``auxiliary.idx`` has the rows by partition: ``_rowid``, and ``flat`` (vectors), ``__pq_code`` or ``__sq_code``; PQ
+codes are stored column by column within a partition.  Global buffers have the partition offsets and the PQ codebook.
+``index.idx`` has the centroids, and for HNSW the graphs, which are ignored: partitions are scanned completely.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ ROWS_FILE = "auxiliary.idx"
 _IVF, _INDEX, _FLAT = b"lance:ivf", b"lance:index", b"lance:flat"
 _METRIC, _STORAGE = b"distance_type", b"storage_metadata"
 _CODES = {"flat": "FLAT", "__pq_code": "PQ", "__sq_code": "SQ"}
-#: Bytes of codes for each byte of their file, at most; none that were written are packed more tightly.
+#: Maximum compression ratio of codes.
 _MOST_PACKED = 64
 
 
@@ -38,9 +37,9 @@ class ModernRows:
 
     Parameters
     ----------
-    file: which it is.
-    offsets, lengths: the first row and the rows of each partition.
-    bits: of a code of PQ; ``None`` where codes are not of PQ.
+    file: the open file.
+    offsets, lengths: first row and number of rows of each partition.
+    bits: bits of a PQ code; ``None`` for other codes.
     """
 
     def __init__(self, file: V2File, offsets: list[int], lengths: list[int], bits: int | None) -> None:
@@ -51,7 +50,7 @@ class ModernRows:
         self.offsets, self.lengths = offsets, lengths
 
     def read(self, numbers: Sequence[int]) -> dict[int, tuple[Codes, RowIds]]:
-        """Codes and row ids of some partitions.  Raises ``CorruptFileError``."""
+        """Read the codes and row ids of some partitions.  Raises ``CorruptFileError``."""
         ranges = [(self.offsets[i], self.offsets[i] + self.lengths[i]) for i in numbers]
         return {i: self._decoded(i, self._file.read_rows(*each)) for i, each in zip(numbers, ranges, strict=True)}
 
@@ -62,7 +61,9 @@ class ModernRows:
         ids = batch.column(0).to_numpy()
         if number not in self._checked:  # once: the file does not change
             if len(np.unique(ids)) < len(ids):
-                raise CorruptFileError(f"partition {number} of the index has a row twice", file=self.file, help=REMAKE)
+                raise CorruptFileError(
+                    f"partition {number} of the index has duplicate rows", file=self.file, help=REMAKE
+                )
             self._checked.add(number)
         width = batch.schema.field(1).type.list_size
         codes = values.to_numpy(zero_copy_only=False)
@@ -75,7 +76,7 @@ class ModernRows:
 
 
 def open_index(store: Store, folder: str, index: V2File) -> tuple[ModernRows, Model | VectorModel, str]:
-    """The rows, the model and the kind of the index in a folder, whose ``index.idx`` is open.
+    """Open the rows, model and kind of the index in a folder, given its open ``index.idx``.
 
     Raises ``MissingFileError``, ``CorruptFileError``, and ``UnsupportedProtocolError`` for other kinds.
     """
@@ -85,27 +86,27 @@ def open_index(store: Store, folder: str, index: V2File) -> tuple[ModernRows, Mo
     kind = _json(index, _INDEX).get("type", "")
     if len(names) != 2 or names[0] != "_rowid" or names[1] not in _CODES or metric not in METRICS:
         raise UnsupportedProtocolError(
-            f"an index of kind {kind!r} with the columns {names} and the metric {metric!r} is not read", file=rows.file
+            f"an index of kind {kind!r} with columns {names} and metric {metric!r} is not supported", file=rows.file
         )
     codes = rows.schema.fields[1].arrow_type
-    wanted = {pa.float16(), pa.float32(), pa.float64()} if names[1] == "flat" else {pa.uint8()}
+    value_types = {pa.float16(), pa.float32(), pa.float64()} if names[1] == "flat" else {pa.uint8()}
     if rows.schema.fields[0].arrow_type != pa.uint64() or not pa.types.is_fixed_size_list(codes):
-        found = rows.schema.to_arrow().types
-        raise CorruptFileError(f"the index has row ids and codes of types {found}", file=rows.file)
-    if codes.value_type not in wanted:
-        raise UnsupportedProtocolError(f"codes of type {codes} are not read", file=rows.file)
+        types = rows.schema.to_arrow().types
+        raise CorruptFileError(f"expected row ids and codes, got columns of types {types}", file=rows.file)
+    if codes.value_type not in value_types:
+        raise UnsupportedProtocolError(f"codes of type {codes} are not supported", file=rows.file)
     if codes.list_size * codes.value_type.bit_width // 8 * rows.num_rows > _MOST_PACKED * rows.size:
         raise CorruptFileError(f"a file of {rows.size} bytes claims {rows.num_rows} rows", file=rows.file)
     places, ivf = _message(rows, _IVF, index_pb2.IVF), _message(index, _IVF, index_pb2.IVF)
     offsets, lengths = np.array(places.offsets, np.uint64), np.array(places.lengths, np.uint64)
     if not len(offsets) or len(offsets) != len(lengths) or max(offsets.max(), lengths.max()) > rows.num_rows:
-        raise CorruptFileError("a partition of the index is not in its file", file=rows.file, help=REMAKE)
+        raise CorruptFileError("a partition of the index lies outside its file", file=rows.file, help=REMAKE)
     ends = offsets + lengths
     order = np.argsort(offsets, kind="stable")
     order = order[lengths[order] > 0]
     starts = np.append(offsets[order], np.uint64(rows.num_rows))
     if starts[0] != 0 or (starts[1:] != ends[order]).any():
-        raise CorruptFileError("the partitions of the index are not one behind the other", file=rows.file, help=REMAKE)
+        raise CorruptFileError("the partitions of the index are not contiguous", file=rows.file, help=REMAKE)
     model, bits = _model(rows, ivf, len(offsets), metric, names[1], codes.list_size)
     return ModernRows(rows, offsets.tolist(), lengths.tolist(), bits), model, kind or f"IVF_{_CODES[names[1]]}"
 
@@ -118,9 +119,9 @@ def _model(
         if column == "__pq_code":
             bits, pieces, dimension = (int(storage[name]) for name in ("nbits", "num_sub_vectors", "dimension"))
             if bits not in (4, 8) or not storage.get("transposed", True):
-                raise UnsupportedProtocolError(f"codes of {bits} bits in this order are not read", file=rows.file)
+                raise UnsupportedProtocolError(f"codes of {bits} bits in this layout are not supported", file=rows.file)
             if pieces < 1 or dimension < 1 or dimension % pieces or width * 8 != pieces * bits:
-                raise ValueError(f"{pieces} pieces of {dimension} numbers in {width} bytes")
+                raise ValueError(f"{pieces} sub-vectors of dimension {dimension} in codes of {width} bytes")
             tensor = _parsed(rows, int(storage["codebook_position"]), index_pb2.Tensor)
             words = numbers_of(tensor, (), (pieces, 1 << bits, dimension // pieces), rows.file)
         else:
@@ -130,10 +131,10 @@ def _model(
             if column == "__sq_code" and (limits is None or not np.isfinite(limits).all()):
                 raise ValueError(f"bounds {bounds}")
     except (KeyError, TypeError, ValueError, OverflowError) as e:
-        raise CorruptFileError(f"the description of codes is damaged: {e!r}", file=rows.file, help=REMAKE) from e
+        raise CorruptFileError(f"invalid description of the codes: {e!r}", file=rows.file, help=REMAKE) from e
     centroids = numbers_of(ivf.centroids_tensor, ivf.centroids, (partitions, dimension), rows.file)
     if not np.isfinite(centroids).all() or (words is not None and not np.isfinite(words).all()):
-        raise CorruptFileError("the index has centroids or words that are no numbers", file=rows.file)
+        raise CorruptFileError("the index has non-finite centroids or codebook entries", file=rows.file)
     numbers = next((name for name, kind in NUMBERS.items() if kind == ivf.centroids_tensor.data_type), "f4")
     if words is None:
         return VectorModel(metric, centroids, limits, numbers=numbers), None
@@ -141,22 +142,22 @@ def _model(
 
 
 def _json(file: V2File, key: bytes) -> dict[str, Any]:
-    """An object in the metadata of a file, or in the first string of a list there."""
+    """Parse a JSON object in the metadata of a file, or in the first string of a list."""
     try:
-        found = json.loads(file.schema.metadata.get(key, b"{}"))
-        found = json.loads(found[0]) if isinstance(found, list) else found
+        parsed = json.loads(file.schema.metadata.get(key, b"{}"))
+        parsed = json.loads(parsed[0]) if isinstance(parsed, list) else parsed
     except (ValueError, TypeError, IndexError, RecursionError) as e:
         raise CorruptFileError(f"the metadata {key.decode()} is damaged: {e}", file=file.file, help=REMAKE) from e
-    if not isinstance(found, dict):
+    if not isinstance(parsed, dict):
         raise CorruptFileError(f"the metadata {key.decode()} is not an object", file=file.file, help=REMAKE)
-    return found
+    return parsed
 
 
 def _message(file: V2File, key: bytes, kind: Any) -> Any:
-    said = file.schema.metadata.get(key, b"")
-    if not said.isdigit():
-        raise CorruptFileError(f"the metadata {key.decode()} is {said!r}, not a number", file=file.file, help=REMAKE)
-    return _parsed(file, int(said[:10]), kind)
+    header = file.schema.metadata.get(key, b"")
+    if not header.isdigit():
+        raise CorruptFileError(f"the metadata {key.decode()} is {header!r}, not a number", file=file.file, help=REMAKE)
+    return _parsed(file, int(header[:10]), kind)
 
 
 def _parsed(file: V2File, number: int, kind: Any) -> Any:
@@ -170,13 +171,13 @@ def _parsed(file: V2File, number: int, kind: Any) -> Any:
 
 
 def details(model: Model | VectorModel) -> bytes:
-    """What a manifest says of an index: its metric, and what its codes are."""
+    """Serialize the index details for the manifest: the metric and the kind of codes."""
     metric = METRICS[model.metric]
-    said = b"\x08" + bytes(varint(metric)) if metric else b""
+    header = b"\x08" + bytes(varint(metric)) if metric else b""
     if isinstance(model, Model):
         pq = b"\x08" + bytes(varint(model.bits)) + b"\x10" + bytes(varint(len(model.words)))
-        return said + b"\x22" + bytes(varint(len(pq))) + pq
-    return said + (b"\x42\x00" if model.bounds is None else b"\x2a\x02\x08\x08")
+        return header + b"\x22" + bytes(varint(len(pq))) + pq
+    return header + (b"\x42\x00" if model.bounds is None else b"\x2a\x02\x08\x08")
 
 
 def write_index(
@@ -186,7 +187,7 @@ def write_index(
     rows: Callable[[int], tuple[Codes, RowIds]],
     version: StorageVersion,
 ) -> tuple[tuple[str, int], ...]:
-    """Write an index; ``rows`` gives codes and row ids of a partition by its number.
+    """Write an index; ``rows`` returns the codes and row ids of a partition.
 
     Returns the names and sizes of its files.
     """
@@ -227,12 +228,12 @@ def write_index(
     ivf = index_pb2.IVF(offsets=[0] * partitions, lengths=[0] * partitions)
     ivf.centroids_tensor.CopyFrom(tensor(model.centroids, model.centroids.shape, model.numbers))
     empty = pa.RecordBatch.from_pylist([], pa.schema([pa.field("__flat_marker", pa.uint64(), nullable=False)]))
-    said = {
+    header = {
         _INDEX: json.dumps({"type": model.kind, "distance_type": model.metric}).encode(),
         _FLAT: json.dumps([""] * partitions).encode(),
     }
     buffers = {_IVF: ivf.SerializeToString()}
-    return (ROWS_FILE, size), write_file(store, f"{folder}/{FILE}", empty, version, said, buffers)
+    return (ROWS_FILE, size), write_file(store, f"{folder}/{FILE}", empty, version, header, buffers)
 
 
 def _codes_field(model: Model | VectorModel) -> pa.Field:

@@ -1,4 +1,4 @@
-"""IVF_PQ in the first file format: ``index.idx`` as :func:`trilake.lance.index.ivf_pq.write` makes it, opened."""
+"""Read IVF_PQ in the first file format, as written by :func:`trilake.lance.index.ivf_pq.write`."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from trilake.lance.index.ivf_pq import FILE, METRICS, WORDS, Codes, Floats, Mode
 from trilake.lance.proto import index_pb2
 from trilake.storage.base import Store
 
-REMAKE = "build the index again: create_index(..., replace=True)"
+REMAKE = "rebuild the index: create_index(..., replace=True)"
 
 
 def open_index(store: Store, folder: str) -> tuple[FirstRows, Model, index_pb2.Index]:
-    """The rows, the model and the message of the index in a folder.
+    """Open the rows, model and protobuf message of the index in a folder.
 
     Raises ``MissingFileError``, ``CorruptFileError``, and ``UnsupportedProtocolError`` for other kinds of index.
     """
@@ -35,33 +35,33 @@ def open_index(store: Store, folder: str) -> tuple[FirstRows, Model, index_pb2.I
     stages = [stage.WhichOneof("stage") for stage in vector.stages]
     metric = next((name for name, number in METRICS.items() if number == vector.metric_type), None)
     if stages != ["ivf", "pq"] or metric is None or vector.stages[1].pq.num_bits != 8:
-        raise UnsupportedProtocolError(f"the index is none of IVF_PQ with 8 bits, but of stages {stages}", file=file)
+        raise UnsupportedProtocolError(f"expected an IVF_PQ index with 8 bits, got stages {stages}", file=file)
     ivf, pq = vector.stages[0].ivf, vector.stages[1].pq
     dimension, pieces = vector.dimension, pq.num_sub_vectors
     if not pieces or not dimension or dimension % pieces or pq.dimension != dimension:
-        raise CorruptFileError(f"an index of {pieces} pieces of {dimension} numbers cannot be", file=file)
+        raise CorruptFileError(f"invalid index: {pieces} sub-vectors of dimension {dimension}", file=file)
     offsets, lengths = np.array(ivf.offsets, np.uint64), np.array(ivf.lengths, np.uint64)
     limit = np.uint64(size)
     if len(offsets) != len(lengths) or not len(offsets) or (offsets > limit).any() or (lengths > limit).any():
-        raise CorruptFileError("a partition of the index is not in its file", file=file)
+        raise CorruptFileError("a partition of the index lies outside its file", file=file)
     sizes = lengths * np.uint64(pieces + 8)
     _check_places(offsets, sizes, position, file)
     centroids = numbers_of(ivf.centroids_tensor, ivf.centroids, (len(offsets), dimension), file)
     words = numbers_of(pq.codebook_tensor, pq.codebook, (pieces, WORDS, dimension // pieces), file)
     if not (np.isfinite(centroids).all() and np.isfinite(words).all()):
-        raise CorruptFileError("the index has centroids or words that are no numbers", file=file)
+        raise CorruptFileError("the index has non-finite centroids or codebook entries", file=file)
     model = Model(metric, centroids, words)
     if message.HasField("checksums") and (
         message.checksums.model != model_checksum(model, offsets.tolist(), lengths.tolist())
         or len(message.checksums.partitions) != len(offsets)
     ):
-        raise CorruptFileError("the index has another checksum than it says", file=file, help=REMAKE)
+        raise CorruptFileError("the checksum of the index does not match", file=file, help=REMAKE)
     checksums = list(message.checksums.partitions)
     return FirstRows(source, pieces, offsets.tolist(), lengths.tolist(), checksums), model, message
 
 
 class FirstRows:
-    """The partitions in a file: of each the codes of its rows, then their ids."""
+    """The partitions in a file; each has the codes of its rows, then their ids."""
 
     def __init__(
         self, source: Source, pieces: int, offsets: list[int], lengths: list[int], checksums: list[int]
@@ -70,12 +70,12 @@ class FirstRows:
         self._checked: set[int] = set()
         #: Name of the file.
         self.file = source.file
-        #: Where each partition begins, and its rows.
+        #: Offset and number of rows of each partition.
         self.offsets, self.lengths = offsets, lengths
 
     def read(self, numbers: Sequence[int]) -> dict[int, tuple[Codes, RowIds]]:
-        """Codes and row ids of some partitions.  Raises ``CorruptFileError``."""
-        source = self._source.window([self._range(i) for i in numbers])  # one round of requests for all of them
+        """Read the codes and row ids of some partitions.  Raises ``CorruptFileError``."""
+        source = self._source.window([self._range(i) for i in numbers])  # fetch all in one round of requests
         return {i: self._decoded(source, i) for i in numbers}
 
     def _range(self, number: int) -> tuple[int, int]:
@@ -91,35 +91,35 @@ class FirstRows:
         return codes, ids
 
     def _check(self, number: int, data: npt.NDArray[np.uint8], ids: RowIds) -> None:
-        """Raise ``CorruptFileError`` unless a partition is what was written, as far as its file can tell."""
+        """Raise ``CorruptFileError`` if a partition fails validation."""
         if self._checksums:
             if crc32(data.tobytes()) != self._checksums[number]:
                 raise CorruptFileError(
-                    f"partition {number} of the index has another checksum than it says",
+                    f"the checksum of partition {number} of the index does not match",
                     help=REMAKE,
                     file=self._source.file,
                 )
         elif len(np.unique(ids)) < len(ids):
             raise CorruptFileError(
-                f"partition {number} of the index has a row twice", help=REMAKE, file=self._source.file
+                f"partition {number} of the index has duplicate rows", help=REMAKE, file=self._source.file
             )
 
 
 def _check_places(offsets: npt.NDArray[np.uint64], sizes: npt.NDArray[np.uint64], end: int, file: str) -> None:
-    """Raise ``CorruptFileError`` unless partitions lie one behind the other, from the beginning up to the message.
+    """Raise ``CorruptFileError`` unless the partitions are contiguous and end before the message.
 
-    One that is longer or shorter than it was would take codes for row ids.
+    With a wrong length, codes would be read as row ids.
     """
     full = sizes > 0
     starts, ends = offsets[full].astype(np.int64), (offsets + sizes)[full].astype(np.int64)
     order = np.argsort(starts)
     starts, ends = starts[order], ends[order]
     if len(starts) and (starts[0] != 0 or (starts[1:] != ends[:-1]).any() or ends[-1] > end):
-        raise CorruptFileError("the partitions of the index are not one behind the other", file=file, help=REMAKE)
+        raise CorruptFileError("the partitions of the index are not contiguous", file=file, help=REMAKE)
 
 
 def numbers_of(tensor: index_pb2.Tensor, old: Sequence[float], shape: tuple[int, ...], file: str) -> Floats:
-    """The numbers of a tensor, or of the list that there was before; exactly as many as ``shape`` says."""
+    """Read the numbers of a tensor, or of the older plain list; their count must match ``shape``."""
     kinds: dict[int, Any] = {
         index_pb2.Tensor.FLOAT16: np.dtype("<f2"),
         index_pb2.Tensor.FLOAT32: np.dtype("<f4"),
@@ -128,7 +128,7 @@ def numbers_of(tensor: index_pb2.Tensor, old: Sequence[float], shape: tuple[int,
     if len(old):
         values = np.array(old, np.float32)
     elif tensor.data_type not in kinds:
-        raise UnsupportedProtocolError("the numbers of the index are of a type that numpy does not have", file=file)
+        raise UnsupportedProtocolError("the index has numbers of an unsupported type", file=file)
     else:
         kind = kinds[tensor.data_type]
         whole = len(tensor.data) // kind.itemsize * kind.itemsize

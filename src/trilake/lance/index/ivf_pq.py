@@ -1,14 +1,12 @@
-"""IVF_PQ: an index of vectors that is small and nearly right.
+"""IVF_PQ: an approximate, compact vector index.
 
-Vectors are parted by the nearest of some centroids (IVF).  What is left of a vector, its residual, is cut into pieces,
-and for each piece the number of the nearest of 256 words is kept (product quantisation, PQ).  A search looks into the
-partitions whose centroids are nearest to the query, and at words instead of vectors; comparing the vectors of the best
-rows afterwards (refining) makes up for that.
+Vectors are partitioned by their nearest centroid (IVF).  The residual of a vector is split into sub-vectors, and each
+is stored as the number of its nearest codebook entry, one of 256 (product quantization, PQ).  A search scans the
+partitions with the nearest centroids and compares codes; refining compares the full vectors of the best rows.
 
-``index.idx`` has for each partition the codes of its rows, then their row ids; behind them the centroids and words.
-Everything here is a function of arrays: :func:`encode`, :func:`assign` and :func:`kmeans_sums` are made to run where
-the rows are, on many machines, and :func:`write` where their results come together.  Searches are those of
-:mod:`trilake.lance.index.ivf_pq_index`.
+``index.idx`` has for each partition the codes and row ids, then the centroids and the codebook.  The functions here
+work on arrays: :func:`encode`, :func:`assign` and :func:`kmeans_sums` can run on many machines, :func:`write` combines
+their results.  :mod:`trilake.lance.index.ivf_pq_index` searches.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ from trilake.lance.proto import index_pb2
 from trilake.storage.base import Store
 
 Floats = npt.NDArray[np.float32]
-#: Codes of PQ and of SQ are bytes; IVF_FLAT keeps vectors.
+#: Codes of PQ and SQ are bytes; IVF_FLAT stores vectors.
 Codes = npt.NDArray[Any]
 RowIds = npt.NDArray[np.uint64]
 
@@ -39,19 +37,19 @@ FILE = "index.idx"
 WORDS = 256
 METRICS = {"l2": index_pb2.L2, "cosine": index_pb2.COSINE, "dot": index_pb2.DOT}
 _BLOCK = 4096
-#: The bits of each byte that are set.
+#: Number of set bits of each byte.
 _ONES = np.array([i.bit_count() for i in range(256)], np.uint8)
-#: Up to so many numbers of all centroids a loop is faster than a product of matrices.
+#: Up to this size of all centroids, a loop is faster than a matrix product.
 _SMALL = 1 << 14
-#: k-means ends where the squares of what centroids have moved are this part of their own.
+#: k-means stops when the squared movement of the centroids is below this fraction of their squares.
 _TOLERANCE = 1e-6
 
-#: Of the vectors nearest to each centroid: their sums (float64), and how many they are.
+#: For each centroid the sum (float64) and the number of its nearest vectors.
 Sums = tuple[npt.NDArray[Any], npt.NDArray[Any]]
 
 
 class Partitioned:
-    """What all indices of vectors have: a metric, and centroids by which vectors are parted."""
+    """Base of all vector indices: a metric and partition centroids."""
 
     metric: str
     centroids: Floats
@@ -59,36 +57,36 @@ class Partitioned:
 
     @property
     def dimension(self) -> int:
-        """Numbers in a vector."""
+        """Dimension of the vectors."""
         return int(self.centroids.shape[1])
 
     @property
     def has_residuals(self) -> bool:
-        """Whether codes are of what is left of a vector, not of the vector."""
+        """Whether codes encode residuals, not vectors."""
         return not (self.modern and self.metric == "dot")
 
     @property
     def partition_metric(self) -> str:
-        """The metric by which a prepared vector finds its partition."""
+        """The metric for finding the partition of a prepared vector."""
         return "l2" if self.modern and self.metric == "cosine" else self.metric
 
     def prepared(self, vectors: Floats) -> Floats:
-        """Vectors as they are compared with centroids and words."""
+        """Normalize vectors if the metric needs it."""
         return unit(vectors) if self.modern and self.metric == "cosine" else vectors
 
 
 @dataclass(frozen=True, eq=False)
 class Model(Partitioned):
-    """What was learnt from a sample of vectors.
+    """A trained IVF_PQ model.
 
     Parameters
     ----------
-    metric: ``l2``, ``cosine`` or ``dot``; by it partitions are chosen and distances are given.
-    centroids: of the partitions, shape (partitions, dimension).
-    words: shape (pieces, 256, dimension / pieces); 16 words where a code has 4 bits.
-    modern: whether the index is in files of version 2.x.  There vectors of ``cosine`` have length 1 and are compared by
-        L2, and codes of ``dot`` are of vectors, not of residuals.
-    numbers: numpy's name of the type of the column's numbers, which files of 2.x have, too.
+    metric: ``l2``, ``cosine`` or ``dot``.
+    centroids: shape (partitions, dimension).
+    words: codebook of shape (sub-vectors, 256, dimension / sub-vectors); 16 entries for codes of 4 bits.
+    modern: whether the index has files of version 2.x.  There ``cosine`` vectors are normalized and compared by L2, and
+        ``dot`` codes encode vectors, not residuals.
+    numbers: numpy type code of the column's values, which files of 2.x also use.
     """
 
     metric: str
@@ -99,7 +97,7 @@ class Model(Partitioned):
 
     @property
     def bits(self) -> int:
-        """Of a code."""
+        """Bits per code."""
         return int(self.words.shape[1]).bit_length() - 1
 
     @property
@@ -108,11 +106,11 @@ class Model(Partitioned):
         return "IVF_PQ"
 
     def residuals(self, vectors: Floats, partition: npt.NDArray[np.int32]) -> Floats:
-        """What codes are of: prepared vectors without their centroids, where these are taken off."""
+        """Return what codes encode: residuals, or prepared vectors."""
         return vectors - self.centroids[partition] if self.has_residuals else vectors
 
     def codes(self, vectors: Floats, partition: npt.NDArray[np.int32]) -> Codes:
-        """The numbers of words, a row for each prepared vector."""
+        """Encode prepared vectors, one row of codes per vector."""
         pieces, _, width = self.words.shape
         codes = np.empty((len(vectors), pieces), np.uint8)
         residuals = self.residuals(vectors, partition).reshape(len(vectors), pieces, width)
@@ -123,12 +121,12 @@ class Model(Partitioned):
 
 @dataclass(frozen=True, eq=False)
 class VectorModel(Partitioned):
-    """A model of an index that keeps whole vectors: as they are, or each number as a byte.
+    """A model of an index without PQ: full vectors (IVF_FLAT), or a byte per value (IVF_SQ).
 
     Parameters
     ----------
     metric, centroids, numbers: see :class:`Model`.
-    bounds: what the least and the greatest byte stand for; ``None`` where vectors are kept as they are.
+    bounds: values of the least and the greatest byte; ``None`` for full vectors.
     """
 
     metric: str
@@ -143,7 +141,7 @@ class VectorModel(Partitioned):
         return "IVF_FLAT" if self.bounds is None else "IVF_SQ"
 
     def codes(self, vectors: Floats, _: npt.NDArray[np.int32]) -> Codes:
-        """What is kept of prepared vectors."""
+        """Encode prepared vectors."""
         if self.bounds is None:
             return vectors.astype(self.numbers, copy=False)
         low, high = self.bounds
@@ -151,31 +149,31 @@ class VectorModel(Partitioned):
         return codes
 
     def vectors(self, codes: npt.NDArray[Any]) -> Floats:
-        """The vectors that rows stand for."""
+        """Decode codes to vectors."""
         if self.bounds is None:
             return np.asarray(codes, np.float32)
         low, high = self.bounds
         step = (high - low) / 255
-        # Numbers were rounded down: the middle of a step is nearest to them.
+        # Encoding rounds down, so decode to the middle of a step.
         decoded: Floats = codes.astype(np.float32) * np.float32(step) + np.float32(low + step / 2)
         return decoded
 
 
 def unit(vectors: Floats) -> Floats:
-    """The vectors with length 1; those without a direction stay."""
+    """Normalize vectors to length 1; zero vectors stay."""
     lengths = np.sqrt(np.einsum("ij,ij->i", vectors, vectors))[:, None]
     whole: Floats = np.divide(vectors, lengths, out=vectors.copy(), where=lengths > 0)
     return whole
 
 
 def distances(vectors: Floats, query: Floats, metric: str) -> Floats:
-    """The distance of each vector from ``query``: squared L2, 1 - cosine, 1 - the dot product, or the bits that differ.
+    """Return the distance of each vector from ``query``: squared L2, 1 - cosine, 1 - dot product, or Hamming.
 
     >>> distances(np.array([[3, 4], [0, 1]], np.float32), np.array([0, 1], np.float32), "l2").tolist()
     [18.0, 0.0]
     """
     distance: Floats
-    if metric == "hamming":  # rows without a vector are NaN, and left out by the caller
+    if metric == "hamming":  # null vectors are NaN, and dropped by the caller
         bits = _ONES[np.nan_to_num(vectors).astype(np.uint8) ^ query.astype(np.uint8)]
         distance = bits.sum(axis=1, dtype=np.float32)
         return distance
@@ -191,11 +189,11 @@ def distances(vectors: Floats, query: Floats, metric: str) -> Floats:
     return distance
 
 
-# --- learning --------------------------------------------------------------------------------------------------------
+# --- training --------------------------------------------------------------------------------------------------------
 
 
 def assign(vectors: Floats, centroids: Floats, metric: str = "l2") -> npt.NDArray[np.int32]:
-    """The nearest centroid of each vector.
+    """Return the index of the nearest centroid for each vector.
 
     >>> assign(np.array([[1, 0], [0, 3]], np.float32), np.array([[0, 2], [2, 0]], np.float32)).tolist()
     [1, 0]
@@ -209,7 +207,7 @@ def assign(vectors: Floats, centroids: Floats, metric: str = "l2") -> npt.NDArra
 
 
 def centroid_distances(vectors: Floats, centroids: Floats, metric: str) -> Floats:
-    """What orders centroids by their distance from each vector, shape (vectors, centroids); not the distance itself."""
+    """Return values of shape (vectors, centroids) that order centroids by distance; not the distances themselves."""
     products: Floats = vectors @ centroids.T
     if metric == "dot":
         return np.negative(products)
@@ -223,9 +221,9 @@ def centroid_distances(vectors: Floats, centroids: Floats, metric: str) -> Float
 
 
 def kmeans_sums(vectors: Floats, centroids: Floats, metric: str = "l2") -> Sums:
-    """One step of k-means over some of the vectors: sums (float64) and counts of those nearest to each centroid.
+    """Do one k-means step on some vectors: sums (float64) and counts of the vectors nearest to each centroid.
 
-    Sums and counts of several machines are added up for :func:`kmeans_update`.
+    Add up the results of several machines for :func:`kmeans_update`.
     """
     if metric == "l2" and centroids.size <= _SMALL:
         return kernels.word_sums(np.ascontiguousarray(vectors), centroids)
@@ -243,7 +241,7 @@ def kmeans_sums(vectors: Floats, centroids: Floats, metric: str = "l2") -> Sums:
 def kmeans_update(
     centroids: Floats, sums: npt.NDArray[Any], counts: npt.NDArray[Any], rng: np.random.Generator
 ) -> Floats:
-    """The next centroids; those that nothing is near to move beside one of the most popular."""
+    """Return the next centroids; empty ones move next to a popular one."""
     new = np.where(counts[:, None] > 0, sums / np.maximum(counts, 1)[:, None], centroids).astype(np.float32)
     empty = np.flatnonzero(counts == 0)
     if len(empty) and len(empty) < len(centroids):
@@ -261,14 +259,14 @@ def kmeans(
     iterations: int = 20,
     sums: Callable[[Floats, Floats], Sums] | None = None,
 ) -> Floats:
-    """``k`` centroids of some vectors, shape (k, dimension).
+    """Compute ``k`` centroids of shape (k, dimension).
 
-    ``sums`` computes a step; it may add up what other machines have found, of which ``vectors`` are a sample then.
-    It ends where centroids hardly move.  Raises ``InvalidArgumentError`` without vectors.
+    ``sums`` computes a step, possibly distributed; then ``vectors`` is a sample.  Stops when the centroids hardly move.
+    Raises ``InvalidArgumentError`` without vectors.
     """
     if not len(vectors) or k < 1:
         raise InvalidArgumentError(
-            f"{k} centroids of {len(vectors)} vectors", help="there must be at least one of each"
+            f"cannot compute {k} centroids of {len(vectors)} vectors", help="both numbers must be at least 1"
         )
     centroids = vectors[rng.choice(len(vectors), k, replace=len(vectors) < k)].astype(np.float32)
     step = sums or partial(kmeans_sums, metric=metric)
@@ -291,14 +289,14 @@ def train(
     iterations: int = 20,
     modern: bool = False,
 ) -> Model:
-    """Learn centroids and words from a sample of vectors.
+    """Train centroids and codebook on a sample.
 
     Parameters
     ----------
-    sample: shape (vectors, dimension); 256 vectors a partition are plenty.
-    partitions: number of centroids; the square root of the number of rows is usual.
-    pieces: in how many a vector is cut; must divide the dimension.
-    rng: the only source of chance.
+    sample: shape (vectors, dimension); 256 vectors per partition suffice.
+    partitions: number of centroids, typically the square root of the number of rows.
+    pieces: number of sub-vectors; must divide the dimension.
+    rng: random generator.
     modern: see :class:`Model`.
 
     Raises ``InvalidArgumentError``.
@@ -320,10 +318,10 @@ def train_centroids(
     modern: bool = False,
     sums: Callable[[Floats, Floats], Sums] | None = None,
 ) -> Floats:
-    """The centroids of the partitions of an index, see :func:`kmeans` and :class:`Model`.
+    """Train the partition centroids, see :func:`kmeans` and :class:`Model`.
 
-    Modern ones are found among vectors of length 1, except for ``l2``, and those of ``dot`` have length 1 themselves:
-    else the longest would be the nearest to most vectors.
+    In files of 2.x, except for ``l2``, vectors are normalized for training; for ``dot`` also the centroids, as long
+    ones would attract most vectors.
     """
     if not modern or metric == "l2":
         return kmeans(vectors, partitions, rng, metric=metric, iterations=iterations, sums=sums)
@@ -332,12 +330,12 @@ def train_centroids(
 
 
 def step_vectors(vectors: Floats, metric: str, *, modern: bool) -> tuple[Floats, str]:
-    """The vectors, and the metric, of a step of k-means that :func:`train_centroids` leaves to ``sums``."""
+    """Return the vectors and the metric for one distributed k-means step of :func:`train_centroids`."""
     return (unit(vectors), "l2") if modern and metric != "l2" else (vectors, metric)
 
 
 def sample_residuals(vectors: Floats, centroids: Floats, metric: str, *, modern: bool = False) -> Floats:
-    """What the words of an index are learned from."""
+    """Return the training data of the codebook."""
     model = Model(metric, centroids, np.empty((0, 0, 0), np.float32), modern)
     vectors = model.prepared(vectors)
     if not model.has_residuals:
@@ -346,7 +344,7 @@ def sample_residuals(vectors: Floats, centroids: Floats, metric: str, *, modern:
 
 
 def train_words(residuals: Floats, pieces: int, rng: np.random.Generator, *, iterations: int = 20) -> Floats:
-    """The 256 words of each piece, from residuals of a sample; threads share the pieces."""
+    """Train the codebook on residuals of a sample; one thread per sub-vector."""
     chances = rng.spawn(pieces)
 
     def train(piece: int) -> Floats:
@@ -359,32 +357,32 @@ def train_words(residuals: Floats, pieces: int, rng: np.random.Generator, *, ite
 def piece_words(
     residuals: Floats, pieces: int, piece: int, rng: np.random.Generator, *, iterations: int = 20
 ) -> Floats:
-    """The 256 words of one piece.  Raises ``InvalidArgumentError`` without vectors."""
+    """Train the codebook of one sub-vector.  Raises ``InvalidArgumentError`` without vectors."""
     vectors = np.ascontiguousarray(residuals.reshape(len(residuals), pieces, -1)[:, piece])
     return kmeans(vectors, WORDS, rng, iterations=iterations)
 
 
 def check(metric: str, dimension: int, pieces: int) -> None:
-    """Raise ``InvalidArgumentError`` unless an index can be made so."""
+    """Raise ``InvalidArgumentError`` for invalid parameters of an index."""
     if metric not in METRICS:
-        raise InvalidArgumentError(f"metric {metric!r} is unknown", help=f"metrics are {', '.join(METRICS)}")
+        raise InvalidArgumentError(f"unknown metric {metric!r}", help=f"metrics are {', '.join(METRICS)}")
     if pieces < 1 or dimension % pieces:
         raise InvalidArgumentError(
-            f"dimension ({dimension}) must be divisible by num_sub_vectors ({pieces})", help="choose a divisor"
+            f"dimension ({dimension}) must be divisible by num_sub_vectors ({pieces})", help="pass a divisor"
         )
 
 
 def encode(model: Model | VectorModel, vectors: Floats) -> tuple[npt.NDArray[np.int32], Codes]:
-    """Partition of each vector, and its codes, a row each.
+    """Return the partition and the codes of each vector.
 
-    Vectors with NaN or infinity have no place in an index: the caller leaves them out.
+    The caller must drop vectors with NaN or infinity.
     """
     vectors = model.prepared(vectors)
     partition = assign(vectors, model.centroids, model.partition_metric)
     return partition, model.codes(vectors, partition)
 
 
-# --- the file --------------------------------------------------------------------------------------------------------
+# --- writing ---------------------------------------------------------------------------------------------------------
 
 
 def write(
@@ -399,7 +397,7 @@ def write(
     column: str,
     dataset_version: int,
 ) -> None:
-    """Write the index of encoded rows, in any order, to ``folder``: ``_indices/<uuid>``."""
+    """Write encoded rows, in any order, as an index in ``folder``: ``_indices/<uuid>``."""
     rows = by_partition(model, partition, codes, row_ids)
     write_partitions(store, folder, model, rows, name=name, column=column, dataset_version=dataset_version)
 
@@ -407,7 +405,7 @@ def write(
 def by_partition(
     model: Partitioned, partition: npt.NDArray[np.int32], codes: Codes, row_ids: RowIds
 ) -> Callable[[int], tuple[Codes, RowIds]]:
-    """The codes and ids of encoded rows, in any order, by the number of their partition."""
+    """Group encoded rows by partition; returns a function of the partition number."""
     order = np.argsort(partition, kind="stable")
     codes, row_ids = codes[order], row_ids[order].astype("<u8", copy=False)
     lengths = np.bincount(partition, minlength=len(model.centroids))
@@ -430,7 +428,7 @@ def write_partitions(
     column: str,
     dataset_version: int,
 ) -> None:
-    """Write an index of rows that are asked for by the number of their partition, one partition after another."""
+    """Write an index; ``rows`` is called for one partition after another."""
     pieces, _, width = model.words.shape
     index = index_pb2.Index(name=name, columns=[column], dataset_version=dataset_version)
     vector = index.vector_index
@@ -439,7 +437,7 @@ def write_partitions(
     ivf.centroids_tensor.CopyFrom(tensor(model.centroids, model.centroids.shape))
     pq = vector.stages.add().pq
     pq.num_bits, pq.num_sub_vectors, pq.dimension = 8, pieces, model.dimension
-    # The shape is what the format says; the numbers are in the order of pieces.
+    # Shape as in the specification; the numbers are grouped by sub-vector.
     pq.codebook_tensor.CopyFrom(tensor(model.words, (WORDS, pieces * width)))
     position = 0
     with store.open_output(f"{folder}/{FILE}") as out:
@@ -456,18 +454,18 @@ def write_partitions(
 
 
 def model_checksum(model: Model, offsets: Sequence[int], lengths: Sequence[int]) -> int:
-    """The checksum of all that a file says besides its partitions."""
+    """Return the checksum of the file without its partitions."""
     checksum = crc32(f"{model.metric} {model.centroids.shape} {model.words.shape}".encode())
     for values in (model.centroids, model.words):
         checksum = crc32(values.astype("<f4", copy=False).tobytes(), checksum)
     return crc32(np.array([offsets, lengths], "<u8").tobytes(), checksum)
 
 
-#: The types of numbers in messages, by numpy's names.
+#: Tensor types by numpy type code.
 NUMBERS = {"f2": index_pb2.Tensor.FLOAT16, "f4": index_pb2.Tensor.FLOAT32, "f8": index_pb2.Tensor.FLOAT64}
 
 
 def tensor(values: Floats, shape: Sequence[int], numbers: str = "f4") -> index_pb2.Tensor:
-    """The message of an array, which may say another shape."""
+    """Convert an array to a message, possibly with another shape."""
     data = values.astype(f"<{numbers}", copy=False).tobytes()
     return index_pb2.Tensor(data_type=NUMBERS[numbers], shape=list(shape), data=data)

@@ -1,8 +1,8 @@
-"""``VectorIndex``: an IVF_PQ index that is open for searches.
+"""``VectorIndex``: search a vector index.
 
-Centroids and words are read when it is opened, of the rows only the partitions that a search looks into.  What codes
-stand for is added up piece by piece: for each partition there is a table with the share of every word in the distance,
-and a row's distance is the sum of the entries that its codes name.
+Opening it reads centroids and codebook; a search reads only the partitions it probes.  For each of them a table of
+distances between the query and all codebook entries is computed, and the distance of a row is the sum of the table
+entries selected by its codes.
 """
 
 from __future__ import annotations
@@ -32,51 +32,51 @@ from trilake.lance.index.ivf_pq import (
 )
 from trilake.storage.base import Store
 
-#: Says of row ids which may be found.
+#: Returns a mask of the row ids that may be returned.
 Allowed = Callable[[RowIds], npt.NDArray[np.bool_]]
 
 
 class PartitionRows(Protocol):
-    """The partitions in a file: of each where it begins and its rows."""
+    """Access to the partitions in a file, with their offsets and lengths."""
 
     file: str
     offsets: list[int]
     lengths: list[int]
 
     def read(self, numbers: Sequence[int]) -> dict[int, tuple[Codes, RowIds]]:
-        """Codes and row ids of some partitions.  Raises ``CorruptFileError``."""
+        """Read the codes and row ids of some partitions.  Raises ``CorruptFileError``."""
 
 
-#: Partitions that are kept where nobody says how many.
+#: Default number of cached partitions.
 _KEPT = 256
 
 
 class PartitionCache:
-    """Partitions of indices that were read, those asked for last.  May be used by several threads.
+    """A thread-safe LRU cache of partitions.
 
     Parameters
     ----------
-    size: how many are kept.
+    size: maximum number of partitions.
     """
 
     def __init__(self, size: int = _KEPT) -> None:
         self.size = size
         self._partitions: OrderedDict[tuple[str, int], tuple[Codes, RowIds]] = OrderedDict()
         self._lock = threading.Lock()
-        #: Partitions that were asked for, and those among them that were here.
+        #: Number of lookups, and of cache hits.
         self.requests = self.hits = 0
 
     def __len__(self) -> int:
         return len(self._partitions)
 
     def resize(self, size: int) -> None:
-        """Keep so many from now on."""
+        """Change the maximum number of partitions."""
         with self._lock:
             self.size = size
             self._shrink()
 
     def find(self, file: str, numbers: Sequence[int]) -> dict[int, tuple[Codes, RowIds]]:
-        """Those partitions of a file that are here."""
+        """Return the cached partitions of a file."""
         with self._lock:
             cached = {i: self._partitions[file, i] for i in numbers if (file, i) in self._partitions}
             self.requests += len(numbers)
@@ -86,7 +86,7 @@ class PartitionCache:
             return cached
 
     def add(self, file: str, partitions: Mapping[int, tuple[Codes, RowIds]]) -> None:
-        """Keep these."""
+        """Add partitions."""
         with self._lock:
             self._partitions.update(((file, i), partition) for i, partition in partitions.items())
             self._shrink()
@@ -97,14 +97,14 @@ class PartitionCache:
 
 
 class VectorIndex:
-    """An open index.  May be used by several threads.
+    """An open index.  Thread-safe.
 
     Parameters
     ----------
-    rows: the partitions in its file.
-    model: what the index was made with.
-    kind: ``IVF_PQ``, ``IVF_FLAT``, ``IVF_HNSW_SQ`` and so on; graphs are not searched, but whole partitions.
-    name, columns, dataset_version: of the index, as its own file says; not in files of version 2.x.
+    rows: access to the partitions.
+    model: the trained model.
+    kind: ``IVF_PQ``, ``IVF_FLAT``, ``IVF_HNSW_SQ``, ...; graphs are ignored, partitions are scanned completely.
+    name, columns, dataset_version: as stored in the index file; not in files of version 2.x.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class VectorIndex:
         dataset_version: int = 0,
     ) -> None:
         self._rows = rows
-        #: Where partitions that were read are kept; several indices may share one.
+        #: Cache of partitions; may be shared by several indices.
         self.partitions = PartitionCache()
         self.model, self.kind = model, kind
         self.name, self.columns, self.dataset_version = name, columns, dataset_version
@@ -141,7 +141,7 @@ class VectorIndex:
 
     @property
     def dimension(self) -> int:
-        """Numbers of a vector."""
+        """Dimension of the vectors."""
         return self.model.dimension
 
     @property
@@ -150,7 +150,7 @@ class VectorIndex:
         return int(sum(self._rows.lengths))
 
     def statistics(self) -> dict[str, Any]:
-        """What the index is, under the names that users of the format know, and where its partitions are."""
+        """Describe the index and its partitions under pylance's names."""
         numbers = {
             "uri": f"{self._rows.file.removeprefix('file://').rpartition('/')[0]}/{FILE}",
             "metric_type": self.metric,
@@ -173,20 +173,20 @@ class VectorIndex:
     # --- rows --------------------------------------------------------------------------------------------------------
 
     def partition(self, number: int) -> tuple[Codes, RowIds]:
-        """Codes, shape (rows, pieces), and row ids of a partition."""
+        """Return the codes, shape (rows, sub-vectors), and row ids of a partition."""
         return self._partitions([number])[0]
 
     def prewarm(self) -> None:
-        """Read the partitions, as many as are kept."""
+        """Read as many partitions as the cache can hold."""
         self._partitions(range(min(len(self._rows.lengths), self.partitions.size)))
 
     def _partitions(self, numbers: Sequence[int]) -> list[tuple[Codes, RowIds]]:
         partitions = self.partitions.find(self._rows.file, numbers)
         missing = [i for i in numbers if i not in partitions]
         if missing:
-            read = self._rows.read(missing)
-            self.partitions.add(self._rows.file, read)
-            partitions |= read
+            loaded = self._rows.read(missing)
+            self.partitions.add(self._rows.file, loaded)
+            partitions |= loaded
         return [partitions[i] for i in numbers]
 
     def write_with(
@@ -199,14 +199,14 @@ class VectorIndex:
         dataset_version: int | None = None,
         version: StorageVersion = FIRST,
     ) -> tuple[tuple[str, int], ...]:
-        """Write the index, which has no graphs, to another folder; return the names and sizes of files of version 2.x.
+        """Write the index with remapped and added rows to another folder; returns the names and sizes of the files.
 
         Parameters
         ----------
-        move: gives the row ids that rows have now, and says which stay.
+        move: maps row ids to their current ids and a mask of the rows to keep.
         more: rows to add: partitions, codes and row ids.
-        dataset_version: of the dataset that it covers then.
-        version: of the files; that of those that it is in.
+        dataset_version: version of the dataset that the new index covers.
+        version: file version, that of the current files.
         """
         extra: dict[int, npt.NDArray[np.int64]] = {}
         if more is not None:
@@ -244,26 +244,25 @@ class VectorIndex:
         enough: int = 1,
         allowed: Allowed | None = None,
     ) -> tuple[RowIds, Floats]:
-        """The rows whose words are nearest to a vector, nearest first, and how far they are.
+        """Return the rows with the nearest codes to a query, nearest first, and their distances.
 
         Parameters
         ----------
         query: shape (dimension,).
-        k: how many.
-        nprobes: partitions to look into first.
-        maximum_nprobes: the most to look into, the next nearest ones, until ``enough`` rows are there; ``nprobes`` by
-            default.
-        allowed: says which rows may be found; ``None`` for all.
+        k: number of rows.
+        nprobes: number of partitions to search.
+        maximum_nprobes: maximum number of partitions to search until ``enough`` rows are found; ``nprobes`` by default.
+        allowed: row ids that may be returned; ``None`` for all.
 
-        Distances are those of the vectors that the words stand for, see :func:`trilake.lance.index.ivf_pq.distances`.
-        Raises ``InvalidArgumentError``.
+        Distances are those of the decoded vectors, see :func:`trilake.lance.index.ivf_pq.distances`.  Raises
+        ``InvalidArgumentError``.
         """
         model = self.model
         query = np.asarray(query, np.float32)
         if query.shape != (model.dimension,) or k < 1 or nprobes < 1:
             raise InvalidArgumentError(
-                f"a search for {k} rows by a vector of shape {query.shape} in {nprobes} partitions cannot be",
-                help=f"the index has vectors of {model.dimension} numbers; k and nprobes are 1 or more",
+                f"invalid search: k={k}, nprobes={nprobes}, query of shape {query.shape}",
+                help=f"the vectors have dimension {model.dimension}; k and nprobes must be 1 or more",
             )
         query = model.prepared(query[None])[0]
         near = centroid_distances(query[None], model.centroids, model.partition_metric)[0]
@@ -281,7 +280,7 @@ class VectorIndex:
                 break
             numbers = _least(near, min(2 * done, most))
         all_ids, all_distances = np.concatenate(ids), np.concatenate(nearness)
-        if model.partition_metric != model.metric:  # of vectors of length 1, half the square is the cosine distance
+        if model.partition_metric != model.metric:  # for normalized vectors, the cosine distance is half the squared L2
             all_distances *= np.float32(0.5)
         best = nearest_first(all_distances, all_ids, k)
         return all_ids[best], all_distances[best]
@@ -289,7 +288,7 @@ class VectorIndex:
     def _near_rows(
         self, query: Floats, numbers: npt.NDArray[np.int64], allowed: Allowed | None
     ) -> Iterator[tuple[RowIds, Floats]]:
-        """The rows of some partitions, and how far they are from a vector."""
+        """Return the rows of some partitions with their distances from a query."""
         model = self.model
         tables = _tables(model, numbers, query) if isinstance(model, Model) else None
         for i, (codes, rows) in enumerate(self._partitions(numbers.tolist())):
@@ -303,14 +302,14 @@ class VectorIndex:
 
 
 def nearest_first(distances: Floats, ids: RowIds, k: int) -> npt.NDArray[np.int64]:
-    """The places of the ``k`` least, in order; NaN comes last, and among equals the lower id first.
+    """Return the indices of the ``k`` smallest distances in order; NaN comes last, ties are ordered by row id.
 
     >>> nearest_first(np.array([2, 1, 1], np.float32), np.array([0, 9, 3], np.uint64), 2).tolist()
     [2, 1]
     """
     if len(distances) > 4 * k:
         limit = np.partition(distances, k - 1)[k - 1]
-        # All that equal the last one are candidates, so that ties are broken in one way.
+        # All values equal to the last one are candidates, so that ties are broken deterministically.
         at = np.flatnonzero(distances <= limit) if limit == limit else np.arange(len(distances))
     else:
         at = np.arange(len(distances))
@@ -322,7 +321,7 @@ def _least(values: Floats, k: int) -> npt.NDArray[np.int64]:
 
 
 def _tables(model: Model, numbers: npt.NDArray[np.int64], query: Floats) -> Floats:
-    """For each of some partitions what words add to the distance of a query, shape (partitions, pieces, words)."""
+    """Return the distances between the query and all codebook entries, shape (partitions, sub-vectors, entries)."""
     pieces, _, width = model.words.shape
     residuals = query - model.centroids[numbers] if model.partition_metric == "l2" else query
     cut = np.broadcast_to(residuals, (len(numbers), model.dimension)).reshape(len(numbers), pieces, width)
@@ -338,7 +337,7 @@ def _tables(model: Model, numbers: npt.NDArray[np.int64], query: Floats) -> Floa
 
 
 def _code_distances(model: Model, partition: int, codes: Codes, query: Floats, table: Floats) -> Floats:
-    """The distances of a query from the rows of a partition, by their codes: one look-up a piece."""
+    """Return the distances of a query from the rows of a partition, by table lookups."""
     total = kernels.sum_of(table, codes)
     if model.partition_metric == "l2":
         return total

@@ -1,7 +1,6 @@
-"""Loops over vectors that numpy would have to do in several passes, each slower than the one loop.
+"""Numba kernels for vectors, where numpy would need several slower passes.
 
-Compiled by numba, which caches the result on disk; with ``TRILAKE_NUMBA=0``, or where numba cannot be loaded, numpy
-does the same.  They run without Python's lock, so threads may share the work.
+Compiled code is cached on disk; with ``TRILAKE_NUMBA=0`` or without numba, numpy is used.  Kernels release the GIL.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ Floats = npt.NDArray[np.float32]
 
 @cache
 def _kernel(function: Callable[..., Any]) -> Callable[..., Any] | None:
-    """The function, compiled; ``None`` where it cannot be."""
+    """Compile the function; ``None`` if numba is not available."""
     from trilake.common.jit import compiled  # late: only indices of vectors need numba
 
     return compiled(function, fastmath={"nsz", "contract", "reassoc", "arcp"})
 
 
 def _nearest(vectors: Any, columns: Any, squares: Any, nearest: Any, sums: Any, counts: Any) -> None:
-    """For each vector the number of its nearest word; where ``sums`` has rows, vectors are added up by it."""
+    """Find the nearest codebook entry of each vector, and with ``sums`` add the vectors up by entry."""
     n, width = vectors.shape
     count = columns.shape[1]
     distances = np.empty(count, np.float32)
@@ -60,7 +59,7 @@ def _sum_of(table: Any, codes: Any, total: Any) -> None:
 
 
 def nearest(vectors: Floats, words: Floats, kind: Any = np.int32) -> npt.NDArray[Any]:
-    """The number of the nearest word for each vector, by L2; words are a few hundred short vectors.
+    """Return the number of the nearest codebook entry (by L2) for each vector; for a few hundred short entries.
 
     >>> nearest(np.array([[1, 0], [0, 3]], np.float32), np.array([[0, 2], [2, 0]], np.float32)).tolist()
     [1, 0]
@@ -71,14 +70,14 @@ def nearest(vectors: Floats, words: Floats, kind: Any = np.int32) -> npt.NDArray
 
 
 def word_sums(vectors: Floats, words: Floats) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
-    """One step of k-means: sums and counts of the vectors nearest to each word."""
+    """Do one k-means step: sums and counts of the vectors nearest to each entry."""
     sums, counts = np.zeros(words.shape), np.zeros(len(words), np.int64)
     _run(vectors, words, np.empty(len(vectors), np.int32), sums, counts)
     return sums, counts
 
 
 def _run(vectors: Floats, words: Floats, nearest: Any, sums: Any, counts: Any) -> None:
-    # Words lie in columns: one piece of a vector meets all words in one run of memory.
+    # Entries are stored in columns, so that the inner loop reads contiguous memory.
     squares = np.einsum("ij,ij->i", words, words)
     kernel = _kernel(_nearest)
     if kernel is not None:
@@ -94,7 +93,7 @@ def _run(vectors: Floats, words: Floats, nearest: Any, sums: Any, counts: Any) -
 
 
 def sum_of(table: Floats, codes: npt.NDArray[np.uint8]) -> Floats:
-    """The sum over pieces of the entries of a table, shape (pieces, 256), that the codes of each row name.
+    """Sum the table entries, shape (sub-vectors, 256), that the codes of each row select.
 
     >>> sum_of(np.array([[1, 2], [10, 20]], np.float32), np.array([[0, 0], [1, 0]], np.uint8)).tolist()
     [11.0, 12.0]

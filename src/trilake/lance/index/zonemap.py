@@ -1,7 +1,7 @@
-"""ZONEMAP: the bounds of the values in each zone, some thousand rows of a fragment.
+"""ZONEMAP: minimum and maximum of each zone, several thousand rows of a fragment.
 
-``zonemap.lance`` has a row for each zone: ``min``, ``max``, ``null_count``, ``nan_count``, ``fragment_id``,
-``zone_start`` and ``zone_length``.  A search finds whole zones.
+``zonemap.lance`` has one row per zone: ``min``, ``max``, ``null_count``, ``nan_count``, ``fragment_id``, ``zone_start``
+and ``zone_length``.  A search returns whole zones.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from trilake.lance.v2.file import V2File
 from trilake.storage.base import Store
 
 FILE = "zonemap.lance"
-#: Rows of a zone, as pylance makes them by default.
+#: Default number of rows in a zone, as in pylance.
 ROWS_PER_ZONE = 8192
 _COLUMNS = ["min", "max", "null_count", "nan_count", "fragment_id", "zone_start", "zone_length"]
 
 
 class ZoneMapIndex(WholePages):
-    """An open index."""
+    """An open ZONEMAP index."""
 
     kind = "ZoneMap"
 
@@ -52,15 +52,15 @@ class ZoneMapIndex(WholePages):
             or types[0] != types[1]
             or types[2:] != [*[pa.uint32()] * 2, *[pa.uint64()] * 3]
         ):
-            raise CorruptFileError(f"the file of the index has the columns {file.schema.names}", file=file.file)
+            raise CorruptFileError(f"the index file has unexpected columns: {file.schema.names}", file=file.file)
         zones = read_whole(file)
         if any(column.null_count for column in zones.columns[2:]):
-            raise CorruptFileError("a zone of the index does not say its rows", file=file.file, help=REMAKE)
-        said = file.schema.metadata.get(b"rows_per_zone", b"0")
-        index = cls(zones, int(said[:10]) if said.isdigit() else 0)
+            raise CorruptFileError("a zone of the index has no row range", file=file.file, help=REMAKE)
+        rows_per_zone = file.schema.metadata.get(b"rows_per_zone", b"0")
+        index = cls(zones, int(rows_per_zone[:10]) if rows_per_zone.isdigit() else 0)
         ends = index._starts.astype(np.float64) + index._lengths
         if len(ends) and (ends.max() >= 2**32 or index._fragments.max() >= 2**32):
-            raise CorruptFileError("a zone of the index lies beyond any fragment", file=file.file, help=REMAKE)
+            raise CorruptFileError("a zone of the index is out of range", file=file.file, help=REMAKE)
         return index
 
     @property
@@ -94,11 +94,11 @@ class ZoneMapIndex(WholePages):
         return self._with_nan(some & self._high.is_valid().to_numpy(zero_copy_only=False))
 
     def is_null(self) -> RowIds | None:
-        """The rows of all zones with a null."""
+        """Find the rows of all zones with nulls."""
         return self.rows_of(self._nulls > 0)
 
     def _with_nan(self, keep: Mask) -> Mask:
-        # Bounds say nothing of NaN, and where it is one of them, nothing at all.
+        # Bounds ignore NaN, and are useless if they are NaN.
         mask: Mask = keep | (self._nans > 0)
         return mask
 
@@ -114,14 +114,14 @@ class ZoneMapIndex(WholePages):
 
 
 def details(rows_per_zone: int) -> bytes:
-    """What a manifest says of an index: the rows of its zones, and that it has a map of its nulls."""
+    """Serialize the index details for the manifest: rows per zone, and that null counts are stored."""
     return b"\x08" + bytes(varint(rows_per_zone)) + b"\x10\x00\x18\x01"
 
 
 def train(
     store: Store, folder: str, rows: pa.Table, version: StorageVersion, rows_per_zone: int = ROWS_PER_ZONE
 ) -> tuple[tuple[str, int], ...]:
-    """Write an index of rows, two columns: values of the column, and uint64 row addresses.
+    """Write an index from a table of column values and uint64 row addresses.
 
     Returns the names and sizes of its files.
 

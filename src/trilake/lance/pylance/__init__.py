@@ -1,1 +1,1 @@
-"""The classes that users of the format know."""
+"""The pylance names: ``LanceDataset``, ``LanceScanner``, ``LanceOperation`` and what they return."""

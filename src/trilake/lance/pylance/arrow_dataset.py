@@ -1,4 +1,4 @@
-"""``ArrowDataset``: a version of a dataset as one of Arrow's datasets, which is scanned and taken from."""
+"""``ArrowDataset``: a version of a Lance dataset as a ``pyarrow.dataset.Dataset``."""
 
 from __future__ import annotations
 
@@ -32,24 +32,24 @@ from trilake.table.table import FilterLike
 
 
 class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
-    """Reads of a dataset at one version, by the names that users of Arrow and of the format know."""
+    """Read a dataset at one version, with the methods of pylance and pyarrow."""
 
     snapshot: Snapshot
     nulls: NullPolicy
     _uri: str
     _options: dict[str, str]
-    #: What scans do unless they are told otherwise.
+    #: Default options of scans.
     _scan_options: Mapping[str, Any] = MappingProxyType({})
 
     @classmethod
     def of(cls, snapshot: Snapshot, uri: str | os.PathLike[str], nulls: NullPolicy = "error") -> Self:
-        """A dataset that is open already.
+        """Wrap a snapshot.
 
         Parameters
         ----------
-        snapshot: its version.
-        uri: where it is.
-        nulls: what becomes of nulls that the format cannot hold.
+        snapshot: the version to read.
+        uri: path or URI of the dataset.
+        nulls: how to write nulls that the file format cannot store.
 
         >>> import pyarrow as pa
         >>> from trilake.lance import write_dataset
@@ -63,13 +63,13 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
         return dataset
 
     def _beside(self, snapshot: Snapshot) -> Self:
-        """The dataset at another version, or with other caches, as another object."""
+        """Return a new object for another version, or with other caches."""
         other = self.of(snapshot, self._uri, self.nulls)
         other._scan_options = self._scan_options
         return other
 
     def moved(self, snapshot: Snapshot) -> None:
-        """Show another version, that of ``snapshot``, from now on.
+        """Switch this object to the version of ``snapshot``.
 
         >>> import pyarrow as pa
         >>> from trilake.lance import write_dataset
@@ -81,7 +81,7 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
         self.snapshot = snapshot
 
     def _set_scan_options(self, options: Mapping[str, Any] | None) -> None:
-        """Scan by these options from now on, unless a scan says another value.  Raises as :meth:`scanner` does."""
+        """Set default scan options; options of a scan override them."""
         if options:
             checked = dict(options)
             ScannerBuilder(self).apply_defaults(checked)
@@ -97,7 +97,7 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
 
     @property
     def schema(self) -> pa.Schema:
-        """The schema of its rows."""
+        """The schema of the dataset."""
         return self.snapshot.schema
 
     # --- scans -------------------------------------------------------------------------------------------------------
@@ -125,41 +125,38 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
         order_by: Iterable[str | ColumnOrdering] | None = None,
         **arrow: Any,
     ) -> LanceScanner:
-        """Describe a scan; what is not said here is what the dataset was opened with, see ``default_scan_options``.
+        """Return a scanner.  Options that are not set default to ``default_scan_options``.
 
         Parameters
         ----------
-        columns: to return, all by default; ``"struct.field"`` is a part of one.  ``_rowid``, ``_rowaddr``,
-            ``_rowoffset`` and, where ``nearest`` is given, ``_distance`` may be among them.
-            A mapping has SQL expressions by the name of the
-            column that each makes; they may name ``_rowid`` and ``_distance``.
-        filter: SQL text, or a pyarrow expression; it may name ``_rowid``, which finds such rows at once.
-        limit, offset: rows to return at most, and rows to pass over first.
-        nearest: ``{"column", "q", "k", "metric", "nprobes", "refine_factor", "use_index", "distance_range"}``: the rows
-            nearest to the vector ``q``, with their distance in the column ``_distance``; ``distance_range`` is the
-            least distance and the one that all stay below, ``None`` for no bound.  Where ``q`` is several vectors, the
-            rows nearest to each, with its place in the column ``query_index``.  ``nprobes``
-            partitions of an index are looked into; without it six, or ``minimum_nprobes`` if that is more, and then
-            further ones until ``k`` rows are found, at most ``maximum_nprobes``.
-        batch_size: rows of a batch at most.
-        batch_readahead, fragment_readahead, scan_in_order: hints; rows always come in order.
-        fragments: only these, in this order.
-        prefilter: with ``nearest``, whether the filter comes first.
-        with_row_id, with_row_address: return a column ``_rowid`` or ``_rowaddr`` too; they are the same unless the
-            dataset keeps stable row ids.
-        use_stats: whether statistics may skip row groups.
-        use_scalar_index: whether scalar indices may be asked which rows match the filter.
-        include_deleted_rows: return deleted rows too, as far as their files still have them; their ``_rowid``, which
-            must be asked for, is null.
-        strict_batch_size: whether all batches but the last have ``batch_size`` rows, 8,192 where it is not said.
-        order_by: names of columns, or :class:`~trilake.lance.scan.ordering.ColumnOrdering`, in whose order the rows
-            come; the limit counts in this order.
-        arrow: ``fast_search``, to leave out rows that the index of the search, or of the filter, does not cover;
-            ``batch_size_bytes``, the bytes of a batch at most; and options of Arrow's scanners and hints of other
-            implementations, such as ``use_threads``, which change nothing.
+        columns: names of columns, by default all; ``"struct.field"`` selects a nested field.  ``_rowid``, ``_rowaddr``,
+            ``_rowoffset`` and, with ``nearest``, ``_distance`` are allowed.  A mapping from new names to SQL
+            expressions projects; expressions may use ``_rowid`` and ``_distance``.
+        filter: SQL or a pyarrow expression.  Filters on ``_rowid`` read only the matching rows.
+        limit, offset: number of rows to return, and to skip.
+        nearest: ``{"column", "q", "k", "metric", "nprobes", "refine_factor", "use_index", "distance_range"}``: return
+            the ``k`` rows nearest to the vector ``q`` with their ``_distance``.  ``distance_range`` is a lower bound
+            (inclusive) and an upper bound (exclusive), each may be ``None``.  If ``q`` has several vectors, the result
+            has the nearest rows of each and a column ``query_index``.  ``nprobes`` is the number of index partitions to
+            search; by default at least six, or ``minimum_nprobes`` if greater, then more until ``k`` rows are found, up
+            to ``maximum_nprobes``.
+        batch_size: maximum number of rows in a batch.
+        batch_readahead, fragment_readahead, scan_in_order: hints; rows are always returned in order.
+        fragments: fragments to scan, in this order.
+        prefilter: with ``nearest``, whether to filter before the search.
+        with_row_id, with_row_address: add a column ``_rowid`` or ``_rowaddr``; both have the same values unless the
+            dataset has stable row ids.
+        use_stats: whether to skip row groups by statistics.
+        use_scalar_index: whether filters may use scalar indices.
+        include_deleted_rows: return deleted rows that are still in the files; needs ``with_row_id``, and their
+            ``_rowid`` is null.
+        strict_batch_size: whether all batches except the last have exactly ``batch_size`` rows (default 8,192).
+        order_by: names of columns or :class:`~trilake.lance.scan.ordering.ColumnOrdering`; applied before the limit.
+        arrow: ``fast_search``, to skip rows that are not indexed; ``batch_size_bytes``, the maximum size of a batch;
+            and options of pyarrow scanners and hints of pylance, such as ``use_threads``, which have no effect.
 
-        Raises ``UnknownColumnError`` for a column that is not there, ``FilterError`` for a filter that does not fit the
-        dataset, ``InvalidArgumentError`` for other values that cannot be.
+        Raises ``UnknownColumnError`` for an unknown column, ``FilterError`` for an invalid filter, and
+          ``InvalidArgumentError`` for other invalid values.
 
         >>> import pyarrow as pa
         >>> from trilake.lance import write_dataset
@@ -174,7 +171,7 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
         >>> points.scanner(["id"], nearest={"column": "v", "q": [0, 0], "k": 2}).to_table()["id"].to_pylist()
         [1, 2]
         """
-        said = {
+        explicit = {
             "columns": columns,
             "filter": filter,
             "limit": limit,
@@ -194,7 +191,7 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
             "strict_batch_size": strict_batch_size,
             "order_by": order_by,
         }
-        options = {**self._scan_options, **{n: v for n, v in said.items() if v is not None}, **arrow}
+        options = {**self._scan_options, **{n: v for n, v in explicit.items() if v is not None}, **arrow}
         return ScannerBuilder(self).apply_defaults(options).to_scanner()
 
     def to_table(
@@ -210,7 +207,7 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
         scan_in_order: bool | None = None,
         **more: Any,
     ) -> pa.Table:
-        """The rows as a table.  Parameters are those of :meth:`scanner`, ``more`` among them; it raises as that does.
+        """Read the rows into a table.  Parameters and errors are those of :meth:`scanner`, also for ``more``.
 
         >>> import pyarrow as pa
         >>> from trilake.lance import write_dataset
@@ -244,7 +241,7 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
         scan_in_order: bool | None = None,
         **more: Any,
     ) -> Iterator[pa.RecordBatch]:
-        """The rows as batches.  Parameters are those of :meth:`scanner`, ``more`` among them; it raises as that does.
+        """Read the rows as batches.  Parameters and errors are those of :meth:`scanner`, also for ``more``.
 
         >>> import pyarrow as pa
         >>> from trilake.lance import write_dataset
@@ -266,10 +263,10 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
         ).to_batches()
 
     def count_rows(self, filter: FilterLike | None = None, **more: Any) -> int:
-        """Number of rows for which ``filter`` is true; without one, from the manifest alone.
+        """Count the rows that match ``filter``; without a filter, from the manifest alone.
 
-        What scans do by default is left out of account where no other option is given; ``more`` are those of
-        :meth:`scanner`. Raises ``FilterError`` for a filter that does not fit the dataset.
+        ``default_scan_options`` apply only if other options are set; ``more`` are those of :meth:`scanner`.  Raises
+          ``FilterError`` for an invalid filter.
 
         >>> import pyarrow as pa
         >>> from trilake.lance import write_dataset
@@ -282,7 +279,7 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
         return self.scanner(filter=filter, **more).count_rows()
 
     def head(self, num_rows: int, **more: Any) -> pa.Table:
-        """The first ``num_rows`` rows; ``more`` are arguments of :meth:`scanner`, without a limit.
+        """Return the first ``num_rows`` rows; ``more`` are parameters of :meth:`scanner`.
 
         >>> import pyarrow as pa
         >>> from trilake.lance import write_dataset
@@ -294,15 +291,15 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
         return self.to_table(**{**more, "limit": num_rows})
 
     def take(self, indices: npt.ArrayLike | pa.Array, columns: ColumnsLike | None = None, **more: Any) -> pa.Table:
-        """The rows at some places among those that live, in the order asked for.  Only their bytes are read.
+        """Return the rows at the given positions, in the given order.  Reads only their bytes.
 
         Parameters
         ----------
-        indices: the places, from 0 on.
-        columns: to return; all by default.
-        more: ``with_row_id`` and ``with_row_address``, and hints of other implementations.
+        indices: positions among the rows that are not deleted, from 0.
+        columns: columns to return, by default all.
+        more: ``with_row_id`` and ``with_row_address``, and hints of pylance.
 
-        Raises ``UnknownRowError`` for a place behind the last row.
+        Raises ``UnknownRowError`` if a position is out of range.
 
         >>> import pyarrow as pa
         >>> from trilake.lance import write_dataset
@@ -310,9 +307,9 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
         >>> made.take([2, 0])["a"].to_pylist()
         [3, 1]
         """
-        chosen = self._selection(columns, more)
+        selection = self._selection(columns, more)
         ranks = input_rows.numbers(indices)
-        return chosen.show(self.snapshot.take(ranks, chosen.columns, places=chosen.places))
+        return selection.show(self.snapshot.take(ranks, selection.columns, places=selection.places))
 
     def _selection(self, columns: ColumnsLike | None, options: Mapping[str, Any]) -> Selection:
         check_names(options, OF_ROWS)
@@ -322,10 +319,10 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
     def _take_rows(
         self, row_ids: npt.ArrayLike | pa.Array, columns: ColumnsLike | None = None, **more: Any
     ) -> pa.Table:
-        """The rows with some row ids, in the order asked for."""
-        chosen = self._selection(columns, more)
+        """Return the rows with the given row ids, in the given order."""
+        selection = self._selection(columns, more)
         ids = input_rows.numbers(row_ids, np.uint64)
-        return chosen.show(self.snapshot.take_rows(ids, chosen.columns, places=chosen.places))
+        return selection.show(self.snapshot.take_rows(ids, selection.columns, places=selection.places))
 
     def take_blobs(
         self,
@@ -336,16 +333,16 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
         *,
         buffer_size: int = 512 << 10,
     ) -> list[BlobFile | None]:
-        """Blobs as files to read, whose bytes are fetched when they are read; ``None`` for a null.
+        """Return blobs as file objects that read lazily; ``None`` for a null.
 
         Parameters
         ----------
-        blob_column: the column.
-        ids, addresses, indices: the rows, by row id, by address, or by place; one of these is given.
-        buffer_size: bytes that are fetched at least where a file is read on; 0 for no more than is asked for.
+        blob_column: name of the column.
+        ids, addresses, indices: rows by row id, address, or position; pass exactly one.
+        buffer_size: minimum number of bytes per read; 0 disables buffering.
 
-        Raises ``InvalidArgumentError`` where not one of the three is given, ``WrongTypeError`` for a column of
-        anything else, and ``UnknownRowError``.
+        Raises ``InvalidArgumentError`` unless exactly one of the three is set, ``WrongTypeError`` if the column has no
+          blobs, and ``UnknownRowError``.
 
         >>> import pyarrow as pa
         >>> from trilake.lance import write_dataset
@@ -367,9 +364,9 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
         indices: npt.ArrayLike | pa.Array | None = None,
         **hints: Any,
     ) -> list[tuple[int, bytes | None]]:
-        """The bytes of blobs, each with the address of its row; parameters are those of :meth:`take_blobs`.
+        """Return the address of each row and the bytes of its blob; parameters are those of :meth:`take_blobs`.
 
-        ``hints`` of other implementations change nothing.
+        ``hints`` of pylance have no effect.
 
         >>> import pyarrow as pa
         >>> from trilake.lance import write_dataset
@@ -388,16 +385,16 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
     def read_blob_ranges(
         self, blob_column: str, requests: Sequence[tuple[int, int, int]], *, selector: str, **hints: Any
     ) -> list[tuple[int, int, bytes | None]]:
-        """Parts of blobs: for each request its number, the address of its row, and the bytes, ``None`` of a null.
+        """Read ranges of blobs: returns (request number, row address, bytes or ``None`` for a null) for each request.
 
         Parameters
         ----------
-        blob_column: the column.
-        requests: of each the row, the offset in its blob, and the number of bytes.
-        selector: what rows are named by: ``"ids"``, ``"addresses"`` or ``"indices"``.
-        hints: of other implementations, which change nothing.
+        blob_column: name of the column.
+        requests: for each the row, the offset in its blob, and the number of bytes.
+        selector: how rows are identified: ``"ids"``, ``"addresses"`` or ``"indices"``.
+        hints: of pylance, without effect.
 
-        Raises ``InvalidArgumentError`` for bytes that are not in the blob, and as :meth:`take_blobs` does.
+        Raises ``InvalidArgumentError`` for a range outside the blob, ``WrongTypeError`` and ``UnknownRowError``.
 
         >>> import pyarrow as pa
         >>> from trilake.lance import write_dataset
@@ -418,12 +415,11 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
         return list(zip(range(len(data)), rows.tolist(), data, strict=True))
 
     def _selected(self, ids: Any, addresses: Any, indices: Any) -> npt.NDArray[np.uint64]:
-        """The addresses of rows that are named in one of three ways."""
-        given = [one for one in (ids, addresses, indices) if one is not None]
-        if len(given) != 1:
+        selectors = [one for one in (ids, addresses, indices) if one is not None]
+        if len(selectors) != 1:
             raise InvalidArgumentError(
-                f"Exactly one of ids, indices, or addresses must be specified, got {len(given)}",
-                help="say in one of these ways which rows",
+                f"Exactly one of ids, indices, or addresses must be specified, got {len(selectors)}",
+                help="pass only one of the three",
             )
         if indices is not None:
             return self.snapshot.addresses_at(input_rows.numbers(indices))
@@ -434,16 +430,16 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
     def sample(
         self, num_rows: int, columns: ColumnsLike | None = None, randomize_order: bool = True, **more: Any
     ) -> pa.Table:
-        """Rows chosen at random, each at most once.
+        """Return a random sample of rows without replacement.
 
         Parameters
         ----------
-        num_rows: how many.
-        columns: to return; all by default.
-        randomize_order: whether they come in an order of chance, or in that of the dataset.
-        more: as :meth:`take`.
+        num_rows: size of the sample.
+        columns: columns to return, by default all.
+        randomize_order: whether to shuffle the rows; otherwise they keep the order of the dataset.
+        more: options of :meth:`take`.
 
-        Raises ``InvalidArgumentError`` for more rows than there are.
+        Raises ``InvalidArgumentError`` if the dataset has fewer rows.
 
         >>> import pyarrow as pa
         >>> from trilake.lance import write_dataset
@@ -454,14 +450,14 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
         flag("randomize_order", randomize_order)
         total = self.count_rows()
         if not 0 <= num_rows <= total:
-            raise InvalidArgumentError(f"{num_rows} of {total} rows cannot be chosen", file=self._uri)
-        chosen = random.sample(range(total), num_rows)
-        return self.take(chosen if randomize_order else sorted(chosen), columns, **more)
+            raise InvalidArgumentError(f"cannot sample {num_rows} of {total} rows", file=self._uri)
+        positions = random.sample(range(total), num_rows)
+        return self.take(positions if randomize_order else sorted(positions), columns, **more)
 
     def get_fragments(self, filter: pc.Expression | None = None) -> list[LanceFragment]:
-        """All fragments; with a ``filter`` of pyarrow, those that can hold a matching row.
+        """Return all fragments, or those that may have rows matching a pyarrow ``filter``.
 
-        Files of the first format have statistics that say so; those of 2.x have none.
+        Only files of the first format have the statistics for this.
 
         >>> import pyarrow as pa, pyarrow.compute as pc
         >>> from trilake.lance import write_dataset
@@ -479,7 +475,7 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
         return [LanceFragment(self, None, fragment=r) for r in readers]
 
     def get_fragment(self, fragment_id: int) -> LanceFragment | None:
-        """The fragment with the id ``fragment_id``, if there is one.
+        """Return the fragment with the id ``fragment_id``, or ``None``.
 
         >>> import pyarrow as pa
         >>> from trilake.lance import write_dataset
@@ -490,15 +486,15 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
         reader = self.snapshot.reader_of(fragment_id)
         return None if reader is None else LanceFragment(self, None, fragment=reader)
 
-    # --- what Arrow's datasets do besides, most of it in memory ------------------------------------------------------
+    # --- the rest of pyarrow.dataset.Dataset, mostly in memory -------------------------------------------------------
 
     @property
     def partition_expression(self) -> pc.Expression:
-        """True: Lance has no partitions."""
+        """Always true: Lance has no partitions."""
         return pc.scalar(True)
 
     def replace_schema(self, schema: pa.Schema) -> pa.dataset.Dataset:
-        """The rows under another ``schema``, in memory.
+        """Cast the rows to ``schema``, in memory.
 
         >>> import pyarrow as pa
         >>> from trilake.lance import write_dataset
@@ -509,7 +505,7 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
         return pa.dataset.dataset(self.to_table(columns=schema.names).cast(schema))
 
     def filter(self, expression: pc.Expression) -> pa.dataset.Dataset:
-        """The rows for which ``expression``, one of pyarrow, is true, in memory.
+        """Filter by a pyarrow ``expression``, in memory.
 
         >>> import pyarrow as pa, pyarrow.compute as pc
         >>> from trilake.lance import write_dataset
@@ -520,7 +516,7 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
         return pa.dataset.dataset(self.to_table(filter=expression))
 
     def sort_by(self, sorting: Any, **more: Any) -> pa.dataset.Dataset:
-        """The rows in another order, in memory; ``sorting`` and ``more`` are those of Arrow's ``Table.sort_by``.
+        """Sort the rows in memory; ``sorting`` and ``more`` are those of pyarrow's ``Table.sort_by``.
 
         >>> import pyarrow as pa
         >>> from trilake.lance import write_dataset
@@ -531,9 +527,9 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
         return pa.dataset.dataset(self.to_table().sort_by(sorting, **more))
 
     def join(self, right_dataset: Any, keys: Any, *args: Any, **more: Any) -> pa.dataset.Dataset:
-        """The rows joined with those of another dataset or table, ``right_dataset``, in memory.
+        """Join the dataset or table ``right_dataset``, in memory.
 
-        ``keys``, ``args`` and ``more`` are those of Arrow's ``Table.join``.
+        ``keys``, ``args`` and ``more`` are those of pyarrow's ``Table.join``.
 
         >>> import pyarrow as pa
         >>> from trilake.lance import write_dataset
@@ -545,9 +541,9 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
         return pa.dataset.dataset(self.to_table().join(right, keys, *args, **more))
 
     def join_asof(self, right_dataset: Any, on: str, by: Any, tolerance: int, **more: Any) -> pa.dataset.Dataset:
-        """The rows joined with the nearest ones of another dataset or table, ``right_dataset``, in memory.
+        """Join the nearest rows of the dataset or table ``right_dataset``, in memory.
 
-        ``on``, ``by``, ``tolerance`` and ``more`` are those of Arrow's ``Table.join_asof``.
+        ``on``, ``by``, ``tolerance`` and ``more`` are those of pyarrow's ``Table.join_asof``.
 
         >>> import pyarrow as pa
         >>> from trilake.lance import write_dataset

@@ -1,7 +1,4 @@
-"""Names of pylance for what is not done here.
-
-Such a name is an ``AttributeError`` that says why, and what to do instead.
-"""
+"""pylance names that trilake does not support: an ``AttributeError`` with the reason and an alternative."""
 
 from __future__ import annotations
 
@@ -9,18 +6,18 @@ from trilake.errors import InvalidArgumentError
 
 
 class NotInFormatError(InvalidArgumentError, AttributeError):
-    """A name of pylance for what is not done here."""
+    """A pylance name that trilake does not support."""
 
 
-_LOGS = "nothing is written ahead", "insert and merge_insert commit at once"
-_PARTS = "segments are merged whole", "use create_index_uncommitted and merge_existing_index_segments"
-_BASES = "new files lie below the place of the dataset", "write them there"
-_CACHES = "each dataset has caches of its own", "index_cache_size says how many entries of indices are kept"
-_ROW_IDS = "rows are compared by columns here", "_row_created_at_version says which rows are new"
-
+_LOGS = "trilake has no write-ahead log", "insert and merge_insert commit at once"
+_PARTS = "segments are merged as a whole", "use create_index_uncommitted and merge_existing_index_segments"
+_BASES = "new files are written below the dataset's own path", "write them there"
+_CACHES = "each dataset has its own caches", "set index_cache_size, the number of cached index entries"
+_ROW_IDS = "trilake compares rows by columns", "_row_created_at_version says which rows are new"
+#: By name: the reason and the alternative.
 #: By name: what is missing, and what to do.
 BEYOND: dict[str, tuple[str, str]] = {
-    "deep_clone": ("files are copied by rows here", "write_dataset copies a dataset"),
+    "deep_clone": ("trilake copies rows, not files", "write_dataset copies a dataset"),
     **dict.fromkeys(["initialize_mem_wal", "mem_wal_index_details", "mem_wal_writer"], _LOGS),
     "merge_index_metadata": _PARTS,
     **dict.fromkeys(["add_bases", "base_paths"], _BASES),
@@ -30,8 +27,8 @@ BEYOND: dict[str, tuple[str, str]] = {
 
 
 def not_in_format(kind: str, name: str) -> AttributeError:
-    """The error for a name that there is not."""
+    """The error for an attribute that does not exist."""
     if name not in BEYOND:
         return AttributeError(f"{kind!r} object has no attribute {name!r}")
     reason, help = BEYOND[name]
-    return NotInFormatError(f"there is no {name} here: {reason}", help=help)
+    return NotInFormatError(f"trilake does not support {name}: {reason}", help=help)

@@ -1,6 +1,6 @@
-"""Writers of files beside data files, with blobs, and the columns that say where in them each blob is.
+"""Writers for blob files next to data files, and builders for the columns that point into them.
 
-A program writes such a file, then a data file with the column, and commits both.
+Write the blob file, then a data file with the column, and commit both.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from trilake.lance.file.schema import BLOB_V2
 from trilake.lance.file.types import EXTENSION_NAME
 from trilake.storage.base import Store
 
-#: What a column of prepared blobs holds: bytes or a URI of blobs that are still to be written, or where they are.
+#: Type of a column of prepared blobs: inline bytes, a URI to copy from, or a reference to a blob file.
 PREPARED = pa.struct(
     [
         pa.field("kind", pa.uint8()),
@@ -36,7 +36,7 @@ PREPARED = pa.struct(
 
 @dataclass(frozen=True)
 class BlobDescriptor:
-    """Where a blob is: ``"Packed"`` in a file with others, ``"Dedicated"`` in one of its own, or ``"Null"``."""
+    """Reference to a blob: ``"Packed"`` (in a shared file), ``"Dedicated"`` (in its own file), or ``"Null"``."""
 
     kind: str
     blob_id: int = 0
@@ -51,7 +51,7 @@ class BlobDescriptor:
 
     @property
     def parts(self) -> dict[str, Any] | None:
-        """The descriptor as a value of a column."""
+        """The value to store in the column."""
         if self.kind == "Null":
             return None
         kind = PACKED if self.kind == "Packed" else DEDICATED
@@ -63,12 +63,12 @@ NULL = BlobDescriptor("Null")
 
 
 def prepared_field(name: str, *, nullable: bool = True) -> pa.Field:
-    """The field of a column of prepared blobs."""
+    """Return the Arrow field of a column of prepared blobs."""
     return pa.field(name, PREPARED, nullable, {EXTENSION_NAME: BLOB_V2})
 
 
 class BlobDescriptorArrayBuilder:
-    """Collects descriptors into a column of a data file.
+    """Build a column of blob descriptors for a data file.
 
     >>> builder = BlobDescriptorArrayBuilder("image")
     >>> builder.extend([BlobDescriptor("Packed", 1, 0, 5), NULL])
@@ -82,32 +82,32 @@ class BlobDescriptorArrayBuilder:
 
     @property
     def field(self) -> pa.Field:
-        """The field of the column."""
+        """The Arrow field of the column."""
         return prepared_field(self._column)
 
     def push(self, descriptor: BlobDescriptor) -> None:
-        """Add the descriptor of the next row."""
+        """Append a descriptor."""
         if not isinstance(descriptor, BlobDescriptor):
             raise WrongTypeError(f"expected a BlobDescriptor, got {descriptor!r}")
         self._descriptors.append(descriptor)
 
     def extend(self, descriptors: Iterable[BlobDescriptor]) -> None:
-        """Add the descriptors of the next rows."""
+        """Append descriptors."""
         for descriptor in descriptors:
             self.push(descriptor)
 
     def push_null(self) -> None:
-        """Let the next row be null."""
+        """Append a null."""
         self.push(NULL)
 
     def finish(self) -> pa.StructArray:
-        """The column; the builder is empty then."""
+        """Return the column and reset the builder."""
         parts, self._descriptors = [d.parts for d in self._descriptors], []
         return pa.array(parts, PREPARED)
 
 
 class _SideFile:
-    """A new file beside a data file, which appears when it is closed; it is begun by the first bytes."""
+    """A file next to a data file, created by the first write and visible after close."""
 
     def __init__(self, store: Store, data_file: str, blob_id: int) -> None:
         self.blob_id = count("blob_id", blob_id, least=1)
@@ -117,7 +117,7 @@ class _SideFile:
 
     @property
     def path(self) -> str:
-        """Where the file is."""
+        """Path of the file."""
         return f"{self._store.uri.removesuffix('/')}/{self._key}"
 
     def _append(self, data: Any) -> None:
@@ -133,13 +133,13 @@ class _SideFile:
 
 
 class PackedBlobWriter(_SideFile):
-    """Writes a file with several blobs of a data file, which appears when the writer is finished.
+    """Write several blobs of a data file to one file, which becomes visible when the writer is finished.
 
     Parameters
     ----------
-    store: with the data file.
-    data_file: its path.
-    blob_id: the number of the new file among those of the data file, from 1 on.
+    store: store of the data file.
+    data_file: path of the data file.
+    blob_id: number of this blob file, from 1 and unique within the data file.
     """
 
     def __init__(self, store: Store, data_file: str, blob_id: int) -> None:
@@ -149,13 +149,13 @@ class PackedBlobWriter(_SideFile):
 
     @property
     def field(self) -> pa.Field:
-        """The field of the column.  Raises ``InvalidArgumentError`` before :meth:`finish_array`."""
+        """The Arrow field of the column.  Raises ``InvalidArgumentError`` before :meth:`finish_array`."""
         if self._field is None:
             raise InvalidArgumentError("the field is available after finish_array")
         return self._field
 
     def write_blob(self, data: Any) -> BlobDescriptor:
-        """Write one blob: bytes, or whole numbers from 0 to 255."""
+        """Write one blob: bytes, or integers from 0 to 255."""
         blob = bytes(data)
         descriptor = BlobDescriptor("Packed", self.blob_id, self._size, len(blob))
         self._append(blob)
@@ -163,17 +163,17 @@ class PackedBlobWriter(_SideFile):
         return descriptor
 
     def write_blobs(self, data: pa.Array | pa.ChunkedArray) -> None:
-        """Write the blobs of a column of bytes; its nulls stay null.
+        """Write the blobs of a binary column; nulls stay null.
 
-        Raises ``InvalidArgumentError`` for anything else, and for offsets that do not ascend.
+        Raises ``InvalidArgumentError`` for other types and for offsets that decrease.
         """
         if not isinstance(data, pa.Array | pa.ChunkedArray):
             raise InvalidArgumentError(f"expected an Arrow array of Binary or LargeBinary, got {type(data).__name__}")
         chunks = data.chunks if isinstance(data, pa.ChunkedArray) else [data]
         parts = []
         for number, chunk in enumerate(chunks):
-            named = "array" if isinstance(data, pa.Array) else f"chunk {number}"
-            parts.append(_offsets(storage_array(chunk), f"Packed blob payload {named}"))
+            label = "array" if isinstance(data, pa.Array) else f"chunk {number}"
+            parts.append(_offsets(storage_array(chunk), f"Packed blob payload {label}"))
         for chunk, offsets in zip(chunks, parts, strict=True):
             self._write_chunk(storage_array(chunk), offsets)
 
@@ -183,7 +183,7 @@ class PackedBlobWriter(_SideFile):
         edges = np.flatnonzero(np.diff(np.concatenate(([0], valid.astype(np.int8), [0]))))
         sizes = np.where(valid, np.diff(offsets), 0)
         places = self._size + np.cumsum(sizes) - sizes
-        for start, stop in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):  # runs without a null
+        for start, stop in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):  # runs without nulls
             self._append(source[int(offsets[start]) : int(offsets[stop])])
         self._descriptors += [
             BlobDescriptor("Packed", self.blob_id, place, size) if there else NULL
@@ -191,12 +191,12 @@ class PackedBlobWriter(_SideFile):
         ]
 
     def finish(self) -> list[BlobDescriptor]:
-        """Finish the file; the descriptors of its blobs, in order."""
+        """Finish the file and return the descriptors in order."""
         self._close()
         return list(self._descriptors)
 
     def finish_array(self, column: str) -> pa.StructArray:
-        """Finish the file; the descriptors as the column of a data file, of which :attr:`field` is the field then."""
+        """Finish the file and return the descriptors as a column; sets :attr:`field`."""
         builder = BlobDescriptorArrayBuilder(column)
         builder.extend(self.finish())
         self._field = builder.field
@@ -204,27 +204,27 @@ class PackedBlobWriter(_SideFile):
 
 
 class DedicatedBlobWriter(_SideFile):
-    """Writes the file of one blob of a data file; parameters are those of :class:`PackedBlobWriter`."""
+    """Write one blob of a data file to its own file; parameters are those of :class:`PackedBlobWriter`."""
 
     def write(self, data: Any) -> None:
-        """Write more bytes of the blob."""
+        """Append bytes to the blob."""
         self._append(data)
 
     def finish(self) -> BlobDescriptor:
-        """Finish the file; the descriptor of the blob."""
+        """Finish the file and return the descriptor."""
         self._close()
         return BlobDescriptor("Dedicated", self.blob_id, 0, self._size)
 
 
-def _offsets(chunk: pa.Array, named: str) -> np.ndarray[Any, Any]:
+def _offsets(chunk: pa.Array, label: str) -> np.ndarray[Any, Any]:
     kinds = {pa.binary(): "<i4", pa.large_binary(): "<i8"}
     if chunk.type not in kinds:
-        raise InvalidArgumentError(f"{named} must be of Binary or LargeBinary, got {chunk.type}")
+        raise InvalidArgumentError(f"{label} must be of Binary or LargeBinary, got {chunk.type}")
     kind = np.dtype(kinds[chunk.type])
     buffer = chunk.buffers()[1]
     if buffer is None or not len(chunk):
         return np.zeros(len(chunk) + 1, np.int64)
     offsets = np.frombuffer(buffer, kind, len(chunk) + 1, chunk.offset * kind.itemsize).astype(np.int64)
     if (np.diff(offsets) < 0).any():
-        raise InvalidArgumentError(f"{named} has invalid Arrow data: a non-monotonic offset")
+        raise InvalidArgumentError(f"{label} has invalid Arrow data: a non-monotonic offset")
     return offsets

@@ -1,4 +1,4 @@
-"""``ChangedDataset``: rows and columns of a dataset are added, changed and removed, each time by one commit."""
+"""``ChangedDataset``: write rows and columns of a dataset; each call is one commit."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from trilake.table.table import FilterLike
 
 
 class ChangedDataset(LaterNames):
-    """What changes rows and columns, by the names that users of the format know."""
+    """Insert, update, delete and merge rows; add, alter and drop columns."""
 
     # --- rows --------------------------------------------------------------------------------------------------------
 
     def insert(self, data: Any, *, mode: write.Mode = "append", **options: Any) -> None:
-        """Add rows, or with ``mode="overwrite"`` put them in the place of all.
+        """Append rows, or replace all rows with ``mode="overwrite"``.
 
         Parameters
         ----------
-        data: see :func:`trilake.lance.commands.input_rows.stream`; ``schema`` may be among the options.
-        options: of :class:`~trilake.lance.commands.fragment_writer.WriteOptions`; ``nulls`` is this object's otherwise.
-            What :func:`trilake.lance.pylance.functions.write_dataset` knows of the format may be said, too.
+        data: see :func:`trilake.lance.commands.input_rows.stream`; ``schema`` may be one of the options.
+        options: those of :class:`~trilake.lance.commands.fragment_writer.WriteOptions` (``nulls`` defaults to that of
+            this object) and of :func:`trilake.lance.pylance.functions.write_dataset`.
 
         Raises ``SchemaMismatchError``, ``ConflictError`` or ``WriteFailedError``.
 
@@ -51,8 +51,8 @@ class ChangedDataset(LaterNames):
         """
         schema, batches = input_rows.stream(data, options.pop("schema", None))
         input_rows.check_metadata(schema)
-        wanted = WriteOptions(**{"nulls": self.nulls, "partial": True, **_layout(options, of="insert")})
-        self.moved(write.write(self.snapshot.store, schema, batches, mode, self.snapshot.runtime, wanted))
+        write_options = WriteOptions(**{"nulls": self.nulls, "partial": True, **_layout(options, of="insert")})
+        self.moved(write.write(self.snapshot.store, schema, batches, mode, self.snapshot.runtime, write_options))
         after_commit(self.snapshot)
 
     @classmethod
@@ -64,16 +64,16 @@ class ChangedDataset(LaterNames):
         mode: Any = "create",
         **options: Any,
     ) -> Self:
-        """Write instances of a model of pydantic's, whose annotations say the columns.
+        """Write instances of a Pydantic model; the annotations of the model define the columns.
 
         Parameters
         ----------
-        model_class: of the rows.
-        data: a list of its instances.
-        uri: where to; the name of the class in lower case, with ``_`` between its words, by default.
+        model_class: the Pydantic model.
+        data: instances of the model.
+        uri: path or URI; by default the name of the class in snake case.
         mode, options: those of :meth:`insert`, and ``storage_options``.
 
-        Raises ``WrongTypeError`` for rows of another class, ``InvalidArgumentError`` for no rows.
+        Raises ``WrongTypeError`` for instances of another class, ``InvalidArgumentError`` for an empty list.
 
         >>> from pydantic import BaseModel
         >>> from trilake.lance import LanceDataset
@@ -88,12 +88,16 @@ class ChangedDataset(LaterNames):
             raise WrongTypeError(f"`model_class` must be a Pydantic BaseModel subclass, got {model_class!r}")
         rows = models.table_of(model_class, data)
         if not len(rows):
-            raise InvalidArgumentError("there are no rows", help="pass a list of instances of the model")
+            raise InvalidArgumentError(
+                "data must have at least one row, got an empty list", help="pass model instances"
+            )
         words = re.sub(r"(?<!^)(?=[A-Z])", "_", model_class.__name__).lower()
         store, where = place_of(words if uri is None else uri, options.pop("storage_options", None))
         layout = _layout(options, of="from_pydantic_model")
-        wanted = WriteOptions(**layout)
-        return cls.of(write.write(store, rows.schema, rows.to_batches(), mode, runtime_with(None), wanted), where)
+        write_options = WriteOptions(**layout)
+        return cls.of(
+            write.write(store, rows.schema, rows.to_batches(), mode, runtime_with(None), write_options), where
+        )
 
     def delete(
         self,
@@ -102,15 +106,15 @@ class ChangedDataset(LaterNames):
         conflict_retries: int | None = None,
         retry_timeout: dt.timedelta | None = None,
     ) -> dict[str, int]:
-        """Delete the rows for which a condition is true; their number, as ``num_deleted_rows``.
+        """Delete the rows that match a condition, and return their number as ``num_deleted_rows``.
 
         Parameters
         ----------
-        predicate: SQL text or a pyarrow expression; ``None`` is no condition.
-        conflict_retries, retry_timeout: where others have changed the same rows meanwhile, the deletion is planned
-            anew: so many times, 10 by default, and not after that time.
+        predicate: SQL or a pyarrow expression.
+        conflict_retries, retry_timeout: how often (by default 10 times) and how long to retry if concurrent commits
+            changed the same rows.
 
-        Raises ``WrongTypeError`` without a condition, ``FilterError`` for one that does not fit, ``ConflictError``.
+        Raises ``WrongTypeError`` without a condition, ``FilterError`` for an invalid one, and ``ConflictError``.
 
         >>> import pyarrow as pa
         >>> from trilake.lance import write_dataset
@@ -120,7 +124,7 @@ class ChangedDataset(LaterNames):
         """
         retries = Retries.of(conflict_retries, retry_timeout)
         if predicate is None:
-            raise WrongTypeError("delete got no condition", help='pass "true" to delete all rows')
+            raise WrongTypeError("delete needs a predicate, got None", help='pass "true" to delete all rows')
         done = delete.delete_rows(self.snapshot, predicate, retries)
         self.moved(done.snapshot)
         return {"num_deleted_rows": done.num_deleted_rows}
@@ -134,16 +138,16 @@ class ChangedDataset(LaterNames):
         retry_timeout: dt.timedelta | None = None,
         **later: Any,
     ) -> dict[str, int]:
-        """Set columns to SQL expressions where a condition is true; the number of rows, as ``num_rows_updated``.
+        """Update the rows that match a condition, and return their number as ``num_rows_updated``.
 
         Parameters
         ----------
         updates: SQL expressions by column.
-        where: SQL text or a pyarrow expression; all rows without one.
-        conflict_retries, retry_timeout: those of :meth:`delete`.
-        later: what programs for later releases say; what the format has not is refused.
+        where: SQL or a pyarrow expression; by default all rows.
+        conflict_retries, retry_timeout: see :meth:`delete`.
+        later: options of newer pylance releases; raises for those that the format does not support.
 
-        Raises ``InvalidArgumentError`` for a column that is not there, ``ExpressionError``, ``FilterError`` or
+        Raises ``InvalidArgumentError`` for an unknown column, ``ExpressionError``, ``FilterError`` or
         ``ConflictError``.
 
         >>> import pyarrow as pa
@@ -186,15 +190,15 @@ class ChangedDataset(LaterNames):
     # --- columns -----------------------------------------------------------------------------------------------------
 
     def merge(self, data_obj: Any, left_on: str, right_on: str | None = None, schema: pa.Schema | None = None) -> None:
-        """Add the columns of other data to the rows with the same key; rows without a match get nulls.
+        """Join the columns of other data by key; rows without a match get nulls.
 
         Parameters
         ----------
-        data_obj: the other data.
-        left_on, right_on: the key columns, of the dataset and of the data; the same by default.
-        schema: of data that come as an iterable.
+        data_obj: the data to join.
+        left_on, right_on: key columns of the dataset and of the data; ``right_on`` defaults to ``left_on``.
+        schema: of data passed as an iterable.
 
-        Raises ``UnknownColumnError``, and ``SchemaMismatchError`` for data that cannot be joined.
+        Raises ``UnknownColumnError``, and ``SchemaMismatchError`` if the data cannot be joined.
 
         >>> import pyarrow as pa
         >>> from trilake.lance import write_dataset
@@ -217,14 +221,14 @@ class ChangedDataset(LaterNames):
 
         Parameters
         ----------
-        transforms: SQL expressions by name of the new column; or a function of record batches (with an attribute
-            ``output_schema``, or one whose result tells); or rows in the order of the dataset's; or a field, fields or
-            a schema of columns without values, for which no file is written.
-        read_columns: what a function is given; all columns by default.
-        reader_schema: of rows that come as an iterable.
-        batch_size: rows that a function is given at most; a row group of the files by default.
+        transforms: SQL expressions by column name; or a function of record batches (its schema is the attribute
+            ``output_schema`` or that of its first result); or rows in dataset order; or a field, fields or schema of
+            all-null columns, for which no file is written.
+        read_columns: columns to pass to the function, by default all.
+        reader_schema: of rows passed as an iterable.
+        batch_size: maximum number of rows per call of the function, by default a row group.
 
-        What the way that is asked for has no use for is refused.
+        Raises ``InvalidArgumentError`` for options that do not apply to ``transforms``.
 
         >>> import pyarrow as pa
         >>> from trilake.lance import write_dataset
@@ -242,7 +246,7 @@ class ChangedDataset(LaterNames):
             transforms.forget()
 
     def drop_columns(self, columns: Sequence[str]) -> None:
-        """Drop ``columns``, or fields of structs; no file is written.  Raises ``UnknownColumnError``.
+        """Drop ``columns`` or nested fields; only the manifest is written.  Raises ``UnknownColumnError``.
 
         >>> import pyarrow as pa
         >>> from trilake.lance import write_dataset
@@ -254,9 +258,9 @@ class ChangedDataset(LaterNames):
         self.moved(column_changes.drop_columns(self.snapshot, columns))
 
     def alter_columns(self, *alterations: Mapping[str, Any]) -> None:
-        """Rename columns (``name``), make them ``nullable`` or not, or cast them (``data_type``), by ``path``.
+        """Rename (``name``), cast (``data_type``) or change the nullability (``nullable``) of columns, by ``path``.
 
-        Each of ``alterations`` is such a mapping.  Raises ``UnknownColumnError``, ``InvalidArgumentError``.
+        ``alterations`` are mappings with these keys.  Raises ``UnknownColumnError``, ``InvalidArgumentError``.
 
         >>> import pyarrow as pa
         >>> from trilake.lance import write_dataset
@@ -269,7 +273,7 @@ class ChangedDataset(LaterNames):
 
 
 def _layout(options: dict[str, Any], *, of: str) -> dict[str, Any]:
-    """The options of a write by their names in ``WriteOptions``; raises for others."""
+    """Translate option names to those of ``WriteOptions``; raise for unknown ones."""
     layout = {name: options.pop(name) for name in WRITE_OPTIONS if name in options}
     layout |= {**format_of(options), "properties": properties_of(options)}
     check_format(options, of=of)

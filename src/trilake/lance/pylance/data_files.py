@@ -1,7 +1,6 @@
-"""``LanceFileReader``, ``LanceFileWriter`` and ``LanceFileSession``: single data files, without a dataset.
+"""``LanceFileReader``, ``LanceFileWriter`` and ``LanceFileSession``: single data files without a dataset.
 
-They read and write what datasets are made of, in any version of the format; ``LanceFragment.create_from_file`` makes
-fragments of such files.
+All versions of the file format.  ``LanceFragment.create_from_file`` makes a fragment of such a file.
 """
 
 from __future__ import annotations
@@ -42,12 +41,12 @@ from trilake.lance.versions.manifest import DataFile
 from trilake.storage import open_store
 from trilake.storage.base import Store
 
-#: Bytes of a page of a file that is written, at most, where nothing else is said.
+#: Default of the maximum page size in bytes.
 _PAGE_BYTES = 32 << 20
 
 
 def stable_version() -> str:
-    """The version of files that are written by default.
+    """Return the default version of new files.
 
     >>> stable_version()
     '2.2'
@@ -57,7 +56,7 @@ def stable_version() -> str:
 
 @dataclass(frozen=True)
 class LanceBufferDescriptor:
-    """Where a buffer is in a file."""
+    """Position and size of a buffer in a file."""
 
     position: int
     size: int
@@ -65,7 +64,7 @@ class LanceBufferDescriptor:
 
 @dataclass(frozen=True)
 class LancePageMetadata:
-    """A page: its buffers, and a description of how its values are encoded."""
+    """A page: its buffers and the description of its encoding."""
 
     buffers: list[LanceBufferDescriptor]
     encoding: str
@@ -73,7 +72,7 @@ class LancePageMetadata:
 
 @dataclass(frozen=True)
 class LanceColumnMetadata:
-    """A column: its pages, and the buffers that all of them share."""
+    """A column: its pages and the buffers they share."""
 
     column_buffers: list[LanceBufferDescriptor]
     pages: list[LancePageMetadata]
@@ -81,10 +80,7 @@ class LanceColumnMetadata:
 
 @dataclass(frozen=True)
 class LanceFileMetadata:
-    """What a data file says of itself; sizes are in bytes.
-
-    Files of the first format do not say what their columns are made of.
-    """
+    """Metadata of a data file, sizes in bytes.  Files of the first format have no metadata of columns."""
 
     schema: pa.Schema
     num_rows: int
@@ -101,7 +97,7 @@ class LanceFileMetadata:
 
 @dataclass(frozen=True)
 class LanceColumnStatistics:
-    """How many pages a column has, and how many bytes these take."""
+    """Number and size of the pages of a column."""
 
     num_pages: int
     size_bytes: int
@@ -109,23 +105,23 @@ class LanceColumnStatistics:
 
 @dataclass(frozen=True)
 class LanceFileStatistics:
-    """The pages of each column."""
+    """Statistics of all columns."""
 
     columns: list[LanceColumnStatistics]
 
 
 class ReaderResults:
-    """Rows of a data file, which are read when they are asked for."""
+    """Rows of a data file, read on demand."""
 
     def __init__(self, reader: pa.RecordBatchReader) -> None:
         self.reader = reader
 
     def to_batches(self) -> pa.RecordBatchReader:
-        """The rows as a stream."""
+        """Return the rows as a stream."""
         return self.reader
 
     def to_table(self) -> pa.Table:
-        """The rows as a table."""
+        """Read all rows into a table."""
         return self.reader.read_all()
 
 
@@ -134,12 +130,12 @@ class LanceFileReader:
 
     Parameters
     ----------
-    path: of the file, or its URI.
-    storage_options: credentials, region and endpoint of an object store.
-    columns: names of the columns to read, all by default.
-    later: names of a catalogue, of which only ``None`` is taken.
+    path: path or URI of the file.
+    storage_options: credentials, region and endpoint of the object store.
+    columns: names of columns to read, by default all.
+    later: options for catalogues; only ``None`` is accepted.
 
-    Raises ``MissingFileError``, ``CorruptFileError``, and ``UnsupportedProtocolError`` for a version that is not read.
+    Raises ``MissingFileError``, ``CorruptFileError``, and ``UnsupportedProtocolError`` for unsupported versions.
     """
 
     def __init__(
@@ -160,11 +156,11 @@ class LanceFileReader:
         self._stored = self._view.stored(self._columns)
 
     def num_rows(self) -> int:
-        """Number of rows, those included that a dataset has deleted."""
+        """Number of rows, including those deleted in a dataset."""
         return self._file.num_rows
 
     def metadata(self) -> LanceFileMetadata:
-        """What the file says of itself."""
+        """Metadata of the file."""
         file = self._file
         if isinstance(file, V2File):
             return _metadata(file, self._view.arrow)
@@ -172,25 +168,26 @@ class LanceFileReader:
         return LanceFileMetadata(self._view.arrow, file.num_rows, file.size, FIRST.major, FIRST.minor, batches)
 
     def file_statistics(self) -> LanceFileStatistics:
-        """The number and size of each column's pages.  Raises ``NotInFormatError`` for a file of the first format."""
+        """Number and size of each column's pages.  Raises ``NotInFormatError`` for a file of the first format."""
         if not isinstance(self._file, V2File):
-            raise NotInFormatError("files of the first format do not say how large their pages are", help=_MIGRATE)
+            raise NotInFormatError("files of the first format do not store page sizes", help=_MIGRATE)
         sizes = [[b.size for page in c.pages for b in page.buffers] for c in self.metadata().columns]
         pages = [len(c.pages) for c in self.metadata().columns]
         return LanceFileStatistics([LanceColumnStatistics(n, sum(s)) for n, s in zip(pages, sizes, strict=True)])
 
     def read_all(self, *, batch_size: int = 1024, batch_readahead: int = 16) -> ReaderResults:
-        """All rows, in batches of ``batch_size``."""
+        """Read all rows in batches of ``batch_size``."""
         return self.read_range(0, self._file.num_rows, batch_size=batch_size, batch_readahead=batch_readahead)
 
     def read_range(
         self, start: int, num_rows: int, *, batch_size: int = 1024, batch_readahead: int = 16
     ) -> ReaderResults:
-        """Some rows that follow one another.  Raises ``UnknownRowError`` for rows that the file does not have."""
+        """Read a range of rows.  Raises ``UnknownRowError`` if it is out of bounds."""
         del batch_readahead
         if start < 0 or num_rows < 0 or start + num_rows > self._file.num_rows:
             raise UnknownRowError(
-                f"the file has {self._file.num_rows} rows, not {num_rows} from {start} on", file=self._file.file
+                f"rows {start} to {start + num_rows} are out of range: the file has {self._file.num_rows} rows",
+                file=self._file.file,
             )
         return self._results(self._range(start, start + num_rows), batch_size)
 
@@ -205,11 +202,13 @@ class LanceFileReader:
     def take_rows(
         self, indices: npt.ArrayLike | pa.Array, *, batch_size: int = 1024, batch_readahead: int = 16
     ) -> ReaderResults:
-        """The rows at some places, which must ascend.  Raises ``InvalidArgumentError``."""
+        """Read rows by ascending position.  Raises ``InvalidArgumentError``."""
         del batch_readahead
         places = input_rows.numbers(indices)
         if (np.diff(places) < 0).any():
-            raise InvalidArgumentError("the places of rows do not ascend", help="sort them", file=self._file.file)
+            raise InvalidArgumentError(
+                "row positions must be in ascending order", help="sort them", file=self._file.file
+            )
         stored = one_batch(self._file.take(places, self._stored))
         return self._results(iter([self._shown(stored)]), batch_size)
 
@@ -222,61 +221,59 @@ class LanceFileReader:
         return ReaderResults(pa.RecordBatchReader.from_batches(schema, sized))
 
     def read_global_buffer(self, index: int) -> bytes:
-        """The bytes of a global buffer; the first is the schema, those that were added follow it.
+        """Return the bytes of a global buffer; buffer 0 is the schema, added ones follow.
 
-        Raises ``InvalidArgumentError`` for a number that there is not, ``NotInFormatError`` for a file of the first
-        format, which has none.
+        Raises ``InvalidArgumentError`` for an unknown index, ``NotInFormatError`` for a file of the first format.
         """
         if not isinstance(self._file, V2File):
             raise NotInFormatError("files of the first format have no global buffers", help=_MIGRATE)
         count = len(self._file.container.global_places)
         if not 0 <= index < count:
-            raise InvalidArgumentError(f"the file has {count} global buffers, none with number {index}", help=_BUFFERS)
+            raise InvalidArgumentError(f"global buffer {index} does not exist: the file has {count}", help=_BUFFERS)
         return bytes(self._file.container.global_buffer(index).to_pybytes())
 
 
-_MIGRATE = "write it again with LanceFileWriter"
-_BUFFERS = "the first that is added has number 1"
+_MIGRATE = "rewrite it with LanceFileWriter"
+_BUFFERS = "the first added buffer has index 1"
 
 
 def open_by_footer(store: Store, key: str) -> DataFileReader:
-    """Open a data file by what its footer says.
+    """Open a data file by its footer.
 
-    Raises ``MissingFileError``, ``CorruptFileError``, and ``UnsupportedProtocolError`` for a version that is not read.
+    Raises ``MissingFileError``, ``CorruptFileError``, and ``UnsupportedProtocolError`` for unsupported versions.
     """
     try:
         _, tail = store.read_sized(key, 8, end=True)
     except ObjectNotFoundError:
-        return V2File.open(store, key)  # raises the error that says what is missing
+        return V2File.open(store, key)  # raises the precise error
     data = tail.to_pybytes()
     first = data[4:] == MAGIC and data[:2] == b"\0\0" and int.from_bytes(data[2:4], "little") <= 2
     return V1File.open(store, key) if first else V2File.open(store, key)
 
 
 def described(snapshot: Snapshot, path: str) -> tuple[DataFile, int]:
-    """The entry of a data file of a dataset, which no version need name, and the rows of the file.
+    """Return the manifest entry and the number of rows of a data file in a dataset, committed or not.
 
-    Raises ``MissingFileError``, ``CorruptFileError``, and ``UnknownColumnError`` for a column that the dataset does not
-    have.
+    Raises ``MissingFileError``, ``CorruptFileError``, and ``UnknownColumnError`` for a column that the dataset lacks.
     """
     file = open_by_footer(snapshot.store, f"data/{path}")
-    own, schema = file.schema, snapshot.manifest.schema
-    columns = file.columns if isinstance(file, V2File) else dict.fromkeys(own.field_ids, -1)
+    stored_schema, schema = file.schema, snapshot.manifest.schema
+    columns = file.columns if isinstance(file, V2File) else dict.fromkeys(stored_schema.field_ids, -1)
     ids = []
-    for field_ in own.walk():
+    for field_ in stored_schema.walk():
         if field_.id in columns:
-            name = own.name_of(field_)
+            name = stored_schema.name_of(field_)
             same = schema.find(name)
             if same is None:
                 raise UnknownColumnError(
-                    f"the file has a column {name!r}, which the dataset does not have", file=path, column=name
+                    f"the file has a column {name!r} that is not in the dataset", file=path, column=name
                 )
             ids.append((same.id, columns[field_.id]))
     fields = tuple(id for id, _ in ids)
     if not isinstance(file, V2File):
-        if set(fields) != set(own.field_ids) or any(schema.by_id(f.id) != f for f in own.fields):
+        if set(fields) != set(stored_schema.field_ids) or any(schema.by_id(f.id) != f for f in stored_schema.fields):
             raise InvalidArgumentError(
-                "the columns of a file of the first format have other ids than those of the dataset",
+                "the field ids of a file of the first format must be those of the dataset",
                 help="write it with the schema of the dataset",
                 file=path,
             )
@@ -311,23 +308,23 @@ def _buffers(places: Sequence[tuple[int, int]]) -> list[LanceBufferDescriptor]:
 
 
 class LanceFileWriter:
-    """Write one data file, which appears whole when the writer is closed.
+    """Write one data file, which becomes visible when the writer is closed.
 
     Parameters
     ----------
-    path: of the file, or its URI.
-    schema: of the rows; that of the first batch by default.
-    data_cache_bytes: bytes of rows that are gathered before they are written, of all columns together.
+    path: path or URI of the file.
+    schema: of the rows, by default that of the first batch.
+    data_cache_bytes: bytes of rows to buffer, over all columns.
     version: ``"2.2"`` (``"stable"``) by default, ``"2.1"``, ``"2.0"`` or ``"legacy"``.
     storage_options: credentials, region and endpoint of an object store.
-    max_page_bytes: of a page at most, in files of 2.0; 32 MiB by default.
-    keep_original_array: accepted for other implementations' sake.
-    max_rows_per_group: rows that are read together at most, in files of the first format.
-    nulls: what becomes of nulls that the first format cannot hold; see
+    max_page_bytes: maximum page size in files of 2.0, by default 32 MiB.
+    keep_original_array: accepted for compatibility.
+    max_rows_per_group: maximum rows of a row group, in files of the first format.
+    nulls: how to write nulls that the first format cannot store; see
         :class:`~trilake.lance.commands.fragment_writer.WriteOptions`.
-    later: names of a catalogue, of which only ``None`` is taken.
+    later: options for catalogues; only ``None`` is accepted.
 
-    Used as a context manager, an exception in the block discards the file.  Several threads may write to one.
+    As a context manager, an exception in the block discards the file.  Writers are thread-safe.
 
     >>> with LanceFileWriter("memory://doc-lance-file/x.lance") as writer:
     ...     writer.write_batch(pa.table({"a": [1, 2, 3]}))
@@ -358,7 +355,7 @@ class LanceFileWriter:
         self._store, self._key, self._options = store, key, options
         self._version = STABLE if options.version is None else StorageVersion.parse(options.version)
         self._groups = WriteOptions(max_rows_per_group=options.max_rows_per_group, nulls=options.nulls)
-        #: Bytes of the file, once it is closed.
+        #: Size of the closed file in bytes.
         self.size_bytes: int | None = None
         self.closed = False
         self._metadata: dict[bytes, bytes] = {}
@@ -377,7 +374,7 @@ class LanceFileWriter:
         return self._begun
 
     def write_batch(self, batch: pa.RecordBatch | pa.Table) -> None:
-        """Write rows.  Raises ``SchemaMismatchError`` where they do not have the columns of the file."""
+        """Write rows.  Raises ``SchemaMismatchError`` if the columns differ from those of the file."""
         rows = input_rows.table(batch)
         with self._lock:
             self._check_open()
@@ -388,16 +385,16 @@ class LanceFileWriter:
                 writer.write(target.stored(group))
 
     def add_schema_metadata(self, key: Any, value: Any) -> None:
-        """Add metadata to the schema in the file."""
+        """Add metadata to the schema of the file."""
         self._check_open()
         if not isinstance(key, str) or not isinstance(value, str):
-            raise WrongTypeError(f"the metadata {key!r} is {value!r}", help="names and values are strings")
+            raise WrongTypeError(f"metadata keys and values must be strings, got {key!r}: {value!r}")
         self._metadata[key.encode()] = value.encode()
 
     def add_global_buffer(self, data: bytes) -> int:
-        """Add bytes that belong to no column; return the number to read them by, from 1 on.
+        """Add bytes that belong to no column, and return their index for reading, from 1.
 
-        Raises ``NotInFormatError`` for a file of the first format, which has none.
+        Raises ``NotInFormatError`` for a file of the first format.
         """
         self._check_open()
         if self._version.is_first:
@@ -406,9 +403,9 @@ class LanceFileWriter:
         return len(self._buffers)
 
     def close(self) -> int | None:
-        """Finish the file; its number of rows, or ``None`` where it is closed already.
+        """Finish the file and return its number of rows; ``None`` if it is closed already.
 
-        Raises ``NothingToWriteError`` where its columns are not known.
+        Raises ``NothingToWriteError`` without a schema.
         """
         if self.closed:
             return None
@@ -446,8 +443,6 @@ class LanceFileWriter:
 
 @dataclass(frozen=True)
 class _Options:
-    """The options of a writer."""
-
     version: str | None = None
     data_cache_bytes: int | None = None
     max_page_bytes: int | None = None
@@ -456,7 +451,7 @@ class _Options:
 
     @property
     def pages(self) -> dict[str, int]:
-        """The sizes of pages, for the writer of a file."""
+        """Page sizes, as arguments of the file writer."""
         bounded = self.version == "2.0" and self.max_page_bytes is not None
         pages = {"max_page_bytes": self.max_page_bytes if bounded and self.max_page_bytes else _PAGE_BYTES}
         return pages if self.data_cache_bytes is None else {**pages, "data_cache_bytes": self.data_cache_bytes}
@@ -464,20 +459,20 @@ class _Options:
 
 @dataclass(frozen=True)
 class ListResult:
-    """What a folder holds: the folders and the files in it, by their paths from where the session began."""
+    """Content of a folder: paths of folders and files, relative to the session's path."""
 
     common_prefixes: list[str]
     objects: list[str]
 
 
 class LanceFileSession:
-    """Data files and others below one place, whose store is opened once.
+    """Access files below one path through one store.
 
     Parameters
     ----------
-    base_path: the place: a path, or a URI.
-    storage_options: credentials, region and endpoint of an object store.
-    later: names of a catalogue, of which only ``None`` is taken.
+    base_path: a path or URI.
+    storage_options: credentials, region and endpoint of the object store.
+    later: options for catalogues; only ``None`` is accepted.
 
     >>> session = LanceFileSession("memory://doc-lance-session")
     >>> with session.open_writer("a/x.lance") as writer:
@@ -493,7 +488,7 @@ class LanceFileSession:
         self._store = open_store(base_path, dict(storage_options or {}))
 
     def open_reader(self, path: str, columns: Sequence[str] | None = None) -> LanceFileReader:
-        """Open a data file to read; raises as :class:`LanceFileReader`."""
+        """Open a data file; see :class:`LanceFileReader`."""
         reader = LanceFileReader.__new__(LanceFileReader)
         reader._open(self._store, path, columns)
         return reader
@@ -508,22 +503,22 @@ class LanceFileSession:
         keep_original_array: bool | None = None,
         max_page_bytes: int | None = None,
     ) -> LanceFileWriter:
-        """Begin a data file; parameters are those of :class:`LanceFileWriter`."""
+        """Create a data file; parameters are those of :class:`LanceFileWriter`."""
         del keep_original_array
         writer = LanceFileWriter.__new__(LanceFileWriter)
         writer._prepare(self._store, path, schema, _Options(version, data_cache_bytes, max_page_bytes))
         return writer
 
     def open_packed_blob_writer(self, path: str, blob_id: int) -> PackedBlobWriter:
-        """Begin a file with several blobs of the data file at a path."""
+        """Create a file for several blobs of the data file at ``path``."""
         return PackedBlobWriter(self._store, path, blob_id)
 
     def open_dedicated_blob_writer(self, path: str, blob_id: int) -> DedicatedBlobWriter:
-        """Begin the file of one blob of the data file at a path."""
+        """Create a file for one blob of the data file at ``path``."""
         return DedicatedBlobWriter(self._store, path, blob_id)
 
     def contains(self, path: str) -> bool:
-        """Whether there is a file at a path."""
+        """Whether the file exists."""
         try:
             self._store.head(path)
         except ObjectNotFoundError:
@@ -531,33 +526,33 @@ class LanceFileSession:
         return True
 
     def list(self, path: str | None = None) -> list[str]:
-        """The files below a folder, at any depth."""
-        return [found.key for found in self._store.list(_folder(path))]
+        """List the files below a folder, recursively."""
+        return [entry.key for entry in self._store.list(_folder(path))]
 
     def list_with_delimiter(self, path: str | None = None) -> ListResult:
-        """The folders and files in a folder."""
+        """List the folders and files in a folder."""
         prefix = _folder(path)
         names = [key[len(prefix) :].split("/", 1) for key in self.list(path)]
         folders = sorted({prefix + name[0] for name in names if len(name) > 1})
         return ListResult(folders, [prefix + name[0] for name in names if len(name) == 1])
 
     def read_range(self, path: str, offset: int, length: int) -> bytes:
-        """Some bytes of a file.  Raises ``OSError`` where there is no such file."""
+        """Read a range of bytes.  Raises ``OSError`` if the file does not exist."""
         return bytes(self._store.read_range(path, offset, length).to_pybytes()) if length else b""
 
     def delete_file(self, path: str) -> None:
-        """Remove a file.  Raises ``OSError`` where there is none."""
+        """Delete a file.  Raises ``OSError`` if it does not exist."""
         self._store.head(path)
         self._store.delete([path])
 
     def upload_file(self, local_path: str | os.PathLike[str], remote_path: str) -> None:
-        """Copy a file of this machine to a path."""
+        """Upload a local file."""
         with open(local_path, "rb") as source, self._store.open_output(remote_path) as target:
             while part := source.read(8 << 20):
                 target.write(part)
 
     def download_file(self, remote_path: str, local_path: str | os.PathLike[str]) -> None:
-        """Copy a file to this machine.  Raises ``OSError`` where there is none."""
+        """Download a file.  Raises ``OSError`` if it does not exist."""
         Path(local_path).write_bytes(self._store.read(remote_path).to_pybytes())
 
 
@@ -566,9 +561,9 @@ def _folder(path: str | None) -> str:
 
 
 def _place(path: str | os.PathLike[str], options: Mapping[str, str] | None) -> tuple[Store, str]:
-    """The store of a file's folder, and the file's name in it."""
-    text = os.fspath(path)
-    folder, slash, name = text.rpartition("/")
+    """Return the store of a file's folder, and the file's name."""
+    location = os.fspath(path)
+    folder, slash, name = location.rpartition("/")
     if not name:
-        raise InvalidArgumentError(f"{text!r} names no file", help="pass the path of a data file")
+        raise InvalidArgumentError(f"{location!r} is a folder", help="pass the path of a data file")
     return open_store((folder or "/") if slash else ".", dict(options or {})), name

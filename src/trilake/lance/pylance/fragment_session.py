@@ -1,4 +1,4 @@
-"""``FragmentSession``: takes rows of one fragment, of the same columns again and again."""
+"""``FragmentSession``: take rows of one fragment repeatedly, with the same columns."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from trilake.lance.scan.snapshot import Snapshot
 
 @dataclass(frozen=True)
 class FragmentSession:
-    """Takes rows of one fragment; see :meth:`trilake.lance.fragment.LanceFragment.open_session`."""
+    """Take rows of a fragment; see :meth:`trilake.lance.fragment.LanceFragment.open_session`."""
 
     snapshot: Snapshot
     reader: FragmentReader
     selection: Selection
 
     def take(self, indices: npt.ArrayLike) -> pa.Table:
-        """The rows at some places among those that live, in the order asked for.  Raises ``UnknownRowError``."""
-        wanted, chosen = numbers(indices), self.selection
-        if len(wanted) and (wanted.min() < 0 or wanted.max() >= self.reader.num_rows):
+        """Return the rows at the given positions, in the given order.  Raises ``UnknownRowError``."""
+        positions, selection = numbers(indices), self.selection
+        if len(positions) and (positions.min() < 0 or positions.max() >= self.reader.num_rows):
             raise UnknownRowError(f"the fragment has {self.reader.num_rows} rows", fragment=self.reader.fragment.id)
         view = self.snapshot.view
-        plan = ScanPlan(view, chosen.columns, places=chosen.places)
-        offsets = self.reader.offsets_of_live(wanted)
+        plan = ScanPlan(view, selection.columns, places=selection.places)
+        offsets = self.reader.offsets_of_live(positions)
         stored = one_batch(self.reader.take(offsets, view.stored(plan.columns)))
         rows = finish(plan, self.reader, stored, offsets)
-        return chosen.show(pa.Table.from_batches([rows]))
+        return selection.show(pa.Table.from_batches([rows]))

@@ -1,4 +1,4 @@
-"""``dataset`` and ``write_dataset``: where a program begins with Lance."""
+"""``dataset`` and ``write_dataset``: open and write datasets."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ def dataset(
 
     Parameters
     ----------
-    uri: a path, ``file:`` URI, ``s3://`` and friends, or ``memory://name``.
-    version: a number, or the name of a tag; the newest by default.
-    asof: show the version that was newest before this time, local where it has no zone; not beside a version.
-    block_size: accepted for other implementations' sake.
+    uri: a path, a ``file:`` or object store URI (``s3://``), or ``memory://name``.
+    version: number or tag, by default the newest version.
+    asof: open the version current at this time, local time if naive; excludes ``version``.
+    block_size: accepted for compatibility.
     commit_lock, index_cache_size, storage_options, default_scan_options, nulls: see :class:`LanceDataset`.
-    later: what programs for later releases say of caches and catalogues; what asks for one is refused.
+    later: options of newer pylance releases; raises for those that trilake does not support.
 
     Raises ``TableNotFoundError`` and ``VersionNotFoundError``.
 
@@ -61,7 +61,7 @@ def dataset(
     del block_size
     check_format(later, of="dataset")
     if version is not None and asof is not None:
-        raise InvalidArgumentError("version and asof both say which version", help="leave one of them out")
+        raise InvalidArgumentError("version and asof exclude each other", help="pass only one of them")
     opened = LanceDataset(
         uri,
         version,
@@ -77,7 +77,7 @@ def dataset(
     before = [v["version"] for v in opened.versions() if v["timestamp"] < limit]
     if not before:
         raise DatasetVersionNotFoundError(
-            f"{limit} is earlier than the first version of this dataset", file=os.fspath(uri)
+            f"asof is {limit}, which is before the first version of this dataset", file=os.fspath(uri)
         )
     return opened.checkout_version(max(before))
 
@@ -97,24 +97,24 @@ def write_dataset(
     storage_options: Mapping[str, str] | None = None,
     **later: Any,
 ) -> LanceDataset:
-    """Write rows as one version.
+    """Write rows as a new version.
 
     Parameters
     ----------
     data_obj: see :func:`trilake.lance.commands.input_rows.stream`.
-    uri: where to; an open dataset is written to as well.
-    schema: of the rows, where they do not say it.
-    mode: ``"create"`` refuses where a dataset is, ``"append"`` adds rows, ``"overwrite"`` replaces all; in any case.
+    uri: path, URI, or an open dataset.
+    schema: of the rows, if they have none.
+    mode: ``"create"`` fails if the dataset exists, ``"append"`` adds rows, ``"overwrite"`` replaces all rows.
     max_rows_per_file, max_rows_per_group, max_bytes_per_file, nulls: see
         :class:`~trilake.lance.commands.fragment_writer.WriteOptions`.
-    commit_lock: held while the version is committed; see :class:`LanceDataset`.
-    progress: an object with ``begin(fragment)`` and ``complete(fragment)``.
-    storage_options: credentials, region and endpoint of an object store.
-    later: of a new dataset ``data_storage_version``, ``"2.2"`` by default (``"stable"``), ``"2.1"``, ``"2.0"`` or
-        ``"legacy"``; ``enable_v2_manifest_paths`` and ``enable_stable_row_ids``; ``auto_cleanup_options``, see
-        :mod:`trilake.lance.auto_cleanup`; and ``initial_bases``, a list of
-        :class:`~trilake.lance.pylance.operation.DatasetBasePath`.  Of any write ``commit_message`` and
-        ``transaction_properties``, and what programs say that is so here anyway.
+    commit_lock: lock for the commit; see :class:`LanceDataset`.
+    progress: an object with methods ``begin(fragment)`` and ``complete(fragment)``.
+    storage_options: credentials, region and endpoint of the object store.
+    later: for new datasets ``data_storage_version`` (``"2.2"``, the default and ``"stable"``; ``"2.1"``, ``"2.0"`` or
+        ``"legacy"``), ``enable_v2_manifest_paths``, ``enable_stable_row_ids``, ``auto_cleanup_options`` (see
+        :mod:`trilake.lance.auto_cleanup`) and ``initial_bases``, a list of
+        :class:`~trilake.lance.pylance.operation.DatasetBasePath`.  For all writes ``commit_message`` and
+        ``transaction_properties``.
 
     Raises ``TableExistsError``, ``SchemaMismatchError``, ``ConflictError`` or ``WriteFailedError``.
 
@@ -123,7 +123,7 @@ def write_dataset(
     1
     """
     if not isinstance(mode, str):
-        raise WrongTypeError(f"mode is {mode!r}", help="it is create, append or overwrite")
+        raise WrongTypeError(f"mode must be create, append or overwrite, got {mode!r}")
     format, properties = format_of(later), properties_of(later)
     config, bases = config_of(later.pop("auto_cleanup_options", None)), base_paths(later.pop("initial_bases", None))
     check_format(later, of="write_dataset")

@@ -1,4 +1,4 @@
-"""``IndexedDataset``: a dataset with indices, which are made, named, described and dropped."""
+"""``IndexedDataset``: create, list, describe and drop the indices of a dataset."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from trilake.lance.scan.snapshot import Snapshot
 
 
 class IndexedDataset(ArrowDataset):
-    """The indices of a dataset, by the names that users of the format know."""
+    """A dataset with methods for its indices."""
 
     def create_scalar_index(
         self,
@@ -34,17 +34,17 @@ class IndexedDataset(ArrowDataset):
         train: bool = True,
         **later: Any,
     ) -> None:
-        """Index a column of numbers, booleans, strings, bytes, dates or times; filters find its rows then.
+        """Create a scalar index on a column, for use by filters.
 
         Parameters
         ----------
-        column: its name; ``"struct.field"`` is a part of a column.
-        index_type: ``"BTREE"``, or in datasets of 2.x ``"BITMAP"``, ``"ZONEMAP"``, or ``"LABEL_LIST"`` for lists, in
-            capitals or not, or an ``IndexConfig``.
-        name: of the index; made of the column's where it is left out.
-        replace: whether an index of that name may be there.
-        train: without it the index has no rows yet, which ``optimize.optimize_indices`` puts into it.
-        later: what programs for later releases say; what the format has not is refused.
+        column: name of the column; ``"struct.field"`` is a nested field.
+        index_type: ``"BTREE"``; in datasets of 2.x also ``"BITMAP"``, ``"ZONEMAP"`` and, for lists, ``"LABEL_LIST"``;
+            case does not matter.  Or an ``IndexConfig``.
+        name: name of the index, by default derived from the column.
+        replace: whether to replace an index of that name.
+        train: whether to index the rows now; otherwise ``optimize.optimize_indices`` does it later.
+        later: options of newer pylance releases; raises for those that the format does not support.
 
         Raises ``UnsupportedIndexError`` and ``UnknownColumnError``.
 
@@ -79,17 +79,17 @@ class IndexedDataset(ArrowDataset):
         index_cache_size: int | None = None,
         **more: Any,
     ) -> Self:
-        """Index a column of vectors for searches of the nearest: ``IVF_PQ``, ``IVF_FLAT`` or ``IVF_SQ``.
+        """Create a vector index: ``IVF_PQ``, ``IVF_FLAT`` or ``IVF_SQ``.
 
         Parameters
         ----------
         column, index_type, name, replace, num_partitions, ivf_centroids, num_sub_vectors: see
             :func:`trilake.lance.commands.vector_indices.plan_index`.
         metric: ``"L2"``, ``"cosine"`` or ``"dot"``.
-        accelerator: may be named, but is not used.
-        index_cache_size: entries of the cache of the dataset that is returned.
-        more: ``pq_codebook`` and ``seed`` of ``plan_index``; ``metric_type`` is another name of ``metric``, and
-            ``num_bits`` can only be 8.
+        accelerator: accepted for compatibility.
+        index_cache_size: cache entries of the returned dataset.
+        more: ``pq_codebook`` and ``seed`` of ``plan_index``; ``metric_type``, an alias of ``metric``; ``num_bits``,
+            which must be 8.
 
         Raises ``UnsupportedIndexError``, ``UnknownColumnError`` and ``InvalidArgumentError``.
 
@@ -136,14 +136,14 @@ class IndexedDataset(ArrowDataset):
         fragment_ids: Sequence[int] | None = None,
         **more: Any,
     ) -> Index:
-        """Build the index of some fragments, a segment, without a commit.
+        """Build an index segment for some fragments without a commit.
 
         Parameters
         ----------
-        column, index_type, name: of the index, scalar or of vectors.
-        metric, replace, num_partitions, ivf_centroids, pq_codebook, num_sub_vectors, accelerator: those of
-            :meth:`create_index`.  Segments that are merged need the same centroids and codebook.
-        fragment_ids: which fragments the segment covers; they are required.
+        column, index_type, name: of the index, scalar or vector.
+        metric, replace, num_partitions, ivf_centroids, pq_codebook, num_sub_vectors, accelerator: see
+            :meth:`create_index`.  Segments to merge need the same centroids and codebook.
+        fragment_ids: fragments to index; required.
         more: options of :meth:`create_index` and :meth:`create_scalar_index`.
 
         Raises ``InvalidArgumentError`` and its subclasses.
@@ -157,9 +157,9 @@ class IndexedDataset(ArrowDataset):
         [('a_idx', 2, 4)]
         """
         if fragment_ids is None:
-            raise InvalidArgumentError("fragment_ids is missing", help="pass the ids of the fragments of the segment")
+            raise InvalidArgumentError("fragment_ids is missing", help="pass the ids of the fragments to index")
         if more.pop("index_uuid", None) is not None:
-            raise InvalidArgumentError("index_uuid is no longer accepted", help="each segment has an id of its own")
+            raise InvalidArgumentError("index_uuid is no longer accepted", help="leave it out: trilake chooses the id")
         kind, rows_per_zone = _kind(index_type, more)
         only = _only(column)
         if kind.upper().startswith("IVF"):
@@ -180,9 +180,9 @@ class IndexedDataset(ArrowDataset):
         return Index.of(index_segments.build_scalar(self.snapshot, only, kind, name, fragment_ids, rows_per_zone))
 
     def merge_existing_index_segments(self, segments: Sequence[Index]) -> Index:
-        """Build one segment of the fragments of several ``segments``, without a commit.
+        """Build one segment for the fragments of several ``segments``, without a commit.
 
-        Raises ``InvalidArgumentError`` for segments of several columns or kinds, or of the same fragment.
+        Raises ``InvalidArgumentError`` if their columns or kinds differ, or if they share a fragment.
 
         >>> import pyarrow as pa
         >>> from trilake.lance import write_dataset
@@ -194,10 +194,10 @@ class IndexedDataset(ArrowDataset):
         return Index.of(index_segments.merge(self.snapshot, [s.entry() for s in segments]))
 
     def commit_existing_index_segments(self, index_name: str, column: str, segments: Sequence[Index]) -> Self:
-        """Commit segments as the index ``index_name`` of ``column``, in the place of one of that name.
+        """Commit segments as the index ``index_name`` of ``column``, replacing an index of that name.
 
-        ``segments`` are what :meth:`create_index_uncommitted` and :meth:`merge_existing_index_segments` returned.
-        Raises ``InvalidArgumentError``, and ``ConflictError`` where their rows moved or changed since.
+        ``segments`` are results of :meth:`create_index_uncommitted` and :meth:`merge_existing_index_segments`.  Raises
+          ``InvalidArgumentError``, and ``ConflictError`` if their rows have moved or changed.
 
         >>> import pyarrow as pa
         >>> from trilake.lance import write_dataset
@@ -210,7 +210,7 @@ class IndexedDataset(ArrowDataset):
         return self
 
     def drop_index(self, name: str) -> None:
-        """Take the index ``name`` out of the dataset, from this version on.  Raises ``UnknownIndexError``.
+        """Drop the index ``name``.  Raises ``UnknownIndexError``.
 
         >>> import pyarrow as pa
         >>> from trilake.lance import write_dataset
@@ -223,9 +223,9 @@ class IndexedDataset(ArrowDataset):
         self.moved(indices.drop_index(self.snapshot, name))
 
     def list_indices(self) -> list[dict[str, Any]]:
-        """The indices: ``name``, ``type``, ``uuid``, ``fields``, ``version``, ``fragment_ids`` and ``base_id``.
+        """List the indices: ``name``, ``type``, ``uuid``, ``fields``, ``version``, ``fragment_ids`` and ``base_id``.
 
-        The type is the kind, such as ``BTree``, ``Bitmap`` or ``IVF_PQ``.
+        The type is ``BTree``, ``Bitmap``, ``IVF_PQ`` or similar.
 
         >>> import pyarrow as pa
         >>> from trilake.lance import write_dataset
@@ -237,7 +237,7 @@ class IndexedDataset(ArrowDataset):
         return indices.list_indices(self.snapshot)
 
     def index_statistics(self, index_name: str) -> dict[str, Any]:
-        """What the index ``index_name`` says of itself.  Other implementations prefer ``stats.index_stats``.
+        """Return statistics of the index ``index_name``.  Deprecated in favor of ``stats.index_stats``.
 
         Raises ``UnknownIndexError``.
 
@@ -257,11 +257,11 @@ class IndexedDataset(ArrowDataset):
 
     @property
     def has_index(self) -> bool:
-        """Whether there is an index."""
+        """Whether the dataset has an index."""
         return bool(self.snapshot.manifest.indices)
 
     def describe_indices(self) -> list[IndexDescription]:
-        """The indices, and how many rows each covers.
+        """Describe the indices, with the number of rows that each covers.
 
         >>> import pyarrow as pa
         >>> from trilake.lance import write_dataset
@@ -276,11 +276,11 @@ class IndexedDataset(ArrowDataset):
     def prewarm_index(
         self, name: str, *, with_position: bool = False, index_segments: Iterable[str | UUID] | None = None
     ) -> None:
-        """Read the index ``name`` now, and not with the first search.
+        """Load the index ``name`` into the cache.
 
-        ``index_segments`` are the ids of some of its parts; ``with_position`` changes nothing.
+        ``index_segments`` restricts it to the segments with these ids; ``with_position`` has no effect.
 
-        Raises ``UnknownIndexError``, which is a ``KeyError``.
+        Raises ``UnknownIndexError``, a ``KeyError``.
 
         >>> import pyarrow as pa
         >>> from trilake.lance import write_dataset
@@ -293,13 +293,13 @@ class IndexedDataset(ArrowDataset):
         indices.prewarm(self.snapshot, name, segments)
 
     def centroids(self, *, index_name: str | None = None, column: str | None = None) -> pa.FixedSizeListArray:
-        """The centres of the partitions of an index of vectors, by its name or by its column.
+        """Return the partition centroids of a vector index, by index name or column.
 
         Parameters
         ----------
-        index_name, column: one of the two.
+        index_name, column: pass one of the two.
 
-        Raises ``UnknownIndexError``, which is a ``KeyError``.
+        Raises ``UnknownIndexError``, a ``KeyError``.
 
         >>> import pyarrow as pa
         >>> from trilake.lance import write_dataset
@@ -315,12 +315,12 @@ class IndexedDataset(ArrowDataset):
 def _only(column: str | Sequence[str]) -> str:
     names = [column] if isinstance(column, str) else list(column)
     if len(names) != 1:
-        raise UnsupportedIndexError(f"an index of {len(names)} columns cannot be made", help="name one column")
+        raise UnsupportedIndexError(f"an index on {len(names)} columns is not supported", help="index one column")
     return names[0]
 
 
 def _kind(index_type: str | IndexConfig, options: dict[str, Any]) -> tuple[str, int | None]:
-    """The name of a kind, and the rows of its zones, which are taken out of the options."""
+    """Return the name of the kind and, taken from ``options``, the rows per zone."""
     if isinstance(index_type, IndexConfig):
         options.update(index_type.parameters)
         index_type = index_type.index_type

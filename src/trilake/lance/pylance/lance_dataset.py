@@ -1,7 +1,6 @@
-"""``LanceDataset``: a dataset at one version, and everything that can be done with it; also a dataset of Arrow's.
+"""``LanceDataset``: a Lance dataset at one version, with the API of pylance.
 
-Names, arguments and results are those that users of the format know.  A call that commits leaves the object at the
-version it made; others that are open stay where they are.
+A call that commits moves the object to the new version; other open objects keep theirs.
 """
 
 from __future__ import annotations
@@ -48,16 +47,15 @@ class LanceDataset(ChangedDataset):
 
     Parameters
     ----------
-    uri: where it is.
-    version: its number, or the name of a tag; the newest by default.
-    block_size, metadata_cache_size: accepted for other implementations' sake.
-    index_cache_size: how many entries of indices are kept open: whole ones, and partitions of those of vectors; 256 by
-        default.
-    commit_lock: a function of a version that gives a context manager, which is held while that version is committed.
-        No store needs one: each decides who wins.
-    storage_options: credentials, region and endpoint of an object store.
-    default_scan_options: options of :meth:`scanner` by name, which scans have unless they say another value.
-    nulls: what becomes of nulls that the format cannot hold, in changes by this object; see
+    uri: path or URI of the dataset.
+    version: number or tag, by default the newest version.
+    block_size, metadata_cache_size: accepted for compatibility.
+    index_cache_size: number of cached index entries (scalar indices, and partitions of vector indices); 256 by default.
+    commit_lock: a function that returns a context manager for a version, entered around its commit.  Not needed: every
+        store detects concurrent commits.
+    storage_options: credentials, region and endpoint of the object store.
+    default_scan_options: default options of :meth:`scanner`.
+    nulls: how writes of this object handle nulls that the format cannot store; see
         :class:`~trilake.lance.commands.fragment_writer.WriteOptions`.
 
     Raises ``TableNotFoundError``, ``VersionNotFoundError``, ``CorruptLogError`` or ``UnsupportedProtocolError``.
@@ -119,26 +117,26 @@ class LanceDataset(ChangedDataset):
     def __repr__(self) -> str:
         return f"LanceDataset({self._uri!r}, version={self.version})"
 
-    # --- what it is --------------------------------------------------------------------------------------------------
+    # --- versions ----------------------------------------------------------------------------------------------------
 
     @property
     def version(self) -> int:
-        """The version it shows."""
+        """The version of this object."""
         return self.snapshot.version
 
     @property
     def latest_version(self) -> int:
-        """The newest version that there is."""
+        """The newest version of the dataset."""
         return list_versions(self.snapshot.store).latest
 
     @property
     def tags(self) -> Tags:
-        """The tags of the dataset."""
+        """Tags of the dataset."""
         return Tags(self.snapshot)
 
     @property
     def branches(self) -> Branches:
-        """The branches of the dataset."""
+        """Branches of the dataset."""
         return Branches(self.snapshot)
 
     def create_branch(
@@ -147,9 +145,9 @@ class LanceDataset(ChangedDataset):
         reference: Reference = None,
         storage_options: Mapping[str, str] | None = None,
     ) -> LanceDataset:
-        """Begin a branch, called ``branch``, from the version that is shown, or from ``reference``.
+        """Create the branch ``branch`` from this version, or from ``reference``.
 
-        ``storage_options`` are the dataset's own.  Raises ``InvalidArgumentError`` where there is one of this name.
+        ``storage_options`` are those of the dataset.  Raises ``InvalidArgumentError`` if the branch exists.
 
         >>> import pyarrow as pa
         >>> from trilake.lance import write_dataset
@@ -172,16 +170,16 @@ class LanceDataset(ChangedDataset):
         storage_options: Mapping[str, str] | None = None,
         **later: Any,
     ) -> LanceDataset:
-        """A new dataset at ``target_path`` with the rows of a version, the one shown by default, whose files it shares.
+        """Create a dataset at ``target_path`` that shares the files of a version, by default this one.
 
-        The files stay where they are: neither a clean-up there nor a drop may remove them.
+        Cleaning up or dropping the clone does not delete the shared files.
 
         Parameters
         ----------
-        target_path: of the new dataset.
-        reference: a version, tag, branch or ``(branch, version)``; the version shown by default.
-        storage_options: of the new dataset's store, which win over those of this one.
-        later: names of later releases, see :meth:`~trilake.lance.pylance.lance_dataset.LanceDataset.insert`.
+        target_path: path or URI of the new dataset.
+        reference: version, tag, branch or ``(branch, version)``; by default this version.
+        storage_options: for the store of the new dataset; override those of this dataset.
+        later: options of newer pylance releases, see :meth:`~trilake.lance.pylance.lance_dataset.LanceDataset.insert`.
 
         Raises ``TableExistsError``.
 
@@ -196,11 +194,11 @@ class LanceDataset(ChangedDataset):
         store, source = (self.snapshot.store, self.snapshot.manifest) if reference is None else line.load(number)
         target = open_store(target_path, {**store.options, **(storage_options or {})})
         check_place(target)
-        made = clone(source, store, target, self.snapshot.runtime)
-        return self.of(Snapshot(target, made, self.snapshot.runtime), target_path, self.nulls)
+        manifest = clone(source, store, target, self.snapshot.runtime)
+        return self.of(Snapshot(target, manifest, self.snapshot.runtime), target_path, self.nulls)
 
     def versions(self) -> list[dict[str, Any]]:
-        """All versions, oldest first: ``version``, ``timestamp`` (local time without a zone) and ``metadata``.
+        """List all versions, oldest first: ``version``, ``timestamp`` (naive local time) and ``metadata``.
 
         >>> import pyarrow as pa
         >>> from trilake.lance import write_dataset
@@ -219,7 +217,7 @@ class LanceDataset(ChangedDataset):
         return rows
 
     def version_refs(self) -> list[dict[str, int]]:
-        """The numbers of all versions, oldest first, for which no manifest is read.
+        """List the numbers of all versions, oldest first, without reading manifests.
 
         >>> import pyarrow as pa
         >>> from trilake.lance import write_dataset
@@ -230,7 +228,7 @@ class LanceDataset(ChangedDataset):
         return [{"version": version} for version in list_versions(self.snapshot.store).versions]
 
     def checkout_version(self, version: Reference) -> LanceDataset:
-        """Another ``version`` of the dataset, by number, tag or ``(branch, number)``, as another object.
+        """Return the dataset at another ``version``: a number, tag or ``(branch, number)``.
 
         Raises ``VersionNotFoundError``.
 
@@ -247,7 +245,7 @@ class LanceDataset(ChangedDataset):
         return self._on(line, number)
 
     def _on(self, line: Line, version: int | None) -> LanceDataset:
-        """A version of another line, as another object."""
+        """Return a version of another line."""
         store, manifest = line.load(version)
         base = self._uri.removesuffix(f"/{TREE}/{self.snapshot.manifest.branch}")
         uri = base if line.branch is None else f"{base}/{TREE}/{line.branch}"
@@ -256,7 +254,7 @@ class LanceDataset(ChangedDataset):
         return other
 
     def checkout_latest(self) -> None:
-        """Show the newest version from now on.
+        """Move this object to the newest version.
 
         >>> import pyarrow as pa
         >>> from trilake.lance import write_dataset
@@ -272,9 +270,9 @@ class LanceDataset(ChangedDataset):
     # --- queries -----------------------------------------------------------------------------------------------------
 
     def sql(self, sql: str) -> SqlQueryBuilder:
-        """A query, ``sql``, over this version, in which it is called ``dataset``.
+        """Query this version with DuckDB; the query ``sql`` refers to it as ``dataset``.
 
-        The SQL is that of :func:`trilake.sql`: DuckDB's.
+        See :func:`trilake.sql`.
 
         >>> import pyarrow as pa
         >>> from trilake.lance import write_dataset
@@ -283,25 +281,25 @@ class LanceDataset(ChangedDataset):
         [[{'a': 2}, {'a': 3}]]
         """
         if not isinstance(sql, str):
-            raise WrongTypeError(f"a query is text, not a {type(sql).__name__}")
+            raise WrongTypeError(f"sql must be a string, got {type(sql).__name__}")
         return SqlQueryBuilder(sql, self.snapshot)
 
-    # --- upkeep ------------------------------------------------------------------------------------------------------
+    # --- maintenance -------------------------------------------------------------------------------------------------
 
     @property
     def optimize(self) -> DatasetOptimizer:
-        """Compaction of files, and of indices."""
+        """Compact files and optimize indices."""
         return DatasetOptimizer(self)
 
     @property
     def stats(self) -> LanceStats:
-        """Numbers about the dataset and its indices."""
+        """Statistics of the dataset and its indices."""
         return LanceStats(self)
 
     def migrate(self, data_storage_version: str = "stable") -> None:
-        """Write all rows again in files of ``data_storage_version``, as one commit.
+        """Rewrite all rows in the file version ``data_storage_version``, as one commit.
 
-        Older versions keep their files.  Indices are not taken along.
+        Older versions keep their files; indices are dropped.
 
         >>> import pyarrow as pa
         >>> from trilake.lance import write_dataset
@@ -313,7 +311,7 @@ class LanceDataset(ChangedDataset):
         self.moved(migrate(self.snapshot, StorageVersion.parse(data_storage_version)))
 
     def migrate_manifest_paths_v2(self) -> None:
-        """Rename manifests to today's names, while no other writes to the dataset.
+        """Rename manifests to the v2 naming scheme; other writers must be stopped.
 
         >>> import pyarrow as pa
         >>> from trilake.lance import write_dataset
@@ -325,7 +323,7 @@ class LanceDataset(ChangedDataset):
         migrate_manifest_names(self.snapshot.store)
 
     def restore(self) -> None:
-        """Make the version that is shown the newest, as a commit.
+        """Make this version the newest one, as a new commit.
 
         >>> import pyarrow as pa
         >>> from trilake.lance import write_dataset
@@ -347,18 +345,17 @@ class LanceDataset(ChangedDataset):
         error_if_tagged_old_versions: bool = True,
         **later: Any,
     ) -> CleanupStats:
-        """Remove versions older than two weeks, or another time, and files that only they name.
+        """Delete versions older than two weeks, or ``older_than``, and the files that only they reference.
 
         Parameters
         ----------
-        older_than: the time.
-        retain_versions: so many of the newest stay, whatever their age; without ``older_than`` all others go.
-        delete_unverified: remove files that no version names although they are younger than a week: only where nobody
-            writes meanwhile.
-        error_if_tagged_old_versions: refuse where an old version has a tag; otherwise such a version stays.
-        later: what programs for later releases say; what the format has not is refused.
+        older_than: minimum age of versions to delete.
+        retain_versions: number of newest versions to keep regardless of age; without ``older_than``, delete all others.
+        delete_unverified: also delete unreferenced files younger than a week; unsafe while other writers are active.
+        error_if_tagged_old_versions: whether a tag on an old version is an error; otherwise the version is kept.
+        later: options of newer pylance releases; raises for those that the format does not support.
 
-        Raises ``WrongTypeError`` for a time that is none.
+        Raises ``WrongTypeError`` if ``older_than`` is not a timedelta.
 
         >>> import pyarrow as pa
         >>> from trilake.lance import write_dataset
@@ -374,7 +371,7 @@ class LanceDataset(ChangedDataset):
         default = dt.timedelta(days=14 if retain_versions is None else 0)
         age = default if older_than is None else older_than
         if not isinstance(age, dt.timedelta):
-            raise WrongTypeError(f"older_than is {older_than!r}", help="pass a datetime.timedelta")
+            raise WrongTypeError(f"older_than must be a datetime.timedelta, got {older_than!r}")
         removed = cleanup.cleanup(
             self.snapshot.store,
             int(age.total_seconds() * 1000),
@@ -386,7 +383,7 @@ class LanceDataset(ChangedDataset):
         return removed.stats
 
     def validate(self) -> None:
-        """Check the whole dataset: that all files are there and say what the manifest says.
+        """Check that all files exist and match the manifest.
 
         Raises ``CorruptFileError``, ``CorruptLogError``, ``MissingFileError`` or ``DeletionVectorError``.
 
@@ -407,19 +404,19 @@ class LanceDataset(ChangedDataset):
         storage_options: Mapping[str, str] | None = None,
         **later: Any,
     ) -> LanceDataset:
-        """Commit what a distributed job has done.
+        """Commit the result of a distributed job.
 
         Parameters
         ----------
-        base_uri: the dataset, which need not exist for an overwrite, or may be open.
-        operation: one of :class:`~trilake.lance.pylance.operation.LanceOperation`, or a
-            :class:`~trilake.lance.pylance.transactions.Transaction`, which knows its read version.
-        read_version: the version that the job has read; not needed for overwrites and restores.
-        commit_lock: held while the version is committed; see :class:`LanceDataset`.
-        storage_options: credentials, region and endpoint of an object store.
-        later: what programs for later releases say; what the first format has not is refused.
+        base_uri: path, URI or open dataset; an overwrite may create it.
+        operation: a :class:`~trilake.lance.pylance.operation.LanceOperation`, or a
+            :class:`~trilake.lance.pylance.transactions.Transaction`, which includes its read version.
+        read_version: version that the job read; not needed for overwrites and restores.
+        commit_lock: lock for the commit; see :class:`LanceDataset`.
+        storage_options: credentials, region and endpoint of the object store.
+        later: options of newer pylance releases; raises for those that the format does not support.
 
-        Raises ``ReadVersionMissingError`` where the version that was read is not known, ``ConflictError``.
+        Raises ``ReadVersionMissingError`` without a read version, and ``ConflictError``.
 
         >>> import pyarrow as pa
         >>> from trilake.lance import LanceOperation, write_dataset, write_fragments
@@ -434,7 +431,7 @@ class LanceDataset(ChangedDataset):
         uuid = operation.uuid if isinstance(operation, Transaction) else None
         if isinstance(operation, Transaction):
             properties |= dict(operation.transaction_properties or {})
-            operation, read_version = transactions.given(operation, read_version)
+            operation, read_version = transactions.unpack(operation, read_version)
         if not isinstance(operation, LanceOperation.BaseOperation):
             raise TypeError(f"operation must be a LanceOperation, got {type(operation)}")
         runtime = runtime_with(commit_lock)
@@ -470,13 +467,13 @@ class LanceDataset(ChangedDataset):
         storage_options: Mapping[str, str] | None = None,
         **later: Any,
     ) -> dict[str, Any]:
-        """Commit several appends as one version: ``dataset``, and ``merged``, the transaction that does what all do.
+        """Commit several appends as one version; returns ``dataset`` and the ``merged`` transaction.
 
         Parameters
         ----------
-        dest: the dataset, or where it is.
-        transactions: appends.
-        commit_lock, storage_options, later: those of :meth:`commit`.
+        dest: path, URI or open dataset.
+        transactions: transactions that append.
+        commit_lock, storage_options, later: see :meth:`commit`.
 
         Raises ``InvalidArgumentError`` for other operations.
 
@@ -499,17 +496,17 @@ class LanceDataset(ChangedDataset):
         read_version: int | None = None,
         commit_lock: Any = None,
     ) -> LanceDataset:
-        """The old name of :meth:`commit`."""
+        """Deprecated alias of :meth:`commit`."""
         warnings.warn("use LanceDataset.commit() instead of _commit()", DeprecationWarning, stacklevel=2)
         return LanceDataset.commit(base_uri, operation, read_version, commit_lock)
 
 
 class MixedVersionsError(InvalidArgumentError, OSError):
-    """Data files of several versions are to be committed together."""
+    """The data files to commit have different versions."""
 
 
 def version_of(fragments: Sequence[Fragment], base: Manifest | None) -> StorageVersion:
-    """The version of the files of fragments, or that of a dataset, or today's."""
+    """Return the common file version of fragments; without fragments, that of the dataset or the default."""
     versions = {file.storage_version for fragment in fragments for file in fragment.files}
     if len(versions) > 1:
         raise MixedVersionsError(

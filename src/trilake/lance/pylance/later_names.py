@@ -1,4 +1,4 @@
-"""``LaterNames``: what later releases of pylance call a dataset's rows, numbers and metadata."""
+"""``LaterNames``: methods of newer pylance releases for rows, statistics, metadata and configuration."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 
 
 class LaterNames(IndexedDataset):
-    """Names that are short for what a dataset can do."""
+    """Short names for common operations."""
 
     def to_pandas(self, columns: ColumnsLike | None = None, **more: Any) -> pandas.DataFrame:
-        """The rows as a frame of pandas.
+        """Read the rows into a pandas frame.
 
-        ``columns`` and ``more`` are parameters of :meth:`scanner`, and then of Arrow's ``Table.to_pandas``.
+        ``columns`` and ``more`` are parameters of :meth:`scanner` and of ``pyarrow.Table.to_pandas``.
 
         >>> import pyarrow as pa
         >>> from trilake.lance import write_dataset
@@ -50,9 +50,9 @@ class LaterNames(IndexedDataset):
         return self.scanner(columns, **scan_options(more)).to_pandas(**more)
 
     def slice(self, start: int, end: int, columns: ColumnsLike | None = None) -> pa.Table:
-        """The rows from the place ``start`` to before ``end``, among those that live; ``columns`` are those to return.
+        """Return the rows at positions ``start`` (inclusive) to ``end`` (exclusive), with ``columns``.
 
-        Raises ``InvalidArgumentError`` for places that are not there.
+        Raises ``InvalidArgumentError`` if the range is out of bounds.
 
         >>> import pyarrow as pa
         >>> from trilake.lance import write_dataset
@@ -62,11 +62,13 @@ class LaterNames(IndexedDataset):
         """
         total = self.count_rows()
         if not 0 <= start <= end <= total:
-            raise InvalidArgumentError(f"rows {start} to {end} are not among {total}", file=self._uri)
+            raise InvalidArgumentError(
+                f"rows {start} to {end} are out of range: the dataset has {total} rows", file=self._uri
+            )
         return self.to_table(columns, limit=end - start, offset=start)
 
     def fragment_ids(self) -> set[int]:
-        """The ids of the fragments.
+        """Ids of all fragments.
 
         >>> import pyarrow as pa
         >>> from trilake.lance import write_dataset
@@ -77,7 +79,7 @@ class LaterNames(IndexedDataset):
         return {reader.fragment.id for reader in self.snapshot.readers}
 
     def get_version(self) -> dict[str, Any]:
-        """The version that is shown, as :meth:`versions` describes it.
+        """Describe this version, as in :meth:`versions`.
 
         >>> import pyarrow as pa
         >>> from trilake.lance import write_dataset
@@ -90,26 +92,26 @@ class LaterNames(IndexedDataset):
 
     @property
     def max_field_id(self) -> int:
-        """The highest id of a column or a field in one; -1 without columns."""
+        """The highest field id; -1 without columns."""
         return self.snapshot.manifest.schema.max_field_id
 
     @property
     def lance_schema(self) -> LanceSchema:
-        """The columns with their ids."""
+        """The schema with field ids."""
         return LanceSchema(self.snapshot.view.schema)
 
     @property
     def data_storage_version(self) -> str:
-        """The version of the format that files are written in."""
+        """File format version of the dataset."""
         return str(self.snapshot.manifest.storage_version)
 
     @property
     def has_stable_row_ids(self) -> bool:
-        """Whether rows keep their ids when they move."""
+        """Whether rows keep their ids when they are moved."""
         return self.snapshot.manifest.has_stable_row_ids
 
     def read_transaction(self, version: int) -> Transaction | None:
-        """The transaction that made ``version``; ``None`` where its file is gone, or a newer writer made it.
+        """Return the transaction that made ``version``; ``None`` if its file is gone or its operation unknown.
 
         Raises ``VersionNotFoundError``.
 
@@ -123,7 +125,7 @@ class LaterNames(IndexedDataset):
         return transactions.read(self.snapshot, count("version", version, least=1, other_type=WrongTypeError))
 
     def get_transactions(self, recent_transactions: int = 10) -> list[Transaction | None]:
-        """The newest ``recent_transactions`` up to the version that is shown, newest first; see
+        """Return up to ``recent_transactions`` transactions before and including this version, newest first; see
         :meth:`read_transaction`.
 
         >>> import pyarrow as pa
@@ -133,8 +135,8 @@ class LaterNames(IndexedDataset):
         >>> [type(t.operation).__name__ for t in made.get_transactions()]
         ['Delete', 'Overwrite']
         """
-        wanted = count("recent_transactions", recent_transactions, other_type=WrongTypeError)
-        return transactions.recent(self.snapshot, wanted)
+        limit = count("recent_transactions", recent_transactions, other_type=WrongTypeError)
+        return transactions.recent(self.snapshot, limit)
 
     @staticmethod
     def drop(
@@ -142,15 +144,15 @@ class LaterNames(IndexedDataset):
         storage_options: Mapping[str, str] | None = None,
         ignore_not_found: bool | None = None,
     ) -> None:
-        """Remove a dataset with all its files; others below its place stay.
+        """Delete a dataset with all its files; other files below its path stay.
 
         Parameters
         ----------
-        base_uri: where it is.
-        storage_options: of an object store.
-        ignore_not_found: whether it is no error that there is nothing at all.
+        base_uri: path or URI of the dataset.
+        storage_options: of the object store.
+        ignore_not_found: whether to ignore a missing dataset.
 
-        Raises ``TableNotFoundError``, also for a place with files of something else, and ``CorruptLogError``.
+        Raises ``TableNotFoundError``, also for a folder with other files, and ``CorruptLogError``.
 
         >>> import pyarrow as pa
         >>> from trilake.lance import LanceDataset, write_dataset
@@ -176,7 +178,7 @@ class LaterNames(IndexedDataset):
         self.moved(delete.delete(self.snapshot, "true"))
 
     def config(self) -> dict[str, str]:
-        """The table's configuration.
+        """Return the configuration of the table.
 
         >>> import pyarrow as pa
         >>> from trilake.lance import write_dataset
@@ -187,7 +189,7 @@ class LaterNames(IndexedDataset):
         return dict(self.snapshot.manifest.config)
 
     def update_config(self, values: Mapping[str, str | None], *, replace: bool = False) -> dict[str, str]:
-        """Set ``values`` in the table's configuration, and remove what is ``None``, or with ``replace`` all else.
+        """Update the configuration with ``values``; ``None`` removes a key, and ``replace`` all keys not listed.
 
         Returns the new configuration.
 
@@ -201,7 +203,7 @@ class LaterNames(IndexedDataset):
         return self.config()
 
     def delete_config_keys(self, keys: Iterable[str]) -> None:
-        """Remove ``keys`` of the table's configuration.
+        """Remove ``keys`` from the configuration.
 
         >>> import pyarrow as pa
         >>> from trilake.lance import write_dataset
@@ -215,11 +217,11 @@ class LaterNames(IndexedDataset):
 
     @property
     def metadata(self) -> dict[str, str]:
-        """The table's metadata."""
+        """Return the metadata of the table."""
         return dict(self.snapshot.manifest.table_metadata)
 
     def update_metadata(self, values: Mapping[str, str | None], *, replace: bool = False) -> dict[str, str]:
-        """Set ``values`` as metadata of the table, and remove what is ``None``, or with ``replace`` all else.
+        """Update the table metadata with ``values``; ``None`` removes a key, and ``replace`` all keys not listed.
 
         >>> import pyarrow as pa
         >>> from trilake.lance import write_dataset
@@ -232,14 +234,14 @@ class LaterNames(IndexedDataset):
 
     @property
     def schema_metadata(self) -> dict[str, str]:
-        """The metadata of the schema."""
+        """Return the metadata of the schema."""
         metadata = self.snapshot.manifest.schema.metadata
         return {key.decode("utf-8", "replace"): value.decode("utf-8", "replace") for key, value in metadata.items()}
 
     def update_schema_metadata(self, values: Mapping[str, str | None], *, replace: bool = False) -> dict[str, str]:
-        """Set the ``values`` as metadata of the schema, and remove what is ``None``, or with ``replace`` all else.
+        """Update the schema metadata with ``values``; ``None`` removes a key, and ``replace`` all keys not listed.
 
-        Returns what it is then.
+        Returns the new metadata.
 
         >>> import pyarrow as pa
         >>> from trilake.lance import write_dataset
@@ -251,7 +253,7 @@ class LaterNames(IndexedDataset):
         return self.schema_metadata
 
     def replace_schema_metadata(self, new_metadata: Mapping[str, str]) -> None:
-        """Put other metadata, ``new_metadata``, in the place of the schema's.
+        """Replace the schema metadata with ``new_metadata``.
 
         >>> import pyarrow as pa
         >>> from trilake.lance import write_dataset
@@ -265,9 +267,9 @@ class LaterNames(IndexedDataset):
     def update_field_metadata(
         self, field_updates: Mapping[str, Mapping[str, str | None]], *, replace: bool = False
     ) -> None:
-        """Set metadata of columns, or of fields in them, by name; remove what is ``None``, with ``replace`` all else.
+        """Update the metadata of columns or nested fields; ``None`` removes a key, and ``replace`` all keys not listed.
 
-        ``field_updates`` has the metadata by the column's name.  Raises ``UnknownColumnError``.
+        ``field_updates`` maps column names to metadata.  Raises ``UnknownColumnError``.
 
         >>> import pyarrow as pa
         >>> from trilake.lance import write_dataset
@@ -279,7 +281,7 @@ class LaterNames(IndexedDataset):
         self.moved(update_field_metadata(self.snapshot, field_updates, replace_all=replace))
 
     def replace_field_metadata(self, field_name: str, new_metadata: Mapping[str, str]) -> None:
-        """Put other metadata, ``new_metadata``, in the place of those of the column ``field_name``.
+        """Replace the metadata of the column ``field_name`` with ``new_metadata``.
 
         Raises ``UnknownColumnError``.
 

@@ -1,4 +1,4 @@
-"""``MergeBuilder``: a merge insert that is run, described, or handed on as a transaction."""
+"""``MergeBuilder``: execute a merge insert, explain it, or return it as a transaction."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ import pyarrow as pa
 
 from trilake.lance.commands import merge_insert
 from trilake.lance.commands.fragment_writer import discarded_on_failure
-from trilake.lance.pylance.operation import shown
+from trilake.lance.pylance.operation import from_stored
 from trilake.lance.pylance.transactions import Transaction
 from trilake.lance.versions.manifest import Fragment
 
 
 class MergeBuilder(merge_insert.MergeInsertBuilder):
-    """Describes a merge insert step by step; :meth:`execute` runs it."""
+    """Builder of a merge insert; :meth:`execute` runs it."""
 
     def execute_uncommitted(
         self, data_obj: Any, *, schema: pa.Schema | None = None
     ) -> tuple[Transaction, dict[str, int]]:
-        """Write what :meth:`execute` would, without a commit: the transaction for ``LanceDataset.commit``, and numbers.
+        """Write the files without a commit; returns a transaction for ``LanceDataset.commit`` and the row counts.
 
-        Where it is not committed, ``cleanup_old_versions`` removes the files.  Raises as :meth:`execute` does.
+        If it is never committed, ``cleanup_old_versions`` deletes the files.  Errors are those of :meth:`execute`.
         """
         what, source = self._checked(), self._source(data_obj, schema)
         dataset = self._dataset
@@ -29,17 +29,17 @@ class MergeBuilder(merge_insert.MergeInsertBuilder):
         written: list[Fragment] = []
         with discarded_on_failure(dataset.snapshot.store, written):
             operation, stats = merge_insert.planned(dataset.snapshot, what, source, written, nulls=dataset.nulls)
-        known = shown(operation)
-        assert known is not None
-        return Transaction(dataset.snapshot.version, known), stats.numbers()
+        converted = from_stored(operation)
+        assert converted is not None
+        return Transaction(dataset.snapshot.version, converted), stats.numbers()
 
     def explain_plan(self, schema: pa.Schema | None = None, verbose: bool = False) -> str:
-        """What :meth:`execute` does, one line a step.
+        """Describe what :meth:`execute` does, one line per step.
 
         Parameters
         ----------
         schema: of the source; that of the dataset by default.
-        verbose: changes nothing.
+        verbose: has no effect.
         """
         what, dataset = self._checked(), self._dataset
         matched = (

@@ -1,7 +1,7 @@
-"""``LanceOperation``: what a distributed job has done to a dataset, to be committed at one place.
+"""``LanceOperation``: results of distributed jobs, for ``LanceDataset.commit``.
 
-The tasks of such a job write files and return :class:`~trilake.lance.versions.fragment_metadata.FragmentMetadata`; one
-of these operations, given to :meth:`trilake.lance.pylance.lance_dataset.LanceDataset.commit`, makes them a version.
+Tasks write files and return :class:`~trilake.lance.versions.fragment_metadata.FragmentMetadata`; the driver commits
+them as one of these operations, see :meth:`trilake.lance.pylance.lance_dataset.LanceDataset.commit`.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ def _entries(fragments: Iterable[FragmentMetadata]) -> tuple[Fragment, ...]:
 
 @dataclass(frozen=True)
 class DatasetBasePath:
-    """Another place that files of a dataset may lie in.
+    """Another location for files of a dataset.
 
     Parameters
     ----------
-    path: the place.
-    name: by which it is known.
-    is_dataset_root: whether it is laid out as a dataset, with folders such as ``data``.
-    id: of the place in this dataset, from 1 on; a new one by default.
+    path: path or URI of the location.
+    name: name of the location.
+    is_dataset_root: whether it has the layout of a dataset, with folders such as ``data``.
+    id: id within this dataset, from 1; by default the next free one.
     """
 
     path: str
@@ -57,12 +57,12 @@ class DatasetBasePath:
 
 
 def base_paths(bases: Iterable[DatasetBasePath] | None) -> tuple[BasePath, ...]:
-    """The entries of places, each with an id.  Raises ``InvalidArgumentError`` for an id, name or path given twice."""
-    given = tuple(bases or ())
-    taken = {one.id for one in given if one.id is not None}
+    """Convert locations to manifest entries.  Raises ``InvalidArgumentError`` for duplicate ids, names or paths."""
+    bases = tuple(bases or ())
+    taken = {one.id for one in bases if one.id is not None}
     free = (id for id in count(1) if id not in taken)
     entries = tuple(
-        BasePath(next(free) if one.id is None else one.id, one.path, one.is_dataset_root, one.name) for one in given
+        BasePath(next(free) if one.id is None else one.id, one.path, one.is_dataset_root, one.name) for one in bases
     )
     for part in ("id", "path", "name"):
         values = [value for one in entries if (value := getattr(one, part)) is not None]
@@ -72,18 +72,18 @@ def base_paths(bases: Iterable[DatasetBasePath] | None) -> tuple[BasePath, ...]:
 
 
 class LanceOperation:
-    """The operations, by name."""
+    """Namespace of the operations."""
 
     class BaseOperation(ABC):
-        """What all operations are."""
+        """Base class of operations."""
 
         @abstractmethod
         def resolve(self, base: Manifest | None) -> op.Operation:
-            """The operation on a version; ``None`` where there is no dataset yet."""
+            """Convert to the stored operation; ``base`` is ``None`` if the dataset does not exist."""
 
     @dataclass
     class Overwrite(BaseOperation):
-        """Begin a dataset, or replace its rows and schema."""
+        """Create a dataset, or replace its rows and schema."""
 
         new_schema: pa.Schema | LanceSchema
         fragments: Iterable[FragmentMetadata]
@@ -101,7 +101,7 @@ class LanceOperation:
 
     @dataclass
     class Append(BaseOperation):
-        """Add fragments that were made by ``LanceFragment.create``."""
+        """Append fragments written by ``LanceFragment.create``."""
 
         fragments: Iterable[FragmentMetadata]
 
@@ -115,7 +115,7 @@ class LanceOperation:
 
     @dataclass
     class Delete(BaseOperation):
-        """Rows were deleted: fragments with new deletion files, and ids of those without rows left."""
+        """Delete rows: fragments with new deletion files, and ids of fragments that are now empty."""
 
         updated_fragments: Iterable[FragmentMetadata]
         deleted_fragment_ids: Iterable[int]
@@ -129,18 +129,18 @@ class LanceOperation:
 
     @dataclass
     class Update(BaseOperation):
-        """Rows were changed: they are deleted in some fragments, and are in new ones, or have other values in place.
+        """Update rows: by deletion files plus new fragments, or by new column files.
 
         Parameters
         ----------
-        removed_fragment_ids: ids of fragments without rows left.
-        updated_fragments: with new deletion files, or with other values of columns; see
+        removed_fragment_ids: ids of fragments that are now empty.
+        updated_fragments: fragments with new deletion files or new column files; see
             :meth:`trilake.lance.fragment.LanceFragment.update_columns`.
-        new_fragments: with rows that were added.
-        fields_modified: ids of fields that the updated fragments have other values of; indices of these do not cover
-            the fragments any more.
-        fields_for_preserving_frag_bitmap, update_mode, updated_fragment_offsets: of later releases, which change
-            nothing in this format.
+        new_fragments: fragments with added rows.
+        fields_modified: ids of fields whose values changed in the updated fragments; their indices no longer cover
+            these fragments.
+        fields_for_preserving_frag_bitmap, update_mode, updated_fragment_offsets: of newer pylance releases, without
+            effect in this format.
         """
 
         removed_fragment_ids: Iterable[int] = field(default_factory=list)
@@ -165,7 +165,7 @@ class LanceOperation:
 
     @dataclass
     class Merge(BaseOperation):
-        """Fragments have more columns, or fewer: all fragments of the dataset, and its new schema."""
+        """Add or remove columns: all fragments of the dataset, and its new schema."""
 
         fragments: Iterable[FragmentMetadata]
         schema: pa.Schema | LanceSchema
@@ -176,20 +176,20 @@ class LanceOperation:
 
         def resolve(self, base: Manifest | None) -> op.Operation:
             if base is None:
-                raise InvalidArgumentError("there is no dataset whose columns could be merged")
+                raise InvalidArgumentError("the dataset does not exist: nothing to merge with")
             fragments = _entries(self.fragments)
             return op.Merge(fragments, with_ids(_arrow(self.schema), base, _ids(fragments)))
 
     @dataclass
     class DataReplacementGroup:
-        """A data file for a fragment, in the place of the one that has the same fields."""
+        """A data file that replaces the file of the same fields in a fragment."""
 
         fragment_id: int
         new_file: DataFile
 
     @dataclass
     class DataReplacement(BaseOperation):
-        """Put data files in the place of those with the same fields."""
+        """Replace data files by files with the same fields."""
 
         replacements: list[LanceOperation.DataReplacementGroup]
 
@@ -198,23 +198,23 @@ class LanceOperation:
 
     @dataclass
     class UpdateMap:
-        """New values by key, ``None`` where the key is removed; with ``replace`` all other keys are removed."""
+        """Changes of a string map; ``None`` removes a key, and ``replace`` all keys not listed."""
 
         updates: dict[str, str | None]
         replace: bool = False
 
         @classmethod
         def of(cls, update: op.MapUpdate | None) -> LanceOperation.UpdateMap | None:
-            """The change that a manifest got, if there is one."""
+            """Convert from the stored update."""
             return None if update is None else cls(dict(update.entries), update.replace)
 
         def resolve(self) -> op.MapUpdate:
-            """The change as manifests get it."""
+            """Convert to the stored update."""
             return op.MapUpdate(dict(self.updates), self.replace)
 
     @dataclass
     class UpdateConfig(BaseOperation):
-        """Change the table's configuration or metadata, or the metadata of the schema or of fields, by field id."""
+        """Change the configuration or metadata of the table, or the metadata of the schema or of fields (by id)."""
 
         config_updates: LanceOperation.UpdateMap | None = None
         table_metadata_updates: LanceOperation.UpdateMap | None = None
@@ -229,9 +229,9 @@ class LanceOperation:
 
     @dataclass
     class Project(BaseOperation):
-        """Keep some columns, by their ids, in an order and under names: what drops and renames them.
+        """Select, reorder and rename columns by field id; this also drops columns.
 
-        ``preserves_nullability`` changes nothing: it conflicts with writers that it has not seen, as a merge does.
+        ``preserves_nullability`` has no effect: the operation conflicts with concurrent writers, as a merge does.
         """
 
         schema: LanceSchema
@@ -243,15 +243,15 @@ class LanceOperation:
 
         def resolve(self, base: Manifest | None) -> op.Operation:
             if base is None:
-                raise InvalidArgumentError("there is no dataset whose columns could be chosen")
+                raise InvalidArgumentError("the dataset does not exist: it has no columns to project")
             schema = _projected(self.schema.stored, base.schema)
-            if base.storage_version.is_first:  # whose readers do not know projections
+            if base.storage_version.is_first:  # readers of the first format do not support projections
                 return op.Merge(with_files_of(base.fragments, schema), schema)
             return op.Project(schema)
 
     @dataclass
     class Restore(BaseOperation):
-        """Make an old version the newest."""
+        """Make an old version the newest one."""
 
         version: int
 
@@ -260,14 +260,14 @@ class LanceOperation:
 
     @dataclass
     class RewriteGroup:
-        """Some fragments, and those with the same rows that take their place."""
+        """Old fragments, and the new fragments with the same rows."""
 
         old_fragments: Iterable[FragmentMetadata]
         new_fragments: Iterable[FragmentMetadata]
 
     @dataclass
     class RewrittenIndex:
-        """An index whose files were written anew because its rows have moved."""
+        """An index that was rewritten because its rows moved."""
 
         old_id: str
         new_id: str
@@ -277,7 +277,7 @@ class LanceOperation:
 
     @dataclass
     class Rewrite(BaseOperation):
-        """Rows moved to other fragments, and with them the entries of indices."""
+        """Move rows to other fragments and remap the indices."""
 
         groups: Iterable[LanceOperation.RewriteGroup]
         rewritten_indices: Iterable[LanceOperation.RewrittenIndex]
@@ -302,7 +302,7 @@ class LanceOperation:
 
     @dataclass
     class CreateIndex(BaseOperation):
-        """Indices came, and others went; their files are there already."""
+        """Add and remove indices; their files are already written."""
 
         new_indices: list[Index]
         removed_indices: list[Index]
@@ -314,7 +314,7 @@ class LanceOperation:
 
     @dataclass
     class ReserveFragments(BaseOperation):
-        """Ids of fragments were taken, for a rewrite to come."""
+        """Reserve fragment ids for a later rewrite."""
 
         num_fragments: int
 
@@ -324,7 +324,7 @@ class LanceOperation:
 
 @dataclass
 class IndexFile:
-    """A file of an index, by its path below the index's folder."""
+    """A file of an index, by its path in the index folder."""
 
     path: str
     size_bytes: int
@@ -332,10 +332,10 @@ class IndexFile:
 
 @dataclass
 class Index:
-    """An index of a dataset: its id, its name, the ids of its fields and of the fragments that it covers.
+    """An index: its id, name, field ids, and the ids of the fragments it covers.
 
-    ``index_details`` say what kind of index it is, as the name of a message and its bytes; ``created_at`` is a time,
-    ``base_id`` that of the base path its ``files`` lie in, ``covering_fields`` the ids of fields whose values it has.
+    ``index_details`` are the type and bytes of a protobuf message, ``created_at`` is a timestamp, ``base_id`` is the
+    base path of its ``files``, and ``covering_fields`` are ids of fields stored in the index.
     """
 
     uuid: str
@@ -352,7 +352,7 @@ class Index:
 
     @classmethod
     def of(cls, entry: IndexMetadata) -> Index:
-        """The index of an entry."""
+        """Convert from a manifest entry."""
         details = entry.details
         return cls(
             str(entry.uuid),
@@ -369,7 +369,7 @@ class Index:
         )
 
     def entry(self) -> IndexMetadata:
-        """The entry that a manifest has of it.  Raises ``ValueError`` where its id is none."""
+        """Convert to a manifest entry.  Raises ``ValueError`` for an invalid id."""
         return IndexMetadata(
             UUID(self.uuid),
             tuple(self.fields),
@@ -389,8 +389,8 @@ def _details(type_url: str, value: bytes) -> IndexDetails | None:
     return IndexDetails(type_url, value) if type_url else None
 
 
-def shown(operation: op.Operation) -> LanceOperation.BaseOperation | None:
-    """An operation as users of the format know it; ``None`` for one of a newer writer."""
+def from_stored(operation: op.Operation) -> LanceOperation.BaseOperation | None:
+    """Convert a stored operation; ``None`` for an unknown one."""
 
     def of(fragments: Iterable[Fragment]) -> list[FragmentMetadata]:
         return [FragmentMetadata.of(f) for f in fragments]
@@ -404,9 +404,9 @@ def shown(operation: op.Operation) -> LanceOperation.BaseOperation | None:
             groups = [LanceOperation.DataReplacementGroup(id, DataFile.of(file)) for id, file in replacements]
             return LanceOperation.DataReplacement(groups)
         case op.UpdateConfig(config, table, schema, by_field):
-            own, tables, schemas = map(LanceOperation.UpdateMap.of, (config, table, schema))
+            configs, tables, schemas = map(LanceOperation.UpdateMap.of, (config, table, schema))
             fields = {id: LanceOperation.UpdateMap(dict(m.entries), m.replace) for id, m in by_field.items()}
-            return LanceOperation.UpdateConfig(own, tables, schemas, fields or None)
+            return LanceOperation.UpdateConfig(configs, tables, schemas, fields or None)
         case op.Delete(updated, removed, predicate):
             return LanceOperation.Delete(of(updated), list(removed), predicate)
         case op.Update(removed, updated, new, modified):
@@ -445,17 +445,17 @@ def _ids(fragments: Iterable[Fragment]) -> set[int]:
 
 
 def _new(schema: pa.Schema, ids: set[int], first: int = 0) -> StoredSchema:
-    """The ids of new columns from ``first`` on, with companions where these are what files have."""
+    """Assign ids from ``first`` to new columns, with null companions if the files have them."""
     masked = StoredSchema.from_arrow(masked_schema(schema), first)
     whole = {id for id in ids if id >= first} == set(masked.field_ids)
     return masked if whole else StoredSchema.from_arrow(schema, first)
 
 
 def _overwritten(schema: pa.Schema, fragments: Iterable[Fragment], base: Manifest | None) -> StoredSchema:
-    """The ids of a dataset's columns: those that the files have, which may be files of the dataset that there was."""
+    """Assign field ids to the schema of an overwrite: the ids in its files, which may be those of ``base``."""
     ids = _ids(fragments)
-    known = {} if base is None else {f.name: f for f in base.schema.fields}
-    if base is not None and all(_same(known.get(one.name), one) for one in schema):
+    previous = {} if base is None else {f.name: f for f in base.schema.fields}
+    if base is not None and all(_same(previous.get(one.name), one) for one in schema):
         same = with_ids(schema, base, ids)
         if ids.issuperset(same.field_ids):
             return same
@@ -463,74 +463,74 @@ def _overwritten(schema: pa.Schema, fragments: Iterable[Fragment], base: Manifes
 
 
 def with_ids(schema: pa.Schema, base: Manifest, ids: set[int]) -> StoredSchema:
-    """The ids of a schema's fields: those that the dataset has keep theirs, new ones follow the highest.
+    """Assign field ids to a schema: columns of ``base`` keep theirs, new ones follow the highest.
 
     Parameters
     ----------
-    schema: as users see it; columns that the dataset has bring their companions.
-    ids: of the fields that files have.
+    schema: user-visible schema; null companions of known columns are added.
+    ids: field ids in the files.
     """
-    known = {f.name: f for f in base.schema.fields}
-    new = pa.schema([one for one in schema if not _same(known.get(one.name), one)])
+    previous = {f.name: f for f in base.schema.fields}
+    new = pa.schema([one for one in schema if not _same(previous.get(one.name), one)])
     added = _new(new, ids, next_field_id(base))
     masks = {name: mask for name, mask in companions(base.schema).items() if name not in new.names} | companions(added)
     by_name = {f.name: f for f in added.fields}
     fields: list[Field] = []
     for one in schema:
-        field = by_name.get(one.name) or known[one.name]
+        field = by_name.get(one.name) or previous[one.name]
         mask = masks.get(one.name)
         fields += [field] if mask is None or mask.name in schema.names else [field, mask]
     merged = StoredSchema(tuple(fields), dict(schema.metadata or {}))
-    kept = set(merged.field_ids)
-    return merged.with_dictionaries({id: a for id, a in base.schema.dictionaries.items() if id in kept})
+    ids = set(merged.field_ids)
+    return merged.with_dictionaries({id: a for id, a in base.schema.dictionaries.items() if id in ids})
 
 
-def _projected(wanted: StoredSchema, known: StoredSchema) -> StoredSchema:
-    """Columns that a dataset has, by their ids, under the names of ``wanted``, each with its companion.
+def _projected(target: StoredSchema, previous: StoredSchema) -> StoredSchema:
+    """Project a schema by field id, with the names of ``target``; null companions are kept.
 
-    Raises ``InvalidArgumentError`` for a field that is not there, or not of this type, and for a name that is there
-    twice.
+    Raises ``InvalidArgumentError`` for an unknown field, another type, or a duplicate name.
     """
-    masks = companions(known)
-    by_id = {f.id: f for f in known.fields}
+    masks = companions(previous)
+    by_id = {f.id: f for f in previous.fields}
     fields: list[Field] = []
-    for one in wanted.fields:
+    for one in target.fields:
         present = by_id.get(one.id)
         if present is None or present in masks.values():
-            raise InvalidArgumentError(f"there is no column of the id {one.id}, which is to be {one.name!r}", help=_IDS)
+            raise InvalidArgumentError(f"no column has the id {one.id}, requested as {one.name!r}", help=_IDS)
         fields.append(_renamed(present, one))
         mask = masks.get(present.name)
         if mask is not None and one.name != present.name:
-            mask = renamed(mask, one.name, [*(f.name for f in wanted.fields), *(f.name for f in known.fields)])
+            mask = renamed(mask, one.name, [*(f.name for f in target.fields), *(f.name for f in previous.fields)])
         fields += [] if mask is None else [mask]
     if not fields or len({f.name for f in fields}) < len(fields):
-        raise InvalidArgumentError("a dataset has columns, each of another name", help="name each once")
-    kept = {f.id for one in fields for f in one.walk()}
-    values = {id: each for id, each in known.dictionaries.items() if id in kept}
-    return StoredSchema(tuple(fields), dict(wanted.metadata), values)
+        raise InvalidArgumentError("a dataset needs columns with distinct names", help="use each name once")
+    ids = {f.id for one in fields for f in one.walk()}
+    values = {id: each for id, each in previous.dictionaries.items() if id in ids}
+    return StoredSchema(tuple(fields), dict(target.metadata), values)
 
 
-#: What helps where ids are not those of the dataset.
 _IDS = "LanceDataset.lance_schema has the columns with their ids"
 
 
-def _renamed(present: Field, wanted: Field) -> Field:
-    """A field under another name, with those of its fields that are wanted."""
+def _renamed(present: Field, target: Field) -> Field:
+    """Rename a field and its nested fields, dropping those not in ``target``."""
     by_id = {f.id: f for f in present.children}
-    unknown = [f.name for f in wanted.children if f.id not in by_id]
-    if unknown or present.logical_type != wanted.logical_type:
+    unknown = [f.name for f in target.children if f.id not in by_id]
+    if unknown or present.logical_type != target.logical_type:
         raise InvalidArgumentError(
-            f"field {present.id} is {present.name!r}, of type {present.arrow_type}, and not of {wanted.arrow_type}",
+            f"field {present.id} is {present.name!r} of type {present.arrow_type}, expected {target.arrow_type}",
             help=_IDS,
         )
-    if present.nullable and not wanted.nullable:
-        raise InvalidArgumentError("the column may have nulls", help="alter_columns looks", column=present.name)
-    children = tuple(_renamed(by_id[f.id], f) for f in wanted.children)
-    return replace(present, name=wanted.name, nullable=wanted.nullable, metadata=wanted.metadata, children=children)
+    if present.nullable and not target.nullable:
+        raise InvalidArgumentError(
+            "the column may have nulls", help="use alter_columns, which checks", column=present.name
+        )
+    children = tuple(_renamed(by_id[f.id], f) for f in target.children)
+    return replace(present, name=target.name, nullable=target.nullable, metadata=target.metadata, children=children)
 
 
 def _same(present: Field | None, one: pa.Field) -> bool:
-    """Whether the dataset has this column, in this type."""
+    """Whether the dataset has this column with this type."""
     if present is None:
         return False
     field = StoredSchema.from_arrow(pa.schema([one])).fields[0]

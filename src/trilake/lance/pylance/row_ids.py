@@ -1,4 +1,4 @@
-"""``RowIdSequence``: the stable row ids of a fragment, for commits that programs put together."""
+"""``RowIdSequence``: the stable row ids of a fragment."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _SHOWN = 10
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RowIdSequence:
-    """Row ids, one for each physical row of a fragment, in their order.
+    """Row ids, one for each physical row of a fragment, in order.
 
     Parameters
     ----------
-    row_ids: whole numbers of 0 or more, each of them once: an array, or any iterable.
+    row_ids: distinct non-negative integers: an array or any iterable.
 
     Raises ``InvalidArgumentError`` and ``WrongTypeError``.
 
@@ -46,18 +46,18 @@ class RowIdSequence:
 
     @classmethod
     def from_inline_metadata(cls, metadata: RowIdMeta) -> RowIdSequence:
-        """The row ids that the metadata of a fragment has.  Raises ``InvalidArgumentError`` for those in a file."""
+        """Read the row ids from fragment metadata.  Raises ``InvalidArgumentError`` if they are in a file."""
         if not isinstance(metadata.placed, bytes):
-            raise InvalidArgumentError(f"the row ids are not in the metadata: {metadata!r}", help="read them by a scan")
+            raise InvalidArgumentError(f"the row ids are not inline: {metadata!r}", help="read them with a scan")
         count = row_ids.count_ids(metadata.placed, file="")
         return cls(pa.array(row_ids.parse_ids(metadata.placed, count, file="")))
 
     def to_inline_metadata(self) -> RowIdMeta:
-        """The row ids as the metadata of a fragment has them."""
+        """Convert to fragment metadata."""
         return RowIdMeta(row_ids.serialise_ids(self._ids))
 
     def to_pyarrow(self) -> pa.UInt64Array:
-        """The row ids as an array."""
+        """Convert to an Arrow array."""
         return pa.array(self._ids, pa.uint64())
 
     def __len__(self) -> int:
@@ -77,10 +77,10 @@ class RowIdSequence:
         return f"RowIdSequence([{first}{', ...' if more else ''}]{f', len={len(self)}' if more else ''})"
 
 
-def _numbers(given: Any) -> npt.NDArray[np.uint64]:
-    if not isinstance(given, Iterable):
-        raise WrongTypeError(f"row ids must be an iterable of integers, got {given!r} ({type(given).__name__})")
-    array = given.combine_chunks() if isinstance(given, pa.ChunkedArray) else given
+def _numbers(values: Any) -> npt.NDArray[np.uint64]:
+    if not isinstance(values, Iterable):
+        raise WrongTypeError(f"row ids must be an iterable of integers, got {values!r} ({type(values).__name__})")
+    array = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
     if isinstance(array, range) and len(array) and min(array) < 0:
         raise InvalidArgumentError(f"row ids must be non-negative, got {min(array)}")
     if not isinstance(array, pa.Array):

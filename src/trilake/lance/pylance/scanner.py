@@ -1,4 +1,4 @@
-"""``LanceScanner``: a scan that was described and not begun; ``ScannerBuilder`` describes one step by step."""
+"""``LanceScanner`` and ``ScannerBuilder``: describe and run a scan."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class ScannerBuilder:
-    """Describes a scan; see :meth:`trilake.lance.pylance.lance_dataset.LanceDataset.scanner` for what it may be."""
+    """Builder of a scan; see :meth:`trilake.lance.pylance.lance_dataset.LanceDataset.scanner` for the options."""
 
     ds: OpenDataset
     _columns: ColumnsLike | None = None
@@ -60,124 +60,123 @@ class ScannerBuilder:
     _in_order: bool = field(default=True, repr=False)
 
     def columns(self, cols: ColumnsLike | None = None) -> ScannerBuilder:
-        """Columns to return, all where there is none; ``"struct.field"`` is a part of one.
+        """Columns to return, by default all; ``"struct.field"`` selects a nested field.
 
-        ``_rowid``, ``_rowaddr`` and, of a search, ``_distance`` may be among them.  An empty list beside
-        ``with_row_id`` or ``with_row_address`` is no column but these.
+        ``_rowid``, ``_rowaddr`` and, for a search, ``_distance`` are allowed.  An empty list with ``with_row_id`` or
+        ``with_row_address`` returns only these.
 
-        A mapping has SQL expressions by the name of the column that each makes.
+        A mapping from new names to SQL expressions projects.
         """
         if isinstance(cols, str):
-            raise WrongTypeError(f"columns is {cols!r}", help=f"pass a list of names, such as [{cols!r}]")
+            raise WrongTypeError(f"columns must be a list of names, got {cols!r}", help=f"pass [{cols!r}]")
         self._columns = None if cols is None else dict(cols) if isinstance(cols, Mapping) else list(cols)
         return self
 
     def filter(self, filter: FilterLike | None) -> ScannerBuilder:
-        """Keep the rows for which a condition is true."""
+        """Keep rows that match a condition."""
         self._filter = filter
         return self
 
     def limit(self, n: int | None = None) -> ScannerBuilder:
-        """Return so many rows at most."""
+        """Maximum number of rows to return."""
         self._limit = None if n is None else _count("limit", n)
         return self
 
     def offset(self, n: int | None = None) -> ScannerBuilder:
-        """Pass over so many rows first."""
+        """Number of rows to skip."""
         self._offset = 0 if n is None else _count("offset", n)
         return self
 
     def batch_size(self, batch_size: int | None) -> ScannerBuilder:
-        """Rows of a batch at most."""
+        """Maximum number of rows in a batch."""
         self._batch_size = None if batch_size is None else _count("batch_size", batch_size, least=1)
         return self
 
     def batch_readahead(self, nbatches: int | None = None) -> ScannerBuilder:
-        """A hint how much to read ahead."""
+        """A hint: number of batches to read ahead."""
         self._readahead = None if nbatches is None else _count("batch_readahead", nbatches)
         return self
 
     def fragment_readahead(self, nfragments: int | None = None) -> ScannerBuilder:
-        """Accepted for other implementations' sake: chunks are read ahead whatever fragment they are of."""
+        """Accepted for compatibility: chunks are read ahead across fragments."""
         if nfragments is not None:
             _count("fragment_readahead", nfragments)
         return self
 
     def scan_in_order(self, scan_in_order: bool = True) -> ScannerBuilder:
-        """Rows come in order anyway."""
+        """Accepted for compatibility: rows are always returned in order."""
         self._in_order = flag("scan_in_order", scan_in_order)
         return self
 
     def prefilter(self, prefilter: bool = True) -> ScannerBuilder:
-        """Filter before the nearest rows are searched for, not after."""
+        """Whether to filter before a search."""
         self._prefilter = flag("prefilter", prefilter)
         return self
 
     def with_row_id(self, with_row_id: bool = True) -> ScannerBuilder:
-        """Return a column ``_rowid`` too."""
+        """Add a column ``_rowid``."""
         self._with_row_id = flag("with_row_id", with_row_id)
         return self
 
     def with_row_address(self, with_row_address: bool = True) -> ScannerBuilder:
-        """Return a column ``_rowaddr`` too, which is the same as ``_rowid`` unless row ids are stable."""
+        """Add a column ``_rowaddr``, equal to ``_rowid`` unless row ids are stable."""
         self._with_row_address = flag("with_row_address", with_row_address)
         return self
 
     def use_stats(self, use_stats: bool = True) -> ScannerBuilder:
-        """Whether statistics may skip row groups."""
+        """Whether to skip row groups by statistics."""
         self._use_stats = flag("use_stats", use_stats)
         return self
 
     def use_scalar_index(self, use_scalar_index: bool = True) -> ScannerBuilder:
-        """Whether scalar indices may be asked which rows match the filter."""
+        """Whether filters may use scalar indices."""
         self._use_scalar_index = flag("use_scalar_index", use_scalar_index)
         return self
 
     def include_deleted_rows(self, include: bool = True) -> ScannerBuilder:
-        """Return deleted rows too, as far as their files still have them; ``_rowid``, which is needed, is null then."""
+        """Return deleted rows that are still in the files; needs ``_rowid``, which is null for them."""
         self._include_deleted = flag("include_deleted_rows", include)
         return self
 
     def strict_batch_size(self, strict_batch_size: bool = False) -> ScannerBuilder:
-        """Whether all batches but the last have as many rows as ``batch_size`` says; 8,192 where it says nothing."""
+        """Whether all batches except the last have exactly ``batch_size`` rows (default 8,192)."""
         self._strict_batch_size = flag("strict_batch_size", strict_batch_size)
         return self
 
     def batch_size_bytes(self, batch_size_bytes: int | None) -> ScannerBuilder:
-        """Bytes of a batch at most, unless one row has more; not beside batches of one number of rows."""
+        """Maximum size of a batch in bytes, at least one row; excludes ``strict_batch_size``."""
         size = batch_size_bytes
         self._batch_bytes = None if size is None else _count("batch_size_bytes", size, least=1)
         return self
 
     def order_by(self, orderings: Iterable[str | ColumnOrdering] | None) -> ScannerBuilder:
-        """Return the rows in the order of columns, by name or as ``ColumnOrdering``; a limit counts in this order."""
+        """Sort by columns, given by name or as ``ColumnOrdering``; applied before the limit."""
         self._order_by = orderings_of(orderings)
         return self
 
     def disable_scoring_autoprojection(self, disable: bool = True) -> ScannerBuilder:
-        """Leave ``_distance`` out of what a search returns, unless it is among the columns."""
+        """Omit ``_distance`` from search results unless it is selected."""
         self._scored = not flag("disable_scoring_autoprojection", disable)
         return self
 
     def fast_search(self, flag_: bool = True) -> ScannerBuilder:
-        """Leave out the rows of fragments that the index of the search, or of the filter, does not cover."""
+        """Skip rows of fragments that are not indexed."""
         self._fast_search = flag("fast_search", flag_)
         return self
 
     def blob_handling(self, blob_handling: str | None) -> ScannerBuilder:
-        """Whether blobs come as their bytes, ``"all_binary"``, or as descriptions of where these are."""
+        """Return blobs as bytes (``"all_binary"``) or as descriptors of their position."""
         if blob_handling not in (None, "all_binary", "blobs_descriptions", "all_descriptions"):
             raise InvalidArgumentError(
-                f"blob_handling is {blob_handling!r}",
-                help="expected all_binary, blobs_descriptions or all_descriptions",
+                f"blob_handling must be all_binary, blobs_descriptions or all_descriptions, got {blob_handling!r}",
             )
         self._blob_bytes = blob_handling == "all_binary"
         return self
 
     def apply_defaults(self, default_opts: Mapping[str, Any]) -> ScannerBuilder:
-        """Set options by their names, but for those that are ``None``.
+        """Set options by name; skips those that are ``None``.
 
-        Raises ``WrongTypeError`` for one that there is not.
+        Raises ``WrongTypeError`` for an unknown option.
         """
         for name, value in check_names(default_opts).items():
             if value is None or name in HINTS:
@@ -193,11 +192,11 @@ class ScannerBuilder:
         if fragments is None:
             self._readers = None
             return self
-        chosen = list(fragments)
-        wrong = [f for f in chosen if not isinstance(f, pa.dataset.Fragment) or not hasattr(f, "_fragment")]
+        candidates = list(fragments)
+        wrong = [f for f in candidates if not isinstance(f, pa.dataset.Fragment) or not hasattr(f, "_fragment")]
         if wrong:
             raise WrongTypeError(f"fragments must be an iterable of LanceFragment. Got {type(wrong[0])} instead")
-        self._readers = tuple(f._fragment for f in chosen)
+        self._readers = tuple(f._fragment for f in candidates)
         return self
 
     def nearest(
@@ -213,11 +212,11 @@ class ScannerBuilder:
         minimum_nprobes: int | None = None,
         maximum_nprobes: int | None = None,
     ) -> ScannerBuilder:
-        """Return the rows nearest to a vector: ``k``, or as many as the limit, or 10.
+        """Return the ``k`` rows nearest to a vector; ``k`` defaults to the limit, or 10.
 
-        Without ``nprobes``, six partitions are looked into, or ``minimum_nprobes`` if that is more, and then further
-        ones until ``k`` rows are found, at most ``maximum_nprobes``.  Of several vectors, the rows nearest to each,
-        with its place among them in the column ``query_index``.
+        By default at least six partitions are searched, or ``minimum_nprobes`` if greater, then more until ``k`` rows
+        are found, up to ``maximum_nprobes``.  If ``q`` has several vectors, the result has the nearest rows of each and
+        a column ``query_index``.
         """
         self._has_k = k is not None
         self._nearest = Nearest.of(
@@ -236,7 +235,7 @@ class ScannerBuilder:
         return self
 
     def to_scanner(self) -> LanceScanner:
-        """The scanner.  Raises ``InvalidArgumentError`` and ``FilterError``."""
+        """Build the scanner.  Raises ``InvalidArgumentError`` and ``FilterError``."""
         snapshot = self.ds.snapshot
         columns = self._columns
         nearest = self._nearest
@@ -249,7 +248,7 @@ class ScannerBuilder:
             columns = [f.name for f in (scores if self._scored else scores[:-1])]
             columns += [ROW_ID] * self._with_row_id + [ROW_ADDRESS] * self._with_row_address
         view = replace(snapshot.view, blob_bytes=True) if self._blob_bytes else snapshot.view
-        chosen = Selection.of(
+        selection = Selection.of(
             view,
             columns,
             with_row_id=self._with_row_id,
@@ -259,16 +258,16 @@ class ScannerBuilder:
         )
         plan = ScanPlan(
             view,
-            chosen.columns,
+            selection.columns,
             snapshot.filter(self._filter),
             self._limit,
             self._offset,
             self._batch_size,
-            chosen.places,
+            selection.places,
             self._use_stats,
             self._use_scalar_index,
             self._include_deleted,
-            joined=chosen.projection is not None,  # an expression takes a millisecond for however few rows
+            joined=selection.projection is not None,  # evaluating an expression takes about 1 ms per batch
         )
         if self._strict_batch_size and self._batch_bytes is not None:
             raise InvalidArgumentError("strict_batch_size and batch_size_bytes exclude each other")
@@ -283,7 +282,7 @@ class ScannerBuilder:
             nearest,
             self._prefilter,
             self._readahead,
-            projection=chosen.projection,
+            projection=selection.projection,
             orderings=self._order_by,
             rows_of_each=(self._batch_size or _BATCH_ROWS) if self._strict_batch_size else None,
             bytes_of_each=self._batch_bytes,
@@ -291,16 +290,15 @@ class ScannerBuilder:
         )
 
 
-#: Rows of a batch where all have the same number, which nobody has said.
+#: Default batch size with ``strict_batch_size``.
 _BATCH_ROWS = 8192
 
 
 def _check_deleted(plan: ScanPlan, *, alone: bool) -> None:
-    """Raise ``InvalidArgumentError`` where deleted rows are asked for in a scan that cannot show them."""
     if plan.include_deleted and ROW_ID not in plan.places:
         raise InvalidArgumentError(
-            "include_deleted_rows is set, and with_row_id is not",
-            help="a deleted row is known by its row id, which is null: pass with_row_id=True",
+            "include_deleted_rows needs with_row_id",
+            help="pass with_row_id=True: the row id of a deleted row is null",
         )
     if plan.include_deleted and not alone:
         raise InvalidArgumentError(
@@ -316,14 +314,14 @@ _BLOB_MODES = ("lazy", "bytes", "descriptions")
 
 
 def _with_file(value: Any, inside: tuple[str, ...], file: BlobFile | None) -> Any:
-    """A value with a blob as a file, which is the value itself or some way down in its structs."""
+    """Replace the blob at a path of nested fields in ``value`` by a file object."""
     if not inside:
         return file
     return value if value is None else {**value, inside[0]: _with_file(value[inside[0]], inside[1:], file)}
 
 
 class LanceScanner(pa.dataset.Scanner):  # type: ignore[misc]
-    """A scan of a dataset; each call that returns rows runs it anew."""
+    """A scan of a dataset; each call that returns rows runs it again."""
 
     def __init__(
         self,
@@ -349,18 +347,18 @@ class LanceScanner(pa.dataset.Scanner):  # type: ignore[misc]
 
     @property
     def projected_schema(self) -> pa.Schema:
-        """The schema of the rows that it returns."""
+        """Schema of the result."""
         if self._projection is not None:
             return self._projection.schema
         return self._plan.schema if self._nearest is None else search.schema(self._plan, self._nearest)
 
     @property
     def dataset_schema(self) -> pa.Schema:
-        """The schema of the dataset."""
+        """Schema of the dataset."""
         return self._ds.schema
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows as batches."""
+        """Return the rows as batches."""
         batches = self._any_batches()
         if self._bytes_of_each is not None:
             return limit_bytes(batches, self._bytes_of_each)
@@ -372,15 +370,15 @@ class LanceScanner(pa.dataset.Scanner):  # type: ignore[misc]
         return self._projected(self._table().to_batches(max_chunksize=self._plan.batch_size))
 
     def _table(self) -> pa.Table:
-        """The rows of a search, or in an order."""
+        """Read the result of a search or a sort."""
         snapshot, plan = self._ds.snapshot, self._plan
         if self._nearest is None:
             return ordered(snapshot, plan, self._readers, self._orderings, self._threads)
         if not self._orderings:
             return search.search(snapshot, plan, self._nearest, self._readers, prefilter=self._prefilter)
         with_ids = replace(plan, limit=None, offset=0, places=tuple(dict.fromkeys((*plan.places, ROW_ID))))
-        found = search.search(snapshot, with_ids, self._nearest, self._readers, prefilter=self._prefilter)
-        rows = ordered_found(snapshot, found, self._orderings).slice(plan.offset, plan.limit)
+        matches = search.search(snapshot, with_ids, self._nearest, self._readers, prefilter=self._prefilter)
+        rows = ordered_found(snapshot, matches, self._orderings).slice(plan.offset, plan.limit)
         return rows.select(search.schema(plan, self._nearest).names)
 
     def _scanned(
@@ -392,20 +390,20 @@ class LanceScanner(pa.dataset.Scanner):  # type: ignore[misc]
         return iter(batches) if self._projection is None else map(self._projection.project, batches)
 
     def to_reader(self) -> pa.RecordBatchReader:
-        """The rows as a stream."""
+        """Return the rows as a stream."""
         return pa.RecordBatchReader.from_batches(self.projected_schema, self.to_batches())
 
     def to_table(self) -> pa.Table:
-        """All rows."""
+        """Read all rows into a table."""
         return pa.Table.from_batches(self.to_batches(), schema=self.projected_schema)
 
     def to_pandas(self, *, blob_mode: str = "lazy", **options: Any) -> pandas.DataFrame:
-        """All rows as a frame.
+        """Read all rows into a pandas frame.
 
         Parameters
         ----------
-        blob_mode: what blobs come as: ``"lazy"``, files to read; ``"bytes"``; or ``"descriptions"`` of where they are.
-        options: of Arrow's ``Table.to_pandas``.
+        blob_mode: blobs as file objects (``"lazy"``), ``"bytes"``, or ``"descriptions"`` of their position.
+        options: of ``pyarrow.Table.to_pandas``.
         """
         if blob_mode not in _BLOB_MODES:
             raise InvalidArgumentError(f"blob_mode must be one of {', '.join(_BLOB_MODES)}, got {blob_mode!r}")
@@ -430,11 +428,11 @@ class LanceScanner(pa.dataset.Scanner):  # type: ignore[misc]
         return frame
 
     def _blobs(self) -> list[tuple[str, tuple[str, ...], str]]:
-        """The blobs of the result: the column, the way to each in its structs, and the field it is of."""
+        """List the blobs of the result: column, path of nested fields, and field name."""
         schema = self._ds.snapshot.view.schema
         columns: Mapping[str, Any] = {f.name: f for f in self._plan.columns.fields}
         columns = columns if self._projection is None else self._projection.columns
-        found = []
+        entries = []
         for name, one in columns.items():
             if isinstance(one, Expression):
                 continue
@@ -442,28 +440,28 @@ class LanceScanner(pa.dataset.Scanner):  # type: ignore[misc]
             top = schema.find(way)
             blobs = [] if top is None else [f for f in top.walk() if f.is_blob]
             blobs = [f for f in blobs if all(one.logical_type == "struct" for one in schema.above(f))]
-            found += [(name, tuple(schema.path_of(f)[len(way) :]), schema.name_of(f)) for f in blobs]
-        return found
+            entries += [(name, tuple(schema.path_of(f)[len(way) :]), schema.name_of(f)) for f in blobs]
+        return entries
 
     def scan_batches(self) -> Iterator[pa.dataset.TaggedRecordBatch]:
-        """The batches, each with the fragment that it is of."""
+        """Return the batches, each with its fragment."""
         if self._orderings or self._nearest is not None:
-            raise InvalidArgumentError("batches in an order of their own are of no fragment", help="use to_batches")
+            raise InvalidArgumentError("batches of a search or a sort belong to no fragment", help="use to_batches")
         plan = replace(self._plan, limit=None, offset=0)
-        skip, left = self._plan.offset, self._plan.limit
+        skip, remaining = self._plan.offset, self._plan.limit
         for reader in self._readers:
             fragment = self._ds.get_fragment(reader.fragment.id)
             for batch in self._scanned(plan, [reader], self._threads):
-                rows = batch.slice(min(skip, batch.num_rows), left)
+                rows = batch.slice(min(skip, batch.num_rows), remaining)
                 skip = max(skip - batch.num_rows, 0)
-                left = None if left is None else left - rows.num_rows
+                remaining = None if remaining is None else remaining - rows.num_rows
                 if rows.num_rows:
                     yield pa.dataset.TaggedRecordBatch(rows, fragment)
-                if left == 0:
+                if remaining == 0:
                     return
 
     def head(self, num_rows: int) -> pa.Table:
-        """The first rows."""
+        """Return the first rows."""
         if self._nearest is not None or self._orderings:
             return self.to_table().slice(0, num_rows)
         limit = num_rows if self._plan.limit is None else min(num_rows, self._plan.limit)
@@ -471,25 +469,25 @@ class LanceScanner(pa.dataset.Scanner):  # type: ignore[misc]
         return pa.Table.from_batches(batches, schema=self.projected_schema)
 
     def take(self, indices: Any) -> pa.Table:
-        """Some of the rows that it would return, by their place among them."""
+        """Return rows by their position in the result."""
         plan = self._plan
         whole = plan.filter is None and plan.limit is None and not plan.offset and not plan.include_deleted
         if whole and self._nearest is None and not self._orderings:
             ranks = np.asarray(indices, np.int64)
             if self._readers == self._ds.snapshot.readers:
-                chosen = Selection(plan.columns, plan.places, self._projection)
-                return chosen.show(self._ds.snapshot.take(ranks, plan.columns, places=plan.places))
+                selection = Selection(plan.columns, plan.places, self._projection)
+                return selection.show(self._ds.snapshot.take(ranks, plan.columns, places=plan.places))
         return self.to_table().take(indices)
 
     def count_rows(self) -> int:
-        """Number of rows that it would return."""
+        """Count the rows of the result."""
         if self._nearest is not None:
             return len(self.to_table())
         plan = replace(self._plan, columns=type(self._plan.columns)(()), places=())
         return scan.count(self._ds.snapshot.indexed(plan), self._readers)
 
     def explain_plan(self, verbose: bool = False) -> str:
-        """The plan of the scan, one line a step; ``verbose`` counts the rows that are read."""
+        """Describe the plan, one line per step; ``verbose`` counts the rows to read."""
         plan, lines = self._plan, []
         if self._projection is not None:
             lines.append(f"ProjectionExec: expr=[{self._projection}]")
@@ -509,11 +507,11 @@ class LanceScanner(pa.dataset.Scanner):  # type: ignore[misc]
             total = sum(r.physical_rows for r in self._readers)
             planned = scan.chunks(self._ds.snapshot.indexed(plan), self._readers)
             read = sum(c.stop - c.start if c.rows is None else len(c.rows) for c in planned)
-            lines.append(f"  rows to look at: {read} of {total}")
+            lines.append(f"  rows to read: {read} of {total}")
         return "\n".join(f"{'  ' * i}{line}" for i, line in enumerate(lines))
 
     def analyze_plan(self) -> str:
-        """Run the scan, and say what it did: its plan, the rows and batches that it returned, and how long it took."""
+        """Run the scan and return its plan with the number of rows and batches, and the elapsed time."""
         clock = self._ds.snapshot.runtime.clock_ns
         began = clock()
         rows = batches = 0
@@ -524,15 +522,15 @@ class LanceScanner(pa.dataset.Scanner):  # type: ignore[misc]
 
     @staticmethod
     def from_dataset(dataset: Any, **options: Any) -> Any:
-        """A scanner of any dataset."""
+        """Return a scanner of any pyarrow dataset."""
         return dataset.scanner(**options)
 
     @staticmethod
     def from_fragment(fragment: Any, **options: Any) -> Any:
-        """A scanner of any fragment."""
+        """Return a scanner of any pyarrow fragment."""
         return fragment.scanner(**options)
 
     @staticmethod
     def from_batches(source: Any, **options: Any) -> pa.dataset.Scanner:
-        """A scanner of batches, which is Arrow's own."""
+        """Return pyarrow's own scanner of batches."""
         return pa.dataset.Scanner.from_batches(source, **options)

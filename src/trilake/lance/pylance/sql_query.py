@@ -1,4 +1,4 @@
-"""``LanceDataset.sql``: queries over one version of a dataset, which the room of SQL runs without Spark."""
+"""``LanceDataset.sql``: query one version of a dataset with DuckDB."""
 
 from __future__ import annotations
 
@@ -17,78 +17,78 @@ from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.table import LanceTable
 from trilake.table.table import FilterLike
 
-#: What runs queries.  It is left of this room, which knows it by name alone.
+#: The module that runs queries; imported by name, as it is in a higher layer.
 _QUERIES = "trilake.sql.duckdb.run"
 
 
 @dataclass(frozen=True)
 class SqlQuery:
-    """A query that was described and not begun; each call that returns rows runs it anew."""
+    """A query; each call that returns rows runs it again."""
 
-    text: str
+    sql: str
     rows: PlacedRows
     name: str
     rows_of_a_batch: int | None = None
 
     def to_table(self) -> pa.Table:
-        """The rows of the result.
+        """Return the result as a table.
 
-        Raises ``SqlTextError`` for SQL that is not a query, and ``InvalidArgumentError`` for what is wrong in it.
+        Raises ``SqlTextError`` if the SQL is not a query, and ``InvalidArgumentError`` for other errors.
         """
-        result: pa.Table = import_module(_QUERIES).query(in_duckdbs_words(self.text), {self.name: self.rows})
+        result: pa.Table = import_module(_QUERIES).query(in_duckdbs_words(self.sql), {self.name: self.rows})
         return result
 
     def to_batch_records(self) -> list[pa.RecordBatch]:
-        """The rows of the result as batches.  Raises as :meth:`to_table`."""
+        """Return the result as batches."""
         batches: list[pa.RecordBatch] = self.to_table().to_batches(max_chunksize=self.rows_of_a_batch)
         return batches
 
     def to_stream_reader(self) -> pa.RecordBatchReader:
-        """The rows of the result as a stream.  Raises as :meth:`to_table`."""
+        """Return the result as a stream."""
         return self.to_table().to_reader(max_chunksize=self.rows_of_a_batch)
 
 
 @dataclass(frozen=True)
 class SqlQueryBuilder:
-    """Describes a query step by step; :meth:`build` gives it."""
+    """Builder of a query."""
 
-    text: str
+    sql: str
     snapshot: Snapshot
     name: str = "dataset"
     rows_of_a_batch: int | None = None
     places: tuple[str, ...] = ()
 
     def table_name(self, table_name: Any) -> SqlQueryBuilder:
-        """What the query calls the dataset; ``dataset`` otherwise."""
+        """Set the name of the dataset in the query, by default ``dataset``."""
         if not isinstance(table_name, str) or not table_name:
-            raise WrongTypeError(f"the name of the table is {table_name!r}", help="pass a text")
+            raise WrongTypeError(f"the table name must be a string, got {table_name!r}")
         return replace(self, name=table_name)
 
     def with_row_id(self, with_row_id: bool = True) -> SqlQueryBuilder:
-        """Give the dataset a column ``_rowid`` for the query."""
+        """Add a column ``_rowid`` to the dataset."""
         return self._with_place(ROW_ID, with_row_id)
 
     def with_row_addr(self, with_row_addr: bool = True) -> SqlQueryBuilder:
-        """Give the dataset a column ``_rowaddr`` for the query, which says where a row is."""
+        """Add a column ``_rowaddr`` to the dataset."""
         return self._with_place(ROW_ADDRESS, with_row_addr)
 
-    def _with_place(self, name: str, wanted: bool) -> SqlQueryBuilder:
+    def _with_place(self, name: str, enabled: bool) -> SqlQueryBuilder:
         others = tuple(place for place in self.places if place != name)
-        return replace(self, places=(*others, name) if wanted else others)
+        return replace(self, places=(*others, name) if enabled else others)
 
     def batch_size(self, batch_size: Any) -> SqlQueryBuilder:
-        """Rows of a batch at most."""
+        """Set the maximum number of rows in a batch."""
         if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
-            raise InvalidArgumentError(f"batch_size is {batch_size!r}", help="it must be a number of 1 or more")
+            raise InvalidArgumentError(f"batch_size must be a positive integer, got {batch_size!r}")
         return replace(self, rows_of_a_batch=batch_size)
 
     def build(self) -> SqlQuery:
-        """The query."""
-        return SqlQuery(self.text, PlacedRows(self.snapshot, self.places), self.name, self.rows_of_a_batch)
+        """Build the query."""
+        return SqlQuery(self.sql, PlacedRows(self.snapshot, self.places), self.name, self.rows_of_a_batch)
 
 
 class PlacedRows(LanceTable):
-    """The rows of a version, with columns that say where each is."""
+    """The rows of a version, with row id and address columns."""
 
     def __init__(self, snapshot: Snapshot, places: Sequence[str] = ()) -> None:
         self.uri, self.snapshot = snapshot.store.uri, snapshot
@@ -96,19 +96,19 @@ class PlacedRows(LanceTable):
 
     @property
     def schema(self) -> pa.Schema:
-        """The schema of the rows."""
+        """Schema of the rows."""
         return pa.schema([*self.snapshot.schema, *(pa.field(place, pa.uint64()) for place in self.places)])
 
     def to_batches(
         self, columns: Sequence[str] | None = None, filter: FilterLike | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """The rows as batches.  Filters cannot name the columns that say where a row is."""
+        """Return the rows as batches.  Filters cannot use the row id and address columns."""
         names = self.schema.names if columns is None else list(columns)
         if not set(names) & set(self.places):
             yield from super().to_batches(columns, filter)
             return
-        wanted = self.projected_schema(names)
-        columns = [n for n in wanted.names if n not in self.places]
-        plan = self.snapshot.plan(columns, filter, places=tuple(n for n in wanted.names if n in self.places))
+        schema = self.projected_schema(names)
+        columns = [n for n in schema.names if n not in self.places]
+        plan = self.snapshot.plan(columns, filter, places=tuple(n for n in schema.names if n in self.places))
         for batch in self.snapshot.scan(plan):
-            yield batch.select(wanted.names)
+            yield batch.select(schema.names)

@@ -1,4 +1,4 @@
-"""``LanceStats``: numbers about a dataset and its indices."""
+"""``LanceStats``: statistics of a dataset and its indices."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trilake.lance.versions.manifest import BTREE_DETAILS, VECTOR_DETAILS, Index
 
 
 class DatasetStats(TypedDict):
-    """Numbers about a dataset."""
+    """Statistics of a dataset."""
 
     num_deleted_rows: int
     num_fragments: int
@@ -21,7 +21,7 @@ class DatasetStats(TypedDict):
 
 @dataclass(frozen=True)
 class IndexSegmentDescription:
-    """The files of an index, or of a part of one, as newer writers make them."""
+    """The files of an index segment."""
 
     uuid: str
     dataset_version_at_last_update: int
@@ -31,7 +31,7 @@ class IndexSegmentDescription:
 
 @dataclass(frozen=True)
 class IndexDescription:
-    """An index: its name and kind, the ids and names of its fields, its parts, and how many rows these cover."""
+    """An index: name, kind, field ids and names, segments, and the number of rows it covers."""
 
     name: str
     type_url: str
@@ -43,10 +43,10 @@ class IndexDescription:
 
     @classmethod
     def of(cls, snapshot: Snapshot, name: str) -> IndexDescription:
-        """What a version says of one of its indices.  Raises ``UnknownIndexError``."""
-        known, parts = snapshot.manifest.schema, indices.parts(snapshot, name)
+        """Describe an index of a version.  Raises ``UnknownIndexError``."""
+        schema, parts = snapshot.manifest.schema, indices.parts(snapshot, name)
         index = parts[0]
-        fields = [known.by_id(id) for id in index.fields]
+        fields = [schema.by_id(id) for id in index.fields]
         kind = indices.kind_of(snapshot, index)
         details = index.details or {"IVF_PQ": VECTOR_DETAILS, "BTree": BTREE_DETAILS}.get(kind)
         segments = [_segment(part) for part in parts]
@@ -57,7 +57,7 @@ class IndexDescription:
             kind,
             sum(r.num_rows for r in snapshot.readers if r.fragment.id in covered),
             list(index.fields),
-            [known.name_of(f) for f in fields if f is not None],
+            [schema.name_of(f) for f in fields if f is not None],
             segments,
         )
 
@@ -68,13 +68,13 @@ def _segment(part: IndexMetadata) -> IndexSegmentDescription:
 
 
 class LanceStats:
-    """Numbers about one dataset at its version."""
+    """Statistics of a dataset at its version."""
 
     def __init__(self, dataset: OpenDataset) -> None:
         self._dataset = dataset
 
     def dataset_stats(self, max_rows_per_group: int = 1024) -> DatasetStats:
-        """``num_deleted_rows``, ``num_fragments``, and ``num_small_files``: fragments with fewer rows than a group."""
+        """``num_deleted_rows``, ``num_fragments`` and ``num_small_files`` (fewer rows than ``max_rows_per_group``)."""
         readers = self._dataset.snapshot.readers
         return {
             "num_deleted_rows": sum(r.num_deleted for r in readers),
@@ -83,9 +83,9 @@ class LanceStats:
         }
 
     def index_stats(self, index_name: str) -> dict[str, Any]:
-        """What an index says of itself, how many rows it covers, and how often one was open already.
+        """Return statistics of an index: its metadata, the rows it covers, and cache hits.
 
-        Raises ``UnknownIndexError``, which is a ``KeyError``.
+        Raises ``UnknownIndexError``, a ``KeyError``.
         """
         snapshot = self._dataset.snapshot
         numbers = indices.statistics(snapshot, index_name)

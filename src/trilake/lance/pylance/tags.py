@@ -1,4 +1,4 @@
-"""``Tags`` and ``Branches``: the names of a dataset's versions, and of lines of them."""
+"""``Tags`` and ``Branches``: named versions, and named lines of versions."""
 
 from __future__ import annotations
 
@@ -36,44 +36,42 @@ from trilake.lance.versions.versions import (
 )
 from trilake.storage.base import Store
 
-#: A version by its number, by the name of a tag, or by a branch and its number there.
+#: A version number, a tag, or a branch with a version number.
 Reference = int | str | tuple[Any, ...] | None
 
 
 @dataclass(frozen=True)
 class Line:
-    """The versions of the main line or of a branch: the store that has them, and that of the whole dataset."""
+    """The main line or a branch: the store of its versions, and that of the whole dataset."""
 
     root: Store
     branch: str | None = None
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> Line:
-        """The line of a version that is open."""
+        """Return the line of a snapshot."""
         branch = snapshot.manifest.branch
         return cls(root_store(snapshot.store, branch), branch)
 
     @property
     def store(self) -> Store:
-        """The store of its versions."""
+        """Store of the versions."""
         return branch_store(self.root, self.branch)
 
     def resolve(self, reference: Reference) -> tuple[Line, int | None]:
-        """The line and the number of a version; ``None`` for the newest.
+        """Resolve a reference to a line and a version number; ``None`` means the newest version.
 
-        Raises ``VersionNotFoundError`` for a tag or branch that there is not, ``WrongTypeError`` for anything else.
+        Raises ``VersionNotFoundError`` for an unknown tag or branch, ``WrongTypeError`` for other types.
         """
         if isinstance(reference, str):
             tag = read_tag(self.root, reference)
             return Line(self.root, tag.branch), tag.version
         if not isinstance(reference, tuple):
             if reference is not None and (isinstance(reference, bool) or not isinstance(reference, int)):
-                raise WrongTypeError(
-                    f"a version is {reference!r}", help="pass its number, the name of a tag, or (branch, number)"
-                )
+                raise WrongTypeError(f"a version must be a number, a tag, or (branch, number), got {reference!r}")
             return self, reference
         if len(reference) != 2 or not isinstance(reference[0], str | None):
-            raise InvalidArgumentError(f"{reference!r} does not name a version", help="pass (branch, number)")
+            raise InvalidArgumentError(f"invalid version reference {reference!r}", help="pass (branch, number)")
         branch, version = reference
         if isinstance(version, str):
             return self.resolve(version)
@@ -83,62 +81,62 @@ class Line:
         return Line(self.root, branch), version
 
     def load(self, version: int | None) -> tuple[Store, Manifest]:
-        """The store and the manifest of a version, or of the newest.  Raises ``VersionNotFoundError``."""
+        """Load the store and the manifest of a version, by default the newest.  Raises ``VersionNotFoundError``."""
         store = self.store
         return store, transaction.load(store, version)
 
 
 class Tags:
-    """The tags of a dataset, as they are in its store now."""
+    """The tags of a dataset, read from its store on each call."""
 
-    def __init__(self, shown: Snapshot) -> None:
-        self._line, self._runtime, self._shown = Line.of(shown), shown.runtime, shown.version
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._line, self._runtime, self._current_version = Line.of(snapshot), snapshot.runtime, snapshot.version
 
     def list(self) -> dict[str, dict[str, Any]]:
-        """All tags by name, with the version and branch of each, its times, metadata and ``manifest_size``."""
+        """Return all tags by name: version, branch, timestamps, metadata and ``manifest_size``."""
         return {name: _described(tag) for name, tag in read_tags(self._line.root).items()}
 
     def list_ordered(self, order: str | None = None) -> builtins.list[tuple[str, dict[str, Any]]]:
-        """All tags by their versions, the newest first, or with ``order="asc"`` the oldest."""
+        """Return all tags by version, newest first; ``order="asc"`` for oldest first."""
         if order not in (None, "asc", "desc"):
-            raise InvalidArgumentError(f"order is {order!r}", help="it is asc or desc")
+            raise InvalidArgumentError(f"order must be asc or desc, got {order!r}")
         sign = 1 if order == "asc" else -1
         return sorted(self.list().items(), key=lambda item: (sign * item[1]["version"], item[0]))
 
     def get_version(self, tag: str) -> int:
-        """The version that a tag names.  Raises ``VersionNotFoundError``."""
+        """Return the version of a tag.  Raises ``VersionNotFoundError``."""
         return read_tag(self._line.root, tag).version
 
     def create(self, tag: str, reference: Reference = None, *, version: int | None = None) -> None:
-        """Name a version, by default the one that the dataset shows.
+        """Create a tag for a version, by default that of the dataset object.
 
-        ``reference`` is its number, the name of another tag, or a pair of a branch and a number; ``version`` is another
-        name of it.  Raises ``InvalidArgumentError`` where the tag is there, ``VersionNotFoundError``, and
-        ``ConflictError`` where a clean-up is about to remove the version.
+        ``reference`` is a number, another tag, or a pair of branch and number; ``version`` is an alias.  Raises
+        ``InvalidArgumentError`` if the tag exists, ``VersionNotFoundError``, and ``ConflictError`` if a clean-up is
+        deleting the version.
         """
         self._write(tag, *self._version(reference, version), update=False)
 
     def update(self, tag: str, reference: Reference = None, *, version: int | None = None) -> None:
-        """Let a tag name another version, by default the one that is shown; see :meth:`create`.
+        """Move a tag to another version, by default that of the dataset object; see :meth:`create`.
 
-        Its metadata stays.
+        Its metadata is kept.
         """
         self._write(tag, *self._version(reference, version), update=True)
 
     def replace_metadata(self, tag: str, metadata: Mapping[Any, Any]) -> None:
-        """Put other metadata in the place of a tag's.  Raises ``VersionNotFoundError``."""
+        """Replace the metadata of a tag.  Raises ``VersionNotFoundError``."""
         set_tag_metadata(self._line.root, tag, strings(metadata, "a tag"))
 
     def delete(self, tag: str) -> None:
-        """Remove a tag; the version stays.  Raises ``VersionNotFoundError``."""
+        """Delete a tag, but not its version.  Raises ``VersionNotFoundError``."""
         delete_tag(self._line.root, tag)
 
     def _version(self, reference: Reference, version: int | None) -> tuple[Line, int]:
         if reference is not None and version is not None:
-            raise InvalidArgumentError("reference and version both say which version", help="leave one of them out")
+            raise InvalidArgumentError("reference and version exclude each other", help="pass only one of them")
         line, named = self._line.resolve(version if reference is None else reference)
         if named is None:
-            named = self._shown if reference is None else list_versions(line.store).latest
+            named = self._current_version if reference is None else list_versions(line.store).latest
         return line, named
 
     def _write(self, tag: str, line: Line, version: int, *, update: bool) -> None:
@@ -146,42 +144,42 @@ class Tags:
         number = choose_version(store, list_versions(store), version)
         with hold(store, number, self._runtime):
             listing = list_versions(store)
-            choose_version(store, listing, number)  # a clean-up may just have removed it
+            choose_version(store, listing, number)  # raises if a clean-up has just removed the version
             size, now = store.head(listing.key(number)).size, self._runtime.clock_ns()
             write_tag(line.root, tag, number, size=size, now_ns=now, update=update, branch=line.branch)
 
 
 class Branches:
-    """The branches of a dataset, as they are in its store now."""
+    """The branches of a dataset, read from its store on each call."""
 
-    def __init__(self, shown: Snapshot) -> None:
-        self._root = Line.of(shown).root
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._root = Line.of(snapshot).root
 
     def list(self) -> dict[str, dict[str, Any]]:
-        """All branches by name, with where and when each began."""
+        """Return all branches by name, with their parent version and creation time."""
         return {name: _of_branch(branch) for name, branch in read_branches(self._root).items()}
 
     def list_ordered(self, order: str | None = None) -> builtins.list[tuple[str, dict[str, Any]]]:
-        """All branches by the time they began, the newest first, or with ``order="asc"`` the oldest."""
+        """Return all branches by creation time, newest first; ``order="asc"`` for oldest first."""
         if order not in (None, "asc", "desc"):
-            raise InvalidArgumentError(f"order is {order!r}", help="it is asc or desc")
+            raise InvalidArgumentError(f"order must be asc or desc, got {order!r}")
         sign = 1 if order == "asc" else -1
         return sorted(self.list().items(), key=lambda item: (sign * (item[1]["create_at"] or 0), item[0]))
 
     def delete(self, branch: str) -> None:
-        """Remove a branch with its versions.  Raises ``VersionNotFoundError``."""
+        """Delete a branch with its versions.  Raises ``VersionNotFoundError``."""
         delete_branch(self._root, branch)
 
     def replace_metadata(self, branch: str, metadata: Mapping[Any, Any]) -> None:
-        """Put other metadata in the place of a branch's.  Raises ``VersionNotFoundError``."""
+        """Replace the metadata of a branch.  Raises ``VersionNotFoundError``."""
         set_branch_metadata(self._root, branch, strings(metadata, "a branch"))
 
 
 def strings(metadata: Mapping[Any, Any], of: str) -> dict[str, str]:
-    """Metadata of a tag or branch.  Raises ``WrongTypeError`` unless all keys and values are strings."""
+    """Check metadata of a tag or branch.  Raises ``WrongTypeError`` unless all keys and values are strings."""
     wrong = [v for pair in dict(metadata).items() for v in pair if not isinstance(v, str)]
     if wrong:
-        raise WrongTypeError(f"the metadata of {of} has {wrong[0]!r}", help="pass strings")
+        raise WrongTypeError(f"the metadata of {of} must be strings, got {wrong[0]!r}")
     return dict(metadata)
 
 
@@ -207,9 +205,9 @@ def _described(tag: Tag) -> dict[str, Any]:
     }
 
 
-def _time(text: str | None) -> dt.datetime | None:
-    """The time in an ISO text, to microseconds; ``None`` where it is none."""
+def _time(timestamp: str | None) -> dt.datetime | None:
+    """Parse an ISO timestamp, to microseconds."""
     try:
-        return None if text is None else dt.datetime.fromisoformat(re.sub(r"(\.\d{6})\d+", r"\1", text))
+        return None if timestamp is None else dt.datetime.fromisoformat(re.sub(r"(\.\d{6})\d+", r"\1", timestamp))
     except ValueError:
         return None

@@ -1,4 +1,4 @@
-"""``Transaction``: an operation on a version of a dataset, before it is committed or behind it."""
+"""``Transaction``: an operation based on a version of a dataset."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from trilake.errors import InvalidArgumentError, ObjectNotFoundError
 from trilake.lance.file.errors import WrongTypeError
-from trilake.lance.pylance.operation import LanceOperation, shown
+from trilake.lance.pylance.operation import LanceOperation, from_stored
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions import transaction as transactions
 from trilake.lance.versions.fragment_metadata import FragmentMetadata
@@ -17,14 +17,14 @@ from trilake.lance.versions.versions import list_versions
 
 @dataclass
 class Transaction:
-    """An operation, and the version that it was made for.
+    """An operation and the version it is based on.
 
     Parameters
     ----------
-    read_version: the version; 0 where there was none yet.
+    read_version: the version; 0 for a new dataset.
     operation: one of :class:`~trilake.lance.pylance.operation.LanceOperation`.
-    uuid: an id that no other transaction has; the commit makes one where none is given.
-    transaction_properties: what the commit says of itself.
+    uuid: unique id; by default chosen by the commit.
+    transaction_properties: properties of the commit.
     """
 
     read_version: int
@@ -33,50 +33,50 @@ class Transaction:
     transaction_properties: Mapping[str, str] | None = field(default_factory=dict)
 
 
-def given(transaction: Transaction, read_version: int | None) -> tuple[LanceOperation.BaseOperation, int]:
-    """The operation of a transaction to commit, and its version.  Raises ``InvalidArgumentError``."""
+def unpack(transaction: Transaction, read_version: int | None) -> tuple[LanceOperation.BaseOperation, int]:
+    """Return the operation and read version of a transaction.  Raises ``InvalidArgumentError``."""
     if read_version is not None and read_version != transaction.read_version:
         raise InvalidArgumentError(
-            f"read_version is {read_version}, and the transaction was made for version {transaction.read_version}",
+            f"read_version is {read_version}, but the transaction is based on version {transaction.read_version}",
             help="leave read_version out",
         )
     return transaction.operation, transaction.read_version
 
 
 def read(snapshot: Snapshot, version: int) -> Transaction | None:
-    """The transaction that made a version.
+    """Return the transaction that made a version.
 
-    ``None`` where its file is gone, as a clean-up of old versions removes it, and for one of a newer writer.
-    Raises ``VersionNotFoundError`` and ``CorruptLogError``.
+    ``None`` if its file was cleaned up or its operation is unknown.  Raises ``VersionNotFoundError`` and
+    ``CorruptLogError``.
     """
     store = snapshot.store
     try:
-        made = transactions.of_manifest(store, transactions.load(store, version))
+        stored = transactions.of_manifest(store, transactions.load(store, version))
     except ObjectNotFoundError:
         return None
-    operation = None if made is None else shown(made.operation)
-    if made is None or operation is None:
+    operation = None if stored is None else from_stored(stored.operation)
+    if stored is None or operation is None:
         return None
-    return Transaction(made.read_version, operation, made.uuid, dict(made.properties))
+    return Transaction(stored.read_version, operation, stored.uuid, dict(stored.properties))
 
 
 def recent(snapshot: Snapshot, count: Any) -> list[Transaction | None]:
-    """The transactions of the newest versions up to the one that is shown, newest first."""
+    """Return the newest transactions up to the snapshot's version, newest first."""
     versions = [v for v in reversed(list_versions(snapshot.store).versions) if v <= snapshot.version]
     return [read(snapshot, v) for v in versions[:count]]
 
 
 def merged(transactions: Sequence[Transaction]) -> Transaction:
-    """One transaction that appends what several do.  Raises ``InvalidArgumentError`` for what are no appends."""
+    """Merge appends into one transaction.  Raises ``InvalidArgumentError`` for other operations."""
     fragments: list[FragmentMetadata] = []
     for one in transactions:
         if not isinstance(one, Transaction):
             raise WrongTypeError(f"transactions must be a list of Transaction, got {type(one)}")
-        operation, _ = given(one, None)
+        operation, _ = unpack(one, None)
         if not isinstance(operation, LanceOperation.Append):
             raise InvalidArgumentError(
-                f"{type(operation).__name__} cannot be committed beside others",
-                help="only appends are",
+                f"commit_batch supports only appends, got {type(operation).__name__}",
+                help="commit other operations one by one",
             )
         fragments += operation.fragments
     if not fragments:

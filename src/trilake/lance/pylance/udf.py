@@ -1,4 +1,4 @@
-"""``batch_udf``: a function that makes new columns of batches, for ``LanceDataset.add_columns``."""
+"""``batch_udf``: a user function of record batches, for ``LanceDataset.add_columns``."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from trilake.lance.file.errors import WrongTypeError
 
 
 class BatchUDF:
-    """A function of record batches whose results may be kept in a file.
+    """A function of record batches, with optional checkpoints of its results.
 
     Parameters
     ----------
-    func: from a record batch to a record batch or a pandas frame with as many rows.
-    output_schema: of the results; the first one tells it where it is not given.
-    checkpoint_file: where the result of each batch is kept, so that the work goes on there if it was interrupted.
-        Results are found by what is in the batch; remove the file when the function changes.  When
-        ``LanceDataset.add_columns`` is done, it removes it.
+    func: takes a record batch and returns a record batch or pandas frame with as many rows.
+    output_schema: of the results, by default that of the first one.
+    checkpoint_file: file to store the result of each batch in, so that an interrupted job can resume.  Results are
+        keyed by the content of the batch: delete the file when the function changes.  ``LanceDataset.add_columns``
+        deletes it after success.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class BatchUDF:
         checkpoint_file: str | os.PathLike[str] | None = None,
     ) -> None:
         if output_schema is not None and not isinstance(output_schema, pa.Schema):
-            raise WrongTypeError(f"output_schema is {output_schema!r}", help="pass a pyarrow.Schema")
+            raise WrongTypeError(f"output_schema must be a pyarrow.Schema, got {output_schema!r}")
         self.func, self.output_schema = func, output_schema
         self.checkpoint_file = None if checkpoint_file is None else os.fspath(checkpoint_file)
 
@@ -42,24 +42,24 @@ class BatchUDF:
         if self.checkpoint_file is None:
             return self._called(batch)
         key = sha256(_bytes_of(batch)).hexdigest()
-        kept = self._kept("SELECT result FROM results WHERE batch = ?", key)
-        if kept is not None:
+        checkpoint = self._execute("SELECT result FROM results WHERE batch = ?", key)
+        if checkpoint is not None:
             try:
-                return pa.ipc.open_stream(kept).read_next_batch()
+                return pa.ipc.open_stream(checkpoint).read_next_batch()
             except (pa.ArrowInvalid, OSError, StopIteration) as e:
                 raise self._unusable(e) from e
         result = self._called(batch)
-        self._kept("INSERT OR REPLACE INTO results VALUES (?, ?)", key, _bytes_of(result))
+        self._execute("INSERT OR REPLACE INTO results VALUES (?, ?)", key, _bytes_of(result))
         return result
 
     def forget(self) -> None:
-        """Remove the file of results, which another function would take for its own."""
+        """Delete the checkpoint file, so that another function does not reuse it."""
         if self.checkpoint_file is not None:
             with suppress(FileNotFoundError):
                 os.remove(self.checkpoint_file)
 
-    def _kept(self, statement: str, *values: Any) -> bytes | None:
-        """Run a statement on the file of results; returns the value of the row that it gives, if it gives one."""
+    def _execute(self, statement: str, *values: Any) -> bytes | None:
+        """Run a statement on the checkpoint file; returns the first value of the first row, if any."""
         try:
             with closing(sqlite3.connect(self.checkpoint_file or "")) as file, file:
                 file.execute("CREATE TABLE IF NOT EXISTS results (batch TEXT PRIMARY KEY, result BLOB NOT NULL)")
@@ -70,7 +70,9 @@ class BatchUDF:
 
     def _unusable(self, error: Exception) -> StorageError:
         return StorageError(
-            f"the checkpoint file cannot be used: {error}", help="remove it, or name another", file=self.checkpoint_file
+            f"the checkpoint file cannot be used: {error}",
+            help="delete it, or pass another path",
+            file=self.checkpoint_file,
         )
 
     def _called(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -78,12 +80,12 @@ class BatchUDF:
         if not isinstance(result, pa.RecordBatch):
             if not hasattr(result, "columns"):  # a frame has them
                 raise InvalidArgumentError(
-                    f"the function must return a RecordBatch or a pandas frame, not a {type(result).__name__}"
+                    f"the function must return a RecordBatch or a pandas frame, got {type(result).__name__}"
                 )
             result = pa.RecordBatch.from_pandas(result, self.output_schema, preserve_index=False)
         if self.output_schema is not None and not result.schema.equals(self.output_schema):
             raise InvalidArgumentError(
-                f"the function returned the columns {_named(result.schema)} instead of {_named(self.output_schema)}",
+                f"the function returned columns {_described(result.schema)}, expected {_described(self.output_schema)}",
                 help="correct output_schema, or leave it out",
             )
         return result.replace_schema_metadata(None)
@@ -92,7 +94,7 @@ class BatchUDF:
 def batch_udf(
     output_schema: pa.Schema | None = None, checkpoint_file: str | os.PathLike[str] | None = None
 ) -> Callable[[Callable[[pa.RecordBatch], Any]], BatchUDF]:
-    """Make a function for ``LanceDataset.add_columns`` of one that returns record batches or pandas frames.
+    """Decorate a function for ``LanceDataset.add_columns`` that returns record batches or pandas frames.
 
     Parameters are those of :class:`BatchUDF`.
 
@@ -119,5 +121,5 @@ def _bytes_of(batch: pa.RecordBatch) -> bytes:
     return bytes(sink.getvalue())
 
 
-def _named(schema: pa.Schema) -> str:
+def _described(schema: pa.Schema) -> str:
     return ", ".join(f"{f.name} {f.type}" for f in schema)

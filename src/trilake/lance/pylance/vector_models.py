@@ -1,4 +1,4 @@
-"""What indices of vectors learn, apart from the indices: ``IvfModel``, ``PqModel`` and ``IndicesBuilder``."""
+"""Trained models of vector indices: ``IvfModel``, ``PqModel`` and ``IndicesBuilder``."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _TARGET_ROWS, _MOST_PARTITIONS = 8192, 4096
 
 
 class IndexFileVersion(StrEnum):
-    """Versions of the files of indices of vectors."""
+    """File versions of vector indices."""
 
     LEGACY = "Legacy"
     V3 = "V3"
@@ -34,14 +34,14 @@ class IndexFileVersion(StrEnum):
 
 @dataclass
 class IndexConfig:
-    """A kind of index, and its parameters."""
+    """The kind of an index, and its parameters."""
 
     index_type: str
     parameters: dict[str, Any] = field(default_factory=dict)
 
 
 def partitions_for(num_rows: int, target_partition_size: int | None) -> int:
-    """The number of partitions of an index whose partitions have about so many rows, 8,192 by default.
+    """Return the number of partitions for a target size, by default 8,192 rows.
 
     >>> partitions_for(100_000, 10_000)
     10
@@ -52,7 +52,7 @@ def partitions_for(num_rows: int, target_partition_size: int | None) -> int:
 
 @dataclass
 class IvfModel:
-    """The centres of partitions, and the distance that they were learned for.
+    """Partition centroids, and the distance they were trained for.
 
     >>> centroids = pa.FixedSizeListArray.from_arrays(pa.array([0, 0, 9, 9], pa.float32()), 2)
     >>> IvfModel(centroids, "l2").save("memory://doc-lance-ivf/ivf.lance")
@@ -65,7 +65,7 @@ class IvfModel:
 
     @property
     def num_partitions(self) -> int:
-        """The number of partitions."""
+        """Number of partitions."""
         return len(self.centroids)
 
     def save(self, uri: str, *, storage_options: Mapping[str, str] | None = None) -> None:
@@ -74,14 +74,14 @@ class IvfModel:
 
     @classmethod
     def load(cls, uri: str, *, storage_options: Mapping[str, str] | None = None) -> Self:
-        """Read a model from the file that :meth:`save` wrote."""
+        """Read a model written by :meth:`save`."""
         centroids, metadata = _load(uri, "centroids", storage_options)
         return cls(centroids, metadata["distance_type"])
 
 
 @dataclass
 class PqModel:
-    """The words for the pieces of vectors, as rows of a vector's size: the 256 of the first piece, then of the next."""
+    """A product quantization codebook, stored as rows as wide as a vector: 256 for each sub-vector in turn."""
 
     num_subvectors: int
     codebook: pa.FixedSizeListArray
@@ -89,7 +89,7 @@ class PqModel:
 
     @property
     def dimension(self) -> int:
-        """The numbers of a vector."""
+        """Dimension of the vectors."""
         return int(self.codebook.type.list_size)
 
     def save(self, uri: str, *, storage_options: Mapping[str, str] | None = None) -> None:
@@ -99,7 +99,7 @@ class PqModel:
 
     @classmethod
     def load(cls, uri: str, *, storage_options: Mapping[str, str] | None = None) -> Self:
-        """Read a model from the file that :meth:`save` wrote."""
+        """Read a model written by :meth:`save`."""
         codebook, metadata = _load(uri, "codebook", storage_options)
         return cls(int(metadata["num_subvectors"]), codebook, int(metadata.get("num_bits", "8")))
 
@@ -120,12 +120,12 @@ def _load(uri: str, name: str, options: Mapping[str, str] | None) -> tuple[pa.Fi
 
 
 class IndicesBuilder:
-    """Learns what an index of vectors needs, for those who make the index elsewhere.
+    """Train the models of a vector index separately from building it.
 
     Parameters
     ----------
-    dataset: that has the vectors.
-    column: of the vectors.
+    dataset: the dataset.
+    column: the vector column.
 
     Raises ``UnknownColumnError`` and ``WrongTypeError``.
 
@@ -140,7 +140,7 @@ class IndicesBuilder:
     def __init__(self, dataset: OpenDataset, column: str | Sequence[str]) -> None:
         names = [column] if isinstance(column, str) else list(column)
         if len(names) != 1:
-            raise InvalidArgumentError(f"column names {len(names)} columns", help="name one")
+            raise InvalidArgumentError(f"column has {len(names)} names", help="pass one column")
         self.dataset, self.column = dataset, dataset.snapshot.view.schema.spelled(names[0])
         self.dimension: int = vector_type(dataset.snapshot, self.column).list_size
 
@@ -154,27 +154,29 @@ class IndicesBuilder:
         max_iters: int = 50,
         fragment_ids: Sequence[int] | None = None,
     ) -> IvfModel:
-        """Learn the centres of partitions.
+        """Train partition centroids.
 
         Parameters
         ----------
-        num_partitions: how many; as many as give partitions of 8,192 rows by default.
+        num_partitions: number of centroids; by default one per 8,192 rows.
         distance_type: ``"l2"``, ``"cosine"`` or ``"dot"``.
-        accelerator: accepted for other implementations' sake.
-        sample_rate: rows to learn from, for each partition.
-        max_iters: steps at most.
-        fragment_ids: of the fragments to learn from; all by default.
+        accelerator: accepted for compatibility.
+        sample_rate: training rows per partition.
+        max_iters: maximum number of k-means iterations.
+        fragment_ids: fragments to sample, by default all.
 
         Raises ``InvalidArgumentError``.
         """
         del accelerator
         metric = metric_name(distance_type) or "l2"
         rows = self._count(fragment_ids)
-        wanted = partitions_for(rows, None) if num_partitions is None else count("num_partitions", num_partitions)
-        if wanted < 1 or wanted > rows:
-            raise InvalidArgumentError(f"{rows} rows make no {wanted} partitions", help="ask for fewer")
-        vectors = self._sample(wanted * _rate(sample_rate), fragment_ids)
-        learned = ivf_pq.kmeans(vectors, wanted, np.random.default_rng(0), metric=metric, iterations=max_iters)
+        partitions = partitions_for(rows, None) if num_partitions is None else count("num_partitions", num_partitions)
+        if partitions < 1 or partitions > rows:
+            raise InvalidArgumentError(
+                f"num_partitions must be from 1 to {rows} (the number of rows), got {partitions}"
+            )
+        vectors = self._sample(partitions * _rate(sample_rate), fragment_ids)
+        learned = ivf_pq.kmeans(vectors, partitions, np.random.default_rng(0), metric=metric, iterations=max_iters)
         return IvfModel(pa.FixedSizeListArray.from_arrays(pa.array(learned.reshape(-1)), self.dimension), metric)
 
     def train_pq(
@@ -186,15 +188,15 @@ class IndicesBuilder:
         max_iters: int = 50,
         fragment_ids: Sequence[int] | None = None,
     ) -> PqModel:
-        """Learn the words for the pieces of what vectors differ from their centres by.
+        """Train a product quantization codebook on residuals.
 
         Parameters
         ----------
-        ivf_model: the centres.
-        num_subvectors: pieces of a vector; of 16 numbers each, or 8, by default.
-        sample_rate: rows to learn from, for each of the 256 words.
-        max_iters: steps at most.
-        fragment_ids: of the fragments to learn from; all by default.
+        ivf_model: the centroids.
+        num_subvectors: number of sub-vectors; by default each has 16 numbers, or 8.
+        sample_rate: training rows per codebook entry (256).
+        max_iters: maximum number of k-means iterations.
+        fragment_ids: fragments to sample, by default all.
 
         Raises ``InvalidArgumentError``.
         """
@@ -216,7 +218,7 @@ class IndicesBuilder:
         max_iters: int = 50,
         fragment_ids: Sequence[int] | None = None,
     ) -> dict[str, Any]:
-        """The centres and the words of an index, as ``create_index`` takes them: ``ivf_centroids``, ``pq_codebook``."""
+        """Train both models; returns ``ivf_centroids`` and ``pq_codebook`` for ``create_index``."""
         shared: dict[str, Any] = {"sample_rate": sample_rate, "max_iters": max_iters, "fragment_ids": fragment_ids}
         ivf = self.train_ivf(num_partitions, distance_type=distance_type, accelerator=accelerator, **shared)
         pq = self.train_pq(ivf, num_subvectors, **shared)
@@ -226,7 +228,9 @@ class IndicesBuilder:
         if pieces is None:
             size = next((size for size in (16, 8) if self.dimension % size == 0), None)
             if size is None:
-                raise InvalidArgumentError(f"vectors have {self.dimension} numbers", help="pass num_subvectors")
+                raise InvalidArgumentError(
+                    f"num_subvectors is missing, for vectors of dimension {self.dimension}", help="pass a divisor"
+                )
             return self.dimension // size
         ivf_pq.check("l2", self.dimension, count("num_subvectors", pieces, least=1))
         return pieces
@@ -236,14 +240,14 @@ class IndicesBuilder:
         return sum(r.num_rows for r in readers if fragment_ids is None or r.fragment.id in fragment_ids)
 
     def _sample(self, rows: int, fragment_ids: Sequence[int] | None) -> ivf_pq.Floats:
-        """Vectors at places that are spread evenly, those left out that are null or not finite."""
+        """Sample vectors at evenly spread positions, without nulls and non-finite values."""
         snapshot, total = self.dataset.snapshot, self._count(None)
         places = np.arange(total)
         if fragment_ids is not None:
             readers = snapshot.readers
             ends = np.cumsum([r.num_rows for r in readers])
-            kept = [np.arange(e - r.num_rows, e) for r, e in zip(readers, ends) if r.fragment.id in fragment_ids]
-            places = np.concatenate([np.empty(0, np.int64), *kept])
+            positions = [np.arange(e - r.num_rows, e) for r, e in zip(readers, ends) if r.fragment.id in fragment_ids]
+            places = np.concatenate([np.empty(0, np.int64), *positions])
         if rows < len(places):
             places = np.sort(np.random.default_rng(0).choice(places, rows, replace=False))
         taken = snapshot.take(places, snapshot.view.columns([self.column]))
@@ -259,14 +263,14 @@ def _rate(sample_rate: int) -> int:
 
 
 class VectorIndexReader:
-    """The partitions of an index of vectors.
+    """Read the partitions of a vector index.
 
     Parameters
     ----------
-    dataset: that has the index.
-    index_name: its name.
+    dataset: the dataset.
+    index_name: name of the index.
 
-    Raises ``UnknownIndexError``, and ``InvalidArgumentError`` for an index of another kind.
+    Raises ``UnknownIndexError``, and ``InvalidArgumentError`` for other kinds of index.
     """
 
     def __init__(self, dataset: OpenDataset, index_name: str) -> None:
@@ -277,16 +281,16 @@ class VectorIndexReader:
         self.dataset, self.index_name, self._index = dataset, index_name, opened
 
     def num_partitions(self) -> int:
-        """The number of partitions."""
+        """Number of partitions."""
         return len(self._index.model.centroids)
 
     def centroids(self) -> pa.FixedSizeListArray:
-        """The centres of the partitions."""
+        """Centroids of the partitions."""
         centres = self._index.model.centroids
         return pa.FixedSizeListArray.from_arrays(pa.array(centres.reshape(-1)), centres.shape[1])
 
     def read_partition(self, partition_id: int, *, with_vector: bool = False) -> pa.Table:
-        """The row ids of a partition; ``with_vector`` also the codes of their vectors.  Raises ``IndexError``."""
+        """Return the row ids of a partition, and with ``with_vector`` their codes.  Raises ``IndexError``."""
         if not 0 <= partition_id < self.num_partitions():
             raise IndexError(f"partition {partition_id} is out of range: the index has {self.num_partitions()}")
         codes, ids = self._index.partition(partition_id)

@@ -22,16 +22,16 @@ _NUMBER = r"[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]+)?"
 _SPECIAL = r"[+-]?(inf|infinity|nan)"
 
 
-def _path(text: str) -> list[str]:
+def _path(json_path: str) -> list[str]:
     """A JSON path in DuckDB's spelling, cut where it may match several values: at ``.*`` and ``[*]``."""
-    text = text.strip()
-    rest = text.removeprefix("$") if text.startswith("$") or not text else f".{text}"
+    json_path = json_path.strip()
+    rest = json_path.removeprefix("$") if json_path.startswith("$") or not json_path else f".{json_path}"
     parts, at = ["$"], 0
     while at < len(rest):
         step = _STEP.match(rest, at)
         if step is None:
             raise FilterError(
-                f"{text!r} is not a JSON path that filters support",
+                f"{json_path!r} is not a JSON path that filters support",
                 help="""valid paths are '$.a', '$.a.b', '$."a b"', '$.a[0]' and '$.a[*]'""",
             )
         at = step.end()
@@ -64,12 +64,12 @@ def _found(document: str, path: str) -> str:
 Template = Callable[[str, str, str], str]
 
 
-def _of_found(text: Callable[[str, str], str]) -> Template:
+def _of_found(to_sql: Callable[[str, str], str]) -> Template:
     """A function of the list of the values that a path matches; null for a document that is null."""
 
     def template(document: str, path: str, value: str) -> str:
         document = f"CAST({document} AS JSON)"
-        return f"(CASE WHEN {document} IS NOT NULL THEN {text(_found(document, path), value)} END)"
+        return f"(CASE WHEN {document} IS NOT NULL THEN {to_sql(_found(document, path), value)} END)"
 
     return template
 

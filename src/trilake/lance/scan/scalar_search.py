@@ -160,11 +160,11 @@ class _QueryBuilder:
         if index is None or index.answers_items != isinstance(leaf, Contains):
             return None
         covered = entry.fragment_bitmap or FrozenBitMap()
-        text = f"[{_text(leaf)}]@{entry.name}({index.kind})"
+        description = f"[{_text(leaf)}]@{entry.name}({index.kind})"
         if isinstance(leaf, IsNull):
-            return IndexQuery(text, covered, True, index.is_null) if index.has_nulls else None
+            return IndexQuery(description, covered, True, index.is_null) if index.has_nulls else None
         if isinstance(leaf, Contains):
-            return self.of_items(index, leaf, covered, text)
+            return self.of_items(index, leaf, covered, description)
         if isinstance(leaf, In) and _is_nanoseconds(index.value_type):
             if len(leaf.values) > _TIMES:
                 return None
@@ -178,7 +178,7 @@ class _QueryBuilder:
         except InvalidArgumentError:
             return None  # a literal that the index's type cannot hold: scan instead
         few = int(np.count_nonzero(pages)) <= max(_FEW, index.num_pages // _PART)
-        return IndexQuery(text, covered, True, row_ids if few else lambda: None)
+        return IndexQuery(description, covered, True, row_ids if few else lambda: None)
 
     def by_ids(self, entry: IndexMetadata, query: IndexQuery | None) -> IndexQuery | None:
         """The query with the ids of its rows where the index has their addresses."""
@@ -186,12 +186,14 @@ class _QueryBuilder:
             return query
         return replace(query, row_ids=lambda: None if (at := query.row_ids()) is None else self.stable_ids(at))
 
-    def of_items(self, index: ScalarIndex, leaf: Contains, covered: FrozenBitMap, text: str) -> IndexQuery | None:
+    def of_items(
+        self, index: ScalarIndex, leaf: Contains, covered: FrozenBitMap, description: str
+    ) -> IndexQuery | None:
         try:
             index.pages_of([leaf.value])
         except InvalidArgumentError:
             return None  # a literal that the items' type cannot hold
-        return IndexQuery(text, covered, True, lambda: index.is_in([leaf.value]))
+        return IndexQuery(description, covered, True, lambda: index.is_in([leaf.value]))
 
     def of_ids(self, leaf: Compare | In) -> IndexQuery | None:
         """Rows by their ids, without an index."""
@@ -305,10 +307,10 @@ def _intersection(parts: list[IndexQuery | None]) -> IndexQuery | None:
             result = np.intersect1d(result, other, assume_unique=True)
         return result
 
-    text = queries[0].text if len(queries) == 1 else f"AND({','.join(p.text for p in queries)})"
+    description = queries[0].text if len(queries) == 1 else f"AND({','.join(p.text for p in queries)})"
     whole = len(queries) == len(parts)
     exact, certain = (whole and all(of) for of in ((p.exact for p in queries), (p.certain for p in queries)))
-    return IndexQuery(text, fragments, exact, row_ids, certain)
+    return IndexQuery(description, fragments, exact, row_ids, certain)
 
 
 def _union(parts: list[IndexQuery | None]) -> IndexQuery | None:
@@ -326,9 +328,9 @@ def _union(parts: list[IndexQuery | None]) -> IndexQuery | None:
             answers.append(answer)
         return np.unique(np.concatenate(answers))
 
-    text = f"OR({','.join(p.text for p in queries)})"
+    description = f"OR({','.join(p.text for p in queries)})"
     exact, certain = all(p.exact for p in queries), all(p.certain for p in queries)
-    return IndexQuery(text, fragments, exact, row_ids, certain)
+    return IndexQuery(description, fragments, exact, row_ids, certain)
 
 
 def _segments(parts: list[IndexQuery]) -> IndexQuery:

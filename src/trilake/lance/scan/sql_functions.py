@@ -16,9 +16,9 @@ _TOKEN = re.compile(
     |(?P<open>[(\[])|(?P<close>[)\]])|(?P<comma>,)|(?P<word>\w+)|.""",
     re.VERBOSE | re.DOTALL,
 )
-#: Brackets in brackets, beyond which a text is left to its parser: each pair is joined once more.
+#: Maximum depth of brackets to rewrite: each pair is joined once more.
 _DEEPEST = 500
-#: The name of a field, as a text that needs no second look.
+#: A plain field name, which needs no quoting.
 _PLAIN_FIELD = re.compile(r"\s*'([^'\\`]+)'\s*")
 
 
@@ -29,10 +29,10 @@ class _List(str):
     elements: tuple[str, ...]
 
 
-def _list(text: str, elements: Sequence[str]) -> _List:
-    made = _List(text)
-    made.elements = tuple(e.strip() for e in elements if e.strip())
-    return made
+def _list(sql: str, elements: Sequence[str]) -> _List:
+    list_term = _List(sql)
+    list_term.elements = tuple(e.strip() for e in elements if e.strip())
+    return list_term
 
 
 @dataclass
@@ -127,11 +127,11 @@ def _contains(operator: str, none: str) -> Rewrite:
             column, values = values, column
         if not isinstance(values, _List):
             return None
-        found = [
+        terms = [
             f"array_has_null({column})" if value.upper() == "NULL" else f"array_has({column}, {value})"
             for value in values.elements
         ]
-        return f"({f' {operator} '.join(found) or f'CASE WHEN {column} IS NOT NULL THEN {none} END'})"
+        return f"({f' {operator} '.join(terms) or f'CASE WHEN {column} IS NOT NULL THEN {none} END'})"
 
     return rewritten
 

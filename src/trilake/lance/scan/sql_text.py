@@ -13,7 +13,7 @@ from trilake.expr import Expression, Filter, parse_expression, parse_filter
 from trilake.lance.scan.sql_functions import in_sparks_words
 from trilake.table.table import FilterLike
 
-#: Quoted texts and names, which stay; behind them what is replaced.
+#: Quoted strings and names, which stay; then what is replaced.
 _FORMS = re.compile(
     r"""(?P<quoted>'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*"|`(?:[^`]|``)*`)
     |\bregexp_match\s*\((?P<match>)
@@ -40,13 +40,13 @@ def expression_of(sql: str, schema: pa.Schema) -> Expression:
     return parse_expression(as_spark(sql), schema, functions=LANCE_FUNCTIONS)
 
 
-def as_spark(text: str) -> str:
+def as_spark(sql: str) -> str:
     """The condition with Spark's names of functions and types.
 
     >>> as_spark("regexp_match(s, 'datetime(6)') AND d = DECIMAL(5,3) '1.000' AND t < TIMESTAMP(6) '2021-01-01'")
     "regexp_like(s, 'datetime(6)') AND d = CAST('1.000' AS DECIMAL(5,3)) AND t < TIMESTAMP '2021-01-01'"
     """
-    return in_sparks_words(_FORMS.sub(_replaced, text))
+    return in_sparks_words(_FORMS.sub(_replaced, sql))
 
 
 def _replaced(match: re.Match[str]) -> str:

@@ -1,4 +1,4 @@
-"""Lance for torch: datasets (:mod:`~trilake.lance.torch.data`), distances and k-means of tensors.
+"""PyTorch integration: datasets (:mod:`~trilake.lance.torch.data`), distances and k-means of tensors.
 
-Torch comes with ``pip install "trilake[torch]"``.
+Needs ``pip install "trilake[torch]"``.
 """

@@ -1,6 +1,6 @@
-"""``LanceDataset`` of torch: batches of a Lance dataset as tensors, parted between processes and workers of a loader.
+"""``LanceDataset`` for PyTorch: batches of tensors, distributed over processes and loader workers.
 
-The module needs torch (``pip install "trilake[torch]"``): ``MissingDependencyError`` says so where it is not installed.
+Needs torch (``pip install "trilake[torch]"``), else raises ``MissingDependencyError``.
 """
 
 from __future__ import annotations
@@ -27,38 +27,38 @@ _SHARDED = {"fragment": ShardedFragmentSampler, "batch": ShardedBatchSampler}
 
 
 def to_tensors(batch: pa.RecordBatch) -> Any:
-    """The columns of a batch as tensors by name; of a batch of one column its tensor alone.
+    """Convert a batch to a dictionary of tensors; a batch with one column to a single tensor.
 
-    Numbers, booleans, vectors and tensors of numbers can be; numbers of 64 bits without a sign become those with one.
-    Raises ``WrongTypeError`` for columns of other types, and ``InvalidArgumentError`` for nulls.
+    Supports numbers, booleans, vectors and tensors; uint64 becomes int64.  Raises ``WrongTypeError`` for other types,
+    and ``InvalidArgumentError`` for nulls.
     """
     arrays = batch_to_numpy(batch)
-    # Torch warns of memory that it may not write to, as that of Arrow is.
+    # Torch warns about read-only memory, such as Arrow's.
     tensors = {name: _torch.from_numpy(np.require(array, requirements=["C", "W"])) for name, array in arrays.items()}
     return next(iter(tensors.values())) if len(tensors) == 1 else tensors
 
 
 class LanceDataset(_data.IterableDataset):  # type: ignore[misc]
-    """The rows of a Lance dataset, a batch of tensors at a time.
+    """A PyTorch iterable dataset of the rows of a Lance dataset.
 
-    A loader with several workers (``DataLoader(ds, batch_size=None, num_workers=2)``) gets each row once: a worker
-    reads a share of what the process reads.
+    With several loader workers (``DataLoader(ds, batch_size=None, num_workers=2)``) each row is returned once: workers
+    share the rows of their process.
 
     Parameters
     ----------
-    dataset: an open dataset, or where one is.
-    batch_size: rows of a batch; the last one of a reader may have fewer.
-    columns: to return, all by default.
-    filter: SQL text, or a pyarrow expression.
-    samples: so many rows at random, in place of all.
-    cache: keep the batches in a file after the first pass: ``True``, or the folder for it.
-    pin_memory: accepted for other implementations' sake; ``DataLoader`` pins.
-    with_row_id: return a column ``_rowid`` too.
-    rank, world_size: which of how many processes this is; each gets its own rows.
-    shard_granularity: whether readers get whole fragments (``"fragment"``, the default) or batches (``"batch"``).
-    batch_readahead: a hint how much to read ahead.
-    to_tensor_fn: makes what is returned of a batch, in place of :func:`to_tensors`.
-    sampler: says which rows are read, in place of ``rank`` and ``shard_granularity``.
+    dataset: an open dataset, or its path or URI.
+    batch_size: maximum number of rows in a batch.
+    columns: columns to return, by default all.
+    filter: SQL or a pyarrow expression.
+    samples: return a random sample of this size instead of all rows.
+    cache: store the batches of the first pass in a file: ``True``, or a folder for it.
+    pin_memory: accepted for compatibility; ``DataLoader`` pins.
+    with_row_id: add a column ``_rowid``.
+    rank, world_size: number of this process, and of processes; each gets its own rows.
+    shard_granularity: unit of distribution: ``"fragment"`` (default) or ``"batch"``.
+    batch_readahead: a hint: number of batches to read ahead.
+    to_tensor_fn: replaces :func:`to_tensors`.
+    sampler: selects the rows, instead of ``rank`` and ``shard_granularity``.
 
     Raises ``InvalidArgumentError`` for parameters that exclude each other.
 
@@ -102,22 +102,26 @@ class LanceDataset(_data.IterableDataset):  # type: ignore[misc]
         self.to_tensor_fn = to_tensor_fn or to_tensors
         self._cached: CachedDataset | None = None
         if batch_size < 1:
-            raise InvalidArgumentError(f"a batch of {batch_size} rows cannot be", help="1 or more")
+            raise InvalidArgumentError(f"batch_size must be 1 or more, got {batch_size}")
         if (rank is None) != (world_size is None):
-            raise InvalidArgumentError("rank and world_size are given together, or neither is")
+            raise InvalidArgumentError("rank and world_size must be passed together")
         if self.shard_granularity not in _SHARDED:
-            raise InvalidArgumentError(f"shard_granularity {shard_granularity!r} is unknown", help="fragment or batch")
+            raise InvalidArgumentError(f"shard_granularity must be fragment or batch, got {shard_granularity!r}")
         if sampler is not None and (rank is not None or shard_granularity is not None):
-            raise InvalidArgumentError("a sampler says itself which rows are read", help="leave rank and shards to it")
+            raise InvalidArgumentError(
+                "sampler excludes rank and shard_granularity", help="leave rank and shards to it"
+            )
         if self.samples and (filter is not None or with_row_id or rank is not None or sampler is not None):
-            raise InvalidArgumentError("samples are of all rows, and without row ids", help="leave samples out")
+            raise InvalidArgumentError(
+                "samples excludes filter, with_row_id, rank and sampler", help="leave samples out"
+            )
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns that are read, as Arrow has them."""
+        """Schema of the rows."""
         whole = self.dataset.schema
-        shown = whole if self.columns is None else pa.schema([whole.field(name) for name in self.columns])
-        return shown.append(pa.field("_rowid", pa.uint64())) if self.with_row_id else shown
+        schema = whole if self.columns is None else pa.schema([whole.field(name) for name in self.columns])
+        return schema.append(pa.field("_rowid", pa.uint64())) if self.with_row_id else schema
 
     def __repr__(self) -> str:
         return f"LanceDataset({self.dataset.uri}, batch_size={self.batch_size})"
@@ -137,7 +141,7 @@ class LanceDataset(_data.IterableDataset):  # type: ignore[misc]
         worker = _data.get_worker_info()
         count, number = (1, 0) if worker is None else (worker.num_workers, worker.id)
         if count > 1 and (self.samples or self.sampler is not None):
-            reads = "draw samples of its own" if self.samples else "read what the sampler says"
+            reads = "draw its own sample" if self.samples else "read all rows of the sampler"
             raise InvalidArgumentError(f"each worker would {reads}", help="use num_workers=0")
         if self.samples:
             yield from maybe_sample(self.dataset, self.samples, self.schema.names, self.batch_size)
@@ -152,7 +156,7 @@ class LanceDataset(_data.IterableDataset):  # type: ignore[misc]
         )
 
     def _sampler(self, worker: int, workers: int) -> Sampler:
-        """What says which rows a worker of this process reads."""
+        """Return the sampler for a worker of this process."""
         if self.sampler is not None:
             return self.sampler
         readers = self.world_size * workers

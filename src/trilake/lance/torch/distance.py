@@ -1,6 +1,6 @@
-"""Distances of vectors from centres, and the nearest centre of each vector, as tensors of torch on any device.
+"""Distances between vectors and centroids as PyTorch tensors, on any device.
 
-They need torch (``pip install "trilake[torch]"``): ``MissingDependencyError`` says so where it is not installed.
+Needs torch (``pip install "trilake[torch]"``), else raises ``MissingDependencyError``.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import Any
 from trilake.common.extras import load
 from trilake.errors import InvalidArgumentError
 
-#: Distances of vectors from all centres that are kept at a time.
+#: Maximum number of distances to compute at a time.
 _ROOM = 1 << 25
 
 
 def pairwise_l2(x: Any, y: Any, y2: Any = None) -> Any:
-    """The squared L2 distance of each row of ``x`` from each of ``y``; ``y2`` has the squares of ``y``'s lengths."""
+    """Return the squared L2 distances between rows of ``x`` and ``y``; ``y2`` are the squared norms of ``y``."""
     _check(x, y)
     if y2 is None:
         y2 = (y * y).sum(1)
@@ -24,14 +24,14 @@ def pairwise_l2(x: Any, y: Any, y2: Any = None) -> Any:
 
 
 def l2_distance(vectors: Any, centroids: Any) -> tuple[Any, Any]:
-    """The number of the nearest centre of each vector, and its squared L2 distance."""
+    """Return the nearest centroid of each vector, and its squared L2 distance."""
     _check(vectors, centroids)
     squares = (centroids * centroids).sum(1)
     return _nearest(vectors, centroids, lambda part: pairwise_l2(part, centroids, squares))
 
 
 def cosine_distance(vectors: Any, centroids: Any) -> tuple[Any, Any]:
-    """The number of the centre of each vector whose direction is nearest, and 1 - cosine."""
+    """Return the nearest centroid of each vector by cosine, and 1 - cosine."""
     _check(vectors, centroids)
     lengths = (centroids * centroids).sum(1) ** 0.5
 
@@ -42,7 +42,7 @@ def cosine_distance(vectors: Any, centroids: Any) -> tuple[Any, Any]:
 
 
 def dot_distance(x: Any, y: Any) -> tuple[Any, Any]:
-    """The number of the row of ``y`` whose product with each row of ``x`` is the greatest, and 1 - that product."""
+    """Return the row of ``y`` with the greatest dot product for each row of ``x``, and 1 - that product."""
     _check(x, y)
     return _nearest(x, y, lambda part: 1 - part @ y.T)
 
@@ -51,9 +51,9 @@ def _check(x: Any, y: Any) -> None:
     if len(x.shape) != 2 or len(y.shape) != 2:
         raise InvalidArgumentError(f"x and y must be 2-D matrix, got: x.shape={x.shape}, y.shape={y.shape}")
     if x.shape[1] != y.shape[1]:
-        raise InvalidArgumentError(f"vectors of {x.shape[1]} and of {y.shape[1]} dimensions have no distance")
+        raise InvalidArgumentError(f"x and y must have the same dimension, got {x.shape[1]} and {y.shape[1]}")
     if not y.shape[0]:
-        raise InvalidArgumentError("there is no centre to be near to")
+        raise InvalidArgumentError("y must have at least one row")
 
 
 def _nearest(vectors: Any, centroids: Any, distances: Callable[[Any], Any]) -> tuple[Any, Any]:

@@ -1,6 +1,6 @@
-"""``KMeans``: centres of vectors, learned by torch on any device.
+"""``KMeans``: k-means clustering with PyTorch, on any device.
 
-It needs torch (``pip install "trilake[torch]"``); :class:`trilake.lance.util.KMeans` does without it.
+Needs torch (``pip install "trilake[torch]"``); :class:`trilake.lance.util.KMeans` does not.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _DISTANCES: dict[str, Callable[[Any, Any], tuple[Any, Any]]] = {
     "cosine": cosine_distance,
     "dot": dot_distance,
 }
-#: Vectors of an array that are looked at together.
+#: Number of vectors to process at a time.
 _STEP = 1 << 16
 
 
 def preferred_device(device: Any = None) -> Any:
-    """A device by name; without one a graphics processor where there is one, and else the processor."""
+    """Return a device by name, or the default: a GPU if available, else the CPU."""
     if device is not None:
         return _torch().device(device) if isinstance(device, str) else device
     if _torch().cuda.is_available():
@@ -36,17 +36,17 @@ def preferred_device(device: Any = None) -> Any:
 
 
 class KMeans:
-    """Clusters of vectors.
+    """K-means clustering of vectors.
 
     Parameters
     ----------
     k: number of clusters.
     metric: ``l2`` (or ``euclidean``), ``cosine`` or ``dot``.
-    init: how the first centres are chosen: ``random``.
-    max_iters: steps at most.
-    tolerance: the change of the sum of all distances, as a part of it, below which no further step is made.
-    centroids: the centres to begin with.
-    seed: of the choice of the first centres.
+    init: initialization of the centroids; only ``random``.
+    max_iters: maximum number of iterations.
+    tolerance: relative change of the total distance at which to stop.
+    centroids: initial centroids.
+    seed: random seed for the initial centroids.
     device: where to compute, see :func:`preferred_device`.
     """
 
@@ -65,9 +65,9 @@ class KMeans:
         if metric.lower() not in _DISTANCES:
             raise InvalidArgumentError(f"Only l2/cosine/dot is supported as metric type, got: {metric}")
         if init != "random":
-            raise InvalidArgumentError(f"init is {init!r}", help='it can only be "random"')
+            raise InvalidArgumentError(f'init must be "random", got {init!r}')
         if k < 1:
-            raise InvalidArgumentError(f"k is {k}", help="it must be 1 or more")
+            raise InvalidArgumentError(f"k must be 1 or more, got {k}")
         self.k, self.metric, self.init = k, metric.lower(), init
         self.max_iters, self.tolerance, self.seed = max_iters, tolerance, seed
         self.device = preferred_device(device)
@@ -78,24 +78,24 @@ class KMeans:
         return f"KMeans(k={self.k}, metric={self.metric}, device={self.device})"
 
     def fit(self, data: Any) -> None:
-        """Learn the centres of vectors.
+        """Train the centroids.
 
         Parameters
         ----------
-        data: a 2-dimensional array or tensor, a column of vectors, or an iterable of batches of such, which is read
-            once a step and needs ``centroids`` to begin with.
+        data: a 2-dimensional array or tensor, a column of vectors, or an iterable of batches of these; an iterable is
+            read once per iteration and needs initial ``centroids``.
         """
         if isinstance(data, np.ndarray | pa.FixedSizeListArray | pa.ChunkedArray | _torch().Tensor):
             vectors = self._tensor(data)
             if not len(vectors):
-                raise InvalidArgumentError("there are no vectors to learn from")
+                raise InvalidArgumentError("there are no vectors to train on")
             if self.centroids is None:
                 rng = np.random.default_rng(self.seed)
-                chosen = rng.choice(len(vectors), self.k, replace=len(vectors) < self.k)
-                self.centroids = vectors[_torch().from_numpy(chosen).to(self.device)]
+                indices = rng.choice(len(vectors), self.k, replace=len(vectors) < self.k)
+                self.centroids = vectors[_torch().from_numpy(indices).to(self.device)]
             data = [vectors[i : i + _STEP] for i in range(0, len(vectors), _STEP)]
         if self.centroids is None:
-            raise InvalidArgumentError("batches of vectors need centroids to begin with", help="pass centroids=")
+            raise InvalidArgumentError("batches of vectors need initial centroids", help="pass centroids=")
         self.centroids = self._tensor(self.centroids)
         self.total_distance = 0.0
         for _ in range(self.max_iters):
@@ -106,13 +106,13 @@ class KMeans:
             self.centroids = _centres(sums, counts)
 
     def transform(self, data: Any) -> Any:
-        """The number of the nearest centre of each vector."""
+        """Return the nearest centroid of each vector."""
         if self.centroids is None:
-            raise NotTrainedError("the model has learned nothing", help="call fit first")
+            raise NotTrainedError("the model is not trained", help="call fit first")
         return _DISTANCES[self.metric](self._tensor(data), self._tensor(self.centroids))[0]
 
     def _sums(self, batches: Any) -> tuple[float, Any, Any]:
-        """The sum of all distances, and for each centre the sum and the number of the vectors nearest to it."""
+        """Return the total distance, and the sum and the number of the vectors nearest to each centroid."""
         total, sums = 0.0, _torch().zeros_like(self.centroids)
         counts = _torch().zeros(len(self.centroids), device=self.device)
         for batch in batches:
@@ -124,15 +124,15 @@ class KMeans:
         return total, sums, counts
 
     def _tensor(self, data: Any) -> Any:
-        """Vectors as a tensor of 32-bit floats on the device.  Raises ``WrongTypeError``."""
+        """Convert vectors to a float32 tensor on the device.  Raises ``WrongTypeError``."""
         if isinstance(data, pa.ChunkedArray):
             data = data.combine_chunks()
         if isinstance(data, pa.FixedSizeListArray):
             if data.null_count:
-                raise InvalidArgumentError("a null has no nearest centre", help="leave rows without a vector out")
+                raise InvalidArgumentError("vectors must not be null", help="drop the rows without a vector")
             data = data.flatten().to_numpy(zero_copy_only=False).reshape(len(data), -1)
         if isinstance(data, np.ndarray):
-            # Torch warns of memory that it may not write to, as that of Arrow is.
+            # Torch warns about read-only memory, such as Arrow's.
             data = _torch().from_numpy(np.require(data, requirements=["C", "W"]))
         if not isinstance(data, _torch().Tensor):
             raise WrongTypeError(f"vectors must be a FixedSizeListArray, np.ndarray or torch.Tensor, got: {type(data)}")
@@ -140,7 +140,7 @@ class KMeans:
 
 
 def _centres(sums: Any, counts: Any) -> Any:
-    """The mean of each cluster; an empty one takes half of the largest, a little beside it."""
+    """Return the mean of each cluster; an empty cluster takes half of the largest, slightly offset."""
     for i in _torch().nonzero(counts == 0).reshape(-1).tolist():
         largest = int(counts.argmax())
         half = counts[largest] / 2
@@ -150,5 +150,5 @@ def _centres(sums: Any, counts: Any) -> Any:
 
 
 def _torch() -> Any:
-    """Torch, which the functions here need and their names do not.  Raises ``MissingDependencyError``."""
+    """Import torch.  Raises ``MissingDependencyError``."""
     return load("torch", "k-means of tensors")

@@ -1,6 +1,6 @@
-"""From the pages of consecutive batches to one Arrow array.
+"""Decode the pages of consecutive batches into one Arrow array.
 
-Pages of all batches are gathered at once: reading thousands of rows costs as much as one row group of that size.
+The pages of all batches are decoded together, which costs as much as one row group of that size.
 """
 
 from __future__ import annotations

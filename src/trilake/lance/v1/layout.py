@@ -1,4 +1,4 @@
-"""Layouts: how values of each type are stored in a page of the first format, and which types it does not have."""
+"""Page layouts of the first format by type, and the types that it does not support."""
 
 from __future__ import annotations
 

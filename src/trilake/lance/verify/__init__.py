@@ -1,1 +1,1 @@
-"""Whether a Lance dataset keeps the format's promises: manifests, fragments, pages, statistics, deletions, indices."""
+"""Verify Lance datasets: manifests, fragments, pages, statistics, deletions, indices."""

@@ -1,4 +1,4 @@
-"""``LanceContext``: what the checks of one dataset share, each part read once and when it is first asked for."""
+"""``LanceContext``: shared state of the checks of one dataset, each part read once on demand."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from trilake.table.findings import Depth, NotCheckedError
 
 @dataclass(frozen=True)
 class OpenFile:
-    """A data file of a fragment: open, or why it is not; ``size`` as the store has it, ``None`` where it is gone."""
+    """A data file: opened, or the error; ``size`` is that in the store, ``None`` if it is missing."""
 
     fragment: Fragment
     entry: Entry
@@ -35,39 +35,39 @@ class OpenFile:
 
 @dataclass
 class LanceContext:
-    """A dataset while it is verified.
+    """A dataset being verified.
 
     Parameters
     ----------
-    store, runtime: where it is, and what its snapshot carries.
-    wanted: the version that was asked for; the newest by default.
-    depth, sample: how deep, and of how many data files the rows are read.
+    store, runtime: location and runtime of the dataset.
+    requested: version to verify, by default the newest.
+    depth, sample: depth of the checks, and number of data files whose rows are read.
     """
 
     store: Store
     runtime: Runtime
-    wanted: int | None
+    requested: int | None
     depth: Depth
     sample: int | None = None
-    #: Manifests that cannot be read, by version.
+    #: Unreadable manifests by version.
     bad_manifests: dict[int, Exception] = field(default_factory=dict)
-    #: What several checks share, gathered by the first of them.
+    #: Intermediate results shared by several checks.
     pages: Any = None
     deletions: Any = None
 
     @cached_property
     def listing(self) -> Listing:
-        """The versions there are.  Raises ``CorruptLogError`` where their files are named in two ways."""
+        """All versions.  Raises ``CorruptLogError`` if their files use two naming schemes."""
         return list_versions(self.store)
 
     @cached_property
     def version(self) -> int:
-        """The version that is verified.  Raises ``TableNotFoundError`` or ``VersionNotFoundError``."""
-        return choose_version(self.store, self.listing, self.wanted)
+        """The version to verify.  Raises ``TableNotFoundError`` or ``VersionNotFoundError``."""
+        return choose_version(self.store, self.listing, self.requested)
 
     @cached_property
     def manifests(self) -> Mapping[int, Manifest]:
-        """The manifests that can be read; those that cannot are in ``bad_manifests``."""
+        """The readable manifests; the others are in ``bad_manifests``."""
         manifests: dict[int, Manifest] = {}
         for version in self.listing.versions:
             try:
@@ -78,7 +78,7 @@ class LanceContext:
 
     @cached_property
     def manifest(self) -> Manifest:
-        """The manifest of the version.  Raises ``NotCheckedError`` where it cannot be read."""
+        """The manifest of the version.  Raises ``NotCheckedError`` if it is unreadable."""
         manifest = self.manifests.get(self.version)
         if manifest is None:
             raise NotCheckedError(f"the manifest of version {self.version} cannot be read", file=self.store.uri)
@@ -90,12 +90,12 @@ class LanceContext:
 
     @cached_property
     def snapshot(self) -> Snapshot:
-        """The version.  Raises ``NotCheckedError``."""
+        """Snapshot of the version.  Raises ``NotCheckedError``."""
         return Snapshot(self.store, self.manifest, self.runtime)
 
     @cached_property
     def files(self) -> list[OpenFile]:
-        """Every data file of the version, opened."""
+        """All data files of the version, opened."""
         return [self._open(f, entry) for f in self.manifest.fragments for entry in f.files]
 
     def _open(self, fragment: Fragment, entry: Entry) -> OpenFile:
@@ -113,7 +113,7 @@ class LanceContext:
         return OpenFile(fragment, entry, file, size)
 
     @property
-    def chosen(self) -> list[OpenFile]:
+    def sampled(self) -> list[OpenFile]:
         """The open data files whose rows are read."""
         files = [f for f in self.files if f.file is not None]
         if self.sample is None or self.sample >= len(files):

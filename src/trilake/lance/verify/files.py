@@ -1,4 +1,4 @@
-"""Checks of data files and deletion files: there, whole, of as many rows as their fragment, cut alike."""
+"""Checks of data and deletion files: existence, integrity, row counts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _finding(table: LanceContext, code: str, message: str, one: OpenFile) -> Fin
 
 
 def present(table: LanceContext) -> Generator[Finding, None, int]:
-    """Every data file is there."""
+    """Every data file exists."""
     for one in table.files:
         if one.size is None:
             yield _finding(table, "file-missing", "a data file that the version names is not there", one)
@@ -33,7 +33,7 @@ def present(table: LanceContext) -> Generator[Finding, None, int]:
 
 
 def sized(table: LanceContext) -> Generator[Finding, None, int]:
-    """Every data file has the size that the manifest states, where it states one."""
+    """Every data file has the size in the manifest, if it is given."""
     for one in table.files:
         if one.size is not None and one.entry.size_bytes and one.size != one.entry.size_bytes:
             message = f"the file has {one.size:,} bytes, the manifest says {one.entry.size_bytes:,}"
@@ -54,18 +54,18 @@ def readable(table: LanceContext) -> Generator[Finding, None, int]:
 
 
 def rows(table: LanceContext) -> Generator[Finding, None, int]:
-    """The data files of a fragment have its rows, cut into the same batches."""
+    """All data files of a fragment have its number of rows, and the same batches."""
     first: dict[int, OpenFile] = {}
     for one in table.files:
         if one.file is None:
             continue
-        known = one.fragment.physical_rows
-        if known and one.file.num_rows != known:
-            message = f"the data file has {one.file.num_rows:,} rows, its fragment {known:,}"
+        expected = one.fragment.physical_rows
+        if expected and one.file.num_rows != expected:
+            message = f"the data file has {one.file.num_rows:,} rows, its fragment {expected:,}"
             yield _finding(table, "fragment-rows", message, one)
         other = first.setdefault(one.fragment.id, one)
         if not isinstance(one.file, V1File) or not isinstance(other.file, V1File):
-            continue  # files of 2.x are not cut into batches
+            continue  # files of 2.x have no batches
         if not np.array_equal(other.file.batch_offsets, one.file.batch_offsets):
             yield _finding(table, "fragment-rows", f"it is cut into other batches than {other.entry.key}", one)
     return len(table.files)
@@ -73,7 +73,7 @@ def rows(table: LanceContext) -> Generator[Finding, None, int]:
 
 @dataclass(frozen=True)
 class Deleted:
-    """The deletion file of a fragment: how many rows it has, and the last of them, or what is wrong."""
+    """A deletion file: number of rows and the last one, or the error."""
 
     key: str
     stated: int
@@ -84,7 +84,7 @@ class Deleted:
 
 
 def _deleted(table: LanceContext) -> list[Deleted]:
-    """The deletion files of the version, read once."""
+    """Read the deletion files of the version once."""
     if table.deletions is None:
         rows = {f.fragment.id: f.file.num_rows for f in table.files if f.file is not None}
         table.deletions = [
@@ -108,7 +108,7 @@ def _read(table: LanceContext, fragment: Fragment, rows: int) -> Deleted:
 
 
 def deletions_readable(table: LanceContext) -> Generator[Finding, None, int]:
-    """Every deletion file is there and can be read."""
+    """Every deletion file exists and is readable."""
     for one in _deleted(table):
         if one.error is not None:
             yield _deletion(table, "unreadable", unreadable("", one.error).message, one.key)
@@ -116,7 +116,7 @@ def deletions_readable(table: LanceContext) -> Generator[Finding, None, int]:
 
 
 def deletions_counted(table: LanceContext) -> Generator[Finding, None, int]:
-    """Every deletion file has as many rows as the manifest says, where it says."""
+    """Every deletion file has the row count in the manifest, if it is given."""
     for one in _deleted(table):
         if one.error is None and one.stated and one.count != one.stated:
             message = f"the deletion file has {one.count:,} rows, the manifest says {one.stated:,}"
@@ -125,7 +125,7 @@ def deletions_counted(table: LanceContext) -> Generator[Finding, None, int]:
 
 
 def deletions_inside(table: LanceContext) -> Generator[Finding, None, int]:
-    """Every deletion file has rows that the fragment has."""
+    """Every deletion file has only rows of its fragment."""
     for one in _deleted(table):
         if one.rows and one.last >= one.rows:
             message = f"it deletes row {one.last:,} of a fragment with {one.rows:,} rows"

@@ -1,4 +1,4 @@
-"""Checks of indices: their files are there and sound, their fields exist, and they say of rows what the rows say."""
+"""Checks of indices: files, fields, and agreement with the rows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from trilake.lance.versions.manifest import IndexMetadata
 from trilake.table.checksum import checksum
 from trilake.table.findings import Finding, unreadable
 
-#: The step of repair that takes an index out of the dataset.
+#: The repair step that drops an index.
 DROP = "lance.drop-index"
 _HELP = "build the index again, or take it out of the dataset (trilake.repair): rows do not depend on it"
 
@@ -39,11 +39,11 @@ def _finding(table: LanceContext, code: str, message: str, entry: IndexMetadata)
 
 
 def entries(table: LanceContext) -> Generator[Finding, None, int]:
-    """Every index is of fields that the schema has, and of fragments that there have been."""
+    """Every index has existing fields, and fragment ids that were used."""
     manifest = table.manifest
-    known = set(manifest.schema.field_ids)
+    field_ids = set(manifest.schema.field_ids)
     for entry in manifest.indices:
-        lost = [n for n in entry.fields if n not in known]
+        lost = [n for n in entry.fields if n not in field_ids]
         if lost or not (entry.fields or entry.is_note):
             yield _finding(
                 table, "entry-wrong", f"it is of the fields {list(entry.fields)}, which there are not", entry
@@ -56,7 +56,7 @@ def entries(table: LanceContext) -> Generator[Finding, None, int]:
 
 
 def present(table: LanceContext) -> Generator[Finding, None, int]:
-    """The files of every index are there."""
+    """All files of every index exist."""
     for entry in table.manifest.indices:
         store, folder = table.snapshot.bases.index_folder(entry)
         if not entry.is_note and next(iter(store.list(folder)), None) is None:
@@ -65,7 +65,7 @@ def present(table: LanceContext) -> Generator[Finding, None, int]:
 
 
 def _opened(table: LanceContext, entry: IndexMetadata) -> ScalarIndex | VectorIndex | None:
-    """The index, of whichever kind is known; ``None`` for a kind that is not.  Raises ``CorruptFileError``."""
+    """Open an index; ``None`` for an unknown kind.  Raises ``CorruptFileError``."""
     for kind in (scalar_kind(entry), VectorIndex):
         try:
             return kind.open(*table.snapshot.bases.index_folder(entry))
@@ -75,7 +75,7 @@ def _opened(table: LanceContext, entry: IndexMetadata) -> ScalarIndex | VectorIn
 
 
 def readable(table: LanceContext) -> Generator[Finding, None, int]:
-    """Every index can be read whole, and is what its own checksums say."""
+    """Every index is readable and matches its checksums."""
     for entry in table.manifest.indices:
         try:
             index = _opened(table, entry)
@@ -90,7 +90,7 @@ def readable(table: LanceContext) -> Generator[Finding, None, int]:
 
 
 def agree_with_rows(table: LanceContext) -> Generator[Finding, None, int]:
-    """Every index has the rows of its fragments: one of single values with these, one of vectors each of them once."""
+    """Every scalar index has the values of its fragments, every vector index each row once."""
     for entry in table.manifest.indices:
         if entry.fragment_bitmap is None or not set(entry.fields) <= set(table.manifest.schema.field_ids):
             continue
@@ -104,7 +104,7 @@ def agree_with_rows(table: LanceContext) -> Generator[Finding, None, int]:
                 ids = np.concatenate([np.empty(0, np.uint64), *(index.partition(i)[1] for i in range(count))])
                 wrong = _ids_differ(table, entry, ids)
         except (TrilakeError, OSError, ValueError):
-            continue  # a finding of its own
+            continue  # reported by another check
         if wrong is not None:
             yield _finding(table, "differs", wrong, entry)
     return len(table.manifest.indices)
@@ -121,7 +121,7 @@ def _rows(table: LanceContext, entry: IndexMetadata, columns: list[str], place: 
 
 
 def _ids_differ(table: LanceContext, entry: IndexMetadata, ids: npt.NDArray[np.uint64]) -> str | None:
-    """A text about rows in an index of vectors that there never were; rows without a vector are in none."""
+    """Describe rows in a vector index that never existed or occur twice; null vectors are not indexed."""
     try:
         table.snapshot.check_indexed(ids, by_address=entry.by_address)
     except TrilakeError as e:
@@ -131,14 +131,14 @@ def _ids_differ(table: LanceContext, entry: IndexMetadata, ids: npt.NDArray[np.u
 
 
 def _as_stored(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The values as a file has them: null texts and bytes are empty."""
+    """Convert nulls as the file stores them: null strings and binaries become empty."""
     return values.fill_null(pa.scalar(b"", pa.binary()).cast(values.type)) if is_variable(values.type) else values
 
 
 def _values_differ(table: LanceContext, entry: IndexMetadata, index: pa.Table, *, has_nulls: bool) -> str | None:
     name = next(f.name for f in table.manifest.schema.walk() if f.id == entry.fields[0])
     if name not in table.snapshot.schema.names:
-        return None  # inside of a struct, where rows are not looked up
+        return None  # nested fields are not compared
     ids = index["row_ids"].to_numpy()
     wrong = _ids_differ(table, entry, ids)
     if wrong is not None:
@@ -150,7 +150,7 @@ def _values_differ(table: LanceContext, entry: IndexMetadata, index: pa.Table, *
     entries = index.filter(pa.array(table.snapshot.live_rows(at) & covered))
     values = rows[name]
     if not has_nulls and values.null_count and not is_variable(values.type):
-        # Nulls of such types are zeros in the file or, where a companion keeps them, not in the index.
+        # Other nulls are zeros in the file or, with a companion, not in the index.
         rows = rows.filter(values.is_valid())
         entries = entries.filter(pa.array(np.isin(entries["row_ids"].to_numpy(), rows[place].to_numpy())))
     if len(entries) != len(rows):

@@ -1,4 +1,4 @@
-"""Checks of manifests, the copy of the newest, tags, and what the version's manifest says of fields and fragments."""
+"""Checks of manifests, the copy of the newest, tags, fields and fragments."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from trilake.lance.verify.context import LanceContext
 from trilake.lance.versions.versions import LATEST, TAGS, read_tags
 from trilake.table.findings import Finding, unreadable
 
-#: The step of repair that copies the newest manifest again.
+#: The repair step that restores the copy of the newest manifest.
 COPY_LATEST = "lance.copy-latest-manifest"
 
 
 def readable(table: LanceContext) -> Generator[Finding, None, int]:
-    """Every manifest can be read and is of the version that its name says."""
+    """Every manifest is readable and has the version in its name."""
     _ = table.manifests
     for version, error in table.bad_manifests.items():
         finding = unreadable("lance.manifest-unreadable", error)
@@ -31,7 +31,7 @@ def readable(table: LanceContext) -> Generator[Finding, None, int]:
 
 
 def latest(table: LanceContext) -> Generator[Finding, None, int]:
-    """``_latest.manifest``, where it is, is a copy of the newest manifest; other readers begin with it."""
+    """``_latest.manifest``, if present, is a copy of the newest manifest; old readers depend on it."""
     try:
         copy = table.store.read(LATEST)
     except ObjectNotFoundError:
@@ -40,8 +40,8 @@ def latest(table: LanceContext) -> Generator[Finding, None, int]:
     if not table.store.read(table.listing.key(newest)).equals(copy):
         yield Finding(
             "lance.latest-differs",
-            f"{LATEST} is no copy of the manifest of version {newest}",
-            "let it be copied again (trilake.repair): readers of old take it for the newest version",
+            f"{LATEST} is not a copy of the manifest of version {newest}",
+            "copy it again (trilake.repair): old readers take it for the newest version",
             severity="warning",
             file=LATEST,
             version=newest,
@@ -51,7 +51,7 @@ def latest(table: LanceContext) -> Generator[Finding, None, int]:
 
 
 def tags(table: LanceContext) -> Generator[Finding, None, int]:
-    """Every tag names a version that is there."""
+    """Every tag refers to an existing version."""
     try:
         tags = read_tags(table.store)
     except TrilakeError as e:
@@ -70,22 +70,22 @@ def tags(table: LanceContext) -> Generator[Finding, None, int]:
 
 
 def fields(table: LanceContext) -> Generator[Finding, None, int]:
-    """Fields have ids of their own, and each fragment has no field twice and none that the schema lacks."""
+    """Field ids are unique, and fragments have each field once and only fields of the schema."""
     manifest = table.manifest
     twice = [n for n, count in Counter(manifest.schema.field_ids).items() if count > 1]
     for number in twice:
         yield _field(table, f"two fields have the id {number}", None)
-    known = set(manifest.schema.field_ids)
+    field_ids = set(manifest.schema.field_ids)
     for fragment in manifest.fragments:
         counts = Counter(n for f in fragment.files for n in f.fields)
         for number, count in counts.items():
-            if count > 1 and number in known:
+            if count > 1 and number in field_ids:
                 yield _field(
                     table, f"fragment {fragment.id} has field {number} in {count} files", fragment.files[0].key
                 )
-        if fragment.files and not counts.keys() & known:
+        if fragment.files and not counts.keys() & field_ids:
             yield _field(table, f"fragment {fragment.id} has no field of the schema", fragment.files[0].key)
-    return len(known)
+    return len(field_ids)
 
 
 def _field(table: LanceContext, message: str, file: str | None) -> Finding:
@@ -94,7 +94,7 @@ def _field(table: LanceContext, message: str, file: str | None) -> Finding:
 
 
 def fragments(table: LanceContext) -> Generator[Finding, None, int]:
-    """Every fragment has files, no data file is in two of them, and none has more deleted rows than rows."""
+    """Every fragment has files, each data file is used once, and deleted rows do not exceed rows."""
     manifest = table.manifest
     places = Counter(f.path for fragment in manifest.fragments for f in fragment.files)
     for path, count in places.items():

@@ -1,4 +1,4 @@
-"""Checks of pages: each can be decoded, and the statistics of its batch are true."""
+"""Checks of pages: they can be decoded, and match their statistics."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from trilake.table.findings import Finding, unreadable
 
 @dataclass
 class Pages:
-    """What reading the batches of the chosen files found, each finding ready to be given."""
+    """Results of reading the sampled files: findings and the number of batches."""
 
     damaged: list[Finding] = field(default_factory=list)
     untrue: list[Finding] = field(default_factory=list)
@@ -29,10 +29,10 @@ class Pages:
 
 
 def read(table: LanceContext) -> Pages:
-    """What reading the batches finds, read once."""
+    """Read the batches once."""
     if table.pages is None:
         pages = Pages()
-        for one in table.chosen:
+        for one in table.sampled:
             _read_file(table, one, pages)
         table.pages = pages
     out: Pages = table.pages
@@ -68,7 +68,7 @@ def _decoded(
     try:
         values = file.read_rows(start, stop, file.schema)
         values.validate(full=True)
-    except (TrilakeError, OSError, ValueError) as e:  # an Arrow error is a ValueError
+    except (TrilakeError, OSError, ValueError) as e:  # Arrow errors are ValueErrors
         errors = {f.name: error for f in file.schema.fields if (error := _error(file, start, stop, f.name)) is not None}
         for name, error in errors.items() or [(None, e)]:
             pages.damaged.append(_finding(table, "page-unreadable", unreadable("", error).message, one, name, batch))
@@ -97,7 +97,7 @@ def _at(values: pa.RecordBatch, path: tuple[str, ...]) -> pa.Array | None:
 
 
 def _wrong_statistic(values: pa.Array, stats: ColumnStats, batch: int) -> str | None:
-    """What the statistics of a batch say that is not true."""
+    """Describe a statistic of a batch that is wrong."""
     if stats.null_count is not None:
         stated = stats.null_count[batch].as_py()
         if stated is not None and stated != values.null_count:
@@ -137,6 +137,6 @@ def readable(table: LanceContext) -> Generator[Finding, None, int]:
 
 
 def statistics(table: LanceContext) -> Generator[Finding, None, int]:
-    """The statistics of every batch are true."""
+    """The statistics of every batch are correct."""
     yield from read(table).untrue
     return read(table).batches

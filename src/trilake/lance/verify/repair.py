@@ -1,4 +1,4 @@
-"""Steps that mend a Lance dataset: the copy of the newest manifest made again, broken indices taken out."""
+"""Repair steps for Lance datasets: restore the copy of the newest manifest, drop broken indices."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from trilake.table.findings import Finding, PlannedStep, RepairStep
 
 
 def copy_latest(store: Store, runtime: Runtime, findings: Sequence[Finding]) -> list[PlannedStep]:
-    """Copy the newest manifest to where readers of old look for it."""
+    """Copy the newest manifest for old readers."""
 
     def apply() -> None:
         check_own(store, [LATEST], what="repair")
         listing = list_versions(store)
-        load(store, listing.latest, listing)  # a manifest that cannot be read is not copied
+        load(store, listing.latest, listing)  # raises if the manifest is unreadable
         store.put(LATEST, store.read(listing.key(listing.latest)))
 
     message = f"copy the newest manifest to {LATEST}"
@@ -29,7 +29,7 @@ def copy_latest(store: Store, runtime: Runtime, findings: Sequence[Finding]) -> 
 
 
 def drop_indices(store: Store, runtime: Runtime, findings: Sequence[Finding]) -> list[PlannedStep]:
-    """Take indices that are broken out of the dataset, as a version: no row depends on one."""
+    """Drop broken indices in a new version: rows do not depend on them."""
     names = tuple(dict.fromkeys(str(f.details["index"]) for f in findings))
     files = tuple(dict.fromkeys(f.file for f in findings if f.file is not None))
 
@@ -43,7 +43,7 @@ def drop_indices(store: Store, runtime: Runtime, findings: Sequence[Finding]) ->
     return [PlannedStep(RepairStep(DROP, message, codes, files), apply)]
 
 
-#: Code of the step -> what plans it.
+#: Repair steps by code.
 STEPS: dict[str, Callable[[Store, Runtime, Sequence[Finding]], list[PlannedStep]]] = {
     COPY_LATEST: copy_latest,
     DROP: drop_indices,
@@ -51,5 +51,5 @@ STEPS: dict[str, Callable[[Store, Runtime, Sequence[Finding]], list[PlannedStep]
 
 
 def plan_lance(store: Store, runtime: Runtime, code: str, findings: Sequence[Finding]) -> list[PlannedStep]:
-    """The steps of one kind that answer some findings."""
+    """Plan the repair steps of one kind."""
     return STEPS[code](store, runtime, findings)

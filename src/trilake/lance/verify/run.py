@@ -1,4 +1,4 @@
-"""The promises of a Lance dataset, a row each, and the function that looks at all of them."""
+"""The checks of Lance datasets, and the function that runs them."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ CHECKS: tuple[Check[LanceContext], ...] = (
 def verify_lance(
     store: Store, runtime: Runtime, version: int | None, depth: Depth, sample: int | None, limit: int = MAX_LISTED
 ) -> Findings:
-    """All checks of a dataset up to a depth; see :func:`trilake.verify`.
+    """Run all checks of a dataset up to a depth; see :func:`trilake.verify`.
 
     Raises ``TableNotFoundError`` or ``VersionNotFoundError``.
     """
     context = LanceContext(store, runtime, version, depth, sample)
     try:
         at = context.version
-    except CorruptLogError as e:  # which version is newest cannot be told
+    except CorruptLogError as e:  # the newest version is unknown
         code = "lance.manifest-unreadable"
         run = CheckRun(code, CHECKS[0].promise, "failed", 1, 1)
         return Findings(store.uri, "lance", version, depth, (unreadable(code, e),), (run,))

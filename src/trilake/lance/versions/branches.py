@@ -61,7 +61,7 @@ def read_branches(root: Store) -> Mapping[str, Branch]:
 def branch_points(root: Store, branch: str | None = None) -> Mapping[int, str]:
     """The versions of a line, the main one by default, that branches begin at, each with the name of one of them.
 
-    Raises ``CorruptLogError`` for a branch that does not say where it began: the versions it needs are unknown.
+    Raises ``CorruptLogError`` for a branch that has no parent version: the versions it needs are unknown.
     """
     branches = read_branches(root)
     points = {name: _point(root, name, branch, branches) for name in branches if name != branch}
@@ -89,7 +89,7 @@ def _point(root: Store, name: str, line: str | None, branches: Mapping[str, Bran
         return None
     raise CorruptLogError(
         f"the branch {name!r} does not say which version it began from",
-        help="delete the branch, or clean up with the library that manifest it",
+        help="delete the branch, or clean up with the library that created it",
         file=f"{root.uri}/{BRANCHES}",
     )
 
@@ -116,8 +116,8 @@ def _parse(root: Store, key: str, data: bytes) -> Branch:
     identifier = _identifier(content.get("identifier"))
     if identifier is None or not isinstance(parent, str | None):
         raise CorruptLogError(
-            f"the branch {name!r} does not say where it began",
-            help="delete the branch, or clean up with the library that manifest it",
+            f"the branch {name!r} has no parent version",
+            help="delete the branch, or clean up with the library that created it",
             file=file,
         )
     return Branch(

@@ -340,11 +340,11 @@ def _renamed(index: IndexMetadata, rewritten: op.RewrittenIndex) -> IndexMetadat
 def with_files_of(fragments: Iterable[Fragment], schema: LanceSchema) -> tuple[Fragment, ...]:
     """The fragments without data files that have no field of a schema; each keeps at least one file, for its rows."""
     ids = set(schema.field_ids)
-    kept = []
+    remaining = []
     for fragment in fragments:
         files = tuple(f for f in fragment.files if ids.intersection(f.fields)) or fragment.files[:1]
-        kept.append(replace(fragment, files=files))
-    return tuple(kept)
+        remaining.append(replace(fragment, files=files))
+    return tuple(remaining)
 
 
 def _configured(newest: Manifest, update: op.UpdateConfig) -> Manifest:
@@ -404,12 +404,12 @@ def _with_files(newest: Manifest, replacements: Iterable[tuple[int, DataFile]]) 
 
 def without_fields(files: Iterable[DataFile], ids: Collection[int]) -> tuple[DataFile, ...]:
     """Mark some fields of data files as removed; files without other fields are left out."""
-    kept = []
+    remaining = []
     for file in files:
         fields = tuple(TOMBSTONE if id in ids else id for id in file.fields)
         if any(id != TOMBSTONE for id in fields):
-            kept.append(replace(file, fields=fields))
-    return tuple(kept)
+            remaining.append(replace(file, fields=fields))
+    return tuple(remaining)
 
 
 def carried(fragments: Iterable[Fragment], ids: Ids, created: Ids, updated: Ids | None = None) -> tuple[Fragment, ...]:

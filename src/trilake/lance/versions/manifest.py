@@ -1,4 +1,4 @@
-"""The manifest: one version of a dataset, whole, in one small file.
+"""The manifest: the complete description of a version in one small file.
 
 ::
 

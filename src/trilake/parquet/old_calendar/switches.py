@@ -92,7 +92,7 @@ def _of_system(name: str) -> _Zone:
     try:
         zone = zoneinfo.ZoneInfo(name)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError) as e:
-        raise ValueError(f"its times are of the time zone {name!r}, which is not known") from e
+        raise ValueError(f"unknown time zone {name!r} of its timestamps") from e
     months = [dt.datetime(2020, month, 1, tzinfo=zone).utcoffset() for month in range(1, 13)]
     mean = dt.datetime(1582, 1, 1, tzinfo=zone).utcoffset()
     seconds = [int(offset.total_seconds()) for offset in (*months, mean) if offset is not None]

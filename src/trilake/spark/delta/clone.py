@@ -24,7 +24,7 @@ from trilake.spark.delta.maintenance import (
     check_bool,
     check_int,
     check_properties,
-    check_text,
+    check_string,
 )
 from trilake.spark.delta.names.catalogue import (
     add_name,
@@ -65,14 +65,14 @@ class CloneCall:
     timestamp: str | None = None
 
     def __post_init__(self) -> None:
-        check_text(self.target, "target")
+        check_string(self.target, "target")
         check_bool(self.shallow, "isShallow")
         check_bool(self.replace, "replace")
         check_properties(self.properties)
         if self.version is not None:
             check_int(self.version, "version")
         if self.timestamp is not None:
-            check_text(self.timestamp, "timestamp")
+            check_string(self.timestamp, "timestamp")
 
 
 def clone_table(spark: SparkSession, log: DeltaLog, options: Mapping[str, str], call: CloneCall) -> str:

@@ -71,5 +71,5 @@ def _delete(
             with reads_besides(others, snapshot.uri, snapshot.version) as get_reads:
                 rows = addressed.collect(matches)
                 other_reads = get_reads()
-    found = FoundRows(rows, tuple(whole), tuple(sorted([*maybe, *whole])))
-    return command.finish(found, SparkRunner(spark), other_reads=other_reads)
+    rows_to_delete = FoundRows(rows, tuple(whole), tuple(sorted([*maybe, *whole])))
+    return command.finish(rows_to_delete, SparkRunner(spark), other_reads=other_reads)

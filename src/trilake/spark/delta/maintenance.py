@@ -18,7 +18,7 @@ from pyspark.sql import types as T
 from trilake.delta.commands.maintenance.restore import restore
 from trilake.delta.commands.maintenance.vacuum import vacuum
 from trilake.delta.commands.rows.row_changes import run_here
-from trilake.delta.commit.symlink_manifest import check_mode, generate_manifests, path_text
+from trilake.delta.commit.symlink_manifest import check_mode, format_path, generate_manifests
 from trilake.delta.log.detail import DETAIL, detail
 from trilake.delta.log.history import HISTORY
 from trilake.delta.log.log import DeltaLog
@@ -94,7 +94,7 @@ def vacuum_table(
     )
     if not dry_run:
         return spark.createDataFrame([], T.StructType([]))
-    paths = pc.binary_join_element_wise(path_text(log.store.uri), result.files["path"], "/")
+    paths = pc.binary_join_element_wise(format_path(log.store.uri), result.files["path"], "/")
     return arrow_frame(spark, pa.table({"path": paths.cast(pa.string())}))
 
 
@@ -146,7 +146,7 @@ def detail_schema() -> T.StructType:
 def detail_frame(spark: SparkSession, table: ArrowDeltaTable, name: str | None = None) -> DataFrame:
     """A row about the table with delta-spark's columns and a catalogue ``name``; the location is Hadoop's."""
     row = detail(table.log, table.snapshot)
-    for column, value in (("location", path_text(table.uri)), ("name", name)):
+    for column, value in (("location", format_path(table.uri)), ("name", name)):
         if value is not None:
             row = row.set_column(row.schema.get_field_index(column), column, pa.array([value]))
     return _frame(spark, row, DETAIL)
@@ -161,7 +161,7 @@ def _frame(spark: SparkSession, table: pa.Table, schema: pa.Schema) -> DataFrame
 # --- arguments -------------------------------------------------------------------------------------------------------
 
 
-def check_text(value: object, name: str) -> None:
+def check_string(value: object, name: str) -> None:
     """Raise ``ValueError``, as delta-spark does, unless ``value`` is a string."""
     if not isinstance(value, str):
         raise ValueError(f"{name} needs to be a string but got '{type(value)}'.")
@@ -186,5 +186,5 @@ def check_properties(properties: Mapping[str, str] | None) -> None:
     if not isinstance(properties, Mapping):
         raise ValueError(f"properties needs to be a dict but got '{type(properties)}'.")
     for key, value in properties.items():
-        check_text(key, f"All property keys including {key}")
-        check_text(value, f"All property values including {value}")
+        check_string(key, f"All property keys including {key}")
+        check_string(value, f"All property values including {value}")

@@ -172,8 +172,8 @@ def shown_predicates(spark: SparkSession, condition: str) -> list[str]:
 
 def explained(spark: SparkSession, condition: str) -> str:
     """A condition as Spark prints it, from the parsed plan of a query that is never analysed."""
-    text = str(spark.sql(f"EXPLAIN EXTENDED SELECT 1 FROM trilake_no_such_table WHERE {condition}").collect()[0][0])
-    match = re.search(r"^.*?'?Filter (.*)$", text, re.MULTILINE)
+    plan = str(spark.sql(f"EXPLAIN EXTENDED SELECT 1 FROM trilake_no_such_table WHERE {condition}").collect()[0][0])
+    match = re.search(r"^.*?'?Filter (.*)$", plan, re.MULTILINE)
     return condition if match is None else match[1]
 
 

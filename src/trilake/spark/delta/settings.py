@@ -197,10 +197,10 @@ def delta_settings(spark: SparkSession) -> dict[str, str]:
     if is_connect(spark):
         return _below_prefix(all_settings(spark))
     try:
-        text = str(java_session(spark).conf().getAll().toString())
+        value = str(java_session(spark).conf().getAll().toString())
     except Py4JError:
         return _below_prefix(all_settings(spark))
-    names = set(re.findall(rf"(?:\(|, )({re.escape(PREFIX)}[^\s,()]+) -> ", text))
+    names = set(re.findall(rf"(?:\(|, )({re.escape(PREFIX)}[^\s,()]+) -> ", value))
     return {name: str(spark.conf.get(name)) for name in names}
 
 
@@ -221,7 +221,7 @@ def check_settings(settings: Mapping[str, str]) -> None:
                 _log.warning("the session's %s is not known here, and has no effect", name)
         elif setting.effect == "refused" and value.lower() != setting.unless:
             raise InvalidArgumentError(
-                f"the session's {name} is {value!r} ({setting.meaning}), which is not done here",
+                f"the session's {name} is {value!r} ({setting.meaning}), which trilake does not support",
                 help="unset it" if setting.unless is None else f"unset it, or say {setting.unless}",
                 setting=name,
             )
@@ -300,10 +300,10 @@ def with_session(spark: SparkSession, request: WriteRequest, *, decided: Collect
 
 def overwrites_dynamically(spark: SparkSession) -> bool:
     """Whether an overwrite, by default, replaces only the partitions that it has rows for."""
-    text = str(spark.conf.get(OVERWRITE_MODE, "static")).lower()
-    if text not in ("static", "dynamic"):
-        raise InvalidArgumentError(f"{OVERWRITE_MODE} is {text!r}", help="it must be static or dynamic")
-    return text == "dynamic" and session_flag(spark, DYNAMIC, True)
+    value = str(spark.conf.get(OVERWRITE_MODE, "static")).lower()
+    if value not in ("static", "dynamic"):
+        raise InvalidArgumentError(f"{OVERWRITE_MODE} is {value!r}", help="it must be static or dynamic")
+    return value == "dynamic" and session_flag(spark, DYNAMIC, True)
 
 
 def is_ansi(spark: SparkSession) -> bool:
@@ -313,7 +313,7 @@ def is_ansi(spark: SparkSession) -> bool:
 
 def session_flag(spark: SparkSession, name: str, default: bool) -> bool:
     """A true/false setting.  Raises ``InvalidArgumentError`` for any other value."""
-    text = str(spark.conf.get(name, str(default))).lower()
-    if text not in ("true", "false"):
-        raise InvalidArgumentError(f"{name} must be true or false, got {text!r}", setting=name)
-    return text == "true"
+    value = str(spark.conf.get(name, str(default))).lower()
+    if value not in ("true", "false"):
+        raise InvalidArgumentError(f"{name} must be true or false, got {value!r}", setting=name)
+    return value == "true"

@@ -14,7 +14,7 @@ from trilake.spark.delta.clone import CloneCall, clone_table, convert_table
 from trilake.spark.delta.delete import delete_rows
 from trilake.spark.delta.maintenance import (
     check_int,
-    check_text,
+    check_string,
     generate,
     restore_table,
     vacuum_table,
@@ -270,7 +270,7 @@ class DeltaTable(SessionTable):
         >>> table.toDF().count()
         1
         """
-        check_text(timestamp, "timestamp")
+        check_string(timestamp, "timestamp")
         return restore_table(self._spark, self._log(), timestamp=timestamp)
 
     def clone(
@@ -345,7 +345,7 @@ class DeltaTable(SessionTable):
         >>> table.cloneAtTimestamp(written, "lake/clone-time").toDF().count()
         1
         """
-        check_text(timestamp, "timestamp")
+        check_string(timestamp, "timestamp")
         return self._clone(CloneCall(target, isShallow, replace, properties, timestamp=timestamp))
 
     def _clone(self, call: CloneCall) -> DeltaTable:

@@ -1,4 +1,4 @@
-"""The Spark part of Lance's row in the registry of formats.  Its libraries are an extra, imported on first use."""
+"""Lance on Spark, for the registry of formats; the optional libraries are imported on first use."""
 
 from __future__ import annotations
 

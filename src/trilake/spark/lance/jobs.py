@@ -97,8 +97,8 @@ class ChangedFragment:
 
 def left_of(changes: Sequence[ChangedFragment]) -> tuple[tuple[Fragment, ...], tuple[int, ...]]:
     """The fragments that are left, and the IDs of those that are not."""
-    left = tuple(c.left for c in changes if c.left is not None)
-    return left, tuple(c.id for c in changes if c.left is None)
+    remaining = tuple(c.left for c in changes if c.left is not None)
+    return remaining, tuple(c.id for c in changes if c.left is None)
 
 
 # --- compaction ------------------------------------------------------------------------------------------------------

@@ -105,7 +105,7 @@ def _check(snapshot: Snapshot, source: DataFrame, clauses: MergeInsert, keys: Se
     names = snapshot.schema.names
     unknown = [k for k in keys if k not in names]
     if unknown or not keys:
-        raise InvalidArgumentError(f"there is no column {unknown} to match on", help=f"there are {', '.join(names)}")
+        raise InvalidArgumentError(f"there is no column {unknown} to match on", help=f"columns are {', '.join(names)}")
     if sorted(source.columns) != sorted(names):
         raise SchemaMismatchError(
             f"the source has the columns {', '.join(source.columns)}, the dataset {', '.join(names)}",
@@ -185,8 +185,8 @@ def _mark_rows(
             reader = current.reader_of(id)
             assert reader is not None
             rows = (unique[fragments == id] & np.uint64(0xFFFFFFFF)).astype(np.int64)
-            left = mark(reader, rows, read_version=current.version, runtime=current.runtime)
-            changes.append(ChangedFragment(id, len(rows), left))
+            marked = mark(reader, rows, read_version=current.version, runtime=current.runtime)
+            changes.append(ChangedFragment(id, len(rows), marked))
         return changes
 
     # All rows of a fragment in one task: it has one deletion file.

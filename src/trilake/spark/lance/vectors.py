@@ -95,20 +95,20 @@ class Vectors:
         )
 
 
-def vector_sizes(text: str | None) -> dict[str, int | None]:
+def vector_sizes(value: str | None) -> dict[str, int | None]:
     """Sizes of vectors by column, ``None`` for none.  Raises ``InvalidArgumentError``.
 
     >>> vector_sizes("v:128, w")
     {'v': 128, 'w': None}
     """
     sizes: dict[str, int | None] = {}
-    for part in (text or "").split(","):
+    for part in (value or "").split(","):
         if part.strip():
             name, colon, size = part.strip().rpartition(":")
             if not colon:
                 name, size = size, ""
             if not name or (colon and (not size.strip().isdigit() or int(size) < 1)):
-                raise InvalidArgumentError(f"option vectors is {text!r}", help='write it as "column:size, …"')
+                raise InvalidArgumentError(f"option vectors is {value!r}", help='write it as "column:size, …"')
             sizes[name.strip()] = int(size) if colon else None
     return sizes
 

@@ -102,5 +102,5 @@ def damaged_file(message: str, cause: str) -> CorruptFileError | None:
     )
 
 
-def _trilake_file(text: str) -> str | None:
-    return next((f for f in _FILE.findall(text) if is_read(f)), None)
+def _trilake_file(message: str) -> str | None:
+    return next((f for f in _FILE.findall(message) if is_read(f)), None)

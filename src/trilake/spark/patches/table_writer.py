@@ -249,5 +249,5 @@ def _save(
         operation=None if verb is None else f"{verb} TABLE AS SELECT",
         managed=managed,
     )
-    kept = managed if request.existing is None else request.existing.managed
-    save_named(save, request.table, place, managed=kept)
+    is_managed = managed if request.existing is None else request.existing.managed
+    save_named(save, request.table, place, managed=is_managed)

@@ -132,7 +132,7 @@ def read_condition(
         if not is_connect(spark):
             resolved = query_execution(_without_rows(spark, column, schema, alias, extend).where(column)).analyzed()
             settled = settled or bool(resolved.condition().deterministic())
-            sql = built_in_text(resolved.condition)
+            sql = built_in_sql(resolved.condition)
         elif now or not settled:
             frame = _without_rows(spark, column, schema, alias, extend)
             settled = settled or _joins(frame, column)
@@ -155,21 +155,21 @@ def read_condition(
     return Condition(column, display, None if sql is None else _certain_filter(spark, sql, schema))
 
 
-def plain_text(spark: SparkSession, text: str, schema: StructType) -> str:
+def plain_text(spark: SparkSession, source: str, schema: StructType) -> str:
     """A condition in the SQL of Spark's default settings for strings and names.
 
     Raises ``FilterError`` if it cannot be resolved or translated.
     """
-    if reads_quotes_plainly(spark) or not _QUOTED.search(text):
-        return text
+    if reads_quotes_plainly(spark) or not _QUOTED.search(source):
+        return source
     sql = None
     if not is_connect(spark):
         with resolving(column_errors(schema.names, None, FilterError), FilterError, of_table=True):
-            frame = empty_frame(spark, schema).where(text)
-            sql = built_in_text(query_execution(frame).analyzed().condition)
+            frame = empty_frame(spark, schema).where(source)
+            sql = built_in_sql(query_execution(frame).analyzed().condition)
     if sql is None:
         raise FilterError(
-            f"cannot write with this session's settings for strings and names: {text}",
+            f"cannot write with this session's settings for strings and names: {source}",
             help="unset spark.sql.ansi.doubleQuotedIdentifiers and spark.sql.parser.escapedStringLiterals",
         )
     return sql
@@ -183,11 +183,11 @@ def column_sql(column: Column) -> str | None:
         return None
 
 
-def _certain_filter(spark: SparkSession, text: str, schema: StructType) -> Filter | None:
-    if _CLOCK.search(text):
+def _certain_filter(spark: SparkSession, sql: str, schema: StructType) -> Filter | None:
+    if _CLOCK.search(sql):
         return None
     try:
-        parsed = parse_filter(text, filter_schema(read_schema(schema)))
+        parsed = parse_filter(sql, filter_schema(read_schema(schema)))
     except FilterError:
         return None
     assert parsed is not None
@@ -236,16 +236,16 @@ def _joins(frame: DataFrame, condition: Column) -> bool:
     return True
 
 
-def built_in_text(expression: Callable[[], Any]) -> str | None:
+def built_in_sql(expression: Callable[[], Any]) -> str | None:
     """The SQL of an analysed expression; ``None`` if it has none, as one with a subquery, or contains a UDF."""
     try:
         analysed = expression()
         nodes = orjson.loads(analysed.toJSON())
-        text = str(analysed.sql())
+        sql = str(analysed.sql())
     except (Py4JError, PySparkException, orjson.JSONDecodeError):
         return None
     names = [str(n.get("class", "")) for n in nodes]
-    return None if any(not n.startswith(_BUILT_IN) or "UDF" in n or "Subquery" in n for n in names) else text
+    return None if any(not n.startswith(_BUILT_IN) or "UDF" in n or "Subquery" in n for n in names) else sql
 
 
 def empty_frame(spark: SparkSession, schema: StructType):  # type: ignore[no-untyped-def]  # DataFrame of either kind
@@ -264,9 +264,9 @@ def no_rows(spark: SparkSession, schema: T.StructType):  # type: ignore[no-untyp
     return DataFrame(java.createDataFrame(rows, java.parseDataType(schema.json())), spark)
 
 
-def _without_alias(text: str, alias: str) -> str | None:
+def _without_alias(sql: str, alias: str) -> str | None:
     """Remove ``alias.`` before column names."""
     quoted = re.escape(quote_name(alias))
     pattern = rf"(?i)(?<![\w`.'\"])(?:{re.escape(alias)}|{quoted})\.(?=[`\w])"
-    parts = re.split(r"('(?:[^'\\]|\\.)*')", text)
+    parts = re.split(r"('(?:[^'\\]|\\.)*')", sql)
     return "".join(p if p.startswith("'") else re.sub(pattern, "", p) for p in parts)

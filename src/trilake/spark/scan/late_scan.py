@@ -155,8 +155,8 @@ class _Lister:
             paths, sizes, modified = paths.take(pa.array(order)), sizes.take(pa.array(order)), modified[order]
         schema = T.StructType([*self.schema.fields, *(self.partitions if hive else ())])
         options = read_options(self.table.files, self.rules, hive=hive)
-        text = manifest(paths, sizes, modified)
-        return file_relation(base_frame(self.spark, text, files.provider, schema, options, keep=False)).location()
+        listing = manifest(paths, sizes, modified)
+        return file_relation(base_frame(self.spark, listing, files.provider, schema, options, keep=False)).location()
 
     def _modified(self, listed: LateList) -> Integers:
         files = listed.files

@@ -44,10 +44,10 @@ def unresolved_name(error: AnalysisException) -> UnresolvedName | None:
     return UnresolvedName(parts, ambiguous) if parts else None
 
 
-def analysis_text(error: AnalysisException) -> str:
+def analysis_message(error: AnalysisException) -> str:
     r"""The message of an error in one line, without the plan.
 
-    >>> analysis_text(AnalysisException("[A.B] No field `x`. SQLSTATE: 42704; line 1 pos 0;\n'Filter ('x = 1)"))
+    >>> analysis_message(AnalysisException("[A.B] No field `x`. SQLSTATE: 42704; line 1 pos 0;\n'Filter ('x = 1)"))
     'No field `x`'
     """
     message = _BEHIND.split(str(error).strip(), maxsplit=1)[0]
@@ -83,7 +83,7 @@ def resolving(
         name = unresolved_name(e)
         if of_table and name is not None and _HIDDEN in name.parts[:2]:
             return
-        error = kind(analysis_text(e), help="correct the expression") if name is None else explain(name)
+        error = kind(analysis_message(e), help="correct the expression") if name is None else explain(name)
         raise analysed_error(error, e) from None
 
 

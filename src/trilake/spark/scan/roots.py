@@ -1,4 +1,4 @@
-"""The tables that this process has made frames of, to recognise Spark's errors about their files."""
+"""The tables behind this process's frames, to recognise Spark's errors about their files."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from trilake.errors import ExpressionError
-from trilake.spark.scan.resolution import analysis_text
+from trilake.spark.scan.resolution import analysis_message
 from trilake.spark.session.analysis_errors import analysed_error
 from trilake.spark.session.compat import error_condition, is_connect
 
@@ -28,13 +28,13 @@ def check_row_values(frame: DataFrame, values: Sequence[Column]) -> None:
     try:
         checked = frame.where(F.struct(*values).isNotNull())
         if is_connect(frame.sparkSession):
-            _ = checked.schema  # a plan is analysed there when it is asked for
+            _ = checked.schema  # accessing it analyses the plan
     except AnalysisException as e:
         if not (error_condition(e) or "").startswith(_REFUSALS):
             raise
         error = ExpressionError(
             "a new value is unsupported here: it contains aggregate, window or generator functions. Invalid"
-            f" expressions: {analysis_text(e)}",
+            f" expressions: {analysis_message(e)}",
             help="compute the value in a query of its own, and merge its rows into the table",
             condition="UNSUPPORTED_EXPR_FOR_OPERATOR",
         )

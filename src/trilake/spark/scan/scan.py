@@ -202,8 +202,8 @@ def native_scan(spark: SparkSession, files: NativeFiles, *, address: bool = Fals
         if positions is not None:
             at = pa.array(positions)
             paths, sizes, times = paths.take(at), sizes.take(at), times[positions]
-        text = manifest(paths, sound_sizes(paths, sizes), times)
-        return base_frame(spark, text, files.provider, schema, options, keep=keep), len(text)
+        listing = manifest(paths, sound_sizes(paths, sizes), times)
+        return base_frame(spark, listing, files.provider, schema, options, keep=keep), len(listing)
 
     base: DataFrame | None = None
     size = 0

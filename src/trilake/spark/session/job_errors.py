@@ -64,7 +64,7 @@ def error_in(message: str) -> TrilakeError | None:
     return None
 
 
-def error_at_end(text: str) -> TrilakeError | None:
+def error_at_end(message: str) -> TrilakeError | None:
     r"""The trilake error that a task failed with; ``None`` if user code replaced it.
 
     >>> text = "Traceback (most recent call last):\n  File ...\nerrors.TableNotFoundError: [TABLE_NOT_FOUND] no\n\tat x"
@@ -72,7 +72,7 @@ def error_at_end(text: str) -> TrilakeError | None:
     TableNotFoundError('no')
     >>> error_at_end(text.replace("\tat x", "Traceback (most recent call last):\nValueError: mine"))
     """
-    ends = _PYTHON.search(text.rpartition(_TRACEBACK)[2]) if _TRACEBACK in text else None
+    ends = _PYTHON.search(message.rpartition(_TRACEBACK)[2]) if _TRACEBACK in message else None
     return None if ends is None else error_in(ends[0])
 
 
@@ -91,8 +91,8 @@ def _parsed(kind: type[TrilakeError], line: str) -> TrilakeError:
     return kind(message, help=help or None)
 
 
-def _missing(text: str) -> MissingFileError:
-    match = _FILE.search(text)
+def _missing(message: str) -> MissingFileError:
+    match = _FILE.search(message)
     return MissingFileError("a data file of the table is missing", file=None if match is None else match[0])
 
 
@@ -127,8 +127,8 @@ def short_cause(cause: BaseException) -> str:
     return _cut(_RAISED.sub("", lines[0]) if lines else type(cause).__name__)
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= _MOST else text[:_MOST] + " ..."
+def _cut(message: str) -> str:
+    return message if len(message) <= _MOST else message[:_MOST] + " ..."
 
 
 def job_error_of(

@@ -54,11 +54,11 @@ class SparkJobs:
         results: list[Any] = self._done(lambda: list(runner(function, tasks)))
         return results
 
-    def repeated(self, texts: Callable[[Any], Iterator[pa.ChunkedArray]], tasks: Sequence[Any]) -> str | None:
+    def repeated(self, strings: Callable[[Any], Iterator[pa.ChunkedArray]], tasks: Sequence[Any]) -> str | None:
         """A string that occurs more than once in all tasks together."""
 
         def find() -> str | None:
-            rows = task_rows(self.spark, _Texts(texts), tasks, "text string")
+            rows = task_rows(self.spark, _Texts(strings), tasks, "text string")
             hashed = rows.groupBy(F.xxhash64("text").alias("hash")).count().where("count > 1")
             if not hashed.limit(1).count():
                 return None

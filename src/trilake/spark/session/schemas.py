@@ -224,11 +224,11 @@ def _physical_type(t: DataType, ids: bool) -> Any:
     return _spark_type(t)
 
 
-def ddl_text(schema: T.StructType) -> str:
+def to_ddl(schema: T.StructType) -> str:
     r"""The columns as DDL, including nested comments and NOT NULL.
 
     >>> inner = T.StructType([T.StructField("a b", T.LongType(), False)])
-    >>> ddl_text(T.StructType([T.StructField("s", T.ArrayType(inner), True, {"comment": "it's"})]))
+    >>> to_ddl(T.StructType([T.StructField("s", T.ArrayType(inner), True, {"comment": "it's"})]))
     "`s` ARRAY<STRUCT<`a b`: bigint NOT NULL>> COMMENT 'it\\'s'"
     """
     return ", ".join(_ddl_field(f, " ") for f in schema.fields)
@@ -256,7 +256,7 @@ def _ddl_type(t: T.DataType) -> str:
     return str(t.simpleString())
 
 
-def parse_ddl(spark: SparkSession, text: str) -> T.StructType:
+def parse_ddl(spark: SparkSession, ddl: str) -> T.StructType:
     """The columns of a DDL string, such as ``a bigint, b string``, as the session parses it."""
-    schema = T.StructType.fromDDL(text) if hasattr(T.StructType, "fromDDL") else spark.createDataFrame([], text).schema
+    schema = T.StructType.fromDDL(ddl) if hasattr(T.StructType, "fromDDL") else spark.createDataFrame([], ddl).schema
     return cast(T.StructType, schema)

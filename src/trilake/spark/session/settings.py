@@ -84,7 +84,7 @@ def is_utc(spark: SparkSession) -> bool:
     return session_zone(spark) in UTC_ZONES
 
 
-def time_ms(spark: SparkSession, text: str) -> int:
+def time_ms(spark: SparkSession, value: str) -> int:
     """A timestamp in ms since the epoch, in the session's time zone if the string has none.
 
     In UTC, common formats are parsed without a call to Spark.  Raises ``InvalidArgumentError`` for an invalid
@@ -92,19 +92,19 @@ def time_ms(spark: SparkSession, text: str) -> int:
     """
     if is_utc(spark):
         with suppress(InvalidArgumentError):  # Spark accepts more, such as 2024-1-31
-            return timestamp_ms(text)
-    return session_time_ms(spark, text)
+            return timestamp_ms(value)
+    return session_time_ms(spark, value)
 
 
-def session_time_ms(spark: SparkSession, text: str) -> int:
+def session_time_ms(spark: SparkSession, value: str) -> int:
     """Let Spark parse a timestamp, in the session's time zone, as ms since the epoch.
 
     Raises ``InvalidArgumentError`` for an invalid timestamp.
     """
-    row = spark.sql("SELECT unix_millis(try_cast(:t AS TIMESTAMP)) AS ms", args={"t": text}).collect()[0]
+    row = spark.sql("SELECT unix_millis(try_cast(:t AS TIMESTAMP)) AS ms", args={"t": value}).collect()[0]
     if row.ms is None:
         raise InvalidArgumentError(
-            f"The provided timestamp ('{text}') cannot be converted to a valid timestamp",
+            f"The provided timestamp ('{value}') cannot be converted to a valid timestamp",
             help="write it like 2024-05-01 or 2024-05-01 12:30:00",
             condition="DELTA_TIMESTAMP_INVALID",
         )

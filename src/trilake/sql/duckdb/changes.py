@@ -11,7 +11,7 @@ from trilake.delta.commands.merge.merge import merge
 from trilake.delta.commands.write.assignments import assigned_once
 from trilake.delta.protocol.partitions import partition_fields
 from trilake.delta.protocol.schema import StructType
-from trilake.delta.protocol.schema_edit import path_text
+from trilake.delta.protocol.schema_edit import format_path
 from trilake.delta.scan.scan import read_schema
 from trilake.errors import InvalidArgumentError
 from trilake.sql.duckdb.places import Context, place_of
@@ -42,28 +42,28 @@ def _names(parts: tuple[str, ...], alias: str | None) -> _Names:
     return {lower: "", (lower[-1],): ""}
 
 
-def _plain(text: str, names: _Names) -> str:
-    if has_query(text):
+def _plain(sql: str, names: _Names) -> str:
+    if has_query(sql):
         raise InvalidArgumentError(
             "without Spark, DELETE and UPDATE cannot contain queries",
             help="write a MERGE whose source is the query",
         )
-    return requalified(text, names)
+    return requalified(sql, names)
 
 
-def run_delete(context: Context, text: str) -> pa.Table:
+def run_delete(context: Context, sql: str) -> pa.Table:
     """Delete rows; return their number."""
-    text = context.filled(text)
-    change = parse_delete(Cursor(text, path_tokens(text)))
+    sql = context.filled(sql)
+    change = parse_delete(Cursor(sql, path_tokens(sql)))
     table = place_of(context, change.parts).delta(context, "DELETE")
     where = None if change.condition is None else _plain(change.condition, _names(change.parts, change.alias))
     return counted(num_affected_rows=table.delete(where).rows)
 
 
-def run_truncate(context: Context, text: str) -> pa.Table:
+def run_truncate(context: Context, sql: str) -> pa.Table:
     """Delete all rows, or those of some partitions."""
-    text = context.filled(text)
-    change = parse_truncate(Cursor(text, path_tokens(text)))
+    sql = context.filled(sql)
+    change = parse_truncate(Cursor(sql, path_tokens(sql)))
     place = place_of(context, change.parts)
     table = place.delta(context, "TRUNCATE TABLE")
     snapshot = table.snapshot
@@ -72,10 +72,10 @@ def run_truncate(context: Context, text: str) -> pa.Table:
     return counted(num_affected_rows=table.delete(condition).rows)
 
 
-def run_update(context: Context, text: str) -> pa.Table:
+def run_update(context: Context, sql: str) -> pa.Table:
     """Update rows; return their number."""
-    text = context.filled(text)
-    change = parse_update(Cursor(text, path_tokens(text)))
+    sql = context.filled(sql)
+    change = parse_update(Cursor(sql, path_tokens(sql)))
     table = place_of(context, change.parts).delta(context, "UPDATE")
     names, schema = _names(change.parts, change.alias), read_schema(table.snapshot.schema)
     columns = [(unqualified(name, names), value) for name, value in change.values]
@@ -87,9 +87,9 @@ def run_update(context: Context, text: str) -> pa.Table:
 # --- MERGE -----------------------------------------------------------------------------------------------------------
 
 
-def run_merge(context: Context, text: str) -> pa.Table:
+def run_merge(context: Context, sql: str) -> pa.Table:
     """Merge rows; return the numbers of changed rows."""
-    call = parse_merge(Cursor(text, path_tokens(text)))
+    call = parse_merge(Cursor(sql, path_tokens(sql)))
     table = place_of(context, call.parts).delta(context, "MERGE")
     source_alias = call.source_alias or (call.source_parts[-1] if call.source_parts else "source")
     query = f"SELECT * FROM {call.source} AS {quote_name(source_alias)}"
@@ -120,7 +120,7 @@ def _clause(context: Context, when: When, names: _Names, schema: StructType) -> 
     fronts = {n: a for n, a in names.items() if a == _TARGET}
     for parts, value in when.values:
         column = unqualified(parts, fronts)
-        key = path_text(column)
+        key = format_path(column)
         if key in values:
             raise InvalidArgumentError(
                 f"column {key} is assigned twice in one clause", column=key, condition="DELTA_CONFLICT_SET_COLUMN"

@@ -28,13 +28,13 @@ from trilake.table.format import TableWrite
 from trilake.table.registry import format_named
 
 
-def run_insert(context: Context, text: str) -> pa.Table:
+def run_insert(context: Context, sql: str) -> pa.Table:
     """Run the INSERTs of a statement; return the number of rows.
 
     Raises ``SchemaMismatchError`` for rows that do not fit, and what a write raises.
     """
     written = 0
-    for insert in parse_inserts(text, path_tokens(text)):
+    for insert in parse_inserts(sql, path_tokens(sql)):
         place = place_of(context, insert.parts)
         written += _into_delta(context, place, insert) if place.format == "delta" else _into(context, place, insert)
     return pa.table({"num_affected_rows": pa.array([written]), "num_inserted_rows": pa.array([written])})
@@ -61,8 +61,8 @@ def _into_delta(context: Context, place: Place, insert: Insert) -> int:
     )
     read = read_of(context, insert.query, table)
     # Rows read from the table itself must not be outdated by a concurrent commit.
-    seen = None if read.blind else table.opened
-    return int(write_arrow(table.log, rows.schema, iter(rows.to_batches()), request, seen=seen, read=read).rows_added)
+    opened = None if read.blind else table.opened
+    return int(write_arrow(table.log, rows.schema, iter(rows.to_batches()), request, seen=opened, read=read).rows_added)
 
 
 def _into(context: Context, place: Place, insert: Insert) -> int:
@@ -107,9 +107,9 @@ def _given(
     expected = expected_columns(insert, schema, static, display_name=place.shown, path=place.path)
     frames = dict(context.frames)
 
-    def default(field: StructField, text: str) -> str:
+    def default(field: StructField, sql: str) -> str:
         name = f"__trilake_default_{field.name}"
-        frames[name] = pa.table({"value": constant(text)})  # defaults are Spark SQL
+        frames[name] = pa.table({"value": constant(sql)})  # defaults are Spark SQL
         return f"(FROM {double_quoted(name)})"
 
     query, absent = with_defaults(insert.query, schema, expected, default)
@@ -118,9 +118,9 @@ def _given(
         fields = [schema.find(n) for n in rows.column_names]
         rows = rows.rename_columns([n if f is None else f.name for n, f in zip(rows.column_names, fields, strict=True)])
         if place.format == "delta" and not insert.evolve:
-            given = _delta_schema(rows)
-            if given is not None:
-                check_structs_whole(given, schema)
+            row_schema = _delta_schema(rows)
+            if row_schema is not None:
+                check_structs_whole(row_schema, schema)
     elif rows.num_columns != len(expected):
         raise SchemaMismatchError(
             f"INSERT into {place.shown} expects {plural(len(expected), 'column')} ({', '.join(expected)}), the query"
@@ -145,8 +145,8 @@ def _delta_schema(rows: pa.Table) -> StructType | None:
 
 
 def _as_they_are(rows: pa.Table, names: Sequence[str], schema: StructType, *, evolve: bool) -> bool:
-    given = _delta_schema(rows)
-    return given is not None and needs_no_cast(given, names, schema, evolve=evolve)
+    row_schema = _delta_schema(rows)
+    return row_schema is not None and needs_no_cast(row_schema, names, schema, evolve=evolve)
 
 
 def _by_position(rows: pa.Table, schema: StructType) -> pa.Table:

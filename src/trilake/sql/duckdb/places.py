@@ -90,9 +90,9 @@ class Context:
         """The store of a path."""
         return open_store(path, dict(self.options))
 
-    def filled(self, text: str) -> str:
+    def filled(self, sql: str) -> str:
         """Replace parameters in Spark SQL by literals."""
-        return with_values(text, self.values, literal) if self.values else text
+        return with_values(sql, self.values, literal) if self.values else sql
 
 
 @dataclass(frozen=True)

@@ -80,10 +80,10 @@ def run_maintenance(context: Context, statement: Maintenance) -> pa.Table:
     return pa.table({"dataFilePath": pa.array(gone, pa.string()), "dataFileMissing": pa.repeat(True, len(gone))})
 
 
-def run_analyze(context: Context, text: str) -> pa.Table:
+def run_analyze(context: Context, sql: str) -> pa.Table:
     """Collect statistics of files that lack some, or of all files."""
-    text = context.filled(text)
-    call = parse_analyze(Cursor(text, path_tokens(text)))
+    sql = context.filled(sql)
+    call = parse_analyze(Cursor(sql, path_tokens(sql)))
     table = place_of(context, call.parts).delta(context, "ANALYZE TABLE")
     check_columns(table.snapshot, call.columns)
     if call.scan:
@@ -185,37 +185,37 @@ def sql(text: str, args: Args = None, *, storage_options: Mapping[str, str] | No
         raise SqlTextError.at(text, e) from None
 
 
-def query(text: str, frames: Mapping[str, Any]) -> pa.Table:
+def query(sql: str, frames: Mapping[str, Any]) -> pa.Table:
     """Run a query over ``frames`` by name.
 
     Raises ``InvalidArgumentError`` for any other statement, and as :func:`trilake.sql.duckdb.query.run_query`.
     """
     try:
-        cursor = Cursor(text)
+        cursor = Cursor(sql)
         if kind(cursor.tokens) in _HANDLERS or parse_maintenance(cursor) is not None:
             raise InvalidArgumentError(
                 "the statement is not a query",
                 help="pass a SELECT; trilake.sql runs other statements over tables by path",
             )
-        return run_query(Context(frames=frames), text, json=True)
+        return run_query(Context(frames=frames), sql, json=True)
     except SyntaxProblem as e:
-        raise SqlTextError.at(text, e) from None
+        raise SqlTextError.at(sql, e) from None
 
 
-def _run(context: Context, text: str) -> pa.Table:
-    return (_cached_handler if len(text) <= _LONGEST else _handler)(text)(context, text)
+def _run(context: Context, sql: str) -> pa.Table:
+    return (_cached_handler if len(sql) <= _LONGEST else _handler)(sql)(context, sql)
 
 
-def _handler(text: str) -> _Handler:
-    cursor = Cursor(text)
+def _handler(sql: str) -> _Handler:
+    cursor = Cursor(sql)
     if parse_maintenance(cursor) is not None:
         return _maintain
     return _HANDLERS.get(kind(cursor.tokens), run_query)
 
 
-def _maintain(context: Context, text: str) -> pa.Table:
-    text = context.filled(text)
-    statement = parse_maintenance(Cursor(text, path_tokens(text)))
+def _maintain(context: Context, sql: str) -> pa.Table:
+    sql = context.filled(sql)
+    statement = parse_maintenance(Cursor(sql, path_tokens(sql)))
     assert statement is not None
     return run_maintenance(context, statement)
 
@@ -224,8 +224,8 @@ def _maintain(context: Context, text: str) -> pa.Table:
 _cached_handler = lru_cache(maxsize=128)(_handler)
 
 
-def _drop(context: Context, text: str) -> pa.Table:
-    cursor = Cursor(text, path_tokens(text))
+def _drop(context: Context, sql: str) -> pa.Table:
+    cursor = Cursor(sql, path_tokens(sql))
     cursor.expect("DROP", "TABLE")
     unless = cursor.accept("IF", "EXISTS")
     place = place_of(context, cursor.name(), new=True)

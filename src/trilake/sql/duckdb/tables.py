@@ -12,7 +12,7 @@ from trilake.delta.commands.maintenance.clone import clone, no_versions, snapsho
 from trilake.delta.commands.write.create import create_table
 from trilake.delta.commands.write.write import write_arrow
 from trilake.delta.protocol.schema import StructType, from_arrow
-from trilake.delta.protocol.sql_types import type_text
+from trilake.delta.protocol.sql_types import type_sql
 from trilake.delta.scan.scan import read_schema
 from trilake.errors import InvalidArgumentError
 from trilake.sql.duckdb.changes import counted
@@ -42,16 +42,16 @@ from trilake.table.registry import format_named, format_of_provider
 _NOTHING = pa.table({})
 
 
-def run_create(context: Context, text: str) -> pa.Table:
+def run_create(context: Context, sql: str) -> pa.Table:
     """Create a table; return nothing, or metrics for a clone.
 
     Raises ``TableExistsError``, ``TableNotFoundError``, and ``InvalidArgumentError`` for a table that is not named by
     path.
     """
-    call = _parsed(context, text)
+    call = _parsed(context, sql)
     if call is None:
         raise InvalidArgumentError(
-            f"without Spark there is no catalogue for this statement: {text.strip()[:200]}",
+            f"without Spark there is no catalogue for this statement: {sql.strip()[:200]}",
             help="name the table by path: CREATE TABLE delta.`/path`",
         )
     place = place_of(context, call.parts, new=True)
@@ -73,14 +73,14 @@ def run_create(context: Context, text: str) -> pa.Table:
     return _create_delta(context, call, place, there=there)
 
 
-def _parsed(context: Context, text: str) -> Create | None:
+def _parsed(context: Context, sql: str) -> Create | None:
     """The statement with its parameters, except those of its query."""
-    call = parse_create(Cursor(text, path_tokens(text)))
+    call = parse_create(Cursor(sql, path_tokens(sql)))
     if call is None or not context.values:
         return call
-    begin = len(text) if call.query is None else text.rindex(call.query)
-    text = context.filled(text[:begin]) + text[begin:]
-    return parse_create(Cursor(text, path_tokens(text)))
+    begin = len(sql) if call.query is None else sql.rindex(call.query)
+    sql = context.filled(sql[:begin]) + sql[begin:]
+    return parse_create(Cursor(sql, path_tokens(sql)))
 
 
 def _create_delta(context: Context, call: Create, place: Place, *, there: bool) -> pa.Table:
@@ -174,10 +174,10 @@ def _clone_of_parquet(context: Context, call: Create, path: str, place: Place) -
     return counted(**numbers(result, CLONE))
 
 
-def run_alter(context: Context, text: str) -> pa.Table:
+def run_alter(context: Context, sql: str) -> pa.Table:
     """Change columns, properties, constraints and features of a Delta table."""
-    text = context.filled(text)
-    cursor = Cursor(text, path_tokens(text))
+    sql = context.filled(sql)
+    cursor = Cursor(sql, path_tokens(sql))
     cursor.expect("ALTER", "TABLE")
     table = place_of(context, cursor.name()).delta(context, "ALTER TABLE")
     if cursor.is_word("RENAME", "TO") or cursor.is_word("SET", "LOCATION"):
@@ -188,13 +188,13 @@ def run_alter(context: Context, text: str) -> pa.Table:
     return _NOTHING
 
 
-def run_describe(context: Context, text: str) -> pa.Table:
+def run_describe(context: Context, sql: str) -> pa.Table:
     """Name, type and comment of each column."""
-    cursor = Cursor(text, path_tokens(text))
+    cursor = Cursor(sql, path_tokens(sql))
     if not cursor.accept("DESCRIBE"):
         cursor.expect("DESC")
     if cursor.is_any(*QUERY_WORDS) and not cursor.is_word("TABLE"):
-        return run_query(context, text)
+        return run_query(context, sql)
     cursor.accept("TABLE")
     place = place_of(context, cursor.name())
     cursor.end()
@@ -205,7 +205,7 @@ def run_describe(context: Context, text: str) -> pa.Table:
     return pa.table(
         {
             "col_name": pa.array(schema.names, pa.string()),
-            "data_type": pa.array([type_text(f.type) for f in schema.fields], pa.string()),
+            "data_type": pa.array([type_sql(f.type) for f in schema.fields], pa.string()),
             "comment": pa.array([f.metadata.get("comment") for f in schema.fields], pa.string()),
         }
     )

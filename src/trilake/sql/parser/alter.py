@@ -56,10 +56,10 @@ def _add_columns(alter: Alter, cursor: Cursor) -> _Change:
     return partial(alter.add, *map(_new_column, cursor.listed()))
 
 
-def _new_column(text: str) -> NewColumn:
-    cursor = Cursor(text)
+def _new_column(sql: str) -> NewColumn:
+    cursor = Cursor(sql)
     path = cursor.name()
-    definition, position = cursor.text_until(*_END), _place(cursor)
+    definition, position = cursor.sql_until(*_END), _place(cursor)
     column = parse_column(Cursor(f"{quote_name(path[-1])} {definition} {cursor.rest()}"))  # a comment may come last
     if column.default is not None:
         raise InvalidArgumentError(
@@ -116,7 +116,7 @@ def _one_change(path: tuple[str, ...], cursor: Cursor) -> ColumnChange:
     if cursor.accept("DROP", "NOT", "NULL"):
         return ColumnChange(path, nullable=True)
     if cursor.accept("SET", "DEFAULT"):
-        return ColumnChange(path, default=cursor.text_until(symbols=",").rstrip("; \n\t"))
+        return ColumnChange(path, default=cursor.sql_until(symbols=",").rstrip("; \n\t"))
     if cursor.accept("DROP", "DEFAULT"):
         return ColumnChange(path, default="")
     if cursor.accept("TYPE"):

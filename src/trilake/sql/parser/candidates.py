@@ -31,7 +31,7 @@ _CLOSE = frozenset(
 _NEVER = frozenset(("SELECT", "WITH", "VALUES"))
 
 
-def candidates(text: str, tokens: Sequence[Token] | None = None) -> set[tuple[str, ...]]:
+def candidates(sql: str, tokens: Sequence[Token] | None = None) -> set[tuple[str, ...]]:
     """The names that could be tables, views or table functions.
 
     >>> sorted(candidates("SELECT a, b.c FROM t JOIN d.u USING (k) WHERE x IN (SELECT 1 FROM v)"))
@@ -40,7 +40,7 @@ def candidates(text: str, tokens: Sequence[Token] | None = None) -> set[tuple[st
     [('COLUMN',), ('d',), ('d', 't'), ('d', 't', 'a')]
     """
     if tokens is None:
-        tokens = tokenize(text)
+        tokens = tokenize(sql)
     out: set[tuple[str, ...]] = set()
     levels = [_Level()]
     joined = False

@@ -125,7 +125,7 @@ def _clone(cursor: Cursor) -> dict[str, object]:
     for word in ("VERSION", "TIMESTAMP", "SYSTEM_VERSION", "SYSTEM_TIME"):
         if cursor.accept(word, "AS", "OF"):
             kind = "VERSION" if "VERSION" in word else "TIMESTAMP"
-            travel = (kind, cursor.text_until("TBLPROPERTIES", "LOCATION").rstrip("; \n\t"))
+            travel = (kind, cursor.sql_until("TBLPROPERTIES", "LOCATION").rstrip("; \n\t"))
     return {"clone_of": source, "shallow": shallow, "travel": travel}
 
 
@@ -192,12 +192,12 @@ def _one(cursor: Cursor) -> tuple[int, int]:
 
 
 def _without_not_null(cursor: Cursor, start: int, end: int, fields: dict[str, object]) -> str:
-    text = cursor.text[start:end]
-    tokens = Cursor(text).tokens
+    sql = cursor.text[start:end]
+    tokens = Cursor(sql).tokens
     if len(tokens) > 2 and tokens[-2].upper == "NOT" and tokens[-1].upper == "NULL" and tokens[-3].upper != "IS":
         fields["nullable"] = False
-        return text[: tokens[-3].end]
-    return text
+        return sql[: tokens[-3].end]
+    return sql
 
 
 def _generated(cursor: Cursor, fields: dict[str, object]) -> None:

@@ -57,16 +57,16 @@ def _goes_on(tokens: Sequence[Token], at: int) -> bool:
     return at < len(tokens) and (tokens[at].upper in ("AS", "MAX") or tokens[at].text == "(")
 
 
-def without_ctes(text: str) -> tuple[str, Ctes]:
+def without_ctes(sql: str) -> tuple[str, Ctes]:
     """Move a statement's WITH clause into the nested queries.
 
     >>> without_ctes("WITH a AS (SELECT 1 x) DELETE FROM t WHERE x IN (SELECT x FROM a)")[0]
     'DELETE FROM t WHERE x IN (WITH a AS (SELECT 1 x) SELECT x FROM a)'
     """
-    tokens = tokenize(text)
+    tokens = tokenize(sql)
     behind = behind_ctes(tokens)
     if not 0 < behind < len(tokens):
-        return text, Ctes()
+        return sql, Ctes()
     begin = tokens[behind].start
     levels = depths(tokens)
     names = frozenset(
@@ -74,7 +74,7 @@ def without_ctes(text: str) -> tuple[str, Ctes]:
         for i, t in enumerate(tokens[1:behind], 1)
         if levels[i] == 0 and t.is_name and (tokens[i - 1].upper in ("WITH", "RECURSIVE") or tokens[i - 1].text == ",")
     )
-    ctes = Ctes(text[:begin].rstrip(), names)
+    ctes = Ctes(sql[:begin].rstrip(), names)
     edits, inside = [], -1
     for i in range(behind, len(tokens) - 1):
         if 0 <= inside < levels[i]:
@@ -89,4 +89,4 @@ def without_ctes(text: str) -> tuple[str, Ctes]:
             continue
         last = tokens[i + 2] if tokens[i + 2 : i + 3] and tokens[i + 2].upper == "RECURSIVE" else first
         edits.append(Edit(start, last.end - begin, ctes.before_others(recursive=last is not first)))
-    return Edited.of(text[begin:], edits).text, ctes
+    return Edited.of(sql[begin:], edits).text, ctes

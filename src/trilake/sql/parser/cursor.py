@@ -26,9 +26,9 @@ class SyntaxProblem(Exception):
 class Cursor:
     """Reads tokens one by one.  Words are case-insensitive."""
 
-    def __init__(self, text: str, tokens: Sequence[Token] | None = None, at: int = 0) -> None:
-        self.text = text
-        self.tokens = tokenize(text) if tokens is None else tokens
+    def __init__(self, sql: str, tokens: Sequence[Token] | None = None, at: int = 0) -> None:
+        self.text = sql
+        self.tokens = tokenize(sql) if tokens is None else tokens
         self.at = at
 
     # --- looking -----------------------------------------------------------------------------------------------------
@@ -50,10 +50,10 @@ class Cursor:
         """Whether one of the words follows."""
         return self.token is not None and self.token.upper in words and self.token.kind == "word"
 
-    def is_symbol(self, text: str, ahead: int = 0) -> bool:
+    def is_symbol(self, symbol: str, ahead: int = 0) -> bool:
         """Whether a symbol follows."""
         at = self.at + ahead
-        return at < len(self.tokens) and self.tokens[at].kind == "symbol" and self.tokens[at].text == text
+        return at < len(self.tokens) and self.tokens[at].kind == "symbol" and self.tokens[at].text == symbol
 
     @property
     def done(self) -> bool:
@@ -69,9 +69,9 @@ class Cursor:
         self.at += len(words)
         return True
 
-    def accept_symbol(self, text: str) -> bool:
+    def accept_symbol(self, symbol: str) -> bool:
         """Skip a symbol if it follows, and say whether it did."""
-        if not self.is_symbol(text):
+        if not self.is_symbol(symbol):
             return False
         self.at += 1
         return True
@@ -82,9 +82,9 @@ class Cursor:
             if not self.accept(word):
                 self.fail()
 
-    def expect_symbol(self, text: str) -> None:
+    def expect_symbol(self, symbol: str) -> None:
         """Skip a symbol.  Raises ``SyntaxProblem``."""
-        if not self.accept_symbol(text):
+        if not self.accept_symbol(symbol):
             self.fail()
 
     def take(self) -> Token:
@@ -132,11 +132,11 @@ class Cursor:
 
     def whole_number(self) -> int:
         """A whole number that a BIGINT holds.  Raises ``SyntaxProblem``."""
-        text = self.number()
-        if not text.lstrip("-").isdecimal() or len(text) > _LONGEST or not -(2**63) <= int(text) < 2**63:
+        digits = self.number()
+        if not digits.lstrip("-").isdecimal() or len(digits) > _LONGEST or not -(2**63) <= int(digits) < 2**63:
             self.at -= 1
             self.fail("expected a whole number, such as 3")
-        return int(text)
+        return int(digits)
 
     def brackets(self) -> tuple[int, int]:
         """Skip a pair of brackets; the positions of its content.  Raises ``SyntaxProblem``."""
@@ -154,9 +154,9 @@ class Cursor:
 
     def listed(self) -> list[str]:
         """Skip a list, in brackets or up to the end; its items."""
-        return items(self.bracketed() if self.is_symbol("(") else self.text_until().rstrip("; \n\t"))
+        return items(self.bracketed() if self.is_symbol("(") else self.sql_until().rstrip("; \n\t"))
 
-    def text_until(self, *words: str, symbols: str = "") -> str:
+    def sql_until(self, *words: str, symbols: str = "") -> str:
         """Skip up to one of the words or symbols outside of all brackets; the SQL before it."""
         return self.text[slice(*self.until(*words, symbols=symbols))]
 
@@ -222,13 +222,13 @@ class Cursor:
         raise SyntaxProblem(place_of(self.text, start), token_text, hint)
 
 
-def items(text: str) -> list[str]:
+def items(sql: str) -> list[str]:
     """Split a list at the commas outside of all brackets.
 
     >>> items("a, f(b, c), 'x,y'")
     ['a', 'f(b, c)', "'x,y'"]
     """
-    return [text[a:b] for a, b in spans(Cursor(text))]
+    return [sql[a:b] for a, b in spans(Cursor(sql))]
 
 
 def spans(cursor: Cursor) -> Iterator[tuple[int, int]]:
@@ -239,15 +239,15 @@ def spans(cursor: Cursor) -> Iterator[tuple[int, int]]:
             return
 
 
-def name_parts(text: object) -> tuple[str, ...] | None:
+def name_parts(name: object) -> tuple[str, ...] | None:
     """Parse a string as a name; ``None`` for anything else.
 
     >>> name_parts("db.`a b`"), name_parts("a b")
     (('db', 'a b'), None)
     """
-    if not isinstance(text, str):
+    if not isinstance(name, str):
         return None
-    cursor = Cursor(text)
+    cursor = Cursor(name)
     try:
         parts = cursor.name()
         cursor.end()

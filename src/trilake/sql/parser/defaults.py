@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from trilake.delta.protocol.schema import StructField, StructType
-from trilake.delta.rules.defaults import default_text
+from trilake.delta.rules.defaults import default_expression
 from trilake.sql.parser.cursor import Cursor
 from trilake.sql.parser.places import Edit, Edited
 from trilake.sql.parser.tokens import Token, depths, tokenize
@@ -19,12 +19,12 @@ def default_or(schema: StructType, column: tuple[str, ...], value: str) -> str:
     if len(tokens) != 1 or tokens[0].upper != "DEFAULT":
         return value
     field = schema.find(column[0])
-    text = default_text(field) if field is not None and len(column) == 1 else None
-    return "NULL" if text is None else f"({text})"
+    sql = default_expression(field) if field is not None and len(column) == 1 else None
+    return "NULL" if sql is None else f"({sql})"
 
 
 def with_defaults(
-    text: str,
+    sql: str,
     schema: StructType,
     expected: Sequence[str],
     shown: Callable[[StructField, str], str] = lambda _, default: f"({default})",
@@ -33,9 +33,9 @@ def with_defaults(
 
     ``shown`` formats a column's default for the SQL of the query.
     """
-    if not any(t.upper == "DEFAULT" for t in Cursor(text).tokens):
-        return text, set()
-    lists, only = _value_lists(text)
+    if not any(t.upper == "DEFAULT" for t in Cursor(sql).tokens):
+        return sql, set()
+    lists, only = _value_lists(sql)
     defaults: dict[int, list[Token]] = {}
     for row in lists:
         for i, tokens in enumerate(row):
@@ -49,15 +49,15 @@ def with_defaults(
         whole = only and len(tokens) == len(lists)
         if whole:
             absent.add(field.name)
-        default = None if whole else default_text(field)
+        default = None if whole else default_expression(field)
         value = "NULL" if default is None else shown(field, default)
         edits += [Edit(t.start, t.end, value) for t in tokens]
-    return Edited.of(text, edits).text, absent
+    return Edited.of(sql, edits).text, absent
 
 
-def _value_lists(text: str) -> tuple[list[list[list[Token]]], bool]:
+def _value_lists(sql: str) -> tuple[list[list[list[Token]]], bool]:
     """The rows of VALUES or SELECT, as tokens by value, and whether there are no further rows."""
-    cursor = Cursor(text)
+    cursor = Cursor(sql)
     if cursor.accept("VALUES"):
         out = []
         while True:

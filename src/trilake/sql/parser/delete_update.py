@@ -32,17 +32,17 @@ def parse_update(cursor: Cursor) -> DeleteOrUpdate:
     cursor.expect("UPDATE")
     parts, alias = cursor.name(), table_alias(cursor, "SET")
     cursor.expect("SET")
-    return DeleteOrUpdate(parts, alias, assignments(cursor.text_until("WHERE")), _where(cursor))
+    return DeleteOrUpdate(parts, alias, assignments(cursor.sql_until("WHERE")), _where(cursor))
 
 
 def _without_ctes(cursor: Cursor) -> Cursor:
     return Cursor(without_ctes(cursor.text)[0]) if cursor.is_any("WITH") else cursor
 
 
-def assignments(text: str) -> tuple[tuple[tuple[str, ...], str], ...]:
+def assignments(sql: str) -> tuple[tuple[tuple[str, ...], str], ...]:
     """Parse ``a = 1, b.c = d`` into names and values.  Raises ``SyntaxProblem``."""
     out = []
-    for cursor in map(Cursor, items(text)):
+    for cursor in map(Cursor, items(sql)):
         name = cursor.name()
         if not cursor.accept_symbol("=") and not cursor.accept_symbol("=="):
             cursor.fail()

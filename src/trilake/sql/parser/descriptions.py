@@ -1,4 +1,4 @@
-"""What a CREATE or REPLACE TABLE describes: fields, table, and the write of its query."""
+"""Parsed CREATE and REPLACE TABLE: fields, table, and the write of its query."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trilake.delta.log.clustering import clustering_columns
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.protocol.properties import CONSTRAINTS, known_properties, parse_properties
 from trilake.delta.protocol.schema import StructField, StructType
-from trilake.delta.protocol.schema_edit import path_text, spelled
+from trilake.delta.protocol.schema_edit import format_path, spelled
 from trilake.delta.protocol.sql_types import parse_sql_type
 from trilake.delta.rules.defaults import CURRENT_DEFAULT
 from trilake.delta.rules.identity import identity_metadata
@@ -161,7 +161,7 @@ def check_same_table(log: DeltaLog, table: TableDescription) -> None:
         clustered = clustering_columns(head)
         if table.cluster_by and [spelled(schema, c) for c in table.cluster_by] != clustered:
             raise SchemaMismatchError(
-                f"the table exists, clustered by {', '.join(path_text(c) for c in clustered) or 'no column'}",
+                f"the table exists, clustered by {', '.join(format_path(c) for c in clustered) or 'no column'}",
                 help="leave CLUSTER BY out, or change it with ALTER TABLE",
                 file=log.store.uri,
                 condition="DELTA_CREATE_TABLE_WITH_DIFFERENT_CLUSTERING",
@@ -200,7 +200,7 @@ def write_of_query(
             "isManaged": "true" if managed else "false",
             "description": call.comment,
             "partitionBy": list(call.partition_by),
-            "clusterBy": [path_text(c) for c in call.cluster_by],
+            "clusterBy": [format_path(c) for c in call.cluster_by],
             "properties": dict(call.properties),
         },
         description=table,

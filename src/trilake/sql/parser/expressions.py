@@ -9,7 +9,7 @@ from trilake.sql.parser.places import Edit, Edited
 from trilake.sql.parser.tokens import Token, tokenize
 
 
-def requalified(text: str, names: Mapping[tuple[str, ...], str]) -> str:
+def requalified(sql: str, names: Mapping[tuple[str, ...], str]) -> str:
     """Replace the table's name before columns: each of ``names`` by its value, an empty one removes it.
 
     ``names`` are in lower case.  A lambda's variables hide them in its body.
@@ -17,11 +17,11 @@ def requalified(text: str, names: Mapping[tuple[str, ...], str]) -> str:
     >>> requalified("db.t.a > 1 AND t.b = 't.c'", {("db", "t"): "x", ("t",): ""})
     "x.a > 1 AND b = 't.c'"
     """
-    tokens = tokenize(text)
+    tokens = tokenize(sql)
     longest_first = sorted(names, key=len, reverse=True)
     hidden = _lambda_variables(tokens)
     edits = []
-    for at, parts, _ in names_in(text, tokens):
+    for at, parts, _ in names_in(sql, tokens):
         if parts[0] in hidden.get(at, ()):
             continue
         for name in longest_first:
@@ -29,7 +29,7 @@ def requalified(text: str, names: Mapping[tuple[str, ...], str]) -> str:
                 behind = tokens[at + 2 * len(name)].start
                 edits.append(Edit(tokens[at].start, behind, f"{names[name]}." if names[name] else ""))
                 break
-    return Edited.of(text, edits).text
+    return Edited.of(sql, edits).text
 
 
 def _lambda_variables(tokens: Sequence[Token]) -> dict[int, set[str]]:
@@ -45,9 +45,9 @@ def _lambda_variables(tokens: Sequence[Token]) -> dict[int, set[str]]:
         variables = {t.name.lower() for t in tokens[max(first, 0) : arrow] if t.is_name}
         depth = 0
         for at in range(max(first, 0), len(tokens)):
-            text = tokens[at].text if tokens[at].kind == "symbol" else ""
-            depth += (text in ("(", "[")) - (text in (")", "]"))
-            if at > arrow and (depth < 0 or (depth == 0 and text == ",")):
+            sql = tokens[at].text if tokens[at].kind == "symbol" else ""
+            depth += (sql in ("(", "[")) - (sql in (")", "]"))
+            if at > arrow and (depth < 0 or (depth == 0 and sql == ",")):
                 break
             out.setdefault(at, set()).update(variables)
     return out
@@ -66,21 +66,21 @@ def unqualified(parts: tuple[str, ...], fronts: Iterable[tuple[str, ...]]) -> tu
     return parts
 
 
-def names_in(text: str, tokens: Sequence[Token]) -> Iterator[tuple[int, tuple[str, ...], Cursor]]:
+def names_in(sql: str, tokens: Sequence[Token]) -> Iterator[tuple[int, tuple[str, ...], Cursor]]:
     """The names in an expression: index of the first token, parts in lower case, a cursor after the name."""
     at = 0
     while at < len(tokens):
         if not tokens[at].is_name:
             at += 1
             continue
-        cursor = Cursor(text, tokens, at)
+        cursor = Cursor(sql, tokens, at)
         yield at, tuple(p.lower() for p in cursor.name()), cursor
         at = cursor.at
 
 
-def has_query(text: str) -> bool:
+def has_query(sql: str) -> bool:
     """Whether an expression may contain a query."""
-    return any(t.upper in ("SELECT", "FROM", "TABLE", "VALUES") for t in tokenize(text))
+    return any(t.upper in ("SELECT", "FROM", "TABLE", "VALUES") for t in tokenize(sql))
 
 
 def split_names(names: Sequence[str]) -> list[tuple[str, ...]]:

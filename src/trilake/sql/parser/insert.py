@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from trilake.common.text import quote_name
 from trilake.delta.protocol.schema import StructField, StructType
-from trilake.delta.protocol.sql_types import type_text
+from trilake.delta.protocol.sql_types import type_sql
 from trilake.errors import InvalidArgumentError, SchemaMismatchError
 from trilake.sql.parser.cursor import Cursor, items
 from trilake.sql.parser.tokens import Token, depths
@@ -34,20 +34,20 @@ class Insert:
     markers_before: int = 0
 
 
-def parse_inserts(text: str, tokens: Sequence[Token] | None = None) -> list[Insert]:
+def parse_inserts(sql: str, tokens: Sequence[Token] | None = None) -> list[Insert]:
     """The INSERTs of a statement: one, or several that read one FROM.  Raises ``SyntaxProblem``."""
-    cursor = Cursor(text, tokens)
+    cursor = Cursor(sql, tokens)
     inside = depths(cursor.tokens)
     starts = [
         i
         for i, t in enumerate(cursor.tokens)
         if t.upper == "INSERT"
         and inside[i] == 0
-        and Cursor(text, cursor.tokens, i + 1).is_any("INTO", "OVERWRITE", "WITH")
+        and Cursor(sql, cursor.tokens, i + 1).is_any("INTO", "OVERWRITE", "WITH")
     ]
-    before = text[: cursor.tokens[starts[0]].start]
+    before = sql[: cursor.tokens[starts[0]].start]
     ends = [*starts[1:], len(cursor.tokens)]
-    inserts = [_parse_insert(Cursor(text, cursor.tokens[:end], start)) for start, end in zip(starts, ends, strict=True)]
+    inserts = [_parse_insert(Cursor(sql, cursor.tokens[:end], start)) for start, end in zip(starts, ends, strict=True)]
     return [replace(insert, query=f"{before}{insert.query}") for insert in inserts]
 
 
@@ -64,12 +64,12 @@ def _parse_insert(cursor: Cursor) -> Insert:
     static, dynamic = partition_clause(cursor)
     if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
     by_name = cursor.accept("BY", "NAME")
-    where = cursor.text_until(*QUERY_WORDS) if cursor.accept("REPLACE", "WHERE") else None
+    where = cursor.sql_until(*QUERY_WORDS) if cursor.accept("REPLACE", "WHERE") else None
     columns = None
     if not by_name and cursor.is_symbol("(") and not _is_query(cursor):
         columns = tuple(Cursor(name).part() for name in items(cursor.bracketed()))
     if cursor.accept("REPLACE", "WHERE"):
-        where = cursor.text_until(*QUERY_WORDS)
+        where = cursor.sql_until(*QUERY_WORDS)
     overwrite = overwrite or where is not None
     if cursor.token is None:
         cursor.fail()
@@ -132,7 +132,7 @@ def own_partitions(
                 column=name,
                 condition="NON_PARTITION_COLUMN",
             )
-    return {column: text for name, text in static.items() if (column := partitions[name]) is not None}
+    return {column: sql for name, sql in static.items() if (column := partitions[name]) is not None}
 
 
 def partition_condition(static: Mapping[str, str], fields: Sequence[StructField], path: str) -> str | None:
@@ -141,7 +141,7 @@ def partition_condition(static: Mapping[str, str], fields: Sequence[StructField]
     Raises ``InvalidArgumentError`` for a column that the table is not partitioned by.
     """
     values = own_partitions(static, (), [f.name for f in fields], path)
-    types = {f.name: type_text(f.type) for f in fields}
+    types = {f.name: type_sql(f.type) for f in fields}
     tests = [f"{quote_name(n)} <=> CAST({v} AS {types[n]})" for n, v in values.items()]
     return " AND ".join(tests) or None
 

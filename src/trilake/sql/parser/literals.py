@@ -17,7 +17,7 @@ from trilake.sql.parser.tokens import tokenize
 Args: TypeAlias = Mapping[str, Any] | Sequence[Any] | None
 
 
-def with_values(text: str, args: Args, to_sql: Callable[[Any], str]) -> str:
+def with_values(sql: str, args: Args, to_sql: Callable[[Any], str]) -> str:
     """Replace the parameter markers of a statement by values, formatted by ``to_sql``.
 
     Raises ``InvalidArgumentError`` for a parameter without a value.
@@ -26,9 +26,9 @@ def with_values(text: str, args: Args, to_sql: Callable[[Any], str]) -> str:
     'SELECT 1 + 2 -- ?'
     """
     if args is None:
-        return text
+        return sql
     edits, at = [], 0
-    for token in tokenize(text):
+    for token in tokenize(sql):
         if token.kind != "marker":
             continue
         if token.text == "?":
@@ -40,12 +40,12 @@ def with_values(text: str, args: Args, to_sql: Callable[[Any], str]) -> str:
             at += 1
         else:
             name = token.text[1:]
-            given = args if isinstance(args, Mapping) else {str(i): value for i, value in enumerate(args, 1)}
-            if name not in given:
+            values = args if isinstance(args, Mapping) else {str(i): value for i, value in enumerate(args, 1)}
+            if name not in values:
                 raise InvalidArgumentError(f"parameter {token.text} has no value", help=f"pass args={{'{name}': ...}}")
-            value = given[name]
+            value = values[name]
         edits.append(Edit(token.start, token.end, to_sql(value)))
-    return Edited.of(text, edits).text
+    return Edited.of(sql, edits).text
 
 
 def literal(value: Any, other: Callable[[Any], str] | None = None) -> str:

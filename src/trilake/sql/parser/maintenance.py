@@ -140,11 +140,11 @@ def _optimize(cursor: Cursor) -> Optimize:
     full = cursor.accept("FULL")
     where = None
     if cursor.accept("WHERE"):
-        where = cursor.text_until("ZORDER").rstrip("; \n\t") or cursor.fail()
+        where = cursor.sql_until("ZORDER").rstrip("; \n\t") or cursor.fail()
     columns: tuple[str, ...] = ()
     if cursor.accept("ZORDER"):
         cursor.expect("BY")
-        inside = cursor.bracketed() if cursor.is_symbol("(") else cursor.text_until().rstrip("; \n\t")
+        inside = cursor.bracketed() if cursor.is_symbol("(") else cursor.sql_until().rstrip("; \n\t")
         columns = tuple(x.strip() for x in items(inside))
         if not columns or not all(columns) or inside.rstrip().endswith(","):
             cursor.fail("ZORDER BY needs at least one column")
@@ -154,12 +154,12 @@ def _optimize(cursor: Cursor) -> Optimize:
 def _vacuum(cursor: Cursor) -> Vacuum:
     parts = _table(cursor)
     hours, dry_run, lite, inventory = None, False, None, None
-    said = set[str]()
+    clauses = set[str]()
     while not cursor.done:
         kind = "FULL or LITE" if cursor.is_word("LITE") or cursor.is_word("FULL") else cursor.tokens[cursor.at].upper
-        if kind in said:
+        if kind in clauses:
             cursor.fail(f"write {kind} once")
-        said.add(kind)
+        clauses.add(kind)
         if cursor.accept("RETAIN"):
             token = cursor.token
             if token is None or token.kind != "number":
@@ -203,10 +203,10 @@ def _restore(cursor: Cursor) -> Restore:
     if cursor.accept("VERSION", "AS", "OF"):
         return Restore(parts, version=cursor.whole_number())
     cursor.expect("TIMESTAMP", "AS", "OF")
-    text = cursor.rest()
-    if not text:
+    sql = cursor.rest()
+    if not sql:
         cursor.fail()
-    return Restore(parts, timestamp=text)
+    return Restore(parts, timestamp=sql)
 
 
 def _convert(cursor: Cursor) -> Convert:
@@ -230,7 +230,7 @@ def _generate(cursor: Cursor) -> Generate:
 
 def _reorg(cursor: Cursor) -> Reorg:
     parts = _table(cursor)
-    where = cursor.text_until("APPLY") if cursor.accept("WHERE") else None
+    where = cursor.sql_until("APPLY") if cursor.accept("WHERE") else None
     cursor.expect("APPLY")
     cursor.expect_symbol("(")
     if where is None and cursor.accept("UPGRADE", "UNIFORM"):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from trilake.common.text import plural
 from trilake.delta.commands.merge.clauses import Action, Kind
-from trilake.delta.protocol.schema_edit import path_text
+from trilake.delta.protocol.schema_edit import format_path
 from trilake.errors import InvalidArgumentError
 from trilake.sql.parser.ctes import without_ctes
 from trilake.sql.parser.cursor import Cursor, items
@@ -44,9 +44,9 @@ class Merge:
 
 def parse_merge(cursor: Cursor) -> Merge:
     """Parse a MERGE.  Raises ``SyntaxProblem``."""
-    text, ctes = without_ctes(cursor.text)
+    sql, ctes = without_ctes(cursor.text)
     if ctes.clause:
-        cursor = Cursor(text)
+        cursor = Cursor(sql)
     cursor.expect("MERGE")
     evolve = cursor.accept("WITH", "SCHEMA", "EVOLUTION")
     cursor.expect("INTO")
@@ -67,7 +67,7 @@ def parse_merge(cursor: Cursor) -> Merge:
         source, source_alias = f"({ctes.before(f'SELECT * FROM {source}')})", source_alias or source_parts[0]
         source_parts = None
     cursor.expect("ON")
-    condition = cursor.text_until("WHEN")
+    condition = cursor.sql_until("WHEN")
     clauses = []
     while cursor.is_any("WHEN"):
         clauses.append(_when(cursor))
@@ -90,7 +90,7 @@ def _when(cursor: Cursor) -> When:
         cursor.expect("MATCHED")
     condition = None
     if cursor.accept("AND"):
-        condition = cursor.text_until("THEN")
+        condition = cursor.sql_until("THEN")
     cursor.expect("THEN")
     if cursor.accept("DELETE"):
         return When(kind, "delete", condition, None)
@@ -98,7 +98,7 @@ def _when(cursor: Cursor) -> When:
         cursor.expect("SET")
         if cursor.accept_symbol("*"):
             return When(kind, "update", condition, None, _excluded(cursor))
-        return When(kind, "update", condition, assignments(cursor.text_until("WHEN").rstrip("; \n\t")))
+        return When(kind, "update", condition, assignments(cursor.sql_until("WHEN").rstrip("; \n\t")))
     cursor.expect("INSERT")
     if cursor.accept_symbol("*"):
         return When(kind, "insert", condition, None, _excluded(cursor))
@@ -117,4 +117,4 @@ def _when(cursor: Cursor) -> When:
 def _excluded(cursor: Cursor) -> tuple[str, ...]:
     if not cursor.accept("EXCEPT"):
         return ()
-    return tuple(path_text(n) for n in split_names(items(cursor.bracketed())))
+    return tuple(format_path(n) for n in split_names(items(cursor.bracketed())))

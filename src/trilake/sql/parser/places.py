@@ -15,13 +15,13 @@ class Place:
     index: int
 
 
-def place_of(text: str, index: int) -> Place:
+def place_of(sql: str, index: int) -> Place:
     r"""The place of a character.
 
     >>> place_of("ab\ncd", 4)
     Place(line=2, position=1, index=4)
     """
-    before = text[:index]
+    before = sql[:index]
     return Place(before.count("\n") + 1, index - (before.rfind("\n") + 1), index)
 
 

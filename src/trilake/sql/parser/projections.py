@@ -21,7 +21,7 @@ class Projection:
     columns: tuple[tuple[str, str], ...] | None
 
 
-def parse_projection(text: str) -> Projection | None:
+def parse_projection(sql: str) -> Projection | None:
     """Parse ``SELECT a AS b, c FROM table AS t``, also nested; ``None`` for any other query.
 
     >>> parse_projection("SELECT t.a AS b, c FROM db.tab t")
@@ -30,7 +30,7 @@ def parse_projection(text: str) -> Projection | None:
     Projection(table=('tab',), columns=(('d', 'a'),))
     """
     try:
-        return _projection(Cursor(text))
+        return _projection(Cursor(sql))
     except SyntaxProblem:
         return None
 
@@ -93,7 +93,7 @@ class Beside:
 
 
 def by_column(
-    text: str,
+    sql: str,
     shown: Mapping[str, str],
     columns: Collection[str],
     fronts: Collection[str],
@@ -103,7 +103,7 @@ def by_column(
 
     Parameters
     ----------
-    text: the expression.
+    sql: the expression.
     shown: the table's columns by their names in the view, in lower case.
     columns: all columns of the table, in lower case.
     fronts: possible qualifiers of a column, in lower case; they stay, and with another relation unqualified columns get
@@ -117,13 +117,13 @@ def by_column(
     >>> by_column("k = v AND v.k > s.k", {"k": "v"}, {"v"}, {"v"}, Beside("s", {"v"}))
     '`v`.`v` = `s`.v AND v.`v` > s.k'
     """
-    tokens = tokenize(text)
-    if has_query(text) or any(t.text == "->" for t in tokens):
+    tokens = tokenize(sql)
+    if has_query(sql) or any(t.text == "->" for t in tokens):
         raise InvalidArgumentError(
-            f"{text} is on a view that renames columns, and has column aliases", help="change the table"
+            f"{sql} is on a view that renames columns, and has column aliases", help="change the table"
         )
     edits = []
-    for at, parts, behind in names_in(text, tokens):
+    for at, parts, behind in names_in(sql, tokens):
         first = 1 if len(parts) > 1 and parts[0] in fronts else 0
         name = parts[first]
         if behind.is_symbol("(") and len(parts) == 1:
@@ -146,7 +146,7 @@ def by_column(
                 help=f"its columns are {', '.join(shown)}",
                 column=token.name,
             )
-    return Edited.of(text, edits).text
+    return Edited.of(sql, edits).text
 
 
 def _front_of(beside: Beside, name: str, column: str | None) -> str:

@@ -100,7 +100,7 @@ Statement: TypeAlias = Plain | Declare | DeclareCondition | Handler | Compound |
 _ENDS = ("END", "ELSE", "ELSEIF", "WHEN", "UNTIL")
 
 
-def parse_script(text: str) -> Compound:
+def parse_script(sql: str) -> Compound:
     """The tree of a script.  Raises ``SyntaxProblem``.
 
     >>> text = "BEGIN DECLARE n INT DEFAULT 1; IF n > 0 THEN SELECT CASE WHEN n = 1 THEN 2 END; END IF; END"
@@ -110,7 +110,7 @@ def parse_script(text: str) -> Compound:
     >>> script.body[1].branches
     (('n > 0', (Plain(text='SELECT CASE WHEN n = 1 THEN 2 END'),)),)
     """
-    cursor = Cursor(text)
+    cursor = Cursor(sql)
     statement = _statement(cursor)
     cursor.end()
     if not isinstance(statement, Compound):
@@ -184,7 +184,7 @@ def _statement(cursor: Cursor) -> Statement:
         return Leave(again=cursor.take().upper == "ITERATE", label=cursor.part())
     if cursor.accept("DECLARE"):
         return _declare(cursor)
-    return Plain(cursor.text_until(symbols=";"))
+    return Plain(cursor.sql_until(symbols=";"))
 
 
 def _compound(cursor: Cursor, label: str | None) -> Compound:
@@ -211,7 +211,7 @@ def _if(cursor: Cursor) -> Branches:
 
 def _case(cursor: Cursor) -> Branches:
     cursor.expect("CASE")
-    compared = None if cursor.is_word("WHEN") else cursor.text_until("WHEN")
+    compared = None if cursor.is_word("WHEN") else cursor.sql_until("WHEN")
     branches = []
     while cursor.accept("WHEN"):
         value = _text(cursor, "THEN")
@@ -239,7 +239,7 @@ def _declare(cursor: Cursor) -> Statement:
     names = [cursor.part()]
     while cursor.accept_symbol(","):
         names.append(cursor.part())
-    return Declare(tuple(names), cursor.text_until(symbols=";"))
+    return Declare(tuple(names), cursor.sql_until(symbols=";"))
 
 
 def _handler(cursor: Cursor) -> Handler:
@@ -283,7 +283,7 @@ def _closing_label(cursor: Cursor, label: str | None) -> None:
 
 def _text(cursor: Cursor, word: str) -> str:
     """The SQL up to a word, which is skipped unless it is END."""
-    sql = cursor.text_until(word)
+    sql = cursor.sql_until(word)
     if word != "END":
         cursor.expect(word)
     return sql

@@ -52,17 +52,17 @@ class Token(NamedTuple):
         return self.text[1:-1].replace("``", "`") if self.kind == "quoted" else self.text
 
 
-def tokenize(text: str) -> list[Token]:
+def tokenize(sql: str) -> list[Token]:
     """Split SQL into tokens; an unclosed string or comment becomes symbols, which Spark's parser refuses.
 
     >>> [t.text for t in tokenize("SELECT 'a -- b' /* c */ FROM `x``y`.z -- end")]
     ['SELECT', "'a -- b'", 'FROM', '`x``y`', '.', 'z']
     """
     out: list[Token] = []
-    at, size = 0, len(text)
+    at, size = 0, len(sql)
     next_token, add = _TOKEN.match, out.append
     while at < size:
-        match = next_token(text, at)
+        match = next_token(sql, at)
         assert match is not None  # the last alternative takes any character
         kind = match.lastgroup
         if kind == "tag":
@@ -73,10 +73,10 @@ def tokenize(text: str) -> list[Token]:
             word = match[kind]
             add(Token("word", word, start, at, word.upper()))
         elif kind == "comment":
-            at = _comment_end(text, start)
+            at = _comment_end(sql, start)
         elif kind in ("raw", "hex"):
             add(Token("string", match[kind], start, at))
-        elif kind == "marker" and text[start] == ":" and out and _takes_colon(out[-1], start):
+        elif kind == "marker" and sql[start] == ":" and out and _takes_colon(out[-1], start):
             at = start + 1
             add(Token("symbol", ":", start, at))
         elif kind != "space":
@@ -89,13 +89,13 @@ def _takes_colon(before: Token, start: int) -> bool:
     return before.end == start and (before.kind in ("word", "quoted", "string", "number") or before.text in "[])")
 
 
-def _comment_end(text: str, start: int) -> int:
+def _comment_end(sql: str, start: int) -> int:
     """Where a bracketed comment ends, with the comments in it; the end of the SQL where it is not closed."""
     depth, at = 0, start
     while True:
-        mark = _COMMENT_MARK.search(text, at)
+        mark = _COMMENT_MARK.search(sql, at)
         if mark is None:
-            return len(text)
+            return len(sql)
         depth += 1 if mark[0] == "/*" else -1
         at = mark.end()
         if depth == 0:
@@ -111,13 +111,13 @@ _BEFORE_TABLE = frozenset(
 )
 
 
-def path_tokens(text: str) -> list[Token]:
+def path_tokens(sql: str) -> list[Token]:
     """The tokens of a statement in which a string literal may be a table's path, as in DuckDB's SQL.
 
     >>> [t.name for t in path_tokens("DELETE FROM '/lake/t'")][-1]
     '/lake/t'
     """
-    tokens = tokenize(text)
+    tokens = tokenize(sql)
     for at in range(1, len(tokens)):
         token, before = tokens[at], tokens[at - 1]
         if token.kind == "string" and (before.upper in _BEFORE_TABLE or before.text == "."):

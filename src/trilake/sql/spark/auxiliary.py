@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 _log = logging.getLogger("trilake.sql")
 
 
-def run_auxiliary(session: SqlSession, text: str, args: Args) -> DataFrame | None:
+def run_auxiliary(session: SqlSession, sql: str, args: Args) -> DataFrame | None:
     """Run one of these statements; ``None`` to leave it to Spark."""
-    cursor = Cursor(text)
+    cursor = Cursor(sql)
     if cursor.is_word("ANALYZE", "TABLE"):
-        return _analyze(session, text)  # Spark's parser knows no DELTA STATISTICS
+        return _analyze(session, sql)  # Spark's parser knows no DELTA STATISTICS
     if session.classic:
-        jvm.parse_plan(session.parser, text)  # raises for a syntax error
+        jvm.parse_plan(session.parser, sql)  # raises for a syntax error
     if cursor.accept("EXPLAIN"):
         return _explain(session, cursor, args)
     if cursor.accept("COMMENT", "ON", "TABLE"):
@@ -56,7 +56,7 @@ def run_auxiliary(session: SqlSession, text: str, args: Args) -> DataFrame | Non
         return _refresh(session, cursor)
     if cursor.accept("MSCK", "REPAIR", "TABLE") or cursor.accept("LOAD", "DATA"):
         raise InvalidArgumentError(
-            f"this statement is not supported for trilake tables: {text.strip()}", help="add rows with INSERT INTO"
+            f"this statement is not supported for trilake tables: {sql.strip()}", help="add rows with INSERT INTO"
         )
     return None
 
@@ -66,14 +66,14 @@ def _target(session: SqlSession, cursor: Cursor) -> Target | None:
     return target if isinstance(target, Target) else None
 
 
-def _analyze(session: SqlSession, text: str) -> DataFrame | None:
+def _analyze(session: SqlSession, sql: str) -> DataFrame | None:
     """Collect statistics of files that lack them; ``DELTA STATISTICS``, of all files."""
-    cursor = Cursor(text)
+    cursor = Cursor(sql)
     cursor.accept("ANALYZE", "TABLE")
     target = _target(session, cursor)
     if target is None:
         return None
-    call = parse_analyze(Cursor(text))
+    call = parse_analyze(Cursor(sql))
     if target.format == "delta":
         table = open_delta(session, target)
         check_columns(table.snapshot, call.columns)
@@ -192,20 +192,20 @@ def _explain(session: SqlSession, cursor: Cursor, args: Args) -> DataFrame:
     return run_local(session, localized(session, body, args), args, before=head)
 
 
-def _explained_change(session: SqlSession, text: str) -> str | None:
+def _explained_change(session: SqlSession, sql: str) -> str | None:
     """The plan of a DELETE, UPDATE, MERGE or INSERT; ``None`` for any other statement."""
-    word = kind(tokenize(text))
+    word = kind(tokenize(sql))
     if word == "DELETE":
-        change = parse_delete(Cursor(text))
+        change = parse_delete(Cursor(sql))
         return _detail(session, "Delete", change.parts, _scan(change.parts, change.alias, change.condition))
     if word == "UPDATE":
-        change = parse_update(Cursor(text))
+        change = parse_update(Cursor(sql))
         return _detail(session, "Update", change.parts, _scan(change.parts, change.alias, change.condition))
     if word == "INSERT":
-        insert = parse_inserts(text)[0]
+        insert = parse_inserts(sql)[0]
         return _detail(session, "Insert", insert.parts, insert.query)
     if word == "MERGE":
-        merge = parse_merge(Cursor(text))
+        merge = parse_merge(Cursor(sql))
         target = _aliased_name(merge.parts, merge.alias)
         alias = f" AS {quote_name(merge.source_alias)}" if merge.source_alias else ""
         joined = f"SELECT * FROM {target} FULL OUTER JOIN {merge.source}{alias} ON {merge.condition}"
@@ -223,9 +223,9 @@ def _scan(parts: tuple[str, ...], alias: str | None, condition: str | None) -> s
     return f"SELECT * FROM {_aliased_name(parts, alias)}{where}"
 
 
-def _detail(session: SqlSession, what: str, parts: tuple[str, ...], text: str) -> str:
+def _detail(session: SqlSession, what: str, parts: tuple[str, ...], sql: str) -> str:
     """The change, and below it the plan of its reads."""
-    plan = str(run_local(session, localized(session, text), before="EXPLAIN ").collect()[0][0])
+    plan = str(run_local(session, localized(session, sql), before="EXPLAIN ").collect()[0][0])
     name = ".".join(parts)
     lines = plan.replace("== Physical Plan ==\n", "", 1).split("\n")
     return "\n".join(["== Physical Plan ==", f"{what} {name}", *(f"  {line}" if line else line for line in lines)])

@@ -74,15 +74,15 @@ def _create_table(
         format = format_of_provider(str(source or session.setting("spark.sql.sources.default", "parquet")))
     if format is None:
         return None
-    texts = {key: _text(value) for key, value in options.items()}
+    strings = {key: _text(value) for key, value in options.items()}
     if path is not None:
-        texts["path"] = str(path)
+        strings["path"] = str(path)
     spark_says = partial(original, tableName, path, source, schema, description, **options)
 
     def act() -> DataFrame:
         from trilake.sql.spark.tables.create_by_catalog import create_by_catalog
 
-        return create_by_catalog(session, parts, format, schema, description or None, texts, spark_says)
+        return create_by_catalog(session, parts, format, schema, description or None, strings, spark_says)
 
     return _caught(act)
 
@@ -139,20 +139,20 @@ def _with_kind(session: SqlSession, table: Any) -> Any:
     return table._replace(tableType="EXTERNAL") if external else table
 
 
-def _statement(text: str, answer: Callable[[DataFrame], Any] = lambda _: None) -> Method:
+def _statement(sql: str, answer: Callable[[DataFrame], Any] = lambda _: None) -> Method:
     """A method that runs a statement; ``answer`` converts its result."""
 
     def method(session: SqlSession, original: Any, tableName: Any) -> Action | None:
         target = _target(session, tableName)
-        return None if target is None else lambda: answer(_run(session, text, target))
+        return None if target is None else lambda: answer(_run(session, sql, target))
 
     return method
 
 
-def _run(session: SqlSession, text: str, target: Target) -> DataFrame:
+def _run(session: SqlSession, sql: str, target: Target) -> DataFrame:
     from trilake.sql.spark.statements import run
 
-    return run(session, text.format(quote_parts(target.parts)), known=True)
+    return run(session, sql.format(quote_parts(target.parts)), known=True)
 
 
 def _partitions(frame: DataFrame) -> list[Any]:
@@ -177,8 +177,8 @@ def _create_table_string(session: SqlSession, original: Any, tableName: Any, asS
 
 
 def _analyze_table(session: SqlSession, original: Any, tableName: Any, noScan: bool = False) -> Action | None:
-    text = "ANALYZE TABLE {} COMPUTE STATISTICS" + (" NOSCAN" if noScan else "")
-    return _statement(text)(session, original, tableName)
+    sql = "ANALYZE TABLE {} COMPUTE STATISTICS" + (" NOSCAN" if noScan else "")
+    return _statement(sql)(session, original, tableName)
 
 
 # --- cache ------------------------------------------------------------------------------------------------------------

@@ -26,16 +26,16 @@ def execute_immediate(
     concerns: Callable[[SqlSession, str], bool],
 ) -> DataFrame | None:
     """Run a statement over trilake tables; ``None`` to leave it to Spark."""
-    text = session.value(cursor.text_until("INTO", "USING"), args)
+    sql = session.value(cursor.sql_until("INTO", "USING"), args)
     into: list[tuple[str, ...]] = []
     if cursor.accept("INTO"):
-        into = [Cursor(t).name() for t in items(cursor.text_until("USING"))]
+        into = [Cursor(t).name() for t in items(cursor.sql_until("USING"))]
     parameters: Args = None
     if cursor.accept("USING"):
         parameters = _parameters(session, cursor.rest(), args)
-    if not isinstance(text, str) or not (concerns(session, text) or names_ours(session, text)):
+    if not isinstance(sql, str) or not (concerns(session, sql) or names_ours(session, sql)):
         return None
-    frame = run(session, text, parameters)
+    frame = run(session, sql, parameters)
     if not into:
         return frame
     rows = frame.limit(2).collect()
@@ -51,18 +51,18 @@ def execute_immediate(
     return frame.limit(0)
 
 
-def _parameters(session: SqlSession, text: str, args: Args) -> Args:
+def _parameters(session: SqlSession, sql: str, args: Args) -> Args:
     """The values of USING, by name or in order."""
-    text = text.strip()
-    if text.startswith("(") and Cursor(text).brackets()[1] + 1 >= len(text):
-        text = text[1:-1]
-    parts = items(text)
+    sql = sql.strip()
+    if sql.startswith("(") and Cursor(sql).brackets()[1] + 1 >= len(sql):
+        sql = sql[1:-1]
+    parts = items(sql)
     row = session.run(f"SELECT {', '.join(parts)}", args).collect()[0]
     names = [name for name in map(_name, parts) if name is not None]
     return dict(zip(names, row, strict=True)) if len(names) == len(parts) else list(row)
 
 
-def _name(text: str) -> str | None:
-    cursor = Cursor(text)
+def _name(sql: str) -> str | None:
+    cursor = Cursor(sql)
     cursor.until("AS")
     return cursor.part() if cursor.accept("AS") else None

@@ -238,13 +238,13 @@ def _alias(original: Any, frame: DataFrame, alias: str) -> Action | None:
     return None if installed(frame.sparkSession) is None else named_alike(original, frame, alias)
 
 
-def _taking_texts(original: Any, frame: DataFrame, *texts: Any, **kwargs: Any) -> Action | None:
+def _taking_texts(original: Any, frame: DataFrame, *expressions: Any, **kwargs: Any) -> Action | None:
     """A method of frames that takes SQL expressions, for sessions with SQL."""
-    texts = (*texts, *kwargs.values())
-    if not any(isinstance(t, str | list) for t in texts):
+    expressions = (*expressions, *kwargs.values())
+    if not any(isinstance(t, str | list) for t in expressions):
         return None
     session = installed(frame.sparkSession)
-    return None if session is None else with_texts(session, original, texts)
+    return None if session is None else with_texts(session, original, expressions)
 
 
 _TEXTS = dict.fromkeys(("where", "filter", "selectExpr"), _taking_texts)
@@ -255,15 +255,15 @@ def _function_of_text(original: Any, first: Any, *rest: Any) -> Action | None:
     Connect session with the SQL alone."""
     if not _SESSIONS or (rest and first != "expr"):
         return None
-    text = rest[0] if rest else first
-    if not may_hold_query(text):
+    sql = rest[0] if rest else first
+    if not may_hold_query(sql):
         return None  # cheap: this is called for every column function
     active = active_session()
     session = None if active is None else installed(active)
     if session is None:
         return None
     # ``original`` is bound to the first argument, which may be the SQL
-    return with_text(session, original if rest else original.func, text)
+    return with_text(session, original if rest else original.func, sql)
 
 
 _FRAMES = {

@@ -40,51 +40,51 @@ _DELTA_WORDS = frozenset(("OPTIMIZE", "VACUUM", "DESCRIBE", "DESC", "RESTORE", "
 
 
 def action(
-    session: SqlSession, original: Callable[..., DataFrame], text: str, args: Any, frames: Mapping[str, Any]
+    session: SqlSession, original: Callable[..., DataFrame], sql: str, args: Any, frames: Mapping[str, Any]
 ) -> Callable[[], DataFrame] | None:
     """How to run a statement that may be trilake's; ``None`` to leave it to Spark.
 
     Only looks names up in the catalogue.
     """
-    tokens = tokenize(text)
+    tokens = tokenize(sql)
     word = kind(tokens)
     if frames or word in _ALWAYS or word in _DELTA_WORDS or _has_identifier_clause(tokens):
-        return lambda: run(session, text, args, frames)
-    if names_ours(session, text, tokens):
-        return lambda: run(session, text, args, frames, known=True)
-    return (lambda: deleted_by_spark(session, text, args)) if word == "DELETE" else None
+        return lambda: run(session, sql, args, frames)
+    if names_ours(session, sql, tokens):
+        return lambda: run(session, sql, args, frames, known=True)
+    return (lambda: deleted_by_spark(session, sql, args)) if word == "DELETE" else None
 
 
 def run(
-    session: SqlSession, text: str, args: Any = None, frames: Mapping[str, Any] | None = None, *, known: bool = False
+    session: SqlSession, sql: str, args: Any = None, frames: Mapping[str, Any] | None = None, *, known: bool = False
 ) -> DataFrame:
     """Run one statement as ``spark.sql`` does; errors are Spark's errors, too."""
-    live = tuple((frames or {}).values()) if kind(tokenize(text)) in QUERIES else ()
-    given = {name: template_of(f) if live else f for name, f in (frames or {}).items()}
-    with formatted(session, text, given) as plain:
+    live = tuple((frames or {}).values()) if kind(tokenize(sql)) in QUERIES else ()
+    templates = {name: template_of(f) if live else f for name, f in (frames or {}).items()}
+    with formatted(session, sql, templates) as plain:
         try:
             with errors_of_spark():
-                frame = made_of(run_text(session, plain, args, known=known), *live)
-                return frame if args or frames else note_query(session, frame, text)
+                frame = made_of(run_sql(session, plain, args, known=known), *live)
+                return frame if args or frames else note_query(session, frame, sql)
         except SyntaxProblem as e:
             raise syntax_error(plain, e) from None
 
 
-def concerns(session: SqlSession, text: str) -> bool:
+def concerns(session: SqlSession, sql: str) -> bool:
     """Whether a statement may be trilake's without naming an existing table."""
-    word = kind(tokenize(text))
+    word = kind(tokenize(sql))
     return word in _ALWAYS or word in _DELTA_WORDS
 
 
-def run_text(session: SqlSession, text: str, args: Args = None, *, known: bool = False) -> DataFrame:
+def run_sql(session: SqlSession, sql: str, args: Args = None, *, known: bool = False) -> DataFrame:
     """Run one statement, without the conversions of :func:`run`."""
-    original, tokens = text, tokenize(text)
+    original, tokens = sql, tokenize(sql)
     if _has_identifier_clause(tokens):
-        text = with_identifiers(session, text, args)
-        tokens = tokenize(text)
+        sql = with_identifiers(session, sql, args)
+        tokens = tokenize(sql)
     word = kind(tokens)
     if word in _DELTA_WORDS:
-        statement = parse_maintenance(Cursor(with_parameters(session, text, args)))
+        statement = parse_maintenance(Cursor(with_parameters(session, sql, args)))
         if statement is not None:
             from trilake.sql.spark.tables.maintenance import (
                 run_maintenance,  # late: most sessions run no such statement
@@ -92,9 +92,9 @@ def run_text(session: SqlSession, text: str, args: Args = None, *, known: bool =
 
             return run_maintenance(session, statement)
     handler = _HANDLERS.get(word, query)
-    if not known and word not in _ALWAYS and not names_ours(session, text, tokens):
+    if not known and word not in _ALWAYS and not names_ours(session, sql, tokens):
         return session.run(original, args)
-    result = handler(session, text, args)
+    result = handler(session, sql, args)
     return session.run(original, args) if result is None else result
 
 
@@ -107,36 +107,36 @@ def _has_identifier_clause(tokens: Sequence[Token]) -> bool:
 # --- handlers ---------------------------------------------------------------------------------------------------------
 
 
-def _insert(session: SqlSession, text: str, args: Args) -> DataFrame | None:
+def _insert(session: SqlSession, sql: str, args: Args) -> DataFrame | None:
     from trilake.sql.spark.rows.insert import run_insert
 
-    check_statement(session, text)
-    return run_insert(session, text, args)
+    check_statement(session, sql)
+    return run_insert(session, sql, args)
 
 
-def _delete(session: SqlSession, text: str, args: Args) -> DataFrame | None:
+def _delete(session: SqlSession, sql: str, args: Args) -> DataFrame | None:
     from trilake.sql.spark.rows.dml import run_delete
 
-    check_statement(session, text)
-    change = parse_delete(Cursor(with_parameters(session, text, args)))
-    return run_delete(session, change) if _ours(session, change.parts) else deleted_by_spark(session, text, args)
+    check_statement(session, sql)
+    change = parse_delete(Cursor(with_parameters(session, sql, args)))
+    return run_delete(session, change) if _ours(session, change.parts) else deleted_by_spark(session, sql, args)
 
 
-def _update(session: SqlSession, text: str, args: Args) -> DataFrame | None:
+def _update(session: SqlSession, sql: str, args: Args) -> DataFrame | None:
     from trilake.sql.spark.rows.dml import run_update
 
-    check_statement(session, text)
-    change = parse_update(Cursor(with_parameters(session, text, args)))
+    check_statement(session, sql)
+    change = parse_update(Cursor(with_parameters(session, sql, args)))
     return run_update(session, change) if _ours(session, change.parts) else None
 
 
-def _merge(session: SqlSession, text: str, args: Args) -> DataFrame | None:
+def _merge(session: SqlSession, sql: str, args: Args) -> DataFrame | None:
     from trilake.sql.spark.rows.merge import run_merge
 
-    cursor = Cursor(with_parameters(session, text, args))
+    cursor = Cursor(with_parameters(session, sql, args))
     words = [t.upper for t in cursor.tokens[behind_ctes(cursor.tokens) :][:2]]
     if words != ["MERGE", "WITH"]:  # older releases do not know schema evolution
-        check_statement(session, text)
+        check_statement(session, sql)
     merge = parse_merge(cursor)
     if len(merge.parts) == 1 and resolve(session, merge.parts) is None and find_entry(session, merge.parts) is None:
         # Spark would look for the source first, and does not find trilake tables.
@@ -144,56 +144,56 @@ def _merge(session: SqlSession, text: str, args: Args) -> DataFrame | None:
     return run_merge(session, merge) if _ours(session, merge.parts) else None
 
 
-def _truncate(session: SqlSession, text: str, args: Args) -> DataFrame | None:
+def _truncate(session: SqlSession, sql: str, args: Args) -> DataFrame | None:
     from trilake.sql.spark.rows.dml import run_truncate
 
-    check_statement(session, text)
-    change = parse_truncate(Cursor(with_parameters(session, text, args)))
+    check_statement(session, sql)
+    change = parse_truncate(Cursor(with_parameters(session, sql, args)))
     return run_truncate(session, change) if isinstance(resolve(session, change.parts), Target) else None
 
 
-def _create(session: SqlSession, text: str, args: Args) -> DataFrame | None:
+def _create(session: SqlSession, sql: str, args: Args) -> DataFrame | None:
     from trilake.sql.spark.tables.create import run_create
 
-    return run_create(session, text, args)
+    return run_create(session, sql, args)
 
 
-def _alter(session: SqlSession, text: str, args: Args) -> DataFrame | None:
+def _alter(session: SqlSession, sql: str, args: Args) -> DataFrame | None:
     from trilake.sql.spark.tables.alter import run_alter
 
-    return run_alter(session, with_parameters(session, text, args))
+    return run_alter(session, with_parameters(session, sql, args))
 
 
-def _show(session: SqlSession, text: str, args: Args) -> DataFrame | None:
+def _show(session: SqlSession, sql: str, args: Args) -> DataFrame | None:
     from trilake.sql.spark.show.show import run_show
 
-    check_statement(session, text)
-    return run_show(session, text)
+    check_statement(session, sql)
+    return run_show(session, sql)
 
 
-def _execute(session: SqlSession, text: str, args: Args) -> DataFrame | None:
+def _execute(session: SqlSession, sql: str, args: Args) -> DataFrame | None:
     from trilake.sql.spark.execute import execute_immediate
 
-    cursor = Cursor(text)
+    cursor = Cursor(sql)
     if not cursor.accept("EXECUTE", "IMMEDIATE"):
         return None
-    return execute_immediate(session, cursor, args, run=run_text, concerns=concerns)
+    return execute_immediate(session, cursor, args, run=run_sql, concerns=concerns)
 
 
-def _script(session: SqlSession, text: str, args: Args) -> DataFrame | None:
+def _script(session: SqlSession, sql: str, args: Args) -> DataFrame | None:
     from trilake.sql.spark.rows.script import run_script
 
     if session.spark.version.startswith("3."):
         return None  # Spark raises
     if session.classic:
-        check_statement(session, text)  # a Connect server cannot explain a script
-    return run_script(session, text, args, run=run_text)
+        check_statement(session, sql)  # a Connect server cannot explain a script
+    return run_script(session, sql, args, run=run_sql)
 
 
-def _auxiliary(session: SqlSession, text: str, args: Args) -> DataFrame | None:
+def _auxiliary(session: SqlSession, sql: str, args: Args) -> DataFrame | None:
     from trilake.sql.spark.auxiliary import run_auxiliary
 
-    return run_auxiliary(session, text, args)
+    return run_auxiliary(session, sql, args)
 
 
 def _ours(session: SqlSession, parts: tuple[str, ...]) -> bool:

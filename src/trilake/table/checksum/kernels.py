@@ -30,9 +30,9 @@ def mixed(x: Hashes) -> Hashes:
 
 
 @lru_cache(maxsize=4096)
-def salt(text: str) -> int:
+def salt(string: str) -> int:
     """A salt for a name or a kind of value."""
-    data = np.frombuffer(text.encode(), np.uint8)
+    data = np.frombuffer(string.encode(), np.uint8)
     return int(bytes_hashes(data, np.array([0, len(data)], np.int64))[0])
 
 

@@ -231,14 +231,14 @@ def _chained(words: list[Hashes], kind: str) -> Hashes:
 
 def _of_bytes(array: pa.Array) -> Hashes:
     kind = array.type
-    text = _is_text(kind)
+    is_string = _is_text(kind)
     if ty.is_fixed_size_binary(kind):
         start = array.offset * kind.byte_width
         data = np.frombuffer(array.buffers()[1] or b"", np.uint8)
         offsets = start + np.arange(len(array) + 1, dtype=np.int64) * kind.byte_width
         return salted(bytes_hashes(data, offsets), "binary")
     if ty.is_string_view(kind) or ty.is_binary_view(kind):
-        array = array.cast(pa.large_string() if text else pa.large_binary())
+        array = array.cast(pa.large_string() if is_string else pa.large_binary())
         kind = array.type
     wide = ty.is_large_string(kind) or ty.is_large_binary(kind)
     _, where, values = array.buffers()
@@ -246,7 +246,7 @@ def _of_bytes(array: pa.Array) -> Hashes:
         return np.zeros(len(array), np.uint64)
     raw = np.frombuffer(where, np.int64 if wide else np.int32, array.offset + len(array) + 1)[array.offset :]
     data = np.frombuffer(values or b"", np.uint8)
-    return salted(bytes_hashes(data, raw.astype(np.int64, copy=False)), "text" if text else "binary")
+    return salted(bytes_hashes(data, raw.astype(np.int64, copy=False)), "text" if is_string else "binary")
 
 
 # --- nested values ---------------------------------------------------------------------------------------------------

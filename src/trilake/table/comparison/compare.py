@@ -111,8 +111,8 @@ def _identified(files: pa.Table) -> pa.Table:
     if pa.types.is_struct(vectors.type):
         names = [f.name for f in vectors.type]
         parts = [pc.fill_null(pc.struct_field(vectors, n).cast(pa.string()), "") for n in names]
-        text = pc.binary_join_element_wise(*parts, ":")
-        vectors = pc.if_else(pc.is_valid(vectors), text, pa.scalar(None, pa.string()))
+        identifiers = pc.binary_join_element_wise(*parts, ":")
+        vectors = pc.if_else(pc.is_valid(vectors), identifiers, pa.scalar(None, pa.string()))
     return pa.table(
         {
             "path": files["path"],

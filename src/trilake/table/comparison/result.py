@@ -178,9 +178,9 @@ class TableDiff:
         return out
 
     def __str__(self) -> str:
-        return "\n".join([f"{self.before} -> {self.after}", *(f"{kind}: {text}" for kind, text in self._lines())])
+        return "\n".join([f"{self.before} -> {self.after}", *(f"{kind}: {line}" for kind, line in self._lines())])
 
     def _repr_html_(self) -> str:
-        rows = "".join(f"<tr><td>{kind}</td><td>{html.escape(text)}</td></tr>" for kind, text in self._lines())
+        rows = "".join(f"<tr><td>{kind}</td><td>{html.escape(line)}</td></tr>" for kind, line in self._lines())
         head = html.escape(f"{self.before} → {self.after}")
         return f"<div><b>{head}</b><table><tbody>{rows}</tbody></table></div>"

@@ -157,7 +157,7 @@ def read_files(
     needed = list(dict.fromkeys([*columns, *(filter.columns if filter is not None else ())]))
     for file in files:
         constants = [schema.field(name) for name, _ in file.partition if name in needed]
-        texts = partition_values([file], [schema.field(name) for name, _ in file.partition])
+        values = partition_values([file], [schema.field(name) for name, _ in file.partition])
         with _opened(store, file.key) as opened:
             in_file = [n for n in opened.schema_arrow.names if n in needed and n not in dict(file.partition)]
             rebasing = rebasing_of(opened)
@@ -165,7 +165,7 @@ def read_files(
                 if rebasing is not None:
                     batch = rebasing.rows(batch)
                 rows = batch.num_rows
-                fixed = {f.name: pa.repeat(texts[f.name][0], rows) for f in constants}
+                fixed = {f.name: pa.repeat(values[f.name][0], rows) for f in constants}
                 arrays = [
                     fixed[n]
                     if n in fixed
@@ -265,12 +265,12 @@ class ParquetFiles:
             yield "", batch
             return
         keys = [batch.column(n) for n in self.partition_by]
-        texts = pa.Table.from_arrays([pc.cast(k, pa.string()) for k in keys], names=self.partition_by)
+        values = pa.Table.from_arrays([pc.cast(k, pa.string()) for k in keys], names=self.partition_by)
         folders = {}
-        for row in texts.group_by(self.partition_by).aggregate([]).to_pylist():
+        for row in values.group_by(self.partition_by).aggregate([]).to_pylist():
             mask = None
             for name in self.partition_by:
-                column = texts[name].combine_chunks()
+                column = values[name].combine_chunks()
                 same = pc.is_null(column) if row[name] is None else pc.fill_null(pc.equal(column, row[name]), False)
                 mask = same if mask is None else pc.and_(mask, same)
             folders[hive_directory(row)] = batch.filter(mask).select(self.own.names)

@@ -3,7 +3,7 @@
 ::
 
     source --(pieces)--> tasks: rows -> files, checksum of the rows; files -> checksum of what they hold
-           --(compare)--> commit, once          or, where the two differ: files are removed, no one has seen them
+           --(compare)--> commit, once          or, where the two differ: files are removed before they are visible
 """
 
 from __future__ import annotations
@@ -431,7 +431,7 @@ def parquet_target(store: Store, source: Source, request: TargetRequest, exists:
     if exists:
         folder = parquet.ParquetFolder.open(store)
         if folder.store.uri != store.uri:
-            raise TableExistsError("a file is there, and no folder", help="name a folder", file=store.uri)
+            raise TableExistsError("expected a folder, found a file", help="name a folder", file=store.uri)
         if request.mode == "append":
             partition_by, schema = _appended(folder, partition_by, schema)
         else:

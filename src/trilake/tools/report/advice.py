@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import pyarrow.compute as pc
 
-from trilake.common.text import count_text, plain, plural, share_text, size_text
+from trilake.common.text import format_count, format_share, format_size, plain, plural
 from trilake.table.report_facts import Facts
 from trilake.table.report_page import Advice
 from trilake.tools.report.clustering import Clustering
@@ -51,9 +51,9 @@ def _compact(facts: Facts) -> Advice | None:
         return None
     unit = facts.unit
     estimate = (
-        f"{plural(plan.files, unit)} smaller than {plan.limit} ({size_text(plan.size)}) would become about"
-        f" {plural(plan.into, unit)}: a reader of the whole table opens {share_text(saved / max(total, 1))} fewer."
-        f" It reads and writes {size_text(plan.size)} once."
+        f"{plural(plan.files, unit)} smaller than {plan.limit} ({format_size(plan.size)}) would become about"
+        f" {plural(plan.into, unit)}: a reader of the whole table opens {format_share(saved / max(total, 1))} fewer."
+        f" It reads and writes {format_size(plan.size)} once."
     )
     if facts.clustering:
         estimate += f" Rows are clustered by {', '.join(plain(c, 40) for c in facts.clustering)} on the way."
@@ -72,8 +72,9 @@ def _deleted(facts: Facts) -> Advice | None:
     waste = size * min(1.0, deleted / max(rows, deleted))
     estimate = (
         f"Deletion vectors take {plural(deleted, 'row')} out of {plural(files.num_rows, 'file')}"
-        f" ({share_text(deleted / max(rows, deleted))} of their rows). Purging writes {size_text(size - waste)} once;"
-        f" readers then skip about {size_text(waste)}, and a vacuum can free it."
+        f" ({format_share(deleted / max(rows, deleted))} of their rows)."
+        f" Purging writes {format_size(size - waste)} once;"
+        f" readers then skip about {format_size(waste)}, and a vacuum can free it."
     )
     shell = _shell("optimize", facts, "--purge")
     return Advice("Write files again without their deleted rows", estimate, _python(facts, "purge"), shell)
@@ -84,7 +85,7 @@ def _vacuum(facts: Facts) -> Advice | None:
     if gone is None or not gone.expired_files or "vacuum" not in facts.commands:
         return None
     estimate = (
-        f"{plural(gone.expired_files, 'file')} ({size_text(gone.expired_size)}) were removed from the table more than"
+        f"{plural(gone.expired_files, 'file')} ({format_size(gone.expired_size)}) were removed from the table more than"
         f" {gone.retention} ago. Those that are still in the folder can be deleted; versions that need them can then no"
         " longer be read. vacuum(dry_run=True), or the command without --delete, lists them first."
     )
@@ -119,10 +120,10 @@ def _order(facts: Facts, clustering: Sequence[Clustering]) -> Advice | None:
         return None
     # Of several, the first of the table: writers put keys first.
     worst = scattered[0]
-    size = size_text(int(as_sizes(facts.files).sum()))
+    size = format_size(int(as_sizes(facts.files).sum()))
     estimate = (
-        f"A lookup of one value of {plain(worst.name, 60)} touches {count_text(round(worst.mean, 1))} of"
-        f" {plural(worst.files, 'file')} today ({share_text(worst.share)}); with rows in its order it touches one or"
+        f"A lookup of one value of {plain(worst.name, 60)} touches {format_count(round(worst.mean, 1))} of"
+        f" {plural(worst.files, 'file')} today ({format_share(worst.share)}); with rows in its order it touches one or"
         f" two of each partition. It reads and writes {size} once, and is worth it where queries look for few values"
         " of this column."
     )

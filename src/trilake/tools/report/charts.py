@@ -15,7 +15,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from trilake.common.extras import load
-from trilake.common.text import count_text, plain, plural, share_text, size_text, time_text
+from trilake.common.text import format_count, format_share, format_size, format_time, plain, plural
 from trilake.tools.report.clustering import POINTS, Clustering
 from trilake.tools.report.partitions import HeatMap, distinct_labels
 from trilake.tools.report.sizes import SizeClass
@@ -100,7 +100,7 @@ class Charts:
                 "end": row["end"],
                 "operation": row["operation"],
                 "commits": row["commits"],
-                "text": f"{time_text(row['start'])}: {row['commits']:,} × {row['operation']}",
+                "text": f"{format_time(row['start'])}: {row['commits']:,} × {row['operation']}",
             }
             for row in line.table.to_pylist()
         ]
@@ -138,8 +138,8 @@ class Charts:
             )
         )
         total = sum(row["commits"] for row in rows)
-        text = f"{total:,} versions from {time_text(line.first_ms)} to {time_text(line.last_ms)} UTC."
-        return self._start(chart, "Versions over time, by operation", text, "versions")
+        caption = f"{total:,} versions from {format_time(line.first_ms)} to {format_time(line.last_ms)} UTC."
+        return self._start(chart, "Versions over time, by operation", caption, "versions")
 
     def sizes(self, classes: Sequence[SizeClass]) -> Future[Drawing]:
         """Files by size; small ones have a colour of their own."""
@@ -150,7 +150,7 @@ class Charts:
                 "label": c.label,
                 "files": c.files,
                 "small": "small" if c.small else "large",
-                "text": f"{c.label}: {c.files:,} files, {size_text(c.size)}",
+                "text": f"{c.label}: {c.files:,} files, {format_size(c.size)}",
             }
             for c in classes
         ]
@@ -168,8 +168,8 @@ class Charts:
                 description="text:N",
             )
         )
-        text = f"{sum(c.files for c in classes):,} files; most of them, {most.files:,}, are {most.label}."
-        return self._start(chart, "Files by size", text, "sizes")
+        caption = f"{sum(c.files for c in classes):,} files; most of them, {most.files:,}, are {most.label}."
+        return self._start(chart, "Files by size", caption, "sizes")
 
     def bars(
         self, key: str, title: str, unit: str, rows: Sequence[tuple[str, float, str]], series: int = 0
@@ -189,14 +189,14 @@ class Charts:
         bar = base.mark_bar(color=SERIES[series], height=14)
         note = base.mark_text(align="left", dx=6, fontSize=14.5, color="var(--muted)").encode(text="shown:N")
         most = max(rows, key=lambda r: r[1])
-        text = f"{len(rows)} bars; the longest is {plain(most[0], 40)} with {most[2]}."
-        return self._start(alt.layer(bar, note), title, text, key)
+        caption = f"{len(rows)} bars; the longest is {plain(most[0], 40)} with {most[2]}."
+        return self._start(alt.layer(bar, note), title, caption, key)
 
     def disk(self, parts: Sequence[tuple[str, int]]) -> Future[Drawing]:
         """One bar of the bytes in the table's folder, by what they are for."""
         alt = self._alt
         rows = [
-            {"part": part, "size": size, "order": i, "text": f"{part}: {size_text(size)}"}
+            {"part": part, "size": size, "order": i, "text": f"{part}: {format_size(size)}"}
             for i, (part, size) in enumerate(parts)
         ]
         chart = (
@@ -213,8 +213,8 @@ class Charts:
                 description="text:N",
             )
         )
-        text = "; ".join(f"{part}: {size_text(size)}" for part, size in parts) + "."
-        return self._start(chart, "Bytes in the table’s folder", text, "disk")
+        caption = "; ".join(f"{part}: {format_size(size)}" for part, size in parts) + "."
+        return self._start(chart, "Bytes in the table’s folder", caption, "disk")
 
     def partitions(self, map_: HeatMap) -> Future[Drawing]:
         """The heat map of partitions."""
@@ -228,7 +228,7 @@ class Charts:
                 "x": map_.x[j],
                 "step": step_of(int(values[i, j]), most),
                 "text": f"{map_.y[i]}, {map_.x[j]}: {plural(int(map_.files[i, j]), 'file')},"
-                f" {size_text(int(map_.sizes[i, j]))}",
+                f" {format_size(int(map_.sizes[i, j]))}",
             }
             for i in range(len(map_.y))
             for j in range(len(map_.x))
@@ -252,9 +252,9 @@ class Charts:
             )
         )
         i, j = divmod(int(values.argmax()), values.shape[1])
-        what = size_text(int(values[i, j])) if two else f"{int(values[i, j]):,} files"
-        text = f"{map_.partitions:,} partitions. The most is in {map_.y[i]}, {map_.x[j]} with {what}."
-        return self._start(chart, f"Partitions by {map_.y_name} and {map_.x_name}", text, "partitions")
+        what = format_size(int(values[i, j])) if two else f"{int(values[i, j]):,} files"
+        caption = f"{map_.partitions:,} partitions. The most is in {map_.y[i]}, {map_.x[j]} with {what}."
+        return self._start(chart, f"Partitions by {map_.y_name} and {map_.x_name}", caption, "partitions")
 
     def clustering(self, columns: Sequence[Clustering]) -> Future[Drawing]:
         """For each column a strip: the share of the files that a lookup touches, from its least value on."""
@@ -267,7 +267,7 @@ class Charts:
                 "to": end * 100 / POINTS,
                 "step": step,
                 "text": f"{name}, values from {i * 100 // POINTS} % to {end * 100 // POINTS} %:"
-                f" {count_text(float(round(depth, 1)))} of {c.files:,}",
+                f" {format_count(float(round(depth, 1)))} of {c.files:,}",
             }
             for name, c in zip(names, columns, strict=True)
             for i, end, step, depth in runs(c)
@@ -290,11 +290,11 @@ class Charts:
         )
         best = min(columns, key=lambda c: c.share)
         worst = max(columns, key=lambda c: c.share)
-        text = (
-            f"A lookup by {plain(best.name, 40)} touches {share_text(best.share)} of the files on the average,"
-            f" one by {plain(worst.name, 40)} {share_text(worst.share)}."
+        caption = (
+            f"A lookup by {plain(best.name, 40)} touches {format_share(best.share)} of the files on the average,"
+            f" one by {plain(worst.name, 40)} {format_share(worst.share)}."
         )
-        return self._start(chart, "Files that a lookup of one value touches, by column", text, "clustering")
+        return self._start(chart, "Files that a lookup of one value touches, by column", caption, "clustering")
 
 
 def _heat(alt: Any, field: str) -> Any:

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
-from trilake.common.text import count_text, plain, plural, share_text, short_count, size_text, time_text
+from trilake.common.text import format_count, format_share, format_size, format_time, plain, plural, short_count
 from trilake.common.version import __version__
 from trilake.table.report_facts import Facts
 from trilake.table.report_page import Advice
@@ -53,7 +53,7 @@ def page_of(facts: Facts, charts: Charts) -> tuple[str, list[Advice]]:
     advice = advise(facts, clustering)
     sections = sections_of(facts, clustering, charts)
     style = _resource("report.css")
-    text = (
+    body = (
         _environment()
         .get_template("report.html")
         .render(
@@ -61,7 +61,7 @@ def page_of(facts: Facts, charts: Charts) -> tuple[str, list[Advice]]:
             name=plain(unquote(facts.uri.rstrip("/").rpartition("/")[2]) or facts.uri, 80),
             uri=plain(facts.uri, 400),
             description=plain(facts.description, 400) if facts.description else None,
-            time=time_text(facts.now_ms),
+            time=format_time(facts.now_ms),
             version=__version__,
             tiles=_tiles(facts),
             advice=[_shown(a) for a in advice],
@@ -73,7 +73,7 @@ def page_of(facts: Facts, charts: Charts) -> tuple[str, list[Advice]]:
             style_hash=base64.b64encode(hashlib.sha256(style.encode()).digest()).decode(),
         )
     )
-    return text, advice
+    return body, advice
 
 
 def _shown(advice: Advice) -> dict[str, Any]:
@@ -97,18 +97,18 @@ def _tiles(facts: Facts) -> list[Tile]:
     rows, deleted = files["rows"], pc.sum(files["deleted"]).as_py() or 0
     stated = int(pc.sum(rows).as_py() or 0)
     unknown = rows.null_count
-    tiles = [] if facts.version is None else [Tile("Version", count_text(facts.version))]
+    tiles = [] if facts.version is None else [Tile("Version", format_count(facts.version))]
     more = f"in {unknown:,} files not stated" if unknown else ""
     if deleted:
-        more = f"{share_text(deleted / max(stated, deleted))} more deleted"
+        more = f"{format_share(deleted / max(stated, deleted))} more deleted"
     live = max(0, stated - deleted)
     tiles.append(
         Tile("Rows", ("≥ " if unknown else "") + short_count(live), more or (f"{live:,}" if live >= 10**8 else ""))
     )
     sizes = as_sizes(files)
-    mean = f"{size_text(float(sizes.mean()))} on the average" if len(sizes) else ""
-    tiles += [Tile("Files", count_text(len(sizes)), mean), Tile("Size", size_text(int(sizes.sum())))]
-    tiles.append(Tile("Columns", count_text(len(facts.schema))))
+    mean = f"{format_size(float(sizes.mean()))} on the average" if len(sizes) else ""
+    tiles += [Tile("Files", format_count(len(sizes)), mean), Tile("Size", format_size(int(sizes.sum())))]
+    tiles.append(Tile("Columns", format_count(len(facts.schema))))
     if facts.partitions:
         tiles.append(Tile("Partitioned by", ", ".join(plain(p.name, 24) for p in facts.partitions)))
     if facts.clustering:
@@ -179,7 +179,7 @@ def _versions(facts: Facts, charts: Charts) -> _Parts | None:
     data = grid(
         "Versions by time and operation",
         ("from (UTC)", "operation", "versions"),
-        [(time_text(r["start"]), r["operation"], count_text(r["commits"])) for r in rows],
+        [(format_time(r["start"]), r["operation"], format_count(r["commits"])) for r in rows],
         numbers=(2,),
     )
     legend = [(f"series-{i + 1}", name) for i, name in enumerate(line.operations)]
@@ -194,7 +194,7 @@ def _versions(facts: Facts, charts: Charts) -> _Parts | None:
         ],
         numbers=(0,),
     )
-    lead = f"{plural(facts.commits.total, 'version')} in the history, the newest from {time_text(line.last_ms)} UTC."
+    lead = f"{plural(facts.commits.total, 'version')} in the history, the newest from {format_time(line.last_ms)} UTC."
     notes = (f"{plural(facts.commits.unread, 'older version')} were not looked at.",) if facts.commits.unread else ()
     return Section("versions", "Versions", lead, grids=(listing,), notes=(*notes, *facts.notes)), [chart]
 
@@ -208,7 +208,9 @@ def _files(facts: Facts, charts: Charts) -> _Parts:
         return Section("files", "Files", "The table has no data files: it has no rows."), parts
     sizes = as_sizes(facts.files)
     numbers = summary(sizes)
-    lead = f"{plural(len(sizes), 'file')} of {size_text(int(sizes.sum()))}: the smallest has {numbers['smallest']}, the"
+    lead = (
+        f"{plural(len(sizes), 'file')} of {format_size(int(sizes.sum()))}: the smallest has {numbers['smallest']}, the"
+    )
     lead += f" middle one {numbers['median']}, the largest {numbers['largest']}."
     if facts.compaction is not None and facts.compaction.files:
         lead += f" Compaction would take {plural(facts.compaction.files, 'of them', 'of them')}."
@@ -219,7 +221,7 @@ def _files(facts: Facts, charts: Charts) -> _Parts:
         [
             (
                 plain(r["path"], 90),
-                size_text(r["size"]),
+                format_size(r["size"]),
                 _count(r["rows"]),
                 *((_count(r["deleted"]),) if facts.has_vectors else ()),
             )
@@ -238,7 +240,7 @@ def _sizes(facts: Facts, charts: Charts) -> _Pending:
     data = grid(
         "Files and bytes by size",
         ("size of a file", "files", "bytes"),
-        [(c.label, count_text(c.files), size_text(c.size)) for c in classes],
+        [(c.label, format_count(c.files), format_size(c.size)) for c in classes],
         numbers=(1, 2),
     )
     legend = [("series-2", "small: below 16 MiB")] if any(c.small for c in classes) else []
@@ -267,11 +269,13 @@ def _disk(facts: Facts, charts: Charts) -> list[_Pending]:
     data = grid(
         f"Live and removed files; the retention is {gone.retention}",
         ("files that are", "files", "bytes"),
-        [(name, count_text(files), size_text(size)) for name, size, files in parts],
+        [(name, format_count(files), format_size(size)) for name, size, files in parts],
         numbers=(1, 2),
     )
     colours = ("series-1", "series-3", "series-2")
-    legend = [(c, f"{name}: {size_text(size)}") for c, (name, size, files) in zip(colours, parts, strict=True) if files]
+    legend = [
+        (c, f"{name}: {format_size(size)}") for c, (name, size, files) in zip(colours, parts, strict=True) if files
+    ]
     notes = [f"The log does not say the size of {plural(gone.unsized, 'removed file')}."] if gone.unsized else []
     notes.append("What a vacuum deleted since may still be counted as removed.") if gone.files else None
     drawing = charts.disk([(name, size) for name, size, _ in parts])
@@ -284,11 +288,11 @@ def _vectors(facts: Facts, charts: Charts) -> list[_Pending]:
     classes = deleted_classes(facts.files)
     deleted = sum(taken for _, _, taken in classes)
     rows = pc.sum(facts.files["rows"]).as_py() or 0
-    share = share_text(deleted / max(rows, deleted, 1))
+    share = format_share(deleted / max(rows, deleted, 1))
     data = grid(
-        f"Files with deleted rows: {count_text(deleted)} of {count_text(rows)} rows ({share})",
+        f"Files with deleted rows: {format_count(deleted)} of {format_count(rows)} rows ({share})",
         ("deleted share of a file’s rows", "files", "deleted rows"),
-        [(label, count_text(files), count_text(taken)) for label, files, taken in classes],
+        [(label, format_count(files), format_count(taken)) for label, files, taken in classes],
         numbers=(1, 2),
     )
     bars = [(label, float(files), plural(files, "file")) for label, files, _ in classes]
@@ -308,14 +312,14 @@ def _partitions(facts: Facts, charts: Charts) -> _Parts | None:
         "Files and bytes by partition",
         (map_.y_name, map_.x_name, "files", "bytes"),
         [
-            (map_.y[i], map_.x[j], count_text(int(map_.files[i, j])), size_text(int(map_.sizes[i, j])))
+            (map_.y[i], map_.x[j], format_count(int(map_.files[i, j])), format_size(int(map_.sizes[i, j])))
             for i, j in filled.tolist()
         ],
         numbers=(2, 3),
     )
     two = len(facts.partitions) > 1
     most = map_.most(map_.sizes if two else map_.files)
-    top = size_text(most) if two else plural(most, "file")
+    top = format_size(most) if two else plural(most, "file")
     legend = [("heat-1", "least"), ("heat-6", f"most: {top}" + (" or more" if map_.y_left or map_.x_left else ""))]
     names = ", ".join(plain(p.name, 40) for p in facts.partitions)
     lead = f"{plural(map_.partitions, 'partition')} by {names}."
@@ -344,7 +348,7 @@ def _columns(facts: Facts, clustering: Sequence[Clustering], charts: Charts) -> 
             f"{unit.capitalize()}s that a lookup of one value touches, of {plural(facts.bounds.files, unit)}",
             ("column", "touched on the average", "share", "at worst", f"other {unit}s that a {unit} overlaps"),
             [
-                (plain(c.name, 60), _about(c.mean), share_text(c.share), _about(c.worst), _about(c.overlap))
+                (plain(c.name, 60), _about(c.mean), format_share(c.share), _about(c.worst), _about(c.overlap))
                 for c in clustering
             ],
             numbers=(1, 2, 3, 4),
@@ -373,11 +377,11 @@ def _columns(facts: Facts, clustering: Sequence[Clustering], charts: Charts) -> 
         data = grid(
             "Bytes by column",
             ("column", "share", "bytes, about"),
-            [(plain(n, 60), share_text(s / total), size_text(stored * s / total)) for n, s in top],
+            [(plain(n, 60), format_share(s / total), format_size(stored * s / total)) for n, s in top],
             numbers=(1, 2),
             code=(0,),
         )
-        bars = [(plain(n, 40), s / total, share_text(s / total)) for n, s in top]
+        bars = [(plain(n, 40), s / total, format_share(s / total)) for n, s in top]
         drawing = charts.bars("storage", "Storage by column", "share of the bytes", bars)
         note = f"Estimated from {storage.sampled:,} of {plural(storage.files, storage.unit)}."
         exact = storage.sampled == storage.files
@@ -394,8 +398,8 @@ def _columns(facts: Facts, clustering: Sequence[Clustering], charts: Charts) -> 
         if ends:
             bound, lookup = ends.get(field.name), touched.get(field.name)
             row += ["", "", ""] if bound is None else [plain(bound.least, 40), plain(bound.greatest, 40), ""]
-            row[-1] = "" if lookup is None else share_text(lookup.share)
-        rows.append([*row, share_text(share[field.name]) if field.name in share else ""] if share else row)
+            row[-1] = "" if lookup is None else format_share(lookup.share)
+        rows.append([*row, format_share(share[field.name]) if field.name in share else ""] if share else row)
     listing = grid("Columns", head, rows, numbers=(5, 6) if ends else (3,), code=(0, 1, 3, 4) if ends else (0, 1))
     lead = f"{plural(len(facts.schema), 'column')}."
     if clustering:
@@ -409,7 +413,7 @@ def _columns(facts: Facts, clustering: Sequence[Clustering], charts: Charts) -> 
 
 
 def _about(number: float) -> str:
-    return count_text(round(number, 1) if number < 10 else round(number))
+    return format_count(round(number, 1) if number < 10 else round(number))
 
 
 def _count(number: int | None) -> str:
@@ -447,7 +451,7 @@ def _streams(facts: Facts) -> _Parts | None:
         "How far each application wrote, newest first",
         ("application", "version of its own", "updated (UTC)"),
         [
-            (plain(r["application"], 90), _count(r["version"]), time_text(_ms(r["updated"])))
+            (plain(r["application"], 90), _count(r["version"]), format_time(_ms(r["updated"])))
             for r in transactions.slice(0, _APPLICATIONS).to_pylist()
         ],
         numbers=(1,),

@@ -86,31 +86,31 @@ def _axis(
 
     Where there are too many values, those with most bytes keep a place of their own.
     """
-    codes, texts = _codes(values)
-    order = sorted(range(len(texts)), key=lambda i: _sort_key(texts[i]))
+    codes, labels = _codes(values)
+    order = sorted(range(len(labels)), key=lambda i: _sort_key(labels[i]))
     merged = 0
-    if len(texts) > limit:
-        weight = np.bincount(codes, weights=sizes.astype(np.float64), minlength=len(texts))
+    if len(labels) > limit:
+        weight = np.bincount(codes, weights=sizes.astype(np.float64), minlength=len(labels))
         heaviest = set(np.argsort(-weight, kind="stable")[: limit - 1].tolist())
-        merged = len(texts) - len(heaviest)
+        merged = len(labels) - len(heaviest)
         order = [i for i in order if i in heaviest]
-    place = np.full(len(texts), len(order), np.int64)
+    place = np.full(len(labels), len(order), np.int64)
     place[order] = np.arange(len(order))
-    names = [_NULL if texts[i] is None else plain(texts[i], 28) for i in order]
+    names = [_NULL if labels[i] is None else plain(labels[i], 28) for i in order]
     if merged:
         names.append(f"{merged:,} other values")
     return place[codes], tuple(distinct_labels(names)), merged
 
 
-def _sort_key(text: str | None) -> tuple[int, float, str]:
+def _sort_key(label: str | None) -> tuple[int, float, str]:
     """Nulls last, numbers by their value, all else as a string."""
-    if text is None:
+    if label is None:
         return 2, 0.0, ""
     try:
-        number = float(text)
+        number = float(label)
     except ValueError:
-        return 1, 0.0, text
-    return (0, number, text) if number == number else (1, 0.0, text)
+        return 1, 0.0, label
+    return (0, number, label) if number == number else (1, 0.0, label)
 
 
 def distinct_labels(names: Sequence[str]) -> list[str]:

@@ -66,8 +66,8 @@ def report_of(table: Table, path: str | PathLike[str] | None = None, *, verify: 
         facts = replace(facts_of(table), uri=masked(table.uri))
         verifies = facts.files.num_rows <= _VERIFIED if verify is None else verify
         facts = replace(facts, findings=_verified(table) if verifies else None)
-        text, advice = page_of(facts, charts)
-    page = Report(masked(table.uri), text, tuple(advice))
+        html, advice = page_of(facts, charts)
+    page = Report(masked(table.uri), html, tuple(advice))
     if path is not None:
         page.save(path)
     return page

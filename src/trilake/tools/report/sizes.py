@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trilake.common.text import size_text
+from trilake.common.text import format_size
 
 #: Bounds of the classes of file sizes, in bytes: powers of four, as far as files go.
 EDGES = tuple(4**k * 1024 for k in range(1, 11))  # 4 KiB to 1 GiB
@@ -122,8 +122,8 @@ def summary(sizes: npt.NDArray[np.int64]) -> dict[str, str]:
     if not len(sizes):
         return {}
     return {
-        "smallest": size_text(int(sizes.min())),
-        "median": size_text(float(np.median(sizes))),
-        "mean": size_text(float(sizes.mean())),
-        "largest": size_text(int(sizes.max())),
+        "smallest": format_size(int(sizes.min())),
+        "median": format_size(float(np.median(sizes))),
+        "mean": format_size(float(sizes.mean())),
+        "largest": format_size(int(sizes.max())),
     }

@@ -1,4 +1,4 @@
-"""What the page is made of, as values: sections of figures and tables, each text ready to be shown."""
+"""The content of the page: sections of figures and tables, with all values formatted as strings."""
 
 from __future__ import annotations
 
@@ -60,5 +60,5 @@ def grid(
     code: Iterable[int] = (),
 ) -> Grid:
     """A grid of any values; what is not there is empty."""
-    texts = tuple(tuple("" if v is None else str(v) for v in row) for row in rows)
-    return Grid(caption, tuple(head), texts, frozenset(numbers), frozenset(code))
+    cells = tuple(tuple("" if v is None else str(v) for v in row) for row in rows)
+    return Grid(caption, tuple(head), cells, frozenset(numbers), frozenset(code))

@@ -324,8 +324,8 @@ def _writes_into(inner: Shape, stream: Stream) -> bool:
 
 
 def _short(value: Any) -> str:
-    shown = repr(value)
-    return shown if len(shown) < 60 else f"{shown[:57]}..."
+    string = repr(value)
+    return string if len(string) < 60 else f"{string[:57]}..."
 
 
 def _widened(values: pa.Array, stream: Stream, file: TrevniFile) -> pa.Array:

@@ -238,7 +238,7 @@ class TrevniTable(Table):
         """The files and blocks that may match a filter."""
         bound = self._bound(filter)
         skipping = skip_files(bound, self._files, self._partitions)
-        reasons = pc.fill_null(skipping.reason_texts(), "it may hold matching rows")
+        reasons = pc.fill_null(skipping.reason_strings(), "it may hold matching rows")
         table = pa.table(
             {"path": [file.key for file in self._files], "kept": pa.array(skipping.keep), "reason": reasons}
         )

@@ -17,7 +17,7 @@ from trilake.delta.commands.maintenance.vacuum import vacuum
 from trilake.delta.commands.write.request import WriteRequest
 from trilake.delta.commands.write.write import write_arrow
 from trilake.delta.commit import symlink_manifest
-from trilake.delta.commit.symlink_manifest import ENABLED, FOLDER, check_mode, generate_manifests, path_text
+from trilake.delta.commit.symlink_manifest import ENABLED, FOLDER, check_mode, format_path, generate_manifests
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.segment import commit_key
 from trilake.delta.log.snapshot import Snapshot
@@ -100,7 +100,7 @@ def test_paths_are_absolute_and_not_encoded(tmp_path: Path) -> None:
     generate_manifests(shallow)
     for lines in manifests(shallow.store).values():
         assert all(place.name in line for line in lines)
-    assert path_text("memory://x") == "memory://x"
+    assert format_path("memory://x") == "memory://x"
 
 
 def test_tables_that_others_would_misread() -> None:

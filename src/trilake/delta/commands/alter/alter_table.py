@@ -141,10 +141,10 @@ class Alter(FeatureDrops):
         >>> trilake.alter("memory://doc-replace-columns").replace_columns({"n": "bigint", "note": "string"})
         1
         """
-        given = new_columns(columns)
-        if any(c.parent for c in given):
+        new_fields = new_columns(columns)
+        if any(c.parent for c in new_fields):
             raise InvalidArgumentError("columns are replaced as a whole", help="give the type of the whole column")
-        fields = [c.field for c in given]
+        fields = [c.field for c in new_fields]
 
         def change(h: Head) -> MetadataChange:
             return replace_columns(

@@ -4,7 +4,7 @@ The life of a change::
 
     newest version --> pure change (alter, alter_properties) --> existing rows satisfy it? --> commit
           ^                                                                                      |
-          +------------------ another writer changed schema or properties meanwhile -------------+
+          +------------------ another writer changed schema or properties -----------------------+
 
 A change is recomputed on the newest metadata when another writer changed it first.
 """

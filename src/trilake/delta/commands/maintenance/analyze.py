@@ -52,7 +52,7 @@ def compute_statistics(
     everything: all files instead.
     run: runs the reading of many files.
 
-    Raises a ``ConflictError`` where another writer removed or changed one of the files meanwhile.
+    Raises a ``ConflictError`` if another writer has removed or changed one of the files.
     """
     now = log.snapshot()
     check_writable(now.protocol, now.metadata, uri=now.uri, version=now.version)
@@ -65,11 +65,13 @@ def compute_statistics(
     tasks = {t.path: t for t in plan_scan(now).tasks()}
     names = decoded_paths(files["path"]).to_pylist()
     job = _Job.of(log.store, now)
-    texts = dict(run(job, [tasks[name] for name in names]))
+    statistics = dict(run(job, [tasks[name] for name in names]))
     # Another writer may have written the files, so how their own bounds treat NaN is unknown.
     tags = dict.fromkeys(job.which.tags(physical_schema(job.columns, job.mode)), IN_STATISTICS)
     actions = [
-        add_action({**row, "tags": {**tags, **dict(row["tags"] or ())} or None}, dataChange=False, stats=texts[name])
+        add_action(
+            {**row, "tags": {**tags, **dict(row["tags"] or ())} or None}, dataChange=False, stats=statistics[name]
+        )
         for name, row in zip(names, files.to_pylist(), strict=True)
     ]
     touched = frozenset(files["path"].to_pylist())
@@ -78,7 +80,7 @@ def compute_statistics(
         parameters={"numFiles": str(len(actions))},
         file_actions=actions,
         metrics={"numUpdatedFiles": len(actions)},
-        # Do not add a file again that another writer removed or changed meanwhile.
+        # Do not add a file again that another writer has removed or changed.
         read=ReadSet(files=touched, removed=touched, isolation="Serializable"),
     )
     return StatisticsResult(commit(log, now, plan).version, len(actions))

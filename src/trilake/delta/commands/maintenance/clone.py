@@ -28,7 +28,7 @@ from trilake.delta.commands.rows.row_changes import Runner, run_here
 from trilake.delta.commit import row_tracking
 from trilake.delta.commit.conflicts import ReadSet
 from trilake.delta.commit.plan import CommitPlan
-from trilake.delta.commit.symlink_manifest import path_text
+from trilake.delta.commit.symlink_manifest import format_path
 from trilake.delta.commit.transaction import commit, remove_action
 from trilake.delta.engine import Engine
 from trilake.delta.files.place import check_place
@@ -101,7 +101,7 @@ def clone(
 
     Raises ``TableExistsError`` where the target exists and may not be replaced, ``MissingFileError`` where files of the
     source are gone, ``InvalidArgumentError`` for invalid properties and for a target inside the source or vice versa,
-    ``ConflictError`` where another writer changed the target meanwhile.
+    ``ConflictError`` if another writer has changed the target.
 
     >>> import pyarrow as pa, trilake
     >>> from trilake.delta.standard import standard_engine
@@ -141,7 +141,7 @@ def clone(
         removed_files_size=0 if base is None else total_size(not_staying(base, deep.staying)),
         copied_files_size=sum(deep.sizes),
     )
-    place = f"delta.`{path_text(source.uri)}`" if parquet is None else f"parquet.`{parquet}`"
+    place = f"delta.`{format_path(source.uri)}`" if parquet is None else f"parquet.`{parquet}`"
     plan = _plan(source, name or place, base, metadata, protocol, deep, result, runtime=runtime)
     try:
         return replace(result, version=commit(into, base, plan, runtime).version)
@@ -149,7 +149,7 @@ def clone(
         discard(into.store, unshared(deep.copies))
         if not (replace_target and isinstance(e, TableExistsError)):
             raise
-    # A table was created here meanwhile: replace it.
+    # Another writer created a table here: replace it.
     return clone(
         source,
         from_log,

@@ -134,8 +134,8 @@ def _vector_uuid(path: str) -> uuid.UUID:
 
 
 def _decoded(path: str) -> str:
-    text: str = decoded_paths(pa.chunked_array([[path]], pa.string()))[0].as_py()
-    return text
+    decoded: str = decoded_paths(pa.chunked_array([[path]], pa.string()))[0].as_py()
+    return decoded
 
 
 def plan_copies(source: Snapshot, target: Store, base: Snapshot | None, new_id: Callable[[], str]) -> DeepPlan:

@@ -153,7 +153,7 @@ def convert_to_delta(
     distinct: dict[str, str] = {}
     for f in footers:
         distinct.setdefault(f.schema, f.key)
-    data = merged_schema([(key, parse_schema(text)) for text, key in distinct.items()])
+    data = merged_schema([(key, parse_schema(schema_json)) for schema_json, key in distinct.items()])
     if any(f.shredded for f in footers):
         properties = {FEATURE + variant_shredding.FEATURE.name: "supported", variant_shredding.ENABLED: "true"} | dict(
             properties or {}

@@ -176,9 +176,9 @@ class FooterReader:
             statistics = shape.in_bulk(metadata, rest)
             if statistics is None:
                 continue
-            for number, text in zip(numbers, statistics.texts(walked, numbers), strict=True):
-                if text is not None:
-                    yield Footer(ends[number].key, int(walked.rows[number]), shape.text, text, shape.shredded)
+            for number, json_string in zip(numbers, statistics.texts(walked, numbers), strict=True):
+                if json_string is not None:
+                    yield Footer(ends[number].key, int(walked.rows[number]), shape.text, json_string, shape.shredded)
 
     @contextmanager
     def _damage(self, key: str) -> Iterator[None]:
@@ -335,18 +335,18 @@ def _is_variant(t: DataType) -> bool:
     return plain and {"metadata"} <= {name for name, _ in parts(t)} <= {"metadata", "value"}
 
 
-def _fits(noted: DataType, found: DataType) -> bool:
+def _fits(noted: DataType, actual: DataType) -> bool:
     """Whether columns may be of the types that Spark noted: names and nesting alone, and the parts of variants."""
-    if isinstance(noted, StructType) and isinstance(found, StructType):
-        return noted.names == found.names and all(
-            _fits(a.type, b.type) for a, b in zip(noted.fields, found.fields, strict=True)
+    if isinstance(noted, StructType) and isinstance(actual, StructType):
+        return noted.names == actual.names and all(
+            _fits(a.type, b.type) for a, b in zip(noted.fields, actual.fields, strict=True)
         )
-    pairs = paired(noted, found)
+    pairs = paired(noted, actual)
     if pairs is not None:
         return all(_fits(a, b) for _, a, b in pairs)
     if str(noted) == "variant":
-        return _is_variant(found) or str(found) == "variant"
-    return isinstance(noted, PrimitiveType) and isinstance(found, PrimitiveType)
+        return _is_variant(actual) or str(actual) == "variant"
+    return isinstance(noted, PrimitiveType) and isinstance(actual, PrimitiveType)
 
 
 # --- one schema for many files ---------------------------------------------------------------------------------------

@@ -35,13 +35,13 @@ class Partitions:
     values: Mapping[str, Mapping[str, str | None]]
 
 
-def unescape(text: str) -> str:
+def unescape(string: str) -> str:
     """Undo Hive's escaping of a folder name or value.
 
     >>> unescape("a%2Fb%3D %")
     'a/b= %'
     """
-    return _ESCAPED.sub(_plain, text) if "%" in text else text
+    return _ESCAPED.sub(_plain, string) if "%" in string else string
 
 
 def _plain(match: re.Match[str]) -> str:
@@ -76,15 +76,15 @@ def discover(
     if declared is not None:
         _check_declared([c if isinstance(c, str) else c.name for c in declared], names, uri)
     types = {c.name.lower(): c for c in declared or () if isinstance(c, StructField)}
-    fields, texts = [], {}
+    fields, strings = [], {}
     for i, name in enumerate(names):
         raw = sorted({columns[i][1] for columns in parsed.values()})
         distinct = pa.array([None if v == HIVE_NULL else unescape(v) for v in raw], pa.string())
         f = types.get(name.lower()) or StructField(name, PrimitiveType(_inferred(distinct)))
         fields.append(f)
-        texts[i] = dict(zip(raw, _as_logged(distinct, f, timezone, uri), strict=True))
+        strings[i] = dict(zip(raw, _as_logged(distinct, f, timezone, uri), strict=True))
     values = {
-        folder: {f.name: texts[i][columns[i][1]] for i, f in enumerate(fields)} for folder, columns in parsed.items()
+        folder: {f.name: strings[i][columns[i][1]] for i, f in enumerate(fields)} for folder, columns in parsed.items()
     }
     return Partitions(tuple(fields), values)
 
@@ -153,11 +153,11 @@ _TIMESTAMP = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]
 
 def _inferred(values: pa.Array) -> str:
     """The narrowest type of all values that are not null."""
-    texts = values.drop_null()
-    if not len(texts):
+    strings = values.drop_null()
+    if not len(strings):
         return "string"
-    if _all(texts, _INTEGER):
-        digits = pc.replace_substring_regex(texts, r"^([+-]?)0+([0-9])", r"\1\2")
+    if _all(strings, _INTEGER):
+        digits = pc.replace_substring_regex(strings, r"^([+-]?)0+([0-9])", r"\1\2")
         longest = pc.max(pc.utf8_length(pc.utf8_ltrim(digits, "+-"))).as_py()
         if longest > 38:
             return "double"
@@ -167,23 +167,23 @@ def _inferred(values: pa.Array) -> str:
             if -(1 << bits) <= low and high < 1 << bits:
                 return name
         return f"decimal({longest},0)"
-    if _all(texts, _DOUBLE):
+    if _all(strings, _DOUBLE):
         return "double"
-    if _all(texts, _DATE) and _casts(texts, pa.date32()):
+    if _all(strings, _DATE) and _casts(strings, pa.date32()):
         return "date"
     moments = pc.if_else(
-        pc.match_substring_regex(texts, _DATE), pc.binary_join_element_wise(texts, "00:00:00", " "), texts
+        pc.match_substring_regex(strings, _DATE), pc.binary_join_element_wise(strings, "00:00:00", " "), strings
     )
     return "timestamp" if _all(moments, _TIMESTAMP) and _casts(moments, pa.timestamp("us")) else "string"
 
 
-def _all(texts: pa.Array, pattern: str) -> bool:
-    return bool(pc.all(pc.match_substring_regex(texts, pattern)).as_py())
+def _all(strings: pa.Array, pattern: str) -> bool:
+    return bool(pc.all(pc.match_substring_regex(strings, pattern)).as_py())
 
 
-def _casts(texts: pa.Array, type_: pa.DataType) -> bool:
+def _casts(strings: pa.Array, type_: pa.DataType) -> bool:
     try:
-        texts.cast(type_)
+        strings.cast(type_)
     except pa.ArrowInvalid:
         return False
     return True
@@ -203,9 +203,9 @@ def _as_logged(values: pa.Array, field: StructField, timezone: str, uri: str | N
         if field.type.name == "timestamp" and timezone != "UTC":
             parsed = _local(values, timezone)
     except (CorruptLogError, pa.ArrowInvalid) as e:
-        text = e.message if isinstance(e, CorruptLogError) else str(e)
+        message = e.message if isinstance(e, CorruptLogError) else str(e)
         raise InvalidArgumentError(
-            f"a folder's value cannot be cast to the type {field.type} of its partition column: {text}",
+            f"a folder's value cannot be cast to the type {field.type} of its partition column: {message}",
             help="give the column another type, such as string",
             column=field.name,
             file=uri,
@@ -257,10 +257,10 @@ def given_columns(
         return list(parsed.fields)
     if isinstance(columns, pa.Schema | StructType | Mapping):
         return [c.field for c in new_columns(columns)]
-    given: object = columns
-    listed = [c for c in given if isinstance(c, str | StructField)] if isinstance(given, list | tuple) else []
-    if not isinstance(given, list | tuple) or len(listed) != len(given):
+    value: object = columns
+    listed = [c for c in value if isinstance(c, str | StructField)] if isinstance(value, list | tuple) else []
+    if not isinstance(value, list | tuple) or len(listed) != len(value):
         raise InvalidArgumentError(
-            f"partition columns are given as {given!r:.80}", help="give names, or types by name, in order"
+            f"partition columns are given as {value!r:.80}", help="give names, or types by name, in order"
         )
     return listed

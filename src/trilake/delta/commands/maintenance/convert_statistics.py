@@ -99,13 +99,13 @@ class BulkStatistics:
             if n in refused:
                 yield None
                 continue
-            text = {
+            strings = {
                 "numRecords": rows[n],
                 "minValues": build(paths, lows),
                 "maxValues": build(paths, highs),
                 "nullCount": build(paths, nulls),
             }
-            yield orjson.dumps(text).decode()
+            yield orjson.dumps(strings).decode()
 
 
 #: Lower bounds, upper bounds and null counts of one column, ``None`` where unknown.

@@ -25,7 +25,7 @@ def fsck(log: DeltaLog, *, dry_run: bool = False, run: Runner = run_here) -> lis
     run: runs the existence checks of many files.
 
     Their rows are lost in any case; the table becomes readable again.  Raises a ``ConflictError`` where another
-    writer removed one of them meanwhile.
+    writer has removed one of them.
     """
     snapshot = log.snapshot()
     check_writable(snapshot.protocol, snapshot.metadata, uri=snapshot.uri, version=snapshot.version)

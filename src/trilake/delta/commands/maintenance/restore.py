@@ -28,7 +28,7 @@ from trilake.delta.commit.conflicts import ReadSet
 from trilake.delta.commit.plan import CommitPlan, add_actions
 from trilake.delta.commit.transaction import commit, remove_action
 from trilake.delta.log.clustering import DOMAIN
-from trilake.delta.log.commit_times import timestamp_text
+from trilake.delta.log.commit_times import timestamp_string
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.protocol import in_commit_timestamps
@@ -93,7 +93,7 @@ def restore(
 
     Raises ``VersionNotFoundError`` for a version or time that the log does not hold, ``MissingFileError`` with the
     files that were deleted since, ``InvalidArgumentError`` for the newest version itself and for an append-only table
-    that would lose rows, ``ConflictError`` where another writer changed the table meanwhile, or a vacuum started that
+    that would lose rows, ``ConflictError`` if another writer has changed the table, or a vacuum started that
     may delete restored files.
 
     >>> import pyarrow as pa, trilake
@@ -119,7 +119,7 @@ def restore(
         assert timestamp_ms is not None
         with stating({"DELTA_TIMESTAMP_EARLIER_THAN_COMMIT_RETENTION": "DELTA_CANNOT_RESTORE_TIMESTAMP_EARLIER"}):
             target = log.version_at(timestamp_ms)
-            parameters = {"version": None, "timestamp": timestamp_text(timestamp_ms)}
+            parameters = {"version": None, "timestamp": timestamp_string(timestamp_ms)}
     base = log.snapshot() if cached is None else log.update(cached)
     check_writable(base.protocol, base.metadata, uri=base.uri, version=base.version)
     if target == base.version:

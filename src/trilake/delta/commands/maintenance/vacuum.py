@@ -6,7 +6,7 @@ The life of a vacuum::
       --> read the newest version, after the listing
       --> choose garbage (:mod:`trilake.delta.commands.maintenance.vacuum_files`)
       --> of that, what belongs to the table (:mod:`trilake.storage.ownership`) --> commit VACUUM START
-      --> spare what was committed meanwhile --> delete files --> remove empty folders --> commit VACUUM END
+      --> spare what was committed in between --> delete files --> remove empty folders --> commit VACUUM END
 
 What stays: files of the newest version; files in tombstones within the retention; every file, change files included, in
 a commit within the retention; files of versions to keep; files younger than the retention; hidden files; deletion
@@ -31,7 +31,7 @@ import pyarrow.compute as pc
 from trilake.common.display import Displayed
 from trilake.common.progress import progress
 from trilake.common.runtime import Runtime
-from trilake.common.text import size_text
+from trilake.common.text import format_size
 from trilake.delta.commands.maintenance.vacuum_files import (
     LISTING,
     References,
@@ -132,7 +132,7 @@ class VacuumResult(Displayed):
         at = "" if self.version is None else f" version {self.version}"
         what = "would be deleted" if self.dry_run else "deleted"
         foreign = f", {self.foreign.num_rows:,} foreign files left" if self.foreign.num_rows else ""
-        return f"<VACUUM{at}: {self.files.num_rows:,} files, {size_text(self.size)} {what}{foreign}>"
+        return f"<VACUUM{at}: {self.files.num_rows:,} files, {format_size(self.size)} {what}{foreign}>"
 
 
 #: More hours overflow 64 bits as ms.
@@ -201,7 +201,7 @@ def vacuum(
         log, head, runtime, retention_hours=retention_hours, enforce_retention=enforce_retention, dry_run=dry_run
     )
     cutoff, boundary, names = scope.cutoff, scope.boundary, scope.names
-    kept = [log.snapshot(as_version(v)).adds for v in keep_versions]
+    retained = [log.snapshot(as_version(v)).adds for v in keep_versions]
     # Listed before the newest version is read: any file that was committed by then and listed is in it.
     folders = Folders(0)
     territory = Territory(log.store)
@@ -215,7 +215,7 @@ def vacuum(
     if not lite:
         folders = list_folders(log.store, listing, cutoff, names, territory)
     snapshot = log.update(head)
-    files = garbage(listing, cutoff, _needed(log, snapshot, cutoff, kept), names)
+    files = garbage(listing, cutoff, _needed(log, snapshot, cutoff, retained), names)
     files = own_files(log.store, files, territory, cutoff, links=folders.links)
     files, foreign = (files, LISTING.empty_table()) if lite else accounted_for(log, snapshot, files)
     if inventory is None and folders.unfinished:
@@ -235,7 +235,7 @@ def vacuum(
         return garbage.num_rows, folders.count + 1
 
     size = int(pc.sum(files["size"]).as_py() or 0)
-    if kept:  # the rest stays for a later vacuum
+    if retained:  # the rest stays for a later vacuum
         scope = replace(scope, boundary=None)
     version = recorded(log, snapshot, scope, (files.num_rows, size), delete, runtime, record=record)
     return VacuumResult(deleted[0], False, cutoff, tuple(removed), version, foreign)
@@ -355,11 +355,11 @@ def _too_short(specified: int, default: int) -> IllegalArgumentError:
 # --- what stays ------------------------------------------------------------------------------------------------------
 
 
-def _needed(log: DeltaLog, snapshot: Snapshot, cutoff: int, kept: Sequence[pa.Table]) -> References:
+def _needed(log: DeltaLog, snapshot: Snapshot, cutoff: int, retained: Sequence[pa.Table]) -> References:
     """The files of the newest version, of every version current at the cut-off time or later, and of others to keep."""
     recent_tombstones = recently_removed(log.tombstones(snapshot), cutoff)
     batch = log.parse(recent_commits(log, snapshot, cutoff))
-    return references(snapshot.adds, recent_tombstones, batch.add, batch.remove, batch.cdc, *kept)
+    return references(snapshot.adds, recent_tombstones, batch.add, batch.remove, batch.cdc, *retained)
 
 
 def recently_removed(tombstones: pa.Table, cutoff: int) -> pa.Table:

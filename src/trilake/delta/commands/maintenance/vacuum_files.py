@@ -177,8 +177,8 @@ def garbage(listing: pa.Table, cutoff_ms: int, stay: References, partition_colum
     for folder in nested_tables(listing["path"]):
         old = old.filter(pc.invert(pc.starts_with(old["path"], f"{folder}/")))
     other = pc.match_substring_regex(old["path"], ICEBERG_METADATA)
-    seen = old.filter(pc.invert(pc.or_(hidden(old["path"], partition_columns), other)))
-    return seen.filter(pa.array(~stay.name(seen["path"])))
+    visible = old.filter(pc.invert(pc.or_(hidden(old["path"], partition_columns), other)))
+    return visible.filter(pa.array(~stay.name(visible["path"])))
 
 
 def named_for_removal(batch: ActionBatch, cutoff_ms: int) -> pa.Table:

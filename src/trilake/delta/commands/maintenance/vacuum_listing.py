@@ -75,7 +75,7 @@ def own_files(store: Store, files: pa.Table, territory: Territory, cutoff_ms: in
 def _is_young_link(path: str, cutoff_ms: int) -> bool:
     try:
         status = os.lstat(path)
-    except OSError:  # deleted meanwhile
+    except OSError:  # deleted concurrently
         return False
     return stat.S_ISLNK(status.st_mode) and status.st_mtime_ns // 1_000_000 >= cutoff_ms
 
@@ -87,8 +87,8 @@ def _columns(objects: Iterator[ObjectMeta], advance: Callable[[int], None]) -> I
         try:
             paths = pa.array(keys, pa.string())
         except UnicodeEncodeError:  # not a valid string, so not a name from a log: do not judge it here
-            texts = [row for row in zip(keys, sizes, times, strict=True) if _is_text(row[0])]
-            keys, sizes, times = zip(*texts, strict=True) if texts else ((), (), ())
+            strings = [row for row in zip(keys, sizes, times, strict=True) if _is_text(row[0])]
+            keys, sizes, times = zip(*strings, strict=True) if strings else ((), (), ())
             paths = pa.array(keys, pa.string())
         arrays = [paths, pa.array(sizes, pa.int64()), pa.array(times, pa.int64())]
         yield pa.RecordBatch.from_arrays(arrays, schema=LISTING)
@@ -176,7 +176,7 @@ def list_folders(
         above = waiting.pop()
         try:
             scan = os.scandir(f"{root}/{above}")
-        except OSError:  # deleted meanwhile, or not accessible: it stays
+        except OSError:  # deleted concurrently, or not accessible: it stays
             continue
         with scan:
             for entry in scan:
@@ -189,13 +189,13 @@ def list_folders(
                     all_folders.append(folder)
                 if not entry.is_symlink():
                     waiting.append(f"{folder}/")
-    texts = pa.array([f for f in all_folders if _is_text(f)], pa.string())
-    places = pc.binary_join_element_wise(pc.replace_substring_regex(texts, _STAGED, r"\1x"), "x", "/")
-    seen = texts.filter(pc.invert(hidden(places, partition_columns)))
-    folders = seen.to_pylist()
+    strings = pa.array([f for f in all_folders if _is_text(f)], pa.string())
+    places = pc.binary_join_element_wise(pc.replace_substring_regex(strings, _STAGED, r"\1x"), "x", "/")
+    visible = strings.filter(pc.invert(hidden(places, partition_columns)))
+    folders = visible.to_pylist()
     foreign = set(territory.foreign(folders))
     for folder in folders:
-        with suppress(OSError):  # deleted meanwhile, or cannot be removed
+        with suppress(OSError):  # deleted concurrently, or cannot be removed
             if folder not in foreign and os.stat(os.path.join(root, folder)).st_mtime_ns // 1_000_000 < cutoff_ms:
                 old.append(folder)
     return Folders(len(all_folders), tuple(sorted(old, key=len, reverse=True)), unfinished, links)

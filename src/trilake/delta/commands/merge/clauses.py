@@ -13,11 +13,11 @@ from typing import Any, Generic, Literal, TypeVar
 from trilake.delta.metadata.write_schema import no_place_for_rows
 from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.schema import StructField, StructType
-from trilake.delta.protocol.schema_edit import Path, parse_path, path_text, without_alias
-from trilake.delta.rules.defaults import default_text
+from trilake.delta.protocol.schema_edit import Path, format_path, parse_path, without_alias
+from trilake.delta.rules.defaults import default_expression
 from trilake.delta.rules.identity import identity_columns
 from trilake.delta.rules.schema_merge import merged_metadata
-from trilake.delta.scan.generated import generation_text
+from trilake.delta.scan.generated import generation_expression
 from trilake.errors import AmbiguousMergeError, ExpressionError, InvalidArgumentError, SchemaMismatchError
 
 E = TypeVar("E")
@@ -250,8 +250,8 @@ def _star(clause: Clause[E], field: StructField, source: StructType, rest: Value
         return rest
     column = source.find(field.name)
     if column is None:
-        computed = generation_text(field) is not None or bool(identity_columns(StructType((field,))))
-        computed = computed or (clause.action == "insert" and default_text(field) is not None)
+        computed = generation_expression(field) is not None or bool(identity_columns(StructType((field,))))
+        computed = computed or (clause.action == "insert" and default_expression(field) is not None)
         if evolve or computed:
             return rest
         raise SchemaMismatchError(
@@ -315,17 +315,17 @@ def _explicit(
         path = _spelled(without_alias(parse_path(key), alias, table), table, clause)
         if clause.action == "insert" and len(path) > 1:
             raise InvalidArgumentError(
-                f"nested field {path_text(path)} is not supported in the INSERT clause of a MERGE",
+                f"nested field {format_path(path)} is not supported in the INSERT clause of a MERGE",
                 help="give the whole column, as named_struct('field', value, ...)",
-                column=path_text(path),
+                column=format_path(path),
                 condition="DELTA_UNSUPPORTED_NESTED_FIELD_IN_OPERATION",
             )
         for other in assigned:
             if path[: len(other)] == other or other[: len(path)] == path:
                 raise InvalidArgumentError(
-                    f"there is a conflict between the assignments of {path_text(other)} and {path_text(path)}",
+                    f"there is a conflict between the assignments of {format_path(other)} and {format_path(path)}",
                     help="assign a column, or a part of it, once in a clause",
-                    column=path_text(path),
+                    column=format_path(path),
                     condition="DELTA_CONFLICT_SET_COLUMN"
                     if clause.action == "update"
                     else "DELTA_DUPLICATE_COLUMNS_ON_INSERT",
@@ -349,18 +349,18 @@ def _spelled(path: Path, table: StructType, clause: Clause[Any]) -> Path:
     for part in path:
         if here is None:
             raise InvalidArgumentError(
-                f"{path_text(tuple(out))} is not a struct, so its part {part} cannot be assigned in {clause}",
+                f"{format_path(tuple(out))} is not a struct, so its part {part} cannot be assigned in {clause}",
                 help="assign the whole column",
-                column=path_text(path),
+                column=format_path(path),
                 condition="INVALID_EXTRACT_BASE_FIELD_TYPE",
             )
         field = here.find(part)
         if field is None:
             raise InvalidArgumentError(
-                f"cannot resolve {path_text(path)} in {clause} given columns {', '.join(here.names)}",
+                f"cannot resolve {format_path(path)} in {clause} given columns {', '.join(here.names)}",
                 help="assign columns of the target table; with schema evolution, also those that the source has under"
                 " the same name",
-                column=path_text(path),
+                column=format_path(path),
                 condition="DELTA_MERGE_UNRESOLVED_EXPRESSION",
             )
         out.append(field.name)
@@ -387,10 +387,10 @@ def _check_identity(clause: Clause[Any], resolved: ResolvedClause[Any], table: S
 # --- the commit's words ----------------------------------------------------------------------------------------------
 
 
-def predicates(clauses: Sequence[Clause[Any]], kind: Kind, text: Any) -> list[dict[str, str]]:
-    """The clauses of one kind for a commit's ``operationParameters``; ``text`` formats a condition."""
+def predicates(clauses: Sequence[Clause[Any]], kind: Kind, to_sql: Any) -> list[dict[str, str]]:
+    """The clauses of one kind for a commit's ``operationParameters``; ``to_sql`` formats a condition."""
     return [
-        {"actionType": c.action} if c.condition is None else {"predicate": text(c.condition), "actionType": c.action}
+        {"actionType": c.action} if c.condition is None else {"predicate": to_sql(c.condition), "actionType": c.action}
         for c in clauses
         if c.kind == kind
     ]
@@ -437,7 +437,7 @@ class VisibleColumns:
         Help: write t.id or s.id
         """
         names = {side: alias or side for side, alias in self.aliases.items()}
-        write = " or ".join(path_text((names[side], name)) for side in self.visible)
+        write = " or ".join(format_path((names[side], name)) for side in self.visible)
         calls = {"target": 'DeltaTable.alias("target")', "source": 'the source\'s alias("source")'}
         lacking = [calls[side] for side in self.visible if self.aliases[side] is None]
         if lacking:
@@ -455,7 +455,7 @@ class VisibleColumns:
     def unknown(self, parts: Sequence[str], **context: Any) -> ExpressionError:
         """The error for a name, by its parts, that is not a column of a visible table."""
         context["condition"] = "DELTA_MERGE_UNRESOLVED_EXPRESSION"
-        name, qualified = path_text(tuple(parts)), len(parts) > 1
+        name, qualified = format_path(tuple(parts)), len(parts) > 1
         for side in VISIBLE["matched"]:
             called = qualified and parts[0].lower() == (self.aliases[side] or "").lower()
             if side in self.visible and called:

@@ -273,7 +273,7 @@ class KeyJoin:
         # Each row of the source is in at most one pair, or there is no result.
         most = source.num_rows
         matcher = Matcher(store, snapshot, self.scope, self.join, source, os.cpu_count() or 1, most)
-        seen = np.zeros(source.num_rows, bool)
+        matched = np.zeros(source.num_rows, bool)
         rows: dict[int, BitMap64] = {}
         count = 0
         for group in groups(touched_files(snapshot, pruned.numbers)):
@@ -282,8 +282,8 @@ class KeyJoin:
             except TooManyPairsError:
                 return None
             count += len(pairs)
-            seen[pairs.source] = True
-            if pairs.repeated.any() or np.count_nonzero(seen) < count:
+            matched[pairs.source] = True
+            if pairs.repeated.any() or np.count_nonzero(matched) < count:
                 return None
             for number in np.unique(pairs.files):
                 rows[group[int(number)].number] = BitMap64(pairs.of_file(int(number)).rows.astype(np.uint64))

@@ -194,13 +194,13 @@ class _ArrowMerge:
             expression = alone.parse(key.source)
             values = expression.evaluate(rows.view(alone, [expression]))
             keys.append(key_values(key.column, values, key.null_safe))
-        others = [f for text in hints.alone if (f := self.scope.only("target").target_filter(text)) is not None]
+        others = [f for sql in hints.alone if (f := self.scope.only("target").target_filter(sql)) is not None]
         match = key_filter(keys, others, self.scope.schemas["target"])
         return prune(self.snapshot, match, [self._condition(c) for c in self.unmatched])
 
     def _condition(self, clause: RowClause) -> Filter | None:
-        text = clause.clause.condition
-        return None if text is None else self.scope.only("target").target_filter(text)
+        sql = clause.clause.condition
+        return None if sql is None else self.scope.only("target").target_filter(sql)
 
     # --- run and commit -----------------------------------------------------------------------------------------------
 
@@ -208,7 +208,7 @@ class _ArrowMerge:
         files = touched_files(self.snapshot, pruned.numbers)
         plan = changed_rows_plan(self.snapshot, self.metadata, self.job_id)
         touched: list[tuple[Indexes, Indexes]] = []
-        seen = np.zeros(self.source.num_rows, bool)
+        matched = np.zeros(self.source.num_rows, bool)
         started, materialized_at, scanned_at = times
         finding = 0
         with ExitStack() as stack:
@@ -221,11 +221,11 @@ class _ArrowMerge:
                 before = self.runtime.clock_ms()
                 pairs = matcher.match(group)
                 finding += self.runtime.clock_ms() - before
-                seen[pairs.source] = True
+                matched[pairs.source] = True
                 for part in self._changed_rows(group, pairs, matcher):
                     self._write(part, touched, writer)
                 bar.advance(len(group))
-            pipelines = self._insert(np.flatnonzero(~seen), writer, feed=bool(touched))
+            pipelines = self._insert(np.flatnonzero(~matched), writer, feed=bool(touched))
             written, changes = writer.close(pipelines)
             taken = self._taken(touched)
         now = self.runtime.clock_ms()

@@ -25,7 +25,7 @@ from trilake.delta.scan.scan import read_schema, skip_files
 from trilake.errors import FilterError
 from trilake.expr import Conjunct, Filter
 from trilake.expr.terms import datatypes as types
-from trilake.expr.terms.bind import path_text, resolve
+from trilake.expr.terms.bind import format_path, resolve
 from trilake.expr.terms.predicate import Compare, Constant, In, IsNull, Predicate, all_of, any_of
 from trilake.expr.views import in_microseconds, microseconds_schema, stream_without_views
 from trilake.storage.spill import spilling, temporary_folder
@@ -73,7 +73,7 @@ def key_filter(keys: Sequence[KeyValues], others: Sequence[Filter], schema: pa.S
     for key in keys:
         predicate = _predicate(key, schema)
         if predicate is not None:
-            conjuncts.append(Conjunct(f"{path_text(key.column)} among the source's keys", predicate))
+            conjuncts.append(Conjunct(f"{format_path(key.column)} among the source's keys", predicate))
     if not conjuncts:
         return None
     return Filter(" AND ".join(c.text for c in conjuncts), schema, tuple(conjuncts))

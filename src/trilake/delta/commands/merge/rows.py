@@ -31,10 +31,10 @@ from trilake.delta.protocol.schema import (
     StructType,
     paired,
 )
-from trilake.delta.protocol.schema_edit import Path, path_text
+from trilake.delta.protocol.schema_edit import Path, format_path
 from trilake.delta.rules.row_rules import RowPipeline, RowRules, sql_type
 from trilake.delta.rules.store_assignment import assign_array, check_assignable, check_fields
-from trilake.delta.scan.generated import generation_text
+from trilake.delta.scan.generated import generation_expression
 from trilake.errors import ExpressionError, SchemaMismatchError, UnsupportedExpressionError
 from trilake.expr import Expression, evaluate_all
 
@@ -67,9 +67,9 @@ class Rows:
         arrays, names = [], []
         for side in scope.schemas:
             alias = scope.aliases[side]
-            wanted = sorted({p[1] for e in expressions for p in e.paths if p[0] == alias})
-            if wanted:
-                arrays.append(self.sides[side].select(wanted).to_struct_array())
+            column_names = sorted({p[1] for e in expressions for p in e.paths if p[0] == alias})
+            if column_names:
+                arrays.append(self.sides[side].select(column_names).to_struct_array())
                 names.append(alias)
         if not arrays:
             return pa.table({"": pa.nulls(self.count)})
@@ -200,7 +200,7 @@ class RowClause:
         children = []
         for f in field.type.fields:
             child = self._column(parts.get(f.name, FromTarget()), f, (*path, f.name), rows, values)
-            children.append(assign_array(child, f.type, path_text((*path, f.name))))
+            children.append(assign_array(child, f.type, format_path((*path, f.name))))
         mask = None
         if null_with is not None:
             old = self._from_target(field.type, path, rows)
@@ -247,9 +247,9 @@ def _bind(
     """Bind the expressions of one column, and check that their values can be stored."""
     match value:
         case FromExpression(text):
-            expression = scope.parse(text, f"the value of {path_text(path)}")
+            expression = scope.parse(text, f"the value of {format_path(path)}")
             # Nested values are converted when they are stored.
-            check_fields(expression.type, type_, path_text(path), fill=evolve)
+            check_fields(expression.type, type_, format_path(path), fill=evolve)
             simple = isinstance(type_, PrimitiveType) and not pa.types.is_nested(expression.type)
             out[path] = _stored(expression, text, type_, scope) if simple else expression
         case FromSource(at):
@@ -257,7 +257,7 @@ def _bind(
             for name in at:
                 assert isinstance(source_type, StructType)
                 source_type = source_type.field(name).type
-            name = path_text(path)
+            name = format_path(path)
             try:
                 check_assignable(
                     StructType((StructField(name, source_type),)), StructType((StructField(name, type_),)), uri=uri
@@ -274,7 +274,7 @@ def _bind(
                 _bind(part, type_.field(name).type, (*path, name), scope, source, out, uri, evolve=evolve)
 
 
-def _stored(expression: Expression, text: str, type_: DataType, scope: Scope) -> Expression:
+def _stored(expression: Expression, sql: str, type_: DataType, scope: Scope) -> Expression:
     """An expression with values of a column's type.  Raises ``ExpressionError`` where they cannot be stored."""
     try:
         return expression.cast(type_.arrow)
@@ -282,7 +282,7 @@ def _stored(expression: Expression, text: str, type_: DataType, scope: Scope) ->
         if not pa.types.is_string(expression.type):
             raise
         # Spark parses a string as the column's type.
-        return scope.parse(f"CAST(({text}\n) AS {sql_type(type_)})", written=text)
+        return scope.parse(f"CAST(({sql}\n) AS {sql_type(type_)})", written=sql)
 
 
 def _alike(source: DataType, target: DataType) -> bool:
@@ -301,9 +301,9 @@ def _stored_column(at: Path, type_: DataType, scope: Scope, mismatch: SchemaMism
 
     Raises ``mismatch`` where no value of it can be stored.
     """
-    text = ".".join(quote_name(name) for name in (scope.aliases["source"], *at))
+    sql = ".".join(quote_name(name) for name in (scope.aliases["source"], *at))
     try:
-        return _stored(scope.parse(text, "a column of the source"), text, type_, scope)
+        return _stored(scope.parse(sql, "a column of the source"), sql, type_, scope)
     except UnsupportedExpressionError:
         raise
     except ExpressionError:
@@ -312,7 +312,7 @@ def _stored_column(at: Path, type_: DataType, scope: Scope, mismatch: SchemaMism
 
 def _carried(clause: ResolvedClause[str], field: StructField) -> bool:
     """Whether an unassigned column keeps its old value."""
-    return isinstance(clause.values[field.name], FromTarget) and generation_text(field) is None
+    return isinstance(clause.values[field.name], FromTarget) and generation_expression(field) is None
 
 
 def _flat(values: pa.ChunkedArray) -> pa.Array:

@@ -20,8 +20,8 @@ from trilake.delta.commands.merge.clauses import Side, VisibleColumns
 from trilake.delta.protocol.schema_edit import Path
 from trilake.errors import ExpressionError, FilterError, InvalidArgumentError
 from trilake.expr import Expression, Filter, parse_expression, parse_filter
-from trilake.expr.sql.dialect import IN_BACKQUOTES, mistaken_text, text_for_column
-from trilake.expr.sql.parse import conjuncts, parse_text
+from trilake.expr.sql.dialect import IN_BACKQUOTES, mistaken_string, text_for_column
+from trilake.expr.sql.parse import conjuncts, parse_tree
 from trilake.expr.sql.translate import Translator, plain
 
 
@@ -60,46 +60,46 @@ class Scope:
     def side(self, path: Path) -> Side:
         return next(s for s in self.schemas if self.aliases[s] == path[0])
 
-    def parse(self, text: str, what: str = "an expression", *, written: str | None = None) -> Expression:
+    def parse(self, sql: str, what: str = "an expression", *, written: str | None = None) -> Expression:
         """Parse and bind an expression of a clause; ``written`` is the user's part of it.
 
         Raises ``ExpressionError`` for unknown and ambiguous names, and ``UnsupportedExpressionError`` for what
         only Spark can compute.
         """
-        _check_text(text, what)
-        return parse_expression(self.qualified(text), self.schema, now=self.now, written=written)
+        _check_text(sql, what)
+        return parse_expression(self.qualified(sql), self.schema, now=self.now, written=written)
 
-    def condition(self, text: str, what: str = "a condition") -> Expression:
+    def condition(self, sql: str, what: str = "a condition") -> Expression:
         """Parse a boolean expression.
 
         Raises what :meth:`parse` raises, and ``ExpressionError`` for one that is not boolean, or that compares
         a string in double quotes where a column is meant.
         """
-        _check_text(text, what)
+        _check_text(sql, what)
         names = frozenset(n.lower() for schema in self.schemas.values() for n in schema.names)
-        if (constant := text_for_column(_parsed(text), text, names)) is not None:
-            raise ExpressionError(mistaken_text(constant), help=IN_BACKQUOTES)
-        expression = self.parse(text, what)
+        if (constant := text_for_column(_parsed(sql), sql, names)) is not None:
+            raise ExpressionError(mistaken_string(constant), help=IN_BACKQUOTES)
+        expression = self.parse(sql, what)
         if not (pa.types.is_boolean(expression.type) or pa.types.is_null(expression.type)):
-            raise ExpressionError(f"{what} must be boolean, got {text} of type {expression.type}")
+            raise ExpressionError(f"{what} must be boolean, got {sql} of type {expression.type}")
         return expression
 
     # --- names -------------------------------------------------------------------------------------------------------
 
-    def qualified(self, text: str) -> str:
+    def qualified(self, sql: str) -> str:
         """Qualify every unqualified name.
 
         Raises ``ExpressionError`` for a name that no visible table has, or both have.
         """
         insert: dict[int, str] = {}
-        for node in _names(_parsed(text)):
+        for node in _names(_parsed(sql)):
             parts = tuple(p.name for p in node.parts)
             if self._by_alias(parts) is None:
                 start = node.parts[0].meta.get("start")
-                side = self._by_name(parts, text)
+                side = self._by_name(parts, sql)
                 assert start is not None
                 insert[int(start)] = quote_name(self.aliases[side]) + "."
-        return _spliced(text, insert)
+        return _spliced(sql, insert)
 
     def _by_alias(self, parts: tuple[str, ...]) -> Side | None:
         if len(parts) < 2:
@@ -110,23 +110,23 @@ class Scope:
                 return side
         return None
 
-    def _by_name(self, parts: tuple[str, ...], text: str) -> Side:
+    def _by_name(self, parts: tuple[str, ...], sql: str) -> Side:
         owners = self.names.owners(parts[0])
         if len(owners) == 1:
             return owners[0]
         if owners:
-            raise self.names.ambiguous(parts[0], expression=text[:200])
-        raise self.names.unknown(parts, expression=text[:200])
+            raise self.names.ambiguous(parts[0], expression=sql[:200])
+        raise self.names.unknown(parts, expression=sql[:200])
 
     # --- the join condition ------------------------------------------------------------------------------------------
 
-    def join(self, text: str) -> Join:
+    def join(self, condition: str) -> Join:
         """Parse the join condition.
 
         Raises what :meth:`parse` raises, and ``ExpressionError`` for a condition that is not boolean.
         """
-        self.condition(text, "the merge condition")
-        nodes = conjuncts(_parsed(self.qualified(text)))
+        self.condition(condition, "the merge condition")
+        nodes = conjuncts(_parsed(self.qualified(condition)))
         keys = [n for n in nodes if self._equals(n) is not None]
         rest = [n for n in nodes if self._equals(n) is None]
         translator = Translator(self.schema, case_sensitive=False, now=self.now)
@@ -135,25 +135,25 @@ class Scope:
         guarded = [reduce(lambda a, b: exp.And(this=a, expression=b), (n.copy() for n in rest))] if rest else []
         parts = [translator.condition(n) for n in (*keys, *guarded)]
         paths = tuple(dict.fromkeys(p for _, columns in parts for p in columns))
-        return Join(text, " AND ".join(f"({sql})" for sql, _ in parts), paths)
+        return Join(condition, " AND ".join(f"({sql})" for sql, _ in parts), paths)
 
-    def hints(self, text: str) -> Hints:
+    def hints(self, sql: str) -> Hints:
         """What a join condition says about the target alone.
 
         Raises ``ExpressionError`` for unknown and ambiguous names.
         """
-        nodes = conjuncts(_parsed(self.qualified(text)))
+        nodes = conjuncts(_parsed(self.qualified(sql)))
         keys = [k for n in nodes if (k := self._key(n)) is not None]
         return Hints(tuple(keys), tuple(t for n in nodes if (t := self._target_text(n)) is not None))
 
-    def column_pairs(self, text: str) -> tuple[tuple[str, str], ...] | None:
+    def column_pairs(self, sql: str) -> tuple[tuple[str, str], ...] | None:
         """The pairs of columns, the target's first, of a condition that consists of equalities only; ``None`` for
         any other.
 
         Raises ``ExpressionError`` for unknown and ambiguous names.
         """
         pairs = []
-        for node in conjuncts(_parsed(self.qualified(text))):
+        for node in conjuncts(_parsed(self.qualified(sql))):
             sides = self._equals(node) if isinstance(node, exp.EQ) else None
             if sides is None or any(not isinstance(n, exp.Column) or len(n.parts) != 2 for n in sides):
                 return None
@@ -179,9 +179,9 @@ class Scope:
         pair = self._equals(node)
         if pair is None or not isinstance(pair[0], exp.Column | exp.Dot) or next(_names(pair[0]), None) is not pair[0]:
             return None
-        text = _faithful(pair[1])
+        sql = _faithful(pair[1])
         parts = tuple(p.name for p in pair[0].parts)[1:]
-        return None if text is None else Key(parts, text, isinstance(node, exp.NullSafeEQ))
+        return None if sql is None else Key(parts, sql, isinstance(node, exp.NullSafeEQ))
 
     def _target_text(self, node: exp.Expression) -> str | None:
         """A condition on the target alone, unqualified; ``None`` for any other."""
@@ -189,9 +189,9 @@ class Scope:
             return None
         return _faithful(node.copy().transform(_without_table))
 
-    def target_filter(self, text: str) -> Filter | None:
+    def target_filter(self, sql: str) -> Filter | None:
         """A condition on the target alone as a filter for skipping files; ``None`` where it cannot be one."""
-        target_text = self._target_text(_parsed(self.qualified(text)))
+        target_text = self._target_text(_parsed(self.qualified(sql)))
         try:
             return None if target_text is None else parse_filter(target_text, self.schemas["target"], now=self.now)
         except FilterError:
@@ -230,9 +230,9 @@ class Join:
 
 def _faithful(node: exp.Expression) -> str | None:
     """The SQL of a part of an expression, ``None`` where it would be parsed differently."""
-    text = node.sql(dialect="databricks", comments=False, normalize_functions=False)
+    sql = node.sql(dialect="databricks", comments=False, normalize_functions=False)
     try:
-        return text if parse_text(text) == node else None
+        return sql if parse_tree(sql) == node else None
     except FilterError:
         return None
 
@@ -246,14 +246,14 @@ def _without_table(node: exp.Expression) -> exp.Expression:
     return exp.Column(**dict(zip(names, reversed(rest), strict=False)))
 
 
-def _check_text(text: str, what: str) -> None:
-    if not isinstance(text, str):
-        raise InvalidArgumentError(f"{what} is a {type(text).__name__}, not SQL")
+def _check_text(sql: str, what: str) -> None:
+    if not isinstance(sql, str):
+        raise InvalidArgumentError(f"{what} is a {type(sql).__name__}, not SQL")
 
 
-def _parsed(text: str) -> exp.Expression:
+def _parsed(sql: str) -> exp.Expression:
     try:
-        return parse_text(text)
+        return parse_tree(sql)
     except FilterError as e:
         raise ExpressionError(e.message.replace("the filter", "the expression"), help=e.help, **e.context) from e
 
@@ -266,7 +266,7 @@ def _names(root: exp.Expression) -> Iterator[exp.Column]:
         yield cast(exp.Column, node)
 
 
-def _spliced(text: str, insert: Mapping[int, str]) -> str:
+def _spliced(sql: str, insert: Mapping[int, str]) -> str:
     for start in sorted(insert, reverse=True):
-        text = text[:start] + insert[start] + text[start:]
-    return text
+        sql = sql[:start] + insert[start] + sql[start:]
+    return sql

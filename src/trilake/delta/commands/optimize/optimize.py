@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from trilake.common.display import Displayed
 from trilake.common.runtime import Runtime
-from trilake.common.text import size_text
+from trilake.common.text import format_size
 from trilake.delta.commands.optimize.bins import (
     MIN_CUBE_SIZE,
     TARGET_CUBE_SIZE,
@@ -53,7 +53,7 @@ from trilake.delta.protocol.column_mapping import physical_schema
 from trilake.delta.protocol.features import has_feature
 from trilake.delta.protocol.properties import TableProperties
 from trilake.delta.protocol.schema import StructType
-from trilake.delta.protocol.schema_edit import path_text, split_names
+from trilake.delta.protocol.schema_edit import format_path, split_names
 from trilake.delta.scan.scan import matching_partitions, parse_table_filter
 from trilake.errors import (
     InvalidArgumentError,
@@ -150,7 +150,7 @@ class OptimizeResult(Displayed):
         before, after = m.files_removed.total_size, m.files_added.total_size
         return (
             f"<OPTIMIZE version {self.version}: {m.num_files_removed:,} files became {m.num_files_added:,},"
-            f" {size_text(before)} became {size_text(after)};"
+            f" {format_size(before)} became {format_size(after)};"
             f" {(m.end_time_ms - m.start_time_ms) / 1000:.2f} s>"
         )
 
@@ -274,7 +274,7 @@ def _work(
         return replace(work, bins=bins, curve=Curve("zorder", paths)), _with_zorder_stats
     columns = clustering_columns(snapshot)
     if columns and not request.auto:
-        names = [path_text(c) for c in columns]
+        names = [format_path(c) for c in columns]
         parameters |= {"zOrderBy": [], "clusterBy": names}
         if request.full:
             parameters["isFull"] = True

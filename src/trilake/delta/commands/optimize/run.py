@@ -168,7 +168,7 @@ def _as_tasks(snapshot: Snapshot, work: RewriteRequest, files_plan: FilePlan) ->
         total = None if counted.null_count else int(pc.sum(counted).as_py())
         size = int(sizes[chosen].sum())
         partition = tuple(files[0].file.partition_values.get(n) for n in physical)
-        unbounded = frozenset(p for p in floats if any(_lacks_bound(text, p) for text in stats))
+        unbounded = frozenset(p for p in floats if any(_lacks_bound(json_string, p) for json_string in stats))
         out.append(Bin(number, tuple(files), partition, total, max(1, size // work.limit), unbounded))
     return out
 
@@ -180,9 +180,9 @@ def _floats(files: FilePlan) -> list[tuple[str, ...]]:
     return [path for path in indexed if pa.types.is_floating(type_at(schema, path))]
 
 
-def _lacks_bound(text: str | None, path: tuple[str, ...]) -> bool:
+def _lacks_bound(json_string: str | None, path: tuple[str, ...]) -> bool:
     """Whether a file's statistics have bounds of other columns, but no upper bound of this one."""
-    stats = orjson.loads(text) if text else {}
+    stats = orjson.loads(json_string) if json_string else {}
     if "maxValues" not in stats:
         return False  # the writer of this file writes no bounds at all
     nulls, highest = stats.get("nullCount"), stats["maxValues"]
@@ -222,7 +222,7 @@ def _commit(
             user_metadata=work.user_metadata,
             domains=work.domains,
             read=ReadSet(
-                # Files that others add meanwhile would have the old metadata.
+                # Files added concurrently would have the old metadata.
                 whole_table=work.metadata is not None,
                 files=paths,
                 removed=paths,

@@ -44,7 +44,7 @@ from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.protocol.deletion_vectors import row_indexes, store_vectors
 from trilake.delta.protocol.partitions import PartitionKeys, partition_fields
-from trilake.delta.scan.parquet_rows import as_texts, rows_as_stored
+from trilake.delta.scan.parquet_rows import as_strings, rows_as_stored
 from trilake.delta.scan.read import RowsOfFiles, keys_mask, locate, packs, read_together, row_keys
 from trilake.delta.scan.scan import FileTask, ReadPlan
 from trilake.errors import MissingFileError, ObjectNotFoundError, TrilakeError
@@ -306,7 +306,7 @@ class _CopyJob:
                     rest.write(rows.filter(pa.array(~out)) if out.any() else rows)
                 if self.feed is not None and out.any():
                     rows = some.rows.select(list(self.read.output)).filter(pa.array(out))
-                    changes.write(with_change_type(as_texts(rows), self.feed))
+                    changes.write(with_change_type(as_strings(rows), self.feed))
             return CopiedFiles(number, copied, tuple(rest.close()), tuple(changes.close()))
 
     def _rows(self, sources: Sequence[TouchedFile]) -> Iterator[RowsOfFiles]:

@@ -16,11 +16,11 @@ import pyarrow.compute as pc
 
 from trilake.delta.protocol.char_varchar import filter_schema
 from trilake.delta.protocol.schema import ArrayType, DataType, MapType, StructType, is_spatial
-from trilake.delta.protocol.schema_edit import parse_path, path_text, spelled, type_at
+from trilake.delta.protocol.schema_edit import format_path, parse_path, spelled, type_at
 from trilake.delta.rules.identity import identity_columns
 from trilake.delta.rules.row_rules import sql_type
 from trilake.delta.rules.store_assignment import assign_array, check_fields
-from trilake.delta.scan.generated import generation_text
+from trilake.delta.scan.generated import generation_expression
 from trilake.delta.scan.row_text import describe_row
 from trilake.delta.scan.scan import read_schema
 from trilake.errors import ExpressionError, InvalidArgumentError, SchemaMismatchError, stating
@@ -40,7 +40,7 @@ class Target:
 
     @property
     def name(self) -> str:
-        return path_text(self.path)
+        return format_path(self.path)
 
 
 def targets(names: Mapping[str, object], schema: StructType, *, uri: str) -> dict[str, Target]:
@@ -60,7 +60,7 @@ def targets(names: Mapping[str, object], schema: StructType, *, uri: str) -> dic
             if not isinstance(type_at(schema, path[:part]), StructType):
                 raise InvalidArgumentError(
                     f"{name} is inside an array or a map, of which no part can be assigned alone",
-                    help=f"assign {path_text(path[:part])} as a whole",
+                    help=f"assign {format_path(path[:part])} as a whole",
                     column=name,
                     file=uri,
                     condition="DELTA_UNSUPPORTED_FIELD_UPDATE_NON_STRUCT",
@@ -97,7 +97,7 @@ def assigned_once(values: Iterable[tuple[tuple[str, ...], Value]]) -> dict[str, 
     """
     out: dict[str, Value] = {}
     for column, value in values:
-        name = path_text(column)
+        name = format_path(column)
         if name in out:
             raise InvalidArgumentError(
                 f"there is a conflict from these SET columns: {name} and {name}",
@@ -112,7 +112,7 @@ def assigned_once(values: Iterable[tuple[tuple[str, ...], Value]]) -> dict[str, 
 def given_columns(schema: StructType, assigned: Mapping[str, Target]) -> StructType:
     """The columns of rows on their way back into the table, without generated columns to recompute."""
     names = {t.path[0] for t in assigned.values()}
-    fields = tuple(f for f in read_schema(schema).fields if f.name in names or generation_text(f) is None)
+    fields = tuple(f for f in read_schema(schema).fields if f.name in names or generation_expression(f) is None)
     return StructType(fields)
 
 

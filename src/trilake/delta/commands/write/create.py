@@ -31,16 +31,16 @@ from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.column_mapping import MAX_COLUMN_ID, check_names, mapped, max_column_id, reuse
 from trilake.delta.protocol.features import check_writable, features_of, upgraded
 from trilake.delta.protocol.schema import StructType
-from trilake.delta.protocol.schema_edit import PathLike, nested_fields, path_text, spelled, strip
+from trilake.delta.protocol.schema_edit import PathLike, format_path, nested_fields, spelled, strip
 from trilake.delta.rules.append_only import APPEND_ONLY, removal_refused
-from trilake.delta.rules.defaults import CURRENT_DEFAULT, default_text, parse_default
+from trilake.delta.rules.defaults import CURRENT_DEFAULT, default_expression, parse_default
 from trilake.delta.rules.identity import ALLOW_EXPLICIT_INSERT, identity_columns, identity_metadata
 from trilake.delta.rules.identity import START as IDENTITY_START
 from trilake.delta.rules.identity import STEP as IDENTITY_STEP
 from trilake.delta.scan.generated import (
     GENERATION_EXPRESSION,
     generated_columns,
-    generation_text,
+    generation_expression,
     refuse_of_statement,
 )
 from trilake.errors import InvalidArgumentError, TableExistsError, TableNotFoundError
@@ -127,12 +127,12 @@ def with_rules(
         )
     rules: dict[str, dict[str, Any]] = {}
     kinds = (
-        {n: {GENERATION_EXPRESSION: text} for n, text in generated.items()},
+        {n: {GENERATION_EXPRESSION: sql} for n, sql in generated.items()},
         {n: identity_metadata(start, step, explicit=explicit) for n, (start, step) in steps.items()},
-        {n: {CURRENT_DEFAULT: text} for n, text in defaults.items()},
+        {n: {CURRENT_DEFAULT: sql} for n, sql in defaults.items()},
     )
-    said = {n.lower() for kind in kinds for n in kind}
-    noted = {n: rule for n, rule in _noted_rules(columns) if n.lower() not in said}
+    with_rule = {n.lower() for kind in kinds for n in kind}
+    noted = {n: rule for n, rule in _noted_rules(columns) if n.lower() not in with_rule}
     new = new_columns(columns)
     nested = [c for c in new if c.parent]
     if nested:
@@ -162,21 +162,21 @@ def _noted_rules(columns: object) -> Iterator[tuple[str, dict[str, Any]]]:
     """The rules in the metadata of Arrow fields, by column."""
     for f in columns if isinstance(columns, pa.Schema | list) else ():
         notes = (f.metadata or {}) if isinstance(f, pa.Field) else {}
-        texts = {k: notes[k.encode()].decode() for k in _RULES if k.encode() in notes}
-        if IDENTITY_START in texts or IDENTITY_STEP in texts:
-            yield f.name, _noted_identity(f.name, texts)
+        rules = {k: notes[k.encode()].decode() for k in _RULES if k.encode() in notes}
+        if IDENTITY_START in rules or IDENTITY_STEP in rules:
+            yield f.name, _noted_identity(f.name, rules)
         else:
-            yield from ((f.name, {k: texts[k]}) for k in (CURRENT_DEFAULT, GENERATION_EXPRESSION) if k in texts)
+            yield from ((f.name, {k: rules[k]}) for k in (CURRENT_DEFAULT, GENERATION_EXPRESSION) if k in rules)
 
 
-def _noted_identity(name: str, texts: Mapping[str, str]) -> dict[str, Any]:
+def _noted_identity(name: str, rules: Mapping[str, str]) -> dict[str, Any]:
     try:
-        start, step = (int(texts.get(k, "1")) for k in (IDENTITY_START, IDENTITY_STEP))
+        start, step = (int(rules.get(k, "1")) for k in (IDENTITY_START, IDENTITY_STEP))
     except ValueError as e:
         raise InvalidArgumentError(
-            f"the identity column {name!r} has no whole numbers as start and step: {dict(texts)}", column=name
+            f"the identity column {name!r} has no whole numbers as start and step: {dict(rules)}", column=name
         ) from e
-    return identity_metadata(start, step, explicit=texts.get(ALLOW_EXPLICIT_INSERT, "false").lower() == "true")
+    return identity_metadata(start, step, explicit=rules.get(ALLOW_EXPLICIT_INSERT, "false").lower() == "true")
 
 
 def create_table(
@@ -258,7 +258,7 @@ def _commit(log: DeltaLog, base: Snapshot | None, table: TableDescription, mode:
             "isManaged": "true" if table.managed else "false",
             "description": table.comment,
             "partitionBy": list(metadata.partition_columns),
-            "clusterBy": [path_text(spelled(metadata.schema, c)) for c in table.cluster_by],
+            "clusterBy": [format_path(spelled(metadata.schema, c)) for c in table.cluster_by],
             "properties": dict(table.properties),
         },
         file_actions=removes,
@@ -345,8 +345,8 @@ def _check_rules(metadata: Metadata, now: dt.datetime) -> None:
     """Refuse columns with invalid rules."""
     schema = metadata.schema
     for f in schema.fields:
-        if (text := generation_text(f)) is not None:
-            refuse_of_statement(f.name, text)
+        if (sql := generation_expression(f)) is not None:
+            refuse_of_statement(f.name, sql)
     generated_columns(schema, now)
     for f in schema.fields:
         if IDENTITY_START in f.metadata and str(f.type) != "long":
@@ -358,8 +358,8 @@ def _check_rules(metadata: Metadata, now: dt.datetime) -> None:
             )
     identities = {c.name for c in identity_columns(schema)}
     for f in schema.fields:
-        default = default_text(f)
-        kinds = [generation_text(f) is not None, f.name in identities, default is not None]
+        default = default_expression(f)
+        kinds = [generation_expression(f) is not None, f.name in identities, default is not None]
         if sum(kinds) > 1:
             raise InvalidArgumentError(
                 f"column {f.name} is more than one of generated, identity and default column",

@@ -29,7 +29,7 @@ from trilake.delta.protocol.type_widening import has_type_changes
 from trilake.delta.rules.constraints import forbids_null
 from trilake.delta.rules.row_rules import RowPipeline, RowRules
 from trilake.delta.scan.conform import as_nullable
-from trilake.delta.scan.parquet_rows import as_texts, rows_as_stored
+from trilake.delta.scan.parquet_rows import as_strings, rows_as_stored
 from trilake.delta.scan.read import Positions, keys_mask, locate, partition_constants
 from trilake.delta.scan.scan import ReadPlan
 from trilake.errors import CorruptFileError, ExpressionError, ObjectNotFoundError, SchemaMismatchError
@@ -256,7 +256,7 @@ class Splicing:
                 group.old.append(rows.select(names))
                 group.matching.append(hit)
                 if hit.any():
-                    group.matched.append(as_texts(rows if hit.all() else rows.filter(pa.array(hit))))
+                    group.matched.append(as_strings(rows if hit.all() else rows.filter(pa.array(hit))))
                 at += count
         yield group
 
@@ -293,8 +293,8 @@ class Splicing:
         if not rows:
             return None
         old = pa.concat_batches(rows)
-        given = self.assignments.apply(old).select(self.rules.source.names)
-        ruled = pipeline.apply(given)
+        assigned = self.assignments.apply(old).select(self.rules.source.names)
+        ruled = pipeline.apply(assigned)
         fields = [self.files.schema.field(n) for n in ruled.schema.names]
         columns = [as_nullable(c, f.type.arrow) for c, f in zip(ruled.columns, fields, strict=True)]
         new = pa.RecordBatch.from_arrays(columns, [f.name for f in fields])

@@ -53,7 +53,7 @@ from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.schema import StructType
 from trilake.delta.rules.row_rules import RowPipeline, RowRules
 from trilake.delta.scan.conform import as_nullable
-from trilake.delta.scan.parquet_rows import as_texts, rows_as_stored, rows_at
+from trilake.delta.scan.parquet_rows import as_strings, rows_as_stored, rows_at
 from trilake.delta.scan.read import MERGED_FILE, Positions, RowsOfFiles, keys_mask, packs, read_together, row_keys
 from trilake.delta.scan.scan import ReadPlan, read_plan
 from trilake.errors import TrilakeError
@@ -304,7 +304,7 @@ class _UpdateJob:
             hit = every[some.files] | keys_mask(some.keys, chosen)
             whole = with_row_ids(some, sources, self.wide, self.files)
             rest = None if self.vectors or hit.all() else whole.filter(pa.array(~hit))
-            yield as_texts(whole.filter(pa.array(hit))), rest
+            yield as_strings(whole.filter(pa.array(hit))), rest
 
     def _write(
         self,

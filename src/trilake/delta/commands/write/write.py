@@ -45,7 +45,7 @@ from trilake.delta.protocol.features import check_writable
 from trilake.delta.protocol.iceberg import writes_partition_columns
 from trilake.delta.protocol.properties import TableProperties, parse_properties
 from trilake.delta.protocol.property_values import IsolationLevel, parse_level
-from trilake.delta.protocol.schema_edit import path_text
+from trilake.delta.protocol.schema_edit import format_path
 from trilake.delta.rules.append_only import APPEND_ONLY, removal_refused
 from trilake.delta.rules.defaults import columns_of_rows
 from trilake.delta.rules.identity import HIGH_WATER_MARK, shift_identity, shifts, updated_schema
@@ -206,12 +206,12 @@ def _of_rows(table: TableDescription, base: Head | None = None) -> TableDescript
     return replace(table, schema=columns_of_rows(table.schema, features))
 
 
-def _looked_at(log: DeltaLog, request: WriteRequest, seen: Head | None) -> Head:
+def _looked_at(log: DeltaLog, request: WriteRequest, head: Head | None) -> Head:
     if not request.replaces:
-        return log.head() if seen is None else seen
-    if isinstance(seen, Snapshot):
-        return seen
-    return log.snapshot(None if seen is None else seen.version)
+        return log.head() if head is None else head
+    if isinstance(head, Snapshot):
+        return head
+    return log.snapshot(None if head is None else head.version)
 
 
 @contextmanager
@@ -281,8 +281,8 @@ def finish_write(
 ) -> WriteResult:
     """Commit the files of a write; ``run`` runs the removal of replaced rows.
 
-    If it is certain that nothing was committed, the files are deleted at once.  If another writer created the table
-    meanwhile, they are added to that table, as the mode says, unless it needs different files
+    If it is certain that nothing was committed, the files are deleted at once.  If another writer has created
+    the table, they are added to that table, as the mode says, unless it needs different files
     (``MetadataChangedError``); with ``again`` they stay.  Raises what
     :func:`trilake.delta.commit.transaction.commit` raises.
     """
@@ -298,7 +298,7 @@ def finish_write(
         new += replaced.actions
         return _commit_files(log, plan, parts, adds, replaced, runtime)
     except (InvalidArgumentError, SchemaMismatchError, ConflictError, TableExistsError) as e:
-        is_made = _created_meanwhile(e)
+        is_made = _created_concurrently(e)
         if is_made and not again and plan.request.mode != "error":
             return _finish_on_new_table(log, plan, parts, runtime, run)
         if not (is_made and again):
@@ -309,18 +309,18 @@ def finish_write(
 def _finish_on_new_table(
     log: DeltaLog, plan: WritePlan, parts: Sequence[WrittenFiles], runtime: Runtime, run: Runner
 ) -> WriteResult:
-    kept = False
+    committed = False
     try:
         plan = on_new_table(log, plan, runtime)
-        kept = not plan.nothing  # otherwise the table stays unchanged, or has the write already
+        committed = not plan.nothing  # otherwise the table stays unchanged, or has the write already
     finally:
-        if not kept:
+        if not committed:
             discard(log.store, _own_files({"add": a} for part in parts for a in part.actions))
     return finish_write(log, plan, parts, runtime, run=run)
 
 
 def on_new_table(log: DeltaLog, plan: WritePlan, runtime: Runtime | None = None) -> WritePlan:
-    """The plan for a table that another writer created meanwhile, where its files would be the same.
+    """The plan for a table that another writer has created, where its files would be the same.
 
     Raises ``MetadataChangedError`` otherwise.
     """
@@ -334,7 +334,7 @@ def on_new_table(log: DeltaLog, plan: WritePlan, runtime: Runtime | None = None)
     return replace(current, files=plan.files)
 
 
-def _created_meanwhile(error: Exception) -> bool:
+def _created_concurrently(error: Exception) -> bool:
     return isinstance(error, TableExistsError) and not isinstance(error, ForeignFilesError)
 
 
@@ -381,12 +381,12 @@ def _parameters(plan: WritePlan) -> dict[str, Any]:
             "partitionBy": list(request.partition_by or ()),  # as the write says, not as the table is
             **options,
         }
-    kept = () if base is None or DOMAIN in plan.domains else map(path_text, clustering_columns(base))
+    cluster_by = () if base is None or DOMAIN in plan.domains else map(format_path, clustering_columns(base))
     return {
         "isManaged": "true" if request.managed else "false",
         "description": metadata.description,
         "partitionBy": list(metadata.partition_columns),
-        "clusterBy": list(request.cluster_by or kept),
+        "clusterBy": list(request.cluster_by or cluster_by),
         "properties": dict(metadata.configuration),
         **({**options, "isV1SaveAsTableOverwrite": True} if request.save_as_table else {}),
     }
@@ -438,7 +438,7 @@ def _file_actions(plan: WritePlan, adds: Sequence[Mapping[str, Any]], replaced: 
     actions = [*replaced.actions, *({"add": a} for a in adds)]
     if plan.request.data_change:
         return actions
-    return [{kind: {**said, "dataChange": False} for kind, said in a.items()} for a in actions]
+    return [{kind: {**fields, "dataChange": False} for kind, fields in a.items()} for a in actions]
 
 
 def _rebase(log: DeltaLog, plan: WritePlan, parts: Sequence[WrittenFiles], runtime: Runtime) -> IdentityRebase | None:

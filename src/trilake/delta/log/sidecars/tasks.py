@@ -144,8 +144,8 @@ def write_by_tasks(
         path = next((p.twice for p in written if p.twice is not None), None)
         if path is not None:
             raise twice_error(path, version.uri, version.version)
-        kept = () if reuse is None else reuse.kept
-        totals = sum((p.read for p in written), sum((s.files for s in kept), FileTotals()))
+        reused = () if reuse is None else reuse.kept
+        totals = sum((p.read for p in written), sum((s.files for s in reused), FileTotals()))
         compare(store, segment, totals.num_files, totals.size_in_bytes, rare)
     except BaseException:
         sum((p.written for p in written), Written()).take_back(store)

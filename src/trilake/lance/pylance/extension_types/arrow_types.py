@@ -165,8 +165,8 @@ def cast(array: pa.Array, target_type: Any, *args: Any, **options: Any) -> pa.Ar
     ([1.1015625, None], [1.1015625])
     """
     target = BFloat16Type() if target_type in ("bfloat16", "bf16") else target_type
-    own = pa.types.is_fixed_size_list(array.type) and isinstance(array.type.value_type, BFloat16Type)
-    if isinstance(target, pa.FixedSizeListType) and (own or isinstance(target.value_type, BFloat16Type)):
+    is_bfloat16 = pa.types.is_fixed_size_list(array.type) and isinstance(array.type.value_type, BFloat16Type)
+    if isinstance(target, pa.FixedSizeListType) and (is_bfloat16 or isinstance(target.value_type, BFloat16Type)):
         if not pa.types.is_fixed_size_list(array.type) or array.type.list_size != target.list_size:
             raise InvalidArgumentError(f"{array.type} cannot be cast to {target}", help="the sizes must be the same")
         start = array.offset * target.list_size

@@ -87,7 +87,7 @@ class FixedShapeImageTensorType(pa.ExtensionType):  # type: ignore[misc]
 
 
 class ImageScalar(pa.ExtensionScalar):  # type: ignore[misc]
-    """What all single images are; ``as_py`` gives what is stored: a text, bytes, or a list of numbers."""
+    """Base of single images; ``as_py`` returns what is stored: a string, bytes, or a list of numbers."""
 
 
 class ImageURIScalar(ImageScalar):
@@ -114,7 +114,7 @@ class ImageArray(pa.ExtensionArray):  # type: ignore[misc]
 
     @classmethod
     def from_array(cls, images: Any) -> Any:
-        """A column of addresses (texts), of encoded images (bytes), or of tensors.  Raises ``WrongTypeError``."""
+        """A column of image URIs (strings), encoded images (bytes), or tensors.  Raises ``WrongTypeError``."""
         if isinstance(images, ImageArray):
             return images
         if isinstance(images, pa.StringArray):
@@ -135,7 +135,7 @@ class ImageURIArray(ImageArray):
     def from_uris(cls, uris: Any) -> Any:
         """A column of some addresses, which may be paths.  Raises ``WrongTypeError``."""
         if isinstance(uris, str | bytes | pa.StringArray) or not isinstance(uris, Iterable):
-            raise WrongTypeError(f"Cannot build a ImageURIArray from {type(uris)}", help="pass texts or paths")
+            raise WrongTypeError(f"Cannot build a ImageURIArray from {type(uris)}", help="pass strings or paths")
         return _array(ImageURIType(), pa.array([os.fspath(uri) for uri in uris], pa.string()))
 
     def read_uris(self) -> Any:

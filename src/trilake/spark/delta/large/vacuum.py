@@ -52,7 +52,7 @@ from trilake.delta.commands.maintenance.vacuum_listing import (
     remove_empty,
 )
 from trilake.delta.commands.rows.row_changes import run_here
-from trilake.delta.commit.symlink_manifest import path_text
+from trilake.delta.commit.symlink_manifest import format_path
 from trilake.delta.log.checkpoint import Share, checkpoint_actions, compare, shares
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.replay import Touched
@@ -126,7 +126,7 @@ def vacuum_large(
     count, size = count + temporary.num_rows, size + int(pc.sum(temporary["size"]).as_py() or 0)
     if dry_run:
         paths = garbage.select("path").union(arrow_frame(spark, temporary.select(["path"])))
-        full = paths.select(F.concat(F.lit(path_text(store.uri) + "/"), F.col("path")).alias("path"))
+        full = paths.select(F.concat(F.lit(format_path(store.uri) + "/"), F.col("path")).alias("path"))
         return LargeVacuum(count, size, foreign, paths=full)
     deleted: list[int] = []
 

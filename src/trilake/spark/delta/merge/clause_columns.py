@@ -16,9 +16,9 @@ from trilake.delta.commands.merge.clauses import FromExpression, FromSource, Fro
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.schema import StructType
 from trilake.delta.protocol.schema_edit import Path
-from trilake.delta.rules.defaults import default_text
+from trilake.delta.rules.defaults import default_expression
 from trilake.delta.rules.row_rules import RESERVED, RowRules, check_stages, sql_type
-from trilake.delta.scan.generated import generation_text
+from trilake.delta.scan.generated import generation_expression
 from trilake.delta.scan.scan import read_schema
 from trilake.spark.delta.merge.request import Expr
 from trilake.spark.delta.merge.tasks import CLAUSE, TaskClause
@@ -52,7 +52,7 @@ class SparkClause:
             f
             for f in metadata.schema.fields
             if f.name in clause.assigned
-            or (isinstance(clause.values[f.name], FromTarget) and generation_text(f) is None)
+            or (isinstance(clause.values[f.name], FromTarget) and generation_expression(f) is None)
         )
         rules = RowRules.of(
             metadata,
@@ -177,15 +177,15 @@ class Values:
         return self._value(clause, clause.clause.values[name], type_, self._old_type((name,)), (name,))
 
     def _value(self, clause: SparkClause, value: Any, type_: T.DataType, old: T.DataType | None, path: Path) -> Column:
-        shown = ".".join(path)
+        column_path = ".".join(path)
         match value:
             case FromExpression():
                 value, source = self.expressions[clause.number, path]
-                return stored(value, source, type_, shown, rules=self.sides.rules, fill=self.sides.evolve)
+                return stored(value, source, type_, column_path, rules=self.sides.rules, fill=self.sides.evolve)
             case FromSource(at):
                 source = _type_at(self.sides.source_schema, at)
                 value = self.sides.source_column(at)
-                return stored(value, source, type_, shown, rules=self.sides.rules, fill=self.sides.evolve)
+                return stored(value, source, type_, column_path, rules=self.sides.rules, fill=self.sides.evolve)
             case Parts(fields, null_with):
                 assert isinstance(type_, T.StructType)
                 parts = []
@@ -196,11 +196,11 @@ class Values:
                 whole = F.struct(*parts)
                 if null_with is None:
                     return whole
-                given = self.sides.source_column(null_with).isNotNull()
-                return F.when(given if old is None else given | self.sides.target_column(path).isNotNull(), whole)
+                is_set = self.sides.source_column(null_with).isNotNull()
+                return F.when(is_set if old is None else is_set | self.sides.target_column(path).isNotNull(), whole)
         if old is None:
             return F.lit(None).cast(type_)
-        return stored(self.sides.target_column(path), old, type_, shown, rules=self.sides.rules, fill=True)
+        return stored(self.sides.target_column(path), old, type_, column_path, rules=self.sides.rules, fill=True)
 
     def _old_type(self, path: Path) -> T.DataType | None:
         types = self.sides.types_before
@@ -260,12 +260,12 @@ def _with_spark_rules(
     checks: dict[str, str] = {}
     emptied: tuple[str, ...] = ()
     for f in schema.fields:
-        text, kind = generation_text(f), sql_type(f.type)
+        sql, kind = generation_expression(f), sql_type(f.type)
         lacking = [c.number for c in clauses if c.rules is not None and f.name not in c.columns]
         if f.name in spark_names and lacking:
-            value = F.expr(f"CAST(({text or default_text(f)}\n) AS {kind})")
+            value = F.expr(f"CAST(({sql or default_expression(f)}\n) AS {kind})")
             existing = F.col(quote_name(f.name)) if f.name in rows.columns else F.lit(None).cast(kind)
-            stage = first if text is None else second
+            stage = first if sql is None else second
             stage[f.name] = F.when(F.col(CLAUSE).isin(lacking), value).otherwise(existing)
     for c in clauses:
         for e in c.rules.needs_spark if c.rules is not None else ():

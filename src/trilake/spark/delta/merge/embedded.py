@@ -34,7 +34,7 @@ from trilake.spark.delta.merge.request import Expr
 from trilake.spark.delta.merge.source import FEW_BYTES, plan_bytes
 from trilake.spark.delta.merge.source_keys import SOURCE_NAME, TARGET_NAME, alias_of
 from trilake.spark.delta.storing.assignment_rules import AssignmentRules
-from trilake.spark.scan.columns import as_column, built_in_text, empty_frame
+from trilake.spark.scan.columns import as_column, built_in_sql, empty_frame
 from trilake.spark.session.compat import is_connect
 from trilake.spark.session.internals import query_execution
 from trilake.spark.session.row_jobs import chunks, run_over_rows
@@ -149,7 +149,7 @@ def _sql_of(frame: DataFrame, expression: Expr) -> str | None:
     """The SQL of an expression of Spark's built-in functions; a SQL string as it is."""
     try:
         plan = query_execution(frame.select(as_column(expression).alias("v"))).analyzed()
-        sql = built_in_text(lambda: plan.projectList().head().child())
+        sql = built_in_sql(lambda: plan.projectList().head().child())
     except (Py4JError, PySparkException):
         return None  # the join raises the error
     return expression if sql is not None and isinstance(expression, str) else sql

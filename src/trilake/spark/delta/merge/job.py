@@ -176,7 +176,7 @@ class MergeJob:
 
     def pruned(self, keys: Sequence[KeyValues]) -> Pruned:
         """The files to read."""
-        others = [f for text in self.keys[1] if (f := self._filter(text)) is not None]
+        others = [f for sql in self.keys[1] if (f := self._filter(sql)) is not None]
         match = key_filter(keys, others, target_schema(self.snapshot))
         return prune(self.snapshot, match, [self._filter(c.clause.condition) for c in self.unmatched])
 
@@ -200,7 +200,7 @@ class MergeJob:
         outcomes: list[MergeOutcome] = []
         try:
             taken: Mapping[int, BitMap64] = {}
-            seen: BitMap64 | pa.Array | None = None
+            matched: BitMap64 | pa.Array | None = None
             if len(pruned.numbers) and (count or self.unmatched):
                 target = addressed_rows(self.spark, self.table, pruned.numbers.tolist(), row_ids=self.changing)
                 if not self.unmatched and (target.most_rows is None or target.most_rows >= _MANY_ROWS):
@@ -208,12 +208,12 @@ class MergeJob:
                 if self.changing:
                     outcomes.append(self._change(target, count))
                     taken = {int(target.files[n]): rows for n, rows in outcomes[-1].taken.items()}
-                    seen = outcomes[-1].seen
+                    matched = outcomes[-1].seen
                 else:
-                    seen = self._matched_ids(target, count)
+                    matched = self._matched_ids(target, count)
             scanned_at = clock()
             if self.inserts and count:
-                outcomes.append(self._insert(seen, source, feed=self.feed and bool(taken)))
+                outcomes.append(self._insert(matched, source, feed=self.feed and bool(taken)))
             parts = MergeOutcome.of([], lenient=True) if not outcomes else outcomes[0]
             for other in outcomes[1:]:
                 parts = replace(
@@ -348,18 +348,18 @@ class MergeJob:
         file, row = outcomes.clash
         here = rows.where((target[FILE] == file) & (target[ROW] == row) & F.col(CLAUSE).isNotNull())
         names = self.request.source.columns
-        shown = to_arrow(here.select(*(self.source[quote_name(n)] for n in names)).limit(3)).to_pylist()
+        examples = to_arrow(here.select(*(self.source[quote_name(n)] for n in names)).limit(3)).to_pylist()
         path = self.snapshot.adds["path"][int(addressed.files[file])].as_py()
-        return ambiguous_rows(shown, file=path, row=row)
+        return ambiguous_rows(examples, file=path, row=row)
 
     # --- rows of the source ------------------------------------------------------------------------------------------
 
-    def _insert(self, seen: BitMap64 | pa.Array | None, source: SourceRows, *, feed: bool) -> MergeOutcome:
+    def _insert(self, matched: BitMap64 | pa.Array | None, source: SourceRows, *, feed: bool) -> MergeOutcome:
         numbers = pa.array([], pa.int64())
-        if isinstance(seen, BitMap64):
-            numbers = pa.array(np.asarray(seen.to_array(), np.uint64).view(np.int64))
-        elif seen is not None:
-            numbers = seen
+        if isinstance(matched, BitMap64):
+            numbers = pa.array(np.asarray(matched.to_array(), np.uint64).view(np.int64))
+        elif matched is not None:
+            numbers = matched
         remaining = source.count - len(numbers)
         if not remaining:
             return MergeOutcome()

@@ -92,11 +92,11 @@ def look_at_source(
             raise
         except PySparkException:
             pass  # a value that fails on a row which may never be inserted: then it is computed for those that are
-    shown = [F.count(F.lit(1)).alias("n")]
+    aggregates = [F.count(F.lit(1)).alias("n")]
     for i, key in enumerate(columns):
-        shown += [F.min(key.source).alias(f"low{i}"), F.max(key.source).alias(f"high{i}")]
-        shown.append(F.count(F.when(key.source.isNull(), 1)).alias(f"null{i}"))
-    totals = to_arrow(source.agg(*shown))
+        aggregates += [F.min(key.source).alias(f"low{i}"), F.max(key.source).alias(f"high{i}")]
+        aggregates.append(F.count(F.when(key.source.isNull(), 1)).alias(f"null{i}"))
+    totals = to_arrow(source.agg(*aggregates))
     count = int(totals["n"][0].as_py())
     if count <= MOST_KEYS and files > 1 and columns:
         rows = to_arrow(source.select(*(k.source.alias(f"k{i}") for i, k in enumerate(columns))))

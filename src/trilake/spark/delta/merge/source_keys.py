@@ -42,8 +42,8 @@ def key_columns(
     """Columns of the target that must equal something of the source, and conditions on the target only, as SQL."""
     from trilake.delta.commands.merge.scope import Scope  # late: the parser takes a third of a second to load
 
-    text = condition_text(spark, snapshot.schema, source, condition, alias)
-    if text is None:
+    sql = condition_sql(spark, snapshot.schema, source, condition, alias)
+    if sql is None:
         return (), ()
     source_schema = from_spark(source.schema)
     assert isinstance(source_schema, StructType)
@@ -55,7 +55,7 @@ def key_columns(
             {"target": alias or TARGET_NAME, "source": source_alias or SOURCE_NAME},
             snapshot.engine.runtime.now(),
         )
-        hints = scope.hints(text)
+        hints = scope.hints(sql)
     except TrilakeError:
         return (), ()  # names or syntax that only Spark resolves
     keys = []
@@ -91,7 +91,7 @@ def alias_of(frame: DataFrame) -> str | None:
         return None
 
 
-def condition_text(
+def condition_sql(
     spark: SparkSession, schema: StructType, source: DataFrame, condition: str | Column, alias: str | None
 ) -> str | None:
     """The SQL of a condition, of a column as Spark resolves it; ``None`` if it has none."""

@@ -214,13 +214,13 @@ class MergeOutcome:
     def of(cls, parts: Sequence[TaskOutcome], *, lenient: bool) -> MergeOutcome:
         """Combine outcomes; a target row that two tasks changed is also a clash, unless ``lenient``."""
         taken: dict[int, BitMap64] = {}
-        seen, counts = BitMap64(), RowCounts()
+        matched, counts = BitMap64(), RowCounts()
         clash = next((p.clash for p in parts if p.clash is not None), None)
         twice = 0
         for part in parts:
             counts += part.counts
             if part.seen is not None:
-                seen |= BitMap64.deserialize(part.seen)
+                matched |= BitMap64.deserialize(part.seen)
             for file, data in part.taken.items():
                 rows = BitMap64.deserialize(data)
                 if file in taken:
@@ -236,7 +236,7 @@ class MergeOutcome:
             tuple(p.written for p in parts),
             tuple(c for p in parts for c in p.cdc),
             taken,
-            seen,
+            matched,
             counts,
             clash,
             next((p.error for p in parts if p.error is not None), None),

@@ -40,7 +40,7 @@ from trilake.delta.scan.scan import FileTask, ReadPlan, metadata_plan, read_sche
 from trilake.errors import TrilakeError
 from trilake.spark.delta.merge.job import MergeJob
 from trilake.spark.delta.merge.source import FEW_BYTES, plan_bytes
-from trilake.spark.delta.merge.source_keys import SOURCE_NAME, TARGET_NAME, alias_of, condition_text
+from trilake.spark.delta.merge.source_keys import SOURCE_NAME, TARGET_NAME, alias_of, condition_sql
 from trilake.spark.delta.merge.tasks import SOURCE, Addresses, MergeOutcome, TaskOutcome
 from trilake.spark.delta.read import files_refusal
 from trilake.spark.delta.reading.native_files import task_files
@@ -113,7 +113,7 @@ class Upsert:
             return refusal
         kinds = {f.name: f.dataType for f in job.sides(None).types_after.fields}
         same = {n: c for n, c in columns.items() if job.request.source.schema[c].dataType == kinds[n]}
-        condition = condition_text(job.spark, job.snapshot.schema, job.source, job.request.condition, job.request.alias)
+        condition = condition_sql(job.spark, job.snapshot.schema, job.source, job.request.condition, job.request.alias)
         if condition is None or not _resolves(job, condition, list(same.values())):
             return "the condition names more than the columns that the table gets as they are"
         return _Plan(job, rows, files, same, condition)
@@ -135,8 +135,8 @@ class _Plan:
             job.spark, task_files(job.log.store, job.metadata.schema, self._read_plan(None), _tasks(written))
         )
         frame = frame.select(*(F.col(quote_name(n)).alias(of) for n, of in self.columns.items()))
-        own = alias_of(job.request.source)
-        return job.of_source(frame if own is None else frame.alias(own), self.condition)
+        source_alias = alias_of(job.request.source)
+        return job.of_source(frame if source_alias is None else frame.alias(source_alias), self.condition)
 
     def key_join(self) -> KeyJoin | None:
         """The condition as a join of keys; ``None`` if it is more than that."""
@@ -266,14 +266,14 @@ def _replaced_by_job(job: MergeJob) -> _Replaced | str:
 
 def _match(batches: Iterator[pa.RecordBatch], task: int) -> TaskOutcome | None:
     """The outcome for matching pairs: addresses of target rows, and numbers of source rows."""
-    addresses, seen, count = Addresses(lenient=False), BitMap64(), 0
+    addresses, matched, count = Addresses(lenient=False), BitMap64(), 0
     for rows in chunks(batches):
         addresses.note(rows)
-        seen |= BitMap64(rows.column(SOURCE).to_numpy().astype(np.uint64))
+        matched |= BitMap64(rows.column(SOURCE).to_numpy().astype(np.uint64))
         count += rows.num_rows
     return TaskOutcome(
         taken={n: rows.serialize() for n, rows in addresses.taken.items()},
-        seen=seen.serialize(),
+        seen=matched.serialize(),
         clash=addresses.clash,
         counts=RowCounts(updated_matched=count),
     )

@@ -35,7 +35,7 @@ from trilake.errors import (
 from trilake.spark.delta.names.entries import (
     About,
     change_entry,
-    create_text,
+    create_sql,
     database_location,
     decoded,
     drop_entry,
@@ -245,7 +245,7 @@ def take_back(spark: SparkSession, parts: list[str], store: Store) -> None:
 def holds_nothing(store: Store) -> bool:
     """Whether a location is certainly empty, also of unfinished files."""
     try:
-        return all(next(found, None) is None for found in (store.list(), store.unfinished()))
+        return all(next(entries, None) is None for entries in (store.list(), store.unfinished()))
     except (TrilakeError, OSError):
         return False
 
@@ -301,7 +301,7 @@ def refresh_name(spark: SparkSession, name: str, location: str, log: DeltaLog, *
     if about is None or change_entry(spark, parts_of(name), about) or entry.managed:
         return
     # Check that SQL can create the entry before the name is dropped.
-    create_text(parts_of(name), about, path=absolute(location))
+    create_sql(parts_of(name), about, path=absolute(location))
     if HAS_DATA_SOURCES:
         with name_aside(spark, name, log.engine.runtime.new_hex_id()):
             add_name(spark, name, location, about)

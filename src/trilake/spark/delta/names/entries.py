@@ -27,7 +27,7 @@ from trilake.spark.session.bypass import bypass
 from trilake.spark.session.compat import is_connect
 from trilake.spark.session.internals import java_session, jvm
 from trilake.spark.session.scala_values import case_class_value, changed, some, text_map
-from trilake.spark.session.schemas import ddl_text, to_spark
+from trilake.spark.session.schemas import to_ddl, to_spark
 from trilake.spark.session.sources.api import HAS_DATA_SOURCES
 
 _CATALOG = "spark_catalog"
@@ -120,7 +120,7 @@ def make_entry(
                 table=".".join(parts),
                 help="save to a path, use a classic session, or PySpark 4.0 or newer",
             )
-        statement = create_text(parts, about, path=path, provider=provider, managed=managed)
+        statement = create_sql(parts, about, path=path, provider=provider, managed=managed)
         with bypass():
             spark.sql(statement)
         return
@@ -141,7 +141,7 @@ def make_entry(
     catalog.createTable(entry, False, path is None)
 
 
-def create_text(
+def create_sql(
     parts: list[str], about: About, *, path: str | None, provider: str = "delta", managed: bool = False
 ) -> str:
     """The CREATE TABLE statement of an entry.  It states the columns, so that Spark does not read the table.
@@ -149,7 +149,7 @@ def create_text(
     Raises ``UnsupportedSparkError`` for what no statement can express.
 
     >>> columns = T.StructType([T.StructField("id", T.LongType(), False)])
-    >>> create_text(["t"], About(columns), path="/lake/t", provider="delta", managed=False)
+    >>> create_sql(["t"], About(columns), path="/lake/t", provider="delta", managed=False)
     "CREATE TABLE `t` (`id` bigint NOT NULL) USING `delta` LOCATION '/lake/t'"
     """
     name = quote_parts(parts)
@@ -164,7 +164,7 @@ def create_text(
             help="name the place with LOCATION, or use a classic session",
             file=path,
         )
-    statement = f"CREATE TABLE {name} ({ddl_text(about.columns)}) USING {quote_name(provider)}"
+    statement = f"CREATE TABLE {name} ({to_ddl(about.columns)}) USING {quote_name(provider)}"
     if about.comment is not None:
         statement += f" COMMENT {string_literal(about.comment)}"
     properties = {k: v for k, v in about.properties.items() if k.lower() not in _RESERVED}

@@ -12,5 +12,5 @@ def with_stages(rows: DataFrame, stages: Iterable[Mapping[str, str]]) -> DataFra
     """Rows with the columns of some stages, each of which sees the previous ones; see
     :meth:`~trilake.delta.rules.row_rules.RowRules.spark_stages`."""
     for stage in stages:
-        rows = rows.withColumns({name: F.expr(text) for name, text in stage.items()})
+        rows = rows.withColumns({name: F.expr(sql) for name, sql in stage.items()})
     return rows

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from trilake.delta.protocol.schema import StructField, StructType
-from trilake.delta.rules.defaults import default_text, parse_default
+from trilake.delta.rules.defaults import default_expression, parse_default
 from trilake.errors import ExpressionError
 from trilake.spark.delta.storing.assignment_rules import holds_all
 from trilake.spark.delta.storing.generated import calls_of_users
@@ -25,7 +25,7 @@ def judge_defaults(spark: SparkSession, schema: StructType) -> None:
     Raises the errors of :func:`judge_default`.
     """
     for f in schema.fields:
-        sql = default_text(f)
+        sql = default_expression(f)
         if sql is not None and parse_default(f, sql, _NOW) is None:
             judge_default(spark, f, sql)
 
@@ -40,13 +40,13 @@ def judge_default(spark: SparkSession, field: StructField, sql: str) -> None:
     try:
         where = spark.range(0).select().where(F.expr(sql).cast(kind).isNull())
         _ = where.schema  # a Connect server resolves here
-        given = where.select(F.expr(sql)).schema.fields[0].dataType
+        data_type = where.select(F.expr(sql)).schema.fields[0].dataType
     except AnalysisException as e:
         raise _refused(field, sql, str(e).splitlines()[0], "UNRESOLVED_EXPRESSION") from e
-    flat = isinstance(given, T.AtomicType) and isinstance(kind, T.AtomicType)
-    numbers = isinstance(given, T.NumericType) and isinstance(kind, T.NumericType)
-    if flat and not numbers and not holds_all(kind, given):
-        reason = f"it is of type {given.simpleString()}, the column of type {kind.simpleString()}"
+    flat = isinstance(data_type, T.AtomicType) and isinstance(kind, T.AtomicType)
+    numbers = isinstance(data_type, T.NumericType) and isinstance(kind, T.NumericType)
+    if flat and not numbers and not holds_all(kind, data_type):
+        reason = f"it is of type {data_type.simpleString()}, the column of type {kind.simpleString()}"
         raise _refused(field, sql, reason, "DATA_TYPE")
     if calls_of_users(spark, where):
         raise _refused(field, sql, "it calls a function that is registered only in this session", "NOT_CONSTANT")

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from trilake.delta.protocol.schema import StructField, StructType
-from trilake.delta.scan.generated import generation_text, parse_generated
+from trilake.delta.scan.generated import generation_expression, parse_generated
 from trilake.errors import ExpressionError
 from trilake.spark.scan.columns import empty_frame
 from trilake.spark.session.compat import error_condition, is_connect
@@ -35,22 +35,22 @@ def judge_generated(spark: SparkSession, schema: StructType) -> None:
     Raises ``ExpressionError`` if one cannot be resolved, is not a single value of the column's type, is not
     deterministic, or calls a UDF of this session.
     """
-    expressions = [(f, sql) for f in schema.fields if (sql := generation_text(f)) is not None]
+    expressions = [(f, sql) for f in schema.fields if (sql := generation_expression(f)) is not None]
     unknown = [(f, sql) for f, sql in expressions if parse_generated(f, sql, schema, _NOW).expression is None]
     if not unknown:
         return
-    given = empty_frame(spark, StructType(tuple(f for f in schema.fields if generation_text(f) is None)))
+    inputs = empty_frame(spark, StructType(tuple(f for f in schema.fields if generation_expression(f) is None)))
     for f, sql in unknown:
-        _judge(spark, given, f, sql)
+        _judge(spark, inputs, f, sql)
 
 
-def _judge(spark: SparkSession, given: DataFrame, field: StructField, sql: str) -> None:
+def _judge(spark: SparkSession, inputs: DataFrame, field: StructField, sql: str) -> None:
     kind = to_spark(StructType((field,))).fields[0].dataType
     try:
         condition = F.expr(sql).cast(kind).isNull()
-        frame = given.where(condition)
+        frame = inputs.where(condition)
         _ = frame.schema  # a Connect server resolves here
-        _ = given.join(spark.range(0).toDF("__trilake_other"), condition).schema  # refuses rand()
+        _ = inputs.join(spark.range(0).toDF("__trilake_other"), condition).schema  # refuses rand()
     except AnalysisException as e:
         name = error_condition(e) or ""
         condition_name = next((delta for spark, delta in _CONDITIONS.items() if name.startswith(spark)), name or None)

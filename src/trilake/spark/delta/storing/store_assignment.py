@@ -87,10 +87,10 @@ def stored_columns(
 def as_they_are(rows: T.StructType, names: Sequence[str], schema: StructType, *, evolve: bool = False) -> bool:
     """:func:`~trilake.delta.rules.store_assignment.needs_no_cast` of rows of a DataFrame."""
     try:
-        given = from_spark(T.StructType(rows.fields[: len(names)]))
+        row_schema = from_spark(T.StructType(rows.fields[: len(names)]))
     except TrilakeError:  # an unsupported type: the cast or the write refuses it
         return False
-    return needs_no_cast(given, names, schema, evolve=evolve)
+    return needs_no_cast(row_schema, names, schema, evolve=evolve)
 
 
 def _inserted(
@@ -148,11 +148,11 @@ def evolved(source: T.DataType, target: T.DataType, *, by_name: bool, widen: boo
             pairs = [(s, f) for s, f in zip(source.fields, target.fields)]
             pairs += [(None, f) for f in target.fields[len(pairs) :]]
             new = source.fields[len(target) :]
-        kept = [
+        remaining = [
             _typed(f, f.dataType if s is None else evolved(s.dataType, f.dataType, by_name=by_name, widen=widen))
             for s, f in pairs
         ]
-        return T.StructType([*kept, *(T.StructField(f.name, f.dataType) for f in new)])
+        return T.StructType([*remaining, *(T.StructField(f.name, f.dataType) for f in new)])
     inside = paired(source, target)
     if inside is not None:
         return with_parts(target, [evolved(s, t, by_name=by_name, widen=widen) for s, t in inside])

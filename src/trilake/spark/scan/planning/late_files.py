@@ -169,10 +169,10 @@ class ValueFolders:
     def listFiles(self, partition_filters: Any, data_filters: Any) -> Any:
         """The files grouped by partition values, for the values that match the conditions."""
         conditions = [partition_filters.apply(i) for i in range(partition_filters.size())]
-        kept = _where(self._values, conditions)
-        numbers = [row[0] for row in kept.select(_NUMBER).collect()]
+        matching = _where(self._values, conditions)
+        numbers = [row[0] for row in matching.select(_NUMBER).collect()]
         folders = []
-        for number, row in zip(numbers, _java_rows(kept.drop(_NUMBER)), strict=True):
+        for number, row in zip(numbers, _java_rows(matching.drop(_NUMBER)), strict=True):
             start, end = (int(n) for n in self._ends[number : number + 2])
             folders.append(self._new_folder(row, self._files.slice(start, end)))
         return sequence(self._spark, folders)

@@ -61,7 +61,7 @@ def pruned_source_frame(
     others = {k: v for k, v in options.items() if k.lower() != "filter"}
 
     def load(columns: T.StructType, filter: str | None) -> DataFrame:
-        both = " AND ".join(f"({text})" for text in (option_filter, filter) if text is not None)
+        both = " AND ".join(f"({sql})" for sql in (option_filter, filter) if sql is not None)
         return source_frame(spark, source, path, {**others, **({"filter": both} if both else {})}, columns)
 
     try:
@@ -116,11 +116,11 @@ class PrunedTable(JavaObject):
         """Spark's own scan of some columns and at least the rows for which the filters are true."""
         try:
             schema = self._columns(columns)
-            text = filter_text(filters, self.rows) if filters else None
-            if schema == self.schema_ and text is None:
+            sql = filter_sql(filters, self.rows) if filters else None
+            if schema == self.schema_ and sql is None:
                 return self.whole_scan()
-            _log.info("%s: columns %s where %s", self._table.name(), ", ".join(schema.names), text or "true")
-            relation = source_relation(self.load(schema, text))
+            _log.info("%s: columns %s where %s", self._table.name(), ", ".join(schema.names), sql or "true")
+            relation = source_relation(self.load(schema, sql))
             return relation.table().newScanBuilder(relation.options()).build()
         except Exception as e:  # noqa: BLE001 - the scan of all columns is right for every plan
             say_once("a query reads all columns of trilake's source", e)
@@ -190,7 +190,7 @@ _COMPARISONS = {
 _QUOTED = re.compile(r"`((?:[^`]|``)+)`")
 
 
-def filter_text(filters: Sequence[Any], schema: pa.Schema) -> str | None:
+def filter_sql(filters: Sequence[Any], schema: pa.Schema) -> str | None:
     """The conjunction of the filters that can be translated; ``None`` if there are none.
 
     Spark applies all filters again, so omitting one costs time, never rows.

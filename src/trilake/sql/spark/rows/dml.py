@@ -12,7 +12,7 @@ from trilake.common.text import columns_help, quote_name, quote_parts
 from trilake.delta.commands.write.assignments import assigned_once
 from trilake.delta.protocol.partitions import partition_fields
 from trilake.delta.protocol.schema import StructType
-from trilake.delta.protocol.schema_edit import field_at, parse_path, path_text, with_alias
+from trilake.delta.protocol.schema_edit import field_at, format_path, parse_path, with_alias
 from trilake.delta.scan.scan import read_schema
 from trilake.errors import SchemaMismatchError
 from trilake.spark.delta.delete import delete_rows
@@ -58,24 +58,24 @@ class Named:
             out |= {(database, table): "", ("spark_catalog", database, table): ""}
         return out
 
-    def plain(self, text: str) -> tuple[str, bool]:
+    def plain(self, sql: str) -> tuple[str, bool]:
         """Remove the table's name before columns, and say whether that was possible.
 
         It is not where an unqualified column could be another one: in a query, or where a column has the table's name.
         """
         heads = {n[-1] for n in self.names}
-        if has_query(text) or any(self.schema.find(h) is not None for h in heads):
-            return text, False
-        return requalified(text, dict.fromkeys(self.names, "")), True
+        if has_query(sql) or any(self.schema.find(h) is not None for h in heads):
+            return sql, False
+        return requalified(sql, dict.fromkeys(self.names, "")), True
 
     def qualifier(self) -> str:
         """The alias for nested queries."""
         return self.alias or self.target.parts[-1]
 
-    def inside(self, text: str) -> str:
+    def inside(self, sql: str) -> str:
         """Replace longer names before columns by the qualifier."""
         quoted = quote_name(self.qualifier())
-        return requalified(text, {n: quoted for n in self.names if len(n) > 1})
+        return requalified(sql, {n: quoted for n in self.names if len(n) > 1})
 
 
 def run_delete(session: SqlSession, change: DeleteOrUpdate) -> DataFrame:
@@ -87,8 +87,8 @@ def run_delete(session: SqlSession, change: DeleteOrUpdate) -> DataFrame:
     if change.condition is None:
         return counts(session, num_affected_rows=delete_rows(session.spark, table, None).rows)
     columns = Named(session, target, read_schema(table.snapshot.schema), change.alias)
-    text, plain = columns.plain(change.condition)
-    local = localized(session, text if plain else columns.inside(text), expression=True)
+    sql, plain = columns.plain(change.condition)
+    local = localized(session, sql if plain else columns.inside(sql), expression=True)
     alias = None if plain else columns.qualifier()
     with local_views(session, local):
         check_condition(session, columns.schema, alias, local.text)
@@ -108,11 +108,11 @@ def run_update(session: SqlSession, change: DeleteOrUpdate) -> DataFrame:
     for name, value in change.values:
         column = column_path(columns, name)
         assignments.append((column, default_or(columns.schema, column, value)))
-    texts = [*(v for _, v in assignments), *([] if change.condition is None else [change.condition])]
-    plain = all(columns.plain(t)[1] for t in texts)
+    expressions = [*(v for _, v in assignments), *([] if change.condition is None else [change.condition])]
+    plain = all(columns.plain(t)[1] for t in expressions)
 
-    def local(text: str) -> Local:
-        return localized(session, columns.plain(text)[0] if plain else columns.inside(text), expression=True)
+    def local(sql: str) -> Local:
+        return localized(session, columns.plain(sql)[0] if plain else columns.inside(sql), expression=True)
 
     values = {column: local(v) for column, v in assigned_once(assignments).items()}
     condition = None if change.condition is None else local(change.condition)
@@ -124,7 +124,7 @@ def run_update(session: SqlSession, change: DeleteOrUpdate) -> DataFrame:
         result = update_rows(
             session.spark,
             table,
-            {path_text(with_alias(parse_path(n), alias)): F.expr(v.text) for n, v in values.items()},
+            {format_path(with_alias(parse_path(n), alias)): F.expr(v.text) for n, v in values.items()},
             None if condition is None else condition.text,
             alias=alias,
         )
@@ -181,8 +181,8 @@ def _through(target: Target, change: DeleteOrUpdate, shown: Mapping[str, str]) -
 
     whole = {tuple(p.lower() for p in change.parts): quote_name(change.alias or change.parts[-1])}
 
-    def named(text: str) -> str:
-        return by_column(requalified(text, whole), shown, columns, fronts)
+    def named(sql: str) -> str:
+        return by_column(requalified(sql, whole), shown, columns, fronts)
 
     values = tuple((split_names([named(quote_parts(n))])[0], named(v)) for n, v in change.values)
     return replace(change, values=values, condition=None if change.condition is None else named(change.condition))

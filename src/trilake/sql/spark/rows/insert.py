@@ -36,11 +36,11 @@ from trilake.table.format import TableWrite, parse_mode
 _DECIDED = ("partitionOverwriteMode", "mergeSchema")
 
 
-def run_insert(session: SqlSession, text: str, args: Args) -> DataFrame:
+def run_insert(session: SqlSession, sql: str, args: Args) -> DataFrame:
     """Run the INSERTs of a statement; those into other tables run in Spark."""
-    if _is_directory(text):
-        return query(session, text, args)  # only its query can name trilake tables
-    for insert in parse_inserts(text):
+    if _is_directory(sql):
+        return query(session, sql, args)  # only its query can name trilake tables
+    for insert in parse_inserts(sql):
         target = known_table(session, insert.parts)
         if target is None:
             _into_spark(session, insert, args)
@@ -51,10 +51,10 @@ def run_insert(session: SqlSession, text: str, args: Args) -> DataFrame:
     return nothing(session)
 
 
-def _is_directory(text: str) -> bool:
+def _is_directory(sql: str) -> bool:
     """Whether the statement is ``INSERT OVERWRITE DIRECTORY``: plain files, which Spark writes."""
-    cursor = Cursor(text)
-    return any(Cursor(text, cursor.tokens, i).is_word("DIRECTORY") for i in range(1, min(5, len(cursor.tokens))))
+    cursor = Cursor(sql)
+    return any(Cursor(sql, cursor.tokens, i).is_word("DIRECTORY") for i in range(1, min(5, len(cursor.tokens))))
 
 
 def _into_spark(session: SqlSession, insert: Insert, args: Args) -> None:
@@ -87,8 +87,8 @@ def _into_delta(session: SqlSession, target: Target, insert: Insert, args: Args)
     frame, by_name = _given(session, insert, schema, static, args, target, evolve=evolve)
     if insert.by_name and not evolve:
         _check_whole(frame, schema)
-    widen, given = type_widening.enabled(metadata), frame
-    frame = stored_columns(given, schema, by_name=by_name, evolve=evolve, widen=widen)
+    widen, rows = type_widening.enabled(metadata), frame
+    frame = stored_columns(rows, schema, by_name=by_name, evolve=evolve, widen=widen)
     where, dynamic = insert.replace_where, False
     if insert.overwrite and where is None:
         dynamic = bool(metadata.partition_columns) and overwrites_dynamically(session.spark)
@@ -104,7 +104,7 @@ def _into_delta(session: SqlSession, target: Target, insert: Insert, args: Args)
         schema_mode="merge" if evolve else None,
     )
     absent = stating({"DELTA_MISSING_NOT_NULL_COLUMN_VALUE": "DELTA_INSERT_COLUMN_MISMATCH"})
-    with absent, overflows_named(narrowed=frame is not given):
+    with absent, overflows_named(narrowed=frame is not rows):
         write_dataframe(frame, target.path, target.options, request, decided=_DECIDED, seen=head)
     if evolve:
         catalogue.refresh(session, target)
@@ -112,14 +112,14 @@ def _into_delta(session: SqlSession, target: Target, insert: Insert, args: Args)
 
 def _check_whole(frame: DataFrame, schema: StructType) -> None:
     try:
-        given = from_spark(frame.schema)
+        row_schema = from_spark(frame.schema)
     except TrilakeError:  # a type that Delta lacks, which the cast or the write refuses
         return
-    check_structs_whole(given, schema)
+    check_structs_whole(row_schema, schema)
 
 
-def _is_null(text: str) -> bool:
-    return text.strip().upper() == "NULL"
+def _is_null(sql: str) -> bool:
+    return sql.strip().upper() == "NULL"
 
 
 def _into_other(session: SqlSession, target: Target, insert: Insert, args: Args) -> None:
@@ -149,8 +149,8 @@ def _into_other(session: SqlSession, target: Target, insert: Insert, args: Args)
 
 def _partition_exists(session: SqlSession, target: Target, static: Mapping[str, str]) -> bool:
     frame = frame_of(session, target)
-    for column, text in static.items():
-        frame = frame.where(f"{quote_name(column)} <=> {text}")
+    for column, sql in static.items():
+        frame = frame.where(f"{quote_name(column)} <=> {sql}")
     return bool(frame.limit(1).collect())
 
 
@@ -166,8 +166,8 @@ def _given(
 ) -> tuple[DataFrame, bool]:
     """The query's rows under the names of the table's columns, and whether structs are matched by name."""
     expected = expected_columns(insert, schema, static, display_name=target.shown, path=target.path)
-    text, absent = with_defaults(insert.query, schema, expected)
-    frame = query(session, text, _args_of_query(insert, args))
+    sql, absent = with_defaults(insert.query, schema, expected)
+    frame = query(session, sql, _args_of_query(insert, args))
     by_name = insert.by_name
     if by_name:
         frame = _by_name(frame, schema, static, evolve)
@@ -192,11 +192,11 @@ def _given(
     return frame, by_name
 
 
-def _arity(insert: Insert, given: int, expected: int) -> str:
+def _arity(insert: Insert, actual: int, expected: int) -> str:
     """The error condition: Spark's where the statement lists columns, else delta-spark's."""
     if insert.columns:
-        return f"INSERT_COLUMN_ARITY_MISMATCH.{'TOO_MANY' if given > expected else 'NOT_ENOUGH'}_DATA_COLUMNS"
-    return "DELTA_METADATA_MISMATCH" if given > expected else "DELTA_INSERT_COLUMN_ARITY_MISMATCH"
+        return f"INSERT_COLUMN_ARITY_MISMATCH.{'TOO_MANY' if actual > expected else 'NOT_ENOUGH'}_DATA_COLUMNS"
+    return "DELTA_METADATA_MISMATCH" if actual > expected else "DELTA_INSERT_COLUMN_ARITY_MISMATCH"
 
 
 def _args_of_query(insert: Insert, args: Args) -> Args:

@@ -9,8 +9,8 @@ from pyspark.sql import DataFrame
 
 from trilake.common.text import columns_help, quote_name, quote_parts
 from trilake.delta.commands.merge.clauses import Clause
-from trilake.delta.protocol.schema_edit import path_text, with_alias, without_alias
-from trilake.delta.rules.defaults import default_text
+from trilake.delta.protocol.schema_edit import format_path, with_alias, without_alias
+from trilake.delta.rules.defaults import default_expression
 from trilake.delta.scan.scan import read_schema
 from trilake.errors import AmbiguousMergeError, InvalidArgumentError, SchemaMismatchError
 from trilake.spark.delta.merge.request import Expr, SparkMerge
@@ -36,7 +36,7 @@ from trilake.table.registry import DEFAULT
 
 def run_merge(session: SqlSession, merge: Merge) -> DataFrame:
     """Merge rows; return the numbers of changed rows."""
-    target, shown = shown_table(session, merge.parts)
+    target, visible = shown_table(session, merge.parts)
     if target is None:
         if find_entry(session, merge.parts) is None:
             raise not_found(merge.parts)
@@ -45,7 +45,7 @@ def run_merge(session: SqlSession, merge: Merge) -> DataFrame:
             help="convert it with CONVERT TO DELTA",
         )
     source_alias = merge.source_alias or (merge.source_parts[-1] if merge.source_parts else None)
-    if shown is not None and source_alias is None:
+    if visible is not None and source_alias is None:
         source_alias = session.private_name()  # the view's columns may have names of the table's columns
     named_source = merge.source if source_alias is None else f"{merge.source} AS {quote_name(source_alias)}"
     source = query(session, f"SELECT * FROM {named_source}")
@@ -57,8 +57,10 @@ def run_merge(session: SqlSession, merge: Merge) -> DataFrame:
     schema = named_columns(session.spark, read_schema(table.snapshot.schema))
     named = Named(session, target, schema, merge.alias or merge.parts[-1])
     names = _names(session, merge, named.alias or "", source_alias)
-    if shown is not None:
-        merge = by_columns_of_table(merge, shown, schema.names, named.alias or "", source_alias, source.columns, names)
+    if visible is not None:
+        merge = by_columns_of_table(
+            merge, visible, schema.names, named.alias or "", source_alias, source.columns, names
+        )
     locals_: list[Local] = []
 
     def text(expression: str) -> str:
@@ -95,8 +97,8 @@ def _names(session: SqlSession, merge: Merge, alias: str, source_alias: str | No
 
 
 # a closure
-def _clause(named: Named, names: dict[tuple[str, ...], str], when: When, text) -> Clause[Expr]:  # type: ignore[no-untyped-def]
-    condition = None if when.condition is None else text(when.condition)
+def _clause(named: Named, names: dict[tuple[str, ...], str], when: When, sql) -> Clause[Expr]:  # type: ignore[no-untyped-def]
+    condition = None if when.condition is None else sql(when.condition)
     if when.values is None:
         return Clause(when.kind, when.action, condition, None, when.excluded)
     values: dict[str, Expr] = {}
@@ -105,13 +107,13 @@ def _clause(named: Named, names: dict[tuple[str, ...], str], when: When, text) -
         column = front if front != parts else without_alias(parts, named.alias, named.schema)
         if len(tokenize(value)) == 1 and tokenize(value)[0].upper == "DEFAULT":
             field = named.schema.find(column[0])
-            default = None if field is None else default_text(field)
+            default = None if field is None else default_expression(field)
             if default is None and field is not None and when.action == "insert":
                 continue  # as for any new row: generated, identity or null
             value = "NULL" if default is None else f"({default})"
-        key = path_text(with_alias(column, named.alias))
+        key = format_path(with_alias(column, named.alias))
         if key in values:
-            path = path_text(column)
+            path = format_path(column)
             raise InvalidArgumentError(
                 f"column {path} is assigned twice in one clause",
                 column=path,
@@ -119,7 +121,7 @@ def _clause(named: Named, names: dict[tuple[str, ...], str], when: When, text) -
                 if when.action == "update"
                 else "DELTA_DUPLICATE_COLUMNS_ON_INSERT",
             )
-        values[key] = text(value)
+        values[key] = sql(value)
     return Clause(when.kind, when.action, condition, values)
 
 
@@ -137,15 +139,15 @@ class _Through:
     given: Sequence[str]
     short: Mapping[tuple[str, ...], str]
 
-    def of_both(self, text: str) -> str:
+    def of_both(self, sql: str) -> str:
         """Rewrite an expression over the view and the source."""
         front = None if self.source is None else self.source.lower()
         beside = Beside(front, frozenset(n.lower() for n in self.given))
-        return by_column(requalified(text, self.short), self.shown, self.columns, (self.view.lower(),), beside)
+        return by_column(requalified(sql, self.short), self.shown, self.columns, (self.view.lower(),), beside)
 
-    def of_view(self, text: str) -> str:
+    def of_view(self, sql: str) -> str:
         """Rewrite an expression over the view."""
-        return by_column(requalified(text, self.short), self.shown, self.columns, (self.view.lower(),))
+        return by_column(requalified(sql, self.short), self.shown, self.columns, (self.view.lower(),))
 
     def clause(self, when: When) -> When:
         """Rewrite a clause; the expressions of an insert name source columns only, and stay."""
@@ -164,8 +166,8 @@ class _Through:
     def _all(self, excluded: Sequence[str]) -> Values:
         """Assignments for ``*``: the columns of the view from those of the source with the same name."""
         without = {n.strip("`").lower() for n in excluded}
-        given = {n.lower(): n for n in self.given}
-        lost = [name for name in self.shown if name not in given and name not in without]
+        by_name = {n.lower(): n for n in self.given}
+        lost = [name for name in self.shown if name not in by_name and name not in without]
         if lost:
             raise SchemaMismatchError(
                 f"the source has no column {lost[0]!r}, which the view {self.view} has",
@@ -174,7 +176,7 @@ class _Through:
                 condition="DELTA_MERGE_UNRESOLVED_EXPRESSION",
             )
         front = "" if self.source is None else f"{quote_name(self.source)}."
-        return tuple(((name,), front + quote_name(given[name])) for name in self.shown if name not in without)
+        return tuple(((name,), front + quote_name(by_name[name])) for name in self.shown if name not in without)
 
     def _assigned(self, name: tuple[str, ...]) -> tuple[str, ...]:
         column_name = unqualified(name, [(self.view.lower(),), *self.short])

@@ -34,17 +34,17 @@ def update_plainly(
     return counts(session, num_affected_rows=changed)
 
 
-def _plain(target: Target, text: str | None) -> str | None:
-    if text is None:
+def _plain(target: Target, sql: str | None) -> str | None:
+    if sql is None:
         return None
-    if has_query(text):
+    if has_query(sql):
         raise InvalidArgumentError(
             f"DELETE and UPDATE of a {target.format.title()} table cannot contain queries",
             help="collect the query's result first, or use MERGE",
             file=target.path,
         )
     parts = tuple(p.lower() for p in target.parts)
-    return requalified(text, {parts: "", (parts[-1],): ""})
+    return requalified(sql, {parts: "", (parts[-1],): ""})
 
 
 def merge_by_keys(session: SqlSession, target: Target, merge: Merge, source: DataFrame) -> DataFrame:

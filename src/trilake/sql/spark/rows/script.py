@@ -49,25 +49,25 @@ _QUERIES = frozenset(("SELECT", "WITH", "FROM", "VALUES", "TABLE", "(", "MAP", "
 
 
 def run_script(
-    session: SqlSession, text: str, args: Args, *, run: Callable[[SqlSession, str, Args], DataFrame]
+    session: SqlSession, sql: str, args: Args, *, run: Callable[[SqlSession, str, Args], DataFrame]
 ) -> DataFrame | None:
     """Run a script; return the rows of its last statement, ``None`` for a script without trilake tables.
 
     Raises an error of a statement that no handler of the script handles.
     """
-    script = parse_script(with_parameters(session, text, args))
+    script = parse_script(with_parameters(session, sql, args))
     if not any(_ours(session, t) for t in texts(script)):
         return None
     return _Script(session, run).result(script)
 
 
-def _ours(session: SqlSession, text: str) -> bool:
-    tokens = tokenize(text)
+def _ours(session: SqlSession, sql: str) -> bool:
+    tokens = tokenize(sql)
     word = kind(tokens)
     if word == "EXECUTE":  # its SQL is a value
         return True
     using = any(a.upper == "USING" and format_of_provider(b.name) is not None for a, b in pairwise(tokens))
-    return (using and word in ("CREATE", "REPLACE")) or names_ours(session, text, tokens)
+    return (using and word in ("CREATE", "REPLACE")) or names_ours(session, sql, tokens)
 
 
 class _LeaveScope(Exception):
@@ -180,13 +180,13 @@ class _Script:
             assert len(self.scopes) == height
 
     def _plain(self, statement: Plain) -> None:
-        text = self._assignment(self._unqualified(statement.text))
-        frame = self.run_statement(self.session, text, None)
-        if kind(tokenize(text)) == "SET":
+        sql = self._assignment(self._unqualified(statement.text))
+        frame = self.run_statement(self.session, sql, None)
+        if kind(tokenize(sql)) == "SET":
             return
         # A query runs now, even if its rows are not the result.
         self.schema = frame.schema
-        self.rows = frame.collect() if kind(tokenize(text)) in _QUERIES or frame.schema.fields else []
+        self.rows = frame.collect() if kind(tokenize(sql)) in _QUERIES or frame.schema.fields else []
 
     # --- variables -----------------------------------------------------------------------------------------------
 
@@ -210,25 +210,25 @@ class _Script:
         kind_ = frame.schema.fields[0].dataType.simpleString()
         return f"DECLARE OR REPLACE VARIABLE {quote_name(name)} {kind_} DEFAULT {value}"
 
-    def _assignment(self, text: str) -> str:
+    def _assignment(self, sql: str) -> str:
         """Make ``SET x = 1`` a ``SET VAR x = 1`` for a variable of the script."""
-        cursor = Cursor(text)
+        cursor = Cursor(sql)
         if not cursor.accept("SET") or cursor.is_any("VAR", "VARIABLE") or cursor.token is None:
-            return text
+            return sql
         first = cursor.token
         name = first.name if first.is_name else None
         if name is None and first.text == "(":
-            return f"SET VAR {text[first.start :]}"
+            return f"SET VAR {sql[first.start :]}"
         if name is not None and any(name.lower() in s.variables for s in self.scopes):
-            return f"SET VAR {text[first.start :]}"
-        return text
+            return f"SET VAR {sql[first.start :]}"
+        return sql
 
-    def _unqualified(self, text: str) -> str:
+    def _unqualified(self, sql: str) -> str:
         """Remove labels before variables."""
         labels = {s.label.lower(): s.variables for s in self.scopes if s.label is not None and s.variables}
         if not labels:
-            return text
-        tokens, edits = tokenize(text), []
+            return sql
+        tokens, edits = tokenize(sql), []
         for i in range(len(tokens) - 2):
             label, dot, name = tokens[i : i + 3]
             qualified = label.is_name and dot.text == "." and name.is_name
@@ -236,7 +236,7 @@ class _Script:
                 declared = labels.get(label.name.lower())
                 if declared is not None and name.name.lower() in declared:
                     edits.append(Edit(label.start, name.start, ""))
-        return Edited.of(text, edits).text if edits else text
+        return Edited.of(sql, edits).text if edits else sql
 
     def _holds(self, condition: str) -> bool | None:
         """Whether a condition is true; ``None`` where it failed and a CONTINUE handler ran."""

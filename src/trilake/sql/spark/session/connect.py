@@ -32,13 +32,13 @@ _OPERATORS = ("+", "-", "*", "/", "%", "||", "&", "|", "^")
 _UNITS = ("YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "HOUR", "MINUTE", "SECOND", "MILLISECOND", "MICROSECOND")
 
 
-def relations(text: str) -> Iterator[Relation]:
+def relations(sql: str) -> Iterator[Relation]:
     """The tables, views and table functions that a query names; none where sqlglot cannot parse it.
 
     >>> [r.parts for r in relations("WITH q AS (SELECT * FROM a) SELECT * FROM q JOIN db.b")]
     [('db', 'b'), ('a',)]
     """
-    readable = _readable(text)
+    readable = _readable(sql)
     try:
         tree = parse_one(readable.text, dialect="databricks")
     except SqlglotError as e:
@@ -47,17 +47,17 @@ def relations(text: str) -> Iterator[Relation]:
     for table in tree.find_all(exp.Table):
         parts = [p for p in table.parts if isinstance(p, exp.Identifier)]
         if isinstance(table.this, exp.Func):
-            relation = _function(text, table)
+            relation = _function(sql, table)
             if relation is not None:
                 yield relation
         elif parts and not (len(parts) == 1 and parts[0].name.lower() in _ctes(table)):
             start = readable.source_index(int(parts[0].meta["start"]))
             end = readable.source_index(int(parts[-1].meta["end"])) + 1
-            travel = _travel_end(text, end)
-            yield Relation(tuple(p.name for p in parts), start, end, travel, _has_alias(text, travel or end))
+            travel = _travel_end(sql, end)
+            yield Relation(tuple(p.name for p in parts), start, end, travel, _has_alias(sql, travel or end))
 
 
-def _readable(text: str) -> Edited:
+def _readable(sql: str) -> Edited:
     """Rewrite for sqlglot: ``TABLE t`` as ``SELECT * FROM t``, synonyms before ``AS OF``, ``STREAM t`` as ``t``.
 
     >>> _readable("TABLE t UNION SELECT * FROM t FOR SYSTEM_VERSION AS OF 0").text
@@ -65,7 +65,7 @@ def _readable(text: str) -> Edited:
     >>> [_readable(f"SELECT * FROM {name} AS u").text for name in ("STREAM(d.t)", "STREAM t")]
     ['SELECT * FROM d.t AS u', 'SELECT * FROM  t AS u']
     """
-    cursor, edits = Cursor(text), []
+    cursor, edits = Cursor(sql), []
     while (token := cursor.token) is not None:
         before = cursor.tokens[cursor.at - 1] if cursor.at else None
         behind = cursor.tokens[cursor.at + 1] if cursor.at + 1 < len(cursor.tokens) else None
@@ -77,7 +77,7 @@ def _readable(text: str) -> Edited:
         if token.upper == "STREAM" and before is not None and (before.upper in _BEFORE_TABLE or before.text == ","):
             edits += _stream(cursor)
         cursor.at += 1
-    return Edited.of(text, edits)
+    return Edited.of(sql, edits)
 
 
 def _stream(cursor: Cursor) -> list[Edit]:
@@ -113,9 +113,9 @@ def _ctes(node: Any) -> set[str]:
     return out
 
 
-def _function(text: str, table: exp.Table) -> Relation | None:
+def _function(sql: str, table: exp.Table) -> Relation | None:
     name = table.this.name if isinstance(table.this, exp.Anonymous) else ""
-    cursor = Cursor(text)
+    cursor = Cursor(sql)
     while cursor.token is not None:
         if cursor.token.is_name and cursor.token.name.lower() == name.lower() and cursor.is_symbol("(", ahead=1):
             return Relation((name,), cursor.token.start, cursor.token.end, function=True)
@@ -123,20 +123,20 @@ def _function(text: str, table: exp.Table) -> Relation | None:
     return None
 
 
-def _cursor_at(text: str, index: int) -> Cursor:
-    cursor = Cursor(text)
+def _cursor_at(sql: str, index: int) -> Cursor:
+    cursor = Cursor(sql)
     cursor.at = next((i for i, t in enumerate(cursor.tokens) if t.start >= index), len(cursor.tokens))
     return cursor
 
 
-def _travel_end(text: str, end: int) -> int | None:
+def _travel_end(sql: str, end: int) -> int | None:
     """The position after a version, ``None`` where there is none.
 
     >>> text = "t TIMESTAMP AS OF current_timestamp() - INTERVAL 2 SECONDS x WHERE x.n > 0"
     >>> text[_travel_end(text, 1) :]
     ' x WHERE x.n > 0'
     """
-    cursor = _cursor_at(text, end)
+    cursor = _cursor_at(sql, end)
     cursor.accept("FOR")
     if any(cursor.accept(w, "AS", "OF") for w in _VERSIONS):
         cursor.take()
@@ -211,8 +211,8 @@ def _is_unit(cursor: Cursor, ahead: int = 0) -> bool:
     return any(cursor.is_word(u, ahead=ahead) or cursor.is_word(f"{u}S", ahead=ahead) for u in _UNITS)
 
 
-def _has_alias(text: str, end: int) -> bool:
-    cursor = _cursor_at(text, end)
+def _has_alias(sql: str, end: int) -> bool:
+    cursor = _cursor_at(sql, end)
     if cursor.accept("TABLESAMPLE"):
         cursor.accept("SYSTEM")
         cursor.brackets()
@@ -246,8 +246,8 @@ def _described(session: SqlSession, view: Entry) -> Entry:
     """Add a view's SQL and form, which only DESCRIBE returns completely."""
     with bypass():
         rows = session.spark.sql(f"DESCRIBE TABLE EXTENDED {quote_parts((view.database, view.table))}").collect()
-    text, form = view_description([(row["col_name"], row["data_type"]) for row in rows])
-    return replace(view, view_text=text, form=form)
+    sql, form = view_description([(row["col_name"], row["data_type"]) for row in rows])
+    return replace(view, view_text=sql, form=form)
 
 
 def view_description(rows: Sequence[tuple[str, str]]) -> tuple[str | None, ViewForm]:
@@ -271,7 +271,7 @@ def view_description(rows: Sequence[tuple[str, str]]) -> tuple[str | None, ViewF
     )
 
 
-def _names(text: str, plain: str) -> tuple[str, ...]:
+def _names(quoted_names: str, plain: str) -> tuple[str, ...]:
     """Split a list of names, which are in backticks or match ``plain``."""
-    matches = re.findall(rf"`((?:[^`]|``)*)`|(?:(?<=, )|(?<=\.)|^)({plain})", text)
+    matches = re.findall(rf"`((?:[^`]|``)*)`|(?:(?<=, )|(?<=\.)|^)({plain})", quoted_names)
     return tuple((quoted or bare).replace("``", "`") for quoted, bare in matches)

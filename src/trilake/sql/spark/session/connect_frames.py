@@ -30,7 +30,7 @@ def is_query(frame: DataFrame) -> bool:
     return relation is not None and relation.WhichOneof("rel_type") == "sql"
 
 
-def with_frames(frame: DataFrame, text: str, args: Args, frames: Mapping[str, DataFrame]) -> DataFrame:
+def with_frames(frame: DataFrame, sql: str, args: Args, frames: Mapping[str, DataFrame]) -> DataFrame:
     """The query ``frame`` with the frames that it names."""
     from pyspark.sql.connect import dataframe, plan  # late: needs gRPC, which only Connect sessions do
 
@@ -39,7 +39,7 @@ def with_frames(frame: DataFrame, text: str, args: Args, frames: Mapping[str, Da
     in_order = [] if args is None or isinstance(args, Mapping) else [columns(v) for v in args]
     views = [plan.SubqueryAlias(_plan(f), name) for name, f in frames.items()]
     session: Any = frame.sparkSession
-    query: DataFrame = dataframe.DataFrame(plan.SQL(text, in_order, by_name, views), session)
+    query: DataFrame = dataframe.DataFrame(plan.SQL(sql, in_order, by_name, views), session)
     return query
 
 

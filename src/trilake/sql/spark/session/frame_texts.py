@@ -43,53 +43,55 @@ def active_session() -> SparkSession | None:
     return SparkSession.getActiveSession()
 
 
-def with_texts(session: SqlSession, original: Any, texts: Sequence[Any]) -> Action | None:
+def with_texts(session: SqlSession, original: Any, expressions: Sequence[Any]) -> Action | None:
     """Run a method of a frame whose arguments contain queries over trilake tables; ``None`` where none does."""
-    flat = texts[0] if len(texts) == 1 and isinstance(texts[0], list) else texts
+    flat = expressions[0] if len(expressions) == 1 and isinstance(expressions[0], list) else expressions
     if not any(_is_ours(session, t) for t in flat):
         return None
     return lambda: _run(session, original, flat)
 
 
-def with_text(session: SqlSession, original: Any, text: Any) -> Action | None:
+def with_text(session: SqlSession, original: Any, sql: Any) -> Action | None:
     """Run ``F.expr`` with a query over a trilake table; ``None`` for any other expression."""
-    if not _is_ours(session, text):
+    if not _is_ours(session, sql):
         return None
 
     def make() -> Any:
         with errors_of_spark():
-            local = _localized(session, text)
-            return original(text if local is None else _kept(session, local))
+            local = _localized(session, sql)
+            return original(sql if local is None else _kept(session, local))
 
     return make
 
 
-def may_hold_query(text: Any) -> bool:
+def may_hold_query(sql: Any) -> bool:
     """Whether an argument may contain a query."""
-    return isinstance(text, str) and _QUERY.search(text) is not None
+    return isinstance(sql, str) and _QUERY.search(sql) is not None
 
 
-def _is_ours(session: SqlSession, text: Any) -> bool:
-    return may_hold_query(text) and names_ours(session, text)
+def _is_ours(session: SqlSession, sql: Any) -> bool:
+    return may_hold_query(sql) and names_ours(session, sql)
 
 
-def _run(session: SqlSession, original: Any, texts: Sequence[Any]) -> DataFrame:
+def _run(session: SqlSession, original: Any, expressions: Sequence[Any]) -> DataFrame:
     with errors_of_spark():
-        locals_ = [_localized(session, t) if _is_ours(session, t) else None for t in texts]
+        locals_ = [_localized(session, t) if _is_ours(session, t) else None for t in expressions]
         changed = [part for part in locals_ if part is not None]
         if not session.classic:
-            given = [t if part is None else _kept(session, part) for t, part in zip(texts, locals_, strict=True)]
-            return original(*given)  # type: ignore[no-any-return]
-        given = [t if part is None else part.text for t, part in zip(texts, locals_, strict=True)]
+            arguments = [
+                t if part is None else _kept(session, part) for t, part in zip(expressions, locals_, strict=True)
+            ]
+            return original(*arguments)  # type: ignore[no-any-return]
+        arguments = [t if part is None else part.text for t, part in zip(expressions, locals_, strict=True)]
         with local_views(session, *changed, follow=True), _places(changed):
-            out: DataFrame = made_of(original(*given), *(f for part in changed for f in part.frames.values()))
+            out: DataFrame = made_of(original(*arguments), *(f for part in changed for f in part.frames.values()))
             return out
 
 
-def _localized(session: SqlSession, text: str) -> Local | None:
+def _localized(session: SqlSession, sql: str) -> Local | None:
     """An expression with private names for tables; ``None`` for a syntax error, which Spark's method raises."""
     try:
-        return localized(session, text, expression=True)
+        return localized(session, sql, expression=True)
     except ParseException:
         return None
 
@@ -107,11 +109,11 @@ def _places(parts: Sequence[Local]) -> Iterator[None]:
 
 def _kept(session: SqlSession, local: Local) -> str:
     """The expression with permanent views for its tables."""
-    text = local.text
+    sql = local.text
     for private, frame in local.frames.items():
         key = (session.current_database, local.names[private])
         with session.lock:
             name = session.kept_views.setdefault(key, session.private_name())
         frame.createOrReplaceGlobalTempView(name)
-        text = re.sub(rf"{re.escape(private)}\b", f"{session.global_database}.{name}", text)
-    return text
+        sql = re.sub(rf"{re.escape(private)}\b", f"{session.global_database}.{name}", sql)
+    return sql

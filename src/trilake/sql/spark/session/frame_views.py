@@ -23,15 +23,15 @@ from trilake.sql.spark.session.targets import Target, keep_view, resolve, tempor
 _KEPT = "_trilake_query"
 
 
-def query_here(session: SqlSession, text: str) -> Query:
+def query_here(session: SqlSession, sql: str) -> Query:
     """A query whose names are resolved in the current database."""
-    return Query(text, session.current_database)
+    return Query(sql, session.current_database)
 
 
-def note_query(session: SqlSession, frame: DataFrame, text: str) -> DataFrame:
+def note_query(session: SqlSession, frame: DataFrame, sql: str) -> DataFrame:
     """Remember the query of a frame that may be a projection of one trilake table; return the frame."""
-    if parse_projection(text) is not None:
-        frame.__dict__[_KEPT] = query_here(session, text)
+    if parse_projection(sql) is not None:
+        frame.__dict__[_KEPT] = query_here(session, sql)
     return frame
 
 

@@ -37,9 +37,9 @@ def moment_ms(session: SqlSession, expression: str, args: Args = None) -> int:
     return int(value)
 
 
-def path_moment_ms(session: SqlSession, text: str) -> int:
+def path_moment_ms(session: SqlSession, value: str) -> int:
     """Parse a time after a path, ``yyyyMMddHHmmssSSS`` in the session's time zone, as ms since the epoch."""
-    t = text
+    t = value
     return session_time_ms(session.spark, f"{t[:4]}-{t[4:6]}-{t[6:8]} {t[8:10]}:{t[10:12]}:{t[12:14]}.{t[14:]}")
 
 

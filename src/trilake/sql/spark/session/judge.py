@@ -20,27 +20,27 @@ _log = logging.getLogger("trilake.sql")
 _EXPLAIN = "EXPLAIN "
 
 
-def check_statement(session: SqlSession, text: str) -> None:
+def check_statement(session: SqlSession, sql: str) -> None:
     """Check a statement with Spark's parser.  Raises ``ParseException``."""
     if session.classic:
-        jvm.parse_plan(session.parser, text)
+        jvm.parse_plan(session.parser, sql)
         return
     try:
-        session.run(_EXPLAIN + text)
+        session.run(_EXPLAIN + sql)
     except ParseException as e:
         raise without_prefix(e, _EXPLAIN) from None
     except PySparkException as e:  # it does not know trilake tables and parameters
         _log.debug("the server cannot explain a statement over trilake tables: %s", e)
 
 
-def check_condition(session: SqlSession, schema: StructType, alias: str | None, text: str) -> None:
+def check_condition(session: SqlSession, schema: StructType, alias: str | None, sql: str) -> None:
     """Check that Spark can resolve a condition.  Raises what Spark raises."""
-    resolved(session, _empty(session, schema, alias).where(F.expr(text)))
+    resolved(session, _empty(session, schema, alias).where(F.expr(sql)))
 
 
-def check_values(session: SqlSession, schema: StructType, alias: str | None, texts: Iterable[str]) -> DataFrame:
+def check_values(session: SqlSession, schema: StructType, alias: str | None, expressions: Iterable[str]) -> DataFrame:
     """Check that Spark can resolve values; return a frame with their types.  Raises what Spark raises."""
-    values = (F.expr(t).alias(f"v{i}") for i, t in enumerate(texts))
+    values = (F.expr(t).alias(f"v{i}") for i, t in enumerate(expressions))
     return resolved(session, _empty(session, schema, alias).select(*values))
 
 

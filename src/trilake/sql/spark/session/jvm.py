@@ -46,15 +46,15 @@ def parser_of(spark: SparkSession) -> Any:
     return spark._jsparkSession.sessionState().sqlParser()
 
 
-def parse_plan(parser: Any, text: str) -> Any:
+def parse_plan(parser: Any, sql: str) -> Any:
     """Parse a statement with Spark's parser.  Raises ``ParseException``."""
-    return parser.parsePlan(text)
+    return parser.parsePlan(sql)
 
 
-def parses(parser: Any, text: str) -> bool:
+def parses(parser: Any, sql: str) -> bool:
     """Whether Spark's parser takes a statement."""
     try:
-        parse_plan(parser, text)
+        parse_plan(parser, sql)
     except (ParseException, Py4JError):
         return False
     return True
@@ -184,14 +184,14 @@ def find_entry(catalogues: Catalogues, database: str, table: str) -> Entry | Non
     kind = str(metadata.tableType().name())
     provider = metadata.provider()
     place = metadata.storage().locationUri()
-    text = metadata.viewText() if kind == "VIEW" else None
+    sql = metadata.viewText() if kind == "VIEW" else None
     return Entry(
         db,
         str(metadata.identifier().table()),
         kind,
         str(provider.get()).lower() if provider.isDefined() else "",
         decoded(str(place.get().toString())) if place.isDefined() else None,
-        str(text.get()) if text is not None and text.isDefined() else None,
+        str(sql.get()) if sql is not None and sql.isDefined() else None,
         java=metadata,
     )
 
@@ -229,9 +229,9 @@ def view_form(entry: Entry) -> ViewForm:
     return ViewForm(_strings(namespace), _strings(queried), tuple(columns))
 
 
-def set_view_text(spark: SparkSession, entry: Entry, text: str) -> None:
+def set_view_sql(spark: SparkSession, entry: Entry, sql: str) -> None:
     """Replace a permanent view's SQL; its columns stay."""
     catalog = spark._jsparkSession.sessionState().catalog()
     now = catalog.externalCatalog().getTable(entry.database, entry.table)
-    view_sql = some(spark, text)
+    view_sql = some(spark, sql)
     catalog.alterTable(changed(now, viewText=view_sql, viewOriginalText=view_sql))

@@ -19,9 +19,9 @@ from trilake.sql.parser.places import Edit, Edited
 from trilake.sql.spark.session.session import SqlSession
 
 
-def with_parameters(session: SqlSession, text: str, args: Args) -> str:
+def with_parameters(session: SqlSession, sql: str, args: Args) -> str:
     """Replace parameter markers by literals.  Raises ``InvalidArgumentError`` for a parameter without a value."""
-    return with_values(text, args, lambda value: literal(session, value))
+    return with_values(sql, args, lambda value: literal(session, value))
 
 
 def literal(session: SqlSession, value: Any) -> str:
@@ -35,9 +35,9 @@ def literal(session: SqlSession, value: Any) -> str:
     return plain_literal(value, column)
 
 
-def with_identifiers(session: SqlSession, text: str, args: Args) -> str:
+def with_identifiers(session: SqlSession, sql: str, args: Args) -> str:
     """Replace IDENTIFIER clauses by the names."""
-    cursor = Cursor(text)
+    cursor = Cursor(sql)
     edits = []
     while cursor.token is not None:
         if not (cursor.is_word("IDENTIFIER") and cursor.is_symbol("(", ahead=1)):
@@ -46,35 +46,35 @@ def with_identifiers(session: SqlSession, text: str, args: Args) -> str:
         start = cursor.take().start
         inside = cursor.brackets()
         end = cursor.tokens[cursor.at - 1].end
-        value = session.value(text[slice(*inside)], args)
+        value = session.value(sql[slice(*inside)], args)
         if not isinstance(value, str):
-            return text  # Spark raises
+            return sql  # Spark raises
         edits.append(Edit(start, end, quote_parts(Cursor(value).name())))
-    return Edited.of(text, edits).text
+    return Edited.of(sql, edits).text
 
 
 @contextmanager
-def formatted(session: SqlSession, text: str, frames: Mapping[str, Any]) -> Iterator[str]:
+def formatted(session: SqlSession, sql: str, frames: Mapping[str, Any]) -> Iterator[str]:
     """Replace ``{name}`` by temporary views of frames, as PySpark does, for the block."""
     if not frames:
-        yield text
+        yield sql
         return
     if not session.classic:
-        yield from _over_connect(session, text, frames)
+        yield from _over_connect(session, sql, frames)
         return
     formatter = SQLStringFormatter(session.spark)
     try:
-        yield formatter.format(text, **frames)
+        yield formatter.format(sql, **frames)
     finally:
         formatter.clear()
 
 
-def _over_connect(session: SqlSession, text: str, frames: Mapping[str, Any]) -> Iterator[str]:
+def _over_connect(session: SqlSession, sql: str, frames: Mapping[str, Any]) -> Iterator[str]:
     """The same over Connect, where PySpark sends frames along instead of creating views."""
     from pyspark.sql.connect.sql_formatter import SQLStringFormatter as Formatter  # late: needs gRPC
 
     spark: Any = session.spark
     formatter: Any = Formatter(spark)
-    plain = formatter.format(text, **frames)
+    plain = formatter.format(sql, **frames)
     with session.private_views({name: frame for frame, name in formatter._temp_views}):
         yield plain

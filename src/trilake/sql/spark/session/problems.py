@@ -46,18 +46,18 @@ def errors_of_spark() -> Iterator[None]:
         raise_for_spark(e, job_error(e) if isinstance(e, WriteFailedError) else analysis_error(e))
 
 
-def syntax_error(text: str, problem: SyntaxProblem) -> SqlTextError:
+def syntax_error(sql: str, problem: SyntaxProblem) -> SqlTextError:
     """The error for a syntax error."""
-    return SqlSyntaxError.at(text, problem)
+    return SqlSyntaxError.at(sql, problem)
 
 
-def deleted_by_spark(session: SqlSession, text: str, args: Args) -> DataFrame:
+def deleted_by_spark(session: SqlSession, sql: str, args: Args) -> DataFrame:
     """Run a DELETE from another table in Spark.
 
     Raises what Spark raises, and ``InvalidArgumentError`` instead of its internal error for the view of a frame.
     """
     try:
-        return session.run(text, args)
+        return session.run(sql, args)
     except Py4JJavaError as e:
         if _NO_TABLE not in str(e.java_exception):
             raise
@@ -112,7 +112,7 @@ def without_prefix(error: PySparkException, prefix: str) -> PySparkException:
     return error
 
 
-def at(text: str, index: int) -> str:
+def at(sql: str, index: int) -> str:
     """Format a position for messages."""
-    place = place_of(text, index)
+    place = place_of(sql, index)
     return f"line {place.line}, pos {place.position}"

@@ -38,26 +38,26 @@ CHANGES = ("table_changes", "table_changes_by_path")
 _METADATA = "_metadata"
 
 
-def names_ours(session: SqlSession, text: str, tokens: Sequence[Token] | None = None) -> bool:
+def names_ours(session: SqlSession, sql: str, tokens: Sequence[Token] | None = None) -> bool:
     """Whether SQL may name a trilake table, without Spark's parser."""
     with session.one_namespace():
-        return any(p[-1].lower() in CHANGES or resolve(session, p) is not None for p in candidates(text, tokens))
+        return any(p[-1].lower() in CHANGES or resolve(session, p) is not None for p in candidates(sql, tokens))
 
 
-def localized(session: SqlSession, text: str, args: Args = None, *, expression: bool = False) -> Local:
+def localized(session: SqlSession, sql: str, args: Args = None, *, expression: bool = False) -> Local:
     """Replace the trilake tables in a query or an expression by private names.  Raises ``ParseException``."""
-    if not names_ours(session, text):
-        return Local(Edited.of(text, ()))
+    if not names_ours(session, sql):
+        return Local(Edited.of(sql, ()))
     head = "SELECT " if expression else ""
-    relations = _relations(session, head + text)
+    relations = _relations(session, head + sql)
     shift = len(head)
-    out = Local(Edited.of(text, ()))
-    tokens = tokenize(text)
+    out = Local(Edited.of(sql, ()))
+    tokens = tokenize(sql)
     edits: list[Edit] = []
     for relation in relations:
-        edits += _edits(session, out, text, tokens, relation, shift, args)
+        edits += _edits(session, out, sql, tokens, relation, shift, args)
     edits += _stars(session, out, tokens)
-    out.edited = Edited.of(text, edits)
+    out.edited = Edited.of(sql, edits)
     return out
 
 
@@ -125,23 +125,23 @@ def _enclosures(tokens: Sequence[Token]) -> list[int]:
     return out
 
 
-def relations_of(session: SqlSession, text: str) -> list[tuple[str, ...]]:
+def relations_of(session: SqlSession, sql: str) -> list[tuple[str, ...]]:
     """The names of the tables, views and functions that a query reads.  Raises ``ParseException``."""
-    return [r.parts for r in _relations(session, text)]
+    return [r.parts for r in _relations(session, sql)]
 
 
-def _relations(session: SqlSession, text: str) -> list[jvm.Relation]:
+def _relations(session: SqlSession, sql: str) -> list[jvm.Relation]:
     if session.classic:
-        return list(jvm.relations(jvm.parse_plan(session.parser, text)))
+        return list(jvm.relations(jvm.parse_plan(session.parser, sql)))
     from trilake.sql.spark.session.connect import relations  # late: needs sqlglot, which only Connect sessions do
 
-    return list(relations(text))
+    return list(relations(sql))
 
 
 def _edits(
     session: SqlSession,
     out: Local,
-    text: str,
+    sql: str,
     tokens: Sequence[Token],
     relation: jvm.Relation,
     shift: int,
@@ -149,7 +149,7 @@ def _edits(
 ) -> list[Edit]:
     start = relation.start - shift
     at = next((i for i, t in enumerate(tokens) if t.start >= start), len(tokens))
-    cursor = Cursor(text, tokens, at)
+    cursor = Cursor(sql, tokens, at)
     if relation.function:
         return _function(session, out, cursor, relation, args)
     # ``STREAM t`` and ``STREAM(t)`` do not begin with the name.
@@ -173,7 +173,7 @@ def _edits(
         frame = with_metadata(frame)
         if _METADATA in frame.columns:
             out.with_metadata.append(WithMetadata(at, _alias_of(cursor) or relation.parts[-1], columns))
-    private = _private(session, out, frame, text[start:end])
+    private = _private(session, out, frame, sql[start:end])
     edits = [Edit(start, end, private)]
     if not relation.aliased and _may_have_alias(tokens, at):
         _past_sample(cursor)
@@ -184,7 +184,7 @@ def _edits(
             if behind == end
             else [*edits, Edit(behind, behind, f" AS {alias}")]
         )
-        edits += _qualified(session, text, tokens, relation.parts, alias, at)
+        edits += _qualified(session, sql, tokens, relation.parts, alias, at)
     return edits
 
 
@@ -236,7 +236,7 @@ def _past_sample(cursor: Cursor) -> None:
 
 
 def _qualified(
-    session: SqlSession, text: str, tokens: Sequence[Token], parts: tuple[str, ...], alias: str, relation_at: int
+    session: SqlSession, sql: str, tokens: Sequence[Token], parts: tuple[str, ...], alias: str, relation_at: int
 ) -> list[Edit]:
     """Replace the table's full name before columns by its alias, as a private name has only one part."""
     whole = [tuple(p.lower() for p in parts)]
@@ -245,7 +245,7 @@ def _qualified(
         whole += [(database, table), ("spark_catalog", database, table)]
     prefixes = {w for w in whole if len(w) > 1}
     edits = []
-    for at, names, cursor in names_in(text, tokens):
+    for at, names, cursor in names_in(sql, tokens):
         followed = cursor.is_symbol(".") and cursor.is_symbol("*", ahead=1)
         for prefix in prefixes:
             inside = len(names) > len(prefix) or (followed and len(names) == len(prefix))
@@ -302,8 +302,8 @@ def _function(session: SqlSession, out: Local, cursor: Cursor, relation: jvm.Rel
     token = cursor.take()
     inside = cursor.brackets()
     end = cursor.tokens[cursor.at - 1].end
-    text = cursor.text[slice(*inside)]
-    values = session.values(text, args) if text.strip() else []
+    sql = cursor.text[slice(*inside)]
+    values = session.values(sql, args) if sql.strip() else []
     if not 2 <= len(values) <= 3 or not isinstance(values[0], str):
         raise InvalidArgumentError(
             f"{name} takes a table, the first version or time, and optionally the last",
@@ -348,10 +348,10 @@ def local_views(session: SqlSession, *parts: Local, follow: bool = False) -> Ite
 # --- queries and views -----------------------------------------------------------------------------------------------
 
 
-def query(session: SqlSession, text: str, args: Args = None) -> DataFrame:
+def query(session: SqlSession, sql: str, args: Args = None) -> DataFrame:
     """Run a query that may name trilake tables.  Raises what Spark raises, with positions in the original SQL."""
-    local = localized(session, text, args)
-    if kind(tokenize(text)) not in QUERIES:
+    local = localized(session, sql, args)
+    if kind(tokenize(sql)) not in QUERIES:
         return run_local(session, local, args)
     return made_of(run_local(session, local, args, follow=True), *local.frames.values())
 

@@ -27,10 +27,10 @@ def rows(session: SqlSession, schema: str | T.StructType, values: Iterable[Seque
     return session.spark.createDataFrame(data, struct)
 
 
-def _parsed(text: str) -> T.StructType:
+def _parsed(ddl: str) -> T.StructType:
     kinds = {"string": T.StringType(), "bigint": T.LongType(), "boolean": T.BooleanType(), "int": T.IntegerType()}
     fields = []
-    for part in text.split(","):
+    for part in ddl.split(","):
         name, kind = part.split()
         fields.append(T.StructField(name, kinds[kind]))
     return T.StructType(fields)

@@ -138,19 +138,19 @@ class SqlSession:
         """Whether this is a classic session, with its JVM."""
         return jvm.is_classic(self.spark)
 
-    def run(self, text: str, args: Args = None) -> DataFrame:
+    def run(self, sql: str, args: Args = None) -> DataFrame:
         """Run a statement with Spark's original ``sql``."""
         with bypass():
-            frame: DataFrame = self.spark.sql(text) if args is None else self.spark.sql(text, args)  # type: ignore[arg-type]
-        frames = {name: f for name, f in _FRAMES.get().items() if name in text}
-        return self._carrying(frame, text, args, frames) if frames else frame
+            frame: DataFrame = self.spark.sql(sql) if args is None else self.spark.sql(sql, args)  # type: ignore[arg-type]
+        frames = {name: f for name, f in _FRAMES.get().items() if name in sql}
+        return self._carrying(frame, sql, args, frames) if frames else frame
 
-    def _carrying(self, frame: DataFrame, text: str, args: Args, frames: Mapping[str, DataFrame]) -> DataFrame:
+    def _carrying(self, frame: DataFrame, sql: str, args: Args, frames: Mapping[str, DataFrame]) -> DataFrame:
         """Keep the frames that a query of a Connect session names for as long as the query lives."""
         if not connect_frames.is_query(frame):
             return frame
         if connect_frames.CARRIES:
-            return connect_frames.with_frames(frame, text, args, frames)
+            return connect_frames.with_frames(frame, sql, args, frames)
         connect_frames.keep_views_new(frame, frames)
         for name in frames:
             self.view_users[name] += 1

@@ -155,8 +155,8 @@ def keep_view(
     """
     views, mark = _views_of(session, parts), _mark(session, parts)
     if views is not None and mark is not None:
-        kept = frame if of_frame else None
-        views[parts[-1].lower()] = TempView(query, mark, tuple(frame.columns), columns, kept)
+        source_frame = frame if of_frame else None
+        views[parts[-1].lower()] = TempView(query, mark, tuple(frame.columns), columns, source_frame)
 
 
 def _views_of(session: SqlSession, parts: tuple[str, ...]) -> dict[str, TempView] | None:

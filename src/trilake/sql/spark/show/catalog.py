@@ -9,7 +9,7 @@ from pyspark.sql import catalog
 from pyspark.sql.catalog import Column, Table
 
 from trilake.delta.log.clustering import clustering_columns
-from trilake.delta.protocol.schema_edit import path_text
+from trilake.delta.protocol.schema_edit import format_path
 from trilake.sql.spark.session.frames import frame_of, head_of
 from trilake.sql.spark.session.session import SqlSession
 from trilake.sql.spark.session.targets import Target
@@ -21,7 +21,7 @@ def columns(session: SqlSession, target: Target) -> list[Column]:
     if target.format != "delta":
         return [_column(f.name, f.dataType.simpleString()) for f in frame_of(session, target).schema.fields]
     head = head_of(session, target)
-    inside, clustered = head.metadata.partition_columns, {path_text(c) for c in clustering_columns(head)}
+    inside, clustered = head.metadata.partition_columns, {format_path(c) for c in clustering_columns(head)}
     out = []
     for field in head.schema.fields:
         comment = field.metadata.get("comment")

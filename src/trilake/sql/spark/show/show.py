@@ -16,8 +16,8 @@ from trilake.delta.log.snapshot import Head
 from trilake.delta.protocol.char_varchar import TYPE_STRING
 from trilake.delta.protocol.partitions import PartitionKeys, partition_fields
 from trilake.delta.protocol.schema import StructField, StructType
-from trilake.delta.protocol.schema_edit import path_text
-from trilake.delta.rules.defaults import default_text
+from trilake.delta.protocol.schema_edit import format_path
+from trilake.delta.rules.defaults import default_expression
 from trilake.delta.scan.scan import matching_partitions, parse_table_filter, read_schema
 from trilake.errors import InvalidArgumentError, SchemaMismatchError
 from trilake.spark.session.schemas import to_spark
@@ -37,9 +37,9 @@ _NO_TABLES = ("FUNCTION", "DATABASE", "SCHEMA", "NAMESPACE", "CATALOG", "PROCEDU
 Row = tuple[str, str, str | None]
 
 
-def run_show(session: SqlSession, text: str) -> DataFrame | None:
+def run_show(session: SqlSession, sql: str) -> DataFrame | None:
     """Run a DESCRIBE or SHOW of a trilake table; ``None`` for any other."""
-    cursor = Cursor(text)
+    cursor = Cursor(sql)
     if cursor.accept("SHOW"):
         return _show(session, cursor)
     cursor.at += 1
@@ -93,7 +93,7 @@ def _columns(head: Head) -> list[Row]:
     clustered = clustering_columns(head)
     if clustered:
         out += [("# Clustering Information", "", ""), ("# col_name", "data_type", "comment")]
-        out += [(path_text(c), shown_type(_at(schema, c)), None) for c in clustered]
+        out += [(format_path(c), shown_type(_at(schema, c)), None) for c in clustered]
     return out
 
 
@@ -252,13 +252,13 @@ def _of_delta(head: Head, place: dict[str, str]) -> dict[str, Any]:
     metadata = head.metadata
     columns = _fields(to_spark(head.schema))
     for column, field in zip(columns, head.schema.fields, strict=True):
-        default = default_text(field)
+        default = default_expression(field)
         if default is not None:
             column["default"] = default
     out: dict[str, Any] = {"columns": columns}
     clustered = clustering_columns(head)
     if clustered:
-        out["clustering_columns"] = [path_text(c) for c in clustered]
+        out["clustering_columns"] = [format_path(c) for c in clustered]
     out["location"] = place["location"]
     if metadata.created_time is not None:
         created = dt.datetime.fromtimestamp(metadata.created_time / 1000, dt.UTC)

@@ -13,11 +13,11 @@ from trilake.delta.log.snapshot import Head
 from trilake.delta.protocol.char_varchar import TYPE_STRING
 from trilake.delta.protocol.features import writer_features
 from trilake.delta.protocol.schema import StructField, StructType
-from trilake.delta.protocol.schema_edit import path_text
+from trilake.delta.protocol.schema_edit import format_path
 from trilake.delta.protocol.sql_types import spelled
-from trilake.delta.rules.defaults import default_text
+from trilake.delta.rules.defaults import default_expression
 from trilake.delta.rules.identity import identity_columns
-from trilake.delta.scan.generated import generation_text
+from trilake.delta.scan.generated import generation_expression
 from trilake.sql.spark.session.frames import frame_of, head_of
 from trilake.sql.spark.session.results import rows
 from trilake.sql.spark.session.session import SqlSession
@@ -76,7 +76,7 @@ def show_create(session: SqlSession, target: Target) -> DataFrame:
         lines.append(f"PARTITIONED BY ({', '.join(_plain(c) for c in head.metadata.partition_columns)})")
     clustered = clustering_columns(head)
     if clustered:
-        lines.append(f"CLUSTER BY ({', '.join(path_text(c) for c in clustered)})")
+        lines.append(f"CLUSTER BY ({', '.join(format_path(c) for c in clustered)})")
     if head.metadata.description:
         lines.append(f"COMMENT {string_literal(head.metadata.description)}")
     if target.entry is None or not target.entry.managed:
@@ -102,7 +102,7 @@ def _column(head: Head, field: StructField) -> str:
     out = f"{_plain(field.name)} {sql_type(field)}"
     if not field.nullable:
         out += " NOT NULL"
-    generated, default = generation_text(field), default_text(field)
+    generated, default = generation_expression(field), default_expression(field)
     identity = next((c for c in identity_columns(StructType((field,)))), None)
     if generated is not None:
         out += f" GENERATED ALWAYS AS ({generated})"

@@ -28,11 +28,11 @@ from trilake.sql.spark.tables.view_statements import alter_view
 _log = logging.getLogger("trilake.sql")
 
 
-def run_alter(session: SqlSession, text: str) -> DataFrame | None:
+def run_alter(session: SqlSession, sql: str) -> DataFrame | None:
     """Run an ALTER TABLE or ALTER VIEW; ``None`` to leave it to Spark."""
-    cursor = Cursor(text)
+    cursor = Cursor(sql)
     if cursor.is_word("ALTER", "VIEW"):
-        return alter_view(session, text)
+        return alter_view(session, sql)
     if not cursor.accept("ALTER", "TABLE"):
         return None
     parts = cursor.name()
@@ -40,7 +40,7 @@ def run_alter(session: SqlSession, text: str) -> DataFrame | None:
     if target is None:
         return None
     if session.classic and not _delta_only(cursor):
-        jvm.parse_plan(session.parser, text)
+        jvm.parse_plan(session.parser, sql)
     if isinstance(target, View):
         return None  # Spark raises
     if cursor.accept("RENAME", "TO"):

@@ -22,32 +22,32 @@ from trilake.sql.spark.tables.view_statements import create_view, is_view
 from trilake.table.registry import format_of_provider
 
 
-def run_create(session: SqlSession, text: str, args: Args) -> DataFrame | None:
+def run_create(session: SqlSession, sql: str, args: Args) -> DataFrame | None:
     """Run a CREATE or REPLACE; ``None`` to leave it to Spark."""
-    tokens = tokenize(text)
+    tokens = tokenize(sql)
     if is_view(tokens):
-        return create_view(session, with_parameters(session, text, args))
+        return create_view(session, with_parameters(session, sql, args))
     if not _is_table(tokens):
-        return query(session, text, args) if names_ours(session, text, tokens) else None
+        return query(session, sql, args) if names_ours(session, sql, tokens) else None
     cloned = _is_clone(tokens)
     # Spark before 4.0 knows neither identity columns nor CLUSTER BY.
     older = session.spark.version.startswith("3.") and _names_format(tokens)
-    if not cloned and not older and session.classic and not jvm.parses(session.parser, text):
+    if not cloned and not older and session.classic and not jvm.parses(session.parser, sql):
         return None  # Spark raises
     try:
-        call = parse_create(Cursor(with_parameters(session, text, args)))
+        call = parse_create(Cursor(with_parameters(session, sql, args)))
     except SyntaxProblem:
         if cloned or _names_format(tokens):
             raise
         call = None
     if call is None:
-        return query(session, text, args) if names_ours(session, text, tokens) else None
+        return query(session, sql, args) if names_ours(session, sql, tokens) else None
     if call.clone_of is not None:
         return create_clone(session, with_options(call, "delta"))
     format = _format(session, call)
     if format is None:
         _check_not_ours(session, call)
-        return query(session, text, args) if names_ours(session, text, tokens) else None
+        return query(session, sql, args) if names_ours(session, sql, tokens) else None
     call = with_options(call, format)
     if call.like is not None:
         return create_like(session, call, format)

@@ -30,8 +30,8 @@ _LOOKS = 20
 class Namer(Protocol):
     """Adds a table's entry."""
 
-    def __call__(self, log: DeltaLog, made: bool) -> None:
-        """Add or refresh the table's entry; ``made`` says whether this statement created the table."""
+    def __call__(self, log: DeltaLog, created: bool) -> None:
+        """Add or refresh the table's entry; ``created`` says whether this statement created the table."""
 
 
 @dataclass(frozen=True)
@@ -134,10 +134,10 @@ def named(session: SqlSession, place: Place, about: About, *, call: Create) -> I
     new = place.parts is not None and not place.exists
     if new and place.managed and not session.classic:
         with name_first(session, place, about):
-            yield lambda log, made: None
+            yield lambda log, created: None
         return
 
-    def name(log: DeltaLog, made: bool) -> None:
+    def name(log: DeltaLog, created: bool) -> None:
         if place.parts is None:
             return
         if new:
@@ -147,10 +147,10 @@ def named(session: SqlSession, place: Place, about: About, *, call: Create) -> I
                     take_back(session.spark, list(place.parts), log.store)
             except Exception:
                 if is_name_of(session, place):
-                    if made or call.if_not_exists or call.replace:
+                    if created or call.if_not_exists or call.replace:
                         return
                     raise
-                if made:
+                if created:
                     _log.warning(
                         "the table at %s has no entry yet: CREATE TABLE %s USING delta LOCATION '%s' adds it",
                         place.path,

@@ -112,9 +112,9 @@ def create_plain(session: SqlSession, call: Create, format: str, columns: Struct
 def _judge_checks(session: SqlSession, table: TableDescription, log: DeltaLog) -> None:
     """Let Spark resolve the constraints that only Spark can evaluate.  Raises what Spark raises."""
     schema, now = read_schema(table.schema), log.engine.runtime.now()
-    texts = [c for n, c in table.checks if parse_check("CHECK constraint", n, c, schema, now).condition is None]
-    if texts:
-        check_values(session, schema, None, texts)
+    conditions = [c for n, c in table.checks if parse_check("CHECK constraint", n, c, schema, now).condition is None]
+    if conditions:
+        check_values(session, schema, None, conditions)
 
 
 def create_as_select(session: SqlSession, call: Create, format: str) -> DataFrame:

@@ -10,7 +10,7 @@ from pyspark.sql import types as T
 from trilake.common.text import quote_parts
 from trilake.common.timestamps import iso
 from trilake.delta.commands.maintenance.fsck import fsck
-from trilake.delta.commit.symlink_manifest import path_text
+from trilake.delta.commit.symlink_manifest import format_path
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import InvalidArgumentError, TableNotFoundError, stating
 from trilake.spark.delta.clone import convert_table
@@ -145,7 +145,7 @@ def _vacuum(session: SqlSession, target: Target, statement: Vacuum) -> DataFrame
     )
     if statement.dry_run:
         return frame
-    return session.spark.createDataFrame([(path_text(target.store.uri),)], "path string")
+    return session.spark.createDataFrame([(format_path(target.store.uri),)], "path string")
 
 
 def _with_history(session: SqlSession, target: Target) -> ArrowDeltaTable:

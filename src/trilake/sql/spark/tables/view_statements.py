@@ -65,11 +65,11 @@ def parse_view(cursor: Cursor) -> CreateView | None:
     return CreateView(parts, replace, temporary, is_global, columns, head, cursor.rest())
 
 
-def create_view(session: SqlSession, text: str) -> DataFrame | None:
+def create_view(session: SqlSession, sql: str) -> DataFrame | None:
     """Create a view over trilake tables; ``None`` for any other view."""
-    if session.classic and not jvm.parses(session.parser, text):
+    if session.classic and not jvm.parses(session.parser, sql):
         return None
-    call = parse_view(Cursor(text))
+    call = parse_view(Cursor(sql))
     if call is None or not names_ours(session, call.query):
         return None
     if call.replace:
@@ -110,11 +110,11 @@ def _temporary(session: SqlSession, call: CreateView, frame: DataFrame) -> DataF
     return nothing(session)
 
 
-def _check_acyclic(session: SqlSession, parts: tuple[str, ...], text: str, *, temporary: bool) -> None:
+def _check_acyclic(session: SqlSession, parts: tuple[str, ...], sql: str, *, temporary: bool) -> None:
     """Raise ``InvalidArgumentError`` for a query that reads the view that it replaces."""
     identity = _identity(session, parts, temporary=temporary)
     seen = {identity}
-    waiting = [query_here(session, text)]
+    waiting = [query_here(session, sql)]
     while waiting:
         below = waiting.pop()
         with in_namespace_of(session, below):
@@ -142,21 +142,21 @@ def stub(frame: DataFrame) -> str:
     return f"SELECT {', '.join(columns)}"
 
 
-def set_text(session: SqlSession, parts: tuple[str, ...], text: str) -> None:
+def set_text(session: SqlSession, parts: tuple[str, ...], sql: str) -> None:
     """Set a permanent view's SQL."""
     entry = find_entry(session, parts)
     if entry is not None and session.classic:
-        jvm.set_view_text(session.spark, entry, text)
+        jvm.set_view_sql(session.spark, entry, sql)
 
 
-def alter_view(session: SqlSession, text: str) -> DataFrame | None:
+def alter_view(session: SqlSession, sql: str) -> DataFrame | None:
     """Run ``ALTER VIEW name AS query`` over trilake tables; ``None`` for any other."""
-    cursor = Cursor(text)
+    cursor = Cursor(sql)
     cursor.expect("ALTER", "VIEW")
     parts = cursor.name()
     if not cursor.accept("AS"):
         return None
-    head = text[: cursor.tokens[cursor.at - 1].end]
+    head = sql[: cursor.tokens[cursor.at - 1].end]
     body = cursor.rest()
     if not names_ours(session, body):
         return None
