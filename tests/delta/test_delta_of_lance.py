@@ -173,9 +173,9 @@ def test_what_the_format_cannot_hold_is_refused(tmp_path: Path) -> None:
             tmp_path / "t",
             data_format="lance",
         )
-    with pytest.raises(SchemaMismatchError, match=r"null inside of a list.*column: l"):
+    with pytest.raises(SchemaMismatchError, match=r"null in a list.*column: l"):
         trilake.write(pa.table({"l": [[1, None]]}), tmp_path / "t", data_format="lance")
-    with pytest.raises(SchemaMismatchError, match=r"null inside.*column: r\.c"):
+    with pytest.raises(SchemaMismatchError, match=r"null in.*column: r\.c"):
         trilake.write(pa.table({"r": [{"c": None}, {"c": "x"}]}), tmp_path / "t", data_format="lance")
     assert not list(tmp_path.rglob("*.*"))
 

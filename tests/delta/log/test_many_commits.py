@@ -185,7 +185,7 @@ def test_the_changes_of_some_versions_read_their_commits(folder: Path) -> None:
     assert len(store.commits_read()) <= 10 + TAIL + (LAST - 9) % INTERVAL
     assert store.listed < 2 * TAIL + 150
     assert table.changes(LAST, LAST + 1).equals(table.changes(LAST, LAST))
-    with pytest.raises(InvalidArgumentError, match=f"the newest is {LAST}"):
+    with pytest.raises(InvalidArgumentError, match=f"the newest version is {LAST}"):
         table.changes(LAST + 1, LAST + 1)
 
 
