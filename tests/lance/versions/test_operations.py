@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from uuid import UUID
 
@@ -84,6 +85,15 @@ def test_the_conflict_table(mine: str, theirs: str, rule: str) -> None:
 def test_unknown_operations_exclude_all_but_replacements(mine: str) -> None:
     found = op.conflict(OPERATIONS[mine], op.Unknown(119))
     assert (found is None) == (mine in ("overwrite", "restore"))
+
+
+@pytest.mark.parametrize("writes", ["append", "update"])
+@pytest.mark.parametrize("change", [op.Project, lambda schema: op.Merge((), schema)], ids=["project", "merge"])
+def test_no_nulls_beside_a_column_made_non_nullable(writes: str, change: Callable[[LanceSchema], op.Operation]) -> None:
+    strict = change(LanceSchema.from_arrow(pa.schema([pa.field("a", pa.int64(), nullable=False)])))
+    assert "non-nullable" in (op.conflict(strict, OPERATIONS[writes], SCHEMA) or "")
+    assert "non-nullable" in (op.conflict(OPERATIONS[writes], strict, SCHEMA) or "")
+    assert op.conflict(op.Project(SCHEMA), OPERATIONS["append"], SCHEMA) is None
 
 
 def base(*fragments: Fragment, **more: object) -> Manifest:

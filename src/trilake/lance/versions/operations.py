@@ -268,8 +268,10 @@ _COLUMN: dict[type, int] = {
 }
 
 
-def conflict(mine: Operation, theirs: Operation) -> str | None:
+def conflict(mine: Operation, theirs: Operation, schema: LanceSchema | None = None) -> str | None:
     """Why ``mine`` must not be committed after ``theirs``, which it has not read; ``None`` where it may.
+
+    ``schema`` is that of the version which ``mine`` read, to find columns that one of them makes non-nullable.
 
     >>> conflict(Append(()), Restore(3))
     'an append cannot follow a restore'
@@ -283,6 +285,8 @@ def conflict(mine: Operation, theirs: Operation) -> str | None:
     """
     if isinstance(mine, Overwrite | Restore):
         return None
+    if schema is not None and (strict := _made_non_nullable(schema, mine, theirs)) is not None:
+        return f"one makes column {strict!r} non-nullable, and the other may write nulls to it"
     if isinstance(mine, Delete | Update) and isinstance(theirs, Update) and theirs.new_fragments:
         # Its new rows are an append: this operation may have looked for them, to delete them, or to insert them once.
         return f"{_with_article(_name(mine))} cannot follow an update that adds rows"
@@ -320,6 +324,20 @@ def conflict(mine: Operation, theirs: Operation) -> str | None:
         both = modified_ids(mine) & modified_ids(theirs)
         if both:
             return f"{_with_article(verb)} and {_with_article(other)} change the same fragments {_listed(both)}"
+    return None
+
+
+def changes_nullability(operation: Operation) -> bool:
+    """Whether an operation may make columns non-nullable."""
+    return isinstance(operation, Project | Merge)
+
+
+def _made_non_nullable(schema: LanceSchema, mine: Operation, theirs: Operation) -> str | None:
+    """A column of the schema that one of the operations makes non-nullable while the other writes values."""
+    nullable = {f.id for f in schema.walk() if f.nullable}
+    for one, other in (mine, theirs), (theirs, mine):
+        if isinstance(one, Project | Merge) and isinstance(other, Append | Update | DataReplacement):
+            return next((f.name for f in one.schema.walk() if f.id in nullable and not f.nullable), None)
     return None
 
 

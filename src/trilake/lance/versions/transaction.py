@@ -381,7 +381,7 @@ def commit(
                 newest.check_writable(store.uri)
                 if base is not None:
                     _check_same_dataset(store, listing, base, newest)
-                checked = _check_winners(store, listing, transaction, checked, newest)
+                checked = _check_winners(store, listing, transaction, checked, newest, base)
                 if check is not None:
                     check(newest)
             elif base is not None:
@@ -452,7 +452,9 @@ def _replaced(store: Store, base: Manifest, what: str, help: str) -> DatasetNotF
     )
 
 
-def _check_winners(store: Store, listing: Listing, mine: Transaction, checked: int, newest: Manifest) -> int:
+def _check_winners(
+    store: Store, listing: Listing, mine: Transaction, checked: int, newest: Manifest, base: Manifest | None
+) -> int:
     """Check all commits after version ``checked`` for conflicts; return the newest version."""
     if isinstance(mine.operation, op.Overwrite | op.Restore):
         return newest.version
@@ -476,7 +478,9 @@ def _check_winners(store: Store, listing: Listing, mine: Transaction, checked: i
             raise CommitConflictError(
                 "another commit does not say what it did", help=help, file=store.uri, version=version
             )
-        reason = op.conflict(mine.operation, other.operation)
+        if base is None and any(map(op.changes_nullability, (mine.operation, other.operation))):
+            base = _manifest_or_none(store, listing.key(mine.read_version), mine.read_version)
+        reason = op.conflict(mine.operation, other.operation, None if base is None else base.schema)
         if reason is not None:
             raise CommitConflictError(reason, help=help, file=store.uri, version=version)
     return newest.version
