@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent.parent
 #: Tests on Spark that ``make test`` runs: reads, writes, commands and SQL of each format.  ``make long`` runs the rest.
 QUICK_ON_SPARK = (
-    "tests/spark/delta/test_table.py",
     "tests/spark/lance/test_source.py",
-    "tests/spark/scan/test_scan.py",
     "tests/spark/test_delta_spark_api.py",
     "tests/spark/trevni/test_source.py",
     "tests/sql/spark/session/test_session.py",

@@ -21,6 +21,8 @@ from trilake.delta.log.log import DeltaLog
 from trilake.delta.standard import standard_engine
 from trilake.delta.table import ArrowDeltaTable
 
+pytestmark = pytest.mark.long
+
 FEATURES = {k: v for k, v in PROPERTIES.items() if k != "delta.dataSkippingNumIndexedCols"}
 RANGES = st.tuples(KEYS, st.integers(0, 5))
 SOURCE = st.dictionaries(KEYS, PARTS, max_size=4)

@@ -26,6 +26,8 @@ from trilake.storage.base import Store
 from trilake.storage.faults import Fault, FaultStore, SimulatedCrash
 from trilake.storage.memory import MemoryStore
 
+pytestmark = pytest.mark.long
+
 Rows = list[dict[str, Any]]
 _count = iter(range(10**6))
 

@@ -43,6 +43,8 @@ from trilake.lance.versions.manifest import (
 )
 from trilake.storage.memory import MemoryStore
 
+pytestmark = pytest.mark.long
+
 #: Writes datasets of the first format, of which these tests are.
 write_first = partial(lance.write_dataset, data_storage_version="legacy")
 

@@ -19,6 +19,8 @@ from tests.reliability.peers import PEERS, spark_answers
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.long
+
 FIRST = int(os.environ.get("TRILAKE_FIRST_SEED", "0"))
 CASES = int(os.environ.get("TRILAKE_CASES", "5000" if SOAK else "14"))
 

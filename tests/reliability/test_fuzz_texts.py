@@ -37,6 +37,8 @@ from trilake.sql.parser.merge import parse_merge
 from trilake.storage.memory import MemoryStore
 from trilake.storage.uri import parse_location
 
+pytestmark = pytest.mark.long
+
 #: The first seed, and strings for each kind where ``TRILAKE_FUZZ`` says so or the soak runs.
 FIRST = int(os.environ.get("TRILAKE_FIRST_SEED", "0"))
 COUNT = int(os.environ.get("TRILAKE_FUZZ", "20000" if SOAK else "1000"))

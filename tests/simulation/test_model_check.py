@@ -9,6 +9,8 @@ import pytest
 from tests.simulation.exhaustive import every_interleaving
 from tests.simulation.model_check import CommitRules, VacuumRules, check_commit, check_vacuum
 
+pytestmark = pytest.mark.long
+
 
 def test_two_writers_with_two_transactions_a_crash_and_lost_replies() -> None:
     found = check_commit(2, ("append", "change"))

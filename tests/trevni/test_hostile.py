@@ -18,6 +18,8 @@ from tests.trevni.test_arrow import written
 from trilake.errors import CorruptFileError, TrilakeError, UnsupportedProtocolError
 from trilake.trevni import TrevniFile
 
+pytestmark = pytest.mark.long
+
 DEFLATE: dict[str, bytes | str] = {"trevni.codec": "deflate"}
 BZIP2: dict[str, bytes | str] = {"trevni.codec": "bzip2"}
 INTS = b"".join(map(zigzag, [1, -1, 300]))

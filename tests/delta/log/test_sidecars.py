@@ -118,6 +118,7 @@ def test_two_new_files_of_one_path_are_an_error() -> None:
         world.checkpoint()
 
 
+@pytest.mark.long
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_any_chain_of_commits_and_checkpoints(data: st.DataObject) -> None:

@@ -134,6 +134,7 @@ def test_empty_texts_and_nulls_fill_pages(nulls: Any, nullable: bool) -> None:
     assert {text: made.count_rows(text) for text in texts} == scanned
 
 
+@pytest.mark.long
 def test_what_came_and_went_since(ds: LanceDataset) -> None:
     ds.delete("i = 17 OR other % 7 = 0")
     same(ds)

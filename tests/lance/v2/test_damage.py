@@ -25,6 +25,8 @@ from trilake.lance.v2.container import FOOTER, Container
 from trilake.lance.v2.file import V2File
 from trilake.storage.memory import MemoryStore
 
+pytestmark = pytest.mark.long
+
 #: Damaged files of each family, a third of them in each version.
 COUNT = int(os.environ.get("TRILAKE_FUZZ", "3000" if SOAK else "36"))
 ENCODING = "lance-encoding:"

@@ -17,6 +17,8 @@ from tests.lance.v2.test_writer import ALONE, VERSIONS, columns
 from trilake.lance.v2.file import V2File
 from trilake.storage import open_store
 
+pytestmark = pytest.mark.long
+
 LEAVES = st.sampled_from(
     [
         *(pa.int8(), pa.int32(), pa.uint64(), pa.float32(), pa.bool_(), pa.string(), pa.large_binary(), pa.binary(3)),

@@ -19,6 +19,8 @@ from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import ConcurrentDeleteReadError, MissingFileError, StorageError
 from trilake.storage.faults import Fault, FaultStore, SimulatedCrash
 
+pytestmark = pytest.mark.long
+
 
 def test_a_crash_at_any_call_leaves_a_sound_table() -> None:
     def prepared() -> World:
