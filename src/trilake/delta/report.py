@@ -261,15 +261,15 @@ _BUDGET = 1 << 25
 _CHANGES = 20
 
 _SHOWN_METRICS = {
-    "numOutputRows": "rows written",
-    "numFiles": "files",
-    "numAddedFiles": "files added",
-    "numRemovedFiles": "files removed",
-    "numDeletedRows": "rows deleted",
-    "numUpdatedRows": "rows updated",
-    "numTargetRowsInserted": "rows inserted",
-    "numTargetRowsUpdated": "rows updated",
-    "numTargetRowsDeleted": "rows deleted",
+    "numOutputRows": "row written",
+    "numFiles": "file",
+    "numAddedFiles": "file added",
+    "numRemovedFiles": "file removed",
+    "numDeletedRows": "row deleted",
+    "numUpdatedRows": "row updated",
+    "numTargetRowsInserted": "row inserted",
+    "numTargetRowsUpdated": "row updated",
+    "numTargetRowsDeleted": "row deleted",
 }
 
 
@@ -352,7 +352,7 @@ def _row(version: int, time_ms: int, info: Mapping[str, Any]) -> dict[str, Any]:
 
     stated = info.get("operationMetrics")
     metrics = stated if isinstance(stated, Mapping) else {}
-    counts = [f"{_number(metrics[k])} {what}" for k, what in _SHOWN_METRICS.items() if str(metrics.get(k, "0")) != "0"]
+    counts = [_counted(metrics[k], what) for k, what in _SHOWN_METRICS.items() if str(metrics.get(k, "0")) != "0"]
     return {
         "version": version,
         "timestamp": time_ms,
@@ -360,6 +360,11 @@ def _row(version: int, time_ms: int, info: Mapping[str, Any]) -> dict[str, Any]:
         "by": text("userName") or text("engineInfo"),
         "metrics": ", ".join(counts) or None,
     }
+
+
+def _counted(value: object, what: str) -> str:
+    number, (noun, _, verb) = _number(value), what.partition(" ")
+    return f"{number} {noun if number == '1' else f'{noun}s'} {verb}".rstrip()
 
 
 def _number(value: object) -> str:

@@ -131,6 +131,14 @@ def test_advice_to_order_rows_makes_lookups_touch_few_files(tmp_path: Path) -> N
     assert len(after.kept) <= 2 < len(after.files)
 
 
+def test_counts_of_commits_have_right_plurals(tmp_path: Path) -> None:
+    for rows in ([1], [1, 2]):
+        trilake.write({"id": rows}, tmp_path, mode="append")
+    page = trilake.report(tmp_path).html
+    assert "1 row written, 1 file<" in page
+    assert "2 rows written, 1 file<" in page
+
+
 def test_a_table_that_does_well_gets_no_advice(tmp_path: Path) -> None:
     trilake.write(pa.table({"n": range(10)}), str(tmp_path / "t"))
     made = trilake.report(tmp_path / "t")
