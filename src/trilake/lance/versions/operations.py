@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import TypeAlias, TypeGuard
 from uuid import UUID
 
 from trilake.lance.file.schema import LanceSchema
@@ -327,7 +327,7 @@ def conflict(mine: Operation, theirs: Operation, schema: LanceSchema | None = No
     return None
 
 
-def changes_nullability(operation: Operation) -> bool:
+def changes_nullability(operation: Operation) -> TypeGuard[Project | Merge]:
     """Whether an operation may make columns non-nullable."""
     return isinstance(operation, Project | Merge)
 
@@ -336,7 +336,7 @@ def _made_non_nullable(schema: LanceSchema, mine: Operation, theirs: Operation) 
     """A column of the schema that one of the operations makes non-nullable while the other writes values."""
     nullable = {f.id for f in schema.walk() if f.nullable}
     for one, other in (mine, theirs), (theirs, mine):
-        if isinstance(one, Project | Merge) and isinstance(other, Append | Update | DataReplacement):
+        if changes_nullability(one) and isinstance(other, Append | Update | DataReplacement):
             return next((f.name for f in one.schema.walk() if f.id in nullable and not f.nullable), None)
     return None
 

@@ -387,10 +387,10 @@ def _check_identity(clause: Clause[Any], resolved: ResolvedClause[Any], table: S
 # --- the commit's words ----------------------------------------------------------------------------------------------
 
 
-def predicates(clauses: Sequence[Clause[Any]], kind: Kind, to_sql: Any) -> list[dict[str, str]]:
-    """The clauses of one kind for a commit's ``operationParameters``; ``to_sql`` formats a condition."""
+def predicates(clauses: Sequence[Clause[str]], kind: Kind) -> list[dict[str, str]]:
+    """The clauses of one kind for a commit's ``operationParameters``."""
     return [
-        {"actionType": c.action} if c.condition is None else {"predicate": to_sql(c.condition), "actionType": c.action}
+        {"actionType": c.action} if c.condition is None else {"predicate": c.condition, "actionType": c.action}
         for c in clauses
         if c.kind == kind
     ]

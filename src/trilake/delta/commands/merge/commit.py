@@ -141,14 +141,11 @@ def finish_merge(
 
 
 def _parameters(plan: MergePlan) -> dict[str, Any]:
-    def text(condition: str) -> str:
-        return condition
-
     return {
         "predicate": [plan.on],
-        "matchedPredicates": predicates(plan.clauses, "matched", text),
-        "notMatchedPredicates": predicates(plan.clauses, "not_matched", text),
-        "notMatchedBySourcePredicates": predicates(plan.clauses, "not_matched_by_source", text),
+        "matchedPredicates": predicates(plan.clauses, "matched"),
+        "notMatchedPredicates": predicates(plan.clauses, "not_matched"),
+        "notMatchedBySourcePredicates": predicates(plan.clauses, "not_matched_by_source"),
     }
 
 
