@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.delta.tables import LONG_A, add, lines, log_of, metadata, protocol
 from trilake.delta.log.history import history
 from trilake.delta.protocol import commits as parser
-from trilake.delta.protocol.actions import ActionBatch, Metadata, Protocol
+from trilake.delta.protocol.actions import ADD, DELETION_VECTOR, ActionBatch, Metadata, Protocol, array_of
 from trilake.delta.protocol.commits import parse_commits, parse_rare
 from trilake.errors import CorruptLogError, MissingMetadataError, TrilakeError, UnsupportedProtocolError
 from trilake.expr.terms.engine import query
@@ -278,3 +278,49 @@ def test_any_value_in_an_action_is_read_or_refused(value: Any, kind: str) -> Non
     except TrilakeError:
         return
     assert snapshot.version == 1
+
+
+_ADDS: list[dict[str, Any]] = [
+    {"path": "a", "partitionValues": {}, "size": 1, "modificationTime": -(1 << 63), "dataChange": True},
+    {"path": "é", "partitionValues": {"k": None, "j": ""}, "size": None, "dataChange": False, "stats": ""},
+    {"path": "", "deletionVector": {"storageType": "u", "offset": 2147483647, "cardinality": 7, "unknown": 1}},
+    {"path": "d", "partitionValues": {"k": "v"}, "size": 4, "dataChange": None, "deletionVector": {}},
+]
+
+
+@pytest.mark.parametrize("rows", [_ADDS, _ADDS[:1], _ADDS[2:], []])
+def test_columns_of_file_actions_equal_those_of_arrow(rows: list[dict[str, Any]]) -> None:
+    for field in ADD:
+        values = [row.get(field.name) for row in rows]
+        if pa.types.is_map(field.type):
+            values = [None if v is None else list(v.items()) for v in values]
+        array = array_of(values, field.type)
+        array.validate(full=True)
+        assert array.type == field.type
+        assert array.equals(pa.array(values, field.type))
+
+
+@pytest.mark.parametrize(
+    ("value", "type_"),
+    [
+        (1, pa.string()),
+        (b"a", pa.string()),
+        (True, pa.int64()),
+        (1.0, pa.int64()),
+        ("1", pa.int64()),
+        (1, pa.bool_()),
+        ("a", DELETION_VECTOR),
+        ({"offset": "1"}, DELETION_VECTOR),
+        ({"k": "v"}, pa.map_(pa.string(), pa.string())),
+        ([("k", 1)], pa.map_(pa.string(), pa.string())),
+    ],
+)
+def test_column_of_file_actions_refuses_another_type(value: object, type_: pa.DataType) -> None:
+    with pytest.raises(TypeError):
+        array_of([None, value], type_)
+
+
+@pytest.mark.parametrize(("value", "type_"), [(1 << 63, pa.int64()), (1 << 31, pa.int32())])
+def test_column_of_file_actions_refuses_large_numbers(value: int, type_: pa.DataType) -> None:
+    with pytest.raises(OverflowError):
+        array_of([value], type_)

@@ -132,7 +132,7 @@ def any_absolute(paths: pa.ChunkedArray) -> bool:
 def file_keys(actions: pa.Table) -> pa.ChunkedArray:
     """The primary key of each file action as one string: canonical path, and the deletion vector's id if any."""
     path = decoded_paths(actions["path"])
-    if pc.any(pc.starts_with(path, "file:")).as_py():
+    if _holds(path, b":") and pc.any(pc.starts_with(path, "file:")).as_py():
         # file:/x, file:///x and /x are the same file.
         path = pc.replace_substring_regex(path, r"^file:(?://)?/", "/")
     dv = actions["deletionVector"]
@@ -264,8 +264,9 @@ def _apply_files(state: State, batch: ActionBatch) -> State:
     add_keys, remove_keys = _plain_keys(adds), _plain_keys(removes)
     keys = pa.chunked_array([*add_keys.chunks, *remove_keys.chunks], pa.string())
     touched, winners = _newest(keys, pa.chunked_array([*adds["order"].chunks, *removes["order"].chunks], pa.int64()))
-    new_adds = adds.filter(pc.is_in(adds["order"], winners)).drop_columns(["version", "order"])
-    new_removes = removes.filter(pc.is_in(removes["order"], winners)).drop_columns(["version", "order"])
+    if len(winners) < len(keys):
+        adds, removes = (t.filter(pc.is_in(t["order"], winners)) for t in (adds, removes))
+    new_adds, new_removes = (t.drop_columns(["version", "order"]) for t in (adds, removes))
     return replace(
         state,
         adds=pa.concat_tables([_without(state.adds, touched), new_adds]),

@@ -7,9 +7,10 @@ or plain JSON.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import accumulate
 from struct import pack
 from typing import Any
 
@@ -274,6 +275,53 @@ def int64_array(numbers: npt.NDArray[np.int64]) -> pa.Int64Array:
     """Numbers as an array, without a copy where they are contiguous."""
     data = np.ascontiguousarray(numbers, np.int64)
     return pa.Int64Array.from_buffers(pa.int64(), len(data), [None, pa.py_buffer(data)])
+
+
+def array_of(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
+    """Values of a file action's field as an array; a map is a list of pairs.
+
+    Raises ``TypeError`` for a value of another type, and ``OverflowError`` for what is too large.
+    """
+    valid = [v is not None for v in values]
+    if not any(valid):
+        return pa.nulls(len(values), type_)
+    children = None
+    if pa.types.is_struct(type_):
+        _check_all(dict, values)
+        children = [array_of([None if v is None else v.get(f.name) for v in values], f.type) for f in type_]
+        buffers = []
+    elif pa.types.is_map(type_):
+        _check_all(list, values)
+        keys, items = zip(*pairs, strict=True) if (pairs := [pair for v in values for pair in v or ()]) else ((), ())
+        entry = pa.struct([type_.key_field, type_.item_field])
+        columns = [array_of(keys, type_.key_type), array_of(items, type_.item_type)]
+        children = [pa.StructArray.from_buffers(entry, len(keys), [None], children=columns)]
+        buffers = [_offsets(len(v or ()) for v in values)]
+    elif pa.types.is_string(type_):
+        _check_all(str, values)
+        encoded = [b"" if v is None else v.encode() for v in values]
+        buffers = [_offsets(map(len, encoded)), pa.py_buffer(b"".join(encoded))]
+    elif pa.types.is_boolean(type_):
+        _check_all(bool, values)
+        buffers = [_bits([bool(v) for v in values])]
+    else:
+        _check_all(int, values)
+        buffers = [pa.py_buffer(np.array([v or 0 for v in values], f"i{type_.bit_width // 8}"))]
+    mask = None if all(valid) else _bits(valid)
+    return pa.Array.from_buffers(type_, len(values), [mask, *buffers], children=children)
+
+
+def _check_all(type_: type, values: Sequence[Any]) -> None:
+    if any(type(v) is not type_ and v is not None for v in values):
+        raise TypeError(f"a value is not of type {type_.__name__}")
+
+
+def _offsets(lengths: Iterable[int]) -> pa.Buffer:
+    return pa.py_buffer(np.array(list(accumulate(lengths, initial=0)), np.int32))
+
+
+def _bits(flags: Sequence[bool]) -> pa.Buffer:
+    return pa.py_buffer(np.packbits(flags, bitorder="little"))
 
 
 def as_numpy(numbers: pa.Array) -> npt.NDArray[np.signedinteger]:

@@ -5,7 +5,7 @@ Protocol: *Delta Log Entries* and *Actions*.  A few lines are parsed one by one,
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +13,6 @@ import numpy as np
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.json as pj
 
 from trilake.delta.protocol.actions import (
     EMPTY_BATCH,
@@ -21,6 +20,7 @@ from trilake.delta.protocol.actions import (
     RARE_ACTIONS,
     ActionBatch,
     action_schema,
+    array_of,
     int64_array,
 )
 from trilake.errors import CorruptLogError
@@ -140,15 +140,23 @@ _WRONG_TYPE = (pa.ArrowException, AttributeError, TypeError, ValueError, Overflo
 
 def _arrays(kind: str, values: Sequence[Any]) -> list[pa.Array]:
     """The fields of file actions as columns; raises one of ``_WRONG_TYPE``."""
-    rows = [{f.name: _field(v.get(f.name), f) for f in FILE_ACTIONS[kind]} for v in values]
-    arrays = _read_as_json(kind, rows)
-    if arrays is None:
-        arrays = [pa.array([_pairs(r[f.name], f) for r in rows], f.type) for f in FILE_ACTIONS[kind]]
-    if arrays[0].null_count:
-        raise ValueError("it has no path")
-    for array, f in zip(arrays, FILE_ACTIONS[kind], strict=True):
-        if f.name == "deletionVector" and pc.any(pc.and_(array.is_valid(), array.field(0).is_null())).as_py():
+    arrays = []
+    for f in FILE_ACTIONS[kind]:
+        column = [v.get(f.name) for v in values]
+        if pa.types.is_map(f.type):
+            column = [None if v is None else _pairs(v) for v in column]
+        elif f.name == "stats":
+            column = [orjson.dumps(v).decode() if isinstance(v, dict) else v for v in column]  # of some writers
+        try:
+            array = array_of(column, f.type)
+        except TypeError:
+            array = pa.array(column, f.type)  # accepts more, such as 1.0 for 1, and says what is wrong
+        if f.name == "path" and array.null_count:
+            raise ValueError("it has no path")
+        some = f.name == "deletionVector" and array.null_count < len(array)
+        if some and pc.any(pc.and_(array.is_valid(), array.field(0).is_null())).as_py():
             raise ValueError("its deletionVector has no storageType")
+        arrays.append(array)
     return arrays
 
 
@@ -181,50 +189,8 @@ def _object(value: Any, kind: str, version: int, name: str) -> Any:
     return value
 
 
-def _read_as_json(kind: str, rows: Sequence[Mapping[str, Any]]) -> list[pa.Array] | None:
-    """The columns parsed by Arrow's JSON reader, which is stricter than ``pa.array``; ``None`` where it refuses.
-
-    ``pa.array`` loads pandas, where installed, with the first value, which takes longer than opening a table.
-    """
-    fields = list(FILE_ACTIONS[kind])
-    content = b"\n".join(orjson.dumps(row) for row in rows)
-    try:
-        table = pj.read_json(
-            pa.BufferReader(content),
-            pj.ReadOptions(use_threads=False, block_size=len(content) + 1),
-            pj.ParseOptions(explicit_schema=_AS_JSON[kind], unexpected_field_behavior="ignore"),
-        )
-    except pa.ArrowException:
-        return None
-    columns = [table[f.name].combine_chunks() for f in fields]
-    return [
-        pa.MapArray.from_arrays(c.offsets, c.values.field(0), c.values.field(1), mask=c.is_null())
-        if pa.types.is_map(f.type)
-        else c
-        for f, c in zip(fields, columns, strict=True)
-    ]
-
-
-def _as_json(type_: pa.DataType) -> pa.DataType:
-    """The type to use with Arrow's JSON reader, which lacks maps."""
-    return pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())])) if pa.types.is_map(type_) else type_
-
-
-_AS_JSON = {kind: pa.schema([(f.name, _as_json(f.type)) for f in type_]) for kind, type_ in FILE_ACTIONS.items()}
-
-
-def _pairs(value: Any, field: pa.Field) -> Any:
-    """A value for ``pa.array``: the entries of a map as pairs."""
-    return [(e["key"], e["value"]) for e in value] if value is not None and pa.types.is_map(field.type) else value
-
-
-def _field(value: Any, field: pa.Field) -> Any:
-    if value is not None and pa.types.is_map(field.type):
-        strings = {k: v if v is None or isinstance(v, str) else orjson.dumps(v).decode() for k, v in value.items()}
-        return [{"key": k, "value": v} for k, v in strings.items()]
-    if field.name == "stats" and isinstance(value, dict):
-        return orjson.dumps(value).decode()  # some writers log statistics as an object, not as a string
-    return value
+def _pairs(strings: dict[str, Any]) -> list[tuple[str, str | None]]:
+    return [(k, v if v is None or isinstance(v, str) else orjson.dumps(v).decode()) for k, v in strings.items()]
 
 
 def _structure(type_: pa.DataType) -> str:
