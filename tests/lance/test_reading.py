@@ -98,7 +98,12 @@ def test_the_corpus_is_not_touched_by_reading(shared: Path) -> None:
 def test_columns_and_parts_of_structs(ds: LanceDataset) -> None:
     found = ds.to_table(["s.b.c", "id"], limit=2)
     assert found.to_pylist() == [{"s.b.c": "1", "id": 1}, {"s.b.c": "2", "id": 2}]
-    assert ds.to_table(columns=[]).schema == ds.schema
+    empty = ds.to_table(columns=[])
+    assert (empty.column_names, empty.num_rows) == ([], ds.count_rows())
+    assert ds.to_table(columns=[], filter="id < 10").num_rows == ds.count_rows("id < 10")
+    assert [b.num_rows for b in ds.to_batches(columns=[], limit=5, batch_size=2)] == [2, 2, 1]
+    assert ds.to_table(columns=[], order_by=["id"], limit=3).num_rows == len(ds.take([0, 1, 2], columns=[])) == 3
+    assert ds.to_table(columns=[], limit=2, with_row_id=True).column_names == ["_rowid"]
     assert ds.to_table(columns=["kind", "id"]).schema.names == ["kind", "id"]
     with pytest.raises(InvalidArgumentError, match="no column 'nope'"):
         ds.to_table(columns=["nope"])

@@ -130,8 +130,9 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
         Parameters
         ----------
         columns: names of columns, by default all; ``"struct.field"`` selects a nested field.  ``_rowid``, ``_rowaddr``,
-            ``_rowoffset`` and, with ``nearest``, ``_distance`` are allowed.  A mapping from new names to SQL
-            expressions projects; expressions may use ``_rowid`` and ``_distance``.
+            ``_rowoffset`` and, with ``nearest``, ``_distance`` are allowed.  An empty list selects no column: the
+            result keeps the number of rows.  A mapping from new names to SQL expressions projects; expressions may use
+            ``_rowid`` and ``_distance``.
         filter: SQL or a pyarrow expression.  Filters on ``_rowid`` read only the matching rows.
         limit, offset: number of rows to return, and to skip.
         nearest: ``{"column", "q", "k", "metric", "nprobes", "refine_factor", "use_index", "distance_range"}``: return

@@ -62,8 +62,8 @@ class ScannerBuilder:
     def columns(self, cols: ColumnsLike | None = None) -> ScannerBuilder:
         """Columns to return, by default all; ``"struct.field"`` selects a nested field.
 
-        ``_rowid``, ``_rowaddr`` and, for a search, ``_distance`` are allowed.  An empty list with ``with_row_id`` or
-        ``with_row_address`` returns only these.
+        ``_rowid``, ``_rowaddr`` and, for a search, ``_distance`` are allowed.  An empty list selects no column: the
+        result has only what other options add, and the number of rows.
 
         A mapping from new names to SQL expressions projects.
         """
@@ -244,9 +244,6 @@ class ScannerBuilder:
             scores = (search.QUERY_INDEX_FIELD, *scores)
         if nearest is not None and not self._has_k and self._limit is not None:
             nearest = replace(nearest, k=max(self._limit + self._offset, 1))
-        if columns is not None and not columns and (self._with_row_id or self._with_row_address):
-            columns = [f.name for f in (scores if self._scored else scores[:-1])]
-            columns += [ROW_ID] * self._with_row_id + [ROW_ADDRESS] * self._with_row_address
         view = replace(snapshot.view, blob_bytes=True) if self._blob_bytes else snapshot.view
         selection = Selection.of(
             view,

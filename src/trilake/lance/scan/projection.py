@@ -20,6 +20,7 @@ from trilake.lance.file.view import View
 from trilake.lance.scan.fragment_reader import PLACE_TYPE, PLACES, ROW_ADDRESS, ROW_ID
 from trilake.lance.scan.scan import one_array, one_batch
 from trilake.lance.scan.sql_text import expression_of
+from trilake.table.data_files import no_columns
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,8 @@ class Projection:
 
     def project(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Compute the columns of a batch.  Raises ``ExpressionError`` where a value cannot be computed."""
+        if not self.columns:
+            return no_columns(rows.num_rows)
         expressions = {name: one for name, one in self.columns.items() if isinstance(one, Expression)}
         values = dict(zip(expressions, map(one_array, evaluate_all(list(expressions.values()), rows)), strict=True))
 
@@ -172,7 +175,7 @@ class Selection:
 
         Parameters
         ----------
-        columns: names, or SQL by name; all columns where there are none.
+        columns: names, or SQL by name; ``None`` for all columns.  An empty list selects only those that the options add.
         with_row_id, with_row_address: whether ``_rowid`` and ``_rowaddr`` come last.
         scores: the columns that a search computes.  The last one follows the selected columns, before ``_rowid``,
             unless it is selected; others come first, unless SQL has their names.
@@ -200,9 +203,11 @@ class Selection:
         first = {f.name: f for f in scores[:-1]}
         names = [n for n in columns or () if n not in first or n not in computed]
         parts = {n: part for n in names if n not in computed and (part := _part(view, n)) is not None}
-        if (scored or not scores) and computed.keys().isdisjoint(names) and not parts:
-            return cls(view.columns(names or None), tuple(places))
-        names = names or view.schema.names
+        empty = columns is not None and not columns
+        if not empty:
+            if (scored or not scores) and computed.keys().isdisjoint(names) and not parts:
+                return cls(view.columns(names or None), tuple(places))
+            names = names or view.schema.names
         stored_columns = (
             view.columns([n for n in names if n not in computed]) if set(names) - set(computed) else LanceSchema(())
         )
