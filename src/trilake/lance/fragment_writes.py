@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Literal, overload
 
 import pyarrow as pa
@@ -20,7 +21,7 @@ from trilake.lance.file.errors import NothingToWriteError
 from trilake.lance.file.storage_version import DEFAULT
 from trilake.lance.file.view import View
 from trilake.lance.progress import Reporter
-from trilake.lance.pylance.operation import LanceOperation
+from trilake.lance.pylance.operation import LanceOperation, base_paths
 from trilake.lance.pylance.transactions import Transaction
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions.fragment_metadata import FragmentMetadata
@@ -48,7 +49,7 @@ def create_fragments(
     storage = options.storage_version or (DEFAULT if manifest is None else manifest.storage_version)
     target, version = Target.new(rows_schema, storage, nulls=options.nulls), 0
     if manifest is not None:
-        version = manifest.version
+        version, options = manifest.version, replace(options, bases=(*options.bases, *manifest.base_paths))
         # Compare the user-visible columns: null companions depend on the dataset.
         existing, names = View(manifest.schema).schema.names, target.view.schema.names
         if mode == "append" and (
@@ -122,7 +123,9 @@ def write_fragments(
     format, bases = format_of(later), later.pop("initial_bases", None)
     check_format(later, of="write_fragments")
     flag("return_transaction", return_transaction)
-    options = WriteOptions(max_rows_per_file, max_rows_per_group, max_bytes_per_file, nulls, **format)
+    options = WriteOptions(
+        max_rows_per_file, max_rows_per_group, max_bytes_per_file, nulls, bases=base_paths(bases), **format
+    )
     written = create_fragments(dataset_uri, data, schema, options, Reporter(progress), storage_options, mode)
     fragments, rows_schema, version = [FragmentMetadata.of(f) for f in written[0]], *written[1:]
     if not return_transaction:

@@ -111,9 +111,32 @@ def test_blob_arrays_are_written_and_read(tmp_path: Path) -> None:
     uri = (tmp_path / "file").as_uri()
     values = blob_array([b"inline", uri, Blob.from_uri(uri, 2, 3), Blob.empty(), None])
     schema = pa.schema([pa.field("id", pa.int64()), blob_field("v")])
-    made = written(pa.table([range(5), values], schema=schema), tmp_path / "t")
-    read = [f and f.readall() for f in made.take_blobs("v", indices=range(5))]
-    assert read == [b"inline", b"0123456789", b"234", b"", None]
+    rows, expected = pa.table([range(5), values], schema=schema), [b"inline", b"0123456789", b"234", b"", None]
+    with pytest.raises(ValueError, match="outside registered external bases"):
+        written(rows, tmp_path / "t")
+    made = written(rows, tmp_path / "t", allow_external_blob_outside_bases=True)
+    assert [f and f.readall() for f in made.take_blobs("v", indices=range(5))] == expected
+    based = written(rows, tmp_path / "based", initial_bases=[lance.DatasetBasePath(str(tmp_path))])
+    based.insert(rows)
+    assert [f and f.readall() for f in based.take_blobs("v", indices=range(5, 10))] == expected
+    with pytest.raises(ValueError, match="outside registered external bases"):
+        made.insert(rows)
+
+
+def test_blobs_at_uris_are_copied(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"0123456789")
+    uri = (tmp_path / "file").as_uri()
+    blobs = blob_array([b"inline", uri, Blob.from_uri(uri, 2, 3), Blob.empty(), None])
+    struct = pa.StructArray.from_arrays([blobs], fields=[blob_field("v")])
+    rows = pa.table([blobs, struct], schema=pa.schema([blob_field("v"), pa.field("s", struct.type)]))
+    made = written(rows, tmp_path / "t", external_blob_mode="ingest")
+    made.insert(rows, external_blob_mode="ingest")
+    (tmp_path / "file").unlink()
+    for column in ("v", "s.v"):
+        read = [f and f.readall() for f in made.take_blobs(column, indices=range(10))]
+        assert read == [b"inline", b"0123456789", b"234", b"", None] * 2
+    with pytest.raises(ValueError, match="only applies when"):
+        made.insert(rows, external_blob_mode="ingest", allow_external_blob_outside_bases=True)
 
 
 def test_commits_clean_up_as_configured(tmp_path: Path) -> None:

@@ -45,11 +45,11 @@ _OPTIONS: dict[str, tuple[tuple[object, ...], str, str]] = {
     "versions": (_UNSET, "a clean-up of selected versions", "select them with older_than or retain_versions"),
     "progress_callback": (_UNSET, "progress reports of an index", "indices are built without progress reports"),
 }
-#: Accepted without effect: buffer sizes, time limits, and options for external blobs.
+#: Accepted without effect: buffer sizes and time limits.
 _NOTHING = frozenset(
     (
         *("data_cache_bytes", "max_page_bytes", "metadata_cache_size_bytes", "index_cache_size_bytes"),
-        *("external_blob_mode", "allow_external_blob_outside_bases", "blob_pack_file_size_threshold"),
+        "blob_pack_file_size_threshold",
         *("max_retries", "commit_timeout", "delete_rate_limit", "delete_concurrency"),
         "binary_copy_read_batch_bytes",
     )
@@ -57,7 +57,7 @@ _NOTHING = frozenset(
 
 
 def format_of(options: dict[str, Any]) -> dict[str, Any]:
-    """Remove and return the options of the file format and manifests, as arguments of ``WriteOptions``.
+    """Remove and return the options of files and manifests, as arguments of ``WriteOptions``.
 
     Raises ``InvalidArgumentError`` for invalid values and ``WrongTypeError`` for invalid types.
     """
@@ -69,7 +69,21 @@ def format_of(options: dict[str, Any]) -> dict[str, Any]:
         "storage_version": None if version is None else StorageVersion.parse(version),
         "v2_manifest_names": None if names is None else flag("enable_v2_manifest_paths", names),
         "stable_row_ids": stable is not None and flag("enable_stable_row_ids", stable),
+        "external_blobs": _external_blobs(options),
     }
+
+
+def _external_blobs(options: dict[str, Any]) -> str:
+    mode = options.pop("external_blob_mode", None) or "reference"
+    everywhere = flag("allow_external_blob_outside_bases", options.pop("allow_external_blob_outside_bases", False))
+    if mode not in ("reference", "ingest"):
+        raise InvalidArgumentError(f'external_blob_mode must be "reference" or "ingest", got {mode!r}')
+    if mode == "ingest" and everywhere:
+        raise InvalidArgumentError(
+            'allow_external_blob_outside_bases only applies when external_blob_mode="reference"',
+            help="leave it out: blobs are copied",
+        )
+    return "all" if everywhere else "ingest" if mode == "ingest" else "bases"
 
 
 def properties_of(options: dict[str, Any]) -> dict[str, str]:

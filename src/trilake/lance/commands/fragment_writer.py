@@ -19,6 +19,8 @@ from trilake.common.arguments import count
 from trilake.common.runtime import Runtime
 from trilake.errors import InvalidArgumentError, StorageError, TrilakeError, UnknownOutcomeError, WriteFailedError
 from trilake.expr.nested import field_problem
+from trilake.lance.commands import external_blobs
+from trilake.lance.commands.external_blobs import ExternalBlobs
 from trilake.lance.data_files import new_data_file
 from trilake.lance.file import null_masks
 from trilake.lance.file.errors import RowsDoNotFitError, WrongTypeError
@@ -61,6 +63,8 @@ class WriteOptions:
     config: configuration of a new dataset.
     bases: other locations for files of a new dataset.
     partial: whether appended rows may lack columns, which become null; in files of 2.x only.
+    external_blobs: which URIs of blobs may be stored: those below ``bases``, or ``"all"``; ``"ingest"`` copies their
+        bytes instead.
     """
 
     max_rows_per_file: int = 1 << 20
@@ -74,6 +78,7 @@ class WriteOptions:
     config: Mapping[str, str] = dataclasses.field(default_factory=dict)
     bases: tuple[BasePath, ...] = ()
     partial: bool = False
+    external_blobs: ExternalBlobs = "all"
 
     @property
     def rows_per_group(self) -> int:
@@ -326,7 +331,12 @@ def write_fragments(
     Raises ``SchemaMismatchError``, ``InvalidArgumentError`` and ``WriteFailedError``.
     """
     done: list[Fragment] = []
-    stored = (target.stored(b) for b in batches if b.num_rows)
+    mode, bases = options.external_blobs, options.bases
+    stored = (
+        external_blobs.resolve(store, target.stored(b), target.view.schema, mode, bases)
+        for b in batches
+        if b.num_rows
+    )
 
     def begin() -> _Files:
         files = _Files(together or store, target, runtime)

@@ -99,6 +99,7 @@ def plan_write(store: Store, mode: Mode, runtime: Runtime, options: WriteOptions
         base, key = transaction.load(store, listing.latest, listing), listing.key(listing.latest)
         base.check_writable(store.uri)
     options = options or WriteOptions()
+    options = options if base is None else replace(options, bases=base.base_paths)
     return WritePlan(mode, base, options, runtime, key)
 
 

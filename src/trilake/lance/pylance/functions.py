@@ -113,8 +113,9 @@ def write_dataset(
     later: for new datasets ``data_storage_version`` (``"2.2"``, the default and ``"stable"``; ``"2.1"``, ``"2.0"`` or
         ``"legacy"``), ``enable_v2_manifest_paths``, ``enable_stable_row_ids``, ``auto_cleanup_options`` (see
         :mod:`trilake.lance.auto_cleanup`) and ``initial_bases``, a list of
-        :class:`~trilake.lance.pylance.operation.DatasetBasePath`.  For all writes ``commit_message`` and
-        ``transaction_properties``.
+        :class:`~trilake.lance.pylance.operation.DatasetBasePath`.  For all writes ``commit_message``,
+        ``transaction_properties``, ``external_blob_mode`` (``"ingest"`` copies blobs named by URI) and
+        ``allow_external_blob_outside_bases``: by default their URIs must be below a base.
 
     Raises ``TableExistsError``, ``SchemaMismatchError``, ``ConflictError`` or ``WriteFailedError``.
 
