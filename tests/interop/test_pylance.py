@@ -329,7 +329,7 @@ def test_each_uses_the_indices_of_the_other(who: str, tmp_path: Path) -> None:
         found = [one.to_table(["id", "_distance"], nearest=search)["_distance"].to_pylist() for one in (mine, theirs)]
         assert found[0] == pytest.approx(found[1], rel=1e-3, abs=0.01)
         assert "ANN" in theirs.scanner(["id"], nearest=search).explain_plan()
-        assert "KNNIndex" in mine.scanner(["id"], nearest=search).explain_plan()
+        assert "ANNSubIndex" in mine.scanner(["id"], nearest=search).explain_plan()
         assert trilake.verify(uri).findings == ()
 
     check()
@@ -367,7 +367,7 @@ def test_pylance_searches_and_extends_indices_of_vectors(kind: str, metric: str,
         mine, theirs = ours.dataset(uri), pylance.dataset(uri)
         search = {"column": "v", "q": rows["v"][5].as_py(), "k": 20, "nprobes": 2, "metric": metric}
         assert "ANN" in theirs.scanner(["id"], nearest=search).explain_plan()
-        assert "KNNIndex" in mine.scanner(["id"], nearest=search).explain_plan()
+        assert "ANNSubIndex" in mine.scanner(["id"], nearest=search).explain_plan()
         exact = set(mine.to_table(["id"], nearest={**search, "use_index": False})["id"].to_pylist())
         found = [set(one.to_table(["id"], nearest=search)["id"].to_pylist()) for one in (mine, theirs)]
         assert abs(len(found[0] & exact) - len(found[1] & exact)) <= 2

@@ -82,7 +82,7 @@ def test_segments_of_vectors_are_searched_together() -> None:
     merged = ds.merge_existing_index_segments(segments[:2])
     ds = ds.commit_existing_index_segments("v_idx", "v", [merged, segments[2]])
     nearest = {"column": "v", "q": ROWS["v"][450].as_py(), "k": 4, "nprobes": 2, "refine_factor": 150}
-    assert "KNNIndex" in ds.scanner(nearest=nearest).explain_plan()
+    assert "ANNSubIndex" in ds.scanner(nearest=nearest).explain_plan()
     assert ds.to_table(["id"], nearest=nearest)["id"][0].as_py() == 450
 
 

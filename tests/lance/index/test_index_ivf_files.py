@@ -186,7 +186,7 @@ def test_pylances_own_are_used(shared: Path, case: str) -> None:
     assert index["type"] == f"IVF_{case.split('_ivf_')[1].rsplit('_', 2)[0].upper()}"
     q = ds.to_table([name]).column(0)[11].as_py()
     search = {"column": name, "q": q, "k": 10, "nprobes": 100, "refine_factor": 30}
-    assert "KNNIndex" in ds.scanner(nearest=search).explain_plan()
+    assert "ANNSubIndex" in ds.scanner(nearest=search).explain_plan()
     found = ds.to_table(nearest=search)
     assert found == ds.to_table(
         nearest={**search, "use_index": False, "metric": ds.stats.index_stats(index["name"])["metric_type"]}

@@ -161,15 +161,15 @@ def test_plans_name_their_steps(indexed: LanceDataset) -> None:
     q = np.zeros(8)
     near = {"column": "vector", "q": q, "k": 5}
     plan = indexed.scanner(nearest=near).explain_plan()
-    assert ("KNNIndex" in plan, "KNNFlat" in plan) == (True, False)
+    assert ("ANNSubIndex" in plan, "KNNVectorDistance" in plan) == (True, False)
     assert "ScalarIndexQuery" in indexed.scanner(filter="id = 3", prefilter=True).explain_plan()
     assert "ScalarIndexQuery" in indexed.scanner(nearest=near, filter="id = 3", prefilter=True).explain_plan()
     both = indexed.scanner(nearest=near, filter="id = 3 AND vector IS NOT NULL", prefilter=True)
     assert "ScalarIndexQuery" in both.explain_plan()
     more = lance.write_dataset(vectors(50), indexed.uri, mode="append")
-    assert "KNNFlat" in more.scanner(nearest=near).explain_plan()
+    assert "KNNVectorDistance" in more.scanner(nearest=near).explain_plan()
     more.optimize.optimize_indices()
-    assert "KNNFlat" not in more.scanner(nearest=near).explain_plan()
+    assert "KNNVectorDistance" not in more.scanner(nearest=near).explain_plan()
 
 
 def test_results_of_searches(indexed: LanceDataset) -> None:

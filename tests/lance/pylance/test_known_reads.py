@@ -79,7 +79,7 @@ def test_scans(made: LanceDataset) -> None:
             made.to_table(**bad)
     with pytest.raises(TypeError, match="iterable of LanceFragment"):
         made.scanner(fragments=[1])  # type: ignore[list-item]
-    assert "LanceScan" in made.scanner().explain_plan()
+    assert "LanceRead" in made.scanner().explain_plan()
 
 
 def test_sql_that_is_used(tmp_path: Path) -> None:

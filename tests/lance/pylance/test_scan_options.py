@@ -221,7 +221,7 @@ def test_scans_without_indices(made: LanceDataset) -> None:
     made.create_scalar_index("id", "BTREE")
     assert "id = 3" in made.scanner(filter="id = 3").explain_plan().splitlines()[0]
     without = made.scanner(filter="id = 3", use_scalar_index=False)
-    assert without.explain_plan().startswith("LanceScan")
+    assert without.explain_plan().startswith("LanceRead")
     assert without.to_table()["id"].to_pylist() == [3]
 
 
@@ -245,7 +245,8 @@ def test_a_dataset_knows_how_it_is_scanned(made: LanceDataset, tmp_path: Path) -
 def test_analyze_plan_runs_the_scan(made: LanceDataset) -> None:
     lines = made.scanner(["id"], filter="id > 4").analyze_plan().splitlines()
     assert lines[0].startswith("AnalyzeExec: rows=4, batches=2, elapsed=")
-    assert lines[1].strip().startswith("LanceScan")
+    assert lines[1].strip().startswith("LanceRead")
+    assert lines[1].endswith("metrics=[output_rows=4, output_batches=2, rows_scanned=10]")
 
 
 def test_batches_say_their_fragment(made: LanceDataset) -> None:

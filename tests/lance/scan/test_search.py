@@ -66,7 +66,7 @@ def test_flat_search(ds: LanceDataset, metric: str) -> None:
 def test_arguments(ds: LanceDataset) -> None:
     assert ds.to_table(nearest={"column": "v", "q": Q.tolist()}).num_rows == 10
     assert ds.to_table(nearest={"column": "v", "q": pa.array(Q), "k": 2000}).num_rows == ds.count_rows()
-    assert "KNNFlat" in ds.scanner(nearest={"column": "v", "q": Q}).explain_plan()
+    assert "KNNVectorDistance" in ds.scanner(nearest={"column": "v", "q": Q}).explain_plan()
     for bad in (
         {"column": "nope", "q": Q},
         {"column": "id", "q": Q},
@@ -103,7 +103,7 @@ def test_an_index_of_pylance(shared: Path, tmp_path: Path) -> None:
         exact += len(best & set(refined["id"].to_pylist()))
         flat = ds.to_table(["id"], nearest={**nearest, "use_index": False})
         assert set(flat["id"].to_pylist()) == best
-    assert "KNNIndex: name=" in ds.scanner(nearest={"column": "vec", "q": vectors[0]}).explain_plan()
+    assert "ANNSubIndex: name=" in ds.scanner(nearest={"column": "vec", "q": vectors[0]}).explain_plan()
     assert hits > 30
     assert exact > 90
 

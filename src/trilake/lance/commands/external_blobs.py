@@ -36,9 +36,7 @@ def resolve(
     return pa.RecordBatch.from_arrays(arrays, schema=batch.schema)
 
 
-def _resolved(
-    store: Store, array: pa.Array, field: Field, mode: ExternalBlobs, folders: tuple[str, ...]
-) -> pa.Array:
+def _resolved(store: Store, array: pa.Array, field: Field, mode: ExternalBlobs, folders: tuple[str, ...]) -> pa.Array:
     if field.is_blob_v2:
         return _ingested(store, array) if mode == "ingest" else _checked(array, field, folders)
     if not any(f.is_blob_v2 for f in field.walk()):

@@ -333,9 +333,7 @@ def write_fragments(
     done: list[Fragment] = []
     mode, bases = options.external_blobs, options.bases
     stored = (
-        external_blobs.resolve(store, target.stored(b), target.view.schema, mode, bases)
-        for b in batches
-        if b.num_rows
+        external_blobs.resolve(store, target.stored(b), target.view.schema, mode, bases) for b in batches if b.num_rows
     )
 
     def begin() -> _Files:

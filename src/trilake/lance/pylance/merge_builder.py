@@ -60,6 +60,6 @@ class MergeBuilder(merge_insert.MergeInsertBuilder):
                 f"MergeInsert: {', '.join(steps)}",
                 f"  HashJoinExec: on=[{', '.join(what.on)}]",
                 f"    Source: columns={names}",
-                f"    LanceScan: uri={dataset.uri}, fragments={len(dataset.snapshot.readers)}",
+                f"    LanceRead: uri={dataset.uri}, num_fragments={len(dataset.snapshot.readers)}",
             ]
         )

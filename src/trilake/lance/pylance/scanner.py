@@ -492,20 +492,30 @@ class LanceScanner(pa.dataset.Scanner):  # type: ignore[misc]
             lines.append(f"GlobalLimitExec: skip={plan.offset}, fetch={plan.limit}")
         if self._orderings:
             lines.append(f"SortExec: expr=[{', '.join(map(str, self._orderings))}]")
+        filter, (index_steps, exact) = plan.filter, search.index_step(self._ds.snapshot, plan)
         if self._nearest is not None:
             lines += search.explain(self._ds.snapshot, plan, self._nearest, prefilter=self._prefilter)
-        else:
-            lines += search.explain_filter(self._ds.snapshot, plan)
-        lines.append(
-            f"LanceScan: uri={self._ds.uri}, projection={plan.columns.names}, filter={plan.filter or 'none'}, "
-            f"row_id={ROW_ID in plan.places}, fragments={len(self._readers)}"
-        )
+            if not self._prefilter:
+                filter, index_steps, exact = None, [], False
+        read = dict.fromkeys([*plan.columns.names, *(() if filter is None else sorted(filter.columns))])
+        options = {
+            "uri": self._ds.uri,
+            "projection": f"[{', '.join(read)}]",
+            "num_fragments": len(self._readers),
+            "row_id": str(ROW_ID in plan.places).lower(),
+            "row_addr": str(ROW_ADDRESS in plan.places).lower(),
+            "full_filter": filter or "--",
+            "refine_filter": "--" if exact else filter or "--",
+        }
+        lines.append(f"LanceRead: {', '.join(f'{name}={value}' for name, value in options.items())}")
+        lines += index_steps
         if verbose:
-            total = sum(r.physical_rows for r in self._readers)
-            planned = scan.chunks(self._ds.snapshot.indexed(plan), self._readers)
-            read = sum(c.stop - c.start if c.rows is None else len(c.rows) for c in planned)
-            lines.append(f"  rows to read: {read} of {total}")
+            lines.append(f"  rows to read: {self._rows_to_read()} of {sum(r.physical_rows for r in self._readers)}")
         return "\n".join(f"{'  ' * i}{line}" for i, line in enumerate(lines))
+
+    def _rows_to_read(self) -> int:
+        planned = scan.chunks(self._ds.snapshot.indexed(self._plan), self._readers)
+        return sum(c.stop - c.start if c.rows is None else len(c.rows) for c in planned)
 
     def analyze_plan(self) -> str:
         """Run the scan and return its plan with the number of rows and batches, and the elapsed time."""
@@ -515,7 +525,9 @@ class LanceScanner(pa.dataset.Scanner):  # type: ignore[misc]
         for batch in self.to_batches():
             rows, batches = rows + batch.num_rows, batches + 1
         head = f"AnalyzeExec: rows={rows}, batches={batches}, elapsed={(clock() - began) / 1e6:.3f} ms"
-        return "\n".join([head, *(f"  {line}" for line in self.explain_plan(verbose=True).splitlines())])
+        metrics = f", metrics=[output_rows={rows}, output_batches={batches}, rows_scanned={self._rows_to_read()}]"
+        lines = (f"{line}{metrics if 'LanceRead: ' in line else ''}" for line in self.explain_plan().splitlines())
+        return "\n".join([head, *(f"  {line}" for line in lines)])
 
     @staticmethod
     def from_dataset(dataset: Any, **options: Any) -> Any:

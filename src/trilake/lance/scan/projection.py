@@ -175,7 +175,7 @@ class Selection:
 
         Parameters
         ----------
-        columns: names, or SQL by name; ``None`` for all columns.  An empty list selects only those that the options add.
+        columns: names, or SQL by name; ``None`` for all columns.  An empty list selects only what the options add.
         with_row_id, with_row_address: whether ``_rowid`` and ``_rowaddr`` come last.
         scores: the columns that a search computes.  The last one follows the selected columns, before ``_rowid``,
             unless it is selected; others come first, unless SQL has their names.

@@ -486,20 +486,17 @@ def explain(snapshot: Snapshot, plan: ScanPlan, nearest: Nearest, *, prefilter: 
     covered = [id for part in parts for id in part.fragments]
     flat = not parts or any(f.id not in covered for f in snapshot.manifest.fragments)
     if flat or nearest.refine_factor:
-        lines.append(f"KNNFlat: k={nearest.k} metric={metric}")
-    most = "None" if nearest.maximum_nprobes is None else f"Some({nearest.maximum_nprobes})"
-    probes = f"minimum_nprobes={nearest.nprobes}, maximum_nprobes={most}"
-    lines += [f"KNNIndex: name={part.uuid}, k={nearest.k}, {probes}" for part in parts]
-    if prefilter and plan.filter is not None:
-        lines += explain_filter(snapshot, plan)
+        lines.append(f"KNNVectorDistance: k={nearest.k}, metric={metric}")
+    if parts:
+        most = "None" if nearest.maximum_nprobes is None else f"Some({nearest.maximum_nprobes})"
+        name = next(i.name for i in snapshot.manifest.indices if str(i.uuid) == parts[0].uuid)
+        lines.append(f"ANNSubIndex: name={name}, k={nearest.k}, deltas={len(parts)}, metric={metric.title()}")
+        probes = f"minimum_nprobes={nearest.nprobes}, maximum_nprobes={most}"
+        lines += [f"ANNIvfPartition: uuid={part.uuid}, {probes}" for part in parts]
     return lines
 
 
-def explain_filter(snapshot: Snapshot, plan: ScanPlan) -> list[str]:
-    """The steps by which indices find the rows of a filter; none where rows are scanned."""
+def index_step(snapshot: Snapshot, plan: ScanPlan) -> tuple[list[str], bool]:
+    """The step by which indices find the rows of a filter, if any, and whether it answers the whole filter."""
     query = snapshot.index_query(plan.filter) if plan.use_index else None
-    if query is None:
-        return []
-    if query.exact:
-        return [f"ScalarIndexQuery: query={query.text}"]
-    return [f"FilterExec: {plan.filter}", f"ScalarIndexQuery: query={query.text}"]
+    return ([], False) if query is None else ([f"ScalarIndexQuery: query={query.text}"], query.exact)
