@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
+from typing import Any, ClassVar
+from urllib.parse import urlsplit
 
 import fastavro
 import pyarrow as pa
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.expressions import EqualTo, IsNull
 from pyiceberg.table import StaticTable
+from pyiceberg.utils.config import Config
 
 import trilake
 from trilake.delta.iceberg import hook
@@ -147,14 +155,94 @@ def test_rewritten_manifests_keep_double_partitions_exact(tmp_path: Path) -> Non
     assert values == {0.1, 1e300}
 
 
-def test_table_can_be_registered_in_a_catalogue(tmp_path: Path) -> None:
+class RestCatalogue(BaseHTTPRequestHandler):
+    """As much of Iceberg's REST protocol as registering and loading tables takes."""
+
+    tables: ClassVar[dict[str, str]] = {}
+
+    def do_GET(self) -> None:
+        path = urlsplit(self.path).path
+        self.answer({"defaults": {}, "overrides": {}} if path == "/v1/config" else self.table(path.rpartition("/")[2]))
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if self.path == "/v1/namespaces":
+            return self.answer({**body, "properties": {}})
+        assert self.path == "/v1/namespaces/ns/register"
+        self.tables[body["name"]] = body["metadata-location"]
+        return self.answer(self.table(body["name"]))
+
+    def do_DELETE(self) -> None:
+        del self.tables[urlsplit(self.path).path.rpartition("/")[2]]
+        self.answer(None)
+
+    def table(self, name: str) -> dict[str, Any]:
+        location = self.tables[name]
+        metadata = json.loads(Path(location.removeprefix("file://")).read_text())
+        return {"metadata-location": location, "metadata": metadata, "config": {}}
+
+    def answer(self, body: dict[str, Any] | None) -> None:
+        data = b"" if body is None else json.dumps(body).encode()
+        self.send_response(200 if data else 204)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *args: object) -> None:
+        del args
+
+
+@contextmanager
+def catalogue(kind: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Catalog]:
+    """A catalogue that pyiceberg's configuration names."""
+    with ExitStack() as stack:
+        uri = f"sqlite:///{folder}/c.db"
+        if kind == "rest":
+            server = stack.enter_context(ThreadingHTTPServer(("127.0.0.1", 0), RestCatalogue))
+            Thread(target=server.serve_forever, args=(0.01,)).start()
+            stack.callback(server.shutdown)
+            uri = f"http://127.0.0.1:{server.server_port}"
+        monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__URI", uri)
+        monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())
+        catalog = load_catalog("lake")
+        stack.callback(catalog.close)
+        yield catalog
+
+
+@pytest.mark.parametrize("kind", ["sql", "rest"])
+def test_tables_can_be_registered_in_a_catalogue(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     uri = str(tmp_path / "t")
     trilake.write({"n": [1, 2]}, uri, properties=UNIFORM)
-    catalog = SqlCatalog("c", uri=f"sqlite:///{tmp_path}/c.db", warehouse=str(tmp_path))
-    catalog.create_namespace("ns")
-    table = catalog.register_table("ns.t", f"{uri}/metadata/v1.metadata.json")
-    assert table.scan().to_arrow()["n"].to_pylist() == [1, 2]
-    catalog.close()
+    with catalogue(kind, tmp_path, monkeypatch) as catalog:
+        catalog.create_namespace("ns")
+        for rows in ([1, 2], [1, 2, 3]):
+            catalog.register_table(
+                "ns.t", f"file://{uri}/metadata/v{newest_metadata(open_store(uri)).number}.metadata.json"
+            )
+            assert sorted(catalog.load_table("ns.t").scan().to_arrow()["n"].to_pylist()) == rows
+            catalog.drop_table("ns.t")
+            trilake.write({"n": [3]}, uri, mode="append")
+
+
+def test_pyiceberg_reads_tables_in_object_stores(s3_options: Mapping[str, str]) -> None:
+    uri, options = "s3://lake/uniform", dict(s3_options)
+    rows = pa.table({"n": pa.array([1, 2, None]), "day": ["a b", "c", None]})
+    trilake.write(rows, uri, partition_by=["day"], properties=UNIFORM, storage_options=options)
+    trilake.write(rows, uri, mode="append", storage_options=options)
+    trilake.open(uri, storage_options=options).delete("n = 1")
+    properties = {
+        "s3.endpoint": options["AWS_ENDPOINT_URL"],
+        "s3.access-key-id": options["AWS_ACCESS_KEY_ID"],
+        "s3.secret-access-key": options["AWS_SECRET_ACCESS_KEY"],
+        "s3.region": options["AWS_REGION"],
+    }
+    table = StaticTable.from_metadata(uri, properties)
+    sizes = [table.scan(snapshot_id=s.snapshot_id).to_arrow().num_rows for s in table.metadata.snapshots]
+    assert sizes == [3, 6, 4]
+    expected = trilake.open(uri, storage_options=options).to_arrow()
+    assert sorted_rows(table.scan().to_arrow()) == sorted_rows(expected)
+    assert table.scan(row_filter=EqualTo("day", "c")).to_arrow()["n"].to_pylist() == [2, 2]
+    assert trilake.verify(uri, storage_options=options).ok
 
 
 def sort_columns(uri: str) -> list[str]:
