@@ -112,12 +112,12 @@ def _decoded(strings: pa.StringArray) -> pa.StringArray:
 
 
 def _holds(strings: pa.ChunkedArray, character: bytes) -> bool:
-    """Whether some strings contain an ASCII character, in one search; bytes behind nulls count too."""
+    """Whether some strings contain an ASCII character; bytes behind nulls count too."""
     for chunk in strings.chunks:
         if len(chunk):
             _, ends, data = chunk.buffers()
             at = np.frombuffer(ends, np.int32)[chunk.offset :]
-            if data is not None and re.search(re.escape(character), memoryview(data)[at[0] : at[len(chunk)]]):
+            if data is not None and (np.frombuffer(data, np.uint8)[at[0] : at[len(chunk)]] == ord(character)).any():
                 return True
     return False
 
@@ -195,7 +195,7 @@ def refuse_keys_twice(adds: pa.Table, file: str, version: int, query: Query) -> 
     keys = file_keys(adds)
     if len(keys) > _MANY and not any_twice(hashes(keys, query)):
         return
-    if pc.count_distinct(keys).as_py() < len(keys):
+    if len(pc.unique(keys)) < len(keys):
         refuse_twice(decoded_paths(adds["path"]), file, version)
 
 
@@ -261,7 +261,9 @@ def _apply_files(state: State, batch: ActionBatch) -> State:
     adds, removes = batch.add, batch.remove
     if not adds.num_rows and not removes.num_rows:
         return state
-    add_keys, remove_keys = _plain_keys(adds), _plain_keys(removes)
+    vectors = any(map(_has_vectors, (state.adds, state.removes, adds, removes)))
+    keys_of = _plain_keys if vectors else file_keys
+    add_keys, remove_keys = keys_of(adds), keys_of(removes)
     keys = pa.chunked_array([*add_keys.chunks, *remove_keys.chunks], pa.string())
     touched, winners = _newest(keys, pa.chunked_array([*adds["order"].chunks, *removes["order"].chunks], pa.int64()))
     if len(winners) < len(keys):
@@ -269,8 +271,8 @@ def _apply_files(state: State, batch: ActionBatch) -> State:
     new_adds, new_removes = (t.drop_columns(["version", "order"]) for t in (adds, removes))
     return replace(
         state,
-        adds=pa.concat_tables([_without(state.adds, touched), new_adds]),
-        removes=pa.concat_tables([_without(state.removes, touched), new_removes]),
+        adds=pa.concat_tables([_without(state.adds, touched, keys_of), new_adds]),
+        removes=pa.concat_tables([_without(state.removes, touched, keys_of), new_removes]),
     )
 
 
@@ -284,11 +286,11 @@ def _newest(keys: pa.ChunkedArray, orders: pa.ChunkedArray) -> tuple[pa.Array, p
     return unique, int64_array(newest)
 
 
-def _without(files: pa.Table, keys: pa.Array, keys_of: KeysOf | None = None) -> pa.Table:
+def _without(files: pa.Table, keys: pa.Array, keys_of: KeysOf) -> pa.Table:
     """``files`` without those of ``keys``, as computed by ``keys_of``."""
     if not files.num_rows or not len(keys):
         return files
-    is_dropped = pc.is_in((keys_of or _plain_keys)(files), keys)
+    is_dropped = pc.is_in(keys_of(files), keys)
     return files.filter(pc.invert(is_dropped)) if pc.any(is_dropped).as_py() else files
 
 
@@ -301,7 +303,7 @@ class Touched:
     def left_of(self, files: pa.Table) -> pa.Table:
         """Older actions without those for touched files."""
         if self._vectors or _has_vectors(files):
-            return _without(files, self._plain)
+            return _without(files, self._plain, _plain_keys)
         return _without(files, self._paths, file_keys)
 
     @cached_property
