@@ -93,6 +93,11 @@ assert [t.name for t in spark.catalog.listTables() if "kept" in t.name] == []
 assert (also_kept.unpersist().count(), above.count(), also_kept.is_cached) == (2, 2, False)
 assert (kept.count(), kept.unpersist().count(), frame.where(frame["n"] > 1).count()) == (3, 2, 2)
 assert made[3].cache().count() == 2
+# Names of columns stay where rows are cached.
+joined = frame.alias("l").join(frame.alias("r"), F.expr("l.n = r.n")).cache()
+assert (joined.select("l.n", "r.n").count(), joined.is_cached) == (2, True)
+files = frame.where("_metadata.file_name IS NOT NULL").alias("f").cache()
+assert (files.count(), files.is_cached) == (2, True)
 trilake.open(again).delete("n = 2")
 assert made[3].count() == 2
 spark.catalog.clearCache()

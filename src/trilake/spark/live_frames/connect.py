@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
+from types import MappingProxyType
 from typing import Any, TypeVar
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
 from trilake.common.text import quote_name
@@ -25,6 +28,8 @@ _RENEW, _STAYS = "_trilake_renew", "_trilake_stays"
 _Any = TypeVar("_Any")
 #: Where a Connect plan keeps its ID.
 _NUMBERS = frozenset(("_plan_id", "_root_plan_id"))
+#: By plan ID, the messages that read a view, for a plan that is being cached.
+_views: ContextVar[Mapping[int, Any]] = ContextVar("_views", default=MappingProxyType({}))
 
 
 def unchanging(frame: DataFrame) -> DataFrame:
@@ -50,6 +55,8 @@ def let_follow(frame: DataFrame, source: Source) -> None:
             current = newest
 
     def message(session: Any) -> Any:
+        if plan._plan_id in _views.get():
+            return copy.deepcopy(_views.get()[plan._plan_id])
         if not is_bypassed():
             renew()
         relation = copy.deepcopy(connect_plan(rows).plan(session))
@@ -75,7 +82,7 @@ def keeping(frame: DataFrame, persist: Callable[[], _Any]) -> Callable[[], _Any]
 def _keep(frame: DataFrame, persist: Callable[[], _Any]) -> _Any:
     """Cache the newest rows of a frame on the server, and send the same plan for as long as they are cached.
 
-    The plan is a view's.  The server knows cached rows by the files of their plan, as objects: it has those of the last
+    The plan reads views.  The server knows cached rows by the files of their plan, as objects: it has those of the last
     five reads and makes others again, which are not the same to it.  A view keeps them.
 
     Parameters
@@ -84,35 +91,60 @@ def _keep(frame: DataFrame, persist: Callable[[], _Any]) -> _Any:
     persist: caches the rows; its result is returned.
     """
     renew_plans(frame)
-    plan, spark = connect_plan(frame), frame.sparkSession
+    plan = connect_plan(frame)
     if hasattr(plan, _STAYS):  # it is cached already
         return persist()
-    name, build = f"trilake_kept_{spark_engine().runtime.new_id().replace('-', '')}", plan.plan
-    frame_of_plan(copy.copy(plan), spark).createGlobalTempView(name)
-    still = connect_plan(spark.table(f"global_temp.{name}"))
-    message = still.plan(spark.client)
-    message.common.plan_id = plan._plan_id
-    plan.plan = still.plan = lambda session: copy.deepcopy(message)
-    as_kept = frame_of_plan(still, spark)
+    tables = [p for p in _plans(plan, is_whole=_stays) if hasattr(p, _RENEW)]
+    try:
+        # Views of the tables leave the names of columns as they are: after a join of aliases, l.id and r.id.
+        return _keep_as_views(frame, tables, persist)
+    except AnalysisException:  # a view has no _metadata
+        return _keep_as_views(frame, [plan], persist)
 
-    def stays() -> bool:
-        if is_kept(as_kept):
-            return True
+
+def _keep_as_views(frame: DataFrame, parts: list[Any], persist: Callable[[], _Any]) -> _Any:
+    """:func:`_keep` with views of these parts of the frame's plan."""
+    spark, plan = frame.sparkSession, connect_plan(frame)
+    build, names, views = plan.plan, list[str](), dict[int, Any]()
+    for part in parts:
+        name = f"trilake_kept_{spark_engine().runtime.new_id().replace('-', '')}"
+        frame_of_plan(copy.copy(part), spark).createGlobalTempView(name)
+        names.append(name)
+        views[part._plan_id] = view = connect_plan(spark.table(f"global_temp.{name}")).plan(spark.client)
+        view.common.plan_id = part._plan_id
+    token = _views.set(views)
+    try:
+        message = views[plan._plan_id] if plan._plan_id in views else build(spark.client)
+    finally:
+        _views.reset(token)
+    kept = copy.copy(plan)
+    plan.plan = kept.plan = lambda session: copy.deepcopy(message)
+
+    def follow_again() -> None:
         vars(plan).pop(_STAYS, None)
         plan.plan = build
-        spark.catalog.dropGlobalTempView(name)
+        for name in names:
+            spark.catalog.dropGlobalTempView(name)
+
+    def stays() -> bool:
+        if is_kept(frame_of_plan(kept, spark)):
+            return True
+        follow_again()
         return False
 
     try:
-        return persist()
-    finally:
-        plan.plan = lambda session: copy.deepcopy(message) if stays() else build(session)
-        setattr(plan, _STAYS, stays)
+        result = persist()
+    except BaseException:
+        follow_again()
+        raise
+    plan.plan = lambda session: copy.deepcopy(message) if stays() else build(session)
+    setattr(plan, _STAYS, stays)
+    return result
 
 
 def renew_plans(origin: Any) -> None:
     """Update the plans that a Connect frame (or plan) is made of, except those that are cached."""
-    for plan in _plans(origin, is_whole=lambda p: hasattr(p, _STAYS) and getattr(p, _STAYS)()):
+    for plan in _plans(origin, is_whole=_stays):
         renew = getattr(plan, _RENEW, None)
         if renew is not None:
             renew()
@@ -121,6 +153,11 @@ def renew_plans(origin: Any) -> None:
 def follows(origin: Any) -> bool:
     """Whether a Connect frame (or plan) is derived from one that follows a table."""
     return any(hasattr(plan, _RENEW) for plan in _plans(origin))
+
+
+def _stays(plan: Any) -> bool:
+    """Whether the rows of a plan are cached."""
+    return hasattr(plan, _STAYS) and getattr(plan, _STAYS)()
 
 
 def _plans(origin: Any, is_whole: Callable[[Any], bool] = lambda plan: False) -> Iterator[Any]:
