@@ -28,8 +28,8 @@ _BYTES = 8 << 20
 #: Folders that are synced sequentially: a thread costs as much.
 _ALONE = 2
 #: Number of small files above which syncing their whole file system is faster, and how many of them wait for that at
-#: most: a thread creates and syncs them while the caller writes the next ones (`odd.partitions-write`).
-_TOGETHER, _TOGETHER_MOST = 12, 256
+#: most.
+_TOGETHER, _TOGETHER_MOST = 12, 2048
 
 T = TypeVar("T")
 
