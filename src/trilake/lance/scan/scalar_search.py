@@ -3,6 +3,9 @@
 An index returns the rows that may match; they are tested by the whole filter again, so the answer may have too
 many rows but never too few.  Parts of a filter that no index can answer are left to that test.  Fragments that an index
 does not cover are scanned.
+
+The test cannot be left out for a fresh index, as nothing proves that it is one: the caller that commits an index
+states its ``dataset_version`` and fragments, and may have built its files before a column was rewritten.
 """
 
 from __future__ import annotations
