@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -119,8 +120,51 @@ def test_blob_arrays_are_written_and_read(tmp_path: Path) -> None:
     based = written(rows, tmp_path / "based", initial_bases=[lance.DatasetBasePath(str(tmp_path))])
     based.insert(rows)
     assert [f and f.readall() for f in based.take_blobs("v", indices=range(5, 10))] == expected
-    with pytest.raises(ValueError, match="outside registered external bases"):
+    with pytest.raises(OSError, match="outside registered external bases"):
         made.insert(rows)
+
+
+@pytest.mark.parametrize("nested", [True, False])
+def test_merges_of_other_columns_keep_blobs(tmp_path: Path, nested: bool) -> None:
+    blobs: Any = blob_array([b"one", b"two"])
+    field = blob_field("v")
+    if nested:
+        blobs = pa.StructArray.from_arrays([blobs], fields=[field])
+        field = pa.field("v", blobs.type)
+    schema = pa.schema([pa.field("id", pa.int64()), field, pa.field("n", pa.int64())])
+    made = written(pa.table([[1, 2], blobs, [10, 20]], schema=schema), tmp_path)
+    source = pa.table({"id": [2, 3], "n": [21, 30]})
+    made.merge_insert("id").when_matched_update_all().when_not_matched_insert_all().execute(source)
+    table = made.to_table(blob_handling="all_binary").sort_by("id")
+    values = [b"one", b"two", None]
+    assert table["v"].to_pylist() == ([{"v": b"one"}, {"v": b"two"}, None] if nested else values)
+    assert table["n"].to_pylist() == [10, 21, 30]
+
+
+def test_files_end_at_their_limit_of_bytes(tmp_path: Path) -> None:
+    """Rows that wait for their encoding count, too."""
+    batch = pa.record_batch({"a": ["0" * 1024] * 8192})
+    fragments = write_fragments(pa.Table.from_batches([batch, batch]), tmp_path, max_bytes_per_file=1024)
+    assert [fragment.physical_rows for fragment in fragments] == [8192, 8192]
+
+
+def test_failed_writes_leave_no_blobs(tmp_path: Path) -> None:
+    made = written(pa.table({"id": range(4)}), tmp_path / "t", max_rows_per_file=2)
+    before = sorted(tmp_path.rglob("*"))
+    schema = pa.schema([blob_field("v", inline_size_threshold=1, dedicated_size_threshold=9)])
+
+    def batches(error: bool) -> Iterator[pa.RecordBatch]:
+        yield pa.record_batch([blob_array([b"packed", b"dedicated"])], schema=schema)
+        if error:
+            raise RuntimeError("no more rows")
+        yield pa.record_batch([blob_array([b"packed", b"x" * 10])], schema=schema)
+        yield pa.record_batch([blob_array([b"packed"])], schema=schema)
+
+    with pytest.raises(RuntimeError, match="no more rows"):
+        made.add_columns(batches(error=True), reader_schema=schema)
+    with pytest.raises(ValueError, match="more"):
+        made.add_columns(batches(error=False), reader_schema=schema)
+    assert [p for p in sorted(tmp_path.rglob("*")) if p.is_file()] == [p for p in before if p.is_file()]
 
 
 def test_blobs_at_uris_are_copied(tmp_path: Path) -> None:
@@ -135,7 +179,7 @@ def test_blobs_at_uris_are_copied(tmp_path: Path) -> None:
     for column in ("v", "s.v"):
         read = [f and f.readall() for f in made.take_blobs(column, indices=range(10))]
         assert read == [b"inline", b"0123456789", b"234", b"", None] * 2
-    with pytest.raises(ValueError, match="only applies when"):
+    with pytest.raises(OSError, match="only applies when"):
         made.insert(rows, external_blob_mode="ingest", allow_external_blob_outside_bases=True)
 
 

@@ -19,7 +19,7 @@ from trilake.common.display import Displayed
 from trilake.errors import CorruptLogError, InvalidArgumentError
 from trilake.lance.commands import indices
 from trilake.lance.commands.fragment_writer import Target, WriteOptions, discard, discarded_on_failure, write_fragments
-from trilake.lance.file.errors import WrongTypeError
+from trilake.lance.file.errors import OptionError, WrongTypeError
 from trilake.lance.file.schema import LanceSchema
 from trilake.lance.file.view import View
 from trilake.lance.proto import DecodeError
@@ -34,10 +34,6 @@ from trilake.lance.versions.manifest import Fragment, fragment_message, parse_fr
 
 #: Limits on the input of a compaction.
 _BUDGETS = ("max_source_fragments", "max_source_rows", "max_source_bytes")
-
-
-class OptionError(InvalidArgumentError, OSError):
-    """An option has an invalid value."""
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trilake.errors import InvalidArgumentError
 from trilake.lance.file.blobs import DESCRIPTION_V2, EXTERNAL
+from trilake.lance.file.errors import OutsideBasesError
 from trilake.lance.file.schema import Field, LanceSchema
 from trilake.lance.file.types import LISTS
 from trilake.lance.file.view import with_items
 from trilake.lance.scan import blob_bytes
+from trilake.lance.versions.bases import Bases
 from trilake.lance.versions.manifest import BasePath
 from trilake.storage.base import Store
 
@@ -27,7 +28,7 @@ def resolve(
 ) -> pa.RecordBatch:
     """Check the URIs of a batch, or replace them by their bytes.
 
-    Raises ``InvalidArgumentError`` for a URI outside of the bases, ``MissingFileError`` for one that cannot be copied.
+    Raises ``OutsideBasesError`` for a URI outside of the bases, ``MissingFileError`` for one that cannot be copied.
     """
     if mode == "all" or not any(f.is_blob_v2 for column in schema.fields for f in column.walk()):
         return batch
@@ -51,7 +52,7 @@ def _resolved(store: Store, array: pa.Array, field: Field, mode: ExternalBlobs, 
 def _checked(array: pa.Array, field: Field, folders: tuple[str, ...]) -> pa.Array:
     for uri in _uris(array).unique().to_pylist():
         if uri is not None and not _path(uri).startswith(folders):
-            raise InvalidArgumentError(
+            raise OutsideBasesError(
                 f"the blob {uri!r} is outside registered external bases",
                 help='register its folder with initial_bases, pass external_blob_mode="ingest" to copy it, or '
                 "allow_external_blob_outside_bases=True",
@@ -73,7 +74,7 @@ def _ingested(store: Store, array: pa.Array) -> pa.Array:
         for part in numbers.values()
     ]
     columns = [c.cast(f.type) for c, f in zip([*columns, uris.take(chosen)], DESCRIPTION_V2, strict=True)]
-    data = blob_bytes.read(store, "", pa.StructArray.from_arrays(columns, fields=list(DESCRIPTION_V2)))
+    data = blob_bytes.read((store, "", Bases(store)), pa.StructArray.from_arrays(columns, fields=list(DESCRIPTION_V2)))
     parts["data"] = pc.replace_with_mask(parts["data"], uris.is_valid(), data.cast(parts["data"].type))
     for name in ("uri", "position", "size"):
         if name in parts:

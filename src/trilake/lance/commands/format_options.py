@@ -7,7 +7,7 @@ from typing import Any
 
 from trilake.common.arguments import flag
 from trilake.errors import InvalidArgumentError
-from trilake.lance.file.errors import WrongTypeError
+from trilake.lance.file.errors import OptionError, WrongTypeError
 from trilake.lance.file.storage_version import StorageVersion
 
 #: The transaction property with the commit message.
@@ -79,7 +79,7 @@ def _external_blobs(options: dict[str, Any]) -> str:
     if mode not in ("reference", "ingest"):
         raise InvalidArgumentError(f'external_blob_mode must be "reference" or "ingest", got {mode!r}')
     if mode == "ingest" and everywhere:
-        raise InvalidArgumentError(
+        raise OptionError(
             'allow_external_blob_outside_bases only applies when external_blob_mode="reference"',
             help="leave it out: blobs are copied",
         )

@@ -476,13 +476,14 @@ def discarded_on_failure(store: Store, written: Iterable[Fragment]) -> Iterator[
         yield
     except UnknownOutcomeError:
         raise
-    except TrilakeError:
+    except BaseException:  # a function of the user may raise anything
         discard(store, written)
         raise
 
 
 def discard(store: Store, fragments: Iterable[Fragment]) -> None:
-    """Remove the data files of uncommitted fragments."""
+    """Remove the data files of uncommitted fragments, with their blobs."""
     keys = [f.key for fragment in fragments for f in fragment.files]
     with suppress(TrilakeError, OSError):  # report the failure of the write; a clean-up removes the rest
-        store.delete(keys)
+        blobs = [entry.key for key in keys for entry in store.list(key.removesuffix(".lance") + "/")]
+        store.delete([*keys, *blobs])

@@ -179,16 +179,15 @@ def _conformed(snapshot: Snapshot, source: pa.Table, on: tuple[str, ...]) -> pa.
 
 def _widened(snapshot: Snapshot, rows: pa.Table, replaced: npt.NDArray[np.uint64] | None = None) -> pa.Table:
     """Add the missing columns to source rows, from the rows ``replaced`` or null."""
-    schema = pa.schema([f.with_nullable(True) for f in snapshot.schema])
-    absent = [f for f in schema if f.name not in rows.schema.names]
+    absent = [f for f in snapshot.schema if f.name not in rows.schema.names]
     if not absent:
         return rows
     if replaced is None:
-        others = pa.table([pa.nulls(len(rows), f.type) for f in absent], schema=pa.schema(absent))
+        others = pa.table([pa.nulls(len(rows), f.type) for f in absent], [f.name for f in absent])
     else:
         others = snapshot.take_addresses(replaced, snapshot.rows_view.schema.project([f.name for f in absent]))
     columns = {**dict(zip(rows.schema.names, rows.columns)), **dict(zip(others.schema.names, others.columns))}
-    return pa.table([columns[name] for name in schema.names], schema=schema)
+    return pa.table({name: columns[name] for name in snapshot.schema.names})
 
 
 def _match(snapshot: Snapshot, what: MergeInsert, rows: pa.Table) -> _Matches:

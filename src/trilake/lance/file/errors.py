@@ -41,6 +41,14 @@ class CommitConflictError(ConflictError, OSError):
         super().__init__(message, **context)
 
 
+class OptionError(InvalidArgumentError, OSError):
+    """An option has an invalid value."""
+
+
+class OutsideBasesError(InvalidArgumentError, OSError):
+    """A blob is at a URI outside of the registered bases."""
+
+
 class TaggedVersionError(InvalidArgumentError, OSError):
     """A version that a clean-up is to remove has a tag."""
 

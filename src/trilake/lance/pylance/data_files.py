@@ -37,6 +37,7 @@ from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.v1.data_file import V1File
 from trilake.lance.v2.file import V2File
 from trilake.lance.v2.writer import V2Writer
+from trilake.lance.versions.bases import Bases
 from trilake.lance.versions.manifest import DataFile
 from trilake.storage import open_store
 from trilake.storage.base import Store
@@ -149,7 +150,7 @@ class LanceFileReader:
         self._open(*_place(path, storage_options), columns)
 
     def _open(self, store: Store, key: str, columns: Sequence[str] | None) -> None:
-        self._place = store, key
+        self._place = store, key, Bases(store)
         self._file = open_by_footer(store, key)
         self._view = View(self._file.schema, blob_bytes=True)
         self._columns = self._view.columns(columns)

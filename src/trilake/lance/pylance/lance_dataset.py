@@ -22,7 +22,7 @@ from trilake.lance.commands.fragment_writer import NullPolicy, check_nulls
 from trilake.lance.commands.migrate import migrate, migrate_manifest_names
 from trilake.lance.commands.open_dataset import place_of
 from trilake.lance.commit import runtime_with
-from trilake.lance.file.errors import ReadVersionMissingError, WrongTypeError
+from trilake.lance.file.errors import OptionError, ReadVersionMissingError, WrongTypeError
 from trilake.lance.file.storage_version import DEFAULT, FIRST, StorageVersion
 from trilake.lance.optimize import DatasetOptimizer
 from trilake.lance.pylance import transactions
@@ -367,7 +367,9 @@ class LanceDataset(ChangedDataset):
         check_format(later, of="cleanup_old_versions")
         flag("delete_unverified", delete_unverified)
         flag("error_if_tagged_old_versions", error_if_tagged_old_versions)
-        retain = 1 if retain_versions is None else count("retain_versions", retain_versions, least=1)
+        retain = 1 if retain_versions is None else count("retain_versions", retain_versions)
+        if retain < 1:
+            raise OptionError(f"retain_versions must be greater than 0, got {retain}")
         default = dt.timedelta(days=14 if retain_versions is None else 0)
         age = default if older_than is None else older_than
         if not isinstance(age, dt.timedelta):

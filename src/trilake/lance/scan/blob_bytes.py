@@ -21,6 +21,7 @@ from trilake.errors import (
 )
 from trilake.lance.file.blobs import DEDICATED, EXTERNAL, INLINE, PACKED, side_file
 from trilake.lance.file.errors import WrongTypeError
+from trilake.lance.versions.bases import Bases
 from trilake.storage import open_store
 from trilake.storage.base import Store
 
@@ -50,21 +51,26 @@ class BlobPlace:
         return bytes(_ranges(self.store, self.key, [(self.position + start, stop - start)])[0].to_pybytes())
 
 
-def places(store: Store, key: str, descriptions: pa.StructArray) -> list[BlobPlace | None]:
+#: A data file, and the base paths of its dataset.
+FilePlace = tuple[Store, str, Bases]
+
+
+def places(place: FilePlace, descriptions: pa.StructArray) -> list[BlobPlace | None]:
     """Where the blobs of a data file are, by their descriptions; ``None`` for a null.
 
     Raises ``WrongTypeError`` for a file of the first format, which has the bytes in its rows.
     """
+    store, key, bases = place
     if not pa.types.is_struct(descriptions.type):
         raise WrongTypeError(
             "files of the Lance format 1 keep no blobs apart",
             help="read the column itself, or migrate the dataset to 2.1 or newer",
             file=f"{store.uri}/{key}",
         )
-    return [_place(store, key, one) for one in descriptions.to_pylist()]
+    return [_place(store, key, bases, one) for one in descriptions.to_pylist()]
 
 
-def _place(store: Store, key: str, one: dict[str, Any] | None) -> BlobPlace | None:
+def _place(store: Store, key: str, bases: Bases, one: dict[str, Any] | None) -> BlobPlace | None:
     if one is None:
         return None
     kind, position, size = one.get("kind", INLINE), one["position"], one["size"]
@@ -75,17 +81,21 @@ def _place(store: Store, key: str, one: dict[str, Any] | None) -> BlobPlace | No
     if kind in (PACKED, DEDICATED):
         return BlobPlace(store, side_file(key, one["blob_id"]), position, size)
     if kind == EXTERNAL:
-        folder, _, name = str(one["blob_uri"]).rpartition("/")
         whole = not position and not size
-        return BlobPlace(open_store(folder, dict(store.options)), name, position, None if whole else size)
+        if one["blob_id"]:
+            target, name = bases.external_blob(one["blob_id"], one["blob_uri"])
+        else:
+            folder, _, name = str(one["blob_uri"]).rpartition("/")
+            target = open_store(folder, dict(store.options))
+        return BlobPlace(target, name, position, None if whole else size)
     raise UnsupportedProtocolError(
         f"a blob is of kind {kind}", help="it was written by a newer version of Lance", file=f"{store.uri}/{key}"
     )
 
 
-def read(store: Store, key: str, descriptions: pa.StructArray) -> pa.Array:
+def read(place: FilePlace, descriptions: pa.StructArray) -> pa.Array:
     """The bytes of the blobs of a data file as an array; one request per file."""
-    blobs = places(store, key, descriptions)
+    blobs = places(place, descriptions)
     values = _read_parts(blobs, [(0, 0 if place is None else place.length) for place in blobs])
     valid = np.array([value is not None for value in values], bool)
     sizes = np.array([0 if value is None else len(value) for value in values], np.int64)

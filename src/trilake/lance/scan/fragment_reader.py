@@ -29,7 +29,7 @@ from trilake.lance.file.schema import Field, LanceSchema
 from trilake.lance.file.types import LISTS
 from trilake.lance.file.view import with_items
 from trilake.lance.scan import blob_bytes
-from trilake.lance.scan.blob_bytes import BlobPlace
+from trilake.lance.scan.blob_bytes import BlobPlace, FilePlace
 from trilake.lance.versions import deletions, row_ids
 from trilake.lance.versions.bases import Bases
 from trilake.lance.versions.manifest import DataFile as Entry
@@ -76,7 +76,7 @@ class _Part:
     file: DataFileReader
     schema: LanceSchema
     stored: LanceSchema
-    place: tuple[Store, str]
+    place: FilePlace
 
     def finish(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         if self.stored is self.schema:
@@ -86,7 +86,7 @@ class _Part:
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema.read_schema())
 
 
-def finished(batch: pa.RecordBatch, schema: LanceSchema, place: tuple[Store, str]) -> pa.RecordBatch:
+def finished(batch: pa.RecordBatch, schema: LanceSchema, place: FilePlace) -> pa.RecordBatch:
     """Columns read from the file at a place, with the bytes of blobs that are read as bytes."""
     if schema.is_plain:
         return batch
@@ -94,9 +94,9 @@ def finished(batch: pa.RecordBatch, schema: LanceSchema, place: tuple[Store, str
     return pa.RecordBatch.from_arrays(arrays, schema=schema.read_schema())
 
 
-def _finished(field: Field, stored: Field, array: pa.Array, place: tuple[Store, str]) -> pa.Array:
+def _finished(field: Field, stored: Field, array: pa.Array, place: FilePlace) -> pa.Array:
     if field.as_bytes:
-        return blob_bytes.read(*place, storage_array(array))
+        return blob_bytes.read(place, storage_array(array))
     if field.is_blob or (field.is_plain and field == stored):
         return array
     kind = field.read_field.type
@@ -316,7 +316,7 @@ class FragmentReader:
                 schema = projection.project_ids(field_ids)
                 fields = tuple(map(self._whole, schema.fields))
                 stored = schema if fields == schema.fields else LanceSchema(fields, schema.metadata)
-                parts.append(_Part(self.file(entry), schema, stored, self.bases.data_file(entry)))
+                parts.append(_Part(self.file(entry), schema, stored, (*self.bases.data_file(entry), self.bases)))
                 ids -= field_ids
         return parts[::-1]
 
@@ -376,7 +376,7 @@ class FragmentReader:
             while at.id != field.id:
                 at = at.children[0]
                 (array,) = array.flatten()
-            return blob_bytes.places(*part.place, array)
+            return blob_bytes.places(part.place, array)
         return [None] * len(offsets)
 
     def check_offsets(self, offsets: Rows) -> None:

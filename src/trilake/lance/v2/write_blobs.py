@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
-from trilake.errors import InvalidArgumentError, UnsupportedProtocolError
+from trilake.errors import InvalidArgumentError, TrilakeError, UnsupportedProtocolError
 from trilake.lance.file.blobs import DEDICATED, DESCRIPTION_V2, EXTERNAL, INLINE, PACKED, side_file
 from trilake.lance.file.extensions import storage_array
 from trilake.lance.file.schema import Field
@@ -70,11 +70,14 @@ class BlobWriter:
             self._pack = None
 
     def discard(self) -> None:
-        """Discard an incomplete side file."""
+        """Discard an incomplete side file, and remove the finished ones."""
         if self._pack is not None:
             with suppress(InvalidArgumentError):
                 self._pack.__exit__(InvalidArgumentError, InvalidArgumentError("discarded"), None)
             self._pack = None
+        store = self._store.store if isinstance(self._store, WriteGroup) else self._store
+        with suppress(TrilakeError):
+            store.delete([side_file(self._key, id) for id in range(1, self._next_id)])
 
     def _describe(self, array: pa.Array, field: Field) -> pa.Array:
         uris = None

@@ -97,7 +97,7 @@ class V2Writer(DataFileWriter):
         self._key = key
         self._types: list[pa.DataType] | None = None
         self._pool: ThreadPoolExecutor | None = None
-        self._pending: deque[tuple[_Gathered, Future[list[tuple[int, Page]]]]] = deque()
+        self._pending: deque[tuple[_Gathered, Future[list[tuple[int, Page]]], int]] = deque()
         self._written: WrittenFile | None = None
         self._file = store.open_output(key)
 
@@ -108,7 +108,8 @@ class V2Writer(DataFileWriter):
     @property
     def size(self) -> int:
         """Bytes written, plus the memory of rows that are not encoded yet."""
-        return self._position + sum(gathered.bytes for gathered in self._columns)
+        waiting = sum(gathered.bytes for gathered in self._columns) + sum(size for *_, size in self._pending)
+        return self._position + waiting
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Write one batch; a batch without rows is passed over.
@@ -184,10 +185,10 @@ class V2Writer(DataFileWriter):
                 self._pool, self._ahead = ThreadPoolExecutor(workers, "trilake-lance-encode"), 2 * workers
             while len(self._pending) >= self._ahead:
                 self._write_first()
-            self._pending.append((gathered, self._pool.submit(gathered.column.pages, array)))
+            self._pending.append((gathered, self._pool.submit(gathered.column.pages, array), array.nbytes))
 
     def _write_first(self) -> None:
-        gathered, future = self._pending.popleft()
+        gathered, future, _ = self._pending.popleft()
         for number, page in future.result():
             pages = self._metadata[gathered.first_column + number].pages
             if pages and not page.buffers and self._version[1] == 0 and page.layout.HasField("struct"):

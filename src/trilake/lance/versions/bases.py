@@ -36,13 +36,21 @@ class Bases:
         """The store and key of an index's folder; errors as :meth:`data_file`."""
         return self._place(entry.base_id, "_indices", str(entry.uuid))
 
+    def external_blob(self, base_id: int, path: str) -> tuple[Store, str]:
+        """The store and key of a blob below a base path; errors as :meth:`data_file`."""
+        return self._base(base_id)[1], path
+
     def _place(self, base_id: int | None, folder: str, name: str) -> tuple[Store, str]:
         if base_id is None:
             return self.store, f"{folder}/{name}"
+        base, store = self._base(base_id)
+        return store, f"{folder}/{name}" if base.is_dataset_root else name
+
+    def _base(self, base_id: int) -> tuple[BasePath, Store]:
         base = self._paths.get(base_id)
         if base is None:
             raise CorruptLogError(f"the manifest has no base path {base_id}", file=self.store.uri)
         store = self._stores.get(base_id)
         if store is None:  # opened twice by two threads, one of them stays
             store = self._stores.setdefault(base_id, open_sibling(self.store, base.path))
-        return store, f"{folder}/{name}" if base.is_dataset_root else name
+        return base, store
