@@ -83,7 +83,7 @@ def test_scans_say_which_argument_is_of_another_type(made: LanceDataset) -> None
     for option in options:
         with pytest.raises(TypeError):
             made.to_table(**option)
-    with pytest.raises(ValueError, match="limit"):
+    with pytest.raises(ValueError, match="Limit"):
         made.to_table(limit=-1)
     with pytest.raises(TypeError, match="columns"):
         made.take([0], columns="vector")

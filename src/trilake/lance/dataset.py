@@ -5,6 +5,10 @@ The package also has a function ``dataset``, so this module is callable.
 
 from __future__ import annotations
 
+from typing import Any
+
+import pyarrow as pa
+
 from trilake.common.version import __version__
 from trilake.lance.auto_cleanup import AutoCleanupConfig
 from trilake.lance.blob import DEFAULT_BLOB_BUFFER_SIZE, BlobFile
@@ -28,6 +32,7 @@ from trilake.lance.pylance.transactions import Transaction
 from trilake.lance.pylance.udf import BatchUDF, batch_udf
 from trilake.lance.pylance.vector_models import VectorIndexReader
 from trilake.lance.scan.ordering import ColumnOrdering
+from trilake.lance.scan.search import vectors_in
 from trilake.lance.schema import LanceSchema
 from trilake.lance.util import sanitize_ts, td_to_micros
 
@@ -70,3 +75,9 @@ __all__ = [
     "td_to_micros",
     "write_dataset",
 ]
+
+
+def _coerce_query_vector(query: Any) -> tuple[pa.Array, int]:
+    """Convert a query vector, or several in a row, to floats, and return their dimension."""
+    vectors, _ = vectors_in(query)
+    return pa.array(vectors.ravel()), vectors.shape[1]

@@ -23,6 +23,7 @@ from trilake.lance.indices import IndicesBuilder, IvfModel, PqModel
 from trilake.lance.lance import manifest_needs_migration
 from trilake.lance.query import BooleanQuery, MatchQuery, MultiMatchQuery, Occur
 from trilake.lance.sampler import ShardedBatchIterator
+from trilake.lance.scan.search import vectors_in
 from trilake.lance.vector import vec_to_table
 
 
@@ -162,7 +163,7 @@ def test_failed_writes_leave_no_blobs(tmp_path: Path) -> None:
 
     with pytest.raises(RuntimeError, match="no more rows"):
         made.add_columns(batches(error=True), reader_schema=schema)
-    with pytest.raises(ValueError, match="more"):
+    with pytest.raises(ValueError, match="produced more values"):
         made.add_columns(batches(error=False), reader_schema=schema)
     assert [p for p in sorted(tmp_path.rglob("*")) if p.is_file()] == [p for p in before if p.is_file()]
 
@@ -433,3 +434,34 @@ def test_16_bit_floats_are_cast() -> None:
     assert cast(narrow.slice(1), pa.list_(pa.float32(), 2)).to_pylist() == [[3.0, 4.0]]
     with pytest.raises(ValueError, match="sizes"):
         cast(lists, pa.list_(numbers.type, 4))
+
+
+def test_strict_overwrites_need_the_newest_version(tmp_path: Path) -> None:
+    made = written(pa.table({"a": [1]}), tmp_path)
+    fragment = lance.LanceFragment.create(tmp_path, pa.table({"a": [2]}))
+    operation = lance.LanceOperation.Overwrite(made.schema, [fragment])
+    lance.LanceDataset.commit(tmp_path, operation, read_version=1, max_retries=0)
+    with pytest.raises(OSError, match="Commit conflict for version 2"):
+        lance.LanceDataset.commit(tmp_path, operation, read_version=1, max_retries=0)
+    assert lance.LanceDataset.commit(tmp_path, operation, read_version=1).version == 3
+
+
+def test_functions_return_the_same_columns(tmp_path: Path) -> None:
+    made = written(pa.table({"a": range(4)}), tmp_path, max_rows_per_file=2)
+    names = iter("bcd")
+    with pytest.raises(OSError, match="does not match the expected schema"):
+        made.add_columns(lambda batch: pa.record_batch([batch["a"]], [next(names)]))
+
+
+def test_vectors_without_numbers_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="dimension must be a positive integer"):
+        written(pa.table({"v": pa.array([[]], pa.list_(pa.float32(), 0))}), tmp_path)
+
+
+def test_query_vectors_are_lists_of_numbers() -> None:
+    for wrong in (42, None, object()):
+        with pytest.raises(TypeError, match="Query vectors should be an array of floats"):
+            vectors_in(wrong)
+    with pytest.raises(TypeError, match="must be list-like"):
+        vectors_in("x")
+    assert vectors_in(pa.chunked_array([[1, 2]]))[0].tolist() == [[1.0, 2.0]]

@@ -126,7 +126,7 @@ def test_tags_say_when_they_were_made_and_keep_what_is_said_of_them(made: LanceD
         made.tags.list_ordered("up")
     with pytest.raises(TypeError, match="metadata"):
         made.tags.replace_metadata("old", {"n": 1})
-    with pytest.raises(ValueError, match="no tag"):
+    with pytest.raises(ValueError, match="does not exist"):
         made.tags.replace_metadata("none", {})
     store = made.snapshot.store
     store.put(f"{TAGS}/old.json", orjson.dumps({"version": 1, "createdAt": "soon", "metadata": 3, "later": [1]}))

@@ -93,6 +93,21 @@ def _new_values(values: Values, rows: pa.RecordBatch) -> pa.RecordBatch:
     return new
 
 
+def with_columns(values: Values, schema: pa.Schema) -> Values:
+    """Check that ``values`` always returns the same columns."""
+
+    def checked(batch: pa.RecordBatch) -> pa.RecordBatch:
+        new = values(batch)
+        if isinstance(new, pa.RecordBatch) and sorted(new.schema.names) != sorted(schema.names):
+            raise RowsDoNotFitError(
+                "Output schema of function does not match the expected schema: "
+                f"expected the columns {', '.join(schema.names)}, got {', '.join(new.schema.names)}"
+            )
+        return new
+
+    return checked
+
+
 def check_new(schema: LanceSchema, names: Iterable[str]) -> None:
     """Raise ``ColumnExistsError`` if a new column exists already."""
     both = set(schema.names) & set(names)
@@ -210,7 +225,7 @@ class Feed:
         while self._waiting.num_rows < batch_of_rows.num_rows:
             batch = next(self._batches, None)
             if batch is None:
-                raise RowsDoNotFitError("there are fewer new values than rows")
+                raise RowsDoNotFitError("Stream ended before producing values for all rows in dataset")
             self._waiting = pa.concat_tables([self._waiting, pa.Table.from_batches([batch])])
         part, self._waiting = (
             self._waiting.slice(0, batch_of_rows.num_rows),
@@ -221,7 +236,7 @@ class Feed:
     def check_end(self) -> None:
         """Raise ``RowsDoNotFitError`` if rows remain."""
         if self._waiting.num_rows or any(b.num_rows for b in self._batches):
-            raise RowsDoNotFitError("there are more new values than rows")
+            raise RowsDoNotFitError("Stream produced more values than expected for dataset")
 
 
 # --- metadata only -----------------------------------------------------------------------------------------------
@@ -433,6 +448,7 @@ def add(
                 raise InvalidArgumentError(f"the function must return a RecordBatch, got {type(result).__name__}")
             new_schema = result.schema
         values = transforms if batch_size is None else in_batches(transforms, batch_size)
+        values = with_columns(values, new_schema)
         return add_columns(snapshot, new_schema, read, lambda: values, nulls=nulls)
     check_use(options, ("reader_schema",), "rows")
     rows_schema, batches = input_rows.stream(transforms, schema)

@@ -11,6 +11,7 @@ from trilake.errors import (
     SchemaMismatchError,
     TableExistsError,
     TableNotFoundError,
+    UnsupportedProtocolError,
     VersionNotFoundError,
 )
 
@@ -39,6 +40,10 @@ class CommitConflictError(ConflictError, OSError):
 
     def __init__(self, message: str = "CommitConflictError: another writer was first", **context: Any) -> None:
         super().__init__(message, **context)
+
+
+class UnsupportedTypeError(UnsupportedProtocolError, OSError):
+    """Lance cannot store the type of a column."""
 
 
 class OptionError(InvalidArgumentError, OSError):

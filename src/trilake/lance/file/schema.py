@@ -208,7 +208,7 @@ class LanceSchema:
             try:
                 fields.append(_from_arrow(each, ids, NO_PARENT, 1))
             except UnsupportedProtocolError as e:
-                raise UnsupportedProtocolError(e.message, help=e.help, **{**e.context, "column": each.name}) from None
+                raise type(e)(e.message, help=e.help, **{**e.context, "column": each.name}) from None
         _check_names(fields)
         return cls(tuple(fields), dict(schema.metadata or {}))
 

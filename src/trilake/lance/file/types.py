@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from trilake.errors import UnsupportedProtocolError
+from trilake.lance.file.errors import UnsupportedTypeError
 
 EXTENSION_NAME = b"ARROW:extension:name"
 EXTENSION_METADATA = b"ARROW:extension:metadata"
@@ -215,10 +216,12 @@ def logical_type(arrow: pa.DataType) -> str:
         return f"{name}.struct" if pt.is_struct(storage_type(arrow.value_type)) else name
     if pt.is_dictionary(arrow) and arrow.value_type in _NAMES and not pt.is_null(arrow.value_type):
         return f"dict:{logical_type(arrow.value_type)}:{logical_type(arrow.index_type)}:false"
-    raise UnsupportedProtocolError(
+    if pt.is_fixed_size_list(arrow) and not arrow.list_size:
+        raise UnsupportedTypeError("fixed-size list dimension must be a positive integer, got 0")
+    raise UnsupportedTypeError(
         f"Lance has no type for Arrow's {arrow}",
         help="cast the column to a type that Lance has; it has no unions, intervals, views, run-end encoded arrays, "
-        "maps with sorted keys, decimals of 32 or 64 bits, nor fixed-size lists of strings or lists",
+        "maps with keys_sorted=True, decimals of 32 or 64 bits, nor fixed-size lists of strings or lists",
     )
 
 

@@ -22,7 +22,7 @@ from trilake.lance.commands.fragment_writer import NullPolicy, check_nulls
 from trilake.lance.commands.migrate import migrate, migrate_manifest_names
 from trilake.lance.commands.open_dataset import place_of
 from trilake.lance.commit import runtime_with
-from trilake.lance.file.errors import OptionError, ReadVersionMissingError, WrongTypeError
+from trilake.lance.file.errors import CommitConflictError, OptionError, ReadVersionMissingError, WrongTypeError
 from trilake.lance.file.storage_version import DEFAULT, FIRST, StorageVersion
 from trilake.lance.optimize import DatasetOptimizer
 from trilake.lance.pylance import transactions
@@ -38,7 +38,7 @@ from trilake.lance.versions import transaction
 from trilake.lance.versions.branches import TREE, clone, create_branch
 from trilake.lance.versions.manifest import Fragment, Manifest, parse_manifest
 from trilake.lance.versions.operations import Append, Overwrite, Restore
-from trilake.lance.versions.versions import check_place, list_versions
+from trilake.lance.versions.versions import Scheme, check_place, list_versions
 from trilake.storage import open_store
 
 
@@ -416,7 +416,8 @@ class LanceDataset(ChangedDataset):
         read_version: version that the job read; not needed for overwrites and restores.
         commit_lock: lock for the commit; see :class:`LanceDataset`.
         storage_options: credentials, region and endpoint of the object store.
-        later: options of newer pylance releases; raises for those that the format does not support.
+        later: options of newer pylance releases; raises for those that the format does not support.  With
+            ``max_retries=0`` an overwrite raises if the dataset has changed since ``read_version``.
 
         Raises ``ReadVersionMissingError`` without a read version, and ``ConflictError``.
 
@@ -429,6 +430,7 @@ class LanceDataset(ChangedDataset):
         (2, 3)
         """
         format, properties = format_of(later), properties_of(later)
+        strict = later.get("max_retries") == 0 and read_version is not None
         check_format(later, of="commit")
         uuid = operation.uuid if isinstance(operation, Transaction) else None
         if isinstance(operation, Transaction):
@@ -455,7 +457,17 @@ class LanceDataset(ChangedDataset):
         begun = begun if uuid is None else replace(begun, uuid=uuid)
         named = format["v2_manifest_names"]
         first = isinstance(resolved, Overwrite) and resolved.storage_version == FIRST
-        manifest = transaction.commit(store, begun, runtime, scheme="v1" if named is False or first else "v2")
+
+        def check(newest: Manifest) -> None:
+            if strict and isinstance(resolved, Overwrite) and newest.version != read_version:
+                raise CommitConflictError(
+                    f"Commit conflict for version {newest.version}: it was committed since version {read_version}",
+                    help="read the newest version, or pass another max_retries to overwrite it",
+                    file=store.uri,
+                )
+
+        scheme: Scheme = "v1" if named is False or first else "v2"
+        manifest = transaction.commit(store, begun, runtime, scheme=scheme, check=check)
         done = LanceDataset.of(Snapshot(store, manifest, runtime_with(None)), where)
         after_commit(done.snapshot)
         return done

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass, field, replace
@@ -79,12 +80,12 @@ class ScannerBuilder:
 
     def limit(self, n: int | None = None) -> ScannerBuilder:
         """Maximum number of rows to return."""
-        self._limit = None if n is None else _count("limit", n)
+        self._limit = None if n is None else _not_negative("Limit", n)
         return self
 
     def offset(self, n: int | None = None) -> ScannerBuilder:
         """Number of rows to skip."""
-        self._offset = 0 if n is None else _count("offset", n)
+        self._offset = 0 if n is None else _not_negative("Offset", n)
         return self
 
     def batch_size(self, batch_size: int | None) -> ScannerBuilder:
@@ -294,7 +295,7 @@ _BATCH_ROWS = 8192
 def _check_deleted(plan: ScanPlan, *, alone: bool) -> None:
     if plan.include_deleted and ROW_ID not in plan.places:
         raise InvalidArgumentError(
-            "include_deleted_rows needs with_row_id",
+            "include_deleted_rows is set, but with_row_id is false",
             help="pass with_row_id=True: the row id of a deleted row is null",
         )
     if plan.include_deleted and not alone:
@@ -305,6 +306,13 @@ def _check_deleted(plan: ScanPlan, *, alone: bool) -> None:
 
 def _count(name: str, value: Any, *, least: int = 0) -> int:
     return count(name, value, least=least, other_type=WrongTypeError)
+
+
+def _not_negative(name: str, value: Any) -> int:
+    number = count(name, value, least=-sys.maxsize, other_type=WrongTypeError)
+    if number < 0:
+        raise InvalidArgumentError(f"{name} must be non-negative, got {number}")
+    return number
 
 
 _BLOB_MODES = ("lazy", "bytes", "descriptions")

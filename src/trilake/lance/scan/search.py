@@ -202,12 +202,14 @@ def vectors_in(q: Any) -> tuple[Floats, bool]:
         q = q.as_py()
     if hasattr(q, "to_pylist"):
         q = q.to_pylist()
-    if q is None or isinstance(q, str | bytes):
-        raise WrongTypeError(f"the query vector must be list-like, not a {type(q).__name__}")
+    if isinstance(q, str | bytes):
+        raise WrongTypeError(f"query vector must be list-like, got {type(q).__name__}")
     try:
         vectors = np.asarray(q, np.float32)
     except (ValueError, TypeError) as e:
-        raise WrongTypeError(f"the query vector is not a list of numbers: {e}") from e
+        raise WrongTypeError(f"Query vectors should be an array of floats: {e}") from e
+    if q is None or not vectors.ndim:
+        raise WrongTypeError(f"Query vectors should be an array of floats, got {type(q).__name__}")
     if vectors.ndim not in (1, 2):
         raise InvalidArgumentError(
             f"the query vector has {vectors.ndim} dimensions", help="pass one vector, or a list of vectors"

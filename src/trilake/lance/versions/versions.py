@@ -219,7 +219,7 @@ def read_tag(store: Store, name: str) -> Tag:
     try:
         return _parse_tag(store, key, store.read(key).to_pybytes())
     except ObjectNotFoundError as e:
-        raise DatasetVersionNotFoundError(f"the dataset has no tag {name!r}", file=store.uri) from e
+        raise DatasetVersionNotFoundError(f"the tag {name!r} does not exist", file=store.uri) from e
 
 
 def write_tag(
