@@ -465,3 +465,37 @@ def test_query_vectors_are_lists_of_numbers() -> None:
     with pytest.raises(TypeError, match="must be list-like"):
         vectors_in("x")
     assert vectors_in(pa.chunked_array([[1, 2]]))[0].tolist() == [[1.0, 2.0]]
+
+
+def test_constants_make_columns_that_cannot_be_null(tmp_path: Path) -> None:
+    rows = pa.table({"a": [1, 2]}, schema=pa.schema([pa.field("a", pa.int32(), nullable=False)]))
+    made = written(rows, tmp_path)
+    stale = write_fragments(rows, tmp_path)
+    before = made.get_fragments()[0].data_files()
+    made.add_columns({"n": "CAST(NULL AS INT)"})
+    assert made.get_fragments()[0].data_files() == before
+    made.add_columns({"one": "1", "s": "'x'", "half": "1.5", "i": "CAST(-1 AS INT)", "b": "a", "c": "a + 1"})
+    assert made.to_table(limit=1).to_pylist() == [
+        {"a": 1, "n": None, "one": 1, "s": "x", "half": 1.5, "i": -1, "b": 1, "c": 2}
+    ]
+    types = {f.name: (str(f.type), f.nullable) for f in made.schema}
+    assert types == {
+        "a": ("int32", False),
+        "n": ("int32", True),
+        "one": ("int64", False),
+        "s": ("string", False),
+        "half": ("double", False),
+        "i": ("int32", False),
+        "b": ("int32", False),
+        "c": ("int32", True),
+    }
+    with pytest.raises(OSError, match="new column 'one'"):
+        lance.LanceDataset.commit(tmp_path, lance.LanceOperation.Append(stale), read_version=1)
+
+
+def test_new_columns_of_deleted_rows_have_no_nulls(tmp_path: Path) -> None:
+    made = written(pa.table({"a": range(4)}), tmp_path, max_rows_per_file=2, max_rows_per_group=1)
+    made.delete("a = 0")
+    made.add_columns({"one": "1", "s": "'x'"})
+    assert made.to_table(include_deleted_rows=True, with_row_id=True)["one"].null_count == 0
+    assert made.to_table()["s"].to_pylist() == ["x"] * 3

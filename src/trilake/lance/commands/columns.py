@@ -6,6 +6,7 @@ for live rows only; those of deleted rows are placeholders.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -16,7 +17,7 @@ import pyarrow.compute as pc
 
 from trilake.common.arguments import flag
 from trilake.errors import InvalidArgumentError
-from trilake.expr import evaluate_all
+from trilake.expr import Expression, evaluate_all
 from trilake.lance.commands import input_rows
 from trilake.lance.commands.fragment_writer import NullPolicy, Target, write_columns
 from trilake.lance.commands.replan import USUAL, Retries, replanned_with_files
@@ -30,6 +31,9 @@ from trilake.lance.scan.sql_text import expression_of
 from trilake.lance.versions import operations as op
 from trilake.lance.versions.effects import with_files_of
 from trilake.lance.versions.manifest import Fragment, Manifest
+
+#: Numbers and their sums and products, without a cast.
+_NUMBER = re.compile(r"[-+*()\d.\s]+")
 
 #: Computes new columns from the live rows of a row group.
 Values = Callable[[pa.RecordBatch], pa.RecordBatch]
@@ -171,22 +175,41 @@ def add_columns(
 def add_expressions(snapshot: Snapshot, expressions: Mapping[str, str], *, nulls: NullPolicy = "error") -> Snapshot:
     """Add columns computed by SQL expressions."""
     values, schema, read = of_expressions(snapshot.schema, expressions)
+    no_values = all(f.nullable and not pa.types.is_null(f.type) for f in schema) and not read
+    if no_values and not snapshot.manifest.storage_version.is_first:
+        return add_null_columns(snapshot, schema)
     return add_columns(snapshot, schema, read, lambda: values, nulls=nulls)
 
 
 def of_expressions(input_schema: pa.Schema, expressions: Mapping[str, str]) -> tuple[Values, pa.Schema, list[str]]:
-    """Return the function that computes SQL expressions, its output schema, and its input columns."""
+    """Return the function that computes SQL expressions, its output schema, and its input columns.
+
+    As in pylance, constants that are not null and copies of columns that are not nullable make such columns, and
+    numbers without a cast are int64 and double.
+    """
     if not expressions:
         raise InvalidArgumentError("there are no columns to add")
     bound = {name: expression_of(sql, input_schema) for name, sql in expressions.items()}
-    schema = pa.schema([pa.field(name, e.type) for name, e in bound.items()])
+    schema = pa.schema([_field(name, e, input_schema) for name, e in bound.items()])
     read = sorted({c for e in bound.values() for c in e.columns})
 
     def values(batch: pa.RecordBatch) -> pa.RecordBatch:
         columns = evaluate_all(list(bound.values()), batch)
-        return pa.RecordBatch.from_arrays([one_array(v) for v in columns], schema=schema)
+        arrays = [one_array(v).cast(f.type) for v, f in zip(columns, schema, strict=True)]
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     return values, schema, read
+
+
+def _field(name: str, expression: Expression, schema: pa.Schema) -> pa.Field:
+    kind, value, column = expression.type, expression.constant, expression.column
+    if column is not None:
+        return pa.field(name, kind, len(column) > 1 or schema.field(column[0]).nullable)
+    if value is None:
+        return pa.field(name, kind)
+    if value.is_valid and _NUMBER.fullmatch(expression.text):
+        kind = pa.float64() if pa.types.is_decimal(kind) else pa.int64() if kind == pa.int32() else kind
+    return pa.field(name, kind, not value.is_valid)
 
 
 def add_null_columns(snapshot: Snapshot, schema: pa.Schema) -> Snapshot:

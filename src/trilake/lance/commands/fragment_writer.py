@@ -204,7 +204,7 @@ class Target:
     def blank(self, rows: int) -> pa.RecordBatch:
         """Return placeholder rows in stored form, for deleted rows."""
         schema = _open(self.view.schema.storage_schema)
-        batch = pa.RecordBatch.from_arrays([_blank(f.type, rows) for f in schema], schema=schema)
+        batch = pa.RecordBatch.from_arrays([_blank(f, rows) for f in self.view.schema.storage_schema], schema=schema)
         conformed = self.conform(batch)
         return null_masks.unfold(conformed, self.view.whole, "zero") if self._unfolds else conformed
 
@@ -271,7 +271,13 @@ def _check_required(batch: pa.RecordBatch, schema: LanceSchema) -> None:
             )
 
 
-def _blank(kind: pa.DataType, rows: int) -> pa.Array:
+def _blank(field: pa.Field, rows: int) -> pa.Array:
+    """Nulls; or where they are not allowed, zeros or empty strings."""
+    kind = field.type
+    if not field.nullable and (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
+        return pa.repeat(pa.scalar(0).cast(kind), rows)
+    if not field.nullable and (pa.types.is_string(kind) or pa.types.is_binary(kind)):
+        return pa.repeat(pa.scalar("").cast(kind), rows)
     if pa.types.is_dictionary(kind):
         keys = pa.nulls(rows, kind.index_type)
         return pa.DictionaryArray.from_arrays(keys, pa.array([], kind.value_type))
