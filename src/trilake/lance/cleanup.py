@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -47,6 +48,39 @@ class CleanupStats(Displayed):
 
     bytes_removed: int
     old_versions: int
+    data_files_removed: int = 0
+    transaction_files_removed: int = 0
+    index_files_removed: int = 0
+    deletion_files_removed: int = 0
+
+
+@dataclass(frozen=True)
+class CleanupCandidateFile(Displayed):
+    """A file that a clean-up would delete."""
+
+    path: str
+    kind: str
+    size_bytes: int
+
+
+@dataclass(frozen=True)
+class CleanupExplanation(Displayed):
+    """What a clean-up would delete, with some of the files."""
+
+    read_version: int
+    stats: CleanupStats
+    candidate_files: list[CleanupCandidateFile]
+    candidate_files_truncated: bool
+
+
+#: Kinds of files by their folder.
+FILE_KINDS = {
+    "data": "data file",
+    "_transactions": "transaction file",
+    "_indices": "index file",
+    "_deletions": "deletion file",
+    "_versions": "manifest",
+}
 
 
 @dataclass(frozen=True)
@@ -61,7 +95,16 @@ class CleanupPlan:
     @property
     def stats(self) -> CleanupStats:
         """Statistics of the clean-up."""
-        return CleanupStats(sum(m.size for m in (*self.files, *self.manifests)), len(self.old_versions))
+        folders = Counter(m.key.partition("/")[0] for m in self.files)
+        counts = [folders[folder] for folder in ("data", "_transactions", "_indices", "_deletions")]
+        size = sum(m.size for m in (*self.files, *self.manifests))
+        return CleanupStats(size, len(self.old_versions), *counts)
+
+    def explanation(self, read_version: int, limit: int) -> CleanupExplanation:
+        """Describe the plan, with up to ``limit`` of its files."""
+        metas = (*self.files, *self.manifests)
+        files = [CleanupCandidateFile(m.key, FILE_KINDS[m.key.partition("/")[0]], m.size) for m in metas[:limit]]
+        return CleanupExplanation(read_version, self.stats, files, 0 < limit < len(metas))
 
 
 def files_of(manifest: Manifest) -> set[str]:
@@ -138,12 +181,13 @@ def plan_cleanup(
     older_than_ms: int,
     runtime: Runtime,
     *,
+    retain: int = 1,
     delete_unverified: bool = False,
     error_if_tagged: bool = True,
 ) -> CleanupPlan:
     """Return what :func:`cleanup` would delete; parameters and errors are the same."""
     candidates = _candidates(
-        store, older_than_ms, runtime, unverified=delete_unverified, error_if_tagged=error_if_tagged
+        store, older_than_ms, runtime, retain=retain, unverified=delete_unverified, error_if_tagged=error_if_tagged
     )
     return _unneeded(store, candidates)
 

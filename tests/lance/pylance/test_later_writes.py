@@ -143,7 +143,12 @@ def test_a_clean_up_retains_so_many_versions(made: LanceDataset) -> None:
         return [v["version"] for v in made.versions()]
 
     assert made.cleanup_old_versions(dt.timedelta(days=1), 2).old_versions == 0
-    assert made.cleanup_old_versions(retain_versions=4).old_versions == 1
+    plan = made.explain_cleanup_old_versions(retain_versions=4, include_files=True)
+    assert [file.kind for file in plan.candidate_files] == ["transaction file", "manifest"]
+    short = made.explain_cleanup_old_versions(retain_versions=4, include_files=True, max_files=1)
+    assert (len(short.candidate_files), short.candidate_files_truncated) == (1, True)
+    assert (len(left()), plan.stats.transaction_files_removed) == (5, 1)
+    assert made.cleanup_old_versions(retain_versions=4) == plan.stats
     assert left() == [2, 3, 4, 5]
     assert made.cleanup_old_versions(retain_versions=9).old_versions == 0
     made.tags.create("kept", 2)

@@ -16,7 +16,7 @@ from trilake.common.arguments import count, flag
 from trilake.errors import InvalidArgumentError
 from trilake.lance import cleanup
 from trilake.lance.auto_cleanup import after_commit
-from trilake.lance.cleanup import CleanupStats
+from trilake.lance.cleanup import CleanupExplanation, CleanupStats
 from trilake.lance.commands.format_options import check_format, format_of, properties_of
 from trilake.lance.commands.fragment_writer import NullPolicy, check_nulls
 from trilake.lance.commands.migrate import migrate, migrate_manifest_names
@@ -364,25 +364,49 @@ class LanceDataset(ChangedDataset):
         >>> made.cleanup_old_versions(retain_versions=1).old_versions
         1
         """
-        check_format(later, of="cleanup_old_versions")
-        flag("delete_unverified", delete_unverified)
-        flag("error_if_tagged_old_versions", error_if_tagged_old_versions)
-        retain = 1 if retain_versions is None else count("retain_versions", retain_versions)
-        if retain < 1:
-            raise OptionError(f"retain_versions must be greater than 0, got {retain}")
-        default = dt.timedelta(days=14 if retain_versions is None else 0)
-        age = default if older_than is None else older_than
-        if not isinstance(age, dt.timedelta):
-            raise WrongTypeError(f"older_than must be a datetime.timedelta, got {older_than!r}")
-        removed = cleanup.cleanup(
+        options = _cleanup_options(older_than, retain_versions, later)
+        return cleanup.cleanup(
             self.snapshot.store,
-            int(age.total_seconds() * 1000),
-            self.snapshot.runtime,
-            retain=retain,
-            delete_unverified=delete_unverified,
-            error_if_tagged=error_if_tagged_old_versions,
+            runtime=self.snapshot.runtime,
+            delete_unverified=flag("delete_unverified", delete_unverified),
+            error_if_tagged=flag("error_if_tagged_old_versions", error_if_tagged_old_versions),
+            **options,
+        ).stats
+
+    def explain_cleanup_old_versions(
+        self,
+        older_than: dt.timedelta | None = None,
+        retain_versions: int | None = None,
+        *,
+        delete_unverified: bool = False,
+        error_if_tagged_old_versions: bool = True,
+        include_files: bool = False,
+        max_files: int = 1000,
+        **later: Any,
+    ) -> CleanupExplanation:
+        """Explain what :meth:`cleanup_old_versions` would delete, with up to ``max_files`` files if ``include_files``.
+
+        Other parameters and errors are those of :meth:`cleanup_old_versions`.
+
+        >>> import pyarrow as pa
+        >>> from trilake.lance import write_dataset
+        >>> made = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-lance-explain-cleanup")
+        >>> _ = made.delete("a > 1")
+        >>> plan = made.explain_cleanup_old_versions(retain_versions=1, include_files=True)
+        >>> plan.stats.old_versions, [file.kind for file in plan.candidate_files]
+        (1, ['transaction file', 'manifest'])
+        """
+        options = _cleanup_options(older_than, retain_versions, later)
+        if count("max_files", max_files) < 1:
+            raise InvalidArgumentError(f"max_files must be positive, got {max_files}")
+        plan = cleanup.plan_cleanup(
+            self.snapshot.store,
+            runtime=self.snapshot.runtime,
+            delete_unverified=flag("delete_unverified", delete_unverified),
+            error_if_tagged=flag("error_if_tagged_old_versions", error_if_tagged_old_versions),
+            **options,
         )
-        return removed.stats
+        return plan.explanation(self.version, max_files if flag("include_files", include_files) else 0)
 
     def validate(self) -> None:
         """Check that all files exist and match the manifest.
@@ -534,3 +558,15 @@ def _reopen(
     uri: str, version: int, options: dict[str, str], nulls: NullPolicy, scans: Mapping[str, Any]
 ) -> LanceDataset:
     return LanceDataset(uri, version, storage_options=options, default_scan_options=scans, nulls=nulls)
+
+
+def _cleanup_options(older_than: object, retain_versions: int | None, later: Mapping[str, Any]) -> dict[str, int]:
+    check_format(later, of="cleanup_old_versions")
+    retain = 1 if retain_versions is None else count("retain_versions", retain_versions)
+    if retain < 1:
+        raise OptionError(f"retain_versions must be greater than 0, got {retain}")
+    default = dt.timedelta(days=14 if retain_versions is None else 0)
+    age = default if older_than is None else older_than
+    if not isinstance(age, dt.timedelta):
+        raise WrongTypeError(f"older_than must be a datetime.timedelta, got {older_than!r}")
+    return {"older_than_ms": int(age.total_seconds() * 1000), "retain": retain}
