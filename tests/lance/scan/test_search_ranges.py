@@ -125,7 +125,7 @@ def test_probes_go_on_until_enough_rows_are_found() -> None:
         ({"q": np.zeros((2, 7))}, "size 7"),
         ({"q": np.zeros((0, 8))}, "at least one query vector"),
         ({"q": np.zeros((1, 1, 8))}, "3 dimensions"),
-        ({"q": [[0.0] * 8, [0.0]]}, "not a list of numbers"),
+        ({"q": [[0.0] * 8, [0.0]]}, "array of floats"),
     ],
 )
 def test_searches_that_cannot_be(search: dict[str, Any], message: str) -> None:
