@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,10 +36,23 @@ os.environ.setdefault("SPARK_LAUNCHER_OPTS", "-XX:TieredStopAtLevel=1")
 # A deadline would fail tests on a busy machine.  CI tries the same examples every time, so that a red run can be
 # repeated; new examples are found on developers' machines and by soak runs.
 _too_slow = [HealthCheck.too_slow]
-settings.register_profile("trilake", deadline=None, suppress_health_check=_too_slow)
-settings.register_profile("trilake-ci", deadline=None, suppress_health_check=_too_slow, derandomize=True, database=None)
+_EXAMPLES = 40
+settings.register_profile("trilake", deadline=None, suppress_health_check=_too_slow, max_examples=_EXAMPLES)
+settings.register_profile(
+    "trilake-ci",
+    deadline=None,
+    suppress_health_check=_too_slow,
+    max_examples=_EXAMPLES,
+    derandomize=True,
+    database=None,
+)
 settings.register_profile("trilake-soak", deadline=None, suppress_health_check=_too_slow, max_examples=5_000)
 settings.load_profile("trilake-soak" if SOAK else "trilake-ci" if os.environ.get("CI") else "trilake")
+
+
+def examples(few: int) -> int:
+    """How many examples a test of hypothesis tries: few of them, or many when soaking."""
+    return 100 * few if SOAK else few
 
 
 def pytest_report_header() -> str:
@@ -49,9 +63,36 @@ def pytest_report_header() -> str:
         return f"spark: {e}"
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect without the garbage collector, which would look at the 14,000 tests again and again, then and later."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Give each file to one worker, and the files of ``make test`` that use Spark to the same one."""
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]  # late: few runs have workers
+
+    files = LoadFileScheduling(config, log)
+    scope = files._split_scope
+    files._split_scope = lambda nodeid: "spark" if scope(nodeid) in QUICK_ON_SPARK else scope(nodeid)
+    return files
+
+
 @pytest.hookimpl(tryfirst=True)  # before pytest selects by markers
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark most tests on Spark as long; leave out the soak tests, and the time limit of the others when soaking."""
+    if hasattr(config, "workerinput"):  # those on Spark begin early: at the end, the other workers would wait for them
+        files = {path: path.relative_to(ROOT).as_posix() for path in {item.path for item in items}}
+        items.sort(key=lambda item: "tests/lance" if files[item.path] in QUICK_ON_SPARK else files[item.path])
     for item in items:
         file = item.path.relative_to(ROOT).as_posix()
         if "spark" in getattr(item, "fixturenames", ()) and file not in QUICK_ON_SPARK:

@@ -115,7 +115,7 @@ def _commits_alone(store: MemoryStore, last: int) -> MemoryStore:
     return copy
 
 
-@settings(max_examples=2_000 if SOAK else 40)
+@settings(max_examples=2_000 if SOAK else 25)
 @given(
     st.fixed_dictionaries({}, optional={k: st.sampled_from(v) for k, v in PROPERTIES.items()}),
     st.booleans(),

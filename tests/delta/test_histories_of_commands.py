@@ -141,7 +141,7 @@ class CommandHistory(History):
         return self.versions[version]
 
 
-@settings(max_examples=2_000 if SOAK else 40)
+@settings(max_examples=2_000 if SOAK else 25)
 @given(
     st.fixed_dictionaries({}, optional={k: st.sampled_from(v) for k, v in FEATURES.items()}),
     st.booleans(),

@@ -66,7 +66,7 @@ def test_each_goes_on_with_what_the_other_wrote(author: str, actor: str, step: s
     agree(uri, history=True)
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", [*range(5), *(pytest.param(s, marks=pytest.mark.soak) for s in range(5, 50))])
 def test_long_dialogues(seed: int, tmp_path: Path) -> None:
     rng = random.Random(seed)
     uri = str(tmp_path / "t")

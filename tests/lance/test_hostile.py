@@ -49,7 +49,7 @@ pytestmark = pytest.mark.long
 write_first = partial(lance.write_dataset, data_storage_version="legacy")
 
 #: Damaged files for each kind.
-COUNT = int(os.environ.get("TRILAKE_FUZZ", "20000" if SOAK else "3000"))
+COUNT = int(os.environ.get("TRILAKE_FUZZ", "20000" if SOAK else "1500"))
 MIB = 1 << 20
 
 

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import trilake
+from tests.conftest import SOAK
 from tests.delta.tables import parquet
 from tests.mutations import mutated_parquet
 from trilake.delta.scan import read
@@ -97,7 +98,7 @@ def merged(files: Sequence[bytes]) -> list[tuple[int, int, bool]]:
     return [(r.start, r.stop, r.merged is not None) for r in runs]
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(3 if SOAK else 1))
 @pytest.mark.parametrize("alike", [True, False])
 def test_files_of_one_schema_are_one(alike: bool, seed: int) -> None:
     """Those of a layout that few have stay alone."""
@@ -168,7 +169,7 @@ def outcome(
         return type(e), str(e)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(20 if SOAK else 8))
 def test_damage_is_found_as_in_each_file_alone(seed: int) -> None:
     """The rows, or the error with the name of the file; nothing is read twice, and nothing else."""
     random = Random(seed)

@@ -41,7 +41,7 @@ pytestmark = pytest.mark.long
 
 #: The first seed, and strings for each kind where ``TRILAKE_FUZZ`` says so or the soak runs.
 FIRST = int(os.environ.get("TRILAKE_FIRST_SEED", "0"))
-COUNT = int(os.environ.get("TRILAKE_FUZZ", "20000" if SOAK else "1000"))
+COUNT = int(os.environ.get("TRILAKE_FUZZ", "20000" if SOAK else "500"))
 #: Seconds that one text may take, on a machine that does other work.
 _SLOW = 20.0
 SCHEMA = pa.schema(

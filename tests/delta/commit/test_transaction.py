@@ -367,10 +367,14 @@ def _steps(store: FaultStore, **request: Any) -> int:
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("kind", ["crash", "fail"])
 def test_a_failure_at_any_call_leaves_a_readable_table(mode: str, when: Any, kind: Any) -> None:
+    begin = MemoryStore()
+    for _ in range(10):  # the next commit writes a checkpoint
+        _write(begin)
+
     def table() -> MemoryStore:
         inner = MemoryStore()
-        for _ in range(10):  # the next commit writes a checkpoint
-            _write(inner)
+        for object in begin.list():
+            inner.put(object.key, begin.read(object.key))
         return inner
 
     total = _steps(FaultStore(table()), mode=mode)

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import trilake
+from tests.conftest import examples
 from tests.delta.log.test_checkpoint_writer import KEEP_ALL, V2_PROTOCOL, VECTOR
 from tests.delta.tables import add, lines, log_of, metadata, protocol, remove, rows
 from tests.runtimes import runtime_in_ms
@@ -90,7 +91,7 @@ def test_expired_tombstones_are_left_out_in_pieces_too() -> None:
     assert sorted(log.tombstones(log.snapshot())["path"].to_pylist()) == ["f3", "f4"]
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(15), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_any_history_in_pieces(data: st.DataObject) -> None:
     """Files come, go and come back, with vectors and without, before and after a checkpoint."""

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.conftest import examples
 from tests.delta.tables import add, lines, metadata, protocol, remove, rows
 from tests.runtimes import runtime_in_ms
 from trilake.delta.log.checkpoint_writer import TOP_LEVEL_FORMAT, write_checkpoint
@@ -404,7 +405,7 @@ def _needed(world: _World, before: dict[int, Any], retention: int) -> dict[int, 
     return {v: c for v, c in before.items() if v >= current}
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 @given(_worlds(), st.integers(0, 20 * DAY_MS), st.integers(0, 3), st.integers(0, 2**16 - 1), st.booleans())
 def test_every_version_within_the_retention_reads_as_before(
     world: _World, retention: int, after: int, keep: int, crash: bool

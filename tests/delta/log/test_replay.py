@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.conftest import examples
 from tests.delta.tables import add, lines, log_of, remove
 from tests.runtimes import runtime_in_ms
 from trilake.delta.log.checkpoint_writer import write_checkpoint
@@ -117,7 +118,7 @@ def _assert_state(log: DeltaLog, snapshot: Snapshot, expected: tuple[Files, File
 _KEEP_ALL = runtime_in_ms(lambda: 0)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(25))
 @given(_histories(), st.data())
 def test_every_way_to_a_state_leads_to_the_same(history: list[list[dict[str, Any]]], data: st.DataObject) -> None:
     expected = _oracle(history)

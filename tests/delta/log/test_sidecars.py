@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import trilake
+from tests.conftest import examples
 from tests.delta.log.sidecar_world import DAY_MS, FEATURES, ShuffledJobs, World, files, numbered, same_as_commits
 from tests.delta.log.test_checkpoint_writer import VECTOR
 from tests.delta.tables import add, lines, metadata, protocol, remove, rows
@@ -119,7 +120,7 @@ def test_two_new_files_of_one_path_are_an_error() -> None:
 
 
 @pytest.mark.long
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(8), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_any_chain_of_commits_and_checkpoints(data: st.DataObject) -> None:
     """Files come, go, come back and change their vectors; now and then someone changes what statistics there are."""

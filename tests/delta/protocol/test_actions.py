@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.conftest import examples
 from tests.delta.tables import LONG_A, add, lines, log_of, metadata, protocol
 from trilake.delta.log.history import history
 from trilake.delta.protocol import commits as parser
@@ -90,7 +91,7 @@ def _plain(batch: ActionBatch) -> dict[str, Any]:
     return found
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(40))
 @given(_commits())
 def test_both_parsers_agree(commits: list[Commit]) -> None:
     few, many = _both(commits)
@@ -261,7 +262,7 @@ def test_metadata_and_protocol_must_be_there() -> None:
         store_log.snapshot()
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.text(max_size=3),

@@ -19,8 +19,15 @@ def _open(uri: Path) -> ArrowDeltaTable:
     return table
 
 
-@pytest.mark.parametrize("written", ["by us", "by another"])
-@pytest.mark.parametrize("vectors", ["true", "false"])
+@pytest.mark.parametrize(
+    ("written", "vectors"),
+    [
+        ("by us", "true"),
+        ("by another", "false"),
+        pytest.param("by us", "false", marks=pytest.mark.soak),
+        pytest.param("by another", "true", marks=pytest.mark.soak),
+    ],
+)
 @pytest.mark.parametrize("array", [a for a in ARRAYS if not pa.types.is_dictionary(a.type)], ids=lambda a: str(a.type))
 def test_a_table_of_views_is_read_and_changed_like_any_other(
     tmp_path: Path, array: pa.Array, vectors: str, written: str

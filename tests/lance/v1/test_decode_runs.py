@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.conftest import examples
 from tests.lance.v1.test_data_file import KEY, every_type, write
 from trilake.errors import CorruptFileError, TrilakeError
 from trilake.lance.v1.data_file import V1File
@@ -54,7 +55,7 @@ def test_texts_in_a_store_are_read_where_their_offsets_are() -> None:
 @given(
     st.lists(st.lists(st.sampled_from([None, "", "a", "é", "longer than that"]), max_size=6), min_size=1, max_size=6)
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_texts_of_any_batches(tmp_path_factory: pytest.TempPathFactory, groups: list[list[str | None]]) -> None:
     schema = pa.schema({"n": pa.int32(), "t": pa.string()})
     batches = [pa.record_batch([pa.array(range(len(g)), pa.int32()), pa.array(g, pa.string())], schema) for g in groups]
@@ -95,7 +96,7 @@ def test_damaged_offsets(change: Callable[[np.ndarray], None], tmp_path: Path) -
 
 
 @given(st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_damage_is_an_error_of_ours(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     table = pa.table({"n": range(60), "t": [None if i % 5 == 0 else "é" * (i % 4) for i in range(60)]})
     folder = tmp_path_factory.mktemp("d")

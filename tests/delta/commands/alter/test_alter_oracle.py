@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import trilake
+from tests.conftest import examples
 from trilake.common.runtime import SYSTEM_RUNTIME
 from trilake.delta.commands.alter.alter_table import Alter
 from trilake.delta.log.checkpoint_writer import write_checkpoint
@@ -246,7 +247,7 @@ class Game:
 
 
 @given(st.randoms(use_true_random=False), st.integers(1, 10))
-@settings(max_examples=25)
+@settings(max_examples=examples(12))
 def test_any_sequence_of_changes_equals_the_oracle(rng: random.Random, steps: int) -> None:
     game = Game(rng, f"memory://alter-oracle-{uuid4()}", widening=True)
     for _ in range(steps):

@@ -13,6 +13,7 @@ from deltalake import DeltaTable as OtherTable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.conftest import examples
 from tests.delta.tables import add, clocked, log_of, rows
 from tests.runtimes import runtime_in_ms
 from trilake.delta.commands.alter.alter_table import Alter
@@ -392,7 +393,7 @@ def test_a_crash_at_any_call_leaves_the_table_before_or_after() -> None:
     assert nth > 8
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(8))
 @given(
     st.lists(
         st.tuples(st.sampled_from(["append", "where", "overwrite", "deep", "shallow"]), st.integers(0, 9)), max_size=9

@@ -12,6 +12,7 @@ from deltalake import DeltaTable as OtherTable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.conftest import examples
 from tests.delta.tables import add, log_of, metadata, protocol, remove, rows
 from trilake.common.runtime import SYSTEM_RUNTIME
 from trilake.delta.commands.alter.alter_table import Alter
@@ -378,7 +379,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(12))
 @given(STEPS, st.booleans())
 def test_histories_with_restores_equal_an_oracle(steps: list[tuple[str, int]], vectors: bool) -> None:
     log = DeltaLog(MemoryStore(), standard_engine())

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.conftest import examples
 from tests.delta.commands.maintenance.vacuum_world import HOUR, WEEK, World
 from tests.delta.tables import lines, rows
 from trilake.delta.commands.maintenance.restore import restore
@@ -124,7 +125,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(12))
 @given(STEPS, st.booleans(), st.booleans(), st.integers(1, 60))
 @example([("overwrite", 0), ("full", 0), ("full", 0)], False, True, 1)
 def test_every_version_within_the_retention_reads_as_before(

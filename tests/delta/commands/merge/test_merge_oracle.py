@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import trilake
+from tests.conftest import examples
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import AmbiguousMergeError
 
@@ -199,7 +200,7 @@ def merged(table: ArrowDeltaTable, source: Any, on: str, clauses: list[Clause]) 
     return builder.execute()
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(30))
 @given(merges())
 def test_merges_equal_an_oracle(case: Any) -> None:
     files, source, on, clauses, properties, partitioned = case

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import trilake
+from tests.conftest import examples
 from tests.delta.tables import rows
 from trilake.delta.commands.alter.alter_table import Alter
 from trilake.delta.commands.optimize.curve_order import hilbert_index
@@ -259,7 +260,7 @@ def test_a_vector_does_not_take_a_file_out_of_its_cube() -> None:
     assert optimize(uri).files_removed == 0
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(10))
 @given(
     steps=st.lists(
         st.tuples(st.sampled_from(["add", "optimize", "full", "small"]), st.integers(0, 99)), min_size=2, max_size=6

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import trilake
+from tests.conftest import examples
 from tests.delta.commands.optimize.optimize_tables import (
     VECTORS,
     actions,
@@ -196,7 +197,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(12), suppress_health_check=[HealthCheck.too_slow])
 @given(
     steps=STEPS,
     vectors=st.booleans(),

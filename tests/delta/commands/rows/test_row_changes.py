@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from pyroaring import BitMap64
 
 import trilake
+from tests.conftest import examples
 from trilake.common.runtime import SYSTEM_RUNTIME
 from trilake.delta.commands.rows.row_changes import check_changeable, commit_changes, touched_files, whole_rows
 from trilake.delta.commands.rows.taken_rows import TakenRows, take_rows
@@ -161,7 +162,7 @@ def test_append_only_tables_and_unknown_formats_are_refused(tmp_path: Path) -> N
     check_changeable(snapshot, "MERGE", removes=False)
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(15))
 @given(
     gone=st.lists(st.sets(st.integers(0, 11)), min_size=1, max_size=3),
     vectors=st.booleans(),

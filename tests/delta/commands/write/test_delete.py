@@ -299,7 +299,7 @@ class History:
         self.rows = rest + new
 
 
-@settings(max_examples=1_000 if SOAK else 60)
+@settings(max_examples=1_000 if SOAK else 30)
 @given(
     st.lists(ROWS, min_size=1, max_size=3),
     st.fixed_dictionaries({}, optional={k: st.sampled_from(v) for k, v in PROPERTIES.items()}),

@@ -108,7 +108,7 @@ def test_legacy_policy_casts_as_without_ansi_mode(sql: SparkSession, t: str, wri
         ("m", "map('a', 300)", {"a": 44}),
         ("s", "named_struct('x', 'q')", {"x": None}),
     ):
-        sql.sql(f"DELETE FROM {t} WHERE id = 2")
+        trilake.open(t.split("`")[1]).delete("id = 2")
         write(sql, t, column, value)
         assert only(sql, t, column) == stored, (column, value)
 
@@ -128,7 +128,7 @@ def test_strict_policy_takes_only_types_whose_values_all_fit(sql: SparkSession, 
             write(sql, t, column, value)
         assert e.value.context["condition"] == "CANNOT_UP_CAST_DATATYPE"
     for column, value, stored in (("text", "DATE'2020-01-01'", "2020-01-01"), ("l", "array(1S, NULL)", [1, None])):
-        sql.sql(f"DELETE FROM {t} WHERE id = 2")
+        trilake.open(t.split("`")[1]).delete("id = 2")
         write(sql, t, column, value)
         assert only(sql, t, column) == stored, (column, value)
 
