@@ -32,7 +32,7 @@ def test_every_room_of_the_map_has_a_line_in_its_table() -> None:
 
 
 def test_the_maps_of_the_rooms_equal_their_contracts() -> None:
-    drawn = MAP.split("### Rooms inside the rooms", 1)[1].split("```")[1]
+    drawn = MAP.split("### Layers inside the layers", 1)[1].split("```")[1]
     rows = dict(re.findall(r"^([\w.]+) {2,}(.+)$", drawn, re.MULTILINE))
     maps = {f"trilake.{room}": levels(row) for room, row in rows.items()}
     assert maps == {room: declared(CONTRACTS[room]) for room in maps}

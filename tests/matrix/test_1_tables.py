@@ -24,7 +24,7 @@ def test_arrow(lake: Lake) -> None:
 
 
 def test_write(lake: Lake) -> None:
-    """`trilake.write` of a DataFrame: plain, partitioned, schema evolution, replaced rows"""
+    """`trilake.write` of a DataFrame: plain, partitioned, schema evolution, `replace_where`"""
     place = lake.path("write")
     assert trilake.write(lake.rows(), place).rows_added == 100
     assert trilake.write(lake.rows(), lake.path("write-parts"), partition_by="k").files_added >= 5
@@ -83,7 +83,7 @@ def test_renamed_columns(lake: Lake) -> None:
 
 
 def test_other_formats(lake: Lake) -> None:
-    """`trilake.write` and `read` of Lance, Trevni, and Delta tables of their files"""
+    """`trilake.write` and `read` of Lance, Trevni, and Delta tables with `data_format`"""
     for name in ("lance", "trevni"):
         place = lake.path(f"table-{name}")
         trilake.write(lake.simple(), place, format=name)

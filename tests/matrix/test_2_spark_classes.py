@@ -36,7 +36,7 @@ def test_save_others(lake: Lake, name: str) -> None:
 
 
 def test_load(lake: Lake) -> None:
-    """`spark.read.format("delta").load`: versions, schema given, change feed"""
+    """`spark.read.format("delta").load`: versions, `schema`, change feed"""
     place = lake.path("load")
     trilake.write(lake.rows(), place, properties={"delta.enableChangeDataFeed": "true"})
     trilake.DeltaTable.forPath(lake.spark, place).delete("id < 10")
@@ -48,7 +48,7 @@ def test_load(lake: Lake) -> None:
 
 
 def test_frames_that_are_used_again(lake: Lake) -> None:
-    """a frame of `spark.read`, `toDF` that is used again, and what is made of it: the newest rows"""
+    """frames of `spark.read` and `toDF`, and frames derived from them, show the newest rows"""
     place = lake.path("again")
     trilake.write(lake.simple(), place)
     frames = lake.spark.read.format("delta").load(place), trilake.DeltaTable.forPath(lake.spark, place).toDF()
@@ -77,7 +77,7 @@ def test_load_others(lake: Lake, name: str) -> None:
 
 @since(3, 5, connect=(4, 0))
 def test_names(lake: Lake) -> None:
-    """`saveAsTable`, `insertInto`, `writeTo`, `spark.table`: names of the catalogue"""
+    """`saveAsTable`, `insertInto`, `writeTo`, `spark.table` with names in the catalogue"""
     spark = lake.spark
     lake.simple().write.format("delta").saveAsTable("matrix_saved")
     lake.simple(50, 50).write.insertInto("matrix_saved")
@@ -96,7 +96,7 @@ def test_names(lake: Lake) -> None:
 
 @pytest.mark.parametrize("name", ["delta", "lance", "trevni"])
 def test_names_of_paths(lake: Lake, name: str) -> None:
-    """`saveAsTable`, `insertInto`, `writeTo`, `spark.table`: paths of Delta, Lance and Trevni as names"""
+    """`saveAsTable`, `insertInto`, `writeTo`, `spark.table` with paths of Delta, Lance and Trevni"""
     spark, named = lake.spark, f"{name}.`{lake.path(f'named-{name}')}`"
     lake.simple().write.format(name).saveAsTable(named)
     lake.simple(50, 50).write.insertInto(named)

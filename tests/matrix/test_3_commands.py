@@ -90,7 +90,7 @@ def test_optimize(lake: Lake) -> None:
 
 
 def test_builder(lake: Lake) -> None:
-    """`DeltaTable.create` and its likes, `isDeltaTable`, `convertToDelta`, features"""
+    """`DeltaTable.createIfNotExists`, `replace`, `isDeltaTable`, `convertToDelta`, `addFeatureSupport`"""
     spark, place = lake.spark, lake.path("built")
     DeltaTable.createIfNotExists(spark).location(place).addColumn("id", "BIGINT").addColumn(
         "twice", "BIGINT", generatedAlwaysAs="id * 2"
@@ -132,7 +132,7 @@ def test_lance_jobs(lake: Lake) -> None:
 
 
 def test_trevni_jobs(lake: Lake) -> None:
-    """Trevni in Spark's tasks: files of Avro and back"""
+    """Trevni in Spark's tasks: Avro files to Trevni and back"""
     from trilake.spark.trevni import convert
 
     assert callable(convert.to_trevni)

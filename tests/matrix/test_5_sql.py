@@ -39,7 +39,7 @@ def test_queries(sql: Lake) -> None:
 
 
 def test_views_of_frames(sql: Lake) -> None:
-    """`createOrReplaceTempView` of a table's frame: the newest rows, and changes through the view"""
+    """`createOrReplaceTempView` of a table's frame: shows the newest rows, accepts changes"""
     spark, place = sql.spark, sql.path("viewed")
     trilake.write(sql.simple(5), place)
     spark.read.format("delta").load(place).createOrReplaceTempView("matrix_frame")

@@ -46,7 +46,7 @@ def sql(lake: Lake) -> Iterator[Lake]:
 @counted(len(_CASES))
 @pytest.mark.parametrize("name", _CASES)
 def test_corpus(sql: Lake, name: str, record_property: Callable[[str, object], None]) -> None:
-    """SQL scripts of a corpus, with the results and refusals of delta-spark"""
+    """SQL scripts with the results and errors of delta-spark"""
     assert _SHARED is not None
     run = corpus_runner(_SHARED).Case(_CASES[name], SimpleNamespace(spark=sql.spark))
     try:
