@@ -336,7 +336,7 @@ def test_repair_says_the_same_in_words_json_and_exit_codes(tmp_path: Path) -> No
     assert "needs --accept-loss" in run("repair", place).out
     accepted = run("repair", place, "--accept-loss").out
     assert "planned delta.drop-missing-files" in accepted  # it was said to need what was passed
-    assert accepted.strip().endswith("nothing was changed: --run does what is planned")
+    assert accepted.strip().endswith("nothing was changed: pass --run to run the steps")
     kept = run("repair", place, "--run", "--yes", "--json")
     assert (kept.code, kept.json["ok"], kept.json["rows_lost"]) == (1, False, 0)
     assert [f["code"] for f in kept.json["left"]] == ["delta.file-missing"]

@@ -30,7 +30,7 @@ def test_large_tables_are_cut() -> None:
     shown = arrow_of(wide)
     assert len(shown) < 30_000
     assert "and 980 more rows" in shown
-    assert "1,000 rows, 100 columns, of which 70 are not shown" in shown
+    assert "1,000 rows, 100 columns, 70 not shown" in shown
 
 
 def test_tables_of_any_type_and_with_names_twice_are_shown() -> None:

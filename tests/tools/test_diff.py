@@ -89,12 +89,12 @@ def test_what_cannot_be_compared_is_refused(place: str) -> None:
         trilake.diff(place, place, limit=-1)
     with pytest.raises(InvalidArgumentError, match="open already"):
         trilake.diff(trilake.open(place), place, before_version=0)
-    with pytest.raises(InvalidArgumentError, match="one open table"):
+    with pytest.raises(InvalidArgumentError, match="open table needs another"):
         trilake.diff(trilake.open(place))
     with pytest.raises(InvalidArgumentError, match="names no column"):
         trilake.diff(place, place, columns=[])
     for how in ({"key": "k"}, {"columns": ["k"]}):
-        with pytest.raises(InvalidArgumentError, match="how rows are compared"):
+        with pytest.raises(InvalidArgumentError, match="no effect with rows=False"):
             trilake.diff(place, place, rows=False, **how)  # type: ignore[arg-type]
-    with pytest.raises(InvalidArgumentError, match="both tables are open"):
+    with pytest.raises(InvalidArgumentError, match="not open tables"):
         trilake.diff(trilake.open(place), trilake.open(place), format="delta")

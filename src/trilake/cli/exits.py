@@ -53,7 +53,7 @@ _CODES: tuple[tuple[type[BaseException], Exit], ...] = (
 _OPTIONS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"enforce_retention=False(?: \(on Spark [^)]*\))?"), "--no-retention-check"),
     (re.compile(r"\baccept_loss(?:=True)?"), "--accept-loss"),
-    (re.compile(r"nothing was changed: dry_run=False"), "nothing was changed: --run"),
+    (re.compile(r"nothing was changed: pass dry_run=False"), "nothing was changed: pass --run"),
     (re.compile(r"\btrilake\.(repair|verify|write)\b"), r"trilake \1"),
     (re.compile(r"partition_by=\[\]"), "--no-partitions"),
     (re.compile(r"columns=\[…\]"), "--column"),

@@ -28,14 +28,14 @@ _Check = Callable[[str, Any], Any]
 _CONDITIONS = ("filter", "where", "on", "predicate", "condition")
 
 
-def _text(name: str, value: Any) -> Any:
+def _string(name: str, value: Any) -> Any:
     if isinstance(value, str):
         return value
     raise InvalidArgumentError(f"{name} must be a string, got {described(value)}")
 
 
 def flag(name: str, value: Any) -> bool:
-    """Check for a boolean: every string is true, even ``"false"``.  Raises ``InvalidArgumentError``."""
+    """Check for a boolean: any string, such as ``"false"``, would be true.  Raises ``InvalidArgumentError``."""
     if isinstance(value, bool | np.bool_):
         return bool(value)
     raise InvalidArgumentError(f"{name} must be True or False, got {described(value)}")
@@ -44,9 +44,7 @@ def flag(name: str, value: Any) -> bool:
 def count(
     name: str, value: Any, *, least: int = 0, other_type: type[InvalidArgumentError] = InvalidArgumentError
 ) -> int:
-    """Check for a whole number of at least ``least``.  Raises ``InvalidArgumentError``, and ``other_type`` for another
-    type.
-    """
+    """Check for an integer of at least ``least``.  Raises ``InvalidArgumentError``; ``other_type`` for another type."""
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
         raise other_type(f"{name} must be a whole number of {least} or more, got {described(value)}")
     if value < least:
@@ -54,12 +52,12 @@ def count(
     return int(value)
 
 
-def _texts(name: str, value: Any) -> Any:
+def _strings(name: str, value: Any) -> Any:
     if isinstance(value, str):
         return value
     if isinstance(value, Iterable) and not isinstance(value, bytes):
         strings = tuple(value)
-        wrong = [t for t in strings if not isinstance(t, str)]
+        wrong = [s for s in strings if not isinstance(s, str)]
         if not wrong:
             return strings
         raise InvalidArgumentError(f"{name} must be a list of strings, got {described(wrong[0])} in it")
@@ -76,7 +74,7 @@ def _mapping(name: str, value: Any) -> Any:
 
 
 def described(value: object) -> str:
-    """A plain value as it is written, the type of any other: what an error says that it got.
+    """Format a value for "got ..." in an error: a plain value's repr, or the type of any other.
 
     >>> described("x"), described({}), described([])
     ("'x'", 'a dict', 'a list')
@@ -89,16 +87,16 @@ def described(value: object) -> str:
 
 
 def _check_of(hint: Any) -> _Check | None:
-    """The check of a type, ``None`` where the called code checks better."""
+    """The check of a type; ``None`` if the called function checks it."""
     members = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     kinds = [m for m in members if m is not NoneType]
     check: _Check | None = None
     if kinds == [str]:
-        check = _text
+        check = _string
     elif kinds == [bool]:
         check = flag
     elif _STRINGS in kinds and all(k in (str, _STRINGS) for k in kinds):
-        check = _texts
+        check = _strings
     elif len(kinds) == 1 and get_origin(kinds[0]) is collections.abc.Mapping and get_args(kinds[0])[0] is str:
         check = _mapping
     if check is None or len(kinds) == len(members):
@@ -111,7 +109,6 @@ _STRINGS = collections.abc.Sequence[str]
 
 
 def _checks(function: FunctionType) -> dict[str, _Check]:
-    """The checks of a function's parameters, by name."""
     unknown: dict[str, Any] = {}  # names that only a type checker imports
     checks: dict[str, _Check] = {}
     for name, annotation in function.__annotations__.items():
@@ -172,14 +169,14 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
         try:
             return unchecked(*by_name, *rest, **{n: value_of(n, a) for n, a in kwargs.items()})
         except MissingDependencyError as e:
-            raise e.with_traceback(None) from None  # where it was needed is irrelevant
+            raise e.with_traceback(None) from None  # a short traceback
 
     return call
 
 
-def _check_names(function: FunctionType, names: tuple[str, ...], passed: Iterable[str]) -> None:
-    """Raise ``TypeError`` for an unknown argument, with the name that was probably meant."""
-    for name in passed:
+def _check_names(function: FunctionType, names: tuple[str, ...], keywords: Iterable[str]) -> None:
+    """Raise ``TypeError`` for an unknown argument, suggesting the right one."""
+    for name in keywords:
         if name in names:
             continue
         candidates = (
@@ -226,11 +223,11 @@ def checked_methods(cls: C) -> C:
         if isinstance(member, FunctionType) and not name.startswith("_"):
             aliases = getattr(member, "aliases", None)
             setattr(cls, name, checked(member) if aliases is None else also_called(**aliases)(checked(unwrap(member))))
-    cls.__dir__ = _shown_names  # type: ignore[assignment]
+    cls.__dir__ = _public_names  # type: ignore[assignment]
     return cls
 
 
-def _shown_names(thing: object) -> list[str]:
+def _public_names(thing: object) -> list[str]:
     """Public methods and properties, without constructor fields."""
     fields = getattr(thing, "__dataclass_fields__", ())
     names = {n for n in dir(type(thing)) if n not in fields and not n.startswith("_")}

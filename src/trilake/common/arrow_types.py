@@ -1,4 +1,4 @@
-"""Traverse nested Arrow types; every walk over types uses these functions, so a new nested type is added once."""
+"""Traverse nested Arrow types; all other modules use these functions, so a new nested type is added once."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def parts(t: pa.DataType) -> list[pa.Field]:
 
 
 def with_parts(t: pa.DataType, fields: Sequence[pa.Field]) -> pa.DataType:
-    """The type with other fields, in the order of :func:`parts`; ``t`` itself where they are the same."""
+    """The type with other fields, in the order of :func:`parts`; ``t`` itself if they are the same."""
     if all(a is b or a.equals(b, check_metadata=True) for a, b in zip(parts(t), fields, strict=True)):
         return t
     if _T.is_struct(t):

@@ -15,7 +15,7 @@ from typing import Any
 from trilake.common.text import format_size, plain, plural
 
 #: Most rows and columns of a table, and characters of a value.
-_ROWS, _COLUMNS, _TEXT = 20, 30, 120
+_ROWS, _COLUMNS, _VALUE = 20, 30, 120
 
 
 def text_of(value: object) -> str:
@@ -28,7 +28,7 @@ def text_of(value: object) -> str:
         return ""
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
-    return html.escape(plain(value, _TEXT))
+    return html.escape(plain(value, _VALUE))
 
 
 def table_of(head: Sequence[str], rows: Iterable[Sequence[object]], more: int = 0) -> str:
@@ -46,14 +46,14 @@ def table_of(head: Sequence[str], rows: Iterable[Sequence[object]], more: int = 
 
 
 def arrow_of(table: Any) -> str:
-    """The first rows and columns of an Arrow table, and its size."""
+    """Show the first rows and columns of an Arrow table, and its size."""
     view = table.select(table.column_names[:_COLUMNS]) if _unique(table.column_names) else table
     rows = view.slice(0, _ROWS)
     columns = [column.to_pylist() for column in rows.columns[:_COLUMNS]]
     head = [f"{name} ({kind})" for name, kind in zip(view.column_names, view.schema.types, strict=True)][:_COLUMNS]
     hidden_columns = table.num_columns - len(head)
     about = f"{plural(table.num_rows, 'row')}, {plural(table.num_columns, 'column')}"
-    about += f", of which {hidden_columns:,} are not shown" if hidden_columns > 0 else ""
+    about += f", {hidden_columns:,} not shown" if hidden_columns > 0 else ""
     lines = zip(*columns, strict=True) if columns else ()
     return f"<div>{table_of(head, lines, table.num_rows - rows.num_rows)}<p>{about}</p></div>"
 
@@ -80,7 +80,7 @@ def _cell(name: str, value: object) -> str:
     if isinstance(value, Mapping):
         return table_of(("", ""), list(value.items())[:_ROWS], len(value) - _ROWS)
     if isinstance(value, tuple | list | set | frozenset):
-        items = [plain(v, _TEXT) for v in list(value)[:_ROWS]]
+        items = [plain(v, _VALUE) for v in list(value)[:_ROWS]]
         more = len(value) - len(items)
         return html.escape(", ".join(items)) + (f", and {more:,} more" if more else "") if value else "none"
     if isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""Functions with the name of a subpackage, such as ``trilake.sql``.
+"""Keep functions with the name of a subpackage, such as ``trilake.sql``.
 
 An import normally replaces such a function by the subpackage.  Here the function stays, and imports of the subpackage
 work as usual: ``from trilake.sql.duckdb import run``.
@@ -14,7 +14,7 @@ from typing import Any
 
 
 def keep_functions(package: str, **homes: str) -> None:
-    """Keep names of a package as functions, found in the modules ``homes``, though subpackages have these names."""
+    """Keep names of a package as functions; ``homes`` names the module of each."""
     functions: dict[str, Any] = {
         name: property(_getter(package, name, home), *_changers(name)) for name, home in homes.items()
     }

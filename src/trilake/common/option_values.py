@@ -52,7 +52,7 @@ def whole_number(value: str) -> int | None:
 
 
 def stated_version(value: object) -> int:
-    """Parse the version in a statement.  Raises ``InvalidArgumentError``.
+    """Parse the version in a SQL statement.  Raises ``InvalidArgumentError``.
 
     >>> stated_version("3"), stated_version(0)
     (3, 0)

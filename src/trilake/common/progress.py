@@ -1,6 +1,6 @@
 """Progress bars for terminals and notebooks.
 
-A bar appears after half a second of work.  Notebooks get a widget, or a line of text without ipywidgets.
+A bar appears after half a second of work.  Notebooks get a widget, or a line without ipywidgets.
 ``TRILAKE_PROGRESS=0`` disables bars, ``TRILAKE_PROGRESS=1`` enables them for redirected output.
 """
 
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 #: Seconds of work before a bar appears.
 _DELAY = 0.5
-#: Seconds between two lines of text.
+#: Seconds between two updates.
 _EVERY = 0.25
 
 
@@ -69,7 +69,7 @@ class Bar:
 
 
 class _Lines:
-    """Progress as one line of text, for notebooks without widgets."""
+    """Progress as one line, for notebooks without widgets."""
 
     def __init__(self, label: str, unit: str) -> None:
         self._label, self._unit = label, unit

@@ -50,18 +50,18 @@ class Runtime:
 
     def new_number(self) -> int:
         """A fresh 64-bit number, for the names of deletion files."""
-        parsed = uuid.UUID(self.new_id()).int
-        return (parsed >> 64 ^ parsed) & 0xFFFFFFFFFFFFFFFF
+        bits = uuid.UUID(self.new_id()).int
+        return (bits >> 64 ^ bits) & 0xFFFFFFFFFFFFFFFF
 
     def new_hex_id(self) -> str:
         """A fresh UUID as 32 hexadecimal digits, without hyphens."""
         return uuid.UUID(self.new_id()).hex
 
     def new_attempt(self) -> str:
-        """Eight fresh hexadecimal digits that identify an attempt of a task: several attempts may run at once."""
+        """Eight hexadecimal digits that identify one of several concurrent attempts of a task."""
         number = self.new_number()
         return f"{(number >> 32 ^ number) & 0xFFFFFFFF:08x}"
 
 
-#: This machine's.  Only used where an engine is built, or a table opened without one; a test lists the places.
+#: The clock and randomness of this machine.  A test lists the few modules that may use it.
 SYSTEM_RUNTIME = Runtime(time.time_ns, _new_id, time.sleep)

@@ -38,10 +38,10 @@ _OF_WRITERS = frozenset(("mergeschema", "compression"))
 _PARSE_MODES = frozenset(("permissive", "dropmalformed", "failfast"))
 
 
-def says_nothing(name: str, value: str, *, reading: bool = False) -> bool:
+def has_no_effect(name: str, value: str, *, reading: bool = False) -> bool:
     """Whether an option belongs to Spark's own readers and writers, and has no effect here.
 
-    >>> says_nothing("inferSchema", "true"), says_nothing("mode", "PERMISSIVE"), says_nothing("mode", "append")
+    >>> has_no_effect("inferSchema", "true"), has_no_effect("mode", "PERMISSIVE"), has_no_effect("mode", "append")
     (True, True, False)
     """
     key = name.lower()
@@ -52,6 +52,6 @@ def says_nothing(name: str, value: str, *, reading: bool = False) -> bool:
 
 def warn_ignored(names: Iterable[str]) -> None:
     """Warn about all ignored options at once."""
-    listed = ", ".join(sorted(names))
-    if listed:
-        warnings.warn(f"these options say nothing to this format and are ignored: {listed}", stacklevel=3)
+    ignored = ", ".join(sorted(names))
+    if ignored:
+        warnings.warn(f"this format ignores these options: {ignored}", stacklevel=3)

@@ -156,7 +156,7 @@ def string_literal(string: str) -> str:
 
 
 def columns_help(name: str, columns: Sequence[str]) -> str:
-    """What to do about an unknown column: the name that was probably meant, and the columns that there are.
+    """Help for an unknown column: the most similar name, and all names.
 
     >>> columns_help("nmae", ["id", "name"])
     "did you mean 'name'? The columns are id, name"

@@ -55,7 +55,7 @@ def _since_epoch(value: TimestampLike, parts: int) -> int:
     if isinstance(value, int | float) and not isinstance(value, bool):
         if not _FIRST_MS <= value * 1000 <= _LAST_MS:  # excludes NaN, too
             raise InvalidArgumentError(
-                f"{value!r} seconds since the epoch are outside of the years 1 to 9999", help="pass seconds, not ms"
+                f"{value!r} seconds since the epoch are outside the years 1 to 9999", help="pass seconds, not ms"
             )
         return round(Decimal(str(value)) * parts)
     if isinstance(value, str):
@@ -72,7 +72,7 @@ def _since_epoch(value: TimestampLike, parts: int) -> int:
             ) from e
     if not isinstance(value, dt.datetime) or value != value:  # pandas' NaT does not equal itself
         raise InvalidArgumentError(
-            f"a {type(value).__name__} is not a timestamp",
+            f"expected a timestamp, got a {type(value).__name__}",
             help="pass an ISO 8601 string, a datetime, or seconds since the epoch",
         )
     if value.tzinfo is None:

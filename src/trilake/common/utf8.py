@@ -11,7 +11,7 @@ import pyarrow.types as pt
 
 
 def is_utf8(offsets: npt.NDArray[Any], data: npt.NDArray[np.uint8]) -> bool:
-    """Whether each of the strings between ``offsets`` is UTF-8; offsets ascend and lie within ``data``.
+    """Whether every string between ``offsets`` is UTF-8; offsets ascend and lie within ``data``.
 
     >>> data = np.frombuffer("aé".encode(), np.uint8)
     >>> is_utf8(np.array([0, 1, 3]), data), is_utf8(np.array([0, 2, 3]), data)

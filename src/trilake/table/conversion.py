@@ -1,4 +1,4 @@
-"""Conversions: copy rows from a table of one format into another, in pieces for tasks.
+"""Interfaces of conversions: sources and targets of rows, split into tasks.
 
 A :class:`Source` yields picklable pieces that open their files themselves.  A target has two halves: :class:`Rows` is
 sent to tasks, writes rows into invisible files, and reads them back; :class:`Target` stays with the caller and commits
@@ -28,19 +28,19 @@ _T = pa.types
 
 
 class Piece(Protocol):
-    """Some of the rows."""
+    """A picklable part of the rows."""
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows, in the columns and types of the source's schema."""
+        """The rows, with the source's schema."""
 
 
 @dataclass(frozen=True)
 class Source:
     """Rows to convert.
 
-    ``schema`` has the selected columns, ``partition_by`` the source's partition columns among them, ``rows`` their
-    number if known without reading; ``whole`` are all rows for one task, ``tasks`` the same rows for several tasks,
-    which ``cut`` plans by file sizes.
+    ``schema`` has the selected columns, ``partition_by`` those that partition the source.  ``rows`` is their number, if
+    the metadata has it.  ``whole`` has all rows for one task, ``tasks`` the same for several; ``cut`` plans these by
+    file sizes.
     """
 
     uri: str
@@ -55,7 +55,7 @@ class Source:
 
 
 def packed(sized: Sequence[tuple[Any, int]]) -> list[list[Any]]:
-    """Group items into runs of about the size of a task."""
+    """Group items with sizes into runs of about the size of a task."""
     runs: list[list[Any]] = []
     size = 0
     for item, item_size in sized:
@@ -68,13 +68,13 @@ def packed(sized: Sequence[tuple[Any, int]]) -> list[list[Any]]:
 
 
 class Rows(Protocol):
-    """The half of a target that is sent to tasks."""
+    """The part of a target that runs in tasks."""
 
     def write(self, task: int, batches: Iterable[pa.RecordBatch]) -> Any:
-        """Write rows into invisible files; the references to them are picklable."""
+        """Write rows to invisible files; return picklable references to them."""
 
     def read_back(self, written: Any) -> Iterator[pa.RecordBatch]:
-        """The rows of such files, in the source's columns."""
+        """Read these files, with the source's columns."""
 
 
 @dataclass(frozen=True)
@@ -87,15 +87,15 @@ class Done:
 
 
 class Target(Protocol):
-    """The half of a target that stays with the caller."""
+    """The part of a target that stays with the caller."""
 
     @property
     def rows(self) -> Rows:
-        """The half for tasks."""
+        """The part for tasks."""
 
     @property
     def exact(self) -> bool:
-        """Whether rows that are read back must equal those that were read."""
+        """Whether rows that are read back must equal the source's."""
 
     def commit(self, written: Sequence[Any]) -> Done:
         """Make the files of all tasks visible."""
@@ -106,7 +106,7 @@ class Target(Protocol):
 
 @dataclass(frozen=True)
 class TargetRequest:
-    """What the caller requests of a target."""
+    """The caller's arguments for a target."""
 
     format: str
     mode: str
@@ -119,7 +119,7 @@ class TargetRequest:
 
 
 def kept_partitions(source: Source, request: TargetRequest, exists: bool) -> tuple[str, ...] | None:
-    """Partition columns whose values survive as folder names, that is, parse back as they were."""
+    """The partition columns of the target; by default the source's, if folder names preserve their values."""
     if request.partition_by is not None:
         return request.partition_by
     if exists and request.mode == "append":
@@ -133,7 +133,7 @@ def kept_partitions(source: Source, request: TargetRequest, exists: bool) -> tup
 
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:
-    """The schema without metadata of the format that it was read from."""
+    """The schema without metadata of the source format."""
     metadata = {k: v for k, v in (schema.metadata or {}).items() if k not in (b"pandas", b"ARROW:schema")}
     metadata = {k: v for k, v in metadata.items() if not k.startswith((b"org.apache.spark", b"trilake:"))}
     fields = []
@@ -144,7 +144,7 @@ def plain_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def _named_maps(kind: pa.DataType) -> pa.DataType:
-    """A map with the usual names of its parts; Parquet files may have others."""
+    """A map with Arrow's names of its parts; Parquet files may have others."""
     if not _T.is_map(kind):
         return kind
     key = pa.field("key", kind.key_type, False)
@@ -152,12 +152,12 @@ def _named_maps(kind: pa.DataType) -> pa.DataType:
 
 
 def for_parquet(schema: pa.Schema) -> pa.Schema:
-    """The schema itself, if a Parquet file can have it.  Raises ``SchemaMismatchError``."""
+    """Check that Parquet supports a schema, and return it.  Raises ``SchemaMismatchError``."""
     return check_each_column(schema, "Parquet", lambda one: pq.write_table(one.empty_table(), pa.BufferOutputStream()))
 
 
 def check_each_column(schema: pa.Schema, name: str, begin: Callable[[pa.Schema], None]) -> pa.Schema:
-    """The schema itself, if ``begin`` takes each column of it.  Raises ``SchemaMismatchError``."""
+    """Check that ``begin`` accepts each column of a schema, and return it.  Raises ``SchemaMismatchError``."""
     for one in schema:
         try:
             begin(pa.schema([one]))
@@ -167,10 +167,10 @@ def check_each_column(schema: pa.Schema, name: str, begin: Callable[[pa.Schema],
 
 
 def refused(name: str, column: str, why: str) -> SchemaMismatchError:
-    """The error for a column that a format cannot hold."""
+    """The error for a column that a format does not support."""
     return SchemaMismatchError(
-        f"{name} cannot hold a column: {why}",
-        help="leave it out with columns=[…], or cast it before",
+        f"{name} does not support a column: {why}",
+        help="select other columns with columns=[…], or cast it first",
         column=column,
     )
 
@@ -179,7 +179,7 @@ def refused(name: str, column: str, why: str) -> SchemaMismatchError:
 
 
 def plain(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The rows with run-end encoded and list view columns as the schema has them; others are left to the writer."""
+    """Cast run-end encoded and list view columns to the schema's types; writers handle the others."""
     arrays = []
     for one, array in zip(batch.schema, batch.columns, strict=True):
         kind = array.type
@@ -192,7 +192,7 @@ def plain(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The rows under exactly this schema, columns by name.  Raises ``SchemaMismatchError``."""
+    """Cast rows to exactly this schema, matching columns by name.  Raises ``SchemaMismatchError``."""
     if batch.schema.equals(schema, check_metadata=True):
         return batch
     arrays = []
@@ -205,7 +205,7 @@ def fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
                 f"a value of {array.type} does not fit {one.type}: {e}", help="cast the column", column=one.name
             ) from e
         if not one.nullable and arrays[-1].null_count:
-            raise SchemaMismatchError("a column that must not be null has nulls", column=one.name)
+            raise SchemaMismatchError("the column has nulls, and its schema allows none", column=one.name)
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
@@ -226,14 +226,14 @@ def _cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def check_columns(columns: list[str] | None, schema: pa.Schema, uri: str) -> list[str]:
-    """Column names in the schema's spelling.  Raises ``InvalidArgumentError`` for an unknown one."""
+    """Column names in the schema's spelling.  Raises ``InvalidArgumentError`` for an unknown name."""
     if columns is None:
         return list(schema.names)
     by_name = {name.lower(): name for name in schema.names}
     unknown = [c for c in columns if c.lower() not in by_name]
     if unknown or not columns:
         raise InvalidArgumentError(
-            f"there is no column {', '.join(map(repr, unknown))}" if unknown else "there are no columns to convert",
+            f"unknown column {', '.join(map(repr, unknown))}" if unknown else "columns is empty",
             help=f"the columns are {', '.join(schema.names)}",
             file=uri,
         )

@@ -1,4 +1,4 @@
-"""``FileFormat``: data files of one format inside tables of another, as Delta's ``metaData.format.provider`` allows."""
+"""``FileFormat``: data files inside tables of another format, see Delta's ``metaData.format.provider``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trilake.storage.base import Store
 
 #: ``(index of the first row in the file, rows)``
 FileBatches = Iterator[tuple[int, pa.RecordBatch]]
-#: The columns of a file, by position, that a read needs.
+#: Returns the positions of the columns to read.
 NeededColumns = Callable[[pa.Schema], list[int]]
 
 
@@ -27,7 +27,7 @@ class RowFile(Protocol):
         """Add rows."""
 
     def close(self) -> None:
-        """Finish the file, which then appears whole."""
+        """Finish and publish the file."""
 
     def discard(self) -> None:
         """Discard the file."""
@@ -41,11 +41,11 @@ class FileFormat:
 
     Parameters
     ----------
-    name: of the format.
-    read: from a store, a key and the needed columns; the flag allows threads.
-    write: to a store and key, rows of a schema, with a compression where the table names one.
-    check: raises ``SchemaMismatchError`` for columns that the format cannot hold.
-    has_field_ids: whether columns can be found by id.
+    name: the format's name.
+    read: reads the columns of a file, by store and key; the flag allows threads.
+    write: opens a file, by store, key, schema and optional compression.
+    check: raises ``SchemaMismatchError`` for unsupported columns.
+    has_field_ids: whether files store column ids.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Drop a table: which files belong to it, and delete them in an order that allows a repeated drop."""
+"""Delete a table's files, in an order that allows to repeat an interrupted drop."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trilake.common.progress import progress
 from trilake.common.text import format_size
 from trilake.storage.base import ObjectMeta, Store
 
-#: Columns of files that a drop deletes or keeps.
+#: Columns of lists of files.
 DROPPED = pa.schema([("path", pa.string()), ("size", pa.int64())])
 #: Files per delete request.
 _CHUNK = 1000
@@ -23,14 +23,13 @@ _CHUNK = 1000
 
 @dataclass(frozen=True)
 class TableFiles:
-    """The files in a table's folder: ``own`` in the order of deletion, and ``foreign`` ones.
+    """The files in a table's folder: those of the table in the order of deletion, and ``foreign`` ones.
 
-    What identifies the folder as a table comes last in ``own``.  ``keep_root`` says that the folder does not belong
-    to the table.
+    Files that identify the folder as a table come last.  ``keep_root`` keeps the folder itself.
     """
 
     store: Store
-    own: pa.Table
+    files: pa.Table
     foreign: pa.Table = field(default_factory=DROPPED.empty_table)
     keep_root: bool = False
 
@@ -39,8 +38,8 @@ class TableFiles:
 class DropResult(Displayed):
     """The files that a drop deleted, or would delete in a dry run.
 
-    ``files`` has the columns ``path`` (below the table) and ``size`` in bytes.  ``foreign``, with the same columns, are
-    files in the table's folder that do not belong to it, and stay.
+    ``files`` has the columns ``path`` (below the table) and ``size`` in bytes.  ``foreign`` has the files in the
+    table's folder that do not belong to it, and stay.
 
     >>> import trilake
     >>> _ = trilake.write({"n": [1]}, "memory://doc-drop-result")
@@ -65,7 +64,7 @@ class DropResult(Displayed):
 
     def __repr__(self) -> str:
         what = "would be deleted" if self.dry_run else "deleted"
-        foreign = f", {self.foreign.num_rows:,} foreign files left" if self.foreign.num_rows else ""
+        foreign = f", {self.foreign.num_rows:,} foreign files stay" if self.foreign.num_rows else ""
         return f"<DROP: {self.files.num_rows:,} files, {format_size(self.size)} {what}{foreign}>"
 
 
@@ -77,15 +76,15 @@ def as_files(objects: Iterable[ObjectMeta]) -> pa.Table:
 
 def drop_files(files: TableFiles) -> None:
     """Delete a table's files, then empty folders."""
-    paths = files.own["path"]
+    paths = files.files["path"]
     with progress("drop", len(paths)) as bar:
         for start in range(0, len(paths), _CHUNK):
             chunk = paths.slice(start, _CHUNK).to_pylist()
             files.store.delete(chunk)
             bar.advance(len(chunk))
-    place = files.store.local_path("x")
-    if place is not None:
-        _remove_empty_folders(place[: -len("/x")], paths, keep_root=files.keep_root)
+    path = files.store.local_path("x")
+    if path is not None:
+        _remove_empty_folders(path[: -len("/x")], paths, keep_root=files.keep_root)
 
 
 def _remove_empty_folders(root: str, paths: pa.ChunkedArray, *, keep_root: bool) -> None:

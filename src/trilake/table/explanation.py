@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from trilake.common.display import text_of
 
-#: Files of an explanation that a notebook shows.
+#: Most files shown in a notebook.
 _SHOWN = 20
 
 
@@ -39,7 +39,7 @@ class Explanation:
 
     @property
     def skipped(self) -> list[str]:
-        """Paths of the files that cannot hold a matching row."""
+        """Paths of the files that cannot have a matching row."""
         return self._paths(False)
 
     def _paths(self, needed: bool) -> list[str]:

@@ -1,7 +1,6 @@
-"""``Findings``: the result of ``verify``, and ``Repairs``: that of ``repair``.
+"""``Findings`` and ``Repairs``: the results of ``verify`` and ``repair``, for all formats.
 
-Plain values without knowledge of formats.  A format has a list of :class:`Check`; :func:`run_checks` runs them all and
-never stops at a finding: what cannot be read is a finding itself.
+Each format has a list of :class:`Check`; :func:`run_checks` runs them all.  Unreadable files are findings, too.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ import pyarrow as pa
 from trilake.common.text import plural
 from trilake.errors import InvalidArgumentError, TrilakeError, masked
 
-#: Depth of ``verify``: metadata only; every file that they name, without rows; rows.
+#: Depth of ``verify``: only the metadata; also each file, without rows; also rows.
 Depth: TypeAlias = Literal["log", "files", "rows"]
-#: ``error``: a promise is broken.  ``warning``: nothing is lost, but readers are misled or slowed down.
+#: ``error``: the format's rules are broken.  ``warning``: no data is at risk, but readers are misled or slow.
 Severity: TypeAlias = Literal["error", "warning"]
-#: Result of a check.  ``skipped``: it could not run; see ``reason``.
+#: Result of a check; ``skipped`` if it could not run, see ``reason``.
 Outcome: TypeAlias = Literal["passed", "failed", "skipped"]
 
 DEPTHS: tuple[Depth, ...] = ("log", "files", "rows")
@@ -42,17 +41,17 @@ def as_depth(depth: str) -> Depth:
 
 @dataclass(frozen=True)
 class Finding:
-    """A broken promise of the format.
+    """A broken rule of the format.
 
     Parameters
     ----------
-    code: stable name of the promise, such as ``"delta.checkpoint-differs"``.
+    code: stable name of the rule, such as ``"delta.checkpoint-differs"``.
     severity: ``"error"`` or ``"warning"``.
     message: what is broken, one sentence.
     help: what to do about it.
     file, version, column: where.
-    repair: the code of the step of ``repair`` that mends it, where there is one.
-    details: whatever else is known, as plain values.
+    repair: the code of the ``repair`` step that fixes it, if there is one.
+    details: more facts, as plain values.
 
     >>> finding = Finding("delta.log-gap", "version 3 is missing", version=3)
     >>> str(finding)
@@ -97,9 +96,9 @@ class Finding:
 
 @dataclass(frozen=True)
 class CheckRun:
-    """The result of one check: ``found`` counts all findings, of which some may not be listed.
+    """The result of one check; ``found`` counts all findings, listed or not.
 
-    ``examined`` is how many things (files, columns, blocks, versions) were checked; 0 where the table has none.
+    ``examined`` counts the files, columns, blocks or versions that were checked.
     """
 
     code: str
@@ -132,8 +131,8 @@ _FINDINGS = pa.schema(
 class Findings:
     """The result of ``verify``: the findings, and each check.
 
-    Iterates over the findings; ``bool(findings)`` says whether there are any, ``ok`` whether no promise is broken
-    and every check could run.
+    Iterates over the findings; ``bool(findings)`` is true if there are any, ``ok`` if there is no error and every check
+    could run.
 
     >>> import trilake
     >>> _ = trilake.write({"n": [1, 2]}, "memory://doc-findings")
@@ -205,7 +204,7 @@ class Findings:
     def _head(self) -> str:
         at = "" if self.version is None else f" version {self.version}"
         state = (
-            "no promise is broken"
+            "no errors"
             if self.ok and not self.findings
             else (
                 f"{plural(len(self.errors), 'error')}, {plural(len(self.warnings), 'warning')},"
@@ -215,7 +214,7 @@ class Findings:
         return f"{self.format} table {masked(self.uri)}{at}: {state} ({len(self.checks)} checks, depth {self.depth})"
 
     def _not_made(self) -> list[str]:
-        """A line for each reason why checks could not run."""
+        """One line per reason why checks could not run."""
         by_reason: dict[str | None, list[str]] = {}
         for check in self.skipped:
             by_reason.setdefault(check.reason, []).append(check.code)
@@ -244,7 +243,7 @@ class Findings:
 
 
 class NotCheckedError(TrilakeError):
-    """A check cannot run because something that it needs is broken, which has a finding of its own."""
+    """A check cannot run, because something that it needs is broken; that is another finding."""
 
     code = "NOT_CHECKED"
 
@@ -254,10 +253,10 @@ _C = TypeVar("_C")
 
 @dataclass(frozen=True)
 class Check(Generic[_C]):
-    """One promise of a format, and the function that checks it.
+    """One rule of a format, and the function that checks it.
 
-    ``run`` takes the format's context and yields findings; its generator may return the number of things that it
-    checked.  It raises :class:`NotCheckedError` where it cannot run.
+    ``run`` takes the format's context, yields findings, and may return the number of items that it checked.  It raises
+    :class:`NotCheckedError` if it cannot run.
     """
 
     code: str
@@ -304,7 +303,7 @@ def _run(check: Check[_C], context: _C, limit: int) -> tuple[list[Finding], Chec
 
 
 def unreadable(code: str, error: Exception, **where: Any) -> Finding:
-    """The finding that something needed for a check cannot be read."""
+    """The finding that a file needed for a check is unreadable."""
     if isinstance(error, TrilakeError):
         context = error.context | where
         file, version, column = (context.get(k) for k in ("file", "version", "column"))
@@ -336,12 +335,12 @@ class RepairStep:
     ----------
     code: stable name of the step, such as ``"delta.rewrite-checkpoint"``.
     message: what it does.
-    findings: the codes of the findings that it answers.
-    files: the files that it writes again, removes, or takes out of the table.
-    rows_lost: rows that the table no longer has afterwards; ``None`` where no one can know.
-    needs: what must be passed to ``repair`` as well for it to be done, such as ``"accept_loss"``.
+    findings: the codes of the findings that it fixes.
+    files: the files that it rewrites, deletes, or removes from the table.
+    rows_lost: the number of rows that it loses; ``None`` if unknown.
+    needs: a required argument of ``repair``, such as ``"accept_loss"``.
     done: whether it was done.
-    version: the version that it committed.
+    version: the committed version.
     error: why it failed.
     """
 
@@ -387,7 +386,7 @@ class Repairs:
 
     @property
     def rows_lost(self) -> int | None:
-        """The rows that done steps lost, or in a dry run all steps would lose; ``None`` if unknown."""
+        """The number of rows that the steps lost, or would lose in a dry run; ``None`` if unknown."""
         lost = [s.rows_lost for s in self.steps if s.done or self.dry_run]
         return None if any(n is None for n in lost) else sum(n or 0 for n in lost)
 
@@ -433,7 +432,7 @@ class Repairs:
             lines += [f"  error: {step.error}"] * (step.error is not None)
         lines += [f"left: {f}" for f in self.left]
         if self.dry_run and self.steps:
-            lines.append("nothing was changed: dry_run=False does what is planned")
+            lines.append("nothing was changed: pass dry_run=False to run the steps")
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
@@ -456,9 +455,9 @@ class PlannedStep:
 
 
 def run_steps(planned: Sequence[PlannedStep], *, dry_run: bool, allowed: frozenset[str]) -> tuple[RepairStep, ...]:
-    """Run the steps, unless it is a dry run: each that only needs what is ``allowed``.
+    """Run the steps that need nothing else than ``allowed``, unless it is a dry run.
 
-    A failed step records its error, and the next ones run.
+    A failed step records its error, and the next steps run.
     """
     out = []
     for one in planned:

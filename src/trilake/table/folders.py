@@ -13,7 +13,7 @@ from trilake.errors import SchemaMismatchError
 from trilake.storage.base import ObjectMeta
 
 _NULL = "__HIVE_DEFAULT_PARTITION__"
-#: Patterns of partition values, and their possible types, the narrowest first.
+#: Patterns of partition values and their types, the narrowest first.
 _FORMS = (
     (r"^[+-]?[0-9]{1,38}$", (pa.int32(), pa.int64(), pa.decimal128(38, 0))),
     (
@@ -26,7 +26,7 @@ _FORMS = (
 
 @dataclass(frozen=True)
 class DataFile:
-    """One file: its key in the store, its size in bytes and its partition values (strings, or null)."""
+    """A file: key, size in bytes, and partition values (strings or null)."""
 
     key: str
     size: int
@@ -34,7 +34,7 @@ class DataFile:
 
 
 def data_file(meta: ObjectMeta) -> DataFile:
-    """A file below a root, with the partition folders in its key."""
+    """A file, with the partition values in its key."""
     partition = []
     for part in meta.key.split("/")[:-1]:
         name, equals, value = part.partition("=")
@@ -46,8 +46,8 @@ def data_file(meta: ObjectMeta) -> DataFile:
 def partition_fields(files: Sequence[DataFile]) -> list[pa.Field]:
     """The partition columns of files, with the narrowest type for all their values.
 
-    Types are int, bigint, decimal for larger whole numbers, double, date or string, as Spark infers them; times
-    stay strings, since their zone is unknown.
+    Types are inferred as in Spark (int, bigint, decimal for larger integers, double, date, string), but times stay
+    strings, since their zone is unknown.
     """
     if not files:
         return []
@@ -75,7 +75,7 @@ def _narrowed(type_: pa.DataType, values: pa.Array) -> pa.DataType:
     if pa.types.is_decimal(type_):
         digits = pc.utf8_length(pc.utf8_ltrim(values, characters="+-0"))
         return pa.decimal128(int(pc.max(digits).as_py()), 0)
-    # NaN and infinity only count as numbers among other numbers: a string may look like that.
+    # Strings may look like NaN or infinity: these only count among other numbers.
     if pa.types.is_floating(type_) and not pc.any(pc.match_substring_regex(values, r"[0-9]")).as_py():
         return pa.string()
     return type_
@@ -87,12 +87,12 @@ def _cast(strings: pa.Array, type_: pa.DataType) -> pa.Array:
 
 
 def partition_value(string: str | None, one: pa.Field, file: str) -> pa.Scalar:
-    """Parse the value of a partition folder.  Raises ``SchemaMismatchError`` where it does not fit the type."""
+    """Parse the value of a partition folder.  Raises ``SchemaMismatchError`` if it does not fit the type."""
     try:
         return _cast(pa.array([string], pa.string()), one.type)[0]
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:
         raise SchemaMismatchError(
-            f"the folder {one.name}={string} names no value of type {one.type}: {e}",
+            f"the value of the folder {one.name}={string} does not fit type {one.type}: {e}",
             help="read the column as a string",
             file=file,
             column=one.name,

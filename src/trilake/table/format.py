@@ -1,4 +1,4 @@
-"""``Format``: the interface of a format, without Spark; each format's room has a subclass."""
+"""``Format``: the interface that each format implements, without Spark."""
 
 from __future__ import annotations
 
@@ -35,24 +35,24 @@ _MODES: dict[str, Mode] = {
 
 def parse_mode(mode: str) -> Mode:
     """Parse a save mode of trilake or Spark.  Raises ``InvalidArgumentError``."""
-    parsed = _MODES.get(mode.lower())
-    if parsed is None:
+    save_mode = _MODES.get(mode.lower())
+    if save_mode is None:
         raise InvalidArgumentError(
             f"mode {mode!r} is unknown",
             help=f"modes are {', '.join(sorted(set(_MODES.values())))}",
             condition="INVALID_SAVE_MODE",
         )
-    return parsed
+    return save_mode
 
 
 @dataclass(frozen=True)
 class TableWrite:
-    """A write of rows into a table, as :func:`trilake.write` takes it."""
+    """The arguments of :func:`trilake.write`."""
 
     mode: Mode
     partition_by: tuple[str, ...] | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
-    #: Arguments of :func:`trilake.write` that need a table with a log, where given.
+    #: Names of passed arguments that need a table with a log.
     log_only: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -60,9 +60,9 @@ class Format(ABC):
     """One format of tables."""
 
     name: ClassVar[str]
-    #: Whether opening raises ``TableNotFoundError`` where there is no table, at the cost of a check.
+    #: Whether opening raises ``TableNotFoundError`` without a table, as cheaply as a check.
     tells_by_opening: ClassVar[bool] = True
-    #: Whether rows may leave out columns, which are then filled with nulls or defaults.
+    #: Whether rows may lack columns, which are filled with nulls or defaults.
     fills_columns: ClassVar[bool] = False
 
     @abstractmethod
@@ -71,11 +71,11 @@ class Format(ABC):
 
     @abstractmethod
     def open(self, store: Store, version: int | None, timestamp: TimestampLike | None) -> Table:
-        """The table at the store's root, at a version or timestamp."""
+        """Open the table at the store's root, at a version or timestamp."""
 
     @abstractmethod
     def write(self, store: Store, data: Any, write: TableWrite) -> WriteResult:
-        """Write rows of this process, see :func:`trilake.write`."""
+        """Write rows, see :func:`trilake.write`."""
 
     @abstractmethod
     def store_of(self, table: Table) -> Store:

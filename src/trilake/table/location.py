@@ -1,4 +1,4 @@
-"""Explain a location without a table: a folder below a Delta table, or Parquet files that could be converted."""
+"""Explain why a location is not a table: it is below a Delta table, or has Parquet files to convert."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trilake.storage.opening import open_sibling
 from trilake.storage.options import ALLOW_FOREIGN_FILES, allowed
 from trilake.table.registry import row_named
 
-#: Most parent folders that are checked, and files of a folder that are checked for Parquet.
+#: Most parent folders, and most files of a folder, to check.
 _LEVELS, _FILES = 16, 100
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
@@ -27,14 +27,14 @@ _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 
 @dataclass(frozen=True)
 class Below:
-    """A location below a Delta table: the table's URI, and the folders from there to the location."""
+    """A location below a Delta table, with the folders in between."""
 
     table: Store
     folders: Sequence[str]
 
     @property
     def filter(self) -> str | None:
-        """The filter that selects the rows of the folder; ``None`` where it is not a partition folder."""
+        """The filter for the rows of the folder; ``None`` if it is not a partition folder."""
         pairs = [f.partition("=") for f in self.folders]
         if not all(name and equals for name, equals, _ in pairs):
             return None
@@ -60,8 +60,8 @@ def _term(name: str, value: str, type_: pa.DataType) -> str:
 def below_table(store: Store, *, thorough: bool = True) -> Below | None:
     """The Delta table above a store's root, if any.
 
-    Hidden folders, such as a table's ``_checkpoints``, do not count.  Unless ``thorough``, object stores are only
-    asked where the last folder looks like a partition folder.
+    Hidden folders, such as a table's ``_checkpoints``, do not count.  Object stores are only checked if
+    ``thorough``, or if the last folder looks like a partition.
     """
     scheme, _, path = store.uri.partition("://")
     parts = path.rstrip("/").split("/")
@@ -69,7 +69,7 @@ def below_table(store: Store, *, thorough: bool = True) -> Below | None:
         return None
     for depth in range(1, min(_LEVELS, len(parts) - 1) + 1):
         folders = parts[len(parts) - depth :]
-        if scheme == "file":  # whose URIs are encoded
+        if scheme == "file":  # URIs of stores are encoded
             folders = [unquote(folder) for folder in folders]
         if folders[0].startswith(("_", ".")):
             continue
@@ -82,9 +82,9 @@ def below_table(store: Store, *, thorough: bool = True) -> Below | None:
 
 
 def check_not_below(store: Store) -> None:
-    """Raise ``ForeignFilesError`` where a new table would be in a partition folder, unless foreign files are allowed.
+    """Raise ``ForeignFilesError`` for a new table in a partition folder, unless foreign files are allowed.
 
-    Other folders below a Delta table may hold tables of their own.
+    Other folders below a Delta table may have tables.
     """
     if allowed(store.options, ALLOW_FOREIGN_FILES):
         return
@@ -92,10 +92,10 @@ def check_not_below(store: Store) -> None:
     if below is None or "=" not in below.folders[0]:
         return
     filter = below.filter
-    rows = "write its rows" if filter is None else f"write its rows, those of this folder with {filter},"
+    rows = "write the rows" if filter is None else f"write the rows, with {filter},"
     uri = below.table.uri
     raise ForeignFilesError(
-        f"no table can be made here: the folder is below the Delta table {uri}, whose readers would not see its rows",
+        f"cannot create a table below the Delta table {uri}, whose readers would not see its rows",
         help=f"{rows} to {uri}, or write to another location; allow_foreign_files=True (option {ALLOW_FOREIGN_FILES})"
         " creates a separate table here",
         file=store.uri,
@@ -103,7 +103,7 @@ def check_not_below(store: Store) -> None:
 
 
 def explained(error: TableNotFoundError, store: Store, *, thorough: bool = True) -> TableNotFoundError:
-    """The error for a location without a table, extended by what is there; ``error`` itself where nothing is known."""
+    """The error for a location without a table, with an explanation of what is there, if known."""
     with suppress(TrilakeError, OSError):
         explanation = _explanation(store, thorough)
         if explanation is not None:
@@ -118,7 +118,7 @@ def _explanation(store: Store, thorough: bool) -> tuple[str, str] | None:
     below = below_table(store, thorough=thorough)
     if below is not None:
         filter = below.filter
-        message = f"this is not a table: it is a folder of the Delta table {below.table.uri}"
+        message = f"expected a table, got a folder of the Delta table {below.table.uri}"
         if filter is None:
             return message, f"open {below.table.uri}"
         return message, f"open {below.table.uri} and filter by {filter}"
@@ -126,14 +126,14 @@ def _explanation(store: Store, thorough: bool) -> tuple[str, str] | None:
         if not _is_parquet(root):
             return None
         convert = f"trilake.convert_to_delta({os.path.dirname(root)!r})"
-        help = f"make a table of its folder with {convert}, or read the file with a reader of Parquet"
-        return "this is a Parquet file, not a table", help
+        help = f"convert its folder with {convert}, or read it with a Parquet reader"
+        return "expected a table, got a Parquet file", help
     if not thorough and root is None:
         return None
     keys = [meta.key for meta in islice(store.list(), _FILES)]
     if any(key.endswith(".parquet") and not key.startswith(("_", ".")) for key in keys):
-        help = f"make a table of it with trilake.convert_to_delta({root or store.uri!r}), CONVERT TO DELTA on Spark"
-        return "this is a folder of Parquet files, not a table", help
+        help = f"convert it with trilake.convert_to_delta({root or store.uri!r}), CONVERT TO DELTA on Spark"
+        return "expected a table, got a folder of Parquet files", help
     return None
 
 

@@ -1,4 +1,4 @@
-"""The registry of formats and their adapters.
+"""The registry of formats.
 
 Another package adds a format by an entry point of the group ``trilake.formats`` that refers to a :class:`FormatRow`.
 """
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FormatRow:
-    """A format: its name, and its adapters as ``module:attribute``, which are loaded on demand.
+    """A format, with its adapters as ``module:attribute``, which are loaded on demand.
 
     Parameters
     ----------
     name: the format's name.
     adapter: a :class:`~trilake.table.format.Format`.
-    spark: the same for Spark sessions.
-    data_suffix: suffix of its data files, where tables of another format may have such.
+    spark: the adapter for Spark sessions.
+    data_suffix: suffix of its data files inside tables of another format.
     """
 
     name: str
@@ -72,7 +72,7 @@ def _others() -> tuple[FormatRow, ...]:
 
 
 def rows() -> Iterator[FormatRow]:
-    """All formats, in the order in which a location is checked; those of other packages come last."""
+    """All formats, in the order in which a location is checked; formats of other packages come last."""
     yield from BUILT_IN
     yield from _others()
 
@@ -110,17 +110,17 @@ def format_named(name: str) -> Format:
 
 
 def data_file_rows() -> tuple[FormatRow, ...]:
-    """The formats of which data files may be inside tables of another format."""
+    """The formats with data files inside tables of another format."""
     return tuple(row for row in BUILT_IN if row.data_suffix)
 
 
 def open_table(
     store: Store, format: str | None, version: int | None = None, timestamp: TimestampLike | None = None
 ) -> Table:
-    """Open the table at the store's root, in the given format or the one found there.
+    """Open the table at the store's root, of the given or detected format.
 
-    Formats are tried by opening, as checking first would list the same folder twice.  Raises ``TableNotFoundError``
-    where there is no table, and what opening raises.
+    Formats are tried by opening, as checking first would list the same folder twice.  Raises ``TableNotFoundError`` if
+    there is no table, and what opening raises.
     """
     if format is not None:
         return format_named(format).open(store, version, timestamp)

@@ -1,7 +1,7 @@
 """``Facts``: the data of a report, as plain values and Arrow columns, whatever the format.
 
-Each format collects them (``report.py`` in its room); charts, advice and the page are functions of them.  Facts that a
-format lacks are ``None``, and left out of the page.
+Each format collects them; charts, advice and the page are functions of them.  Facts that a format lacks are ``None``,
+and left out of the page.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ class Commits:
 
     table: pa.Table
     unread: int = 0
-    #: Versions that can be read, whether or not they were.
+    #: All readable versions, including the unread ones.
     total: int = 0
 
 
 @dataclass(frozen=True)
 class PartitionColumn:
-    """A partition column and its value, as a string, in each file; null where the file's rows have none."""
+    """A partition column, and its value in each file as a string or null."""
 
     name: str
     values: pa.ChunkedArray
@@ -68,7 +68,7 @@ class Tombstones:
 
 @dataclass(frozen=True)
 class ColumnBounds:
-    """The bounds of a column in each of some files, as ranks.
+    """The bounds of a column in each file, as ranks.
 
     ``low`` and ``high`` are ranks among all bounds of the column, in value order.  ``unknown`` counts files without
     bounds that may hold any value; files with only nulls are left out.
@@ -80,7 +80,7 @@ class ColumnBounds:
     unknown: int = 0
     least: str | None = None
     greatest: str | None = None
-    #: The column in commands: quoted where needed.
+    #: The column's name in commands, quoted where needed.
     reference: str = ""
 
 
@@ -140,7 +140,7 @@ class Verified:
 
 @dataclass(frozen=True)
 class Facts:
-    """All facts of a report; see the module."""
+    """All facts of a report."""
 
     format: str
     uri: str
@@ -181,7 +181,7 @@ def ranked(
     ----------
     low, high: of each file, null where unknown.
     nulls_only: whether each file is known to hold only nulls.
-    reference: the column in commands, where that is not its name.
+    reference: the column's name in commands, if it differs.
     """
     has_bounds = pc.and_(pc.is_valid(low), pc.is_valid(high))
     unknown = pc.sum(pc.and_not(pc.invert(has_bounds), pc.fill_null(nulls_only, False))).as_py() or 0

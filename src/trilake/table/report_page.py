@@ -1,4 +1,4 @@
-"""``Report``: a page about a table, and advice; :mod:`trilake.tools.report` creates it."""
+"""``Report``: an HTML page about a table, and advice."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Literal, TypeAlias
 
 from trilake.errors import InvalidArgumentError
 
-#: ``do``: cheap, and helps everyone.  ``consider``: helps some queries, or needs a rewrite.
+#: ``do``: cheap and always helps.  ``consider``: helps some queries, or rewrites the table.
 Weight: TypeAlias = Literal["do", "consider"]
 
 
 @dataclass(frozen=True)
 class Advice:
-    """What to do, why (with numbers), and how: ``command`` in Python, ``shell`` for a shell.
+    """What to do, the estimated gain, and the command in Python and for a shell.
 
     >>> advice = Advice("Compact small files", "40 files of 1 KB", "table.optimize()", "trilake optimize t")
     >>> advice.weight
@@ -36,7 +36,7 @@ _HEIGHT = 720
 
 @dataclass(frozen=True)
 class Report:
-    """A report: the page, and the advice on it.
+    """A report: the HTML page, and its advice.
 
     Notebooks show the page in a frame without scripts.
 
@@ -67,7 +67,7 @@ class Report:
         except OSError as e:
             raise InvalidArgumentError(
                 f"the report cannot be written: {e.strerror or e}",
-                help="name a file in a folder that exists",
+                help="pass a path in an existing folder",
                 file=fspath(path),
             ) from e
         return place

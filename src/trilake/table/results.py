@@ -9,9 +9,9 @@ from trilake.common.display import Displayed
 
 @dataclass(frozen=True)
 class WriteResult(Displayed):
-    """What a write did.
+    """The result of a write.
 
-    ``version`` is the committed one, or the unchanged one; ``None`` for formats without versions.
+    ``version`` is the committed version, or the current one if nothing changed; ``None`` for formats without versions.
 
     >>> import trilake
     >>> trilake.write({"n": [1]}, "memory://doc-write-result").rows_added

@@ -1,4 +1,4 @@
-"""``Table``: what every open table offers, without Spark.
+"""``Table``: an open table of any format, without Spark.
 
 Each format has a subclass of :class:`Table` and an entry in :mod:`trilake.table.registry`; everything is columnar and
 lazy, so that a table of a million files costs a listing and not a million objects.
@@ -34,32 +34,31 @@ if TYPE_CHECKING:
     from trilake.table.relations.dataset import TableDataset
     from trilake.table.report_page import Report
 
-#: A predicate over the table's columns: Spark SQL, or a pyarrow expression.
+#: A condition on the table's columns: Spark SQL, or a pyarrow expression.
 FilterLike: TypeAlias = str | pc.Expression
 
 
-#: The room that creates reports, imported by name because it depends on this one.
+#: Imported by name, because it depends on this module.
 _REPORTING = "trilake.tools.report"
 
 
 def table_gone(uri: str) -> TableNotFoundError:
-    """The error for a table that disappeared after a query that writes into it had started.
+    """The error for a table that disappeared during a write.
 
     >>> table_gone("/lake/t").code
     'TABLE_NOT_FOUND'
     """
     return TableNotFoundError(
-        "the table was dropped, or got another name, while rows were on their way into it: they are not written",
-        help="write to the name that the table has now; a stream into one that was made again has all rows with a new"
-        " checkpoint",
+        "the table was dropped or renamed during the write; no rows were written",
+        help="write to the table's new name; a stream into a recreated table needs a new checkpoint to write all rows",
         file=uri,
     )
 
 
 def as_version(version: object) -> int | None:
-    """A version that a caller passed, as a number; ``None`` for the newest.
+    """Check the version from a caller; ``None`` is the newest.
 
-    Raises ``InvalidArgumentError`` for anything but a whole number, such as a string, a fraction or a boolean.
+    Raises ``InvalidArgumentError`` for anything but an integer, such as a string, a fraction or a boolean.
 
     >>> as_version(3), as_version(None)
     (3, None)
@@ -187,11 +186,11 @@ class Table(ABC):
         return self.to_reader().__arrow_c_stream__(requested_schema)
 
     def limit(self, rows: int, columns: Sequence[str] | None = None, filter: FilterLike | None = None) -> pa.Table:
-        """Read at most so many rows, in undefined order; no more files are read than needed.
+        """Read at most ``rows`` rows, in undefined order, and no more files than needed.
 
         Parameters
         ----------
-        rows: how many at most.
+        rows: the maximum number of rows.
         columns, filter: those of :meth:`to_batches`.
 
         Raises ``InvalidArgumentError`` for a negative number, and what :meth:`to_batches` raises.
@@ -215,7 +214,7 @@ class Table(ABC):
         return pa.Table.from_batches(taken, schema=schema)
 
     def head(self, rows: int = 5, columns: Sequence[str] | None = None) -> pa.Table:
-        """Read a few ``rows``, with all ``columns`` or some.  Raises what :meth:`limit` raises.
+        """Read the first ``rows`` rows, in undefined order.  Raises what :meth:`limit` raises.
 
         >>> import trilake
         >>> _ = trilake.write({"n": [1, 2, 3]}, "memory://doc-head")
@@ -225,7 +224,7 @@ class Table(ABC):
         return self.limit(rows, columns)
 
     def to_pyarrow_dataset(self) -> TableDataset:
-        """The rows as a ``pyarrow.dataset.Dataset``: an engine that scans it reads the columns and files it needs.
+        """The rows as a ``pyarrow.dataset.Dataset``, which reads only the columns and files that a query needs.
 
         >>> import pyarrow.compute as pc, trilake
         >>> _ = trilake.write({"n": [1, 2, 3]}, "memory://doc-dataset")
@@ -237,9 +236,9 @@ class Table(ABC):
         return TableDataset(self)
 
     def plain_files(self) -> list[str] | None:
-        """The paths of local Parquet files whose rows are exactly the table's.
+        """The paths of local Parquet files with exactly the table's rows.
 
-        ``None`` where there are none: then use :meth:`to_batches`.
+        ``None`` if there are none: then use :meth:`to_batches`.
 
         >>> import tempfile, trilake
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -264,7 +263,7 @@ class Table(ABC):
         >>> int(trilake.open("memory://doc-to-pandas").to_pandas()["n"].sum())
         6
         """
-        load("pandas", "frames of pandas")
+        load("pandas", "pandas frames")
         rows = self.to_arrow(columns, filter)
         frame: pandas.DataFrame = _frame("pandas", rows, lambda some: some.to_pandas(**how))
         return frame
@@ -281,7 +280,7 @@ class Table(ABC):
         >>> trilake.open("memory://doc-to-polars").to_polars()["n"].sum()
         6
         """
-        from_arrow = load("polars", "frames of polars").from_arrow
+        from_arrow = load("polars", "polars frames").from_arrow
         frame: polars.DataFrame = _frame("polars", self.to_arrow(columns, filter), from_arrow)
         return frame
 
@@ -310,7 +309,7 @@ class Table(ABC):
         db = duckdb.default_connection() if connection is None else connection
         if filter is not None:
             return db.from_arrow(duckdb_rows(self.to_arrow(None, filter)))
-        with suppress(duckdb.Error):  # a connection that may open no files, or a file about which the scan says more
+        with suppress(duckdb.Error):  # the connection must not open files, or the scan below reports a damaged one
             query = parquet_relation(db, self.plain_files() or (), self.schema)
             if query is not None:
                 return db.sql(query)
@@ -326,7 +325,7 @@ class Table(ABC):
         rows: bool = True,
         limit: int = 20,
     ) -> TableDiff:
-        """Compare this table with ``other``, the newer one.
+        """Compare this table with a newer one, ``other``.
 
         Rows are compared by value, with bounded memory, whatever the two formats are.
 
@@ -337,7 +336,7 @@ class Table(ABC):
         columns: the columns to compare; by default, all that both tables have.
         filter: compare only the rows for which it is true.
         rows: whether rows are compared; schema, properties and files always are.
-        limit: how many rows of each kind to return.
+        limit: the maximum number of rows of each kind to return.
 
         Raises ``InvalidArgumentError`` for columns that one table lacks, and for a key that is not unique.
 
@@ -451,7 +450,7 @@ def _frame(library: str, rows: pa.Table, make: Callable[[pa.Table], Any]) -> Any
     for name in rows.column_names:
         if isinstance(cause := _problem(make, rows.select([name])), BaseException):
             raise SchemaMismatchError(
-                f"{library} cannot hold column {name!r} of type {rows.schema.field(name).type}: {cause}",
+                f"{library} does not support column {name!r} of type {rows.schema.field(name).type}: {cause}",
                 help="leave it out with columns=, or read it with to_arrow",
                 column=name,
             ) from cause
@@ -459,7 +458,7 @@ def _frame(library: str, rows: pa.Table, make: Callable[[pa.Table], Any]) -> Any
 
 
 def _problem(make: Callable[[pa.Table], Any], rows: pa.Table) -> Any:
-    """The result, or the error where values or types are the cause."""
+    """The result, or the error if values or types cause it."""
     try:
         return make(rows)
     except (MemoryError, TypeError):
@@ -467,6 +466,6 @@ def _problem(make: Callable[[pa.Table], Any], rows: pa.Table) -> Any:
     except Exception as e:  # noqa: BLE001 - each library has errors of its own
         return e
     except BaseException as e:
-        if type(e).__name__ != "PanicException":  # of polars, for Arrow types that it does not support
+        if type(e).__name__ != "PanicException":  # polars, for unsupported Arrow types
             raise
         return e

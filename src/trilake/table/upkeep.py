@@ -1,4 +1,4 @@
-"""``Upkeep``: what the command line needs of a format: facts, columns, log, OPTIMIZE, VACUUM and RESTORE."""
+"""``Upkeep``: the commands that each format implements for the command line."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ class VacuumOptions:
 
 @dataclass(frozen=True)
 class Unneeded:
-    """The files that a vacuum lists, or has deleted.
+    """The files that a vacuum lists or deleted.
 
     ``files`` has the columns ``path``, below the table, and ``size`` in bytes.  ``foreign`` are the paths of files
-    that do not belong to the table and stay.  ``version`` is that of the commit, if any.
+    that do not belong to the table and stay.  ``version`` is the committed version, if any.
     """
 
     files: pa.Table
@@ -61,7 +61,7 @@ class Unneeded:
 
 
 class Upkeep(ABC):
-    """A format's implementation of command line commands, for its own tables."""
+    """A format's commands for the command line."""
 
     @abstractmethod
     def facts(self, table: Table) -> dict[str, Any]:
@@ -70,18 +70,20 @@ class Upkeep(ABC):
     def columns(self, table: Table) -> Iterator[dict[str, Any]]:
         """The columns: ``name``, ``type`` as the format calls it, ``nullable``, ``role``, ``comment``, ``metadata``."""
         for field in table.schema:
-            noted = {k.decode(errors="replace"): v.decode(errors="replace") for k, v in (field.metadata or {}).items()}
+            metadata = {
+                k.decode(errors="replace"): v.decode(errors="replace") for k, v in (field.metadata or {}).items()
+            }
             yield {
                 "name": field.name,
                 "type": str(field.type),
                 "nullable": field.nullable,
                 "role": None,
-                "comment": noted.get("comment"),
-                "metadata": noted,
+                "comment": metadata.get("comment"),
+                "metadata": metadata,
             }
 
     def log(self, table: Table, start: int | None, end: int | None, limit: int) -> Iterator[dict[str, Any]]:
-        """The versions from ``start`` to ``end``, newest first, at most ``limit`` of them unless that is 0.
+        """The versions from ``start`` to ``end``, newest first; at most ``limit``, or all for 0.
 
         Each has ``version``, ``file`` and ``actions``.
         """
@@ -94,26 +96,26 @@ class Upkeep(ABC):
         raise not_for(table, "change data feed", "trilake diff compares two versions")
 
     def optimize(self, table: Table, options: OptimizeOptions) -> dict[str, Any]:
-        """Rewrite rows into fewer, larger or clustered files; return what was done."""
+        """Rewrite rows into fewer, larger or clustered files; return metrics."""
         raise not_for(table, "files to optimize", "write the rows again: trilake convert")
 
     def unneeded(self, table: Table, options: VacuumOptions) -> Unneeded:
         """The files that a vacuum would delete."""
-        raise not_for(table, "versions, and so nothing to vacuum", "a write removes what earlier ones left unfinished")
+        raise not_for(table, "versions, and so nothing to vacuum", "each write removes files of failed writes")
 
     def vacuum(self, table: Table, options: VacuumOptions) -> Unneeded:
-        """Delete these files; return what was deleted."""
+        """Delete these files."""
         return self.unneeded(table, options)
 
     def restore(
         self, table: Table, version: int | None, timestamp: str | None, *, ignore_missing: bool
     ) -> dict[str, Any]:
-        """Restore an older version, as a new one; return what was done."""
+        """Restore an older version, as a new one; return metrics."""
         raise not_for(table, "versions", "nothing can be restored")
 
 
 def common_facts(table: Table, timestamp: Any, rows: int | None, files: pa.Table) -> dict[str, Any]:
-    """The facts of a table of any format; ``rows`` is ``None`` where the metadata do not state it."""
+    """The facts of a table of any format; ``rows`` is ``None`` if the metadata has no count."""
     return {
         "uri": table.uri,
         "format": table.format,
@@ -133,7 +135,7 @@ def not_for(table: Table, what: str, help: str) -> InvalidArgumentError:
 
 
 def refuse(table: Table, options: dict[str, Any]) -> None:
-    """Refuse given options, by their command line names, without a meaning for the format."""
+    """Refuse options that have no effect for the format; keys are their command line names."""
     for name, value in options.items():
         if value:
             raise not_for(table, name, "leave it out")

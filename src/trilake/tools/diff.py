@@ -51,21 +51,25 @@ def diff(
     """
     if after is None:
         if isinstance(before, Table):
-            raise InvalidArgumentError("one open table is given", help="pass the table to compare it with")
+            raise InvalidArgumentError("an open table needs another to compare with", help="pass a second table")
         after = before
     if isinstance(before, Table) and isinstance(after, Table) and (format is not None or storage_options is not None):
-        raise InvalidArgumentError("both tables are open already", help="leave format and storage_options out")
-    old = _opened(before, before_version, format, storage_options)
-    new = _opened(after, after_version, format, storage_options)
+        raise InvalidArgumentError(
+            "format and storage_options are for locations, not open tables", help="leave them out"
+        )
+    old = _open(before, before_version, format, storage_options)
+    new = _open(after, after_version, format, storage_options)
     return old.diff(new, key=key, columns=columns, filter=filter, rows=rows, limit=limit)
 
 
-def _opened(
+def _open(
     table: str | PathLike[str] | Table, version: int | None, format: str | None, options: Mapping[str, str] | None
 ) -> Table:
     if isinstance(table, Table):
         if version is not None:
-            raise InvalidArgumentError("a version of a table that is open already", help="open that version")
+            raise InvalidArgumentError(
+                f"expected a location for version {version}, got an open table", help="open the other version"
+            )
         return table
     store = open_store(table, dict(options or {}))
     return open_table(store, format, as_version(version))

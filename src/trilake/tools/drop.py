@@ -23,9 +23,9 @@ def drop(
 ) -> DropResult:
     """Delete a table with all its versions.  This cannot be undone.
 
-    Only the table's own files are deleted: those that it names and those that its writers left.  Files behind a link,
+    Only files of the table are deleted: those that it refers to and those that its writers left.  Files behind a link,
     in another table inside the folder, and of other programs stay, and so does a folder with such files.  Dropping a
-    shallow clone does not delete the files of its source; dropping the source breaks its clones.  Stop writers first.
+    shallow clone keeps the files of its source; dropping the source breaks its clones.  Stop writers first.
 
     Parameters
     ----------
@@ -34,8 +34,8 @@ def drop(
     format: detected by default.
     storage_options: credentials, region and endpoint of an object store.
 
-    Raises ``TableNotFoundError``; ``CorruptLogError`` and ``UnsupportedProtocolError`` if it is unknown which files
-    are the table's, and nothing is deleted then; ``ConflictError`` if another process wrote to the table.
+    Raises ``TableNotFoundError``; ``CorruptLogError`` or ``UnsupportedProtocolError``, deleting nothing, if the
+    table's files cannot be determined; ``ConflictError`` if another process wrote to the table.
 
     >>> import trilake
     >>> _ = trilake.write({"n": [1]}, "memory://doc-drop")
@@ -46,7 +46,7 @@ def drop(
     try:
         adapter = find_format(store, format)
         if not adapter.tells_by_opening and below_table(store) is not None:
-            raise TableNotFoundError("this is not a table of its own", file=store.uri)
+            raise TableNotFoundError("this folder belongs to a table above it", file=store.uri)
         files = adapter.table_files(store)
     except TableNotFoundError as e:
         raise explained(e, store) from None
@@ -54,8 +54,8 @@ def drop(
         drop_files(files)
         if adapter.tells_by_opening and adapter.detect(store):
             raise ConflictError(
-                "another process wrote into the table while it was dropped: its files are left, those before are gone",
+                "another process wrote to the table during the drop: its files remain, the older ones are deleted",
                 help="stop the writer, then remove the folder by hand",
                 file=store.uri,
             )
-    return DropResult(files.own, dry_run, files.foreign)
+    return DropResult(files.files, dry_run, files.foreign)

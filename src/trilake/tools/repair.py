@@ -1,4 +1,4 @@
-"""``repair``: what can safely be repaired; a dry run by default."""
+"""``repair``: safe repairs of a table; a dry run by default."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from os import PathLike
 from trilake.common.arguments import checked
 from trilake.errors import InvalidArgumentError, TrilakeError, masked
 from trilake.storage import open_store
-from trilake.table.findings import Finding, Findings, Repairs, RepairStep, run_steps
+from trilake.table.findings import Findings, Repairs, RepairStep, run_steps
 from trilake.table.registry import find_format
 from trilake.tools.verify import verify
 
-#: A step handles all findings, not only those that affect readers.
+#: Steps need all findings.
 _ALL = 1 << 62
 
 
@@ -27,7 +27,7 @@ def repair(
     format: str | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> Repairs:
-    """Repair what :func:`trilake.verify` finds, if it is safe; by default, only list the steps.
+    """Repair what :func:`trilake.verify` finds, where that is safe; by default, only list the steps.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ def repair(
     only: the codes of the steps to do; all by default.
     accept_loss: also do steps that lose rows: remove missing or damaged files from the table, and drop a newest
         version whose commit is torn.
-    depth: how deep the table is verified first, see :func:`trilake.verify`.
+    depth: depth of the verification, see :func:`trilake.verify`.
     format, storage_options: see :func:`trilake.verify`.
 
     Raises the errors of :func:`trilake.verify`, and ``InvalidArgumentError`` for an unknown step.
@@ -52,33 +52,30 @@ def repair(
     unknown = sorted(set(only or ()) - set(all_steps))
     if unknown:
         raise InvalidArgumentError(
-            f"there is no step {', '.join(unknown)} for {table.name} tables",
+            f"{table.name} tables have no step {', '.join(unknown)}",
             help=f"steps are {', '.join(all_steps) or 'none'}",
             file=store.uri,
         )
 
-    def look() -> Findings:
+    def findings() -> Findings:
         return verify(uri, depth=depth, limit=_ALL, format=table.name, storage_options=storage_options)
 
-    verified = look()
-    chosen = [code for code in all_steps if only is None or code in only]
+    verified = findings()
+    selected = [code for code in all_steps if only is None or code in only]
     allowed = frozenset({"accept_loss"} if accept_loss else ())
     steps: list[RepairStep] = []
-    for code in chosen:
-        mine = [f for f in verified.findings if f.repair == code]
-        if mine:
+    for code in selected:
+        matches = [f for f in verified.findings if f.repair == code]
+        if matches:
             try:
-                # Each is planned when those before it are done: the log first, on which commits depend.
-                steps += run_steps(table.plan_repair(store, code, mine), dry_run=dry_run, allowed=allowed)
+                # Planned after earlier steps are done: later commits depend on a repaired log.
+                steps += run_steps(table.plan_repair(store, code, matches), dry_run=dry_run, allowed=allowed)
             except (TrilakeError, OSError) as e:
-                steps.append(RepairStep(code, "it cannot be planned yet", _names(mine), error=masked(str(e))))
-    answered = {(code, step) for s in steps if s.error is None for code in s.findings for step in (s.code,)}
+                codes = tuple(dict.fromkeys(f.code for f in matches))
+                steps.append(RepairStep(code, "cannot be planned yet", codes, error=masked(str(e))))
+    repaired = {(code, step) for s in steps if s.error is None for code in s.findings for step in (s.code,)}
     if not dry_run:
-        remaining = look().findings if any(s.done for s in steps) else verified.findings
+        remaining = findings().findings if any(s.done for s in steps) else verified.findings
     else:
-        remaining = tuple(f for f in verified.findings if (f.code, f.repair) not in answered)
+        remaining = tuple(f for f in verified.findings if (f.code, f.repair) not in repaired)
     return Repairs(verified.uri, verified.format, verified.version, dry_run, tuple(steps), remaining)
-
-
-def _names(findings: Sequence[Finding]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(f.code for f in findings))

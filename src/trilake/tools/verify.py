@@ -1,4 +1,4 @@
-"""``verify``: check every promise of a table's format."""
+"""``verify``: check a table against the rules of its format."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def verify(
     format: str | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> Findings:
-    """Check a table against every rule of its format: what is wrong, where, and what to do.
+    """Check a table against every rule of its format; each finding says what is wrong, where, and what to do.
 
-    It changes nothing and does not stop at the first finding: a file that cannot be read is a finding.
+    Changes nothing and does not stop at the first finding; an unreadable file is a finding.
 
     Parameters
     ----------
@@ -49,17 +49,15 @@ def verify(
     """
     deep = as_depth(depth)
     if sample is not None and (type(sample) is not int or sample < 1):
-        raise InvalidArgumentError(f"sample={sample!r:.80} is not a number of files", help="pass 1 or more")
+        raise InvalidArgumentError(f"sample must be a whole number of 1 or more, got {sample!r:.80}")
     if sample is not None and deep != "rows":
-        raise InvalidArgumentError(
-            f"sample has no effect with depth={depth!r}, which reads no rows", help="leave it out"
-        )
+        raise InvalidArgumentError(f"sample needs depth='rows', got depth={depth!r}", help="leave sample out")
     if type(limit) is not int or limit < 0:
-        raise InvalidArgumentError(f"limit={limit!r:.80} is not a number of findings", help="pass 0 or more")
+        raise InvalidArgumentError(f"limit must be a whole number of 0 or more, got {limit!r:.80}")
     if isinstance(uri_or_table, Table):
         if version is not None or format is not None or storage_options is not None:
             raise InvalidArgumentError(
-                "version, format and storage_options are those of the open table", help="leave them out"
+                "version, format and storage_options apply to a location, and the table is open", help="leave them out"
             )
         table = uri_or_table
         adapter = format_named(table.format)

@@ -217,7 +217,7 @@ def test_a_stream_into_a_name_makes_no_table_that_has_none(
         place = Path(default_location(session, _NAME))
         session.sql(statement)
         session.range(1, 2).write.format("delta").mode("append").save(str(tmp_path / "source"))
-        with pytest.raises(StreamingQueryException, match="was dropped, or got another name"):
+        with pytest.raises(StreamingQueryException, match="was dropped or renamed"):
             query.processAllAvailable()
         assert not [p for p in place.rglob("*") if p.suffix in (".json", ".manifest", ".trv", ".lance")]
     finally:
@@ -235,7 +235,7 @@ def test_an_insert_by_position_makes_no_table_anew(session: SparkSession, monkey
         return own(*args, **more)
 
     monkeypatch.setattr(dataframe_writer, "stored_columns", late)
-    with pytest.raises(TableNotFoundError, match="was dropped, or got another name"):
+    with pytest.raises(TableNotFoundError, match="was dropped or renamed"):
         session.range(1, 2).write.insertInto(_NAME)
     assert not session.catalog.tableExists(_NAME)
     assert not Path(default_location(session, _NAME)).exists()

@@ -10,7 +10,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 import trilake
-from trilake.common.spark_options import says_nothing
+from trilake.common.spark_options import has_no_effect
 from trilake.errors import UnknownOptionError
 from trilake.spark.delta.source import READ_OPTIONS, WRITE_OPTIONS
 from trilake.spark.session.options import Options
@@ -40,9 +40,9 @@ def test_options_that_may_be_meant_for_us_are_errors(name: str) -> None:
 
 
 def test_options_of_writers_say_nothing_to_reads_only() -> None:
-    assert says_nothing("mergeSchema", "true", reading=True)
-    assert not says_nothing("mergeSchema", "true")
-    assert says_nothing("parquet.block.size", "1")
+    assert has_no_effect("mergeSchema", "true", reading=True)
+    assert not has_no_effect("mergeSchema", "true")
+    assert has_no_effect("parquet.block.size", "1")
     with pytest.raises(UnknownOptionError, match="mode"):
         Options({"mode": "overwrite"}, WRITE_OPTIONS)
 

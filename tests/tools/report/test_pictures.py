@@ -10,8 +10,8 @@ import pytest
 
 from trilake.common.text import plain
 from trilake.table.report_facts import COMMITS, FILES, ColumnBounds, Commits, PartitionColumn, ranked
-from trilake.tools.report.charts import cleaned
-from trilake.tools.report.clustering import measure, touched
+from trilake.tools.report.charts import sanitised
+from trilake.tools.report.clustering import files_at, measure
 from trilake.tools.report.partitions import heat_map
 from trilake.tools.report.sizes import deleted_classes, size_classes, top_columns
 from trilake.tools.report.timeline import timeline
@@ -28,7 +28,7 @@ def test_files_touched_are_those_whose_bounds_surround_a_value() -> None:
     high = low + RNG.integers(0, 20, 200)
     points = np.arange(-1, 72)
     expected = [int(((low <= p) & (p <= high)).sum()) for p in points]
-    assert touched(low, high, points).tolist() == expected
+    assert files_at(low, high, points).tolist() == expected
 
 
 def test_overlap_counts_the_other_files_that_share_a_part() -> None:
@@ -129,7 +129,7 @@ def test_a_drawing_keeps_only_what_draws() -> None:
         '<style>*{}</style><script>1</script><foreignObject><p/></foreignObject><a xlink:href="x"><rect/></a>'
         '<g onclick="x" style="y"><text fill="url(#x)">a &lt;b&gt;</text><path d=""/></g></svg>'
     )
-    found = cleaned(text, "t", "d", "k")
+    found = sanitised(text, "t", "d", "k")
     assert found.endswith("<g><text>a &lt;b&gt;</text></g></svg>")
 
 

@@ -131,7 +131,7 @@ def test_partition_value_of_another_type_raises(tmp_path: Path) -> None:
     (tmp_path / "k=abc").mkdir()
     write({"n": [1]}, tmp_path / "k=abc" / "1.trv")
     for filter in (None, "k = 1"):
-        with pytest.raises(SchemaMismatchError, match="k=abc names no value of type int32"):
+        with pytest.raises(SchemaMismatchError, match="k=abc does not fit type int32"):
             TrevniTable(tmp_path, schema=pa.schema([("n", pa.int64()), ("k", pa.int32())])).to_arrow(filter=filter)
 
 

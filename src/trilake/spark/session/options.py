@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from trilake.common.option_values import whole_number
-from trilake.common.spark_options import says_nothing, warn_ignored
+from trilake.common.spark_options import has_no_effect, warn_ignored
 from trilake.common.timestamps import timestamp_ms
 from trilake.delta.log.log import DeltaLog
 from trilake.errors import (
@@ -51,7 +51,7 @@ class Options:
                 self.store[key] = value
             elif properties and lowered.startswith("delta."):
                 self.properties[key] = value
-            elif says_nothing(key, value, reading=reading):
+            elif has_no_effect(key, value, reading=reading):
                 ignored.append(key)
             elif lowered not in _IGNORED:
                 unknown.append(key)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from trilake.common.spark_options import says_nothing, warn_ignored
+from trilake.common.spark_options import has_no_effect, warn_ignored
 from trilake.delta.commands.write.create import CreateMode, TableDescription
 from trilake.delta.commands.write.request import WriteRequest
 from trilake.delta.log.clustering import clustering_columns
@@ -77,7 +77,7 @@ def with_options(call: Create, format: str) -> Create:
         raise InvalidArgumentError(
             f"LOCATION is {call.location}, and the option path is {path}", help="leave one of them out"
         )
-    ignored = [k for k, v in call.options.items() if says_nothing(k, v)]
+    ignored = [k for k, v in call.options.items() if has_no_effect(k, v)]
     warn_ignored(ignored)
     rest = {k: v for k, v in call.options.items() if k.lower() != "path" and k not in ignored}
     unknown = sorted(k for k in rest if format == "delta" and not k.lower().startswith("delta."))

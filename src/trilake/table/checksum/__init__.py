@@ -1,20 +1,19 @@
-"""A checksum of rows that does not depend on their order, on batches, or on the format and engine they come from.
+"""A checksum of rows that is independent of row order, batches, file format and engine.
 
-Each row has a hash of 64 bits; the checksum of rows is the number of them, the sum of their hashes, and the sum of the
-hashes mixed once more, both modulo 2^64.  So the checksums of parts add up to that of the whole, and 128 bits tell
-different rows apart.  It finds accidents; it is not a signature.
+It has the number of rows and two sums of 64-bit row hashes, modulo 2^64; the second sum is over hashes that are mixed
+once more.  So checksums of parts add up.  It detects accidents, not attacks.
 
-What is hashed are values, not how Arrow holds them, so that a value is the same in every type that can hold it:
+Values are hashed, not their Arrow representation, so a value has the same hash in every type:
 
 ==========================  ===========================================================================================
-null                        one and the same, of whatever type
-integers, decimals          by their value; a decimal with digits behind the point, by unscaled value and scale
-floats                      as double; all NaN are one, and -0.0 is 0.0
+null                        the same for all types
+integers, decimals          the value; a decimal with a scale: unscaled value and scale
+floats                      as double; all NaN are equal, and -0.0 equals 0.0
 booleans
-strings, binaries             their bytes; a string is never a binary
+strings, binaries           their bytes; a string never equals a binary
 dates                       days
-times, durations            in nanoseconds
-timestamps                  seconds and nanoseconds; an instant (with a zone) is never a local time, whatever the zone
+times, durations            nanoseconds
+timestamps                  seconds and nanoseconds; one with a zone never equals one without
 lists, vectors              their elements in order
 structs                     their fields by name, in any order
 maps                        their entries in any order
@@ -23,7 +22,7 @@ extension types             their storage
 unions                      the name of the branch and its value
 ==========================  ===========================================================================================
 
-Columns count by name, in any order.
+Columns are matched by name, in any order.
 """
 
 from trilake.table.checksum.rows import Checksum, checksum, row_hashes

@@ -18,9 +18,9 @@ from trilake.table.checksum.kernels import Hashes, bytes_hashes, mixed, null_has
 ty = pa.types
 
 _MASK = (1 << 64) - 1
-#: Bytes of rows that are hashed at once.
+#: Bytes of rows hashed at once.
 _PART = 1 << 20
-#: Odd constants without a pattern, for rows and for order.
+#: Odd constants without a pattern.
 _ROW, _ORDER = 0xD1B54A32D192ED03, 0xA0761D6478BD642F
 
 
@@ -122,17 +122,17 @@ def _hashes(array: pa.Array, path: str) -> Hashes:
     return _of_fixed(array, path)
 
 
-def _is_text(kind: pa.DataType) -> bool:
+def _is_string(kind: pa.DataType) -> bool:
     return bool(ty.is_string(kind) or ty.is_large_string(kind) or ty.is_string_view(kind))
 
 
 def _is_bytes(kind: pa.DataType) -> bool:
     binary = ty.is_binary(kind) or ty.is_large_binary(kind) or ty.is_binary_view(kind) or ty.is_fixed_size_binary(kind)
-    return bool(binary or _is_text(kind))
+    return bool(binary or _is_string(kind))
 
 
 def _filled(array: pa.Array, storage: pa.DataType) -> npt.NDArray[Any]:
-    """The numbers of a fixed-width array, as another type of that width; arbitrary for nulls."""
+    """View a fixed-width array as numbers of type ``storage``; arbitrary for nulls."""
     data = array.buffers()[1]
     if data is None or not len(array):
         return np.zeros(len(array), storage.to_pandas_dtype())
@@ -164,8 +164,8 @@ def _of_fixed(array: pa.Array, path: str) -> Hashes:
     if ty.is_date64(kind):
         return salted((_filled(array, pa.int64()) // 86_400_000).view(np.uint64), "date")
     if ty.is_time(kind) or ty.is_duration(kind):
-        stored = pa.int32() if ty.is_time32(kind) else pa.int64()
-        return _of_time(array, stored, "time" if ty.is_time(kind) else "duration")
+        storage = pa.int32() if ty.is_time32(kind) else pa.int64()
+        return _of_time(array, storage, "time" if ty.is_time(kind) else "duration")
     if ty.is_timestamp(kind):
         return _of_time(array, pa.int64(), "local time" if kind.tz is None else "instant")
     if kind == pa.month_day_nano_interval():
@@ -174,10 +174,10 @@ def _of_fixed(array: pa.Array, path: str) -> Hashes:
     raise InvalidArgumentError(f"values of type {kind} have no checksum", help="leave the column out", column=path)
 
 
-def _of_time(array: pa.Array, stored: pa.DataType, kind: str) -> Hashes:
-    """By seconds and nanoseconds, so that no unit overflows."""
+def _of_time(array: pa.Array, storage: pa.DataType, kind: str) -> Hashes:
+    """Hash seconds and nanoseconds, so that no unit overflows."""
     steps = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[array.type.unit]
-    values = _filled(array, stored).astype(np.int64)
+    values = _filled(array, storage).astype(np.int64)
     seconds = np.floor_divide(values, steps)
     rest = (values - seconds * steps) * (10**9 // steps)
     hashes = salted(seconds.view(np.uint64), kind)
@@ -186,7 +186,7 @@ def _of_time(array: pa.Array, stored: pa.DataType, kind: str) -> Hashes:
 
 
 def _filled_words(array: pa.Array, count: int) -> list[Hashes]:
-    """The words of values that have ``count`` of 64 bits each, least significant first."""
+    """The ``count`` 64-bit words of each value, least significant first."""
     data = array.buffers()[1]
     if data is None or not len(array):
         return [np.zeros(len(array), np.uint64)] * count
@@ -203,7 +203,7 @@ def _of_decimal(array: pa.Array) -> Hashes:
 
 
 def _wide(words: list[Hashes]) -> Hashes:
-    """Numbers of several words; those that fit into one hash like integers."""
+    """Hash numbers of several words; those that fit into one hash like integers."""
     sign = (words[0].view(np.int64) >> 63).view(np.uint64)
     hashes = salted(words[0].copy(), "number")
     above = np.zeros(len(hashes), bool)
@@ -231,7 +231,7 @@ def _chained(words: list[Hashes], kind: str) -> Hashes:
 
 def _of_bytes(array: pa.Array) -> Hashes:
     kind = array.type
-    is_string = _is_text(kind)
+    is_string = _is_string(kind)
     if ty.is_fixed_size_binary(kind):
         start = array.offset * kind.byte_width
         data = np.frombuffer(array.buffers()[1] or b"", np.uint8)

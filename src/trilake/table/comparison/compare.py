@@ -20,7 +20,7 @@ class Comparable(Protocol):
 
     @property
     def version(self) -> int | None:
-        """The version, where there are versions."""
+        """The version, if the format has versions."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -31,7 +31,7 @@ class Comparable(Protocol):
         """Table properties."""
 
     def files(self, filter: Any = None) -> pa.Table:
-        """One row a data file."""
+        """One row per data file."""
 
     def to_batches(self, columns: Sequence[str] | None = None, filter: Any = None) -> Iterator[pa.RecordBatch]:
         """The rows."""
@@ -53,9 +53,9 @@ def compare(
     if not hasattr(after, "to_batches"):
         raise InvalidArgumentError(f"other must be an open table, got {after!r:.80}", help="open it with trilake.open")
     if columns is not None and not tuple(columns):
-        raise InvalidArgumentError("columns names no column", help="leave it out, or pass rows=False")
+        raise InvalidArgumentError("columns is empty", help="leave it out, or pass rows=False to compare no rows")
     if not rows and (key is not None or columns is not None):
-        raise InvalidArgumentError("key and columns say how rows are compared", help="leave them out with rows=False")
+        raise InvalidArgumentError("key and columns have no effect with rows=False", help="leave them out")
     keys = () if key is None else (key,) if isinstance(key, str) else tuple(key)
     sides = [Side(t.uri, t.format, t.version) for t in (before, after)]
     return TableDiff(
@@ -106,7 +106,7 @@ def _property_changes(before: Mapping[str, str], after: Mapping[str, str]) -> tu
 
 
 def _identified(files: pa.Table) -> pa.Table:
-    """Files with strings that identify their deleted rows."""
+    """Files, and strings that identify their deleted rows."""
     vectors = files["deletion_vector"]
     if pa.types.is_struct(vectors.type):
         names = [f.name for f in vectors.type]

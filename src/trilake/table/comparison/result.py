@@ -18,7 +18,7 @@ ColumnChangeKind: TypeAlias = Literal["added", "removed", "type", "nullability",
 
 @dataclass(frozen=True)
 class Side:
-    """One of the two tables: location and version."""
+    """Location and version of one of the two tables."""
 
     uri: str
     format: str
@@ -34,7 +34,7 @@ class Side:
 
 @dataclass(frozen=True)
 class ColumnChange:
-    """One difference of a column; ``before`` and ``after`` are strings, ``None`` where the column does not exist."""
+    """One change of a column; ``before`` and ``after`` are ``None`` where the column does not exist."""
 
     column: str
     kind: ColumnChangeKind
@@ -48,7 +48,7 @@ class ColumnChange:
 
 @dataclass(frozen=True)
 class PropertyChange:
-    """One table property that differs; ``None`` where it is not set."""
+    """One changed table property; ``None`` where it is not set."""
 
     key: str
     before: str | None
@@ -61,7 +61,7 @@ class PropertyChange:
 
 @dataclass(frozen=True)
 class FilesDiff:
-    """Data files on one side only; ``same`` are those of both, with the same deleted rows.
+    """Data files on one side only; ``same`` counts files of both sides with the same deleted rows.
 
     ``added`` and ``removed`` have ``path``, ``size``, ``num_records`` and ``deletion_vector`` (a string that
     identifies it).
@@ -78,18 +78,18 @@ class FilesDiff:
 
 @dataclass(frozen=True)
 class RowsDiff:
-    """How many rows differ, and some of them.
+    """How many rows differ, with examples.
 
     Parameters
     ----------
     key: the columns by which rows were matched; empty where whole rows were compared.
-    added, removed: rows that only the newer or the older side has.
-    changed: rows of one key whose other columns differ; 0 without a key.
-    same: rows that both sides have.
+    added, removed: number of rows that only the newer or the older side has.
+    changed: number of rows with the same key and other differences; 0 without a key.
+    same: number of rows that both sides have.
     added_rows, removed_rows: some of these rows.
-    changed_rows: some changed rows, both ways, with ``_side`` (``"before"`` or ``"after"``).
-    columns_changed: in how many of the changed rows each column differs.
-    columns: the columns that were compared: those that both sides have.
+    changed_rows: some changed rows, before and after, marked by ``_side`` (``"before"`` or ``"after"``).
+    columns_changed: the number of changed rows in which each column differs.
+    columns: the columns that were compared.
     """
 
     key: tuple[str, ...]
@@ -161,7 +161,7 @@ class TableDiff:
         }
 
     def to_json(self) -> str:
-        """Everything as one JSON object; values without a JSON form as a string."""
+        """Everything as one JSON object; values without a JSON form become strings."""
         return json.dumps(self.to_dict(), default=str, ensure_ascii=False)
 
     def _lines(self) -> list[tuple[str, str]]:

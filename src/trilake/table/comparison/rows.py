@@ -1,7 +1,7 @@
-"""Compare rows of two tables by their hashes, with bounded memory: DuckDB keeps a few numbers per row and spills them.
+"""Compare rows of two tables by hash, with bounded memory: DuckDB keeps a few numbers per row and spills to disk.
 
-A row's hash is that of :mod:`trilake.table.checksum`: the same in every format and column order.  Two different rows
-have the same hash by accident once in 2^64.
+Hashes are those of :mod:`trilake.table.checksum`: the same in every format and column order.  Two different rows have
+the same hash with a probability of 2^-64.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from trilake.table.comparison.result import RowsDiff
 if TYPE_CHECKING:
     import duckdb
 
-#: Returns the rows of one side, each time it is called.
+#: Returns the rows of one side; may be called several times.
 Rows: TypeAlias = Callable[[], Iterable[pa.RecordBatch]]
 _Hashes: TypeAlias = npt.NDArray[np.uint64]
 _SIDES = ("before", "after")
@@ -36,10 +36,10 @@ def compare_rows(
     Parameters
     ----------
     before, after: the rows of the two sides, with at least ``columns``.
-    columns: what to compare.
-    key: which of these match rows; none: whole rows are compared.
+    columns: the columns to compare.
+    key: the columns that match rows; without them, whole rows are compared.
     limit: how many rows of each kind to return.
-    common_rows: rows known to be the same, which neither side returns.
+    common_rows: the number of equal rows that neither side returns.
 
     Raises ``InvalidArgumentError`` where rows of one side have the same key.
     """

@@ -45,7 +45,7 @@ def _is(data: object, module: str, name: str) -> bool:
 
 
 def arrow_batches(data: Any, refusal: str = _REFUSAL) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    """Schema and batches of any row container.  ``refusal`` is how the error for anything else starts.
+    """Schema and batches of any row container.  ``refusal`` is the start of the error for anything else.
 
     Raises ``InvalidArgumentError`` for an unsupported container, ``SchemaMismatchError`` for columns of mixed types.
 
@@ -81,7 +81,7 @@ def arrow_batches(data: Any, refusal: str = _REFUSAL) -> tuple[pa.Schema, Iterat
 
 
 def _of_array(data: Any, refusal: str) -> pa.RecordBatch:
-    """One batch of rows from an Arrow struct, also of other libraries."""
+    """One batch from an Arrow struct array, also of other libraries."""
     if isinstance(data, pa.RecordBatch):
         return data
     try:
@@ -91,7 +91,7 @@ def _of_array(data: Any, refusal: str) -> pa.RecordBatch:
 
 
 def _of_items(data: Iterable[Any], refusal: str) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    """Batches, or rows as dicts."""
+    """A list of batches, or of rows as dicts."""
     iterator = (_of_array(item, refusal) if hasattr(item, "__arrow_c_array__") else item for item in data)
     first = next(iterator, None)
     if isinstance(first, pa.RecordBatch):
@@ -103,22 +103,22 @@ def _of_items(data: Iterable[Any], refusal: str) -> tuple[pa.Schema, Iterator[pa
             raise InvalidArgumentError(
                 f"every row must be a dict, got {described(wrong)}", help="pass a list of dicts, or a dict of columns"
             )
-        # Columns that only later rows have count, too.
+        # Also the columns that only later rows have.
         names = dict.fromkeys(k for row in rows for k in row)
         return arrow_batches(columns_table({n: [row.get(n) for row in rows] for n in names}))
     if first is None and isinstance(data, list | tuple):
         raise InvalidArgumentError(
-            f"{refusal} a list without rows, which has no columns",
-            help="pass an Arrow table or frame, which has columns without rows",
+            f"{refusal} an empty list, which has no columns",
+            help="pass an empty Arrow table or frame, which has columns",
         )
     items = "" if first is None else f" of {type(first).__name__}s"
     raise InvalidArgumentError(f"{refusal} a {type(data).__name__}{items}", help=_HELP)
 
 
 def _of_pandas(frame: Any) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    """The columns of a pandas frame and its named index, without the unnamed one left by filtering or sorting.
+    """The columns of a pandas frame, and its index if it has a name.
 
-    Raises ``SchemaMismatchError`` for an index that has the name of a column and other values.
+    Raises ``SchemaMismatchError`` if the index has the name of a column, but other values.
     """
     labels = {
         str(name): frame.index.get_level_values(i).to_series(range(len(frame)))
@@ -128,12 +128,12 @@ def _of_pandas(frame: Any) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     for i, name in enumerate(map(str, frame.columns)):
         if name in labels and not labels[name].equals(frame.iloc[:, i].reset_index(drop=True)):
             raise SchemaMismatchError(
-                f"the row labels are named {name!r}, as a column with other values is",
-                help="rename them, or take them off with reset_index(drop=True)",
+                f"the index and a column are both named {name!r}, with different values",
+                help="rename the index, or drop it with reset_index(drop=True)",
                 column=name,
             )
     table = checked(
-        # A range index is not a column in Arrow, so it is not one here either.
+        # Arrow drops a range index, too.
         lambda: pa.Table.from_pandas(frame, preserve_index=True if labels else None),
         lambda: ((str(name), frame.iloc[:, i]) for i, name in enumerate(frame.columns)),
         from_pandas=True,
@@ -154,10 +154,10 @@ def _of_stream(data: Any, refusal: str) -> tuple[pa.Schema, Iterator[pa.RecordBa
     except pa.ArrowInvalid as e:
         if "non-struct" not in str(e):
             raise SchemaMismatchError(
-                f"{refusal} {described(data)}: Arrow does not take its columns: {e}", help=_CAST
+                f"{refusal} {described(data)}: Arrow does not accept its columns: {e}", help=_CAST
             ) from e
         # A single column, such as a polars Series.
-        raise InvalidArgumentError(f"{refusal} {described(data)}: it has no columns by name", help=_HELP) from e
+        raise InvalidArgumentError(f"{refusal} {described(data)}: it has no named columns", help=_HELP) from e
     return stream.schema, map(_within_precision, stream) if from_duckdb else iter(stream)
 
 
@@ -194,7 +194,7 @@ def _check_polars(frame: Any) -> None:
 def _alike(first: pa.RecordBatch, rest: Iterator[Any]) -> Iterator[pa.RecordBatch]:
     yield first
     for batch in rest:
-        # Columns are matched by name later: one that the first batch lacks would be dropped silently.
+        # Columns are matched by name: one that the first batch lacks would be dropped silently.
         if not isinstance(batch, pa.RecordBatch) or not batch.schema.equals(first.schema):
             schema_text = batch.schema.to_string(show_field_metadata=False) if hasattr(batch, "schema") else type(batch)
             raise SchemaMismatchError(

@@ -1,4 +1,4 @@
-"""Convert columns of Python values to Arrow, and refuse those that Arrow would change silently.
+"""Convert columns of Python values to Arrow, and refuse those that Arrow would silently change.
 
 Arrow infers a column's type from its values.  For mixed values it drops the time of day of a datetime among dates, and
 assumes UTC for naive times among aware ones; it drops the nanoseconds of pandas timestamps, the zone of a time of day,
@@ -44,7 +44,7 @@ def columns_table(columns: Mapping[Any, Any]) -> pa.Table:
 def checked(
     make: Callable[[], Any], columns: Callable[[], Iterator[tuple[str, Any]]], *, from_pandas: bool = False
 ) -> Any:
-    """Call ``make``, whose result has a ``schema``, to convert ``columns`` in this order.
+    """Call ``make`` to convert ``columns``; its result has a ``schema``.
 
     Raises ``SchemaMismatchError`` for the wrong column, as :func:`columns_table` does.
     """
@@ -68,14 +68,14 @@ def checked(
 
 
 def _refused(cause: Exception, column: str | None = None) -> SchemaMismatchError:
-    what = cause.args[0] if len(cause.args) == 2 else cause  # for a frame the second is the column's name
+    what = cause.args[0] if len(cause.args) == 2 else cause  # for a frame the second argument is the column's name
     if lengths := re.fullmatch(r"Column \d+ named (.*) expected length (\d+) but got length (\d+)", str(what)):
         what = f"column {lengths[1]} has {plural(int(lengths[3]), 'value')}, and others have {int(lengths[2]):,}"
-    return SchemaMismatchError(f"Arrow cannot make columns of the values: {what}", help=_HELP, column=column)
+    return SchemaMismatchError(f"Arrow cannot convert the values: {what}", help=_HELP, column=column)
 
 
 def _is_python(values: Any) -> bool:
-    """Whether values are objects, whose type Arrow infers."""
+    """Whether values are Python objects, whose type Arrow infers."""
     return isinstance(values, list | tuple) or str(getattr(values, "dtype", "")) == "object"
 
 

@@ -15,7 +15,7 @@ from trilake.errors import InvalidArgumentError, TrilakeError
 
 
 class Rows(Protocol):
-    """What a dataset needs of a table."""
+    """The rows behind a dataset."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -25,7 +25,7 @@ class Rows(Protocol):
         """The rows of some columns for which ``filter`` is true."""
 
     def count(self, filter: Any = None) -> int:
-        """How many rows that is."""
+        """The number of rows for which ``filter`` is true."""
 
 
 class TableDataset(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
@@ -60,7 +60,7 @@ class TableDataset(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
         cache_metadata: bool = True,
         memory_pool: pa.MemoryPool | None = None,
     ) -> ds.Scanner:
-        """Scan ``columns`` and the rows for which ``filter`` is true; the result can be read once.
+        """Scan ``columns`` of the rows for which ``filter`` is true; the result can be read once.
 
         Parameters after ``batch_size`` only affect how Arrow reads files, which the table's scan does itself.
         """
@@ -83,7 +83,7 @@ class TableDataset(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
         try:
             return self.table.to_reader(names, filter)
         except TrilakeError:
-            # An expression without a counterpart: all rows are read, and Arrow applies it.
+            # An unsupported expression: read all rows and let Arrow apply it.
             rows = ds.Scanner.from_batches(self.table.to_reader(), filter=filter, columns=names)
             return rows.to_reader()
 

@@ -21,7 +21,7 @@ _LONGEST = (2**63 - 1) // 1000
 
 
 class WatchedRows:
-    """A table's rows for DuckDB, which turns errors into strings: those raised while rows are read go to ``errors``."""
+    """A table's rows for DuckDB; errors go to ``errors``, because DuckDB turns them into strings."""
 
     def __init__(self, table: Rows, errors: list[TrilakeError]) -> None:
         self.table, self.errors = table, errors
@@ -32,7 +32,7 @@ class WatchedRows:
         return duckdb_schema(self.table.schema)
 
     def count(self, filter: Any = None) -> int:
-        """How many rows there are for which ``filter`` is true."""
+        """The number of rows for which ``filter`` is true."""
         return self.table.count(filter)
 
     def to_reader(self, columns: Sequence[str] | None = None, filter: Any = None) -> pa.RecordBatchReader:
@@ -75,14 +75,14 @@ def _fitted(column: Any, field: pa.Field) -> Any:
 
 def _refused(field: pa.Field, reason: str) -> SchemaMismatchError:
     return SchemaMismatchError(
-        f"a value of column {field.name} is none of DuckDB's: {reason}",
+        f"DuckDB does not support a value of column {field.name}: {reason}",
         help="leave the column out, or read it as Arrow",
         column=field.name,
     )
 
 
 def duckdb_schema(schema: pa.Schema) -> pa.Schema:
-    """The schema with types of DuckDB, at every depth; itself where all are.
+    """The schema with DuckDB's types at every depth; itself if nothing changes.
 
     >>> duckdb_schema(pa.schema([("v", pa.list_(pa.float16(), 2))])).field("v").type
     FixedSizeListType(fixed_size_list<item: float>[2])

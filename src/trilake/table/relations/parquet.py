@@ -14,16 +14,15 @@ from trilake.parquet.old_calendar.rebase import old_values
 if TYPE_CHECKING:
     import duckdb
 
-#: Escapes special characters in paths for DuckDB.
+#: Characters with a special meaning in DuckDB's paths.
 _PATTERNS = frozenset("*?[]{}")
 
 
 def parquet_relation(db: duckdb.DuckDBPyConnection, paths: Sequence[str], schema: pa.Schema) -> str | None:
-    """The query of all rows of the files, with the columns of ``schema``.
+    """The query for all rows of the files, with the columns of ``schema``; ``None`` if DuckDB would read other values.
 
-    ``None`` without files, or where one has other columns, since nothing is converted: each must have every column
-    under its exact name, in a type that DuckDB reads like Arrow, without times of Spark's old calendar.  Raises
-    ``duckdb.Error`` for files that cannot be opened.
+    Each file must have every column under its exact name, in a type that DuckDB reads like Arrow, without times of
+    Spark's old calendar.  Raises ``duckdb.Error`` for files that cannot be opened.
     """
     if not paths or any(_PATTERNS & set(path) for path in paths):
         return None
@@ -41,7 +40,7 @@ def _holds_times(t: pa.DataType) -> bool:
 
 def _any_old(paths: Sequence[str]) -> bool:
     """Whether a file may hold values of Spark's old calendar, which DuckDB does not convert."""
-    import pyarrow.parquet as pq  # not needed for opening a table
+    import pyarrow.parquet as pq  # late: opening a table does not need it
 
     try:
         return any(any(old_values(pq.read_metadata(path).metadata)) for path in paths)
@@ -54,5 +53,5 @@ def _types(relation: duckdb.DuckDBPyRelation) -> dict[str, str]:
 
 
 def _files(paths: Iterable[str]) -> str:
-    """The files as a DuckDB table; bounds are ignored, as Parquet's exclude NaN."""
+    """The files as a DuckDB table; ``can_have_nan`` ignores bounds, since Parquet's exclude NaN."""
     return f"read_parquet([{', '.join(map(single_quoted, paths))}], can_have_nan = true)"

@@ -1,7 +1,7 @@
 """``trilake.convert``: copy rows to another format, verified by reading them back.
 
-Each format's adapter is source and target; ``parquet`` is both for folders of Parquet files, ``sources`` and
-``targets`` choose, and ``run`` combines them, here or in Spark tasks.
+Each format's adapter provides a source and a target; ``parquet`` provides them for folders of Parquet files.  ``run``
+copies, in this process or in Spark tasks.
 """
 
 from trilake.tools.convert.run import Conversion, convert

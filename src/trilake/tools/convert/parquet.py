@@ -1,7 +1,7 @@
 """Folders of Parquet files, with or without ``key=value`` subfolders, as Spark and others write them.
 
-Such a folder has no log.  Files are written below ``_temporary``, which readers ignore, moved when all are complete,
-and ``_SUCCESS`` is written last: without it, the folder is being written, or its writer died.
+Such a folder has no log.  Files are written below ``_temporary``, which readers ignore, and moved when all are
+complete.  ``_SUCCESS`` is written last: without it, a write is running or has failed.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -39,27 +39,24 @@ from trilake.storage.uri import Location, parse_location
 from trilake.table.conversion import fitted, plain_schema
 from trilake.table.folders import DataFile, data_file, partition_fields, partition_values
 
-if TYPE_CHECKING:
-    from trilake.table.folders import DataFile
-
 SUCCESS = "_SUCCESS"
 _STAGING = "_temporary"
 _BATCH = 1 << 16
-#: Buffered bytes of all folders together; above it, the largest folder is written.
+#: Above this many buffered bytes in all folders, the largest folder is written.
 _WAITING_BYTES = 256 << 20
-#: Most open files: a writer keeps the footer of each.
+#: Most open files: each keeps its footer in memory.
 _OPEN_FILES = 64
 
 
 def exists(store: Store) -> bool:
-    """Whether the location is a Parquet file, or contains some."""
+    """Whether the location is a Parquet file or a folder with Parquet files."""
     return bool(find(store)[1])
 
 
 def find(store: Store) -> tuple[Store, list[DataFile]]:
     """The Parquet files of a location, and their store.
 
-    Hidden files, and those that Spark's streaming sink did not commit, are skipped.
+    Skips hidden files, and files that Spark's streaming sink did not commit.
     """
     listing = list(store.list())
     committed = committed_files(store, frozenset(m.key for m in listing))
@@ -85,14 +82,14 @@ def _hidden(key: str) -> bool:
 
 @dataclass(frozen=True)
 class ParquetFolder:
-    """Parquet files as one table; the first file determines the columns, and missing ones are null."""
+    """Parquet files as one table with the columns of the first file; a column that another file lacks is null there."""
 
     store: Store
     files: tuple[DataFile, ...]
 
     @classmethod
     def open(cls, store: Store) -> ParquetFolder:
-        """The files at a location.  Raises ``TableNotFoundError`` where there are none."""
+        """Find the files at a location.  Raises ``TableNotFoundError`` without any."""
         place, files = find(store)
         if not files:
             raise TableNotFoundError("there are no Parquet files here", help="check the path", file=store.uri)
@@ -104,13 +101,13 @@ class ParquetFolder:
 
     @cached_property
     def partitions(self) -> list[pa.Field]:
-        """The partition columns of folder names, with the narrowest type for all their values."""
+        """The partition columns, each with the narrowest type for all its values."""
         return partition_fields(self.files)
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """The columns of the files, then those of the folders."""
-        with _opened(self.store, self.files[0].key, as_noted=True) as first:
+        """The columns of the files, then the partition columns."""
+        with _open_file(self.store, self.files[0].key, as_noted=True) as first:
             footer_schema = first.schema_arrow
         names = {f.name for f in self.partitions}
         return plain_schema(
@@ -122,13 +119,13 @@ class ParquetFolder:
         """The number of rows, from the footers."""
         total = 0
         for file in self.files:
-            with _opened(self.store, file.key) as opened:
-                total += opened.metadata.num_rows
+            with _open_file(self.store, file.key) as parquet_file:
+                total += parquet_file.metadata.num_rows
         return total
 
 
-class _opened:
-    """A Parquet file that is closed again; errors name it."""
+class _open_file:
+    """Open a Parquet file for a ``with`` block; errors name it."""
 
     def __init__(self, store: Store, key: str, *, as_noted: bool = False) -> None:
         self.file = f"{store.uri}/{key}"
@@ -153,15 +150,15 @@ class _opened:
 def read_files(
     store: Store, files: Sequence[DataFile], schema: pa.Schema, columns: Sequence[str], filter: Filter | None
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of files for which ``filter`` is true, as batches of the selected columns of ``schema``."""
-    needed = list(dict.fromkeys([*columns, *(filter.columns if filter is not None else ())]))
+    """Read the rows of files for which ``filter`` is true, in batches with ``columns`` of ``schema``."""
+    selection = list(dict.fromkeys([*columns, *(filter.columns if filter is not None else ())]))
     for file in files:
-        constants = [schema.field(name) for name, _ in file.partition if name in needed]
+        constants = [schema.field(name) for name, _ in file.partition if name in selection]
         values = partition_values([file], [schema.field(name) for name, _ in file.partition])
-        with _opened(store, file.key) as opened:
-            in_file = [n for n in opened.schema_arrow.names if n in needed and n not in dict(file.partition)]
-            rebasing = rebasing_of(opened)
-            for batch in opened.iter_batches(_BATCH, columns=in_file):
+        with _open_file(store, file.key) as parquet_file:
+            in_file = [n for n in parquet_file.schema_arrow.names if n in selection and n not in dict(file.partition)]
+            rebasing = rebasing_of(parquet_file)
+            for batch in parquet_file.iter_batches(_BATCH, columns=in_file):
                 if rebasing is not None:
                     batch = rebasing.rows(batch)
                 rows = batch.num_rows
@@ -172,10 +169,10 @@ def read_files(
                     else batch.column(n)
                     if n in in_file
                     else pa.nulls(rows, schema.field(n).type)
-                    for n in needed
+                    for n in selection
                 ]
-                selected = pa.RecordBatch.from_arrays(arrays, names=needed)
-                selected = fitted(selected, pa.schema([schema.field(n).with_nullable(True) for n in needed]))
+                selected = pa.RecordBatch.from_arrays(arrays, names=selection)
+                selected = fitted(selected, pa.schema([schema.field(n).with_nullable(True) for n in selection]))
                 if filter is not None:
                     selected = filter.apply(selected)
                 if selected.num_rows:
@@ -187,7 +184,7 @@ def read_files(
 
 @dataclass(frozen=True)
 class ParquetOptions:
-    """Write options: Arrow's name of a codec, most rows per row group and per file."""
+    """Write options: Arrow's codec name, and the most rows per row group and per file."""
 
     compression: str = "snappy"
     row_group_rows: int = 1 << 17
@@ -195,7 +192,7 @@ class ParquetOptions:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> ParquetOptions:
-        """From strings: ``compression``, ``maxRowsPerGroup``, ``maxRowsPerFile``.  Raises ``UnknownOptionError``."""
+        """Parse ``compression``, ``maxRowsPerGroup`` and ``maxRowsPerFile``.  Raises ``UnknownOptionError``."""
         fields = {"compression": "compression", "maxrowspergroup": "row_group_rows", "maxrowsperfile": "file_rows"}
         values: dict[str, Any] = {}
         for name, value in options.items():
@@ -203,22 +200,22 @@ class ParquetOptions:
             if field is None:
                 raise UnknownOptionError(
                     f"{name!r} is not an option of a Parquet write",
-                    help="options are compression, maxRowsPerGroup, maxRowsPerFile",
+                    help="options are compression, maxRowsPerGroup and maxRowsPerFile",
                 )
             if field != "compression" and (not str(value).isdecimal() or int(value) < 1):
-                raise InvalidArgumentError(f"option {name} is {value!r}", help="it must be a number above 0")
+                raise InvalidArgumentError(f"option {name} must be a whole number of 1 or more, got {value!r}")
             values[field] = value if field == "compression" else int(value)
         codec = values.get("compression", "snappy").lower()
         if codec not in ("none", "uncompressed", "snappy", "gzip", "zstd", "lz4", "brotli"):
             raise InvalidArgumentError(
-                f"compression is {codec!r}", help="it is none, snappy, gzip, zstd, lz4 or brotli"
+                f"compression {codec!r} is unknown", help="pass none, snappy, gzip, zstd, lz4 or brotli"
             )
         return cls(**{**values, "compression": "none" if codec == "uncompressed" else codec})
 
 
 @dataclass(frozen=True)
 class StagedParquet:
-    """A staged file: its final key, and its current location; its rows and bytes."""
+    """A staged file: its final and its current key, rows and bytes."""
 
     key: str
     staged: str
@@ -227,7 +224,7 @@ class StagedParquet:
 
 
 class ParquetFiles:
-    """The open files of one attempt of a task; an error in its block discards them."""
+    """The open files of one task attempt; an error in its ``with`` block discards them."""
 
     def __init__(
         self,
@@ -242,7 +239,7 @@ class ParquetFiles:
         self.store, self.schema, self.options = store, schema, options
         self.job, self.task, self.attempt = job, task, attempt
         self.partition_by = list(partition_by)
-        self.own = pa.schema([f for f in schema if f.name not in self.partition_by], schema.metadata)
+        self.file_schema = pa.schema([f for f in schema if f.name not in self.partition_by], schema.metadata)
         self.waiting: dict[str, list[pa.RecordBatch]] = {}
         self.counts: dict[str, int] = {}
         self.sizes: dict[str, int] = {}
@@ -273,12 +270,13 @@ class ParquetFiles:
                 column = values[name].combine_chunks()
                 same = pc.is_null(column) if row[name] is None else pc.fill_null(pc.equal(column, row[name]), False)
                 mask = same if mask is None else pc.and_(mask, same)
-            folders[hive_directory(row)] = batch.filter(mask).select(self.own.names)
+            folders[hive_directory(row)] = batch.filter(mask).select(self.file_schema.names)
         yield from folders.items()
 
     def _flush(self, folder: str) -> None:
-        """Write the buffered rows of a folder, into as many files as needed."""
-        rows = pa.Table.from_batches(pa.Table.from_batches(self.waiting.pop(folder)).to_batches(), schema=self.own)
+        """Write the buffered rows of a folder, to as many files as needed."""
+        batches = pa.Table.from_batches(self.waiting.pop(folder)).to_batches()
+        rows = pa.Table.from_batches(batches, schema=self.file_schema)
         del self.counts[folder], self.sizes[folder]
         while rows.num_rows:
             writer, sink, file = self.open.pop(folder) if folder in self.open else self._start(folder)
@@ -298,7 +296,7 @@ class ParquetFiles:
         staged = f"{_STAGING}/{self.job}/{key}"
         sink = self.store.open_output(staged)
         writer = pq.ParquetWriter(
-            pa.PythonFile(sink, mode="w"), self.own, compression=self.options.compression, **PAGE_CHECKSUMS
+            pa.PythonFile(sink, mode="w"), self.file_schema, compression=self.options.compression, **PAGE_CHECKSUMS
         )
         return writer, sink, StagedParquet(key, staged, 0, 0)
 
@@ -316,7 +314,7 @@ class ParquetFiles:
             for folder in list(self.waiting):
                 self._flush(folder)
             if not self.open and not self.done and not self.partition_by and not self.task:
-                self.open[""] = self._start("")  # a folder without rows has a schema
+                self.open[""] = self._start("")  # a write without rows still needs a schema
             for folder in list(self.open):
                 self._finish(folder)
             return
@@ -327,10 +325,10 @@ class ParquetFiles:
 
 
 def publish(store: Store, job: str, files: Iterable[StagedParquet], old: Sequence[str]) -> None:
-    """Move files to their places, delete those that they replace, and write ``_SUCCESS``.
+    """Move staged files to their final keys, delete the ``old`` ones, and write ``_SUCCESS``.
 
-    Raises ``WriteFailedError`` where a file cannot be moved; then moved files are removed.  Raises ``StorageError``
-    where a replaced file lies behind a link or in another table; then nothing is changed.
+    Raises ``WriteFailedError`` if a file cannot be moved, after removing the moved ones, and ``StorageError`` if an old
+    file lies behind a link or in another table, before any change.
     """
     check_own(store, old, what="the overwrite")
     store.delete([SUCCESS])
@@ -346,12 +344,10 @@ def publish(store: Store, job: str, files: Iterable[StagedParquet], old: Sequenc
             clean(store, job)
         again = "repeat the conversion"
         if isinstance(e, UnknownOutcomeError):
-            again = (
-                f"look whether {moved[-1]} appears later and remove it, as its rows would be there twice; then {again}"
-            )
+            again = f"if {moved[-1]} appears later, remove it, as it would duplicate rows; then {again}"
         raise WriteFailedError(
-            f"a file could not be put in its place: {e}",
-            help=f"{again}; the files that were there before are complete, but {SUCCESS} is gone",
+            f"a file could not be moved to its final name: {e}",
+            help=f"{again}; earlier files are complete, but {SUCCESS} was deleted",
             file=f"{store.uri}/{moved[-1]}",
         ) from e
     store.delete(old)

@@ -1,9 +1,9 @@
-"""``convert``: read, write, read back, compare, and only then commit.
+"""``convert``: read, write, read back, compare checksums, and only then commit.
 
 ::
 
-    source --(pieces)--> tasks: rows -> files, checksum of the rows; files -> checksum of what they hold
-           --(compare)--> commit, once          or, where the two differ: files are removed before they are visible
+    source --(pieces)--> tasks: rows -> invisible files; checksums of the rows and of the files
+           --(compare)--> one commit, or remove the files if checksums differ
 """
 
 from __future__ import annotations
@@ -57,11 +57,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Conversion(Displayed):
-    """What :func:`convert` did.
+    """The result of :func:`convert`.
 
-    ``rows`` were written, in ``files`` files of ``bytes`` bytes; ``version`` is the version of the target that has
-    them, where it has versions.  ``checksum`` is that of the rows as they are read back, and equal to that of the
-    source's unless ``verified`` is false.
+    ``rows``, ``files`` and ``bytes`` count what was written; ``version`` is the target's new version, if it has
+    versions.  ``checksum`` is that of the target's rows, and equals the source's if ``verified``.
 
     >>> import trilake
     >>> _ = trilake.write({"n": [1, 2]}, "memory://doc-conversion")
@@ -96,14 +95,14 @@ class Conversion(Displayed):
         ]
 
     def __repr__(self) -> str:
-        def place(format: str, uri: str, version: int | None) -> str:
+        def side(format: str, uri: str, version: int | None) -> str:
             return f"{format} {uri}" + ("" if version is None else f" (version {version})")
 
-        came = place(self.source_format, self.source, self.source_version)
-        went = place(self.format, self.target, self.version)
+        source = side(self.source_format, self.source, self.source_version)
+        target = side(self.format, self.target, self.version)
         size = f"{self.rows:,} rows, {self.files:,} files, {self.bytes:,} bytes"
-        check = f"checksum {self.checksum}, " + ("read back" if self.verified else "not compared: nulls were given up")
-        return f"<Conversion {came} -> {went}: {size}, {check}>"
+        check = f"checksum {self.checksum}, " + ("read back" if self.verified else "not compared: nulls were replaced")
+        return f"<Conversion {source} -> {target}: {size}, {check}>"
 
 
 @checked
@@ -160,14 +159,14 @@ def convert(
     """
     if format.lower() not in names():
         raise InvalidArgumentError(f"format {format!r} is unknown", help=f"formats are {', '.join(names())}")
-    place = _opened(spark, source, storage_options)
-    there = _opened(spark, target, storage_options if target_storage_options is None else target_storage_options)
-    if place.uri == there.uri:
+    source_store = _store(spark, source, storage_options)
+    target_store = _store(spark, target, storage_options if target_storage_options is None else target_storage_options)
+    if source_store.uri == target_store.uri:
         raise InvalidArgumentError(
-            "source and target are the same place", help="convert to another location", file=place.uri
+            "source and target are the same location", help="convert to another one", file=source_store.uri
         )
-    opened = open_source(
-        place,
+    rows = open_source(
+        source_store,
         format=source_format,
         version=version,
         timestamp=timestamp,
@@ -185,22 +184,22 @@ def convert(
         else tuple(partition_by),
         options=dict(options or {}),
         data_format=data_format,
-        distributed=len(opened.tasks) > 1,
+        distributed=len(rows.tasks) > 1,
         runtime=SYSTEM_RUNTIME,
     )
     try:
-        writer = begin(there, opened, request)
+        writer = begin(target_store, rows, request)
     except TableExistsError as e:
         if e.help == TableExistsError.default_help:
             e.help = 'pass mode="append" to add rows, or mode="overwrite" to replace the target'
         raise
-    outcomes = _run(writer, opened, spark)
-    committed = _commit(writer, outcomes, opened, there.uri)
+    outcomes = _run(writer, rows, spark)
+    committed = _commit(writer, outcomes, rows, target_store.uri)
     return Conversion(
-        opened.uri,
-        opened.format,
-        opened.version,
-        there.uri,
+        rows.uri,
+        rows.format,
+        rows.version,
+        target_store.uri,
         request.format,
         committed.version,
         sum(o.back.rows for o in outcomes),
@@ -211,7 +210,7 @@ def convert(
     )
 
 
-def _opened(spark: SparkSession | None, uri: str | PathLike[str], options: Mapping[str, str] | None) -> Store:
+def _store(spark: SparkSession | None, uri: str | PathLike[str], options: Mapping[str, str] | None) -> Store:
     if spark is None:
         return open_store(uri, dict(options or {}))
     from trilake.spark.session.storage import session_store  # late: PySpark may not be installed
@@ -224,7 +223,7 @@ def _opened(spark: SparkSession | None, uri: str | PathLike[str], options: Mappi
 
 @dataclass(frozen=True)
 class Task:
-    """Rows that are written together."""
+    """Pieces that one task writes."""
 
     number: int
     pieces: tuple[Piece, ...]
@@ -232,7 +231,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The files of a task, with the checksums of what it read and of what it read back; or its error."""
+    """A task's files with the checksums of the rows that it read and read back, or its error."""
 
     written: Any
     read: Checksum = field(default_factory=Checksum)
@@ -242,7 +241,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Job:
-    """The picklable parameters of tasks.  ``advance`` counts rows that are read and read back."""
+    """The work of a task, picklable.  ``advance`` counts rows as they are read and read back."""
 
     rows: Rows
     advance: Callable[[int], None] | None = None
@@ -260,9 +259,9 @@ class Job:
 
         try:
             written = self.rows.write(task.number, read())
-            back = checksum(self._watched(self.rows.read_back(written)))
+            back = checksum(self._with_progress(self.rows.read_back(written)))
         except TrilakeError as e:
-            # As a value: Spark would turn it into a string.
+            # Returned, because Spark would turn it into a string.
             return Outcome(None, error=e)
         except pa.ArrowException as e:
             return Outcome(None, error=WriteFailedError(f"rows cannot be converted: {e}", help="leave the column out"))
@@ -272,14 +271,14 @@ class Job:
         if self.advance is not None:
             self.advance(batch.num_rows)
 
-    def _watched(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def _with_progress(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             self._advance(batch)
             yield batch
 
 
 def _run(target: Target, source: Source, spark: SparkSession | None) -> list[Outcome]:
-    """Write all rows.  Raises the error of a task; then no file of any task is left."""
+    """Write all rows.  Raises a task's error, after removing all files."""
     outcomes: list[Outcome] = []
     try:
         if spark is None or len(source.tasks) < 2:
@@ -287,7 +286,7 @@ def _run(target: Target, source: Source, spark: SparkSession | None) -> list[Out
             with progress("convert", total, unit="rows") as bar:
                 outcomes.append(Job(target.rows, bar.advance)(Task(0, source.whole)))
         else:
-            from trilake.spark.session.runner import SparkRunner  # late: this is where Spark is needed
+            from trilake.spark.session.runner import SparkRunner  # late: PySpark may not be installed
 
             tasks = [Task(i, pieces) for i, pieces in enumerate(source.tasks)]
             with progress("convert", len(tasks), unit="tasks") as bar:
@@ -298,7 +297,7 @@ def _run(target: Target, source: Source, spark: SparkSession | None) -> list[Out
         _discard(target, outcomes)
         if spark is None or not isinstance(e, Exception) or isinstance(e, TrilakeError):
             raise
-        from trilake.spark.session.job_errors import job_error_of  # late, as above
+        from trilake.spark.session.job_errors import job_error_of
 
         raise job_error_of(
             e, "a task failed before the commit; the target is unchanged", again="repeat the conversion"
@@ -316,7 +315,7 @@ def _discard(target: Target, outcomes: Sequence[Outcome]) -> None:
 
 
 def _commit(target: Target, outcomes: Sequence[Outcome], source: Source, uri: str) -> Done:
-    """Compare what was read with what is read back, and commit.  Raises ``ChecksumMismatchError``."""
+    """Compare checksums, and commit.  Raises ``ChecksumMismatchError``."""
     read = sum((o.read for o in outcomes), Checksum())
     back = sum((o.back for o in outcomes), Checksum())
     if read.rows != back.rows or (target.exact and read != back):
@@ -324,9 +323,9 @@ def _commit(target: Target, outcomes: Sequence[Outcome], source: Source, uri: st
         _discard(target, outcomes)
         which = f", in column {', '.join(columns)}" if columns else ""
         raise ChecksumMismatchError(
-            f"the rows read back as others than were read: {read} became {back}{which}; the target is unchanged",
-            help="leave the column out or cast it; folder names of string columns may read as numbers, and"
-            " empty strings as null: then pass partition_by=[]",
+            f"the target would differ from the source: checksum {back} instead of {read}{which}; it is unchanged",
+            help="leave the column out or cast it; pass partition_by=[] if values of string partition columns read back"
+            " as numbers or null",
             file=uri,
             column=columns[0] if columns else None,
         )
@@ -334,7 +333,7 @@ def _commit(target: Target, outcomes: Sequence[Outcome], source: Source, uri: st
 
 
 def _differing(target: Target, outcomes: Sequence[Outcome], source: Source) -> list[str]:
-    """The columns that read back differently; both sides are read again to find out."""
+    """The columns that differ, found by reading both sides again."""
     sums: list[dict[str, Checksum]] = [{}, {}]
     read = (b for piece in source.whole for b in piece.batches())
     again = (b for o in outcomes for b in target.rows.read_back(o.written))
@@ -345,32 +344,32 @@ def _differing(target: Target, outcomes: Sequence[Outcome], source: Source) -> l
     return [name for name in source.schema.names if sums[0].get(name) != sums[1].get(name)]
 
 
-# --- Targets of a conversion, including folders of Parquet files, where _SUCCESS is written last ----------------------
+# --- targets ---------------------------------------------------------------------------------------------------------
 
 
 def begin(store: Store, source: Source, request: TargetRequest) -> Target:
-    """Check the target, and whether it can hold the rows; nothing is written.
+    """Check the target and whether it supports the rows, without writing.
 
     Raises ``TableExistsError``, ``SchemaMismatchError``, ``InvalidArgumentError`` and ``UnsupportedProtocolError``.
     """
     if request.mode not in ("error", "append", "overwrite"):
         raise InvalidArgumentError(f"mode {request.mode!r} is unknown", help="modes are append, error, overwrite")
     if request.data_format is not None and request.format != DEFAULT:
-        raise InvalidArgumentError("data_format is the format of a Delta table's files", help="leave it out")
+        raise InvalidArgumentError(f"data_format needs format='delta', got {request.format!r}", help="leave it out")
     unknown = [c for c in request.partition_by or () if c not in source.schema.names]
     if unknown:
         raise InvalidArgumentError(
             f"partition_by names {', '.join(map(repr, unknown))}, which is not a column of the rows",
             help=f"the columns are {', '.join(source.schema.names)}",
         )
-    there = format_at(store)
-    if there is not None and there != request.format:
+    current = format_at(store)
+    if current is not None and current != request.format:
         raise TableExistsError(
-            f"{there} files are there",
-            help="convert to another location, or remove them if a write that failed has left them",
+            f"the target has {current} files",
+            help="convert to another location; if a failed write left the files, remove them",
             file=store.uri,
         )
-    exists = there is not None
+    exists = current is not None
     if request.format == PARQUET:
         return parquet_target(store, source, request, exists)
     return format_named(request.format).target(store, source, request, exists)
@@ -378,7 +377,7 @@ def begin(store: Store, source: Source, request: TargetRequest) -> Target:
 
 @dataclass(frozen=True)
 class ParquetRows:
-    """Staged files of a folder."""
+    """Write and read back staged Parquet files."""
 
     store: Store
     job: str
@@ -404,7 +403,7 @@ class ParquetRows:
 
 
 class ParquetTarget:
-    """A folder of Parquet files: ``_SUCCESS`` is written last."""
+    """A folder of Parquet files."""
 
     exact = True
 
@@ -422,9 +421,9 @@ class ParquetTarget:
 
 
 def parquet_target(store: Store, source: Source, request: TargetRequest, exists: bool) -> ParquetTarget:
-    """The target at a location.  Raises ``TableExistsError``, ``SchemaMismatchError`` and ``InvalidArgumentError``."""
+    """The target at a location.  Raises what :func:`begin` raises."""
     if exists and request.mode == "error":
-        raise TableExistsError("Parquet files are there already", file=store.uri)
+        raise TableExistsError("the target has Parquet files", file=store.uri)
     schema = for_parquet(source.schema)
     partition_by = kept_partitions(source, request, exists)
     old: list[str] = []
@@ -438,7 +437,7 @@ def parquet_target(store: Store, source: Source, request: TargetRequest, exists:
             old = [f.key for f in folder.files]
             check_own(store, old, what="the overwrite")
     if len(partition_by or ()) == len(schema):
-        raise InvalidArgumentError("a table must have a column that it is not partitioned by")
+        raise InvalidArgumentError("every column is a partition column", help="leave a column out of partition_by")
     options = parquet.ParquetOptions.of(request.options)
     runtime, names = request.runtime, tuple(source.schema.names)
     job = runtime.new_hex_id()
@@ -449,7 +448,7 @@ def parquet_target(store: Store, source: Source, request: TargetRequest, exists:
 def _appended(
     folder: parquet.ParquetFolder, partition_by: tuple[str, ...] | None, schema: pa.Schema
 ) -> tuple[tuple[str, ...], pa.Schema]:
-    """How to add rows to an existing folder, with its columns and partitions.  Raises ``SchemaMismatchError``."""
+    """The partitions and schema for an append to an existing folder.  Raises ``SchemaMismatchError``."""
     have = folder.schema
     partitions = tuple(f.name for f in folder.partitions)
     if partition_by is not None and tuple(partition_by) != partitions:
@@ -461,8 +460,8 @@ def _appended(
     wrong = sorted(set(schema.names) ^ set(have.names))
     if wrong:
         raise SchemaMismatchError(
-            f"the rows and the folder do not both have {', '.join(wrong)}",
-            help="choose columns=[…] as the folder has them",
+            f"only one of the rows and the folder has {', '.join(wrong)}",
+            help=f"pass columns=[…] to select the folder's columns: {', '.join(have.names)}",
             file=folder.store.uri,
             column=wrong[0],
         )

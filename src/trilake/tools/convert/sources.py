@@ -30,7 +30,7 @@ def open_source(
     filter: FilterLike | None,
     distributed: bool = False,
 ) -> Source:
-    """Open a table of a format, or of the one that is found, and split it into pieces: one, unless ``distributed``.
+    """Open a table of the given or detected format, split into pieces for tasks if ``distributed``.
 
     Raises ``TableNotFoundError``, ``VersionNotFoundError``, ``InvalidArgumentError``, ``FilterError`` and what
     opening a table raises.
@@ -43,7 +43,7 @@ def open_source(
         return _cut(_parquet(store, selected, filter), distributed)
     if name is None:
         raise TableNotFoundError(
-            "there is no table, dataset or folder of a known format", help="check the path", file=store.uri
+            "no table, dataset or folder of a known format found", help="check the path", file=store.uri
         )
     if name not in registry.names():
         raise InvalidArgumentError(f"format {format!r} is unknown", help=f"formats are {', '.join(names())}")
@@ -56,12 +56,12 @@ def _cut(source: Source, distributed: bool) -> Source:
 
 
 def names() -> list[str]:
-    """The formats that can be converted from and to."""
+    """The formats of sources and targets."""
     return sorted([*registry.names(), PARQUET])
 
 
 def format_at(store: Store) -> str | None:
-    """The format at a location; ``None`` where nothing is."""
+    """The format at a location, ``None`` if there is none."""
     for row in registry.rows():
         if row.load().detect(store):
             return row.name
@@ -73,7 +73,7 @@ def format_at(store: Store) -> str | None:
 
 @dataclass(frozen=True)
 class ParquetPiece:
-    """Files of a folder of Parquet files."""
+    """Some files of a folder of Parquet files."""
 
     store: Store
     files: tuple[DataFile, ...]
@@ -94,7 +94,7 @@ def _parquet(store: Store, columns: list[str] | None, filter: FilterLike | None)
     def piece(some: Sequence[DataFile]) -> ParquetPiece:
         return ParquetPiece(folder.store, tuple(some), whole, tuple(names), bound)
 
-    several = len(folder.files) > 1  # one of which may lack a column that another has
+    several = len(folder.files) > 1  # one may lack a column of another
     fields = [whole.field(n).with_nullable(whole.field(n).nullable or several) for n in names]
     return Source(
         uri=store.uri,

@@ -1,8 +1,4 @@
-"""Advice about a table, with commands and estimates; a function of the facts.
-
-Advice is only given where the estimate says that it is worthwhile; its commands, in Python and for a shell, can be run
-unchanged.
-"""
+"""Advice from the facts of a table: only what its estimate says is worthwhile, with commands that run as they are."""
 
 from __future__ import annotations
 
@@ -17,13 +13,13 @@ from trilake.table.report_page import Advice
 from trilake.tools.report.clustering import Clustering
 from trilake.tools.report.sizes import as_sizes
 
-#: Least savings of a compaction: files, and a share of all files.
+#: Advise a compaction from this many files saved, and this share of all files.
 _FILES, _SHARE = 2, 0.1
-#: Shares of deleted rows, and of files that a lookup reads, above which there is advice.
+#: Advise above these shares of deleted rows, and of files that a lookup reads.
 _DELETED, _TOUCHED = 0.05, 0.5
-#: Number of files above which row order matters.
+#: Row order matters above this number of files.
 _MANY = 8
-#: Number of versions worth cleaning up.
+#: Advise a clean-up from this number of versions.
 _VERSIONS = 50
 
 
@@ -52,16 +48,15 @@ def _compact(facts: Facts) -> Advice | None:
     unit = facts.unit
     estimate = (
         f"{plural(plan.files, unit)} smaller than {plan.limit} ({format_size(plan.size)}) would become about"
-        f" {plural(plan.into, unit)}: a reader of the whole table opens {format_share(saved / max(total, 1))} fewer."
-        f" It reads and writes {format_size(plan.size)} once."
+        f" {plural(plan.into, unit)}: a full scan opens {format_share(saved / max(total, 1))} fewer."
+        f" Compaction reads and writes {format_size(plan.size)} once."
     )
     if facts.clustering:
-        estimate += f" Rows are clustered by {', '.join(plain(c, 40) for c in facts.clustering)} on the way."
-    return Advice(f"Put small {unit}s together", estimate, _python(facts, "compact"), _shell("optimize", facts))
+        estimate += f" It also clusters rows by {', '.join(plain(c, 40) for c in facts.clustering)}."
+    return Advice(f"Compact small {unit}s", estimate, _python(facts, "compact"), _shell("optimize", facts))
 
 
 def _deleted(facts: Facts) -> Advice | None:
-    """Rows deleted by vectors are still read, and their bytes still stored."""
     if "purge" not in facts.commands:
         return None
     files = facts.files.filter(pc.greater(facts.files["deleted"], 0))
@@ -71,25 +66,25 @@ def _deleted(facts: Facts) -> Advice | None:
     size = int(as_sizes(files).sum())
     waste = size * min(1.0, deleted / max(rows, deleted))
     estimate = (
-        f"Deletion vectors take {plural(deleted, 'row')} out of {plural(files.num_rows, 'file')}"
+        f"Deletion vectors hide {plural(deleted, 'row')} in {plural(files.num_rows, 'file')}"
         f" ({format_share(deleted / max(rows, deleted))} of their rows)."
         f" Purging writes {format_size(size - waste)} once;"
-        f" readers then skip about {format_size(waste)}, and a vacuum can free it."
+        f" readers then skip about {format_size(waste)}, which a vacuum can free."
     )
     shell = _shell("optimize", facts, "--purge")
-    return Advice("Write files again without their deleted rows", estimate, _python(facts, "purge"), shell)
+    return Advice("Rewrite files without their deleted rows", estimate, _python(facts, "purge"), shell)
 
 
 def _vacuum(facts: Facts) -> Advice | None:
-    gone = facts.tombstones
-    if gone is None or not gone.expired_files or "vacuum" not in facts.commands:
+    removed = facts.tombstones
+    if removed is None or not removed.expired_files or "vacuum" not in facts.commands:
         return None
     estimate = (
-        f"{plural(gone.expired_files, 'file')} ({format_size(gone.expired_size)}) were removed from the table more than"
-        f" {gone.retention} ago. Those that are still in the folder can be deleted; versions that need them can then no"
+        f"{plural(removed.expired_files, 'file')} ({format_size(removed.expired_size)}) left the table more than"
+        f" {removed.retention} ago. A vacuum deletes those still in the folder; versions that need them can then no"
         " longer be read. vacuum(dry_run=True), or the command without --delete, lists them first."
     )
-    title, command = "Delete files that no version within the retention needs", _python(facts, "vacuum")
+    title, command = "Delete files older than the retention", _python(facts, "vacuum")
     return Advice(title, estimate, command, _shell("vacuum", facts, "--delete"))
 
 
@@ -97,15 +92,15 @@ def _versions(facts: Facts) -> Advice | None:
     if "clean" not in facts.commands or facts.commits is None or facts.commits.total < _VERSIONS:
         return None
     estimate = (
-        f"{facts.commits.total:,} versions are kept, with all files that only old ones need. The clean-up deletes those"
-        " older than two weeks; they can then no longer be read."
+        f"The table keeps {facts.commits.total:,} versions, with all files that only old ones need. The clean-up"
+        " deletes versions older than two weeks."
     )
     command = _python(facts, "clean")
     return Advice("Clean up old versions", estimate, command, _shell("vacuum", facts, "--delete"), "consider")
 
 
 def _order(facts: Facts, clustering: Sequence[Clustering]) -> Advice | None:
-    """The column by which ordering would help a lookup most."""
+    """The first column whose order would help lookups."""
     if "order" not in facts.commands or facts.clustering or facts.bounds is None:
         return None
     scattered = [
@@ -118,15 +113,13 @@ def _order(facts: Facts, clustering: Sequence[Clustering]) -> Advice | None:
     ]
     if not scattered:
         return None
-    # Of several, the first of the table: writers put keys first.
-    worst = scattered[0]
+    column = scattered[0]  # writers put keys first
     size = format_size(int(as_sizes(facts.files).sum()))
     estimate = (
-        f"A lookup of one value of {plain(worst.name, 60)} touches {format_count(round(worst.mean, 1))} of"
-        f" {plural(worst.files, 'file')} today ({format_share(worst.share)}); with rows in its order it touches one or"
-        f" two of each partition. It reads and writes {size} once, and is worth it where queries look for few values"
-        " of this column."
+        f"A lookup of one value of {plain(column.name, 60)} reads {format_count(round(column.mean, 1))} of"
+        f" {plural(column.files, 'file')} today ({format_share(column.share)}); with rows ordered by it, one or two per"
+        f" partition. Ordering reads and writes {size} once, and pays where queries look for few values of this column."
     )
-    command = _python(facts, "order", worst.reference)
-    shell = _shell("optimize", facts, "--zorder-by", worst.reference)
-    return Advice("Order rows by a column that queries look for", estimate, command, shell, "consider")
+    command = _python(facts, "order", column.reference)
+    shell = _shell("optimize", facts, "--zorder-by", column.reference)
+    return Advice("Order rows by a column that queries filter by", estimate, command, shell, "consider")

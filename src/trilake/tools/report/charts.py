@@ -1,7 +1,7 @@
-"""The charts of a report: specifications by altair, drawn to SVG by vl-convert in this process, without a network.
+"""Draw the charts of a report: altair builds the specification, vl-convert renders it to SVG, without a network.
 
-Colours are CSS variables of the page, so that one drawing serves light and dark.  Legends are the page's own.  No text
-of a table is a name of a field or an expression: it is always a value of the data.
+Colours are CSS variables of the page, so one drawing serves light and dark mode.  The page draws the legends.  Strings
+from a table are only ever values of a chart's data, never field names or expressions.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from trilake.tools.report.partitions import HeatMap, distinct_labels
 from trilake.tools.report.sizes import SizeClass
 from trilake.tools.report.timeline import Timeline
 
-#: Widths of charts that have the page for themselves, and of those that share it.
+#: Widths of a full-width chart and of a half-width one, in pixels.
 WIDE, HALF = 940, 430
-#: Steps of colour of a heat map, palest first; CSS variables.
+#: Heat map colours, palest first.
 HEAT = tuple(f"var(--heat-{i})" for i in range(1, 7))
-#: Colours of series.
+#: Colours of bars and series.
 SERIES = tuple(f"var(--series-{i})" for i in range(1, 7))
 
 _CONFIG: dict[str, Any] = {
@@ -36,7 +36,7 @@ _CONFIG: dict[str, Any] = {
         "labelColor": "var(--muted)",
         "titleColor": "var(--muted)",
         "titleFontWeight": "normal",
-        # The page shows 12 pixels: its font may be wider than the one that the renderer measures with.
+        # Shown at 12 pixels: the page's font may be wider than the one that the renderer measures.
         "titleFontSize": 14.5,
         "titlePadding": 8,
         "labelFontSize": 14.5,
@@ -54,13 +54,13 @@ _CONFIG: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Drawing:
-    """A chart as SVG text; ``svg`` is markup of trilake alone."""
+    """A chart as sanitised SVG."""
 
     svg: str
 
 
 class Charts:
-    """Draws charts, in a thread of its own: the renderer takes a second to start, while the table is looked at.
+    """Draw charts in a separate thread, because the renderer takes a second to start.
 
     Raises ``MissingDependencyError`` where altair or vl-convert-python is not installed.
     """
@@ -68,7 +68,7 @@ class Charts:
     def __init__(self) -> None:
         self._alt, self._convert = load("altair", "Reports"), load("vl_convert", "Reports")
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="report")
-        # Of the renderer alone: altair looks at modules that other threads may be loading at this time.
+        # Warm up only the renderer: altair inspects modules that other threads may still be loading.
         self._pool.submit(self._draw, {"mark": "bar", "data": {"values": []}})
 
     def __enter__(self) -> Charts:
@@ -78,18 +78,18 @@ class Charts:
         self._pool.shutdown(cancel_futures=True)
 
     def _draw(self, spec: dict[str, Any]) -> str:
-        # No address is allowed: a chart that asked for data from anywhere would be an error.
-        drawn: str = self._convert.vegalite_to_svg(spec, config=_CONFIG, allowed_base_urls=[])
-        return drawn
+        # No URL is allowed: a chart that loads data would fail.
+        svg: str = self._convert.vegalite_to_svg(spec, config=_CONFIG, allowed_base_urls=[])
+        return svg
 
     def _start(self, chart: Any, title: str, description: str, key: str) -> Future[Drawing]:
         spec = chart.to_dict(validate=False)
-        return self._pool.submit(lambda: Drawing(cleaned(self._draw(spec), title, description, key)))
+        return self._pool.submit(lambda: Drawing(sanitised(self._draw(spec), title, description, key)))
 
     def _chart(self, rows: Sequence[dict[str, Any]], width: int | Any, height: int | Any) -> Any:
         return self._alt.Chart(self._alt.Data(values=list(rows)), width=width, height=height)
 
-    # --- one method a chart ------------------------------------------------------------------------------------------
+    # --- one method per chart ----------------------------------------------------------------------------------------
 
     def versions(self, line: Timeline) -> Future[Drawing]:
         """Commits over time, stacked by operation."""
@@ -100,7 +100,7 @@ class Charts:
                 "end": row["end"],
                 "operation": row["operation"],
                 "commits": row["commits"],
-                "text": f"{format_time(row['start'])}: {row['commits']:,} × {row['operation']}",
+                "tooltip": f"{format_time(row['start'])}: {row['commits']:,} × {row['operation']}",
             }
             for row in line.table.to_pylist()
         ]
@@ -134,7 +134,7 @@ class Charts:
                 ),
                 y2="top",
                 color=alt.Color("operation:N", scale=alt.Scale(domain=order, range=list(SERIES)), legend=None),
-                description="text:N",
+                description="tooltip:N",
             )
         )
         total = sum(row["commits"] for row in rows)
@@ -142,7 +142,7 @@ class Charts:
         return self._start(chart, "Versions over time, by operation", caption, "versions")
 
     def sizes(self, classes: Sequence[SizeClass]) -> Future[Drawing]:
-        """Files by size; small ones have a colour of their own."""
+        """Files by size; small files have another colour."""
         alt = self._alt
         most = max(classes, key=lambda c: c.files)
         rows = [
@@ -150,7 +150,7 @@ class Charts:
                 "label": c.label,
                 "files": c.files,
                 "small": "small" if c.small else "large",
-                "text": f"{c.label}: {c.files:,} files, {format_size(c.size)}",
+                "tooltip": f"{c.label}: {c.files:,} files, {format_size(c.size)}",
             }
             for c in classes
         ]
@@ -165,7 +165,7 @@ class Charts:
                     scale=alt.Scale(domain=["large", "small"], range=[SERIES[0], SERIES[1]]),
                     legend=None,
                 ),
-                description="text:N",
+                description="tooltip:N",
             )
         )
         caption = f"{sum(c.files for c in classes):,} files; most of them, {most.files:,}, are {most.label}."
@@ -174,29 +174,29 @@ class Charts:
     def bars(
         self, key: str, title: str, unit: str, rows: Sequence[tuple[str, float, str]], series: int = 0
     ) -> Future[Drawing]:
-        """Horizontal bars: label, length, text behind the bar."""
+        """Horizontal bars: label, length, amount behind the bar."""
         alt = self._alt
         labels = distinct_labels([label for label, _, _ in rows])
         data = [
-            {"label": name, "value": value, "shown": shown, "text": f"{name}: {shown}"}
-            for name, (_, value, shown) in zip(labels, rows, strict=True)
+            {"label": name, "value": value, "amount": amount, "tooltip": f"{name}: {amount}"}
+            for name, (_, value, amount) in zip(labels, rows, strict=True)
         ]
         base = self._chart(data, HALF - 170, alt.Step(24)).encode(
             y=alt.Y("label:N", sort=None, title=None, axis=alt.Axis(labelLimit=150)),
             x=alt.X("value:Q", title=unit, axis=None),
-            description="text:N",
+            description="tooltip:N",
         )
         bar = base.mark_bar(color=SERIES[series], height=14)
-        note = base.mark_text(align="left", dx=6, fontSize=14.5, color="var(--muted)").encode(text="shown:N")
+        note = base.mark_text(align="left", dx=6, fontSize=14.5, color="var(--muted)").encode(text="amount:N")
         most = max(rows, key=lambda r: r[1])
         caption = f"{len(rows)} bars; the longest is {plain(most[0], 40)} with {most[2]}."
         return self._start(alt.layer(bar, note), title, caption, key)
 
     def disk(self, parts: Sequence[tuple[str, int]]) -> Future[Drawing]:
-        """One bar of the bytes in the table's folder, by what they are for."""
+        """One stacked bar: the bytes in the table's folder, live and removed."""
         alt = self._alt
         rows = [
-            {"part": part, "size": size, "order": i, "text": f"{part}: {format_size(size)}"}
+            {"part": part, "size": size, "order": i, "tooltip": f"{part}: {format_size(size)}"}
             for i, (part, size) in enumerate(parts)
         ]
         chart = (
@@ -210,7 +210,7 @@ class Charts:
                     scale=alt.Scale(domain=[p for p, _ in parts], range=[SERIES[0], SERIES[2], SERIES[1]]),
                     legend=None,
                 ),
-                description="text:N",
+                description="tooltip:N",
             )
         )
         caption = "; ".join(f"{part}: {format_size(size)}" for part, size in parts) + "."
@@ -219,7 +219,7 @@ class Charts:
     def partitions(self, map_: HeatMap) -> Future[Drawing]:
         """The heat map of partitions."""
         alt = self._alt
-        two = map_.x_name != "size of the files"
+        two = map_.x_name != "file size"
         values = map_.sizes if two else map_.files
         most = map_.most(values)
         rows = [
@@ -227,7 +227,7 @@ class Charts:
                 "y": map_.y[i],
                 "x": map_.x[j],
                 "step": step_of(int(values[i, j]), most),
-                "text": f"{map_.y[i]}, {map_.x[j]}: {plural(int(map_.files[i, j]), 'file')},"
+                "tooltip": f"{map_.y[i]}, {map_.x[j]}: {plural(int(map_.files[i, j]), 'file')},"
                 f" {format_size(int(map_.sizes[i, j]))}",
             }
             for i in range(len(map_.y))
@@ -248,16 +248,16 @@ class Charts:
                     axis=alt.Axis(labelAngle=-50 if len(map_.x) > 8 or not two else 0, orient="top", domain=False),
                 ),
                 color=_heat(alt, "step"),
-                description="text:N",
+                description="tooltip:N",
             )
         )
         i, j = divmod(int(values.argmax()), values.shape[1])
         what = format_size(int(values[i, j])) if two else f"{int(values[i, j]):,} files"
-        caption = f"{map_.partitions:,} partitions. The most is in {map_.y[i]}, {map_.x[j]} with {what}."
+        caption = f"{map_.partitions:,} partitions. The largest is {map_.y[i]}, {map_.x[j]} with {what}."
         return self._start(chart, f"Partitions by {map_.y_name} and {map_.x_name}", caption, "partitions")
 
     def clustering(self, columns: Sequence[Clustering]) -> Future[Drawing]:
-        """For each column a strip: the share of the files that a lookup touches, from its least value on."""
+        """One strip per column: the share of files that a lookup reads, from the smallest value to the largest."""
         alt = self._alt
         names = distinct_labels([plain(c.name, 40) for c in columns])
         rows = [
@@ -266,7 +266,7 @@ class Charts:
                 "from": i * 100 / POINTS,
                 "to": end * 100 / POINTS,
                 "step": step,
-                "text": f"{name}, values from {i * 100 // POINTS} % to {end * 100 // POINTS} %:"
+                "tooltip": f"{name}, values from {i * 100 // POINTS} % to {end * 100 // POINTS} %:"
                 f" {format_count(float(round(depth, 1)))} of {c.files:,}",
             }
             for name, c in zip(names, columns, strict=True)
@@ -279,22 +279,22 @@ class Charts:
                 y=alt.Y("column:N", sort=names, title=None),
                 x=alt.X(
                     "from:Q",
-                    title="values in the middle of files’ bounds, from the least on, in % of the files",
+                    title="middle of each file’s bounds, smallest first, in % of the files",
                     axis=alt.Axis(grid=False, domain=False, tickCount=5),
                     scale=alt.Scale(domain=[0, 100], nice=False),
                 ),
                 x2="to",
                 color=_heat(alt, "step"),
-                description="text:N",
+                description="tooltip:N",
             )
         )
         best = min(columns, key=lambda c: c.share)
         worst = max(columns, key=lambda c: c.share)
         caption = (
-            f"A lookup by {plain(best.name, 40)} touches {format_share(best.share)} of the files on the average,"
+            f"A lookup by {plain(best.name, 40)} reads {format_share(best.share)} of the files on average,"
             f" one by {plain(worst.name, 40)} {format_share(worst.share)}."
         )
-        return self._start(chart, "Files that a lookup of one value touches, by column", caption, "clustering")
+        return self._start(chart, "Files that a lookup of one value reads, by column", caption, "clustering")
 
 
 def _heat(alt: Any, field: str) -> Any:
@@ -303,7 +303,7 @@ def _heat(alt: Any, field: str) -> Any:
 
 
 def whole_ticks(most: int) -> list[int]:
-    """Whole numbers from 0 to about the greatest one, at most six, in round steps.
+    """At most six round axis values from 0 to about ``most``.
 
     >>> whole_ticks(1), whole_ticks(6), whole_ticks(2600)
     ([0, 1], [0, 2, 4, 6], [0, 1000, 2000])
@@ -313,14 +313,13 @@ def whole_ticks(most: int) -> list[int]:
 
 
 def _time_format(length_ms: int) -> str:
-    """How times are written on an axis of bins of some length."""
     if length_ms < 60_000:
         return "%H:%M:%S"
     return "%d %b %H:%M" if length_ms < 6 * 3_600_000 else "%d %b %Y"
 
 
 def runs(column: Clustering) -> list[tuple[int, int, int, float]]:
-    """The strip of a column as runs of one colour: first point, end, step of colour, files touched in the middle."""
+    """The strip of a column as runs of one colour: start, end, colour, files that a lookup in the middle reads."""
     steps = [heat_step(depth / column.files if column.files > 1 else 0) for depth in column.profile]
     starts = [i for i, step in enumerate(steps) if i == 0 or step != steps[i - 1]]
     ends = [*starts[1:], len(steps)]
@@ -328,7 +327,7 @@ def runs(column: Clustering) -> list[tuple[int, int, int, float]]:
 
 
 def heat_step(share: float) -> int:
-    """The step of colour of a share of files: 1 %, 5 %, 20 %, 50 % and 80 % are the bounds.
+    """The colour of a share of files, with bounds at 1 %, 5 %, 20 %, 50 % and 80 %.
 
     >>> [heat_step(s) for s in (0.001, 0.02, 0.1, 0.4, 0.6, 1.0)]
     [0, 1, 2, 3, 4, 5]
@@ -337,7 +336,7 @@ def heat_step(share: float) -> int:
 
 
 def step_of(value: int, most: int) -> int:
-    """The step of colour of a value, in equal parts of the greatest one.
+    """The colour of a value, in equal steps up to ``most``.
 
     >>> step_of(1, 600), step_of(600, 600)
     (0, 5)
@@ -345,9 +344,9 @@ def step_of(value: int, most: int) -> int:
     return min(len(HEAT) - 1, value * len(HEAT) // max(most, 1))
 
 
-# --- Sanitise SVG for a page: keep only allowed elements and attributes, with a title and a description ---------------
-# The SVG is parsed and rewritten from an allow-list: whatever a table's names contain, no script, address, style or
-# other element gets through.
+# --- Sanitise SVG ----------------------------------------------------------------------------------------------------
+# The SVG is parsed and rewritten from an allow-list: whatever a table's names contain, no script, URL, style or other
+# element gets through.
 
 _NAMESPACE = "{http://www.w3.org/2000/svg}"
 _ELEMENTS = {"svg", "g", "path", "rect", "line", "text", "tspan", "circle"}
@@ -360,21 +359,21 @@ _SPARE = {("opacity", "1"), ("stroke-width", "0"), ("font-weight", "normal")}
 _LONG = re.compile(r"(\d+\.\d\d)\d+")
 
 
-def cleaned(drawn: str, title: str, description: str, key: str) -> str:
-    """A drawing as an element of a page.
+def sanitised(svg: str, title: str, description: str, key: str) -> str:
+    """Keep only allowed elements and attributes; add a title and a description for screen readers.
 
     Parameters
     ----------
-    drawn: SVG of a renderer.
-    title, description: what it shows, for those who do not see it.
-    key: part of the ids of both, unlike that of any other drawing of the page.
+    svg: the renderer's output.
+    title, description: what the chart shows.
+    key: unique within the page, part of the ids of both.
 
-    >>> text = '<svg xmlns="http://www.w3.org/2000/svg" width="2" height="1"><script/><rect onload="x"/></svg>'
-    >>> done = cleaned(text, "A < B", "", "k")
-    >>> "<rect />" in done, "A &lt; B" in done, "script" in done
+    >>> svg = '<svg xmlns="http://www.w3.org/2000/svg" width="2" height="1"><script/><rect onload="x"/></svg>'
+    >>> clean = sanitised(svg, "A < B", "", "k")
+    >>> "<rect />" in clean, "A &lt; B" in clean, "script" in clean
     (True, True, False)
     """
-    source = ElementTree.fromstring(drawn)
+    source = ElementTree.fromstring(svg)
     top = _copy(source)
     width, height = source.get("width", "0"), source.get("height", "0")
     root = ElementTree.Element("svg", {"width": width, "height": height, "viewBox": f"0 0 {width} {height}"})
@@ -387,7 +386,7 @@ def cleaned(drawn: str, title: str, description: str, key: str) -> str:
 
 
 def _copy(node: ElementTree.Element) -> ElementTree.Element:
-    """An element with what is allowed of it; a mark's description becomes the tip that a pointer shows."""
+    """Copy the allowed parts of an element; a mark's description becomes its tooltip."""
     name = str(node.tag).removeprefix(_NAMESPACE)
     attributes = {k: _LONG.sub(r"\1", v) for k, v in node.attrib.items() if k in _ATTRIBUTES and (k, v) not in _SPARE}
     out = ElementTree.Element(name, {k: v for k, v in attributes.items() if "url" not in v.lower()})

@@ -1,7 +1,7 @@
-"""How well files are clustered by a column: pure functions over the bounds of its values in each file.
+"""Measure how well files are clustered by a column, from the column's bounds in each file.
 
-A lookup must read every file whose bounds contain the value: one, or very few, where rows are sorted by the column, and
-nearly all where they are in random order.
+A lookup reads every file whose bounds contain the value: few where rows are sorted by the column, nearly all where they
+are in random order.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ import numpy.typing as npt
 
 from trilake.table.report_facts import ColumnBounds
 
-#: Values that a profile shows.
+#: Values in a profile.
 POINTS = 40
 
 
 @dataclass(frozen=True)
 class Clustering:
-    """What a lookup of one value of a column touches, in files of the whole table.
+    """How many files of the table a lookup of one value reads.
 
-    The values looked up are those in the middle of each file's bounds.  ``profile`` has the files that may hold each of
-    :data:`POINTS` of them, from the least to the greatest; ``mean`` and ``worst`` are of all of them.  ``overlap`` is
-    how many other files share a part of a file's range, on the average.
+    The values are the middles of each file's bounds.  ``profile`` has the number of files for :data:`POINTS` of them in
+    ascending order; ``mean`` and ``worst`` are over all of them.  ``overlap`` is how many other files overlap a file's
+    range on average.
     """
 
     name: str
@@ -32,7 +32,7 @@ class Clustering:
     mean: float
     worst: float
     overlap: float
-    #: Number of distinct bounds: small where the column has few values, which no order can spread.
+    #: Number of distinct bounds: where it is small, no order helps.
     distinct: int = 0
     reference: str = ""
 
@@ -42,12 +42,12 @@ class Clustering:
         return self.mean / self.files if self.files else 0.0
 
 
-def touched(
+def files_at(
     low: npt.NDArray[np.int64], high: npt.NDArray[np.int64], points: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int64]:
     """How many files have each point within their bounds.
 
-    >>> touched(np.array([0, 5, 2]), np.array([4, 9, 7]), np.array([0, 3, 6, 9])).tolist()
+    >>> files_at(np.array([0, 5, 2]), np.array([4, 9, 7]), np.array([0, 3, 6, 9])).tolist()
     [1, 2, 2, 1]
     """
     started = np.searchsorted(np.sort(low), points, side="right")
@@ -56,9 +56,9 @@ def touched(
 
 
 def measure(bounds: ColumnBounds, files: int, sampled: int) -> Clustering:
-    """What lookups touch, where the bounds are those of ``sampled`` of the ``files`` of a table.
+    """Estimate what lookups read from the bounds of ``sampled`` of the table's ``files``.
 
-    Each value looked up is within the bounds of a file; the other files that a sample holds stand for all others.
+    Each value is within the bounds of one file; the other sampled files stand for the rest of the table.
 
     >>> low = np.arange(10) * 2
     >>> measure(ColumnBounds("ordered", low, low + 1), 10, 10).mean
@@ -69,17 +69,17 @@ def measure(bounds: ColumnBounds, files: int, sampled: int) -> Clustering:
     ends = np.sort(np.concatenate([bounds.low, bounds.high]))
     middle = np.sort((bounds.low + bounds.high) // 2)
     scale = (files - 1) / (sampled - 1) if sampled > 1 else 1.0
-    depth = touched(bounds.low, bounds.high, middle).astype(np.float64)
-    files_touched = np.minimum((depth - 1) * scale + 1 + bounds.unknown * files / max(sampled, 1), files)
-    profile = files_touched[np.linspace(0, len(files_touched) - 1, POINTS).round().astype(np.int64)]
+    depth = files_at(bounds.low, bounds.high, middle).astype(np.float64)
+    files_read = np.minimum((depth - 1) * scale + 1 + bounds.unknown * files / max(sampled, 1), files)
+    profile = files_read[np.linspace(0, len(files_read) - 1, POINTS).round().astype(np.int64)]
     shared = _overlaps(bounds) * scale
-    mean, worst = float(files_touched.mean()), float(files_touched.max())
+    mean, worst = float(files_read.mean()), float(files_read.max())
     distinct = int(np.count_nonzero(np.diff(ends))) + 1
     return Clustering(bounds.name, files, tuple(profile.tolist()), mean, worst, shared, distinct, bounds.reference)
 
 
 def _overlaps(bounds: ColumnBounds) -> float:
-    """How many other files a file's range meets, on the average."""
+    """How many other files overlap a file's range, on average."""
     before = np.searchsorted(np.sort(bounds.low), bounds.high, side="right")
-    gone = np.searchsorted(np.sort(bounds.high), bounds.low, side="left")
-    return float((before - gone - 1).mean())
+    after = np.searchsorted(np.sort(bounds.high), bounds.low, side="left")
+    return float((before - after - 1).mean())

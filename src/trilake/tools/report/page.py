@@ -1,4 +1,4 @@
-"""The page: the sections of a report in one HTML document, without scripts, addresses or anything from elsewhere."""
+"""Build the page: one self-contained HTML document, without scripts or URLs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Any
 from urllib.parse import unquote
 
 import numpy as np
@@ -36,7 +35,7 @@ def _resource(name: str) -> str:
 
 @cache
 def _environment() -> Environment:
-    # Everything that is not markup of trilake is escaped: names, values and paths of a table are never markup.
+    # Names, values and paths of a table are always escaped.
     return Environment(
         loader=FunctionLoader(_resource),
         autoescape=True,
@@ -64,7 +63,7 @@ def page_of(facts: Facts, charts: Charts) -> tuple[str, list[Advice]]:
             time=format_time(facts.now_ms),
             version=__version__,
             tiles=_tiles(facts),
-            advice=[_shown(a) for a in advice],
+            advice=advice,
             findings=facts.findings,
             verify_command=f"trilake.verify({facts.uri!r})",
             sections=sections,
@@ -76,16 +75,6 @@ def page_of(facts: Facts, charts: Charts) -> tuple[str, list[Advice]]:
     return body, advice
 
 
-def _shown(advice: Advice) -> dict[str, Any]:
-    return {
-        "title": advice.title,
-        "estimate": advice.estimate,
-        "command": advice.command,
-        "shell": advice.shell,
-        "weight": advice.weight,
-    }
-
-
 def _clustering(facts: Facts) -> list[Clustering]:
     if facts.bounds is None:
         return []
@@ -95,18 +84,18 @@ def _clustering(facts: Facts) -> list[Clustering]:
 def _tiles(facts: Facts) -> list[Tile]:
     files = facts.files
     rows, deleted = files["rows"], pc.sum(files["deleted"]).as_py() or 0
-    stated = int(pc.sum(rows).as_py() or 0)
+    known_rows = int(pc.sum(rows).as_py() or 0)
     unknown = rows.null_count
     tiles = [] if facts.version is None else [Tile("Version", format_count(facts.version))]
-    more = f"in {unknown:,} files not stated" if unknown else ""
+    more = f"unknown in {unknown:,} files" if unknown else ""
     if deleted:
-        more = f"{format_share(deleted / max(stated, deleted))} more deleted"
-    live = max(0, stated - deleted)
+        more = f"{format_share(deleted / max(known_rows, deleted))} more deleted"
+    live = max(0, known_rows - deleted)
     tiles.append(
         Tile("Rows", ("≥ " if unknown else "") + short_count(live), more or (f"{live:,}" if live >= 10**8 else ""))
     )
     sizes = as_sizes(files)
-    mean = f"{format_size(float(sizes.mean()))} on the average" if len(sizes) else ""
+    mean = f"{format_size(float(sizes.mean()))} on average" if len(sizes) else ""
     tiles += [Tile("Files", format_count(len(sizes)), mean), Tile("Size", format_size(int(sizes.sum())))]
     tiles.append(Tile("Columns", format_count(len(facts.schema))))
     if facts.partitions:
@@ -116,17 +105,17 @@ def _tiles(facts: Facts) -> list[Tile]:
     return tiles
 
 
-# --- The sections of a report: charts and tables of a table's facts, each with a sentence about it --------------------
+# --- sections --------------------------------------------------------------------------------------------------------
 
-#: Most rows of a table on the page.
+#: Row limits of the page's tables.
 _COMMITS, _APPLICATIONS, _SCHEMA, _COLUMNS = 60, 100, 100, 200
-#: Most bars of a chart.
+#: Bar limit of a chart.
 _BARS = 16
 
 
 @dataclass(frozen=True)
 class _Pending:
-    """A figure whose chart is still being drawn."""
+    """A figure whose chart is not drawn yet."""
 
     drawing: Future[Drawing]
     figure: Callable[[str], Figure]
@@ -148,12 +137,12 @@ def _pending(
     return _Pending(drawing, lambda svg: Figure(key, title, svg, data, tuple(legend), note, wide))
 
 
-#: A section whose charts are being drawn.
+#: A section and its pending figures.
 _Parts = tuple[Section, list[_Pending]]
 
 
 def sections_of(facts: Facts, clustering: Sequence[Clustering], charts: Charts) -> list[Section]:
-    """All sections with content.  Charts are drawn while the other sections are built."""
+    """All sections with content; charts are drawn in parallel."""
     sections = (
         _versions(facts, charts),
         _files(facts, charts),
@@ -187,7 +176,7 @@ def _versions(facts: Facts, charts: Charts) -> _Parts | None:
     newest = table.slice(0, _COMMITS).to_pylist()
     listing = grid(
         f"The newest {plural(len(newest), 'version')}",
-        ("version", "time (UTC)", "operation", "what it did", "by"),
+        ("version", "time (UTC)", "operation", "metrics", "by"),
         [
             (r["version"], r["timestamp"].strftime("%Y-%m-%d %H:%M:%S"), r["operation"], r["metrics"], r["by"])
             for r in newest
@@ -195,7 +184,7 @@ def _versions(facts: Facts, charts: Charts) -> _Parts | None:
         numbers=(0,),
     )
     lead = f"{plural(facts.commits.total, 'version')} in the history, the newest from {format_time(line.last_ms)} UTC."
-    notes = (f"{plural(facts.commits.unread, 'older version')} were not looked at.",) if facts.commits.unread else ()
+    notes = (f"{plural(facts.commits.unread, 'older version')} were not read.",) if facts.commits.unread else ()
     return Section("versions", "Versions", lead, grids=(listing,), notes=(*notes, *facts.notes)), [chart]
 
 
@@ -208,12 +197,10 @@ def _files(facts: Facts, charts: Charts) -> _Parts:
         return Section("files", "Files", "The table has no data files: it has no rows."), parts
     sizes = as_sizes(facts.files)
     numbers = summary(sizes)
-    lead = (
-        f"{plural(len(sizes), 'file')} of {format_size(int(sizes.sum()))}: the smallest has {numbers['smallest']}, the"
-    )
-    lead += f" middle one {numbers['median']}, the largest {numbers['largest']}."
+    lead = f"{plural(len(sizes), 'file')}, {format_size(int(sizes.sum()))}: smallest {numbers['smallest']},"
+    lead += f" median {numbers['median']}, largest {numbers['largest']}."
     if facts.compaction is not None and facts.compaction.files:
-        lead += f" Compaction would take {plural(facts.compaction.files, 'of them', 'of them')}."
+        lead += f" Compaction would rewrite {facts.compaction.files:,} of them."
     pending = [_sizes(facts, charts), *_disk(facts, charts), *_vectors(facts, charts)]
     largest = grid(
         "The largest files",
@@ -234,8 +221,8 @@ def _files(facts: Facts, charts: Charts) -> _Parts:
 
 
 def _sizes(facts: Facts, charts: Charts) -> _Pending:
-    taken = facts.compaction is not None and facts.compaction.files > 1
-    limit = SMALL_BELOW if taken else None
+    compacts = facts.compaction is not None and facts.compaction.files > 1
+    limit = SMALL_BELOW if compacts else None
     classes = size_classes(as_sizes(facts.files), limit)
     data = grid(
         "Files and bytes by size",
@@ -248,27 +235,27 @@ def _sizes(facts: Facts, charts: Charts) -> _Pending:
     return _pending(charts.sizes(classes), "sizes", "Files by size", data, legend, wide=False)
 
 
-#: Files below this are small by any measure: opening one costs as much as reading it.
+#: Opening a smaller file costs as much as reading it.
 SMALL_BELOW = 16 * 1024 * 1024
 
 
 def _disk(facts: Facts, charts: Charts) -> list[_Pending]:
     """Live and removed bytes, for formats that keep tombstones."""
-    gone = facts.tombstones
-    if gone is None:
+    tombstones = facts.tombstones
+    if tombstones is None:
         return []
     live = int(as_sizes(facts.files).sum())
-    retained = gone.size - gone.expired_size
+    retained = tombstones.size - tombstones.expired_size
     parts = [
         ("live", live, facts.files.num_rows),
-        ("removed, within the retention", retained, gone.files - gone.expired_files),
-        ("removed before the retention", gone.expired_size, gone.expired_files),
+        ("removed, within the retention", retained, tombstones.files - tombstones.expired_files),
+        ("removed before the retention", tombstones.expired_size, tombstones.expired_files),
     ]
-    if not live and not gone.files:
+    if not live and not tombstones.files:
         return []
     data = grid(
-        f"Live and removed files; the retention is {gone.retention}",
-        ("files that are", "files", "bytes"),
+        f"Live and removed files; the retention is {tombstones.retention}",
+        ("state", "files", "bytes"),
         [(name, format_count(files), format_size(size)) for name, size, files in parts],
         numbers=(1, 2),
     )
@@ -276,8 +263,11 @@ def _disk(facts: Facts, charts: Charts) -> list[_Pending]:
     legend = [
         (c, f"{name}: {format_size(size)}") for c, (name, size, files) in zip(colours, parts, strict=True) if files
     ]
-    notes = [f"The log does not say the size of {plural(gone.unsized, 'removed file')}."] if gone.unsized else []
-    notes.append("What a vacuum deleted since may still be counted as removed.") if gone.files else None
+    notes = []
+    if tombstones.unsized:
+        notes.append(f"The log does not say the size of {plural(tombstones.unsized, 'removed file')}.")
+    if tombstones.files:
+        notes.append("Files that a later vacuum deleted may still count as removed.")
     drawing = charts.disk([(name, size) for name, size, _ in parts])
     return [_pending(drawing, "disk", "Live and removed bytes", data, legend, " ".join(notes) or None, wide=False)]
 
@@ -286,17 +276,17 @@ def _vectors(facts: Facts, charts: Charts) -> list[_Pending]:
     if not facts.has_vectors or not (pc.sum(facts.files["deleted"]).as_py() or 0):
         return []
     classes = deleted_classes(facts.files)
-    deleted = sum(taken for _, _, taken in classes)
+    deleted = sum(rows for _, _, rows in classes)
     rows = pc.sum(facts.files["rows"]).as_py() or 0
     share = format_share(deleted / max(rows, deleted, 1))
     data = grid(
         f"Files with deleted rows: {format_count(deleted)} of {format_count(rows)} rows ({share})",
         ("deleted share of a file’s rows", "files", "deleted rows"),
-        [(label, format_count(files), format_count(taken)) for label, files, taken in classes],
+        [(label, format_count(files), format_count(rows)) for label, files, rows in classes],
         numbers=(1, 2),
     )
     bars = [(label, float(files), plural(files, "file")) for label, files, _ in classes]
-    title = "Files by the share of their rows that is deleted"
+    title = "Files by share of deleted rows"
     return [_pending(charts.bars("vectors", title, "files", bars, 3), "vectors", title, data, wide=False)]
 
 
@@ -307,13 +297,13 @@ def _partitions(facts: Facts, charts: Charts) -> _Parts | None:
     map_ = heat_map(facts.partitions, facts.files)
     if map_ is None:
         return None
-    filled = np.argwhere(map_.files > 0)
+    cells = np.argwhere(map_.files > 0)
     data = grid(
         "Files and bytes by partition",
         (map_.y_name, map_.x_name, "files", "bytes"),
         [
             (map_.y[i], map_.x[j], format_count(int(map_.files[i, j])), format_size(int(map_.sizes[i, j])))
-            for i, j in filled.tolist()
+            for i, j in cells.tolist()
         ],
         numbers=(2, 3),
     )
@@ -327,7 +317,7 @@ def _partitions(facts: Facts, charts: Charts) -> _Parts | None:
         lead += " The map shows the first two columns."
     title = f"Bytes by {map_.y_name} and {map_.x_name}" if two else f"Files by {map_.y_name} and their size"
     notes = [
-        f"{plural(n, 'value')} of {name} with the fewest bytes share a place."
+        f"{plural(n, 'value')} of {name} with the fewest bytes are shown as one."
         for n, name in ((map_.y_left, map_.y_name), (map_.x_left, map_.x_name))
         if n
     ]
@@ -345,8 +335,8 @@ def _columns(facts: Facts, clustering: Sequence[Clustering], charts: Charts) -> 
     if clustering and facts.bounds is not None:
         unit = facts.bounds.unit
         data = grid(
-            f"{unit.capitalize()}s that a lookup of one value touches, of {plural(facts.bounds.files, unit)}",
-            ("column", "touched on the average", "share", "at worst", f"other {unit}s that a {unit} overlaps"),
+            f"{unit.capitalize()}s that a lookup of one value reads, of {plural(facts.bounds.files, unit)}",
+            ("column", "mean", "share", "worst", f"{unit}s that overlap a {unit}"),
             [
                 (plain(c.name, 60), _about(c.mean), format_share(c.share), _about(c.worst), _about(c.overlap))
                 for c in clustering
@@ -356,47 +346,47 @@ def _columns(facts: Facts, clustering: Sequence[Clustering], charts: Charts) -> 
         )
         legend = [
             ("heat-1", "up to 1 %"), ("heat-2", "5 %"), ("heat-3", "20 %"), ("heat-4", "50 %"), ("heat-5", "80 %"),
-            ("heat-6", "more: nearly all"),
+            ("heat-6", "above 80 %"),
         ]  # fmt: skip
-        title = f"Share of the {unit}s that a lookup of one value touches"
+        title = f"Share of the {unit}s that a lookup of one value reads"
         pending.append(_pending(charts.clustering(clustering), "clustering", title, data, legend))
         if facts.bounds.sampled < facts.bounds.files:
             whole = plural(facts.bounds.files, unit)
-            notes.append(f"Lookups are estimated from the bounds of {facts.bounds.sampled:,} of {whole}.")
+            notes.append(f"Estimated from the bounds of {facts.bounds.sampled:,} of {whole}.")
         if facts.bounds.left_out:
-            notes.append(f"The bounds of {plural(facts.bounds.left_out, 'more column')} were not looked at.")
+            notes.append(f"The bounds of {plural(facts.bounds.left_out, 'more column')} were not read.")
     share: dict[str, float] = {}
     storage = facts.storage
     if storage is not None and storage.unreadable:
-        notes.append(f"{plural(storage.unreadable, storage.unit)} could not be read for the bytes of columns.")
+        notes.append(f"{plural(storage.unreadable, storage.unit)} could not be read to estimate the columns' bytes.")
     total = sum(storage.columns.values()) if storage is not None else 0
     if storage is not None and total:
         share = {name: size / total for name, size in storage.columns.items()}
-        stored = int(as_sizes(facts.files).sum())
+        total_size = int(as_sizes(facts.files).sum())
         top = top_columns(dict(storage.columns), _BARS)
         data = grid(
             "Bytes by column",
             ("column", "share", "bytes, about"),
-            [(plain(n, 60), format_share(s / total), format_size(stored * s / total)) for n, s in top],
+            [(plain(n, 60), format_share(s / total), format_size(total_size * s / total)) for n, s in top],
             numbers=(1, 2),
             code=(0,),
         )
         bars = [(plain(n, 40), s / total, format_share(s / total)) for n, s in top]
-        drawing = charts.bars("storage", "Storage by column", "share of the bytes", bars)
+        drawing = charts.bars("storage", "Storage by column", "share of bytes", bars)
         note = f"Estimated from {storage.sampled:,} of {plural(storage.files, storage.unit)}."
         exact = storage.sampled == storage.files
         pending.append(_pending(drawing, "storage", "Storage by column", data, (), None if exact else note, wide=False))
-    touched = {c.name: c for c in clustering}
+    lookups = {c.name: c for c in clustering}
     ends = {c.name: c for c in facts.bounds.columns} if facts.bounds is not None else {}
     by = {p.name for p in facts.partitions}
     head = ["column", "type", "role"]
-    head += (["least", "greatest", "lookup touches"] if ends else []) + (["bytes"] if share else [])
+    head += (["min", "max", "lookup reads"] if ends else []) + (["bytes"] if share else [])
     rows = []
     for field in list(facts.schema)[:_COLUMNS]:
         role = "partition" if field.name in by else "clustering" if field.name in facts.clustering else ""
         row = [plain(field.name, 60), plain(field.type, 60), role]
         if ends:
-            bound, lookup = ends.get(field.name), touched.get(field.name)
+            bound, lookup = ends.get(field.name), lookups.get(field.name)
             row += ["", "", ""] if bound is None else [plain(bound.least, 40), plain(bound.greatest, 40), ""]
             row[-1] = "" if lookup is None else format_share(lookup.share)
         rows.append([*row, format_share(share[field.name]) if field.name in share else ""] if share else row)
@@ -404,9 +394,9 @@ def _columns(facts: Facts, clustering: Sequence[Clustering], charts: Charts) -> 
     lead = f"{plural(len(facts.schema), 'column')}."
     if clustering:
         lead += (
-            " Each strip below runs from the least value of a column to its greatest; its colour says how many files"
+            " Each strip runs from a column's smallest value to its largest; the colour shows how many files a query"
         )
-        lead += " a query opens that looks for one value there."
+        lead += " for one value there reads."
     if len(facts.schema) > _COLUMNS:
         notes.append(f"{plural(len(facts.schema) - _COLUMNS, 'more column')} not listed.")
     return Section("columns", "Columns", lead, grids=(listing,), notes=tuple(notes)), pending
@@ -427,7 +417,7 @@ def _schema(facts: Facts) -> _Parts | None:
     if facts.schema_changes is None:
         return None
     if not facts.schema_changes:
-        return Section("schema", "Schema over time", "No version that was looked at changed the columns."), []
+        return Section("schema", "Schema over time", "None of the versions read changed the columns."), []
     newest = facts.schema_changes[::-1]
     listing = grid(
         "Versions that changed columns, newest first",
@@ -446,10 +436,10 @@ def _streams(facts: Facts) -> _Parts | None:
     if transactions is None:
         return None
     if not transactions.num_rows:
-        return Section("streams", "Streams", "No stream or other application has noted how far it wrote."), []
+        return Section("streams", "Streams", "No stream or other application has recorded its progress."), []
     listing = grid(
-        "How far each application wrote, newest first",
-        ("application", "version of its own", "updated (UTC)"),
+        "Progress of each application, newest first",
+        ("application", "its version", "updated (UTC)"),
         [
             (plain(r["application"], 90), _count(r["version"]), format_time(_ms(r["updated"])))
             for r in transactions.slice(0, _APPLICATIONS).to_pylist()
@@ -459,9 +449,7 @@ def _streams(facts: Facts) -> _Parts | None:
     )
     hidden_rows = transactions.num_rows - _APPLICATIONS
     notes = (f"{plural(hidden_rows, 'more application')} not listed.",) if hidden_rows > 0 else ()
-    lead = (
-        f"{plural(transactions.num_rows, 'application')} noted how far it wrote, so that what it repeats happens once."
-    )
+    lead = f"{plural(transactions.num_rows, 'application')} recorded progress, so that a repeated write has no effect."
     return Section("streams", "Streams", lead, grids=(listing,), notes=notes), []
 
 
@@ -478,6 +466,6 @@ def _settings(facts: Facts) -> _Parts | None:
     first = [(name, value) for name, value in pairs if value]
     if not rows and not first:
         return None
-    grids = [grid("Protocol and layout", ("what", "value"), first)] if first else []
+    grids = [grid("Protocol and layout", ("name", "value"), first)] if first else []
     grids += [grid("Table properties", ("property", "value"), rows[:_SCHEMA], code=(0, 1))] if rows else []
-    return Section("settings", "Properties", "What the table says of itself.", grids=tuple(grids)), []
+    return Section("settings", "Properties", "Protocol, features and table properties.", grids=tuple(grids)), []

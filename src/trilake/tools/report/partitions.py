@@ -14,7 +14,7 @@ from trilake.common.text import plain
 from trilake.table.report_facts import PartitionColumn
 from trilake.tools.report.sizes import as_sizes, class_labels, classes_of
 
-#: Values of a column that have a row or column of their own.
+#: Most rows and columns of the map.
 _ROWS, _COLUMNS = 60, 24
 _NULL = "null"
 
@@ -23,8 +23,8 @@ _NULL = "null"
 class HeatMap:
     """Files and bytes by two axes.
 
-    ``y`` are values of the first partition column; ``x`` those of the second one, or classes of file sizes where there
-    is one column only.  ``files`` and ``sizes`` have a row for each of ``y`` and a column for each of ``x``.
+    ``y`` has values of the first partition column, ``x`` values of the second, or file size classes if there is none.
+    ``files`` and ``sizes`` have one row per ``y`` and one column per ``x``.
     """
 
     y_name: str
@@ -33,19 +33,19 @@ class HeatMap:
     x: tuple[str, ...]
     files: npt.NDArray[np.int64]
     sizes: npt.NDArray[np.int64]
-    #: Partitions there are, and values of either column that share the last row or column.
+    #: Number of partitions, and of values merged into the last row or column.
     partitions: int = 0
     y_left: int = 0
     x_left: int = 0
 
     def most(self, values: npt.NDArray[np.int64]) -> int:
-        """The greatest of the values, those of places that many share left out; at least 1."""
-        values_shown = values[: -1 if self.y_left else None, : -1 if self.x_left else None]
-        return max(1, int(values_shown.max(initial=0)))
+        """The largest value outside the merged row and column; at least 1."""
+        cells = values[: -1 if self.y_left else None, : -1 if self.x_left else None]
+        return max(1, int(cells.max(initial=0)))
 
 
 def heat_map(columns: tuple[PartitionColumn, ...], files: pa.Table) -> HeatMap | None:
-    """The map of a table; ``None`` where it has no partition columns or no files."""
+    """The map of a table; ``None`` without partition columns or files."""
     if not columns or not files.num_rows:
         return None
     sizes = as_sizes(files)
@@ -56,7 +56,7 @@ def heat_map(columns: tuple[PartitionColumn, ...], files: pa.Table) -> HeatMap |
     else:
         labels, classes = class_labels(), classes_of(sizes)
         first, last = int(classes.min()), int(classes.max())
-        x, x_names, x_left, x_name = classes - first, labels[first : last + 1], 0, "size of the files"
+        x, x_names, x_left, x_name = classes - first, labels[first : last + 1], 0, "file size"
     shape = (len(y_names), len(x_names))
     cell = y * shape[1] + x
     count = np.bincount(cell, minlength=shape[0] * shape[1]).reshape(shape)
@@ -66,11 +66,11 @@ def heat_map(columns: tuple[PartitionColumn, ...], files: pa.Table) -> HeatMap |
 
 
 def _partitions(columns: tuple[PartitionColumn, ...]) -> int:
-    """How many combinations of values there are."""
+    """The number of distinct combinations of values."""
     codes = np.zeros(len(columns[0].values), np.int64)
     for column in columns:
-        mine = _codes(column.values)[0]
-        codes = np.unique(codes * (int(mine.max(initial=0)) + 1) + mine, return_inverse=True)[1]
+        column_codes = _codes(column.values)[0]
+        codes = np.unique(codes * (int(column_codes.max(initial=0)) + 1) + column_codes, return_inverse=True)[1]
     return int(codes.max(initial=-1)) + 1
 
 
@@ -82,9 +82,9 @@ def _codes(values: pa.ChunkedArray) -> tuple[npt.NDArray[np.int64], list[str | N
 def _axis(
     values: pa.ChunkedArray, sizes: npt.NDArray[np.int64], limit: int
 ) -> tuple[npt.NDArray[np.int64], tuple[str, ...], int]:
-    """The place of each file on an axis, the names of its places, and how many values share the last one.
+    """Each file's position on an axis, the axis labels, and how many values are merged into the last one.
 
-    Where there are too many values, those with most bytes keep a place of their own.
+    Above ``limit`` values, those with the fewest bytes are merged.
     """
     codes, labels = _codes(values)
     order = sorted(range(len(labels)), key=lambda i: _sort_key(labels[i]))
@@ -94,16 +94,16 @@ def _axis(
         heaviest = set(np.argsort(-weight, kind="stable")[: limit - 1].tolist())
         merged = len(labels) - len(heaviest)
         order = [i for i in order if i in heaviest]
-    place = np.full(len(labels), len(order), np.int64)
-    place[order] = np.arange(len(order))
+    position = np.full(len(labels), len(order), np.int64)
+    position[order] = np.arange(len(order))
     names = [_NULL if labels[i] is None else plain(labels[i], 28) for i in order]
     if merged:
         names.append(f"{merged:,} other values")
-    return place[codes], tuple(distinct_labels(names)), merged
+    return position[codes], tuple(distinct_labels(names)), merged
 
 
 def _sort_key(label: str | None) -> tuple[int, float, str]:
-    """Nulls last, numbers by their value, all else as a string."""
+    """Numbers by value, then other strings, nulls last."""
     if label is None:
         return 2, 0.0, ""
     try:
@@ -114,10 +114,10 @@ def _sort_key(label: str | None) -> tuple[int, float, str]:
 
 
 def distinct_labels(names: Sequence[str]) -> list[str]:
-    """The names, made different where they look the same, for an axis has a place for each name."""
-    seen: dict[str, int] = {}
+    """Number repeated names: an axis needs distinct ones."""
+    uses: dict[str, int] = {}
     out = []
     for name in names:
-        seen[name] = seen.get(name, 0) + 1
-        out.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
+        uses[name] = uses.get(name, 0) + 1
+        out.append(name if uses[name] == 1 else f"{name} ({uses[name]})")
     return out

@@ -18,7 +18,7 @@ from trilake.table.table import Table, as_version
 from trilake.tools.report.charts import Charts
 from trilake.tools.verify import verify as verify_table
 
-#: Findings that are listed, and files up to which a table is verified by itself: beyond, it takes longer than all else.
+#: Most findings on the page, and most files of a table that is verified by default: above, it would dominate the time.
 _FINDINGS, _VERIFIED = 100, 20_000
 
 
@@ -57,10 +57,8 @@ def report(
 
 def report_of(table: Table, path: str | PathLike[str] | None = None, *, verify: bool | None = None) -> Report:
     """The report of an open table, at the version that it shows; see :func:`report`."""
-    # Loaded lazily: charts need altair, and a page jinja2, which nothing else does.
-
     need("jinja2", "Reports")
-    from trilake.tools.report.page import page_of
+    from trilake.tools.report.page import page_of  # needs jinja2
 
     with Charts() as charts:
         facts = replace(facts_of(table), uri=masked(table.uri))
@@ -74,7 +72,6 @@ def report_of(table: Table, path: str | PathLike[str] | None = None, *, verify: 
 
 
 def _verified(table: Table) -> Verified | None:
-    """The findings of metadata checks; :func:`trilake.verify` checks files and rows."""
     verification = verify_table(table, depth="log")
     if not verification.checks:
         return None

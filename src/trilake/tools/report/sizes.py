@@ -12,13 +12,13 @@ import pyarrow.compute as pc
 
 from trilake.common.text import format_size
 
-#: Bounds of the classes of file sizes, in bytes: powers of four, as far as files go.
+#: Bounds of the file size classes in bytes.
 EDGES = tuple(4**k * 1024 for k in range(1, 11))  # 4 KiB to 1 GiB
 
 
 @dataclass(frozen=True)
 class SizeClass:
-    """Files of about one size; ``small`` says that a compaction would take them for their size."""
+    """Files of about one size; ``small`` if a compaction would rewrite them."""
 
     label: str
     files: int
@@ -27,7 +27,7 @@ class SizeClass:
 
 
 def class_labels() -> tuple[str, ...]:
-    """The names of the classes of sizes, ascending."""
+    """The names of the file size classes, ascending."""
     marks = [_binary(e) for e in EDGES]
     return (f"below {marks[0]}", *(f"{a}–{b}" for a, b in pairwise(marks)), f"{marks[-1]} or more")
 
@@ -41,7 +41,7 @@ def _binary(size: int) -> str:
 
 
 def classes_of(sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """The class of each file, as a number into :func:`class_labels`."""
+    """The class of each file, as an index into :func:`class_labels`."""
     return np.searchsorted(np.asarray(EDGES), sizes, side="right")
 
 
@@ -69,16 +69,16 @@ def size_classes(sizes: npt.NDArray[np.int64], small_below: int | None = None) -
 
 
 def as_sizes(files: pa.Table) -> npt.NDArray[np.int64]:
-    """Bytes of each file; of one that does not say, none."""
+    """Bytes of each file; 0 where unknown."""
     return np.asarray(pc.fill_null(files["size"], 0).to_numpy(), np.int64)
 
 
-#: Bounds of the classes of deleted rows, as shares of a file.
+#: Bounds of the classes of files by their share of deleted rows.
 _DELETED = (0.0, 0.05, 0.1, 0.25, 0.5, 0.75, 1.0)
 
 
 def deleted_classes(files: pa.Table) -> list[tuple[str, int, int]]:
-    """Files with a deletion vector by the share of their rows that it takes: label, files, deleted rows."""
+    """Files with deletion vectors by share of deleted rows: label, files, deleted rows."""
     some = files.filter(pc.greater(files["deleted"], 0))
     deleted = some["deleted"].to_numpy().astype(np.float64)
     rows = some["rows"].to_numpy().astype(np.float64)  # null becomes NaN
@@ -87,14 +87,14 @@ def deleted_classes(files: pa.Table) -> list[tuple[str, int, int]]:
     has_share = ~np.isnan(share)
     at = np.clip(np.searchsorted(_DELETED, share[has_share], side="left") - 1, 0, len(_DELETED) - 2)
     count = np.bincount(at, minlength=len(_DELETED) - 1)
-    taken = np.bincount(at, weights=deleted[has_share], minlength=len(_DELETED) - 1)
+    rows_deleted = np.bincount(at, weights=deleted[has_share], minlength=len(_DELETED) - 1)
     marks = [f"{round(100 * s)}" for s in _DELETED]
     out = [
         (f"{a}–{b} %", int(n), int(t))
-        for a, b, n, t in zip(marks, marks[1:], count.tolist(), taken.tolist(), strict=False)
+        for a, b, n, t in zip(marks, marks[1:], count.tolist(), rows_deleted.tolist(), strict=False)
     ]
     if not has_share.all():
-        out.append(("not known", int((~has_share).sum()), int(deleted[~has_share].sum())))
+        out.append(("unknown", int((~has_share).sum()), int(deleted[~has_share].sum())))
     return out
 
 
@@ -105,7 +105,7 @@ def extremes(files: pa.Table, count: int = 5) -> pa.Table:
 
 
 def top_columns(columns: dict[str, int], limit: int) -> list[tuple[str, int]]:
-    """The columns with most bytes, and what all others have together.
+    """The columns with most bytes, and the total of all others.
 
     >>> top_columns({"a": 1, "b": 5, "c": 2}, 2)
     [('b', 5), ('2 other columns', 3)]
@@ -118,7 +118,7 @@ def top_columns(columns: dict[str, int], limit: int) -> list[tuple[str, int]]:
 
 
 def summary(sizes: npt.NDArray[np.int64]) -> dict[str, str]:
-    """Least, middle, mean and greatest size, as strings."""
+    """Smallest, median, mean and largest size, as strings."""
     if not len(sizes):
         return {}
     return {

@@ -11,12 +11,12 @@ import pyarrow.compute as pc
 from trilake.common.text import plain
 from trilake.table.report_facts import Commits
 
-#: Lengths of bins in ms: from a second to a year.
+#: Possible bin lengths in ms.
 _LENGTHS = tuple(
     1000 * s for s in (1, 5, 15, 60, 300, 900, 3600, 3 * 3600, 6 * 3600, 86400, 7 * 86400, 30 * 86400, 365 * 86400)
 )
 _BINS = 48
-#: Operations with a colour of their own.
+#: Most operations with their own colour.
 _OPERATIONS = 5
 
 
@@ -24,7 +24,7 @@ _OPERATIONS = 5
 class Timeline:
     """Commits by bin and operation: parallel columns ``start``, ``end`` (ms), ``operation`` and ``commits``.
 
-    ``operations`` are the names in the order of their colours; the last may stand for all others.
+    ``operations`` are the names in colour order; the last may stand for all others.
     """
 
     operations: tuple[str, ...]
@@ -35,12 +35,12 @@ class Timeline:
 
 
 def timeline(commits: Commits) -> Timeline | None:
-    """The bins; ``None`` where there is no commit."""
+    """Count commits in bins; ``None`` without commits."""
     table = commits.table
     if not table.num_rows:
         return None
     times = table["timestamp"].cast(pa.int64()).to_numpy()
-    names = pc.fill_null(table["operation"], "not stated")
+    names = pc.fill_null(table["operation"], "unknown")
     counts = sorted(pc.value_counts(names).to_pylist(), key=lambda c: (-c["counts"], c["values"]))
     operations = [c["values"] for c in counts]
     if len(operations) > _OPERATIONS + 1:

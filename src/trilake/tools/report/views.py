@@ -1,4 +1,4 @@
-"""The content of the page: sections of figures and tables, with all values formatted as strings."""
+"""The content of the page: sections with figures and tables of formatted strings."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Grid:
-    """A table of strings: the first column heads the rows; ``numbers`` are the columns that are set to the right."""
+    """A table of strings: the first column holds row headers, ``numbers`` are right-aligned columns."""
 
     caption: str
     head: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     numbers: frozenset[int] = frozenset()
-    #: Columns whose strings are code: names, paths, types.
+    #: Columns in a code font: names, paths, types.
     code: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A chart, the meaning of its colours (CSS class and words), and its data as a table."""
+    """A chart, its legend (CSS class and label), and its data as a table."""
 
     key: str
     title: str
@@ -33,7 +33,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the page with a heading of its own."""
+    """A part of the page under one heading."""
 
     key: str
     heading: str
@@ -45,7 +45,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Tile:
-    """A number at the head of the page, and a word about it."""
+    """A number at the top of the page, with its label."""
 
     label: str
     value: str
@@ -59,6 +59,6 @@ def grid(
     numbers: Iterable[int] = (),
     code: Iterable[int] = (),
 ) -> Grid:
-    """A grid of any values; what is not there is empty."""
+    """A grid of any values; ``None`` becomes an empty cell."""
     cells = tuple(tuple("" if v is None else str(v) for v in row) for row in rows)
     return Grid(caption, tuple(head), cells, frozenset(numbers), frozenset(code))
