@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import trilake
-from trilake.cli.facts import table_facts
+from trilake.cli.metadata import table_facts
 from trilake.cli.values import python_values
 from trilake.common.runtime import SYSTEM_RUNTIME, Runtime
 from trilake.errors import InvalidArgumentError, TableExistsError, UnknownOptionError, VersionNotFoundError

@@ -47,7 +47,7 @@ def test_the_environment_comes_before_a_profile_and_options_before_both(home: Pa
 def test_a_profile_without_keys_says_what_to_do(home: Path) -> None:
     with pytest.raises(InvalidArgumentError, match="sso_session"):
         profile_options("sso", {}, credentials=False, home=home)
-    with pytest.raises(InvalidArgumentError, match="no AWS profile 'none'"):
+    with pytest.raises(InvalidArgumentError, match="AWS profile 'none' does not exist"):
         profile_options("none", {}, credentials=False, home=home)
     assert profile_options(None, {}, credentials=False, home=home / "nobody") == {}
 
@@ -124,5 +124,5 @@ def test_a_user_without_a_home_has_no_profiles(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.delenv("HOME", raising=False)
     monkeypatch.setattr("pwd.getpwuid", no_user)
     assert profile_options(None, {}, credentials=False) == {}
-    with pytest.raises(InvalidArgumentError, match="no AWS profile 'work'"):
+    with pytest.raises(InvalidArgumentError, match="AWS profile 'work' does not exist"):
         profile_options("work", {}, credentials=False)

@@ -104,7 +104,7 @@ def test_a_log_without_commits_is_a_damaged_table(tmp_path: Path) -> None:
         place = tmp_path / name
         (place / "_delta_log").mkdir(parents=True)
         (place / "_delta_log" / name).write_bytes(b"x")
-        with pytest.raises(ForeignFilesError, match="whose log is gone"):
+        with pytest.raises(ForeignFilesError, match="without a log"):
             trilake.write(ROWS, place, mode="append")
 
 
@@ -114,7 +114,7 @@ def test_a_creation_that_died_may_be_repeated_for_an_hour(tmp_path: Path) -> Non
     commit_file.unlink()
     (data,) = tmp_path.glob("*.parquet")
     os.utime(data, (data.stat().st_mtime - 7200,) * 2)
-    with pytest.raises(ForeignFilesError, match="died long ago"):
+    with pytest.raises(ForeignFilesError, match="old failed write"):
         trilake.write(ROWS, tmp_path)
     os.utime(data)
     trilake.write(ROWS, tmp_path)

@@ -323,9 +323,9 @@ def test_an_interrupt_leaves_no_temporary_file(local_store: Store, root: Path, m
 
 def test_a_file_where_a_folder_must_be(local_store: Store, root: Path) -> None:
     local_store.put("a", b"x")
-    with pytest.raises(StorageError, match="must be a folder"):
+    with pytest.raises(StorageError, match="a parent of the path is a file"):
         local_store.put("a/b", b"x")
-    with pytest.raises(StorageError, match="must be a folder"):
+    with pytest.raises(StorageError, match="a parent of the path is a file"):
         local_store.put_if_absent("a/b/c", b"x")
     local_store.put("d/e", b"x")
     with pytest.raises(StorageError):

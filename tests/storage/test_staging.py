@@ -54,7 +54,7 @@ def test_a_file_that_gets_no_place_takes_the_others_along(tmp_path: Path) -> Non
     (tmp_path / "blocked").write_text("a file where a folder must be")
     with staged(tmp_path) as folder:
         write(folder, a="one", b="two")
-        with pytest.raises(StorageError, match="must be a folder is a file"):
+        with pytest.raises(StorageError, match="a parent of the path is a file"):
             folder.publish({"a": "x", "b": "blocked/y"})
     assert [p.name for p in tmp_path.iterdir()] == ["blocked"]
 
@@ -78,7 +78,7 @@ def test_what_a_dead_writer_left_is_found_wherever_it_lies(tmp_path: Path) -> No
 def test_errors_name_the_place(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with (
-        pytest.raises(StorageError, match="a part of the path that must be a folder is a file"),
+        pytest.raises(StorageError, match="a parent of the path is a file"),
         staged(tmp_path / "file" / "t"),
     ):
         pass

@@ -77,8 +77,8 @@ def test_object_uris(text: str, uri: str, root: str, path: str) -> None:
     ("text", "says"),
     [
         ("", "empty"),
-        ("hdfs://host/x", "there is no store for the scheme 'hdfs'"),
-        ("dbfs:/x", "there is no store for the scheme 'dbfs'"),
+        ("hdfs://host/x", "the scheme 'hdfs' is unknown"),
+        ("dbfs:/x", "the scheme 'dbfs' is unknown"),
         ("file://data/t", "three slashes: file:///data/t"),
         ("s3://", "names no bucket"),
         ("s3:/b/x", "names no bucket"),

@@ -1,7 +1,6 @@
 """The command ``trilake``: inspect, query, change and maintain tables from a shell, without Spark.
 
-Only ``output`` prints: commands pass values to it, so each has a console form and ``--json``.  Strings from tables are
-escaped by ``text`` before they reach a terminal.
+Commands pass values to ``output``, which prints them for people or as JSON.  ``text`` escapes strings from tables.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from trilake.common.text import format_size, plural, printable
 
 
 def log_lines(entries: Iterable[dict[str, Any]], most: int) -> Iterator[str]:
-    """Format log entries: a line per version, and below it at most ``most`` actions; 0 for all."""
+    """Format log entries: a line per version, followed by at most ``most`` actions; 0 for all."""
     for entry in entries:
         yield f"version {entry['version']}  {printable(entry['file'])}"
         actions = entry["actions"]
@@ -25,7 +25,6 @@ def log_lines(entries: Iterable[dict[str, Any]], most: int) -> Iterator[str]:
 
 
 def _brief(name: str, content: Any) -> str:
-    """An action on one line."""
     if not isinstance(content, dict):
         return cell(content)
     if name in ("add", "remove", "cdc"):

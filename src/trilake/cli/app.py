@@ -1,6 +1,6 @@
-"""The application: its commands, and how errors are reported.
+"""The application: its commands and its error handling.
 
-No error is shown as a traceback: it becomes one line or one JSON object, and an exit code (:mod:`trilake.cli.exits`).
+Errors become one line or one JSON object, and an exit code (:mod:`trilake.cli.exits`); there are no tracebacks.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LOOK, READ, CHANGE, KEEP = "Inspect a table", "Read rows", "Write rows", "Mainta
 
 
 class Command(TyperCommand):
-    """A command that refuses an option with one value given twice."""
+    """A command that refuses a repeated option that takes one value."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse a command line; see the same method of click."""
@@ -45,14 +45,14 @@ class Command(TyperCommand):
 
 
 class Commands(TyperGroup):
-    """All commands; none ends in a traceback."""
+    """All commands; errors become exit codes."""
 
     #: Whether the output is JSON.
     json = False
 
     def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, *rest: Any, **more: Any) -> Any:
         """Parse and run; see the same method of click."""
-        assert not rest  # further parameters come by name
+        assert not rest  # other parameters are keywords
         arguments = sys.argv[1:] if args is None else list(args)
         self.json = wants_json(arguments)
         if not self.json:
@@ -85,7 +85,7 @@ def wants_json(arguments: Sequence[str]) -> bool:
 
 
 def _is_usage_error(error: BaseException) -> bool:
-    """Whether this is click's error for the command line; its classes differ between releases of typer."""
+    """Whether this is click's error for a wrong command line; its class differs between releases of typer."""
     return hasattr(error, "format_message") and hasattr(error, "exit_code")
 
 
@@ -95,7 +95,7 @@ def errors_reported(*, json: bool) -> Iterator[None]:
     try:
         yield
         if sys.stdout is not None:
-            sys.stdout.flush()  # a closed pipe and a full disk are reported here
+            sys.stdout.flush()  # reports a closed pipe or a full disk
     except (typer.Exit, SystemExit):
         with _pipe_may_close():
             sys.stdout.flush()
@@ -133,7 +133,7 @@ def _pipe_may_close() -> Iterator[None]:
 
 
 def _forget_if_broken(error: Exception) -> None:
-    """Discard standard output after a failed write: Python would fail on it once more."""
+    """Discard standard output after a failed write, or Python would fail again at exit."""
     if isinstance(error, OSError) and sys.stdout is not None:
         try:
             sys.stdout.flush()
@@ -221,7 +221,7 @@ def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
 
 
 class _WithoutPandas(MetaPathFinder):
-    """pyarrow imports pandas, if there is one, with the first Python value: a third of the time of a short command."""
+    """Hide pandas, which pyarrow would import: a third of the time of a short command."""
 
     def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> None:
         if fullname == "pandas":

@@ -13,9 +13,7 @@ from trilake.errors import InvalidArgumentError
 def must_be_able_to_ask(json: bool) -> None:
     """Check that standard input is a terminal.  Raises ``InvalidArgumentError``."""
     if json or sys.stdin is None or not sys.stdin.isatty():
-        raise InvalidArgumentError(
-            "cannot ask for confirmation without a terminal", help="pass --yes to skip the question"
-        )
+        raise InvalidArgumentError("cannot ask for confirmation without a terminal", help="pass --yes to confirm")
 
 
 def ask(question: str) -> None:

@@ -1,4 +1,4 @@
-"""Commands that compare versions: the change data feed, and the differences between two versions or tables."""
+"""Commands that compare versions and tables: ``changes`` and ``diff``."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def changes(
 def diff(
     uri: Uri,
     before: Annotated[
-        int | None, typer.Argument(min=0, help="Older version; the newest of a table by default.")
+        int | None, typer.Argument(min=0, help="Older version; with --to, the newest by default.")
     ] = None,
     after: Annotated[int | None, typer.Argument(min=0, help="Newer version; the newest by default.")] = None,
     to: Annotated[
@@ -54,7 +54,7 @@ def diff(
 ) -> None:
     """Show the differences between two versions or two tables: columns, properties, files and rows.
 
-    Rows are compared as a whole, or by --key.  Files may differ even if nothing else does.
+    Compares whole rows, or rows by --key.  Files may differ even if rows do not.
     """
     from trilake.tools.diff import diff as compare
 
@@ -98,7 +98,6 @@ def _display_rows(rows: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _difference(difference: Any) -> dict[str, Any]:
-    """The differences as JSON values."""
     from trilake.cli.values import objects
 
     whole: dict[str, Any] = difference.to_dict()

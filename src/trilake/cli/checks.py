@@ -17,28 +17,28 @@ from trilake.common.text import printable
 
 
 class Depth(StrEnum):
-    """How deep a table is checked."""
+    """Depth of a check."""
 
     log = "log"
     files = "files"
     rows = "rows"
 
 
-DepthOption = Annotated[Depth, typer.Option("--depth", help="Check the log only, the files, too, or all rows.")]
+DepthOption = Annotated[Depth, typer.Option("--depth", help="Check only the log, also the files, or also all rows.")]
 
 
 def verify(
     uri: Uri,
     depth: DepthOption = Depth.rows,
     sample: Annotated[
-        int | None, typer.Option("--sample", min=1, metavar="FILES", help="Read the rows of this many files only.")
+        int | None, typer.Option("--sample", min=1, metavar="FILES", help="Read the rows of only this many files.")
     ] = None,
     format: Format = None,
     version: Version = None,
     option: StorageOptions = None,
     json: Json = False,
 ) -> None:
-    """Check every guarantee of the table's format; exit with 1 if one is broken or cannot be checked."""
+    """Check the table against the rules of its format; exit with 1 if a rule is broken or cannot be checked."""
     from trilake.tools.verify import verify as run
 
     verification = run(
@@ -94,12 +94,11 @@ def repair(
 
 
 def _lines(result: object) -> list[str]:
-    """Format for people, with command line options instead of Python arguments."""
+    """The lines for people, with command line options instead of Python arguments."""
     return printable_lines(in_options(str(result)) or "").split("\n")
 
 
 def _for_shell(values: dict[str, Any]) -> dict[str, Any]:
-    """Replace Python arguments by command line options in helps."""
     for item in (*values.get("findings", ()), *values.get("left", ()), *values.get("steps", ())):
         for key in {"help", "needs", "error"} & item.keys():
             item[key] = in_options(item[key])

@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 def optimize(
     uri: Uri,
     where: Annotated[
-        str | None, typer.Option("--where", "-w", metavar="SQL", help="Only partitions for which this is true.")
+        str | None, typer.Option("--where", "-w", metavar="SQL", help="Only partitions that match.")
     ] = None,
     zorder_by: Annotated[
         list[str] | None,
         typer.Option("--zorder-by", metavar="NAME", help="Order rows by this column; may be repeated."),
     ] = None,
     target_size: Annotated[
-        int | None, typer.Option("--target-size", min=1, metavar="BYTES", help="Target size of files.")
+        int | None, typer.Option("--target-size", min=1, metavar="BYTES", help="Target file size.")
     ] = None,
     target_rows: Annotated[
         int | None, typer.Option("--target-rows", min=1, help="Lance only: target rows of fragments.")
@@ -81,20 +81,20 @@ def vacuum(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Delete without asking.")] = False,
     retention_hours: Annotated[
         float | None,
-        typer.Option("--retention-hours", min=0, help="How long to keep files that are no longer needed."),
+        typer.Option("--retention-hours", min=0, help="Keep unused files for this long."),
     ] = None,
     lite: Annotated[bool, typer.Option("--lite", help="Find files in the log, without listing the folder.")] = False,
     no_retention_check: Annotated[
-        bool, typer.Option("--no-retention-check", help="Allow less than the table's retention.")
+        bool, typer.Option("--no-retention-check", help="Allow a shorter retention than the table's.")
     ] = False,
     format: Format = None,
     option: StorageOptions = None,
     spark: Spark = False,
     json: Json = False,
 ) -> None:
-    """List the files that no version within the retention needs; with --delete, delete them.
+    """List the files that the retained versions do not need; with --delete, delete them.
 
-    On a terminal --delete asks first; elsewhere it needs --yes.  In a Lance dataset, old versions are deleted, too.
+    On a terminal --delete asks first; elsewhere it needs --yes.  For a Lance dataset it also deletes old versions.
     """
     from trilake.table.upkeep import VacuumOptions
 
@@ -149,7 +149,7 @@ def drop(
     option: StorageOptions = None,
     json: Json = False,
 ) -> None:
-    """Delete a table with all its versions, and no other files.
+    """Delete a table with all its versions.
 
     On a terminal the files are listed and the command asks first; elsewhere it needs --yes or --dry-run.
     """
@@ -190,7 +190,7 @@ def _deleted(deleted: bool) -> str:
 
 def _note_foreign(out: Output, foreign: list[str]) -> None:
     if foreign:
-        out.note(f"kept {plural(len(foreign), 'file')} that the table does not own, such as {foreign[0]}")
+        out.note(f"kept {plural(len(foreign), 'file')} that do not belong to the table, such as {foreign[0]}")
 
 
 # --- restore ---------------------------------------------------------------------------------------------------------

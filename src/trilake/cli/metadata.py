@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,6 +11,9 @@ from trilake.cli.options import Filter, Format, Json, StorageOptions, Timestamp,
 from trilake.cli.output import output
 from trilake.cli.tables import key_values, opened, upkeep_of
 from trilake.common.text import format_size
+
+if TYPE_CHECKING:
+    from trilake.table.table import Table
 
 Limit = Annotated[int, typer.Option("--limit", "-n", min=0, help="How many to show; 0 for all.")]
 
@@ -24,8 +27,6 @@ def info(
     json: Json = False,
 ) -> None:
     """Show format, version, rows, files, size, partitioning, protocol and properties of a table."""
-    from trilake.cli.facts import table_facts
-
     facts = table_facts(opened(uri, format, version, timestamp, option))
     if not json:
         facts["size"] = f"{format_size(facts['size'])} ({facts['size']:,} bytes)"
@@ -33,6 +34,18 @@ def info(
             if isinstance(facts.get(name), int):
                 facts[name] = f"{facts[name]:,}"
     output(json).facts(facts)
+
+
+def table_facts(table: Table) -> dict[str, Any]:
+    """Facts about a table as JSON values; ``rows`` is ``None`` if the metadata has no count."""
+    import pyarrow as pa
+
+    from trilake.cli.values import python_values
+
+    def plain(value: Any) -> Any:
+        return python_values(pa.array([value], value.type))[0] if isinstance(value, pa.Scalar) else value
+
+    return {name: plain(value) for name, value in upkeep_of(table).facts(table).items()}
 
 
 def schema(
@@ -104,16 +117,12 @@ def history(
     commits = table.history(limit or None)
     rows = (_commit(row, json) for batch in commits.to_batches(max_chunksize=1000) for row in objects(batch))
     names = ["version", "timestamp", "operation"]
-    names += [n for n in ("num_rows", "userName", "operationParameters", "userMetadata") if _says(commits, n)]
+    optional = [n for n in ("num_rows", "userName", "operationParameters", "userMetadata") if n in commits.column_names]
+    names += [n for n in optional if commits[n].null_count < commits.num_rows]
     out = output(json)
     out.objects(rows, names, numbers=["version", "num_rows"])
     if table.version is None:
         out.note(f"{table.format.title()} tables have no versions")
-
-
-def _says(commits: Any, name: str) -> bool:
-    """Whether any version has this field."""
-    return name in commits.column_names and commits[name].null_count < commits.num_rows
 
 
 def _commit(row: dict[str, Any], json: bool) -> dict[str, Any]:

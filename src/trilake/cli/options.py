@@ -10,7 +10,7 @@ from trilake.table.registry import BUILT_IN, names
 
 
 def format_option(help: str, name: str = "--format", *others: str) -> Any:
-    """An option for the name of a format, also from other packages, or one of ``others``."""
+    """An option that takes a format's name, or one of ``others``."""
 
     def check(value: str | None) -> str | None:
         if value is not None and value not in (*names(), *others):

@@ -1,7 +1,7 @@
 """``Output``: how commands print, for people or as JSON.
 
-Results go to standard output, messages to standard error.  On a terminal tables fit its width; in a pipe each row is
-one line, without colours.
+Results go to standard output, messages to standard error.  Tables fit a terminal's width; in a pipe each row is one
+line without colours.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-#: Rows formatted together; the first ones decide the width of columns.
+#: Rows formatted together; the first ones determine column widths.
 _CHUNK = 1000
 #: Most characters of a cell on a terminal, and the minimum width of a readable column.
 _CELL, _NARROW = 2000, 8
-#: Width without a terminal: lines are never broken.
+#: Width without a terminal, so that lines never wrap.
 _ENDLESS = 1 << 20
 
 
@@ -38,7 +38,7 @@ class Output(ABC):
 
     @abstractmethod
     def objects(self, rows: Iterable[Mapping[str, Any]], columns: Sequence[str], numbers: Sequence[str] = ()) -> None:
-        """Print things of one kind, such as files; people get only ``columns``, ``numbers`` right-aligned."""
+        """Print records, such as files; for people only ``columns``, with ``numbers`` right-aligned."""
 
     @abstractmethod
     def rows(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
@@ -50,7 +50,7 @@ class Output(ABC):
 
     @abstractmethod
     def lines(self, whole: Any, lines: Iterable[str]) -> None:
-        """Print ``lines``, which are escaped already; JSON has ``whole``."""
+        """Print escaped ``lines``, or ``whole`` as JSON."""
 
     @abstractmethod
     def note(self, message: str) -> None:
@@ -70,7 +70,7 @@ def output(json: bool) -> Output:
 
 
 def console(*, error: bool = False) -> Console:
-    """A console that prints strings as they are, without markup, emoji codes or highlighting."""
+    """A console without markup, emoji codes or highlighting."""
     from rich.console import Console
 
     stream = sys.stderr if error else sys.stdout
@@ -91,7 +91,7 @@ class ConsoleOutput(Output):
         table.add_column(overflow="fold")
         for name, value in facts.items():
             if value is None or value in ([], {}):
-                continue  # nothing to say
+                continue
             for n, line in enumerate(_fact_lines(value)):
                 table.add_row(printable(name.replace("_", " ")) if n == 0 else "", line)
         self._lay_out(table)
@@ -167,7 +167,7 @@ class ConsoleOutput(Output):
             self._lay_out(table)
 
     def _records(self, names: list[str], rows: Iterator[Sequence[Any]]) -> None:
-        """Print each row as a block, for more columns than fit."""
+        """Print each row as a block, if the columns do not fit."""
         for number, row in enumerate(rows, 1):
             self._print(f"row {number}", style="bold")
             table = _grid()
@@ -250,7 +250,7 @@ def _is_decimal(kind: Any) -> bool:
 
 
 class JsonOutput(Output):
-    """One JSON document on standard output; one on standard error where the command failed."""
+    """One JSON document on standard output, or on standard error if the command failed."""
 
     def facts(self, facts: Mapping[str, Any], title: str | None = None) -> None:
         self._document(dict(facts))

@@ -1,4 +1,4 @@
-"""SQL over tables of all formats without Spark: the queries of :func:`trilake.sql`, as batches."""
+"""The command ``query`` without Spark."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trilake.expr.terms.engine import QueryError, first_line
 from trilake.sql.duckdb.places import Context
 from trilake.sql.parser.problems import SqlTextError
 
-#: Rows of a batch of the result.
+#: Rows per batch.
 _ROWS = 10_000
 
 

@@ -45,14 +45,14 @@ def count(
 def explain(
     uri: Uri,
     filter: Filter = None,
-    all_files: Annotated[bool, typer.Option("--files", help="List every file, not one per reason.")] = False,
+    all_files: Annotated[bool, typer.Option("--files", help="List all files instead of one per reason.")] = False,
     format: Format = None,
     version: Version = None,
     timestamp: Timestamp = None,
     option: StorageOptions = None,
     json: Json = False,
 ) -> None:
-    """Show which files a condition reads and skips, and why."""
+    """Show which files a filter reads and skips, and why."""
     from trilake.cli.values import objects
 
     explanation = opened(uri, format, version, timestamp, option).explain(filter)

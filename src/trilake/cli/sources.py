@@ -1,7 +1,7 @@
 """Rows from files and standard input: CSV, JSON, Parquet and Arrow, as a stream of Arrow batches.
 
-A file is never read into memory as a whole, except for a JSON array, and for Parquet and Arrow on standard input, which
-must be read from their end.
+Files are streamed, except for JSON arrays, and for Parquet and Arrow on standard input, which must be read from the
+end.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ _SUFFIXES = {
     ".ipc": InputFormat.arrow,
 }
 _COMPRESSED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4", ".br": "brotli"}
-#: Formats by magic bytes, and those that are read from the end.
+#: Formats by magic bytes, and formats that are read from the end.
 _MAGIC = {b"PAR1": InputFormat.parquet, b"ARRO": InputFormat.arrow, b"\xff\xff\xff\xff": InputFormat.arrow}
 _RANDOM = (b"PAR1", b"ARRO")
 _SPOOL = 64 << 20
-#: Bytes for type inference, and numbers in them that may not fit a long.
+#: Bytes for type inference, and the pattern of numbers that may not fit a long.
 _HEAD = 1 << 20
 _LONG_NUMBER = re.compile(rb"\d{19}")
-#: Arrow's errors for a value that is not of its column's type.
+#: Arrow's errors for a value that does not fit its column's type.
 _UNFIT = re.compile(r"conversion error|changed from", re.IGNORECASE)
 
 
@@ -71,33 +71,33 @@ class Reading:
 
     Parameters
     ----------
-    format: of all files; detected by default, by name or first bytes.
-    types: Arrow types of columns by name, for CSV and JSON.
-    named: columns of ``types`` that CSV must have.
-    delimiter, header, null: of CSV; an unquoted field equal to ``null`` is null.
-    kept: columns of ``types`` that are null in JSON whose first rows do not have them.
+    format: the format of all files; detected from names or first bytes by default.
+    types: Arrow types by column, for CSV and JSON.
+    required: columns of ``types`` that CSV must have.
+    delimiter, header, null: CSV options; an unquoted field equal to ``null`` is null.
+    optional: columns of ``types`` that are null in JSON whose first rows lack them.
     """
 
     format: InputFormat | None = None
     types: Mapping[str, pa.DataType] = field(default_factory=dict)
-    named: Collection[str] = ()
+    required: Collection[str] = ()
     delimiter: str | None = None
     header: bool = True
     null: str = ""
-    kept: Collection[str] = ()
+    optional: Collection[str] = ()
 
 
 def open_rows(places: Sequence[str], reading: Reading, options: Mapping[str, str]) -> pa.RecordBatchReader:
-    """Read files one after the other, with the columns of the first.
+    """Read files one after another, with the columns of the first.
 
-    ``places`` are paths, URIs, or ``-`` for standard input; ``options`` those of object stores.  Raises
+    ``places`` are paths, URIs, or ``-`` for standard input; ``options`` are store options.  Raises
     ``InvalidArgumentError`` for an unknown format, ``ObjectNotFoundError``, ``CorruptFileError`` for an invalid file,
-    ``SchemaMismatchError`` for values or columns that differ from the first ones.
+    and ``SchemaMismatchError`` for values or columns that do not match the first file.
     """
     if not places:
         raise InvalidArgumentError("no files to read", help="pass files, or - for standard input")
     schema, first = _open(places[0], reading, options)
-    others = replace(reading, kept=schema.names)
+    others = replace(reading, optional=schema.names)
     return pa.RecordBatchReader.from_batches(schema, _all(schema, first, places, others, options))
 
 
@@ -113,7 +113,7 @@ def _all(
         file_schema, batches = _open(place, reading, options)
         if sorted(file_schema.names) != sorted(schema.names):
             raise SchemaMismatchError(
-                f"the file has the columns {', '.join(file_schema.names)}, the first one {', '.join(schema.names)}",
+                f"expected columns {', '.join(schema.names)} as in the first file, got {', '.join(file_schema.names)}",
                 help="write files with different columns one by one",
                 file=place,
             )
@@ -134,7 +134,7 @@ def _refusals(batches: Iterable[pa.RecordBatch], place: str) -> Iterator[pa.Reco
 def _unfit(error: Exception, place: str) -> SchemaMismatchError:
     return SchemaMismatchError(
         f"a value does not fit its column: {error}",
-        help="types are inferred from the first megabyte, or are those of the table; name one with --type COLUMN=TYPE",
+        help="types come from the table or the first megabyte; set one with --type COLUMN=TYPE",
         file=_name(place),
     )
 
@@ -185,7 +185,7 @@ def _check_use(format: InputFormat, reading: Reading, place: str) -> None:
     """Raise ``InvalidArgumentError`` for options of another format."""
     of_csv = {"--delimiter": reading.delimiter is not None, "--no-header": not reading.header, "--null": reading.null}
     useless = [name for name, value in of_csv.items() if value and format is not InputFormat.csv]
-    if reading.named and format not in (InputFormat.csv, InputFormat.json):
+    if reading.required and format not in (InputFormat.csv, InputFormat.json):
         useless.append("--type")
     if useless:
         raise InvalidArgumentError(
@@ -202,7 +202,7 @@ def _source(place: str, options: Mapping[str, str]) -> tuple[Any, bool]:
     location = parse_location(place)
     folder, _, key = location.path.rpartition("/")
     if not key:
-        raise InvalidArgumentError("a file to read must have a name", file=place)
+        raise InvalidArgumentError("the file name is empty", file=place)
     if location.scheme == "file" and _is_stream("/" + location.path):
         return pa.PythonFile(open("/" + location.path, "rb"), mode="r"), False
     return open_store(Location(location.scheme, location.authority, folder).uri, options).open_input(key), True
@@ -213,7 +213,7 @@ def _is_stream(path: str) -> bool:
     try:
         mode = os.stat(path).st_mode
     except OSError:
-        return False  # the store raises
+        return False  # the store reports the error
     return stat.S_ISFIFO(mode) or stat.S_ISCHR(mode)
 
 
@@ -271,16 +271,16 @@ def _csv(source: Any, head: bytes, reading: Reading, delimiter: str) -> tuple[pa
     convert.column_types = {**_long_numbers(head, read, parse, convert), **reading.types}
     reader = pyarrow.csv.open_csv(source, read_options=read, parse_options=parse, convert_options=convert)
     names = reader.schema.names
-    for name in reading.named:
+    for name in reading.required:
         if name not in names:
-            raise InvalidArgumentError(f"--type: there is no column {name!r}", help=columns_help(name, names))
+            raise InvalidArgumentError(f"--type names an unknown column {name!r}", help=columns_help(name, names))
     return _without_null_types(reader.schema, reader)
 
 
 def _long_numbers(
     head: bytes, read: pyarrow.csv.ReadOptions, parse: pyarrow.csv.ParseOptions, convert: pyarrow.csv.ConvertOptions
 ) -> dict[str, pa.DataType]:
-    """Decimals for whole numbers that do not fit a long, for which Arrow would infer double and lose digits."""
+    """Infer decimals for integers that do not fit a long; Arrow would infer double and lose digits."""
     if _LONG_NUMBER.search(head) is None:
         return {}
     lines = pa.BufferReader(head[: head.rfind(b"\n") + 1] if len(head) == _HEAD else head)
@@ -305,7 +305,7 @@ def _json(source: Any, start: bytes, rewinds: bool, reading: Reading) -> tuple[p
     if start.lstrip()[:1] == b"[":
         rows = orjson.loads(b"".join(iter(lambda: source.read(1 << 20), b"")))
         if not all(isinstance(row, dict) for row in rows):
-            raise ValueError("every element of the array must be an object")
+            raise ValueError("every element of the JSON array must be an object")
         source = io.BytesIO(b"\n".join(orjson.dumps(row) for row in rows))
         column_names: set[str] | None = set().union(*rows)
     else:
@@ -313,8 +313,8 @@ def _json(source: Any, start: bytes, rewinds: bool, reading: Reading) -> tuple[p
         column_names = _names(head)
     explicit = pa.schema(list(reading.types.items())) if reading.types else None
     reader = pyarrow.json.open_json(source, parse_options=pyarrow.json.ParseOptions(explicit_schema=explicit))
-    there = {*(column_names or reader.schema.names), *reading.named, *reading.kept}
-    absent = [n for n in reader.schema.names if n not in there]
+    available = {*(column_names or reader.schema.names), *reading.required, *reading.optional}
+    absent = [n for n in reader.schema.names if n not in available]
     if not absent:
         return _without_null_types(reader.schema, reader)
     columns = [n for n in reader.schema.names if n not in absent]
@@ -323,7 +323,7 @@ def _json(source: Any, start: bytes, rewinds: bool, reading: Reading) -> tuple[p
 
 
 def _names(head: bytes) -> set[str] | None:
-    """The names in the first rows; ``None`` where they cannot be parsed."""
+    """The names in the first rows; ``None`` if they cannot be parsed."""
     lines = (head[: head.rfind(b"\n") + 1] if len(head) == _HEAD else head).splitlines()
     try:
         rows = [orjson.loads(line) for line in lines if line.strip()]
@@ -333,7 +333,7 @@ def _names(head: bytes) -> set[str] | None:
 
 
 def _without(batch: pa.RecordBatch, absent: Sequence[str], columns: Sequence[str]) -> pa.RecordBatch:
-    """Drop columns that the first rows do not have, so that they get their defaults."""
+    """Drop columns that the first rows lack, so that they get their defaults."""
     for name in absent:
         if batch.column(name).null_count < batch.num_rows:
             raise SchemaMismatchError(
@@ -347,7 +347,7 @@ def _without(batch: pa.RecordBatch, absent: Sequence[str], columns: Sequence[str
 def _without_null_types(
     schema: pa.Schema, batches: Iterable[pa.RecordBatch]
 ) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:
-    """Make columns of nulls only string columns."""
+    """Make columns with only nulls string columns."""
     if not any(pa.types.is_null(f.type) for f in schema):
         return schema, batches
     typed = pa.schema([f.with_type(pa.string()) if pa.types.is_null(f.type) else f for f in schema])

@@ -1,4 +1,4 @@
-"""The option ``--spark``: the same commands, with their work in Spark tasks."""
+"""The option ``--spark``: run commands as Spark jobs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def session_here() -> Any:
 
 
 def optimize_runner() -> Any:
-    """Runs an OPTIMIZE in Spark tasks."""
+    """A runner for OPTIMIZE in Spark tasks."""
     spark = session_here()
     from trilake.spark.delta.optimize_shuffle import OptimizeRunner
 
@@ -38,7 +38,7 @@ def optimize_runner() -> Any:
 
 
 def many_runner(store: Store) -> Any:
-    """Deletes files in Spark tasks."""
+    """A runner that deletes files in Spark tasks."""
     spark = session_here()
     from trilake.spark.delta.maintenance import ManyRunner
 

@@ -42,7 +42,7 @@ def opened(
     timestamp: str | None = None,
     options: Sequence[str] | None = None,
 ) -> Table:
-    """Open a table.  Raises as :func:`trilake.open`."""
+    """Open a table with options as strings."""
     format_name = None if format is None else str(format)
     return opened_with(uri, key_values(options, "--option"), version, timestamp, format_name)
 
@@ -74,5 +74,5 @@ def split_version(place: str) -> tuple[str, int | None]:
 
 
 def upkeep_of(table: Table) -> Upkeep:
-    """The maintenance of the table's format."""
+    """The commands of the table's format."""
     return row_named(table.format).load().upkeep()

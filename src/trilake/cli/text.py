@@ -10,7 +10,7 @@ from trilake.common.text import hides, printable
 
 
 def printable_lines(string: str) -> str:
-    r"""As :func:`trilake.common.text.printable`, but lines stay lines.
+    r"""Like :func:`trilake.common.text.printable`, but keep line ends.
 
     >>> printable_lines("a\nb\x07")
     'a\nb\\x07'
@@ -31,7 +31,7 @@ def printable_json(string: str) -> str:
 
 
 def _json_escape(character: str) -> str:
-    if character in "\t\r":  # layout: inside of strings JSON has escaped them already
+    if character in "\t\r":  # layout: inside strings, JSON escapes them
         return character
     units = character.encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{units[i]:02x}{units[i + 1]:02x}" for i in range(0, len(units), 2))

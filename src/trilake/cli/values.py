@@ -65,7 +65,7 @@ def _floats(array: pa.Array) -> list[Any]:
     if pa.types.is_float16(array.type):
         array = array.cast(pa.float32())
     if pa.types.is_float32(array.type):
-        # The shortest digits: 0.1, not those of the nearest double.
+        # 0.1, not the exact digits of the nearest double.
         array = array.cast(pa.string()).cast(pa.float64()) if len(array) else array.cast(pa.float64())
     values: list[Any] = array.to_pylist()
     return [v if v is None or math.isfinite(v) else _NOT_FINITE.get(v, "NaN") for v in values]
@@ -130,7 +130,7 @@ def _lists(array: pa.MapArray, entries: list[Any]) -> list[Any]:
 
 
 def distinct_names(names: list[str]) -> list[str]:
-    """Make names unique, as keys of an object: a second ``a`` is ``a_1``.
+    """Make names unique: a second ``a`` becomes ``a_1``.
 
     >>> distinct_names(["a", "b", "a", "a_1"])
     ['a', 'b', 'a_2', 'a_1']
@@ -175,7 +175,7 @@ def _as_json(value: Any) -> Any:
 
 
 def _finite(value: Any) -> Any:
-    """Replace numbers that JSON does not have by strings."""
+    """Replace NaN and infinity by strings."""
     if isinstance(value, float) and not math.isfinite(value):
         return _NOT_FINITE.get(value, "NaN")
     if isinstance(value, Mapping):

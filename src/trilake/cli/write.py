@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Mode(StrEnum):
-    """What happens to an existing table."""
+    """What to do with an existing table."""
 
     error = "error"
     append = "append"
@@ -84,13 +84,13 @@ def write(
     delimiter: Annotated[str | None, typer.Option("--delimiter", help="CSV delimiter; a comma by default.")] = None,
     header: Annotated[bool, typer.Option("--header/--no-header", help="Whether CSV starts with column names.")] = True,
     null: Annotated[str, typer.Option("--null", help="Unquoted string for null in CSV.")] = "",
-    user_metadata: Annotated[str | None, typer.Option("--user-metadata", help="String for the history.")] = None,
+    user_metadata: Annotated[str | None, typer.Option("--user-metadata", help="Comment for the history.")] = None,
     option: StorageOptions = None,
     json: Json = False,
 ) -> None:
-    """Write rows of CSV, JSON, Parquet or Arrow files, or of standard input, into a table, in one commit.
+    """Write rows from CSV, JSON, Parquet or Arrow files, or standard input, to a table, in one commit.
 
-    Types of CSV and JSON columns are those of an existing table, or inferred.
+    CSV and JSON columns get the types of an existing table, or inferred ones.
     """
     from trilake import api
     from trilake.cli.sources import STDIN, InputFormat, Reading, open_rows
@@ -98,9 +98,9 @@ def write(
     options = key_values(option, "--option")
     places = files or [STDIN]
     _check_stdin(places)
-    there = _there(uri, format, options)
-    format = format or (DEFAULT if there is None else there.format)
-    types = {} if there is None or schema_mode is SchemaMode.overwrite else {f.name: f.type for f in there.schema}
+    existing = _existing(uri, format, options)
+    format = format or (DEFAULT if existing is None else existing.format)
+    types = {} if existing is None or schema_mode is SchemaMode.overwrite else {f.name: f.type for f in existing.schema}
     column_types = {name: _arrow_type(string) for name, string in key_values(type, "--type").items()}
     rows_format = None if from_format is None else InputFormat(from_format)
     column_names = () if format_named(format).fills_columns else tuple(types)
@@ -132,7 +132,7 @@ def _check_stdin(places: list[str]) -> None:
         )
 
 
-def _there(uri: str, format: Any, options: dict[str, str]) -> Any:
+def _existing(uri: str, format: Any, options: dict[str, str]) -> Any:
     """The existing table, if any."""
     try:
         return opened_with(uri, options, format=None if format is None else str(format))
@@ -183,17 +183,17 @@ def convert(
     spark: Spark = False,
     json: Json = False,
 ) -> None:
-    """Copy rows to another format; they are read back and verified before they become visible."""
+    """Copy rows to another format, verified by reading them back before they become visible."""
     from trilake.tools.convert import convert as run
 
     if (target is None) != (to == _ICEBERG):
-        message = f"--to {to} takes {'no target' if target else 'a target'}"
-        raise InvalidArgumentError(message, help=f"pass {'one place' if target else 'two places'}")
+        message = f"--to {to} {'does not take' if target else 'needs'} a target"
+        raise InvalidArgumentError(message, help=f"pass {'one location' if target else 'two locations'}")
     if target is None:
         from trilake.api.definitions import sync_iceberg
 
-        version_there = sync_iceberg(source, storage_options=key_values(option, "--option"))
-        output(json).facts({"source": source, "format": _ICEBERG, "source_version": version_there})
+        iceberg_version = sync_iceberg(source, storage_options=key_values(option, "--option"))
+        output(json).facts({"source": source, "format": _ICEBERG, "source_version": iceberg_version})
         return
     if mode is Mode.ignore:
         raise InvalidArgumentError("convert does not support the mode ignore", help="pass error, append or overwrite")

@@ -1,8 +1,8 @@
 """Stores: one interface over the local file system, object stores and memory.
 
-:mod:`~trilake.storage.base` defines the interface and its guarantees; :mod:`~trilake.storage.opening` opens a store by
-URI; :mod:`~trilake.storage.local`, :mod:`~trilake.storage.memory` and :mod:`~trilake.storage.object` implement it, and
-:mod:`~trilake.storage.faults` injects failures for tests.
+:mod:`~trilake.storage.base` defines the interface and its guarantees; :mod:`~trilake.storage.local`,
+:mod:`~trilake.storage.object` and :mod:`~trilake.storage.memory` implement it.  :mod:`~trilake.storage.faults` injects
+failures for tests.
 """
 
 from trilake.storage.base import ObjectMeta, Store

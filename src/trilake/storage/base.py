@@ -59,7 +59,7 @@ def check_key(key: str) -> str:
     if _BAD_KEY(key) is None:
         return key
     raise InvalidArgumentError(
-        f"{key!r} is not the key of an object",
+        f"{key!r} is not a valid key",
         help="a key is a relative path below the store's root, without empty parts, '.' and '..'",
     )
 
@@ -84,13 +84,13 @@ def check_range(key: str, start: int, length: int) -> None:
 
 
 class WriteGroup:
-    """Files that are written together and are only useful together.
+    """Files that are only useful together.
 
-    Each may appear when it is closed, at the latest when the group is finished; it is durable from then on.  Here
-    each is synced when it is closed; stores can override that with something cheaper.
+    Each appears when it is closed, or at the latest when the group is finished, and is durable from then on.  This
+    base class syncs each file when it is closed; stores override that with something cheaper.
     """
 
-    #: How many of its files to close concurrently, since closing mostly waits.
+    #: How many files to close concurrently, since closing mostly waits.
     writes_at_once: int
 
     def __init__(self, store: Store) -> None:
@@ -105,15 +105,15 @@ class WriteGroup:
         """Make all closed files visible and durable.  Raises the errors of closing files."""
 
     def abandon(self) -> None:
-        """Wait for running work: no further file appears.  Those that have appeared stay."""
+        """Wait for running work; no further file appears, and files that have appeared stay."""
 
 
 class Store(ABC):
-    """A place for objects, rooted at :attr:`uri`.  See the head of this module for its guarantees."""
+    """Objects below the root :attr:`uri`.  The module's docstring has its guarantees."""
 
     #: Root of the store as a URI without a trailing slash, e.g. ``file:///data/t`` or ``s3://bucket/t``.
     uri: str
-    #: The options it was opened with, enough to reopen it in another process.
+    #: The options to reopen it in another process.
     options: Mapping[str, str]
     #: How many writers to close concurrently, since closing mostly waits.
     writes_at_once: int = 1
@@ -129,8 +129,8 @@ class Store(ABC):
         """
 
     def read_sized(self, key: str, length: int, *, end: bool = False) -> tuple[int, pa.Buffer]:
-        """Return the object's size and its first ``length`` bytes, or with ``end`` its last ones, if possible by
-        one request.
+        """Return the object's size and its first ``length`` bytes, or the last ones with ``end``, in one request if
+        possible.
 
         Raises ``ObjectNotFoundError``.
         """
@@ -146,9 +146,9 @@ class Store(ABC):
         return [self.read(key) for key in keys]
 
     def at_once(self, calls: Sequence[Callable[[], Any]]) -> list[Any]:
-        """Run independent calls that use this store, in parallel where that is faster.
+        """Run independent calls on this store, in parallel where that is faster.
 
-        If several fail, the error is that of the first one in order; those after it may have run.
+        If several fail, raises the error of the first one in order; later ones may have run.
         """
         return [call() for call in calls]
 
@@ -160,8 +160,7 @@ class Store(ABC):
     def list(self, prefix: str = "", start_after: str | None = None) -> Iterator[ObjectMeta]:
         """List all objects below the folder ``prefix`` (recursively), in key order, after ``start_after``.
 
-        A folder that does not exist is an empty listing.  ``prefix`` names a folder: ``"a"`` does not match
-        ``ab/x``.
+        The listing of a missing folder is empty.  ``prefix`` names a folder: ``"a"`` does not match ``ab/x``.
         """
 
     @abstractmethod
@@ -170,14 +169,14 @@ class Store(ABC):
 
     @abstractmethod
     def put_if_absent(self, key: str, data: bytes | pa.Buffer) -> None:
-        """Write an object that must not exist.  Raises ``ObjectExistsError`` where it does."""
+        """Write an object that must not exist.  Raises ``ObjectExistsError`` if it does."""
 
     def put_in_order(self, new: Sequence[tuple[str, bytes]], named: Sequence[tuple[str, bytes, bool]] = ()) -> None:
-        """Write objects that did not exist, in any order, and then ``(key, data, absent)`` one after another.
+        """Write ``new`` objects in any order, then ``(key, data, absent)`` one after another.
 
-        Those with ``absent`` are written as :meth:`put_if_absent` does.  For what can be made again: a power failure
-        may take the last ones, but never one whose successor stays.  An error leaves what was written, of the
-        ``new`` ones perhaps a part: only the others may lead readers to them.
+        Those with ``absent`` are written like :meth:`put_if_absent`.  Only for data that can be rebuilt: a power
+        failure may lose the last objects, but never one before an object that stays.  After an error some objects are
+        written, perhaps partly if ``new``; so only the others may refer to them.
         """
         self.at_once([partial(self.put, key, data) for key, data in new])
         for key, data, absent in named:
@@ -191,14 +190,14 @@ class Store(ABC):
     def open_input(self, key: str) -> pa.NativeFile:
         """Open the object as a random-access Arrow file.  Raises ``ObjectNotFoundError``.
 
-        Announce what will be read with :func:`trilake.storage.reader.expect`.
+        Announce reads with :func:`trilake.storage.reader.expect`.
         """
 
     @abstractmethod
     def open_output(self, key: str) -> IO[bytes]:
-        """Open a writable file; the object appears when it is closed without an error, and never in part.
+        """Open a writable file; the whole object appears when the file is closed without an error.
 
-        As a context manager, it discards everything if the block raises.
+        As a context manager, it discards the content if the block raises.
         """
 
     def write_group(self) -> WriteGroup:
@@ -206,24 +205,23 @@ class Store(ABC):
         return WriteGroup(self)
 
     def unfinished(self, prefix: str = "") -> Iterator[ObjectMeta]:
-        """Temporary files below ``prefix`` of writers that died: not shown by :meth:`list`, removed by
-        :meth:`delete`.
+        """Temporary files below ``prefix`` that dead writers left; :meth:`list` hides them.
 
-        Those of active writers look the same: remove only old ones.  Object stores hide unfinished uploads, so
-        there it is empty.
+        Files of active writers look the same: remove only old ones.  Empty for object stores, which hide unfinished
+        uploads.
         """
         return iter(())
 
     def local_path(self, key: str) -> str | None:
-        """The absolute file path of a key on the local file system; otherwise ``None``."""
+        """The absolute path of a key on the local file system; ``None`` elsewhere."""
         return None
 
     def passes_link(self, key: str) -> bool:
-        """Whether a folder between the root and the last part of ``key`` is a link, which only file systems have."""
+        """Whether a folder between the root and the last part of ``key`` is a link; only file systems have links."""
         return False
 
     def like(self, other: Store) -> Store:
-        """``other`` wrapped like this store, for example with faults; by default ``other`` itself."""
+        """Wrap ``other`` like this store, for example with faults; by default return ``other``."""
         return other
 
     def __repr__(self) -> str:
@@ -246,10 +244,10 @@ class Store(ABC):
 
 
 class AtomicWriter(io.RawIOBase):
-    """A write-only binary file whose content appears at once, when it is closed.
+    """A write-only binary file whose content appears as a whole when it is closed.
 
-    A subclass writes bytes (:meth:`_append`), turns them into an object (:meth:`_publish`) and discards them
-    (:meth:`_discard`); all three only raise errors of :mod:`trilake.errors`.
+    A subclass implements :meth:`_append`, :meth:`_publish` and :meth:`_discard`, which only raise errors of
+    :mod:`trilake.errors`.
     """
 
     def __init__(self, key: str) -> None:
@@ -281,31 +279,30 @@ class AtomicWriter(io.RawIOBase):
         try:
             self._append(view)
         except BaseException:
-            # Missing bytes would be missing in the object: it must not be published any more.
+            # The object would lack these bytes, so it must not be published.
             self._failed = True
             raise
         self._position += len(view)
         return len(view)
 
     def native(self) -> pa.NativeFile | None:
-        """A native Arrow file for the content, instead of :meth:`write`, without copies.
+        """A native Arrow file to write the content without copies, instead of :meth:`write`.
 
-        ``None`` where there is none, or something was written already.  Its errors are the system's;
-        :meth:`failed_natively` translates them.
+        ``None`` if there is none, or after a write.  It raises system errors, which :meth:`failed_natively` translates.
         """
         return None
 
     def failed_natively(self, error: OSError) -> StorageError:
-        """Translate an error of the file of :meth:`native`; the object cannot be published any more."""
+        """Translate an error of the :meth:`native` file; the object is not published."""
         self._failed = True
         return StorageError(f"cannot write the file: {error.strerror or error}", file=self.name)
 
     def taking_much(self) -> AbstractContextManager[None]:
-        """A block that writes many megabytes, which may be flushed early."""
+        """A block that writes many megabytes, so that flushing may start early."""
         return nullcontext()
 
     def close(self) -> None:
-        """Publish the object; after a failed write, discard it instead."""
+        """Publish the object, or discard it after a failed write."""
         if self.closed:
             return
         super().close()
@@ -315,7 +312,7 @@ class AtomicWriter(io.RawIOBase):
             self._publish()
 
     def discard(self) -> None:
-        """Discard what was written; the object does not appear."""
+        """Discard the content; the object does not appear."""
         if not self.closed:
             super().close()
             self._discard()
@@ -327,7 +324,7 @@ class AtomicWriter(io.RawIOBase):
             self.discard()
 
     def __del__(self) -> None:
-        # io.IOBase closes unreferenced files, and that would publish half an object.
+        # io.IOBase closes files that are collected, which would publish half an object.
         if hasattr(self, "_failed"):
             self.discard()
 

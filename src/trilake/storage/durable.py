@@ -42,7 +42,7 @@ def sync_folder(path: str) -> None:
         os.close(fd)
 
 
-#: Folders whose names this process has synced, with device and inode: a folder of the same name may be new.
+#: Folders that this process has synced, with device and inode, as another folder may get the same name.
 _DURABLE: dict[str, tuple[int, int]] = {}
 _DURABLE_MOST = 1 << 14
 
@@ -50,8 +50,8 @@ _DURABLE_MOST = 1 << 14
 def make_folder(path: str) -> None:
     """Create a folder and its parents, durably.
 
-    An existing folder may have just been created by a process that dies before syncing it, so each process syncs a
-    folder the first time it meets it.
+    Another process may have just created the folder and may die before syncing it, so each process syncs each folder
+    once.
     """
     try:
         status = os.stat(path)
@@ -63,13 +63,13 @@ def make_folder(path: str) -> None:
     if parent != path:
         make_folder(parent)
         if status is None:
-            # created by another writer; if it is a file, the next step fails
+            # another writer created it; if it is a file, the next step fails
             with suppress(FileExistsError):
                 os.mkdir(path)
         try:
             sync_folder(parent)
         except PermissionError:
-            # An unreadable folder cannot be synced; its creator had more rights.
+            # Without read permission a folder cannot be synced.
             if status is None:
                 raise
         status = os.stat(path)
@@ -83,20 +83,20 @@ def _remember(path: str, identity: tuple[int, int]) -> None:
     _DURABLE[path] = identity
 
 
-#: File systems on which one call syncs everything, names too, and reports errors since the file was opened.
+#: File systems on which ``syncfs`` syncs contents and names, and reports errors since the file was opened.
 _IN_MEMORY = 0x01021994  # tmpfs
 _WHOLE = frozenset({0xEF53, 0x58465342, 0x9123683E, _IN_MEMORY})  # ext4, XFS, Btrfs
 #: The first kernel whose ``syncfs`` reports write errors.
 _REPORTS_SINCE = (5, 8)
-#: Most bytes of other writers to wait for, per file that need not be synced separately.
+#: Most bytes of other writers to wait for, per file that is not synced separately.
 _ELSEWHERE = 256 << 10
 _UNWRITTEN = re.compile(rb"^(?:Dirty|Writeback): +(\d+) kB$", re.MULTILINE)
 
 
 class FileSystem:
-    """A file system that is synced as a whole, which for many small files costs little more than syncing one.
+    """A file system to sync as a whole, which for many small files is hardly slower than syncing one.
 
-    It reports errors since it was opened: open it before the first file is written.
+    Reports errors since it was opened, so open it before writing.
     """
 
     def __init__(self, fd: int, device: int, kind: int) -> None:
@@ -104,9 +104,7 @@ class FileSystem:
 
     @classmethod
     def of(cls, folder: str) -> FileSystem | None:
-        """The file system of a folder; ``None`` where files must be synced one by one: the system lacks such a
-        call, does not report errors, or is not known to sync everything.
-        """
+        """The file system of a folder; ``None`` if ``syncfs`` is missing, reports no errors, or may miss files."""
         if not _syncs_file_systems():
             return None
         try:
@@ -121,13 +119,11 @@ class FileSystem:
         return None
 
     def is_quick(self, files: int) -> bool:
-        """Whether syncing so many files one by one would take longer than syncing everything that others have
-        written.
-        """
+        """Whether syncing everything is faster than syncing this many files one by one."""
         return self._kind == _IN_MEMORY or _unwritten() <= files * _ELSEWHERE
 
     def force(self) -> None:
-        """Sync everything that was written to it, content and names."""
+        """Sync everything that was written to it."""
         sync_file_system(self._fd)
 
     def close(self) -> None:
@@ -144,15 +140,14 @@ def sync_file_system(fd: int) -> None:
 
 
 def write_contents(files: Sequence[int]) -> bool:
-    """Write the contents of files to disk before any names that they get later, on file systems that keep changes in
-    order.
+    """Write contents to disk before any later renames, on file systems that order changes in a journal.
 
-    Elsewhere, and where it fails, ``False``: then each needs :func:`sync`, whose own change of the journal is most of
-    what it costs.
+    Returns ``False`` elsewhere and on failure: then each file needs :func:`sync`, which is slower because it writes the
+    journal.
     """
     if sys.platform != "linux" or not hasattr(_library(), "sync_file_range") or not _keeps_order(files):
         return False
-    # The disk works on all of them: they start before the first wait.
+    # Start all before waiting for the first.
     return all(_flush(fd, _BEGIN) for fd in files) and all(_flush(fd, _AND_WAIT) for fd in files)
 
 
@@ -165,17 +160,17 @@ def _flush(fd: int, flags: int) -> bool:
     return bool(_library().sync_file_range(fd, everything, everything, flags) == 0)
 
 
-#: ext4 and XFS: the size of a file and its later name are in one journal.
+#: ext4 and XFS journal a file's size and its later name in order.
 _ORDERED, _AND_WAIT = frozenset({0xEF53, 0x58465342, _IN_MEMORY}), 7
-#: Seconds between flushes of a file being written, and the flag of ``sync_file_range`` that only starts the work.
+#: Seconds between flushes, and the flag of ``sync_file_range`` that does not wait.
 _LOOK, _BEGIN = 0.008, 2
 
 
 @contextmanager
 def writing_early(fd: int) -> Iterator[None]:
-    """Start flushing a file while it is written in the block, so that the final sync has less to wait for.
+    """Flush a file while the block writes it, so that the final sync is faster.
 
-    Not a guarantee: the final sync is still needed, and reports its errors, too.
+    The final sync is still needed; it reports errors of this one, too.
     """
     if sys.platform != "linux" or not hasattr(_library(), "sync_file_range"):
         yield
@@ -209,7 +204,7 @@ def _syncs_file_systems() -> bool:
 
 
 def _kind(fd: int) -> int:
-    """The number of a file system's type, the first field of ``fstatfs``; 0 where unknown."""
+    """The type of a file system, the first field of ``fstatfs``; 0 if unknown."""
     buffer = (ctypes.c_ulong * 64)()
     return int(buffer[0]) & 0xFFFFFFFF if _library().fstatfs(fd, buffer) == 0 else 0
 
@@ -227,20 +222,20 @@ def _unwritten() -> int:
 
 
 class FolderGroup:
-    """Folders that are created one by one and synced together, each parent once."""
+    """Create folders and sync them together, each parent once."""
 
     def __init__(self) -> None:
         self._new: dict[str, tuple[int, int]] = {}
-        #: The parent folders, and whether a folder was created in them here.
+        #: Parent folders, and whether this group created a folder in them.
         self._above: dict[str, bool] = {}
 
     def make(self, path: str, *, again: bool = False) -> None:
-        """Create a folder and its parents where missing; ``again`` where one of them was deleted since."""
+        """Create a folder and missing parents; ``again`` if one was deleted since."""
         if path in self._new and not again:
             return
         parent = os.path.dirname(path)
         created = False
-        if parent in self._new and not again:  # then this one is usually new, too
+        if parent in self._new and not again:  # the folder is usually new, too
             with suppress(FileExistsError):
                 os.mkdir(path)
                 created = True
@@ -256,7 +251,7 @@ class FolderGroup:
             if parent != path:
                 self.make(parent, again=again)
                 if created:
-                    with suppress(FileExistsError):  # as above
+                    with suppress(FileExistsError):
                         os.mkdir(path)
                     status = os.stat(path)
         if parent != path:
@@ -264,7 +259,7 @@ class FolderGroup:
         self._new[path] = (status.st_dev, status.st_ino)
 
     def device(self, path: str) -> int:
-        """The device number of a folder; -1 where unknown."""
+        """The device number of a folder; -1 if unknown."""
         identity = self._new.get(path) or _DURABLE.get(path)
         try:
             return identity[0] if identity else os.stat(path).st_dev

@@ -4,10 +4,10 @@ It wraps another store, records every call, and fails where its plan says so::
 
     call --> log --> before(op, key) --> fault "before" --> the wrapped store --> fault "after" --> return
 
-* ``fail`` before: nothing happened, ``StorageError``;
-* ``fail`` after: it happened and the reply was lost, ``UnknownOutcomeError`` for writes;
-* ``crash``: the process "dies" before or after the step, :class:`SimulatedCrash`; from then on every call does;
-* ``delay``: waits, before or after.
+* ``fail`` before: no effect, ``StorageError``;
+* ``fail`` after: done, but the reply is lost, ``UnknownOutcomeError`` for writes;
+* ``crash``: the process "dies" before or after the step; this and all later calls raise :class:`SimulatedCrash`;
+* ``delay``: wait before or after.
 
 The hook ``before`` may act as another writer on the wrapped store, which makes races deterministic.
 """
@@ -30,12 +30,12 @@ from trilake.storage.base import AtomicWriter, ObjectMeta, Store, check_key
 
 T = TypeVar("T")
 
-#: Operations that change something; ``close`` is that of a file from ``open_output``.
+#: Operations that change the store; ``close`` is that of a file from ``open_output``.
 WRITES = frozenset({"put", "put_if_absent", "delete", "close"})
 
 
 class SimulatedCrash(BaseException):
-    """The simulated death of the process.  Not an ``Exception``, so that no code survives it."""
+    """The simulated death of the process.  Not an ``Exception``, so that no code catches it."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,8 @@ class Call:
 class Fault:
     """A failure at the ``nth`` call (from 1) of ``op`` on a key that matches ``key``.
 
-    ``op`` and ``key`` are shell patterns; ``times`` is how many calls from there on are hit.  ``error`` replaces the
-    error of a ``fail``; ``seconds`` is the length of a ``delay``.
+    ``op`` and ``key`` are shell patterns; ``times`` is the number of failing calls.  ``error`` replaces the error of a
+    ``fail``; ``seconds`` is the length of a ``delay``.
 
     >>> from trilake.storage.memory import MemoryStore
     >>> store = FaultStore(MemoryStore(), [Fault("put_if_absent", "*.json", when="after")])
@@ -106,7 +106,7 @@ class FaultStore(Store):
     Parameters
     ----------
     inner: the wrapped store.
-    faults: the plan; where several match one call, the first in the plan applies.
+    faults: the plan; the first fault that matches a call applies.
     before: called as ``before(op, key)`` before each call, once per key; it may use ``inner`` (not this store).
     sleep: waits that many seconds.
     """
@@ -205,7 +205,7 @@ class FaultStore(Store):
         return faulty
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Another process gets the store without faults: plans, logs and hooks belong to this one.
+        # Another process gets the store without faults: plan, log and hook stay here.
         return self.inner.__reduce__()
 
     def _do(self, op: str, keys: tuple[str, ...], call: Callable[[], T]) -> T:
@@ -250,7 +250,7 @@ class FaultStore(Store):
 
 
 class _FaultWriter(AtomicWriter):
-    """A file of the wrapped store; ``close`` is a call of its own."""
+    """A file of the wrapped store; ``close`` is a separate call."""
 
     def __init__(
         self, key: str, file: IO[bytes], do: Callable[[str, tuple[str, ...], Callable[[], None]], None]

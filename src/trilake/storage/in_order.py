@@ -1,4 +1,4 @@
-"""Small local files whose order a power failure keeps: all contents are on disk before the first name is given."""
+"""Write small local files so that a power failure keeps their order: sync all contents, then rename in order."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 
 def write_in_order(root: str, files: Sequence[tuple[str, bytes, bool | None]]) -> None:
-    """Write ``(key, data, absent)`` one after another; see :meth:`trilake.storage.base.Store.put_in_order`.
+    """Write ``(key, data, absent)`` in order; see :meth:`trilake.storage.base.Store.put_in_order`.
 
-    ``absent`` is ``None`` for a new file that nothing leads to yet, which has its name from the start.
+    ``absent`` is ``None`` for a new file without references, which gets its final name at once.
     """
-    #: The files that are open, under their first names, and the number of those that have their last one.
+    #: Open files with their first names, and how many have their final names.
     opened: list[tuple[int, str]] = []
     done, key, absent = 0, "", None
     try:
@@ -68,7 +68,7 @@ def _error(error: OSError, path: str, *, absent: bool | None) -> StorageError:
     if isinstance(error, StorageError):
         return error
     if isinstance(error, FileExistsError) and absent:
-        return ObjectExistsError("an object with this key exists already", file=path)
+        return ObjectExistsError("the object already exists", file=path)
     if isinstance(error, FileExistsError) and absent is False:
         return behind_link("replaced", path)
     return storage_error(error, "write", path, writing=True)

@@ -1,13 +1,13 @@
 """``LandingGroup``: finish files together, since finishing mostly waits for the disk or the network.
 
-A closed file waits until there are enough of them or the group is finished; then many are synced concurrently, which on
-a disk costs little more than one, while the caller writes the next ones::
+Closed files wait until there are enough, or the group is finished.  Then many are synced concurrently, which is hardly
+slower than syncing one, while the caller writes the next ones::
 
     open -> written -> waiting --(many, or finish)--> landed           finish(): sync each folder once
 
-To land is to be synced and renamed, or uploaded.  Nothing may reference a file before ``finish`` returned.
+Landing is syncing and renaming, or uploading.  Nothing may reference a file before ``finish`` returned.
 
-Many small files on a local disk (:class:`LocalGroup`) need neither a thread nor a system call each::
+Many small files on a local disk (:class:`LocalGroup`) share one sync of the file system::
 
     in memory --(many, or finish)--> written -> their file system is synced -> renamed     finish(): it is synced again
 """
@@ -23,34 +23,33 @@ from trilake.errors import UnknownOutcomeError
 from trilake.storage.base import AtomicWriter, Store, WriteGroup
 from trilake.storage.durable import FileSystem, FolderGroup
 
-#: Bytes that wait before they are landed.
+#: Most bytes of waiting files.
 _BYTES = 8 << 20
-#: Folders that are synced sequentially: a thread costs as much.
+#: Up to this many folders are synced without threads.
 _ALONE = 2
-#: Number of small files above which syncing their whole file system is faster, and how many of them wait for that at
-#: most.
+#: From this many small files on, syncing the whole file system is faster; most files that wait for it.
 _TOGETHER, _TOGETHER_MOST = 12, 2048
 
 T = TypeVar("T")
 
 
 class Landing(Protocol):
-    """A file whose content is written."""
+    """A file with complete content."""
 
-    #: The folder that must be synced for its name; empty where there is none.
+    #: The folder to sync for its name; empty if there is none.
     folder: str
 
     def tell(self) -> int: ...
 
     def land(self) -> None:
-        """Sync it and give it its name; on failure nothing is left."""
+        """Sync and rename it; on failure, remove it."""
 
     def give_up(self) -> None:
-        """Remove what was written."""
+        """Remove the file."""
 
 
 class LocalFile(Landing, Protocol):
-    """A file for a local disk."""
+    """A file on a local disk."""
 
     @property
     def small(self) -> bool:
@@ -60,14 +59,14 @@ class LocalFile(Landing, Protocol):
         """Write the content to a temporary file, without syncing."""
 
     def give_name(self) -> None:
-        """Rename it once its content is on disk."""
+        """Rename it, after its content is on disk."""
 
     def fail(self, error: OSError) -> NoReturn:
-        """Give it up after an error, and raise the caller's error."""
+        """Remove it after an error, and raise a typed error."""
 
 
 class LandingGroup(WriteGroup):
-    """``start`` opens the file of a key, which calls :meth:`add` when it is closed.
+    """``start`` opens a file, which calls :meth:`add` when it is closed.
 
     Up to ``files`` files wait before ``threads`` land them.
     """
@@ -89,7 +88,7 @@ class LandingGroup(WriteGroup):
         return self._start(key, self)
 
     def add(self, file: Landing) -> None:
-        """Take a closed file."""
+        """Add a closed file."""
         self._waiting.append(file)
         if file.folder:
             self._filled.add(file.folder)
@@ -124,7 +123,7 @@ class LandingGroup(WriteGroup):
                 self._force_folders()
             except OSError as e:
                 raise UnknownOutcomeError(
-                    f"the files are there, but their folders could not be forced to disk: {e.strerror}",
+                    f"the files were written, but their folders could not be synced: {e.strerror}",
                     file=self.store.uri,
                 ) from e
         finally:
@@ -164,7 +163,7 @@ class LandingGroup(WriteGroup):
 
 
 class LocalGroup(LandingGroup):
-    """A group on local disks.  Small files wait in memory; many of them are synced with their file system."""
+    """A group on local disks.  Small files wait in memory; many are synced with their file system."""
 
     def __init__(
         self, store: Store, start: Callable[[str, LocalGroup], IO[bytes]], *, files: int, threads: int
@@ -172,13 +171,13 @@ class LocalGroup(LandingGroup):
         super().__init__(store, lambda key, _: start(key, self), files=files, threads=threads)
         self._small: list[LocalFile] = []
         self._small_bytes = 0
-        #: Prepared folders, and whether there is a link on the way to them.
+        #: Created folders, and whether their path has a link.
         self._prepared: dict[str, bool] = {}
         self._system: FileSystem | None = None
         self._one_by_one = False
 
     def prepare(self, folder: str, passes_link: Callable[[], bool]) -> bool:
-        """Create the folder of a file; return whether there is a link on the way to it.  Raises ``OSError``."""
+        """Create the folder of a file; return whether its path has a link.  Raises ``OSError``."""
         linked = self._prepared.get(folder)
         if linked is None:
             self.folders.make(folder)
@@ -186,7 +185,7 @@ class LocalGroup(LandingGroup):
         return linked
 
     def add_local(self, file: LocalFile) -> None:
-        """Take a closed file."""
+        """Add a closed file."""
         if self._one_by_one or not file.small:
             self.add(file)
             return
@@ -211,7 +210,7 @@ class LocalGroup(LandingGroup):
             self.add(file)
 
     def _together(self) -> list[LocalFile]:
-        """Take the small files that can be synced together; treat the others as large."""
+        """The small files that can be synced together; treat the others as large."""
         if not self._small or self._system is None or not self._system.is_quick(2 * len(self._small)):
             self._add_small()
             return []
@@ -268,7 +267,7 @@ class LocalGroup(LandingGroup):
 
 
 class HeldWriter(AtomicWriter):
-    """A file of a group, which closes the inner file when the group lands it."""
+    """A file of a group, which closes the inner file when it lands."""
 
     folder = ""
 

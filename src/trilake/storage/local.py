@@ -1,19 +1,18 @@
 """``LocalStore``: the local file system, durable.
 
-Every write goes to a temporary file in the folder of its key, is synced, and gets its name in one atomic step; then the
-folder is synced.  A process that dies in between leaves at most a temporary file::
+Each write goes to a temporary file, which is synced and renamed atomically; then the folder is synced.  A process that
+dies leaves at most a temporary file::
 
     create .trilake-*.tmp -> write -> fsync -> link (put_if_absent) or rename (put, open_output) -> fsync folder
 
-The files of a group go the same way, many at a time, and each folder is synced once; see
-:mod:`trilake.storage.landing`.
+Files of a group are synced and renamed many at a time, and each folder is synced once (:mod:`trilake.storage.landing`).
 
-``link`` gives ``put_if_absent`` its one winner: it fails where the name exists.  Creating the name first would show
-readers half an object, and checking before a rename lets two writers both win.  Delta, Lance, Hive and Spark readers
+``link`` gives ``put_if_absent`` its one winner: it fails if the name exists.  Creating the final file first would show
+readers half an object, and checking before a rename would let two writers win.  Delta, Lance, Hive and Spark readers
 ignore names that start with ``.``.
 
 Reads and new files follow links to folders.  Nothing is deleted or replaced behind a link, since it may belong to
-someone else.
+another table.
 """
 
 from __future__ import annotations
@@ -45,27 +44,27 @@ from trilake.storage.local_writer import (
 
 _TEMP_NAME = re.compile(r"\.trilake-[0-9a-f]{24}\.tmp")
 
-#: Objects of at least this many bytes are memory-mapped, smaller ones are read.
+#: Larger objects are memory-mapped, smaller ones are read.
 MAP_FROM = 1 << 20
 _SMALL = 1 << 16  # bytes per read call: most commits fit
-_FEW = 8  # names that are looked up by their whole paths
+_FEW = 8  # names to look up by full path
 
-#: Files of a group that are synced together, and threads that do it.
+#: Files of a group that are synced together, and threads for it.
 _GROUP_FILES, _GROUP_THREADS = 64, 16
 
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # do not block on a pipe
-#: Traversing a folder does not require the right to list it.
+#: To traverse a folder without permission to list it.
 _WALK = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 class LocalStore(Store):
     """The folder ``root``, an absolute path; it is created with the first write.
 
-    Links to files and folders are followed, in listings too, but nothing is deleted or replaced behind a link to a
-    folder. Deleting removes files; empty folders stay.
+    Links are followed, also in listings, but nothing is deleted or replaced behind a link to a folder.  Empty folders
+    stay.
     """
 
-    #: Files that are synced together share the disk's work.
+    #: Concurrent syncs share the disk's work.
     writes_at_once = 8
 
     def __init__(self, uri: str, root: str, options: Mapping[str, str] | None = None) -> None:
@@ -102,7 +101,7 @@ class LocalStore(Store):
             return file.read_buffer()
 
     def read_many(self, keys: Sequence[str]) -> list[pa.Buffer]:
-        # One thread: from the page cache, threads cost more than they gain.
+        # Threads would be slower for data in the page cache.
         return [self.read(key) for key in keys]
 
     def read_range(self, key: str, start: int, length: int) -> pa.Buffer:
@@ -116,7 +115,7 @@ class LocalStore(Store):
             fd = os.open(path, _READ)
             try:
                 size = _size(fd, path)
-                # The object's end limits the memory, whatever a damaged footer asks for.
+                # Limited by the object's size, as a damaged footer may request any range.
                 return [pa.py_buffer(_read_at(fd, min(s, size), min(n, max(size - s, 0)))) for s, n in ranges]
             finally:
                 os.close(fd)
@@ -132,7 +131,7 @@ class LocalStore(Store):
         except OSError as e:
             self._fail(e, "look at", path)
         if not stat.S_ISREG(status.st_mode):
-            raise ObjectNotFoundError("this is a folder or a special file, not an object", file=path)
+            raise ObjectNotFoundError("expected a file, got a folder or a special file", file=path)
         return ObjectMeta(key, status.st_size, status.st_mtime_ns // 1_000_000)
 
     def open_input(self, key: str) -> pa.NativeFile:
@@ -140,7 +139,7 @@ class LocalStore(Store):
         try:
             # An empty file cannot be mapped.
             if not stat.S_ISREG((status := os.stat(path)).st_mode):
-                raise ObjectNotFoundError("this is a folder or a special file, not an object", file=path)
+                raise ObjectNotFoundError("expected a file, got a folder or a special file", file=path)
             if status.st_size == 0:
                 return pa.BufferReader(b"")
             with suppress(OSError):  # some file systems cannot map; a missing file is reported below
@@ -164,12 +163,11 @@ class LocalStore(Store):
     ) -> Iterator[ObjectMeta]:
         """Walk depth first.  A folder sorts as its name with a slash, so the order is that of whole keys.
 
-        ``folder`` is empty or ends with a slash.  ``inside`` holds the identities of the linked folders on the
-        way.
+        ``folder`` is empty or ends with a slash.  ``inside`` has the identities of the linked parent folders.
         """
         path = self._root + folder
-        staged = any(_is_temporary(name) for name in folder.split("/"))  # everything in such a folder is unfinished
-        # With 100,000 names of which only the last are needed, the others need not be sorted.
+        staged = any(_is_temporary(name) for name in folder.split("/"))  # a temporary folder
+        # Do not sort 100,000 names for the last few.
         bound = after[len(folder) :] if after.isascii() and after.startswith(folder) else ""
         names, links, fd = [], set(), -1
         try:
@@ -184,7 +182,7 @@ class LocalStore(Store):
                     names.append(name + "/" if is_folder else name)
                     if is_folder and entry.is_symlink():
                         links.add(names[-1])
-            if len(names) > _FEW:  # by the open folder: the kernel does not resolve the whole path again for each name
+            if len(names) > _FEW:  # relative to the open folder, so the kernel does not resolve the path for each name
                 fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except MISSING:
             return
@@ -222,9 +220,9 @@ class LocalStore(Store):
 
     def put_if_absent(self, key: str, data: bytes | pa.Buffer) -> None:
         path = self._root + check_key(key)
-        # Only saves the loser a write: the link decides who wins.
+        # Only saves a write: the link decides which writer wins.
         if os.path.lexists(path):
-            raise ObjectExistsError("an object with this key exists already", file=path)
+            raise ObjectExistsError("the object already exists", file=path)
         with LocalWriter(self._root, key, absent=True) as writer:
             writer.write(data)
 
@@ -242,7 +240,7 @@ class LocalStore(Store):
         return LocalGroup(self, start, files=_GROUP_FILES, threads=_GROUP_THREADS)
 
     def delete(self, keys: Iterable[str]) -> None:
-        at, fd = None, -1  # adjacent keys are mostly in the same folder
+        at, fd = None, -1  # adjacent keys are usually in the same folder
         try:
             for key in keys:
                 folder, _, name = check_key(key).rpartition("/")
@@ -263,7 +261,7 @@ class LocalStore(Store):
                 os.close(fd)
 
     def _open_folder(self, folder: str) -> int:
-        """Open a folder below the root step by step, never following a link, even one created concurrently."""
+        """Open a folder below the root step by step, without following links, even concurrent ones."""
         fd = os.open(self._root, _WALK)
         try:
             for part in folder.split("/") if folder else ():
@@ -303,10 +301,10 @@ def _first_after(names: Sequence[str], folder: str, after: str) -> int:
 
 
 def _size(fd: int, path: str) -> int:
-    """The size of an open file in bytes; pipes and devices are not objects."""
+    """The size of an open file in bytes; refuses pipes and devices."""
     status = os.fstat(fd)
     if not stat.S_ISREG(status.st_mode):
-        raise ObjectNotFoundError("this is a folder or a special file, not an object", file=path)
+        raise ObjectNotFoundError("expected a file, got a folder or a special file", file=path)
     return status.st_size
 
 
@@ -314,7 +312,7 @@ def _read_at(fd: int, start: int, length: int) -> bytes:
     data = os.pread(fd, length, start)
     if len(data) == length or not data:
         return data
-    # One call takes at most 2 GiB and may be cut short.
+    # One call writes at most 2 GiB, or less.
     parts = [data]
     have = len(data)
     while have < length and (data := os.pread(fd, length - have, start + have)):

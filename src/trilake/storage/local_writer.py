@@ -1,10 +1,10 @@
-"""Files of the local store while they are written: temporary files, which get their names in one atomic step.
+"""Write files of the local store: temporary files that are renamed atomically.
 
 ::
 
     create .trilake-*.tmp -> write -> fsync -> link (put_if_absent) or rename (put, open_output)
 
-The writer, or the group that the file belongs to, then syncs the folder.
+The writer or its group then syncs the folder.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def temporary_name() -> str:
 
 
 class LocalWriter(AtomicWriter):
-    """A temporary file that gets its name when it is closed."""
+    """A temporary file that is renamed when it is closed."""
 
     def __init__(self, root: str, key: str, *, absent: bool = False) -> None:
         self._path = root + key
@@ -77,11 +77,11 @@ class LocalWriter(AtomicWriter):
             sync_folder(self.folder)
         except OSError as e:
             raise UnknownOutcomeError(
-                f"the file is there, but its folder could not be forced to disk: {e.strerror}", file=self._path
+                f"the file was written, but its folder could not be synced: {e.strerror}", file=self._path
             ) from e
 
     def land(self) -> None:
-        """Sync the content, and give the file its name, which is not synced yet."""
+        """Sync and rename the file, without syncing its folder."""
         try:
             self._buffer.flush()
             sync(self._file.fileno())
@@ -91,7 +91,7 @@ class LocalWriter(AtomicWriter):
         except OSError as e:
             self.fail(e)
         except BaseException:
-            self._discard()  # an interrupt, or a file system that cannot do it
+            self._discard()  # an interrupt, or an unsupported file system
             raise
 
     def _give_name(self) -> None:
@@ -103,10 +103,10 @@ class LocalWriter(AtomicWriter):
             os.rename(self._temp, self._path)
 
     def fail(self, error: OSError) -> NoReturn:
-        """Give the file up after an error while finishing it."""
+        """Remove the file after an error, and raise a typed error."""
         self._discard()
         if self._absent and isinstance(error, FileExistsError):
-            raise ObjectExistsError("an object with this key exists already", file=self._path) from None
+            raise ObjectExistsError("the object already exists", file=self._path) from None
         if self._linked and isinstance(error, FileExistsError):
             raise behind_link("replaced", self._path) from error
         raise storage_error(error, "write", self._path, writing=True) from error
@@ -118,7 +118,7 @@ class LocalWriter(AtomicWriter):
         make_folder(self.folder)
 
     def _discard(self) -> None:
-        # The buffer is discarded, so it must not be flushed: close the raw file.
+        # Close the raw file, without flushing the buffer.
         with suppress(OSError):
             self._file.close()
         with suppress(OSError):
@@ -126,9 +126,9 @@ class LocalWriter(AtomicWriter):
 
 
 class GroupWriter(LocalWriter):
-    """A file of a group, which renames it and syncs it and its folder.
+    """A file of a group, which syncs and renames it.
 
-    A small one stays in memory until then: an early temporary file is not safer, and costs more.
+    A small file stays in memory until then, which is faster and as safe as a temporary file.
     """
 
     def __init__(self, root: str, key: str, group: LocalGroup) -> None:
@@ -217,13 +217,13 @@ class GroupWriter(LocalWriter):
         try:
             with self._create() as self._file:
                 written = self._file.write(data)
-                while written < len(data):  # a full disk takes a part, and fails at the next call
+                while written < len(data):  # a full disk accepts a part, and fails at the next call
                     written += self._file.write(memoryview(data)[written:])
         except OSError as e:
             self.fail(e)
 
     def give_name(self) -> None:
-        """Give a synced file its name."""
+        """Rename a synced file."""
         try:
             self._give_name()
         except OSError as e:
@@ -233,7 +233,7 @@ class GroupWriter(LocalWriter):
         self._group.folders.make(self.folder, again=True)
 
     def _keep_folder(self) -> None:
-        """Done by the group."""
+        """The group syncs it."""
 
     def _create(self) -> io.FileIO:
         file = super()._create()
@@ -266,18 +266,18 @@ def passes_link(root: str, key: str) -> bool:
 def behind_link(action: str, path: str) -> StorageError:
     """The error for an operation that is not allowed behind a link."""
     return StorageError(
-        f"nothing is {action} behind a link to a folder, which may belong to another table",
-        help="put a folder in the place of the link, or do it by hand",
+        f"a file behind a link to a folder is not {action}, as it may belong to another table",
+        help="replace the link by a folder, or change the file by hand",
         file=path,
     )
 
 
 def link(temp: str, path: str) -> None:
-    """Give the temporary file its name; raises ``FileExistsError`` where that exists."""
+    """Give the temporary file its name; raises ``FileExistsError`` if it is taken."""
     try:
         os.link(temp, path)
     except FileExistsError:
-        # A network file system may repeat a request whose reply was lost, and then meet its own link.
+        # A network file system may repeat a request after a lost reply, and find its own link.
         if not os.path.samefile(temp, path):
             raise
     except OSError as e:
@@ -289,8 +289,8 @@ def link(temp: str, path: str) -> None:
 def rename_noreplace(source: str, target: str) -> None:
     """Rename a file in one step unless ``target`` exists.
 
-    Raises ``FileExistsError`` where it does, ``StorageError`` where neither the system nor the file system supports
-    that, and ``OSError`` otherwise.  On an error nothing has changed.
+    Raises ``FileExistsError`` if it does, ``StorageError`` if the system does not support this, and ``OSError``
+    otherwise.  On an error nothing has changed.
     """
     call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     code = errno.ENOSYS
@@ -301,7 +301,7 @@ def rename_noreplace(source: str, target: str) -> None:
     if code in (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP):
         raise StorageError(
             "this file system can neither link files nor rename them without replacing",
-            help="keep the table on a file system with hard links: without them two writers could both win",
+            help="use a file system with hard links: without them two writers could both win",
             file=target,
         )
     raise OSError(code, os.strerror(code), target)
@@ -316,7 +316,7 @@ def storage_error(error: OSError, action: str, path: str, *, writing: bool = Fal
         return ObjectNotFoundError("this is a folder, not an object", file=path)
     help = None
     if code in (errno.EACCES, errno.EPERM):
-        help = "check the owner and the permissions of the file and of its folder"
+        help = "check the owner and permissions of the file and its folder"
     elif code in (errno.ENOSPC, errno.EDQUOT):
         help = "free some space, then try again: nothing was changed"
     elif code == errno.EROFS:
@@ -324,5 +324,5 @@ def storage_error(error: OSError, action: str, path: str, *, writing: bool = Fal
     elif code == errno.EMFILE:
         help = "raise the limit of open files (ulimit -n)"
     elif isinstance(error, (NotADirectoryError, FileExistsError)):
-        help = "a part of the path that must be a folder is a file"
+        help = "a parent of the path is a file, not a folder"
     return StorageError(f"cannot {action} the file: {error.strerror or error}", help=help, file=path)

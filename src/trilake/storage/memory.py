@@ -1,7 +1,7 @@
 """``MemoryStore``: objects in this process, for tests and small data.
 
-Stores opened with the same ``memory://name`` share their objects within the process.  "Durable" means as long as the
-process lives; one lock keeps the other guarantees of :mod:`trilake.storage.base`.
+Stores opened with the same ``memory://name`` share their objects within the process.  "Durable" means until the
+process ends; one lock keeps the other guarantees of :mod:`trilake.storage.base`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class MemoryStore(Store):
     """A store in memory; ``clock`` returns the time of writes in milliseconds since the Unix epoch.
 
     Without a name it is private to this object and its siblings (:func:`~trilake.storage.opening.open_sibling`), and
-    its objects are deleted with the last of these.
+    its objects disappear with the last of these.
 
     >>> store = MemoryStore(clock=lambda: 42)
     >>> store.put("a/b", b"xyz")
@@ -135,7 +135,7 @@ class MemoryStore(Store):
         full = self._root + key
         with self._space.lock:
             if absent and full in self._space.objects:
-                raise ObjectExistsError("an object with this key exists already", file=key, store=self.uri)
+                raise ObjectExistsError("the object already exists", file=key, store=self.uri)
             self._space.objects[full] = (content, self._clock())
 
 

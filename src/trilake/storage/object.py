@@ -2,12 +2,12 @@
 
 How the guarantees of :mod:`trilake.storage.base` are kept:
 
-* An object store shows whole objects only; large ones are uploaded in parts and completed when the writer closes.
-* ``put_if_absent`` is one conditional request (``If-None-Match: *`` and its relatives).  The client must not retry it:
-  a first attempt may have landed although its reply was an error, and the retry would then report "exists" for our own
-  object.  So only certain refusals are retried here (no connection, 429, "slow down", a conflicting request), and
-  everything in doubt becomes ``UnknownOutcomeError``.
-* Other requests can safely be retried; obstore does that with exponential backoff.
+* Object stores only show whole objects; large ones are uploaded in parts and completed when the writer closes.
+* ``put_if_absent`` is one conditional request (such as ``If-None-Match: *``).  The client must not retry it: a first
+  attempt may have succeeded although its reply was an error, and the retry would report "exists" for its own object.
+  So only clear refusals are retried (no connection, 429, "slow down", a conflicting request); any other doubt becomes
+  ``UnknownOutcomeError``.
+* obstore retries other requests with exponential backoff.
 """
 
 from __future__ import annotations
@@ -56,30 +56,30 @@ from trilake.storage.options import (
     PREFIXES,
     from_hadoop,
     is_credential,
+    missing_options,
     profile_options,
     setting,
     store_config,
-    without_stated,
 )
 from trilake.storage.reader import MIN_WINDOW, ObjectFile, WindowReader, coalesce
 from trilake.storage.uri import parse_location
 
 T = TypeVar("T")
 
-#: Most concurrent requests, for :meth:`Store.read_many` and single deletes.
+#: Most concurrent requests of :meth:`Store.read_many` and deletes.
 PARALLEL = 32
-#: Ranges at most this many bytes apart are fetched as one: a request costs more.
+#: Ranges at most this many bytes apart are fetched in one request.
 GAP = 1 << 20
-#: Where small gaps would multiply the requested bytes by this factor, only smaller gaps are included.
+#: Gaps must not multiply the requested bytes by more than this factor.
 _WASTE = 8
-#: Attempts of a conditional put while the store certainly refuses.
+#: Attempts of a conditional put that the store clearly refuses.
 ATTEMPTS = 6
 
 _EMPTY = pa.py_buffer(b"")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 _CLIENT_ERRORS = (BaseError, OSError, ValueError)
-_FAR = 1 << 62  # more than any object, and larger numbers do not fit the client's integers
+_FAR = 1 << 62  # more than any object; larger numbers overflow the client's integers
 
 _STATUS = re.compile(r"status code: (\d{3})")
 _NEVER_SENT = re.compile(r"kind: Connect\b|BadScheme|URL scheme is not allowed")
@@ -90,7 +90,7 @@ _NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|specified bucket does n
 
 
 class _Process:
-    """obstore runs requests on threads, which a forked child does not have: it would wait for them forever."""
+    """Detects forks: obstore's threads do not exist in a forked child, which would wait forever."""
 
     used = False
     forked = False
@@ -114,7 +114,7 @@ os.register_at_fork(after_in_child=_Process.after_fork)
 
 
 def open_object_store(scheme: str, authority: str, path: str, uri: str, options: Mapping[str, str]) -> ObjectStore:
-    """Open the store for the parts of a location; see :func:`trilake.storage.open_store`."""
+    """Open the store of a location; see :func:`trilake.storage.open_store`."""
     if scheme == "s3":
         options = _with_profile(options)
     options = _with_environment(scheme, options)
@@ -124,7 +124,7 @@ def open_object_store(scheme: str, authority: str, path: str, uri: str, options:
 
     def make(retry: Mapping[str, object]) -> Any:
         try:
-            # The names were checked, and obstore checks the values.
+            # Names are checked already; obstore checks values.
             return obstore.store.from_url(
                 url,
                 config=dict(config.config),  # type: ignore[call-overload]
@@ -140,7 +140,7 @@ def open_object_store(scheme: str, authority: str, path: str, uri: str, options:
     def client(retry: Mapping[str, object]) -> Any:
         return _CLIENTS.get(scheme, url, replace(config, retry=retry), os.environ, lambda: make(retry))
 
-    # Directory buckets of S3 and Azure's hierarchical namespace order folders, not keys.
+    # S3 directory buckets and Azure's hierarchical namespace sort by folder, not by key.
     express = config.config.get("aws_s3_express", config.config.get("s3_express", "false"))
     ordered = scheme == "gs" or (scheme == "s3" and express == "false")
     once = _Later(lambda: client({**config.retry, "max_retries": 0}))
@@ -148,7 +148,7 @@ def open_object_store(scheme: str, authority: str, path: str, uri: str, options:
 
 
 class _Later:
-    """A client that is created on the first write: most stores are only read."""
+    """Create a client on the first write: most stores are only read."""
 
     def __init__(self, make: Callable[[], Any]) -> None:
         self._make = make
@@ -173,7 +173,7 @@ def _with_profile(options: Mapping[str, str]) -> dict[str, str]:
     profile = profile_options(
         profile_name, os.environ, credentials=any(is_credential(n) for n in by_lower_name if n != "aws_profile")
     )
-    from_profile = without_stated(profile, from_hadoop(by_lower_name))
+    from_profile = missing_options(profile, from_hadoop(by_lower_name))
     plain = {name: value for name, value in options.items() if name.lower() != "aws_profile"}
     if from_profile.get("aws_endpoint", "").startswith("http://"):
         from_profile["allow_http"] = "true"
@@ -181,7 +181,7 @@ def _with_profile(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def _with_environment(scheme: str, options: Mapping[str, str]) -> Mapping[str, str]:
-    """The options, with HTTP allowed if the environment says so: obstore only reads the store's own variables."""
+    """Allow HTTP if the environment says so: obstore only reads the store's own variables."""
     if any(setting(name) == "allow_http" for name in from_hadoop(options)):
         return options
     names = (n.upper() for n, means in ALIASES.items() if means == "allow_http" and n.startswith(PREFIXES[scheme]))
@@ -190,7 +190,7 @@ def _with_environment(scheme: str, options: Mapping[str, str]) -> Mapping[str, s
 
 
 def _static_keys(config: Mapping[str, str]) -> Callable[[], Any] | None:
-    """Keys without a session token where the environment has one that belongs to other keys."""
+    """Drop a session token of the environment that belongs to other keys."""
     plain = {name.removeprefix("aws_"): value for name, value in config.items()}
     key, secret = plain.get("access_key_id"), plain.get("secret_access_key")
     if key is None or secret is None or "session_token" in plain or "token" in plain:
@@ -205,11 +205,11 @@ class ObjectStore(Store):
 
     Parameters
     ----------
-    client: obstore's store of the bucket, which retries failed requests.
+    client: obstore's store, which retries failed requests.
     once: the same without retries, for conditional puts.
     path: the folder in the bucket.
     uri, options: as in :class:`Store`.
-    ordered: the service lists keys in byte order; otherwise listings are sorted here, which needs memory.
+    ordered: whether the service lists keys in byte order; otherwise listings are sorted in memory.
     sleep: waits that many seconds between attempts of a conditional put.
     """
 
@@ -245,7 +245,7 @@ class ObjectStore(Store):
 
     def read_range(self, key: str, start: int, length: int) -> pa.Buffer:
         check_range(key, start, length)
-        # A store refuses empty ranges and ranges that start after the end.
+        # Stores refuse empty ranges and ranges after the end.
         if length == 0 or start >= _FAR:
             self.head(key)
             return _EMPTY
@@ -282,7 +282,7 @@ class ObjectStore(Store):
             return list(pool.map(lambda call: call(), calls))
 
     def head(self, key: str) -> ObjectMeta:
-        meta = self._ask(self._client.head, "look at the object", key)
+        meta = self._ask(self._client.head, "get the object's metadata", key)
         return ObjectMeta(key, meta["size"], _milliseconds(meta["last_modified"]))
 
     def read_sized(self, key: str, length: int, *, end: bool = False) -> tuple[int, pa.Buffer]:
@@ -296,7 +296,7 @@ class ObjectStore(Store):
             except ObjectNotFoundError:
                 raise
             except (StorageError, BaseError):
-                pass  # an empty object has no such bytes, and not every S3 supports suffix ranges: get the size instead
+                pass  # the object is empty, or the store lacks suffix ranges: get the size instead
         return super().read_sized(key, length, end=end)
 
     def open_input(self, key: str) -> pa.NativeFile:
@@ -307,7 +307,7 @@ class ObjectStore(Store):
             for (start, length), data in zip(ranges, parts, strict=True):
                 if data.size != length:
                     raise StorageError(
-                        "the object is shorter than it was when it was opened",
+                        "the object became shorter after it was opened",
                         file=self._shown(key),
                         size=start + data.size,
                     )
@@ -317,10 +317,10 @@ class ObjectStore(Store):
 
     def list(self, prefix: str = "", start_after: str | None = None) -> Iterator[ObjectMeta]:
         folder = self._root + check_prefix(prefix)
-        listed = self._list(folder, None if start_after is None else self._root + start_after)
+        metas = self._list(folder, None if start_after is None else self._root + start_after)
         if self._ordered:
-            return self._in_order(listed)
-        return iter(sorted(listed, key=lambda meta: meta.key.encode()))
+            return self._in_order(metas)
+        return iter(sorted(metas, key=lambda meta: meta.key.encode()))
 
     def _list(self, folder: str, after: str | None) -> Iterator[ObjectMeta]:
         cut = len(self._root)
@@ -328,19 +328,19 @@ class ObjectStore(Store):
         while (chunk := self._try(lambda: next(chunks, None), "list the folder", folder[cut:])) is not None:
             for meta in chunk:
                 path = meta["path"]
-                # The client strips the slash of folder markers: the folder itself is not below the folder.
+                # The client strips the slash of folder markers, and this is the folder itself.
                 if path.startswith(folder) and (after is None or path > after):
                     yield ObjectMeta(path[cut:], meta["size"], _milliseconds(meta["last_modified"]))
 
-    def _in_order(self, listed: Iterable[ObjectMeta]) -> Iterator[ObjectMeta]:
+    def _in_order(self, metas: Iterable[ObjectMeta]) -> Iterator[ObjectMeta]:
         last = ""
-        for meta in listed:
-            # Code points sort like their UTF-8.
+        for meta in metas:
+            # Code points sort like UTF-8 bytes.
             if meta.key <= last:
-                if meta.size == 0:  # a folder marker, listed without the slash that it is sorted by
+                if meta.size == 0:  # a folder marker, sorted by the slash that the client strips
                     continue
                 raise StorageError(
-                    "the store lists keys out of order, which this library relies on",
+                    "the store lists keys out of order",
                     help='set the option aws_s3_express="true" if this is a directory bucket',
                     file=self._shown(meta.key),
                     after=last,
@@ -358,7 +358,7 @@ class ObjectStore(Store):
         for attempt in range(ATTEMPTS):
             _Process.check(self._shown(key))
             try:
-                # In one part: the condition only works for single requests.
+                # As one part, since only single requests are conditional.
                 self._once.put(path, _view(data), mode="create", use_multipart=False)
                 return
             except _CLIENT_ERRORS as e:
@@ -376,7 +376,7 @@ class ObjectStore(Store):
         self._ask(lambda path: self._client.put(path, data, **options), "write the object", key, write=True)
 
     def write_group(self) -> WriteGroup:
-        # The last file waits, to be uploaded together with the caller's final requests.
+        # Upload the last file together with the caller's final requests.
         def start(key: str, group: LandingGroup) -> IO[bytes]:
             return HeldWriter(key, self._writer(key), group).as_io()
 
@@ -390,7 +390,7 @@ class ObjectStore(Store):
         try:
             self._try(lambda: self._client.delete(paths), "delete the object", names[0])
         except ObjectNotFoundError:
-            # Some stores complain about missing objects, and may then have skipped others.
+            # Some stores report missing objects, and may skip others then.
             self.at_once([partial(self._delete_one, name) for name in names])
 
     def _delete_one(self, key: str) -> None:
@@ -416,25 +416,25 @@ class ObjectStore(Store):
             raise self._error(e, action, key, write=write) from _cause(e)
 
     def _error(self, error: Exception, action: str, key: str, *, write: bool) -> TrilakeError:
-        """The typed error for the client's error about ``key``."""
+        """Convert the client's error about ``key`` to a typed error."""
         file, message, reply = self._shown(key), str(error), _first_line(error)
         match = _STATUS.search(message)
         status = int(match[1]) if match else None
         if _NO_BUCKET.search(message):
             return StorageError(f"cannot {action}: its bucket does not exist", file=file)
         if isinstance(error, AlreadyExistsError) and not _may_pass(error):
-            return ObjectExistsError("an object with this key exists already", file=file)
+            return ObjectExistsError("the object already exists", file=file)
         if isinstance(error, FileNotFoundError):
             return ObjectNotFoundError("no such object", file=file)
         if isinstance(error, (PermissionDeniedError, UnauthenticatedError)) or status in (401, 403):
             return StorageError(
                 f"cannot {action}: {reply}",
-                help="check the credentials, their rights on this bucket, and the region",
+                help="check the credentials, their permissions on this bucket, and the region",
                 file=file,
                 status=status,
             )
         if isinstance(error, ValueError):
-            return InvalidArgumentError(f"the store cannot hold this key: {reply}", file=file)
+            return InvalidArgumentError(f"the store does not support this key: {reply}", file=file)
         certain = _may_pass(error) or isinstance(error, NotSupportedError) or (status is not None and status < 500)
         if write and not certain:
             return UnknownOutcomeError(f"the store did not confirm the write: {reply}", file=file, status=status)
@@ -443,7 +443,7 @@ class ObjectStore(Store):
 
 
 def _requests(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The ranges to request: few, and not much more than what is needed."""
+    """The ranges to request: few, without much unneeded data."""
     needed = sum(length for _, length in coalesce(ranges, 0))
     for gap in (GAP, GAP >> 3, GAP >> 6):
         merged = coalesce(ranges, gap)
@@ -453,18 +453,18 @@ def _requests(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def _may_pass(error: Exception) -> bool:
-    """Whether the store certainly refused a request, or never got it, for a transient reason."""
+    """Whether the store clearly refused or never received a request, for a transient reason."""
     message = str(error)
     return "status code: 429" in message or any(reason.search(message) for reason in (_REFUSED, _NEVER_SENT))
 
 
 def _cause(error: Exception) -> Exception | None:
-    """The client's error as the cause, unless its message contains a secret."""
+    """The client's error, unless its message contains a secret."""
     return error if masked(str(error)) == str(error) else None
 
 
 def _view(data: bytes | pa.Buffer) -> memoryview:
-    # Arrow buffers have signed bytes, which the client takes for a sequence of numbers.
+    # The client would read Arrow's signed bytes as a sequence of numbers.
     return memoryview(data).cast("B")
 
 
@@ -473,7 +473,7 @@ def _milliseconds(time: datetime) -> int:
 
 
 def _first_line(error: Exception) -> str:
-    """The client's message and reason, without debug output and long replies."""
+    """The client's message and reason, without debug output."""
     reply, _, debug = str(error).partition("\n\nDebug source")
     reply = reply.strip()
     cause = _CAUSE.search(debug)
@@ -481,21 +481,20 @@ def _first_line(error: Exception) -> str:
 
 
 # --- UploadWriter: the writer behind ObjectStore.open_output ----------------------------------------------------------
-# Content that fits into one part is sent as one request at close.  More is sent in parts while it is written, by a
-# thread with a short queue; closing completes the upload, discarding makes the thread's source fail, on which obstore
-# aborts the upload.
+# Content that fits into one part is one request at close.  A thread with a short queue uploads more in parts while it
+# is written; closing completes the upload, and discarding makes the thread's source fail, so that obstore aborts.
 
-#: Bytes per part: 10,000 of them, the limit of S3, make 80 GiB.
+#: Bytes per part; S3 allows 10,000 parts, so 80 GiB.
 PART = 8 << 20
 _QUEUED, _PARALLEL = 2, 4
 
 
 class _Discarded(Exception):
-    """Thrown into the upload to abort it."""
+    """Raised in the upload to abort it."""
 
 
 class UploadWriter(AtomicWriter):
-    """``send(data, **how)`` sends bytes, or an iterator of parts, like obstore's ``put``; its errors are typed."""
+    """Upload with ``send(data, **how)``, which is obstore's ``put`` with typed errors."""
 
     def __init__(self, key: str, send: Callable[..., None]) -> None:
         self._send = send
@@ -534,22 +533,22 @@ class UploadWriter(AtomicWriter):
 
 
 class _Upload:
-    """The thread.  It holds no reference to the writer, so that an abandoned writer is collected, which discards it."""
+    """The thread, without a reference to the writer: an abandoned writer is collected and discarded."""
 
     def __init__(self, key: str, send: Callable[..., None]) -> None:
         self.outcome: Future[None] = Future()
         self._parts: queue.Queue[bytes | _Discarded | None] = queue.Queue(_QUEUED)
         self._send = send
-        # A daemon: an interpreter that exits with an open writer must not wait for it.
+        # A daemon, so that the interpreter can exit with an open writer.
         Thread(target=self._run, name=f"trilake-upload {key}", daemon=True).start()
 
     def pass_on(self, part: bytes | _Discarded | None) -> None:
-        """Queue the next part, the end (``None``), or the order to abort."""
+        """Queue the next part, ``None`` for the end, or the error to abort with."""
         while True:
             try:
                 return self._parts.put(part, timeout=0.1)
             except queue.Full:
-                if self.outcome.done():  # the upload ended before its source did
+                if self.outcome.done():  # the upload failed before its source ended
                     return self.outcome.result()
 
     def _run(self) -> None:

@@ -19,8 +19,8 @@ def open_store(uri_or_path: str | os.PathLike[str], options: Mapping[str, str] |
     uri_or_path: a local path (``~`` and relative paths too), ``file:/x``, ``file:///x``, ``memory://name`` (shared
         within the process), ``s3://``, ``s3a://``, ``gs://``, ``az://container/…`` or
         ``abfss://container@account.dfs.core.windows.net/…``.
-    options: credentials, region, endpoint and so on for object stores, see :mod:`trilake.storage.options`; environment
-        variables are the defaults.  Local and memory stores only pass them on to :func:`open_sibling`.
+    options: credentials, region, endpoint and so on of object stores, see :mod:`trilake.storage.options`; environment
+        variables are the defaults.
 
     Raises ``InvalidArgumentError`` for an invalid location and ``UnknownOptionError`` for an unknown option.
     """
@@ -39,8 +39,8 @@ def open_store(uri_or_path: str | os.PathLike[str], options: Mapping[str, str] |
 def open_sibling(store: Store, uri: str) -> Store:
     """Open a store with the same options at another root, for absolute paths in a log.
 
-    Raises ``OtherStoreError`` for another kind of store, unless the option ``allow_other_stores`` is ``"true"``: a
-    table in a bucket must not make its readers open local files.
+    Raises ``OtherStoreError`` for another kind of store, as a table in a bucket must not make its readers open local
+    files; the option ``allow_other_stores="true"`` allows it.
     """
     check_same_kind(store.uri, uri, store.options)
     return store.like(open_store(uri, store.options))

@@ -1,4 +1,4 @@
-"""Options of object stores: the names deltalake and obstore users know, whatever their case.
+"""Options of object stores, named as in deltalake and obstore, in any case.
 
 ========== =========================================================================================================
 ``s3``     ``AWS_ACCESS_KEY_ID``, ``AWS_SECRET_ACCESS_KEY``, ``AWS_SESSION_TOKEN``, ``AWS_REGION``,
@@ -10,13 +10,13 @@ all        ``allow_http``, ``timeout``, ``connect_timeout``, ``proxy_url``, ``ma
            ``backoff_config.init_backoff``, ``backoff_config.max_backoff``, ``backoff_config.base``
 ========== =========================================================================================================
 
-Hadoop's names (``fs.s3a.access.key``, ``fs.azure.account.key.<account>...``) are accepted as well.  The prefix may be
-left out (``region``, ``endpoint_url``).  An environment variable with the long name is the default of an option
-(``AWS_ENDPOINT_URL``, ``AWS_ALLOW_HTTP``).  Durations are written ``"30s"``, ``"500ms"``, ``"3 minutes"``.
+Hadoop's names (``fs.s3a.access.key``, ``fs.azure.account.key.<account>...``) are accepted, too.  The prefix is optional
+(``region``, ``endpoint_url``).  Environment variables with the long names are the defaults (``AWS_ENDPOINT_URL``,
+``AWS_ALLOW_HTTP``).  Durations are written ``"30s"``, ``"500ms"``, ``"3 minutes"``.
 
-Two options apply to any store, including local ones; both are ``"false"`` by default.
-``allow_foreign_files``: a new table may be created in a folder with unrelated files.
-``allow_other_stores``: a log may reference files on another kind of store, such as ``file:///x`` in a table on S3.
+Two options apply to all stores, including local ones, and are ``"false"`` by default.
+``allow_foreign_files``: allow a new table in a folder with other files.
+``allow_other_stores``: allow references to another kind of store, such as ``file:///x`` in a table on S3.
 """
 
 from __future__ import annotations
@@ -62,8 +62,7 @@ _SPELLINGS: Mapping[str, str] = {
     "sas_key": "sas_token",
 }
 
-#: Hadoop's names of options of the stores here.  Other options that start with ``fs.`` configure Hadoop's own classes
-#: and are ignored.
+#: Hadoop's option names.  Other options that start with ``fs.`` configure Hadoop's classes and are ignored.
 HADOOP: Mapping[str, str] = {
     "fs.s3a.access.key": "aws_access_key_id",
     "fs.s3a.secret.key": "aws_secret_access_key",
@@ -84,7 +83,7 @@ _PROVIDER, _TENANT = "fs.s3a.aws.credentials.provider", "fs.azure.account.oauth2
 _AZURE = re.compile(r"fs\.azure\.(account\.key|sas\.fixed\.token)(?:\.([^.]+)\..*)?")
 _AZURE_NAMES = {"account.key": "azure_storage_account_key", "sas.fixed.token": "azure_storage_sas_token"}
 
-#: Credentials, without prefix: these belong together.
+#: Credentials, without prefix.
 _CREDENTIALS = frozenset(
     """
     access_key_id secret_access_key session_token token skip_signature role_arn web_identity_token_file profile
@@ -94,16 +93,16 @@ _CREDENTIALS = frozenset(
     """.split()  # noqa: SIM905 - a table of names is easier to read and to change as text
 )
 
-#: Irrelevant options: nothing is ever renamed in an object store.
+#: Ignored options: nothing is renamed in an object store.
 _IGNORED = frozenset({"aws_s3_allow_unsafe_rename", "allow_unsafe_rename", "aws_ec2_metadata_disabled"})
-#: Options that trilake reads itself, see the head of this module.
+#: Options of trilake.
 ALLOW_FOREIGN_FILES, ALLOW_OTHER_STORES = "allow_foreign_files", "allow_other_stores"
 _PERMISSIONS = frozenset({ALLOW_FOREIGN_FILES, ALLOW_OTHER_STORES})
 
 _RETRY = ("max_retries", "retry_timeout")
 _BACKOFF = ("backoff_config.init_backoff", "backoff_config.max_backoff", "backoff_config.base")
 
-#: Options without a prefix, for any store.
+#: Options of any store, without prefix.
 _BARE = frozenset(
     """
     access_key_id bucket checksum_algorithm conditional_put container_authorization_token_file
@@ -120,7 +119,7 @@ _BARE = frozenset(
     """.split()  # noqa: SIM905 - a table of names is easier to read and to change as text
 )
 
-#: Options of the HTTP client below any store.
+#: Options of the HTTP client.
 _CLIENT = frozenset(
     """
     allow_http allow_invalid_certificates connect_timeout default_content_type http1_only http2_only
@@ -135,9 +134,7 @@ _SWITCHES = frozenset({"allow_http", "allow_invalid_certificates", "http1_only",
 
 @dataclass(frozen=True)
 class StoreConfig:
-    """Options by their reader: ``config`` for obstore's store, ``client`` for its HTTP client, ``retry`` for its
-    retries.
-    """
+    """Options of obstore: for the store, its HTTP client and its retries."""
 
     config: Mapping[str, str] = field(default_factory=dict, repr=False)
     client: Mapping[str, object] = field(default_factory=dict, repr=False)
@@ -145,7 +142,7 @@ class StoreConfig:
 
 
 def is_storage_option(name: str) -> bool:
-    """Whether an option is for the store, not for the table.
+    """Whether an option is for the store rather than the table.
 
     >>> [is_storage_option(n) for n in ("AWS_REGION", "allow_http", "versionAsOf")]
     [True, True, False]
@@ -157,12 +154,12 @@ def is_storage_option(name: str) -> bool:
 
 
 def allowing_foreign(options: Mapping[str, str] | None, foreign_files: bool) -> dict[str, str]:
-    """Options of a store, with the permission to create a table among foreign files, if granted."""
+    """Add ``allow_foreign_files`` to the options, if ``foreign_files`` is true."""
     return {**(options or {}), **({ALLOW_FOREIGN_FILES: "true"} if foreign_files else {})}
 
 
 def allowed(options: Mapping[str, str], permission: str) -> bool:
-    """Whether the options grant a permission.  Raises ``InvalidArgumentError`` for a value that is not a boolean.
+    """Whether a boolean option is true.  Raises ``InvalidArgumentError`` for another value.
 
     >>> allowed({"Allow_Other_Stores": "true"}, ALLOW_OTHER_STORES), allowed({}, ALLOW_OTHER_STORES)
     (True, False)
@@ -180,13 +177,13 @@ def setting(name: str) -> str:
     return _SPELLINGS.get(key, key)
 
 
-def without_stated(options: Mapping[str, str], stated: Iterable[str]) -> dict[str, str]:
-    """The options for settings that none of the names ``stated`` sets, in any spelling.
+def missing_options(options: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
+    """The options whose settings none of ``names`` sets, in any spelling.
 
-    >>> without_stated({"aws_endpoint": "a", "aws_region": "r"}, ["AWS_ENDPOINT_URL", "azure_region"])
+    >>> missing_options({"aws_endpoint": "a", "aws_region": "r"}, ["AWS_ENDPOINT_URL", "azure_region"])
     {'aws_region': 'r'}
     """
-    settings = {(_split_prefix(name.lower())[0], setting(name)) for name in stated}
+    settings = {(_split_prefix(name.lower())[0], setting(name)) for name in names}
     return {
         name: value
         for name, value in options.items()
@@ -200,7 +197,7 @@ def _split_prefix(key: str) -> tuple[str, str]:
 
 
 def is_credential(name: str) -> bool:
-    """Whether an option is a credential: credentials from different sources must not be mixed.
+    """Whether an option is a credential; credentials of different sources must not be mixed.
 
     >>> [is_credential(n) for n in ("AWS_SESSION_TOKEN", "account_key", "aws_region")]
     [True, True, False]
@@ -209,7 +206,7 @@ def is_credential(name: str) -> bool:
 
 
 def hadoop_names(scheme: str, authority: str) -> list[str]:
-    """The relevant Hadoop option names for a store of ``scheme``, for callers that must look up each name.
+    """Hadoop's option names for a store of ``scheme``, for callers that look up each name.
 
     ``authority`` is the bucket, or ``container@account.dfs.core.windows.net``.
     """
@@ -225,9 +222,9 @@ def hadoop_names(scheme: str, authority: str) -> list[str]:
 
 
 def from_hadoop(options: Mapping[str, str], *, bucket: str = "") -> dict[str, str]:
-    """Translate options with Hadoop's names; irrelevant Hadoop options are dropped.
+    """Translate options with Hadoop's names; drop ignored ones.
 
-    Settings of one ``bucket`` (``fs.s3a.bucket.<bucket>.access.key``) override those of all buckets.
+    Settings of a ``bucket`` (``fs.s3a.bucket.<bucket>.access.key``) override general ones.
 
     >>> from_hadoop({"fs.s3a.access.key": "k", "fs.s3a.impl": "x", "AWS_REGION": "r"})
     {'aws_access_key_id': 'k', 'AWS_REGION': 'r'}
@@ -271,7 +268,7 @@ def from_hadoop(options: Mapping[str, str], *, bucket: str = "") -> dict[str, st
         translated["allow_http"] = "true"
     if not endpoint:
         translated.pop("aws_endpoint", None)
-    return {**without_stated(translated, ours), **ours}
+    return {**missing_options(translated, ours), **ours}
 
 
 def _is_hadoop(key: str) -> bool:
@@ -287,8 +284,8 @@ def store_config(scheme: str, options: Mapping[str, str], bucket: str = "") -> S
 
     Options of other providers are ignored, so that one set serves tables in several clouds.
 
-    Raises ``UnknownOptionError`` for an unknown name, ``InvalidArgumentError`` for an invalid value and for a
-    locking provider.
+    Raises ``UnknownOptionError`` for an unknown name, ``InvalidArgumentError`` for an invalid value or a locking
+    provider.
     """
     config: dict[str, str] = {}
     client: dict[str, object] = {}
@@ -297,19 +294,19 @@ def store_config(scheme: str, options: Mapping[str, str], bucket: str = "") -> S
     for name, value in from_hadoop(options, bucket=bucket).items():
         key = name.lower()
         key = ALIASES.get(key, key)
-        # Spark readers and untyped callers may pass booleans and numbers.
+        # Callers may pass booleans and numbers.
         string = str(value)
         string = string.lower() if string in ("True", "False") else string
         if key == "aws_s3_locking_provider":
             raise InvalidArgumentError(
                 "writers that lock through an external provider do not see conditional writes, and this library does"
                 " nothing else: both could commit the same version",
-                help="let all writers of the table use conditional writes and leave the option out",
+                help="leave the option out, and use conditional writes in all writers of the table",
                 option=name,
             )
         if not is_storage_option(key):
             raise UnknownOptionError(
-                f"no store knows the option {name!r}", help="see trilake.storage.options for the names", option=name
+                f"storage option {name!r} is unknown", help="see trilake.storage.options for the names", option=name
             )
         if key in _PERMISSIONS:
             _boolean(name, string)
@@ -359,8 +356,8 @@ def _integer(option: str, value: str) -> int:
 
 
 # --- AWS profiles: credentials in ~/.aws/credentials, settings in ~/.aws/config ---------------------------------------
-# The profile is the option `aws_profile`, the environment's `AWS_PROFILE`, or `default`.  Its keys apply where
-# neither options nor the environment have credentials; its region and endpoint where these are not given.
+# The profile is the option `aws_profile`, the environment's `AWS_PROFILE`, or `default`.  Its keys are used if neither
+# options nor the environment have credentials; its region and endpoint if these are not set.
 
 #: Environment variables with credentials.
 _ENVIRONMENT = (
@@ -376,23 +373,23 @@ _KEYS = {
     "aws_session_token": "aws_session_token",
 }
 _SETTINGS = {"region": "aws_region", "endpoint_url": "aws_endpoint"}
-#: Profile settings that only the AWS tools can resolve.
+#: Profile settings that need the AWS tools.
 _ELSEWHERE = ("sso_session", "sso_start_url", "credential_process", "role_arn")
 
 
 def profile_options(
     profile: str | None, environment: Mapping[str, str], *, credentials: bool, home: Path | None = None
 ) -> dict[str, str]:
-    """The options of a store in a profile.
+    """The store options in an AWS profile.
 
     Parameters
     ----------
-    profile: its name; ``None`` for that of the environment, or ``default``.
-    environment: the process's variables.
-    credentials: whether options have credentials already.
-    home: the folder of the user.
+    profile: its name; by default the environment's, or ``default``.
+    environment: environment variables.
+    credentials: whether options have credentials.
+    home: the home folder.
 
-    Raises ``InvalidArgumentError`` for a named profile that does not exist, or that has no keys of its own.
+    Raises ``InvalidArgumentError`` for a named profile that does not exist or has no keys.
     """
     name = profile or environment.get("AWS_PROFILE") or environment.get("AWS_DEFAULT_PROFILE")
     settings = _read(name or "default", environment, home or Path(os.path.expanduser("~")))
@@ -400,8 +397,8 @@ def profile_options(
         if name is None:
             return {}
         raise InvalidArgumentError(
-            f"there is no AWS profile {name!r}",
-            help="name one of ~/.aws/credentials or ~/.aws/config, or give access_key_id and secret_access_key",
+            f"AWS profile {name!r} does not exist",
+            help="name a profile in ~/.aws/credentials or ~/.aws/config, or pass access_key_id and secret_access_key",
         )
     out = {ours: settings[theirs] for theirs, ours in _SETTINGS.items() if theirs in settings}
     if environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION"):
@@ -414,14 +411,14 @@ def profile_options(
     if not keys and name is not None and any(word in settings for word in _ELSEWHERE):
         setting = next(word for word in _ELSEWHERE if word in settings)
         raise InvalidArgumentError(
-            f"the AWS profile {name!r} gets its keys by {setting}, which is not done here",
+            f"AWS profile {name!r} gets its keys by {setting}, which is not supported",
             help=f"run `aws configure export-credentials --profile {name} --format env` and set what it prints",
         )
     return {**out, **keys}
 
 
 def _read(name: str, environment: Mapping[str, str], home: Path) -> dict[str, str] | None:
-    """All settings of a profile in both files; ``None`` where neither has it."""
+    """All settings of a profile in both files; ``None`` if neither has it."""
     in_config = name if name == "default" else f"profile {name}"
     files = (
         (environment.get("AWS_CONFIG_FILE") or home / ".aws" / "config", in_config),
@@ -433,7 +430,7 @@ def _read(name: str, environment: Mapping[str, str], home: Path) -> dict[str, st
         try:
             parser.read(path, encoding="utf-8")
         except (configparser.Error, UnicodeDecodeError) as e:
-            raise InvalidArgumentError(f"the file of AWS profiles cannot be read: {e}", file=str(path)) from e
+            raise InvalidArgumentError(f"the AWS profiles cannot be read: {e}", file=str(path)) from e
         if parser.has_section(section):
             out = {**(out or {}), **{k: v.strip() for k, v in parser.items(section)}}
     return out

@@ -1,13 +1,13 @@
-"""What a table may delete and replace: one rule for all formats and operations.
+"""Which files a table may delete and replace: one rule for all formats and operations.
 
 A file is deleted or overwritten only if
 
-1. its name is one that the format uses, in the right folder (the caller's regular expression); 2. no folder on the way
-to it, below the table's own, is a link; 3. it is not in another table inside this one; 4. by the store's clock, and not
-only by this machine's, it is old enough (:func:`store_time`).
+1. its name is one that the format uses, in the right folder (the caller's regular expression);
+2. no folder between it and the table's folder is a link;
+3. it is not in another table inside this one;
+4. it is old enough by the store's clock, not just by this machine's (:func:`store_time`).
 
-Stores on local disks also refuse to delete and to replace behind links (:mod:`trilake.storage.local`).  In doubt files
-stay.
+Local stores also refuse to delete and replace behind links (:mod:`trilake.storage.local`).  In doubt files stay.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from trilake.storage.local_writer import temporary_name
 
 _log = logging.getLogger("trilake.storage")
 
-#: Subfolders that identify a table: of Delta, Lance, Trevni jobs and Hudi; Iceberg's name is less specific.
+#: Subfolders that identify a table of Delta, Lance, Trevni jobs or Hudi; Iceberg's name is less specific.
 _MARKS = ("_delta_log", "_versions", "_staged", ".hoodie", "metadata")
 _ICEBERG = re.compile(r"(?:^|/)metadata/[^/]*\.metadata\.json\Z")
-#: A key that identifies a folder, which the expression captures, as a table.
+#: A key that identifies a folder, which it captures, as a table.
 TABLE_OF = r"^(?P<folder>.+?)/(?:(?:_delta_log|_versions|_staged|\.hoodie)/.*|metadata/[^/]*\.metadata\.json)$"
 _TABLE_OF = re.compile(TABLE_OF).match
-#: Folders that are checked concurrently, and at most; beyond that one listing of all is quicker.
+#: Folders to check concurrently, and in total; above that, one listing is faster.
 _ASKED, _ASKED_MOST = 16, 100
-#: How far this machine's clock may be ahead of the store's, in ms: negligible for retentions of days.
+#: How far this machine's clock may be ahead of the store's, in ms: little compared to retentions of days.
 CLOCK_TOLERANCE_MS = 5 * 60 * 1000
-#: A temporary file or folder of trilake, and its content.
+#: A temporary file of trilake, or a file in a temporary folder.
 TEMPORARY = r"\.trilake-[0-9a-f]{24}\.tmp(?:/.+)?"
 
 
 def tables_of(keys: Iterable[str]) -> frozenset[str]:
-    """The folders that are tables, given keys of their files.
+    """The folders that are tables, by the keys of their files.
 
     >>> sorted(tables_of(["x", "a/_delta_log/0.json", "a/b/metadata/v1.metadata.json", "a/metadata/x"]))
     ['a', 'a/b']
@@ -50,9 +50,9 @@ def tables_of(keys: Iterable[str]) -> frozenset[str]:
 
 @dataclass
 class Territory:
-    """Which folders below the root of ``store`` belong to the table: not behind a link, not in another table.
+    """Checks which folders below the root belong to the table: not behind a link, not in another table.
 
-    ``tables`` are the folders that are tables, if known from a listing; otherwise each folder is checked.
+    ``tables`` are all tables of a listing, if there is one; otherwise each folder is checked.
     """
 
     store: Store
@@ -60,7 +60,7 @@ class Territory:
     _own: dict[str, bool] = field(default_factory=dict)
 
     def foreign(self, folders: Iterable[str]) -> list[str]:
-        """Those of some folders, given as keys (the root is empty), that do not belong to the table."""
+        """The folders that do not belong to the table; the root's key is empty."""
         to_check = [f for f in dict.fromkeys(folders) if f]
         above = dict.fromkeys(part for f in to_check for part in accumulate(f.split("/"), "{}/{}".format))
         unknown = [f for f in above if f not in self._own]
@@ -87,7 +87,7 @@ class Territory:
 
 
 def own_keys(store: Store, keys: Iterable[str], names: str | re.Pattern[str], *, what: str) -> list[str]:
-    """Those of ``keys`` that the table may delete or replace; the others are logged.
+    """The keys that the table may delete or replace; logs the others.
 
     Parameters
     ----------
@@ -102,7 +102,7 @@ def own_keys(store: Store, keys: Iterable[str], names: str | re.Pattern[str], *,
     if len(deletable) < len(all_keys):
         rest = sorted(set(all_keys) - set(deletable))
         _log.warning(
-            "%s of %r leaves %d files that do not belong to it: with other names, behind links or in other tables: %s",
+            "%s of %r keeps %d files with other names, behind links or in other tables: %s",
             what,
             store,
             len(rest),
@@ -112,32 +112,32 @@ def own_keys(store: Store, keys: Iterable[str], names: str | re.Pattern[str], *,
 
 
 def check_own(store: Store, keys: Sequence[str], *, what: str) -> None:
-    """Raise ``StorageError`` where a file to delete or replace does not belong to the table."""
+    """Raise ``StorageError`` if a file to delete or replace does not belong to the table."""
     foreign = Territory(store).foreign(k.rpartition("/")[0] for k in keys)
     if foreign:
         raise StorageError(
             f"{what} would change files behind a link or in another table, below {foreign[0]!r}",
-            help="put a folder in the place of the link, or move the other table away",
+            help="replace the link by a folder, or move the other table away",
             file=store.uri,
         )
 
 
 def discard(store: Store, keys: Iterable[str]) -> None:
-    """Remove the files of a failed write.  Errors are logged and not raised, so that the original error is reported."""
+    """Remove the files of a failed write; log errors, so that the original one is raised."""
     names = list(keys)
     try:
         store.delete(names)
     except (TrilakeError, OSError) as e:
-        _log.warning("%d files of a write that failed are left in %r: %s", len(names), store, e)
+        _log.warning("%d files of a failed write remain in %r: %s", len(names), store, e)
 
 
 # --- time ------------------------------------------------------------------------------------------------------------
 
 
 def store_time(store: Store) -> int:
-    """The time of the store's clock, in ms since the epoch: that of a file which is written for it and removed.
+    """The time of the store's clock, in ms since the epoch, from a temporary file.
 
-    Raises ``StorageError`` where nothing can be written.
+    Raises ``StorageError`` if the store is not writable.
     """
     key = temporary_name()
     store.put(key, b"what time is it?\n")
@@ -153,14 +153,14 @@ def agreed_time(store: Store, now_ms: int) -> int:
     File times come from the store's clock.  If this machine's clock is days ahead, files of active writers look old
     enough to delete.  If it is behind, files look younger, which is safe.
 
-    Raises ``ClockError``, and ``StorageError`` where the store's time is unavailable.
+    Raises ``ClockError``, and ``StorageError`` if the store's time is unavailable.
     """
     time_of_store = store_time(store)
     if now_ms - time_of_store > CLOCK_TOLERANCE_MS:
         raise ClockError(
             f"this machine's clock is {(now_ms - time_of_store) / 1000:,.0f} seconds ahead of the store's:"
             " files of writers that are at work would look old enough to be deleted",
-            help="set the clock of this machine (or that of the store), then try again; nothing was deleted",
+            help="set the clock of this machine or of the store, then try again; nothing was deleted",
             file=store.uri,
             here_ms=now_ms,
             there_ms=time_of_store,
@@ -169,23 +169,23 @@ def agreed_time(store: Store, now_ms: int) -> int:
 
 
 def old_temporaries(store: Store, prefix: str, before_ms: int) -> list[ObjectMeta]:
-    """Temporary files below a folder of writers that died before a time; not behind a link or in another table."""
+    """Temporary files below a folder that are older than a time, except behind links and in other tables."""
     expression = re.compile(rf"(?:.*/)?{TEMPORARY}")
     by_key = {m.key: m for m in store.unfinished(prefix)}
-    if store.local_path("x") is None:  # elsewhere such names are in the normal listing
+    if store.local_path("x") is None:  # elsewhere listings show such names
         by_key |= {m.key: m for m in store.list(prefix) if expression.fullmatch(m.key)}
     newest: dict[str, int] = {}
     for m in by_key.values():
         top = _top(m.key)
         newest[top] = max(newest.get(top, 0), m.modified_ms)
     old = [k for k in by_key if newest[_top(k)] < before_ms]
-    # A temporary folder belongs to trilake whatever it contains, except for links: its parent folder decides.
+    # A temporary folder belongs to trilake with its content, except for links: check its parent.
     folders = Territory(store)
     foreign = set(folders.foreign(_top(k).rpartition("/")[0] for k in old))
     return [by_key[k] for k in old if _top(k).rpartition("/")[0] not in foreign and not store.passes_link(k)]
 
 
 def _top(key: str) -> str:
-    """The temporary file, or the temporary folder that a file lies in."""
+    """The temporary file, or the temporary folder of a file."""
     match = re.match(r"(?:.*?/)??\.trilake-[0-9a-f]{24}\.tmp(?=/|\Z)", key)
     return key if match is None else match[0]

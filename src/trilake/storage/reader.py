@@ -1,12 +1,11 @@
 """Read ranges of an object with fewer and larger requests.
 
-``WindowReader`` is a seekable file over an object of which only ranges can be fetched.  It keeps one window of bytes,
-at first the end of the object, where Parquet, Lance and Arrow files have their footers.  A read outside it fetches a
-new one: small reads get a window around them, and the window doubles for sequential reads.  Reads larger than the
-window bypass it.
+``WindowReader`` is a seekable file over an object.  It keeps one window of bytes, at first the end of the object, where
+Parquet, Lance and Arrow files have their footers.  A read outside the window fetches a new one around it, which doubles
+for sequential reads.  Larger reads bypass the window.
 
-A footer says where all columns are.  After reading it, announce the next reads with :func:`expect`: they are fetched at
-once in as few requests as possible, without other columns.
+After reading a footer, announce the next reads with :func:`expect`: they are fetched at once in as few requests as
+possible.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ from typing import Any
 
 import pyarrow as pa
 
-#: Least and most bytes of a window.
+#: Smallest and largest window, in bytes.
 MIN_WINDOW, MAX_WINDOW = 256 << 10, 16 << 20
 
 
 def coalesce(ranges: Sequence[tuple[int, int]], gap: int) -> list[tuple[int, int]]:
-    """The fewest ``(start, length)`` ranges, ascending, that cover ``ranges`` and skip only gaps of more than ``gap``.
+    """Merge ``(start, length)`` ranges that are at most ``gap`` bytes apart; the result ascends.
 
     >>> coalesce([(90, 10), (0, 4), (5, 2), (92, 3)], gap=1)
     [(0, 7), (90, 10)]
@@ -47,9 +46,9 @@ class WindowReader(io.RawIOBase):
 
     Parameters
     ----------
-    fetch: returns exactly those ``(start, length)`` ranges, which lie within the object.
-    size: of the object in bytes.
-    tail: the last bytes of the object, already fetched.
+    fetch: returns ``(start, length)`` ranges within the object.
+    size: bytes of the object.
+    tail: the last bytes of the object.
     """
 
     def __init__(
@@ -68,15 +67,14 @@ class WindowReader(io.RawIOBase):
         self._grain = MIN_WINDOW
 
     def expect(self, ranges: Sequence[tuple[int, int]]) -> None:
-        """Fetch ranges that will be read; those of an earlier call are dropped.
+        """Fetch ranges that will be read, and drop those of an earlier call.
 
-        Ranges outside the object are ignored: a damaged footer may say anything, and reading there raises the
-        error.
+        Ignores ranges outside the object, as a damaged footer may have any; reading them raises the error.
         """
         inside = [(start, n) for start, n in ranges if start >= 0 and 0 < n <= self._size - start]
         stop = self._start + len(self._window)
         missing = coalesce([(a, n) for a, n in inside if not (self._start <= a and a + n <= stop)], 0)
-        self._expected = []  # before the new ones are in memory, too
+        self._expected = []  # free memory before fetching
         if missing:
             self._expected = [(a, memoryview(data)) for (a, _), data in zip(missing, self._fetch_all(missing))]
 
@@ -101,7 +99,7 @@ class WindowReader(io.RawIOBase):
         return self._position
 
     def read(self, size: int | None = -1, /) -> bytes:
-        """Up to ``size`` bytes, fewer only at the end of the object."""
+        """Read up to ``size`` bytes; fewer only at the end of the object."""
         available = max(self._size - self._position, 0)
         length = available if size is None or size < 0 else min(size, available)
         if length == 0:
@@ -128,7 +126,7 @@ class WindowReader(io.RawIOBase):
             first, data = self._expected[i]
             if end <= first + len(data):
                 return data[start - first : end - first]
-        # A sequential read: the next window may be larger.
+        # Double the window for sequential reads.
         self._grain = min(self._grain * 2, MAX_WINDOW) if start <= stop < end else MIN_WINDOW
         if length >= self._grain:
             return memoryview(self._fetch(start, length))
@@ -141,15 +139,13 @@ class ObjectFile(pa.PythonFile):  # type: ignore[misc]
     """A :class:`WindowReader` as an Arrow file."""
 
     def __init__(self, reader: WindowReader, mode: str = "r") -> None:
-        self.reader = reader  # Arrow's base class has taken both arguments already
+        self.reader = reader  # Arrow's base class has both arguments already
 
 
 def expect(source: pa.NativeFile, ranges: Sequence[tuple[int, int]]) -> bool:
-    """Announce the next ``(start, length)`` ranges that will be read from a file of
-    :meth:`trilake.storage.Store.open_input`.
+    """Announce the next ``(start, length)`` reads from a file of :meth:`trilake.storage.Store.open_input`.
 
-    An object store fetches them at once and in parallel; local files ignore the call.  Returns whether it had an
-    effect.
+    Object stores fetch them at once and in parallel; local files ignore the call.  Returns whether it had an effect.
     """
     if not isinstance(source, ObjectFile):
         return False

@@ -1,4 +1,4 @@
-"""Temporary files for data that exceed memory; a full or read-only temporary folder raises a typed error."""
+"""Temporary files for data that exceed memory, with typed errors for a full or read-only disk."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trilake.storage.local_writer import storage_error
 
 @contextmanager
 def spilling() -> Iterator[None]:
-    """A block that only works with temporary files.
+    """A block that works with temporary files.
 
     Raises ``StorageError`` for operating system errors.
     """
@@ -27,7 +27,7 @@ def spilling() -> Iterator[None]:
 
 @contextmanager
 def temporary_folder(prefix: str) -> Iterator[Path]:
-    """A temporary folder that is deleted when the block ends; ``StorageError`` where it cannot be created."""
+    """A temporary folder for a block.  Raises ``StorageError`` if it cannot be created."""
     with spilling():
         folder = tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True)
     with folder as path:

@@ -1,7 +1,7 @@
-"""``Staging``: a folder on the store's own disk for files of a program that does not know the store.
+"""``Staging``: a folder on the store's disk for files that another program writes.
 
-Spark writes Parquet to folders, under names of its own choice.  Listings hide a staging folder like temporary files;
-:meth:`Store.unfinished` finds those of writers that died.  Published files are durable before their names appear::
+Spark writes Parquet to folders, with its own file names.  Listings hide a staging folder like temporary files, and
+:meth:`Store.unfinished` finds those of dead writers.  Files are synced before they are renamed::
 
     .trilake-*.tmp/files/part-0 -> fsync -> rename to its key -> fsync folder
 """
@@ -25,9 +25,9 @@ _SYNCS = 8
 
 
 class Staging:
-    """A staging folder, which is deleted when its block ends.
+    """A staging folder, which is deleted at the end of its block.
 
-    ``path`` is the absolute path of a folder that does not exist yet; the program creates it.
+    ``path`` is the absolute path of a folder that the program creates.
     """
 
     def __init__(self, root: str) -> None:
@@ -46,7 +46,7 @@ class Staging:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        shutil.rmtree(self._top, ignore_errors=True)  # at worst it is left for a clean-up
+        shutil.rmtree(self._top, ignore_errors=True)  # a clean-up removes it later
 
     def names(self) -> list[str]:
         """The names of the files in the folder."""
@@ -65,7 +65,7 @@ class Staging:
     def publish(self, keys: Mapping[str, str]) -> None:
         """Move files to their keys: ``keys`` by file name.
 
-        The keys must be unique.  Raises ``StorageError``; then no file was published.
+        The keys must be unique.  Raises ``StorageError`` without publishing any file.
         """
         moves = [(f"{self.path}/{name}", self._root + check_key(key)) for name, key in keys.items()]
         with ThreadPoolExecutor(_SYNCS) as pool:
@@ -80,7 +80,7 @@ class Staging:
                 sync_folder(folder)
         except OSError as e:
             for target in moved:
-                with suppress(OSError):  # no commit references it: at worst vacuum removes it
+                with suppress(OSError):  # not referenced: vacuum removes it later
                     os.unlink(target)
             raise storage_error(e, "publish files in", self._root, writing=True) from e
 
@@ -93,24 +93,24 @@ def _make_durable(path: str) -> None:
         finally:
             os.close(fd)
     except OSError as e:
-        raise storage_error(e, "force to disk", path, writing=True) from e
+        raise storage_error(e, "sync", path, writing=True) from e
 
 
 def staging(store: Store) -> Staging | None:
-    """A staging folder of a store whose objects are files, or ``None``."""
+    """A staging folder, or ``None`` if the store's objects are not files."""
     place = store.local_path("x")
     return None if place is None else Staging(place[:-1])
 
 
-#: Bytes per request when an object is copied.
+#: Bytes per request of a copy.
 _PART = 16 << 20
 
 
 def move(store: Store, source: str, target: str) -> None:
     """Move a file to another key; in object stores it is copied and ``source`` stays.
 
-    The content of ``source`` must have been synced; :func:`sync_names` syncs the new name.  Raises
-    ``StorageError``, also where a file behind a link would be replaced.
+    The content of ``source`` must be synced; :func:`sync_names` syncs the new name.  Raises ``StorageError``, also for
+    a target behind a link.
     """
     from_path, to_path = store.local_path(source), store.local_path(target)
     if from_path is None or to_path is None:
@@ -120,11 +120,11 @@ def move(store: Store, source: str, target: str) -> None:
             while copied < size:
                 part = store.read_range(source, copied, _PART)
                 if not part.size:
-                    raise StorageError("the file became shorter while it was copied", file=f"{store.uri}/{source}")
+                    raise StorageError("the file became shorter during the copy", file=f"{store.uri}/{source}")
                 copied += written.write(part)
         return
     if os.path.lexists(to_path) and store.passes_link(target):
-        raise StorageError("a file behind a link would be replaced", help="put a folder there", file=to_path)
+        raise StorageError("a file behind a link is not replaced", help="put a folder there", file=to_path)
     try:
         make_folder(os.path.dirname(to_path))
         os.rename(from_path, to_path)
@@ -133,21 +133,21 @@ def move(store: Store, source: str, target: str) -> None:
 
 
 def sync_names(store: Store, keys: Iterable[str]) -> None:
-    """Sync the names in the folders of some keys, on the local file system."""
+    """Sync the folders of keys, on the local file system."""
     for folder in {os.path.dirname(path) for path in map(store.local_path, keys) if path is not None}:
         with suppress(FileNotFoundError):
             sync_folder(folder)
 
 
 def remove_folder(store: Store, folder: str) -> None:
-    """Remove a folder of staged files with its content, on file systems; never a link or anything behind one."""
+    """Remove a folder of staged files on a file system; never a link or anything behind one."""
     path = store.local_path(folder)
     if path is not None and not store.passes_link(f"{folder}/x"):
         shutil.rmtree(path, ignore_errors=True)
 
 
 def remove_empty_folder(store: Store, folder: str) -> None:
-    """Remove a folder if it is empty, on file systems; never a link or anything behind one."""
+    """Remove an empty folder on a file system; never a link or anything behind one."""
     path = store.local_path(folder)
     if path is not None and not store.passes_link(f"{folder}/x"):
         with suppress(OSError):  # not empty, or already deleted

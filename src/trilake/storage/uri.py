@@ -1,10 +1,10 @@
 """Parse URIs and paths into a store and a path in it.
 
-* A string **without** a scheme is a local path and is taken literally.
-* A string **with** a scheme is a URI and its path is percent-decoded exactly once.  Characters that a strict URI does
-  not allow (a space, ``#``, ``?``) stand for themselves, and ``+`` is always a plus.
+* A string **without** a scheme is a literal local path.
+* A string **with** a scheme is a URI, whose path is percent-decoded once.  Characters that a strict URI does not allow
+  (a space, ``#``, ``?``) and ``+`` are literal.
 
-References inside a table's log are URIs even without a scheme: :func:`split_absolute` decodes ``/x`` too.
+References in a table's log are URIs even without a scheme: :func:`split_absolute` decodes ``/x``, too.
 """
 
 from __future__ import annotations
@@ -109,17 +109,17 @@ def parse_location(uri_or_path: str | os.PathLike[str]) -> Location:
 
 
 def split_absolute(reference: str, *, decoded: bool = False) -> tuple[str, str]:
-    """Split an absolute reference in a table's log into the URI of a store's root and a key in it.
+    """Split an absolute reference in a table's log into a store's root URI and a key.
 
     The root is the whole file system or bucket, so references to many folders share one store.  ``file:/x``,
-    ``file:///x`` and ``/x`` come out the same, and so do ``s3a:`` and ``s3:``.
+    ``file:///x`` and ``/x`` are equal, and so are ``s3a:`` and ``s3:``.
 
     Parameters
     ----------
     reference: an absolute URI or path, see :func:`is_absolute`.
-    decoded: the caller has percent-decoded it already.
+    decoded: whether it is percent-decoded already.
 
-    Raises ``InvalidArgumentError`` as :func:`parse_location` does, and where the reference is relative.
+    Raises ``InvalidArgumentError`` for a relative reference, and what :func:`parse_location` raises.
 
     >>> {split_absolute(r) for r in ("file:/data/a%20b", "file:///data/a%20b", "/data/a%20b")}
     {('file:///', 'data/a b')}
@@ -135,16 +135,12 @@ def split_absolute(reference: str, *, decoded: bool = False) -> tuple[str, str]:
 
 
 def check_same_kind(table_uri: str, other_uri: str, options: Mapping[str, str]) -> None:
-    """Check that a table may reference files below another root: one of the same kind of store, unless options allow
-    more.
-
-    Raises ``OtherStoreError``.
-    """
+    """Raise ``OtherStoreError`` if a table refers to another kind of store, unless options allow it."""
     here, there = _kind(table_uri), _kind(other_uri)
     if here != there and not allowed(options, ALLOW_OTHER_STORES):
         raise OtherStoreError(
-            f"the table is on a store of the kind {here!r}, and its log names a file on one of the kind {there!r}",
-            help=f'if the table may read there, open it with the storage option {ALLOW_OTHER_STORES}="true"',
+            f"the table is in a store of kind {here!r}, and its log refers to one of kind {there!r}",
+            help=f'to allow it, open the table with the storage option {ALLOW_OTHER_STORES}="true"',
             file=table_uri,
             named=other_uri,
         )
@@ -161,7 +157,7 @@ def _parse_uri(string: str, match: re.Match[str], *, decoded: bool) -> Location:
     scheme = SCHEMES.get(match[1].lower())
     if scheme is None:
         raise InvalidArgumentError(
-            f"there is no store for the scheme {match[1]!r}",
+            f"the scheme {match[1]!r} is unknown",
             help=f"use one of {', '.join(SCHEMES)}, or a local path (./{match[1]}:/… if that is its name)",
             uri=string,
         )
@@ -169,7 +165,7 @@ def _parse_uri(string: str, match: re.Match[str], *, decoded: bool) -> Location:
         # A secret in a URI would end up in logs and in the commits of clones.
         raise InvalidArgumentError(
             "the URI contains a secret, such as a password, a key or a signature",
-            help="give it as a storage option (aws_secret_access_key, azure_storage_sas_token, ...), not in the URI",
+            help="pass it as a storage option (aws_secret_access_key, azure_storage_sas_token, ...) instead",
             uri=string,
         )
     rest = string[match.end() :]
@@ -193,12 +189,12 @@ def _parse_uri(string: str, match: re.Match[str], *, decoded: bool) -> Location:
 
 def _checked_path(path: str) -> str:
     if "\0" in path:
-        raise InvalidArgumentError("a path must not hold a NUL character", path=path.replace("\0", "\\0"))
+        raise InvalidArgumentError("a path must not contain a NUL character", path=path.replace("\0", "\\0"))
     return path
 
 
 def _file_location(path: str) -> Location:
-    # POSIX keeps exactly two leading slashes distinct; no relevant file system does.
+    # POSIX allows two leading slashes to be special, but no relevant file system uses it.
     return Location("file", "", normpath(_checked_path(path)).strip("/"))
 
 

@@ -39,4 +39,4 @@ def check_place(store: Store, *, now_ms: int | None = None, referenced: Containe
             file=store.uri,
         )
     check_not_below(store)
-    check_no_foreign_files(store, own=_OWN, referenced=referenced, now_ms=now_ms)
+    check_no_foreign_files(store, names=_OWN, referenced=referenced, now_ms=now_ms)

@@ -108,7 +108,7 @@ def check_place(store: Store, *, now_ms: int | None = None, named: Container[str
     if next(iter(store.list("_delta_log")), None) is not None:
         raise TableExistsError("a Delta table is here", help="write to another location", file=store.uri)
     check_not_below(store)
-    check_no_foreign_files(store, own=_DATA, referenced=named, now_ms=now_ms)
+    check_no_foreign_files(store, names=_DATA, referenced=named, now_ms=now_ms)
 
 
 def exists(store: Store) -> bool:

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from trilake.errors import InvalidArgumentError
 from trilake.storage import open_store
 from trilake.storage.base import Store
-from trilake.storage.options import from_hadoop, hadoop_names, is_credential, is_storage_option, without_stated
+from trilake.storage.options import from_hadoop, hadoop_names, is_credential, is_storage_option, missing_options
 from trilake.storage.uri import parse_location
 
 
@@ -37,7 +37,7 @@ def session_options(
     stated = from_hadoop({k: v for k, v in options.items() if is_storage_option(k)}, bucket=location.authority)
     if any(is_credential(name) for name in stated):
         settings = {k: v for k, v in settings.items() if not is_credential(k)}
-    return {**without_stated(settings, stated), **options}
+    return {**missing_options(settings, stated), **options}
 
 
 def session_store(spark: SparkSession, uri: str | os.PathLike[str], options: Mapping[str, str] | None = None) -> Store:
