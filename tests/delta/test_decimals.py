@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import trilake
-from tests.expr.test_decimals import LONG, neighbours, numbers, text_of
+from tests.expr.test_decimals import LONG, neighbours, numbers, string_value
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import ConstraintViolatedError
 
@@ -53,9 +53,9 @@ def test_every_file_with_the_number_is_read(partition_by: str | None, number: tu
         (">", [v for v in stored if v > value]),
         ("!=", [v for v in stored if v != value]),
     ):
-        found = table.to_arrow(filter=f"m {op} {text_of(value)}")["m"].to_pylist()
+        found = table.to_arrow(filter=f"m {op} {string_value(value)}")["m"].to_pylist()
         assert sorted(found) == sorted(expected), op
-        assert table.count(f"m {op} {text_of(value)}") == len(expected)
+        assert table.count(f"m {op} {string_value(value)}") == len(expected)
 
 
 @pytest.mark.parametrize("value", [LONG, OTHER])
@@ -64,17 +64,17 @@ def test_update_delete_and_merge_find_and_store_every_digit(value: Decimal, prop
     uri = f"memory://decimals-dml-{len(properties)}"
     data = pa.table({"id": [1, 2], "m": pa.array([value, Decimal(0)], TYPE)})
     trilake.write(data, uri, mode="overwrite", properties=properties, schema_mode="overwrite")
-    assert _open(uri).update({"m": text_of(value)}, f"m = 0 AND m != {text_of(value)}").rows == 1
+    assert _open(uri).update({"m": string_value(value)}, f"m = 0 AND m != {string_value(value)}").rows == 1
     assert _open(uri).to_arrow()["m"].to_pylist() == [value, value]
     merged = (
         _open(uri)
-        .merge(pa.table({"m": pa.array([value], TYPE)}), f"target.m = source.m AND target.m = {text_of(value)}")
-        .when_matched_update({"id": "target.id + 10"}, f"source.m <= {text_of(value)}")
+        .merge(pa.table({"m": pa.array([value], TYPE)}), f"target.m = source.m AND target.m = {string_value(value)}")
+        .when_matched_update({"id": "target.id + 10"}, f"source.m <= {string_value(value)}")
         .execute()
     )
     assert merged.num_updated_rows == 2
     assert sorted(_open(uri).to_arrow()["id"].to_pylist()) == [11, 12]
-    assert _open(uri).delete(f"m = {text_of(value)}").rows == 2
+    assert _open(uri).delete(f"m = {string_value(value)}").rows == 2
 
 
 @pytest.mark.parametrize("value", [LONG, OTHER])
@@ -84,10 +84,10 @@ def test_checks_defaults_and_generated_columns_know_every_digit(value: Decimal) 
     trilake.create(
         uri,
         columns,
-        defaults={"m": text_of(value)},
-        generated={"g": f"CASE WHEN id > 0 THEN {text_of(value)} ELSE {text_of(value.copy_negate())} END"},
+        defaults={"m": string_value(value)},
+        generated={"g": f"CASE WHEN id > 0 THEN {string_value(value)} ELSE {string_value(value.copy_negate())} END"},
     )
-    trilake.alter(uri).add_constraint("exactly", f"m = {text_of(value)}")
+    trilake.alter(uri).add_constraint("exactly", f"m = {string_value(value)}")
     trilake.write(pa.table({"id": [1]}), uri, mode="append")
     trilake.write(pa.table({"id": [0], "m": pa.array([value], TYPE)}), uri, mode="append")
     assert sorted(map(str, _open(uri).to_arrow()["m"].to_pylist())) == [str(value)] * 2
@@ -105,5 +105,5 @@ def test_statistics_of_the_log_enclose_the_number(found: list[tuple[Decimal, pa.
     ((value, type_),) = found
     uri = "memory://decimals-bounds"
     trilake.write(pa.table({"m": pa.array([value], type_)}), uri, mode="overwrite", schema_mode="overwrite")
-    explained = _open(uri).explain(f"m = {text_of(value)}")
+    explained = _open(uri).explain(f"m = {string_value(value)}")
     assert len(explained.kept) == 1

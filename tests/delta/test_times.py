@@ -105,10 +105,10 @@ def test_nanoseconds_are_cut_to_the_microsecond_before(tmp_path: Path) -> None:
 def test_nanoseconds_are_refused_where_none_may_be_lost(tmp_path: Path) -> None:
     lossy = pd.DataFrame({"t": pd.to_datetime([1, 1_000, -1], unit="ns")})
     whole = pd.DataFrame({"t": pd.to_datetime([1_000, -3_000], unit="ns")})
-    with pytest.raises(SchemaMismatchError, match="finer than a microsecond"):
+    with pytest.raises(SchemaMismatchError, match="finer than Spark's microseconds"):
         trilake.write(lossy, str(tmp_path), round_times=False)
     trilake.write(whole, str(tmp_path), round_times=False)
-    with pytest.raises(SchemaMismatchError, match="finer than a microsecond"):
+    with pytest.raises(SchemaMismatchError, match="finer than Spark's microseconds"):
         trilake.write(lossy, str(tmp_path), mode="append", round_times=False)
     assert sorted(_open(tmp_path).to_arrow()["t"].cast(pa.int64()).to_pylist()) == [-3, 1]
 

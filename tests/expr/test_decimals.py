@@ -30,7 +30,7 @@ def numbers(draw: st.DrawFn) -> tuple[Decimal, pa.DataType]:
     return value, pa.decimal128(precision, scale)
 
 
-def text_of(value: Decimal) -> str:
+def string_value(value: Decimal) -> str:
     """The number as SQL; a whole one is an integer literal, which is another road through the parser."""
     return format(value, "f")
 
@@ -72,7 +72,7 @@ def test_a_filter_finds_exactly_the_number_it_names(
     value, type_ = number
     rows = neighbours(value, type_)
     expected = [v is not None and v == value for v in rows["m"].to_pylist()]
-    assert parse_filter(way(text_of(value)), rows.schema).mask(rows).to_pylist() == expected
+    assert parse_filter(way(string_value(value)), rows.schema).mask(rows).to_pylist() == expected
 
 
 @settings(max_examples=40, deadline=None)
@@ -97,9 +97,9 @@ def test_constants_keep_every_digit(number: tuple[Decimal, pa.DataType]) -> None
     """Defaults, generated columns and SET take their values from here."""
     value, type_ = number
     for text in (
-        text_of(value),
-        f"-({text_of(value.copy_negate())})",
-        f"CAST('{text_of(value)}' AS {type_str(type_)})",
+        string_value(value),
+        f"-({string_value(value.copy_negate())})",
+        f"CAST('{string_value(value)}' AS {type_str(type_)})",
     ):
         found = parse_expression(text, pa.schema([])).cast(type_).constant
         assert found is not None
@@ -131,7 +131,7 @@ def test_bounds_and_partition_values_keep_the_file_that_has_the_number(
                 ("!=", value != literal),
             ):
                 found = can_match(
-                    parse_filter(f"m {op} {text_of(literal)}", pa.schema({"m": type_})),
+                    parse_filter(f"m {op} {string_value(literal)}", pa.schema({"m": type_})),
                     FileStats.of(1, {("m",): stats}),
                 )
                 assert found.keep.tolist() == [holds], (op, literal)

@@ -40,9 +40,9 @@ def test_the_same_fields_in_any_order_are_no_problem(wrap: Wrap, path: str) -> N
 @pytest.mark.parametrize(
     ("fields", "problem"),
     [
-        ("abz", "has a field z, which the column has not"),
-        ("aB", "has a field B, which the column has not"),
-        ("aba", "has two fields of one name: a, b, a"),
+        ("abz", "has a field z, which the column lacks"),
+        ("aB", "has a field B, which the column lacks"),
+        ("aba", "has two fields with the same name: a, b, a"),
         ("b", "has no field a, which the column has"),
     ],
 )
@@ -54,7 +54,7 @@ def test_other_fields_are(wrap: Wrap, path: str, fields: str, problem: str) -> N
 
 
 def test_lists_of_different_layouts_are_compared() -> None:
-    problem = "the struct for column c.element has a field z, which the column has not"
+    problem = "the struct for column c.element has a field z, which the column lacks"
     wider = pa.struct([*PAIR, pa.field("z", pa.int8())])
     assert field_problem(pa.list_(wider, 2), pa.large_list(PAIR), "c") == problem
     assert field_problem(pa.list_view(wider), pa.list_(PAIR), "c") == problem

@@ -87,7 +87,7 @@ def test_what_cannot_be_compared_is_refused(place: str) -> None:
         trilake.diff(place, place, key="x")
     with pytest.raises(InvalidArgumentError, match="limit"):
         trilake.diff(place, place, limit=-1)
-    with pytest.raises(InvalidArgumentError, match="open already"):
+    with pytest.raises(InvalidArgumentError, match="got an open table"):
         trilake.diff(trilake.open(place), place, before_version=0)
     with pytest.raises(InvalidArgumentError, match="open table needs another"):
         trilake.diff(trilake.open(place))

@@ -214,7 +214,7 @@ def test_every_real_table_goes_whole(shared: Path, tmp_path: Path) -> None:
 def test_drop_files_take_their_order(tmp_path: Path) -> None:
     store = open_store(str(_table(tmp_path / "t")))
     files = DELTA.table_files(store)
-    keys = files.own["path"].to_pylist()
+    keys = files.files["path"].to_pylist()
     assert keys[-1] == f"_delta_log/{0:020}.json"
     assert keys[-2] == f"_delta_log/{1:020}.json"
     drop_files(type(files)(store, as_files([]), keep_root=True))

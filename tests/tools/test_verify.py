@@ -121,7 +121,7 @@ def test_what_is_no_table_or_no_argument_is_refused() -> None:
     for bad in ({"depth": "all"}, {"sample": 0}, {"limit": -1}, {"sample": 1, "depth": "files"}):
         with pytest.raises(InvalidArgumentError):
             trilake.verify("memory://verify-one", **bad)  # type: ignore[arg-type]
-    with pytest.raises(InvalidArgumentError, match="open table"):
+    with pytest.raises(InvalidArgumentError, match="the table is open"):
         trilake.verify(trilake.open("memory://verify-one"), version=0)
 
 

@@ -1,4 +1,4 @@
-"""Filters and expressions: Spark SQL evaluated over Arrow data; filters are also used to skip files.
+"""Filters and expressions: evaluate Spark SQL over Arrow data, and skip files by statistics.
 
 Names are imported lazily: opening a table only needs literals.
 """
@@ -43,7 +43,7 @@ _HOME = {
 
 
 def __getattr__(name: str) -> Any:
-    """A name of this room, from the module that defines it."""
+    """Import a public name on first use."""
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)

@@ -1,10 +1,10 @@
-"""pyarrow expressions: evaluate them with Arrow, and decode them into predicate trees for data skipping.
+"""Evaluate pyarrow expressions with Arrow, and decode them into predicate trees for data skipping.
 
-Arrow has no interface to inspect an expression, but serializes it for pickling.  That form is parsed here and the
-expression rebuilt; the result only counts if Arrow finds both equal.  So a misread form, or one that changes in another
-release, only costs data skipping.
+Arrow has no interface to inspect an expression, but serializes it for pickling.  This module parses that form and
+rebuilds the expression; the result is only used if Arrow finds both equal.  So a misread or changed form only costs
+data skipping.
 
-Arrow compares by IEEE rules, while in Spark NaN equals itself and is greater than everything else; the leaves say so.
+Arrow compares by IEEE rules, while in Spark NaN equals itself and is the largest value; leaves are marked as ``ieee``.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ from trilake.expr.terms.predicate import (
 def evaluate(expression: pc.Expression, table: pa.Table) -> pa.ChunkedArray:
     """Evaluate ``expression`` for each row, in the order of the rows.
 
-    Raises :class:`FilterError` where Arrow cannot compute it, or where it is not a condition.
+    Raises :class:`FilterError` if Arrow cannot compute it, or if it is not boolean.
     """
-    from pyarrow import acero  # on first use: it imports the whole of pyarrow.dataset
+    from pyarrow import acero  # late: imports pyarrow.dataset
 
     try:
         plan = acero.Declaration.from_sequence(
@@ -75,16 +75,16 @@ def evaluate(expression: pc.Expression, table: pa.Table) -> pa.ChunkedArray:
 def decode(expression: pc.Expression, schema: pa.Schema) -> tuple[Conjunct, ...]:
     """The conjuncts of an expression over ``schema``.
 
-    Raises :class:`FilterError` for unknown columns, for columns by number and for anything but a condition.
+    Raises :class:`FilterError` for unknown columns, columns by number, and expressions that are not boolean.
     """
     sql = str(expression)
     if "FieldPath(" in sql:
-        raise FilterError("the filter names columns by number", help="name them: pc.field('name')", filter=sql)
+        raise FilterError("the filter refers to columns by number", help="name them: pc.field('name')", filter=sql)
     evaluate(expression, _no_rows(schema))
     root = _read(expression)
     if root is None:
         return (Conjunct(sql, Undecoded(sql, _columns_of(expression, schema))),)
-    decoder = _Decoder(without_chars(schema))  # Arrow compares storage values, by its own rules
+    decoder = _Decoder(without_chars(schema))  # Arrow compares storage values by its own rules
     return tuple(Conjunct(str(part.expression), decoder.predicate(part)) for part in _conjuncts(root))
 
 
@@ -94,7 +94,7 @@ def _no_rows(schema: pa.Schema) -> pa.Table:
 
 
 def _columns_of(expression: pc.Expression, schema: pa.Schema) -> tuple[Path, ...]:
-    """The columns that Arrow needs to evaluate an expression that was not decoded."""
+    """The columns that Arrow needs for an expression that was not decoded."""
     mentioned = [f.name for f in schema if f.name in str(expression)]
     needed = pa.schema([schema.field(name) for name in dict.fromkeys(mentioned)])
     try:
@@ -110,7 +110,7 @@ def _columns_of(expression: pc.Expression, schema: pa.Schema) -> tuple[Path, ...
 
 @dataclass(frozen=True)
 class _Node:
-    """A part of an expression: a call with arguments, a field or a literal; and the same part rebuilt."""
+    """A call, field or literal of an expression, with the rebuilt expression."""
 
     expression: pc.Expression
     call: str | None = None
@@ -124,7 +124,7 @@ _LINE = re.compile(r"(call|end|field_ref|nested_field_ref|literal|options): '(.*
 
 
 def _read(expression: pc.Expression) -> _Node | None:
-    """The tree of an expression; ``None`` where it cannot be parsed reliably."""
+    """The tree of an expression; ``None`` if it cannot be parsed reliably."""
     try:
         _, (buffer,) = expression.__reduce__()
         with pa.ipc.open_file(buffer) as file:
@@ -149,7 +149,7 @@ def _node(steps: list[tuple[str, str]], i: int, batch: pa.RecordBatch) -> tuple[
     if kind == "nested_field_ref":
         parts = steps[i + 1 : i + 1 + int(value)]
         if any(k != "field_ref" for k, _ in parts):
-            raise ValueError("a nested field that is not of names")
+            raise ValueError("a nested field without names")
         path = tuple(v for _, v in parts)
         return _Node(pc.field(*path), path=path), i + 1 + len(path)
     if kind == "literal":
@@ -169,16 +169,16 @@ def _node(steps: list[tuple[str, str]], i: int, batch: pa.RecordBatch) -> tuple[
         arg, i = _node(steps, i, batch)
         args.append(arg)
     if steps[i][1] != value:
-        raise ValueError("calls that overlap")
+        raise ValueError("overlapping calls")
     built = _build(value, [a.expression for a in args], options)
     return _Node(built, call=value, args=tuple(args), options=options), i + 1
 
 
-_NULL_MATCHING = {0: False, 1: True}  # MATCH, SKIP: the only two that Python can create
+_NULL_MATCHING = {0: False, 1: True}  # MATCH and SKIP: Python can create no others
 
 
 def _build(name: str, args: list[pc.Expression], options: dict[str, Any] | None) -> pc.Expression:
-    """A call built through the public interface."""
+    """Build a call through the public interface."""
     if options is None:
         function: Callable[..., pc.Expression] = getattr(pc, name)
         return function(*args)
@@ -217,7 +217,7 @@ _COMPARISONS = {
 
 
 class _Decoder:
-    """Converts nodes to predicates; nodes without a counterpart stay undecoded."""
+    """Convert nodes to predicates; unsupported nodes stay undecoded."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self.schema = schema
@@ -250,7 +250,7 @@ class _Decoder:
                 return self._is_in(column, node.options)
             case "starts_with" if column is not None and node.options is not None:
                 prefix = Literal.of(node.options["pattern"].as_py())
-                if types.is_text(column.type) and not node.options["ignore_case"].as_py():
+                if types.is_string(column.type) and not node.options["ignore_case"].as_py():
                     return bind.starts_with(column, prefix)
             case call if call in _COMPARISONS and len(node.args) == 2:
                 op = _COMPARISONS[call]
@@ -268,13 +268,13 @@ class _Decoder:
         field: Any = self.schema
         for name in column.path:
             field = field.field(name) if isinstance(field, pa.Schema) else field.type.field(name)
-        # Nanoseconds are rounded to microseconds in normal form, but Arrow compares them exactly.
+        # Normal form rounds nanoseconds to microseconds, but Arrow compares them exactly.
         nanos = pa.types.is_timestamp(field.type) and field.type.unit == "ns"
         return None if rest or nanos else column
 
     def _compare(self, column: Column, op: str, scalar: pa.Scalar | None) -> Predicate | None:
         if scalar is None or not scalar.is_valid:
-            return None  # null for every row; but Arrow evaluates it over the column, which must be read for that
+            return None  # null for every row, but Arrow still reads the column
         literal = _literal(scalar)
         if literal is None or not _same_kind(column.type, literal):
             return None
@@ -289,7 +289,7 @@ class _Decoder:
         literals = [_literal(v) for v in values if v.is_valid]
         comparable = [v for v in literals if v is not None and _same_kind(column.type, v)]
         if len(comparable) != len(literals) or types.is_float(column.type):
-            return None  # Arrow distinguishes -0.0 from 0.0 here, unlike in comparisons
+            return None  # here, unlike in comparisons, Arrow distinguishes -0.0 from 0.0
         valid = Not(IsNull(column.path))
         member = bind.is_in(column, comparable)
         if not isinstance(member, In | Known):
@@ -322,7 +322,7 @@ def _literal(scalar: pa.Scalar) -> Literal | None:
 
 
 def _same_kind(t: pa.DataType, literal: Literal) -> bool:
-    """Whether Arrow compares a column with a literal exactly, like the leaves."""
+    """Whether Arrow compares a column with a literal exactly, as leaves do."""
     if literal.kind is Kind.INTEGER and types.is_float(t):
         assert isinstance(literal.value, int)
         return abs(literal.value) <= (1 << (24 if pa.types.is_float32(t) else 53))
@@ -334,7 +334,7 @@ _EXACT: dict[Kind, Callable[[pa.DataType], object]] = {
     Kind.INTEGER: lambda t: pa.types.is_integer(t) or pa.types.is_decimal(t),
     Kind.DOUBLE: types.is_float,
     Kind.DECIMAL: pa.types.is_decimal,
-    Kind.STRING: types.is_text,
+    Kind.STRING: types.is_string,
     Kind.BINARY: types.is_bytes,
     Kind.DATE: pa.types.is_date32,
     Kind.TIMESTAMP: lambda t: t == types.TIMESTAMP,

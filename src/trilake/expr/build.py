@@ -26,7 +26,7 @@ OPERATORS = ("=", "!=", "<", "<=", ">", ">=", "<=>")
 
 @dataclass(frozen=True)
 class Term:
-    """A condition that is not bound to a schema yet; created by the functions of this module only."""
+    """A condition without a schema; create it with the functions of this module."""
 
     kind: str
     path: Path = ()
@@ -38,10 +38,10 @@ class Term:
 def compare(column: ColumnName, op: str, value: object) -> Term:
     """``column op value`` for ``= != < <= > >= <=>``.
 
-    ``column`` is the literal name of a top-level column (dots included), or the path of a nested field.
+    ``column`` is the name of a top-level column, which may contain dots, or the path of a nested field.
     """
     if op not in OPERATORS:
-        raise FilterError(f"there is no operator {op!r}", help=f"use one of {' '.join(OPERATORS)}")
+        raise FilterError(f"unknown operator {op!r}", help=f"use one of {' '.join(OPERATORS)}")
     return Term("compare", _path(column), op, (Literal.of(value),))
 
 
@@ -62,12 +62,12 @@ def starts_with(column: ColumnName, prefix: str | bytes) -> Term:
 
 
 def and_(*terms: Term) -> Term:
-    """All of ``terms``; true without terms."""
+    """The conjunction of ``terms``; true without terms."""
     return Term("and", terms=terms)
 
 
 def or_(*terms: Term) -> Term:
-    """Any of ``terms``; false without terms."""
+    """The disjunction of ``terms``; false without terms."""
     return Term("or", terms=terms)
 
 

@@ -1,4 +1,4 @@
-"""Determine the form of an expression (:mod:`trilake.expr.forms`) from its syntax tree."""
+"""Find the form of an expression (:mod:`trilake.expr.forms`) in its syntax tree."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PATTERN = ("yyyy", "MM", "dd", "HH", "mm", "ss")
 
 
 def derive(expression: Expression, schema: pa.Schema, *, case_sensitive: bool = False) -> Derived | None:
-    """The form of an expression over ``schema``; ``None`` where nothing follows from its column.
+    """The form of an expression over ``schema``; ``None`` if its column implies nothing.
 
     >>> from trilake.expr import parse_expression
     >>> schema = pa.schema([("t", pa.timestamp("us", "UTC"))])
@@ -59,8 +59,8 @@ class _Reader:
         length = self._prefix(name, args, column)
         if length is not None:
             return derived(Form.PREFIX, length=length)
-        # A float has two equal zeros that need not give equal values; a timestamp may depend on the zone.
-        sql = expression.sql.text.lower()
+        # The two zeros of a float are equal but may give different values; a timestamp may depend on the time zone.
+        sql = expression.sql.code.lower()
         zoned = pa.types.is_timestamp(column.type) or any(word in sql for word in ("timestamp", "epoch"))
         return None if types.is_float(column.type) or zoned else derived(Form.OTHER)
 
@@ -92,7 +92,7 @@ class _Reader:
         return name == "date_format" and _is_ordered(_text(args[1]) or "") and self._is_step(args[0])
 
     def _prefix(self, name: str, args: list[exp.Expression], column: Column) -> int | None:
-        if not types.is_text(column.type) or not args or self._column(args[0]) is None:
+        if not types.is_string(column.type) or not args or self._column(args[0]) is None:
             return None
         numbers = [int(a.name) if isinstance(a, exp.Literal) and a.name.isdigit() else None for a in args[1:]]
         if name in ("substring", "substr") and len(numbers) == 2 and numbers[0] in (0, 1):
@@ -101,7 +101,7 @@ class _Reader:
 
 
 def _call(node: exp.Expression) -> tuple[str, list[exp.Expression]]:
-    """Name and arguments of a call, in lower case; an empty name for anything else."""
+    """The lower-case name and the arguments of a call; an empty name for other nodes."""
     match node:
         case exp.Anonymous():
             return node.name.lower(), [plain(a) for a in node.expressions]
@@ -118,7 +118,7 @@ def _text(node: exp.Expression) -> str | None:
 
 
 def _is_ordered(pattern: str) -> bool:
-    """Whether strings of a date pattern sort like the dates, as long as years have four digits."""
+    """Whether strings of a date pattern sort like the dates, for years of four digits."""
     rest = pattern
     for i, letters in enumerate(_PATTERN):
         if not rest.startswith(letters):

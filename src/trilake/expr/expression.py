@@ -31,11 +31,10 @@ if TYPE_CHECKING:
 class Expression:
     """A scalar expression of Spark SQL that DuckDB evaluates; created by :func:`parse_expression`.
 
-    ``text`` is the user's SQL, ``type`` the Arrow type of the values and ``paths`` the columns that are read, with
-    the paths of nested fields, in the schema's spelling.  ``constant`` is the value where no column is read.
+    ``text`` is the user's SQL, ``type`` the Arrow type of the values and ``paths`` the columns and nested fields that
+    it reads, in the schema's spelling.  ``constant`` is the value, if it reads no column.
 
-    Timestamps are in UTC.  A result of type ``timestamp`` has the zone UTC; one made only of ``timestamp_ntz``
-    columns has none.
+    Results of type ``timestamp`` have the zone UTC; results of only ``timestamp_ntz`` columns have none.
     """
 
     text: str
@@ -43,18 +42,18 @@ class Expression:
     paths: tuple[Path, ...]
     sql: Sql = field(repr=False)
     constant: pa.Scalar | None = None
-    #: Set where the expression is just a column.
+    #: Set if the expression is just a column.
     column: Path | None = field(default=None, repr=False)
 
     @property
     def columns(self) -> frozenset[str]:
-        """The top-level columns that are read, in the schema's spelling."""
+        """The top-level columns that it reads, in the schema's spelling."""
         return frozenset(path[0] for path in self.paths)
 
     def evaluate(self, rows: pa.RecordBatch | pa.Table) -> pa.ChunkedArray:
         """Evaluate each row, in order; the rows only need :attr:`columns`.
 
-        Raises :class:`~trilake.errors.ExpressionError` where a value cannot be computed, such as a division by
+        Raises :class:`~trilake.errors.ExpressionError` for a value that cannot be computed, such as a division by
         zero.
         """
         return evaluate_all([self], rows)[0]
@@ -66,7 +65,7 @@ class Expression:
         more columns.
         """
         if len(self.paths) != 1:
-            raise ExpressionError(f"{self.text} reads {len(self.paths)} columns, not one")
+            raise ExpressionError(f"{self.text} must read one column, reads {len(self.paths)}")
         rows = Rows(len(values), lambda path: types.normalise(pa.chunked_array([values])))
         result = _without_engine(self, rows)
         if result is None:
@@ -101,7 +100,7 @@ class Expression:
 
 
 def _storable(source: str, target: str) -> bool:
-    """Spark's rule of store assignment, by type family."""
+    """Spark's store assignment rule, by type family."""
     numbers, times = ("integer", "decimal", "float", "double"), ("date", "timestamp")
     nested = ("array", "map", "struct")
     return (
@@ -140,10 +139,9 @@ def parse_expression(
     functions: those that may be called; Spark's by default.
 
     Raises :class:`~trilake.errors.ExpressionError` for an invalid expression (an unknown column, an aggregate), and
-    :class:`~trilake.errors.UnsupportedExpressionError` for one whose meaning in Spark is not known here: then use
-    Spark.
+    :class:`~trilake.errors.UnsupportedExpressionError` for one that only Spark can evaluate.
     """
-    # sqlglot takes a third of a second to import; tables without expressions do not need it.
+    # late: importing sqlglot takes a third of a second
     from trilake.expr.sql.scalar import translate_scalar
 
     when = now if now is not None else dt.datetime.now(dt.UTC)
@@ -174,12 +172,12 @@ def _make(
 
 
 def _bind_type(sql: Sql, paths: tuple[Path, ...], schema: pa.Schema, source: str) -> pa.DataType:
-    """The Arrow type of a translated expression, found by running it in DuckDB over no rows."""
+    """The Arrow type of a translated expression, from a DuckDB query over no rows."""
     columns = tuple((path, _column_type(path, schema)) for path in paths)
     # Nested types are equal whatever the metadata of their fields.
     plain = not any(pa.types.is_nested(kind) for _, kind in columns)
     try:
-        bound = (_bound_once if plain else _bound)(sql.text, columns)
+        bound = (_bound_once if plain else _bound)(sql.code, columns)
     except engine.QueryError as error:
         raise UnsupportedExpressionError(f"only Spark can evaluate {source}: {error.message}") from error
     if sql.family == "void":
@@ -196,7 +194,7 @@ def _bound(sql: str, columns: tuple[tuple[Path, pa.DataType], ...]) -> pa.DataTy
     return engine.query(f"SELECT {sql} AS v FROM t", t=duckdb_table(none, tuple(kinds))).schema.field("v").type
 
 
-#: Cached: a repeated statement, like the merge of a stream, asks DuckDB once, which takes milliseconds.
+#: Cached, as the DuckDB query takes milliseconds and streams repeat their statements.
 _bound_once = lru_cache(maxsize=256)(_bound)
 
 
@@ -237,12 +235,12 @@ def _without_engine(expression: Expression, rows: Rows) -> pa.ChunkedArray | Non
 
 def _query(expressions: Sequence[Expression], rows: Rows) -> list[pa.ChunkedArray]:
     paths = tuple(dict.fromkeys(path for e in expressions for path in e.paths))
-    select = ", ".join(f"{e.sql.text} AS v{i}" for i, e in enumerate(expressions))
+    select = ", ".join(f"{e.sql.code} AS v{i}" for i, e in enumerate(expressions))
     try:
         return list(engine.query(f"SELECT {select} FROM t", t=duckdb_table(rows, paths)).columns)
     except engine.QueryError as error:
         if len(expressions) > 1:
-            # DuckDB does not say which one failed.
+            # DuckDB does not say which expression failed.
             return [values for e in expressions for values in _query([e], rows)]
         raise ExpressionError(
             f"{expressions[0].text} fails on a row: {error.message}",

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Filter:
-    """A condition; rows match if it is true, not if it is false or null.
+    """A condition; rows match where it is true, not where it is false or null.
 
-    ``text`` is the user's SQL, ``schema`` the schema it is bound to and ``conjuncts`` the conditions joined by AND.
+    ``text`` is the user's SQL, ``schema`` the bound schema and ``conjuncts`` the conditions joined by AND.
     ``expression`` is set for a pyarrow expression, which Arrow evaluates by its own rules.
     """
 
@@ -48,7 +48,7 @@ class Filter:
 
     @cached_property
     def paths(self) -> frozenset[Path]:
-        """The columns that the condition reads, with the paths of nested fields."""
+        """The paths of the columns and nested fields that the condition reads."""
         return frozenset(path for c in self.conjuncts for path in c.predicate.paths())
 
     @cached_property
@@ -57,7 +57,7 @@ class Filter:
         return frozenset(path[0] for path in self.paths)
 
     def evaluate(self, rows: pa.RecordBatch | pa.Table) -> pa.ChunkedArray:
-        """True, false or null for each row, in order.
+        """Evaluate to true, false or null for each row, in order.
 
         ``rows`` only need :attr:`columns`.  Raises :class:`FilterError` where a value cannot be computed.
         """
@@ -71,7 +71,7 @@ class Filter:
         return evaluate(self.predicate, Rows.of(table))
 
     def mask(self, rows: pa.RecordBatch | pa.Table) -> pa.BooleanArray | pa.ChunkedArray:
-        """For each row whether the condition is true: never null, in order.
+        """Whether the condition is true for each row, in order; never null.
 
         An array for a record batch, a chunked array for a table.
         """
@@ -87,15 +87,15 @@ class Filter:
     def arrow_superset(
         self, rename: Mapping[str | Path, str | Path | None] | None = None, schema: pa.Schema | None = None
     ) -> pc.Expression | None:
-        """A pyarrow expression that is true wherever the condition is: for pruning row groups of a Parquet file.
+        """A pyarrow expression that is true wherever the condition is, to prune row groups of a Parquet file.
 
         Parameters
         ----------
-        rename: the file's names of columns, by the table's: ``{"a": "col-1", ("b", "x"): ("col-2", "col-3")}``.
-            Other columns keep their names; ``None`` stands for a column that the file lacks.
-        schema: the file's schema; conditions on columns of another type there are left out.
+        rename: column names in the file by names in the table: ``{"a": "col-1", ("b", "x"): ("col-2", "col-3")}``.
+            Other columns keep their names; ``None`` marks a column that the file lacks.
+        schema: the file's schema; conditions on columns of another type are left out.
 
-        ``None`` where nothing can be pruned.
+        ``None`` if nothing can be pruned.
         """
         return pushdown.superset(self.predicate, rename or {}, schema)
 
@@ -116,10 +116,10 @@ def parse_filter(
     Parameters
     ----------
     filter: a Spark SQL condition, or a pyarrow expression (whose column names are always case-sensitive).
-    schema: the table's schema.
+    schema: the available columns.
     case_sensitive: whether names in SQL must be spelled as in the schema.
     now: the value of ``current_timestamp()``; the clock's, by default.
-    functions: those that SQL may call, a constant; Spark's by default.
+    functions: the functions that SQL may call, a constant; Spark's by default.
 
     Raises :class:`FilterError` for an invalid condition, unknown columns and types that cannot be compared.
     """
@@ -134,7 +134,7 @@ def parse_filter(
             f"a filter must be a string or a pyarrow expression, got {described(filter)}",
             help='write the condition in SQL, such as "id = 7"',
         )
-    # sqlglot takes a third of a second to import; tables that are read whole do not need it.
+    # late: importing sqlglot takes a third of a second
     from trilake.expr.sql.parse import parse_sql
 
     when = now if now is not None else dt.datetime.now(dt.UTC)

@@ -1,7 +1,6 @@
-"""What conditions on a column imply for an expression of that column.
+"""Forms of expressions: what a condition on a column implies for an expression of that column.
 
-A table may be partitioned by ``CAST(t AS DATE)`` and filtered by a range of ``t``.  Only some forms of expressions
-allow conclusions; they are defined here.
+For example, a filter on ``t`` can prune partitions by ``CAST(t AS DATE)``.
 """
 
 from __future__ import annotations
@@ -16,25 +15,25 @@ from trilake.expr.terms.datatypes import Path
 
 
 class Form(Enum):
-    """How an expression depends on its column.  Except for ``OTHER``, it is null exactly where the column is."""
+    """How an expression depends on its column.  Except for ``OTHER``, it is null exactly if the column is."""
 
     #: The column itself.
     SAME = "same"
     #: A non-decreasing function.
     STEPS = "steps"
-    #: The year; together with ``PART`` of the same column it sorts like the column.
+    #: The year; with ``PART`` of the same column it sorts like the column.
     YEAR = "year"
     #: The month, day of the month or hour.
     PART = "part"
     #: The first characters of a string.
     PREFIX = "prefix"
-    #: Only equal values are known to give equal values.
+    #: Equal values give equal values.
     OTHER = "other"
 
 
 @dataclass(frozen=True)
 class Derived:
-    """An expression of one column: ``path`` and ``type`` of the column, and the form.
+    """An expression of one column: the column's ``path`` and ``type``, and the form.
 
     ``level`` orders year, month, day and hour (0 to 3); ``length`` is that of a prefix in characters.
     """

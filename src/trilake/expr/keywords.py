@@ -1,7 +1,7 @@
-"""Columns named like SQL keywords: ``comment = 'x' AND values > 1`` needs no backticks in Spark, nor here.
+"""Allow columns named like SQL keywords without backticks, as Spark does: ``comment = 'x' AND values > 1``.
 
-Spark's default mode reserves hardly any word; the position decides the meaning.  sqlglot reserves many, so such names
-are put into backticks before parsing: a word that names a column, where an operand is expected and ends.
+Spark reserves hardly any word, and decides by position; sqlglot reserves many.  So names are put into backticks before
+parsing: words that name a column, in the position of an operand.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pyarrow as pa
 _WORD = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 #: Keywords that are always values.
 _VALUES = frozenset(("null", "true", "false"))
-#: Keywords that precede an operand, unless they are names.
+#: Keywords before an operand, unless they are names.
 _OPEN = frozenset(
     (
         *("and", "or", "not", "in", "like", "ilike", "rlike", "regexp", "between", "is", "when", "then"),
@@ -30,7 +30,7 @@ _AFTER = frozenset(
         *("else", "end", "div", "escape", "from", "for", "as", "xor"),
     )
 )
-#: Tokens that may follow an operand; an opening parenthesis would make the word a function.
+#: Tokens that may follow an operand, except for the parenthesis of a call.
 _MARKS = frozenset(
     (
         *(")", "]", "[", ",", ".", "=", "==", "<=>", "<>", "!=", "<", "<="),
@@ -52,11 +52,11 @@ def column_names(schema: pa.Schema) -> frozenset[str]:
 def with_quoted_names(sql: str, tokens: Sequence[Any], names: Iterable[str]) -> str:
     """Put backticks around keywords that are columns.
 
-    ``names`` are those of the columns, in lower case.
+    ``names`` are the column names in lower case.
 
     >>> from trilake.expr.sql.dialect import SparkFilter
-    >>> text = "values IN (case, CASE WHEN end THEN 1 END)"
-    >>> with_quoted_names(text, SparkFilter().tokenize(text), {"values", "case", "end"})
+    >>> sql = "values IN (case, CASE WHEN end THEN 1 END)"
+    >>> with_quoted_names(sql, SparkFilter().tokenize(sql), {"values", "case", "end"})
     '`values` IN (`case`, CASE WHEN `end` THEN 1 END)'
     """
     names = frozenset(names)
@@ -94,7 +94,7 @@ def _word(token: Any, sql: str) -> str | None:
 
 
 def _is_name(word: str, last: str, after: Any, sql: str) -> bool:
-    """Whether a word in operand position that is also a column name is the column."""
+    """Whether a word in operand position that names a column is the column."""
     if word in _VALUES or (word == "when" and last == "case"):
         return False
     if after is None:

@@ -17,13 +17,12 @@ from trilake.expr.views import without_views_type
 def field_problem(
     source: pa.DataType, target: pa.DataType, path: str, *, ignore_case: bool = False, fill: bool = False
 ) -> str | None:
-    """Why structs of ``source`` cannot be stored as those of ``target``; ``None`` where they can.
+    """Why structs of ``source`` cannot be stored as those of ``target``; ``None`` if they can.
 
-    The reason is an unknown or duplicate field.  With ``fill``, ``source`` may lack fields.  Other types are not
-    compared.
+    Reasons are unknown and duplicate fields, and missing ones without ``fill``.  Other types are not compared.
 
     >>> field_problem(pa.struct({"a": pa.int8(), "z": pa.int8()}), pa.struct({"a": pa.int8()}), "s")
-    'the struct for column s has a field z, which the column has not'
+    'the struct for column s has a field z, which the column lacks'
     """
     source, target = _plain(source), _plain(target)
     if pa.types.is_struct(source) and pa.types.is_struct(target):
@@ -56,7 +55,7 @@ def _struct_problem(
 def fields_problem(
     source: Sequence[str], target: Sequence[str], path: str, *, ignore_case: bool = False, fill: bool = False
 ) -> str | None:
-    """Like :func:`field_problem`, for the names of two structs' fields only.
+    """Like :func:`field_problem`, for the field names of two structs.
 
     >>> fields_problem(["a"], ["a", "b"], "s")
     'the struct for column s has no field b, which the column has'
@@ -64,9 +63,9 @@ def fields_problem(
     theirs, target_names = {_key(n, ignore_case) for n in source}, {_key(n, ignore_case) for n in target}
     extra = [n for n in source if _key(n, ignore_case) not in target_names]
     if extra:
-        return f"the struct for column {path} has a field {extra[0]}, which the column has not"
+        return f"the struct for column {path} has a field {extra[0]}, which the column lacks"
     if len(theirs) < len(source):
-        return f"the struct for column {path} has two fields of one name: {', '.join(source)}"
+        return f"the struct for column {path} has two fields with the same name: {', '.join(source)}"
     lacking = [n for n in target if _key(n, ignore_case) not in theirs]
     if lacking and not fill:
         return f"the struct for column {path} has no field {lacking[0]}, which the column has"

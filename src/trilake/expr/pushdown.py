@@ -1,8 +1,8 @@
 """Arrow expressions implied by a predicate, for readers that prune by them.
 
-A reader may only drop rows for which the predicate is not true, so in doubt every rule keeps.  Floating point columns
-are the trap: in Spark NaN is greater than all numbers, while a row group's maximum ignores it; therefore ``>``, ``>=``
-and ``!=`` on them are never pushed down.
+A reader may only drop rows for which the predicate is not true, so every rule keeps rows in doubt.  In Spark NaN is
+greater than all numbers, while a row group's maximum ignores it; so ``>``, ``>=`` and ``!=`` on floating point columns
+are not pushed down.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from trilake.expr.terms.predicate import (
 
 Rename = Mapping[str | Path, str | Path | None]
 
-#: Microseconds that fit 64-bit nanoseconds, to which Arrow casts a literal for a file with INT96 timestamps.
+#: Microseconds that fit 64-bit nanoseconds: Arrow casts literals to these for files with INT96 timestamps.
 _NANOS_LIMIT = (1 << 63) // 1000 - 1
 
 
 def superset(predicate: Predicate, rename: Rename, schema: pa.Schema | None) -> pc.Expression | None:
-    """An expression that is true of every row of which ``predicate`` is true; ``None`` if that is every row."""
+    """An expression that is true wherever ``predicate`` is; ``None`` if that is every row."""
     return _Pushdown(rename, schema).implied(predicate, True)
 
 
@@ -99,7 +99,7 @@ class _Pushdown:
         elif len(path) == 1 or path[0] not in self.rename:
             target = self.rename.get(path[0], path[0]) if len(path) == 1 else path
         else:
-            return None  # a renamed struct whose fields may be renamed as well
+            return None  # fields of a renamed struct may be renamed, too
         if target is None:
             return None
         return (target,) if isinstance(target, str) else tuple(target)
@@ -120,7 +120,7 @@ class _Pushdown:
 def _join(parts: list[pc.Expression], *, all: bool) -> pc.Expression | None:
     if not parts:
         return None
-    # A balanced tree: Arrow recurses into it.
+    # A balanced tree, as Arrow recurses.
     while len(parts) > 1:
         pairs = zip(parts[::2], parts[1::2], strict=False)
         rest = parts[-1:] if len(parts) % 2 else []
@@ -150,7 +150,7 @@ def _compare(field: pc.Expression, op: str, literal: pa.Scalar) -> pc.Expression
 
 
 def _compare_time(field: pc.Expression, op: str, literal: pa.Scalar) -> pc.Expression | None:
-    """A comparison that also holds for nanoseconds in the file, which the filter sees rounded down to microseconds."""
+    """A comparison for files with nanoseconds, which the filter sees rounded down to microseconds."""
     micros = literal.cast(pa.int64()).as_py()
     if abs(micros) >= _NANOS_LIMIT:
         return None
@@ -174,7 +174,7 @@ def successor(prefix: str) -> str | None: ...
 @overload
 def successor(prefix: bytes) -> bytes | None: ...
 def successor(prefix: str | bytes) -> str | bytes | None:
-    r"""The least string, or bytes, greater than all that start with ``prefix``; ``None`` without one.
+    r"""The smallest string or bytes greater than all with the ``prefix``; ``None`` if there is none.
 
     Code points sort like UTF-8 bytes; surrogates are not characters.
 

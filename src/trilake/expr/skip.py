@@ -1,8 +1,7 @@
-"""Data skipping: which files can hold a row for which a filter is true, by statistics and partition values.
+"""Data skipping: find files without matching rows, by statistics and partition values.
 
-For each node of the predicate tree and each file the analysis keeps three bits: can the node be true, can it be false,
-can it be null for some row of the file.  The unknown can be anything, so a file is skipped only if its statistics prove
-that no row matches.
+For each node of the predicate tree and each file the analysis keeps three bits: whether the node can be true, false and
+null for some row of the file.  A file is skipped only if its statistics prove that no row matches.
 """
 
 from __future__ import annotations
@@ -42,8 +41,8 @@ from trilake.expr.terms.predicate import (
 class SkipResult:
     """The result of :func:`can_match`, one entry per file.
 
-    ``keep`` is false where no row can match; ``every_row`` is true where the filter is proven true for all rows.
-    ``reason`` is the index in ``reasons`` of what skipped the file, -1 for files that are kept.
+    ``keep`` is false if no row can match; ``every_row`` is true if all rows match.  ``reason`` is an index into
+    ``reasons``, -1 for files that are kept.
     """
 
     keep: Bits
@@ -58,9 +57,9 @@ class SkipResult:
 
 
 def can_match(filter: Filter | None, stats: FileStats) -> SkipResult:
-    """Which files can hold a row for which ``filter`` is true.
+    """Which files may have a row for which ``filter`` is true.
 
-    In doubt a file is kept: missing, inconsistent or unsuitable statistics prove nothing.
+    Files with missing, inconsistent or unsuitable statistics are kept.
 
     >>> from trilake.expr import parse_filter
     >>> stats = FileStats.of(2, {("n",): ColumnStats(min=pa.array([1, 10]), max=pa.array([5, 20]))})
@@ -72,12 +71,12 @@ def can_match(filter: Filter | None, stats: FileStats) -> SkipResult:
     keep, every, reason = np.ones(n, bool), np.ones(n, bool), np.full(n, -1, np.int16)
     reasons: list[str] = []
 
-    def skip(bits: Bits, text: str) -> None:
+    def skip(bits: Bits, reason: str) -> None:
         new = bits & keep
         if new.any() and len(reasons) < np.iinfo(np.int16).max:
             keep[new] = False
             reason[new] = len(reasons)
-            reasons.append(text)
+            reasons.append(reason)
 
     if filter is not None and n:
         analysis = _Analysis(stats)
@@ -96,7 +95,7 @@ def can_match(filter: Filter | None, stats: FileStats) -> SkipResult:
 
 @dataclass(frozen=True)
 class _Outcomes:
-    """For each file, whether a node can be true, false and null."""
+    """Whether a node can be true, false and null in each file."""
 
     true: Bits
     false: Bits
@@ -122,7 +121,7 @@ class _Analysis:
         return np.zeros(self.n, bool) if self.records is None else to_bits(pc.equal(self.records, 0), False)
 
     def raw(self, path: Path) -> ColumnStats | None:
-        """The provider's statistics of a column."""
+        """The unchecked statistics of a column."""
         if path not in self._raw:
             self._raw[path] = self.stats.column(path)
         return self._raw[path]
@@ -134,7 +133,7 @@ class _Analysis:
         return self._columns[path]
 
     def is_partition(self, path: Path) -> bool:
-        """Whether the column has one known value in each file."""
+        """Whether the column has one value in each file."""
         raw = self.raw(path)
         return raw is not None and raw.value is not None
 
@@ -171,14 +170,14 @@ class _Analysis:
         return _Outcomes(*(np.ones(self.n, bool) for _ in range(3)))
 
     def exact(self, predicate: Predicate, paths: list[Path]) -> _Outcomes | None:
-        """Evaluate a predicate over partition columns, once for each distinct combination of values."""
+        """Evaluate a predicate over partition columns, once per combination of values."""
         codes, distinct = _distinct([self._value(path) for path in paths])
         try:
             columns = dict(zip(paths, distinct))
             rows = Rows(len(distinct[0]), lambda path: pa.chunked_array([columns[path]]))
             values = evaluate(predicate, rows).combine_chunks()
         except FilterError:
-            # A row would fail the same way; the scan reports that better than the planning.
+            # The scan fails the same way, with a better error.
             return None
         return self._spread(values, codes)
 
@@ -229,9 +228,9 @@ class _Analysis:
         return _Outcomes(true & column.can_be_value, false & column.can_be_value, null)
 
     def compare(self, column: CheckedColumn, leaf: Compare) -> tuple[Bits, Bits]:
-        """Whether a comparison can be true and false for values that are not null."""
+        """Whether a comparison can be true and false, for non-null values."""
         op, literal = leaf.op, leaf.literal
-        # A value may be NaN, which bounds do not show.
+        # A value may be NaN, which bounds ignore.
         nan = types.is_float(literal.type) and not leaf.widened
         if types.is_float(literal.type) and literal.as_py() != literal.as_py():
             return self.unknown.true, self.unknown.true
@@ -264,7 +263,7 @@ class _Analysis:
         return bound_as(column.min, t, -1), bound_as(column.max, t, 1)
 
     def is_in(self, column: CheckedColumn, leaf: In) -> tuple[Bits, Bits, Bits]:
-        """The three bits of IN for values that are not null."""
+        """The three bits of IN, for non-null values."""
         values = leaf.values
         none = np.zeros(self.n, bool)
         false = np.ones(self.n, bool)
@@ -272,7 +271,7 @@ class _Analysis:
         if types.is_float(values.type) and pc.any(pc.is_nan(values)).as_py():
             true = np.ones(self.n, bool)
         else:
-            # Sorted, a file can match if a choice lies between its bounds.
+            # A file can match if one of the sorted choices lies between its bounds.
             choices = values.take(pc.array_sort_indices(values))
             low, high = self._bounds(column, values.type)
             true = _between(choices, low, high, self.n)
@@ -283,7 +282,7 @@ class _Analysis:
         return true, false, none
 
     def starts_with(self, column: CheckedColumn, leaf: StartsWith) -> tuple[Bits, Bits]:
-        """Whether values that are not null can and can fail to have a prefix."""
+        """Whether non-null values can have and can lack a prefix."""
         prefix = leaf.prefix.as_py()
         low, high = self._bounds(column, leaf.prefix.type)
         after = successor(prefix)
@@ -299,7 +298,7 @@ class _Analysis:
     # --- explanations ------------------------------------------------------------------------------------------------
 
     def causes(self, predicate: Predicate, possible: _Outcomes) -> list[tuple[Bits, str]]:
-        """Why files are skipped by a conjunct: file sets that together are all those it cannot be true for."""
+        """Reasons why a conjunct skips files, with the files of each."""
         impossible = ~possible.true
         paths = predicate.paths()
         if not impossible.any():
@@ -334,13 +333,13 @@ def _between(choices: pa.Array, low: pa.Array | None, high: pa.Array | None, n: 
         inside &= holds(pc.greater_equal, high, choices[0], n)
     if low is None or high is None or len(choices) == 1:
         return inside
-    # How many choices are below each ``low``: sorted together, stably, and counted.
+    # Count the choices below each ``low`` by sorting both together.
     low = low.cast(choices.type)
     order = pc.array_sort_indices(pa.concat_arrays([low, choices])).to_numpy()
     is_choice = order >= n
     below = np.empty(n, np.int64)
     below[order[~is_choice]] = np.cumsum(is_choice)[~is_choice]
-    # The first choice that is not below ``low`` must not be above ``high``.
+    # The first choice from ``low`` on must not be above ``high``.
     candidate = choices.take(pa.array(np.minimum(below, len(choices) - 1)))
     return inside & to_bits(pc.or_kleene(pc.is_null(low), pc.less_equal(candidate, high)), True)
 
@@ -353,7 +352,7 @@ def _distinct(columns: list[pa.Array]) -> tuple[npt.NDArray[np.int64], list[pa.A
     for column in columns:
         encoded = pc.dictionary_encode(column, null_encoding="encode")
         indices = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-        # Renumbered after each column, so that the product of two ranges cannot overflow.
+        # Renumber after each column, so that the product cannot overflow.
         _, codes = np.unique(codes * (len(encoded.dictionary) + 1) + indices, return_inverse=True)
     _, first = np.unique(codes, return_index=True)
     return codes, [column.take(pa.array(first)) for column in columns]

@@ -1,14 +1,13 @@
-"""Statistics of files: what a format hands in, and what data skipping may conclude from it.
+"""Statistics of files, and what data skipping may conclude from them.
 
-What statistics may be (each rule of :mod:`trilake.expr.skip` follows from these):
+The rules of :mod:`trilake.expr.skip` follow from these:
 
-* ``min`` and ``max`` enclose all values that are neither null nor NaN.  They need not be values of the file: strings
-are
-  cut off and rounded up, timestamps are widened, deleted rows still count.
-* NaN is greater than all else in Spark and absent from ``max``, so ``x > 5`` on a floating point column says nothing,
-  except for files whose writer gives a column with a NaN no ``max`` (``max_counts_nan``).
-* A ``null_count`` of 0 means that no row is null, one equal to ``num_records`` that all are.  Nothing else is concluded
-  from it, so that the same rules serve statistics that are no longer tight.
+* ``min`` and ``max`` enclose all values that are neither null nor NaN.  They may not be values of the file: strings
+  are truncated, timestamps widened, and deleted rows count.
+* NaN is the greatest value in Spark and absent from ``max``, so ``x > 5`` skips no files for a floating point column,
+  unless the writer omits ``max`` for columns with NaN (``max_counts_nan``).
+* A ``null_count`` of 0 means that no row is null, one equal to ``num_records`` that all are.  Other values imply
+  nothing, so the same rules serve statistics that are not tight.
 * A partition value is exact for every row of its file; a null one is null in every row.
 """
 
@@ -58,7 +57,7 @@ def _nothing() -> None:
 class FileStats:
     """Statistics of ``num_files`` files, fetched only for the columns that a filter reads.
 
-    ``column`` returns the statistics of a column by its path (names as in the table's schema), or ``None``.
+    ``column`` returns the statistics of a column by its path in the table's schema, or ``None``.
     ``num_records`` returns the number of rows of each file, including deleted ones; null means unknown.  Each
     callable is called at most once per path and filter.
     """
@@ -74,7 +73,7 @@ class FileStats:
         columns: Mapping[Path, ColumnStats],
         num_records: pa.Array | None = None,
     ) -> FileStats:
-        """Statistics that are in memory already."""
+        """Statistics in memory."""
         return cls(num_files, columns.get, partial(_same, num_records))
 
 
@@ -98,7 +97,7 @@ class CheckedColumn:
             if self.min.type != self.max.type:
                 self.min = self.max = None
             else:
-                # Bounds that cross were written in another order, or by mistake.
+                # Bounds that cross are wrong, or use another order.
                 crossed = pc.fill_null(pc.greater(self.min, self.max), False)
                 if pc.any(crossed).as_py():
                     self.min, self.max = _blank(self.min, crossed), _blank(self.max, crossed)
@@ -114,7 +113,7 @@ class CheckedColumn:
             self.can_be_null = ~to_bits(pc.equal(nulls, 0), False)
             if records is not None:
                 self.can_be_value = ~to_bits(pc.equal(nulls, records), False)
-                # More nulls than records: neither number can be trusted.
+                # More nulls than records: trust neither number.
                 wrong = to_bits(pc.greater(nulls, records), False) | to_bits(pc.less(nulls, 0), False)
                 self.can_be_null |= wrong
                 self.can_be_value |= wrong
@@ -134,13 +133,13 @@ def flat(array: pa.Array | pa.ChunkedArray | None, num_files: int) -> pa.Array |
 
 
 def to_bits(array: pa.Array, null: bool) -> Bits:
-    """A boolean array in numpy, with ``null`` for nulls."""
+    """Convert a boolean array to numpy, with ``null`` for nulls."""
     bits: Bits = pc.fill_null(array, null).to_numpy(zero_copy_only=False)
     return bits
 
 
 def holds(kernel: Any, bound: pa.Array | None, literal: pa.Scalar, n: int) -> Bits:
-    """A comparison of bounds with a literal; true where the bound is unknown."""
+    """Compare bounds with a literal; true for unknown bounds."""
     return np.ones(n, bool) if bound is None else to_bits(kernel(bound, literal), True)
 
 
@@ -153,12 +152,12 @@ def _blank(array: pa.Array, mask: pa.Array) -> pa.Array:
 
 
 def is_widened(t: pa.DataType) -> bool:
-    """Whether bounds of a type are often not values of the file: truncated, or rounded."""
-    return types.is_text(t) or types.is_bytes(t) or pa.types.is_timestamp(t)
+    """Whether bounds of a type may be truncated or rounded."""
+    return types.is_string(t) or types.is_bytes(t) or pa.types.is_timestamp(t)
 
 
 def bound_as(bound: pa.Array | None, t: pa.DataType, direction: int) -> pa.Array | None:
-    """A lower (``direction=-1``) or upper bound cast for comparison; ``None`` where that is unsafe."""
+    """Cast a lower (``direction=-1``) or upper bound for comparison; ``None`` if that is unsafe."""
     if bound is None or bound.type == t:
         return bound
     source = bound.type
@@ -166,14 +165,14 @@ def bound_as(bound: pa.Array | None, t: pa.DataType, direction: int) -> pa.Array
     try:
         if types.is_float(t) and (numbers or types.is_float(source)):
             values = cast_for(bound, t).to_numpy(zero_copy_only=False)
-            # Casts round the last digit differently: one step outwards is safe.
+            # Casts may round the last digit differently, so widen by one step.
             outwards = np.nextafter(values, np.array(direction * np.inf, values.dtype))
             return pa.array(outwards, t, mask=to_bits(pc.is_null(bound), True))
-        same = (types.is_text, types.is_bytes, pa.types.is_timestamp)
+        same = (types.is_string, types.is_bytes, pa.types.is_timestamp)
         if any(kind(source) and kind(t) for kind in same) or (
             numbers and (pa.types.is_integer(t) or pa.types.is_decimal(t))
         ):
             return bound.cast(t)
     except (pa.ArrowException, FilterError):
-        pass  # a value that does not fit: this bound is unknown
+        pass  # does not fit: treat the bound as unknown
     return None

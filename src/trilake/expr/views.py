@@ -1,8 +1,8 @@
 """Convert Arrow views and run-end encoded columns to plain strings, binaries and lists.
 
-Writers such as polars store in a Parquet file that its strings are views.  Arrow reads them as such, but many of its
-kernels lack views (``array_take`` of release 26, for example), and its cast from list views returns an invalid array
-where a list is null.  So views are converted on input, and so are run-end encoded columns.
+Parquet files of writers such as polars say that strings are views.  Arrow reads them as such, but many kernels do not
+support views (such as ``array_take`` in release 26), and its cast from list views returns invalid arrays for null
+lists.  So views and run-end encoded columns are converted on input.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _PLAIN = frozenset(
 
 @remembered
 def without_views_type(t: pa.DataType) -> pa.DataType:
-    """The type with plain layouts for views, at every depth; ``t`` itself where it has none.
+    """The type with plain layouts for views, at every depth; ``t`` itself if it has none.
 
     >>> without_views_type(pa.list_view(pa.struct([("a", pa.string_view())])))
     ListType(list<item: struct<a: string>>)
@@ -66,14 +66,14 @@ def retyped(schema: pa.Schema, of_type: Callable[[pa.DataType], pa.DataType]) ->
 
 
 def without_views_schema(schema: pa.Schema) -> pa.Schema:
-    """The schema with plain layouts for views; ``schema`` itself where it has none."""
+    """The schema with plain layouts for views; ``schema`` itself if it has none."""
     if all(t.id in _PLAIN for t in schema.types):
         return schema
     return retyped(schema, without_views_type)
 
 
 def without_views(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """The rows with plain layouts for views; ``rows`` itself where there are none.
+    """The rows with plain layouts for views; ``rows`` itself if there are none.
 
     >>> without_views(pa.record_batch({"s": pa.array(["a", None], pa.string_view())})).schema.field("s").type
     DataType(string)
@@ -88,7 +88,7 @@ def without_views(rows: pa.RecordBatch) -> pa.RecordBatch:
 def numbered_without_views(batches: Iterable[tuple[int, pa.RecordBatch]]) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Batches of one file, each with the index of its first row, with plain layouts for views.
 
-    Types are checked once: for 5,000 columns that takes as long as a third of their values.
+    Checks types only once, which is slow for 5,000 columns.
     """
     checked_schema: pa.Schema | None = None
     for start, batch in batches:
@@ -135,7 +135,7 @@ def rebuilt(array: pa.Array, target: pa.DataType, convert: Callable[[pa.Array, p
         child = pa.StructArray.from_arrays(parts, fields=[target.key_field, target.item_field])
     else:
         child = convert(array.values, target.value_type)
-    # The children are whole and the offsets unchanged, so a slice stays one.
+    # Whole children and the same offsets preserve slices.
     buffers = array.buffers()[: 1 if _T.is_fixed_size_list(t) else 2]
     return pa.Array.from_buffers(target, len(array), buffers, array.null_count, array.offset, [child])
 
@@ -151,15 +151,15 @@ def list_of_view(array: pa.Array) -> pa.Array:
 
 
 # --- Convert nanosecond times, as in pandas, to the microseconds of Spark's types -------------------------------------
-# A time between two microseconds is rounded down, as in PySpark and by readers of nanoseconds in files; deltalake
-# rounds towards 1970.  On request it is refused instead.
+# Nanoseconds are rounded down to microseconds, as in PySpark; deltalake rounds towards 1970.  ``round_down=False``
+# refuses them.
 
 _Rows = pa.types
 
 
 @remembered
 def microseconds_type(t: pa.DataType) -> pa.DataType:
-    """The type with microseconds for nanoseconds, at every depth; ``t`` itself where it has none.
+    """The type with microseconds for nanoseconds, at every depth; ``t`` itself if it has none.
 
     >>> microseconds_type(pa.list_(pa.timestamp("ns", "Asia/Tokyo")))
     ListType(list<item: timestamp[us, tz=Asia/Tokyo]>)
@@ -185,14 +185,14 @@ def _field(field: pa.Field) -> pa.Field:
 
 
 def microseconds_schema(schema: pa.Schema) -> pa.Schema:
-    """The schema with microseconds for nanoseconds; ``schema`` itself where it has none."""
+    """The schema with microseconds for nanoseconds; ``schema`` itself if it has none."""
     return retyped(schema, microseconds_type)
 
 
 def in_microseconds(rows: pa.RecordBatch, *, round_down: bool = False) -> pa.RecordBatch:
-    """Convert rows to microseconds; ``rows`` itself where there are no nanoseconds.
+    """Convert rows to microseconds; ``rows`` itself without nanoseconds.
 
-    ``round_down`` rounds a time between two microseconds down.  Otherwise it raises ``SchemaMismatchError``.
+    ``round_down`` rounds nanoseconds down; otherwise they raise ``SchemaMismatchError``.
 
     >>> rows = pa.record_batch({"t": pa.array([1_999, -1], pa.timestamp("ns"))})
     >>> in_microseconds(rows, round_down=True).column("t").cast("int64").to_pylist()
@@ -210,7 +210,7 @@ def in_microseconds(rows: pa.RecordBatch, *, round_down: bool = False) -> pa.Rec
 def in_microseconds_all(
     schema: pa.Schema, batches: Iterable[pa.RecordBatch], *, round_down: bool
 ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    """Schema and batches converted by :func:`in_microseconds`; the same ones where there are no nanoseconds."""
+    """Schema and batches converted by :func:`in_microseconds`; unchanged without nanoseconds."""
     if microseconds_schema(schema) is schema:
         return schema, iter(batches)
     schema, plain = stream_without_views(schema, batches)
@@ -227,7 +227,7 @@ def _converted(array: pa.Array, target: pa.DataType, *, path: str, round_down: b
 
 
 def exact_microseconds(array: pa.Array, path: str) -> pa.Array:
-    """Timestamps of any unit in microseconds.  Raises ``SchemaMismatchError`` for one that would lose something.
+    """Convert timestamps to microseconds exactly.  Raises ``SchemaMismatchError`` for nanoseconds.
 
     ``path`` is the column, for messages.
     """
@@ -239,10 +239,8 @@ def exact_microseconds(array: pa.Array, path: str) -> pa.Array:
     if pc.any(lost).as_py():
         first = nanos[pc.index(lost, pa.scalar(True)).as_py()].as_py()
         raise SchemaMismatchError(
-            f"a time of column {path} is finer than a microsecond, which is the finest that Spark's types have: "
-            f"{first} nanoseconds since 1970-01-01",
-            help="cut it before, or leave out round_times=False, to write the microsecond before; Lance and Trevni keep"
-            " nanoseconds",
+            f"a time of column {path} is finer than Spark's microseconds: {first} nanoseconds since 1970-01-01",
+            help="leave out round_times=False to round down, or write a Lance or Trevni table, which keep nanoseconds",
             column=path,
         )
     return microseconds

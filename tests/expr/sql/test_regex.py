@@ -7,7 +7,7 @@ import pyarrow.compute as pc
 import pytest
 
 from trilake.errors import FilterError
-from trilake.expr.sql.texts import to_re2
+from trilake.expr.sql.strings import to_re2
 
 
 def _matches(pattern: str, text: str) -> bool:

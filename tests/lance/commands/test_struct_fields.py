@@ -58,8 +58,8 @@ def test_fields_of_structs_are_matched_by_name(change: Any) -> None:
 @pytest.mark.parametrize(
     ("value", "problem"),
     [
-        ({"a": 5, "b": "q", "z": 9}, "has a field z, which the column has not"),
-        ({"a": 5, "B": "q"}, "has a field B, which the column has not"),
+        ({"a": 5, "b": "q", "z": 9}, "has a field z, which the column lacks"),
+        ({"a": 5, "B": "q"}, "has a field B, which the column lacks"),
         ({"a": 5}, "has no field b, which the column has"),
     ],
 )

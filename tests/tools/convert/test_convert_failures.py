@@ -43,7 +43,7 @@ def test_rows_that_read_back_as_others_are_never_seen(
     options = {"nulls": "mask"} if end == "lance" else None
     with monkeypatch.context() as patch:
         patch.setattr(target, "read_back", wrong)
-        with pytest.raises(ChecksumMismatchError, match="in column n; the target is unchanged"):
+        with pytest.raises(ChecksumMismatchError, match="in column n; it is unchanged"):
             trilake.convert(source, tmp_path / "to", format=end, options=options)
     left = [p for p in (tmp_path / "to").rglob("*") if p.is_file()]
     assert all("_staged" in p.parts for p in left)

@@ -114,7 +114,7 @@ def test_a_parquet_file_that_may_appear_later_is_named(monkeypatch: pytest.Monke
     faulty, error = attempt(base, "parquet", "lost", monkeypatch, Fault("close", "part-*", when="after"))
     assert isinstance(error, WriteFailedError)
     assert error.help is not None
-    assert error.help.startswith("look whether part-00000-")
+    assert error.help.startswith("if part-00000-")
     assert list(faulty.inner.list()) == []
     _, error = attempt(base, "parquet", "failed", monkeypatch, Fault("close", "part-*"))
     assert isinstance(error, WriteFailedError)

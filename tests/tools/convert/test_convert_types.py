@@ -80,7 +80,7 @@ def test_what_becomes_of_types(tmp_path: Path, case: int) -> None:
 
 def test_nanoseconds_that_a_delta_table_would_lose(tmp_path: Path) -> None:
     source = make(pa.table({"t": pa.array([1], pa.timestamp("ns"))}), "trevni", str(tmp_path / "from"))
-    with pytest.raises(SchemaMismatchError, match=r"finer than a microsecond.*column: t"):
+    with pytest.raises(SchemaMismatchError, match=r"finer than Spark's microseconds.*column: t"):
         trilake.convert(source, tmp_path / "to", format="delta")
 
 
@@ -120,7 +120,7 @@ def test_lance_2_2_keeps_maps_and_nulls_of_structs(tmp_path: Path) -> None:
 
 def test_places_and_names(tmp_path: Path) -> None:
     source = make(ROWS, "delta", str(tmp_path / "from"))
-    with pytest.raises(InvalidArgumentError, match="same place"):
+    with pytest.raises(InvalidArgumentError, match="same location"):
         trilake.convert(source, source + "/", format="lance")
     with pytest.raises(InvalidArgumentError, match="formats are delta, lance, parquet, trevni"):
         trilake.convert(source, tmp_path / "to", format="orc")

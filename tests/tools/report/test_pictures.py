@@ -81,7 +81,7 @@ def test_deleted_classes_hold_every_file_with_deleted_rows() -> None:
         ("0–5 %", 1),
         ("25–50 %", 1),
         ("75–100 %", 1),
-        ("not known", 1),
+        ("unknown", 1),
     ]
     assert sum(taken for _, _, taken in found) == 160
 

@@ -191,7 +191,7 @@ class _Partition:
     def zoned(self) -> bool:
         """Whether the value depends on a time zone: for instants, and what Spark formats through them."""
         form = self.derived.form
-        by_way = form is Form.STEPS and (types.is_text(normal_type(self.type)) or pa.types.is_timestamp(self.type))
+        by_way = form is Form.STEPS and (types.is_string(normal_type(self.type)) or pa.types.is_timestamp(self.type))
         return form is not Form.SAME and (_is_instant(self.derived.type) or by_way)
 
     def bound(self, literal: pa.Scalar, direction: int) -> pa.Scalar | None:
@@ -331,7 +331,7 @@ def _compare_one(p: _Partition, op: str, literal: pa.Scalar) -> Predicate | None
     bounds: list[Predicate] = []
     if op in _LOWER and (value := p.bound(literal, -1)) is not None:
         at_least: Predicate = Compare(p.path, ">=", value)
-        if form is Form.STEPS and types.is_text(value.type):
+        if form is Form.STEPS and types.is_string(value.type):
             # Spark writes years beyond 9999 with a plus sign, which sorts before digits.
             at_least = any_of([at_least, Compare(p.path, "<", pa.scalar("0", value.type))])
         bounds.append(at_least)
@@ -342,7 +342,7 @@ def _compare_one(p: _Partition, op: str, literal: pa.Scalar) -> Predicate | None
 
 def _starts(p: _Partition, prefix: pa.Scalar) -> Predicate | None:
     sql = prefix.as_py()
-    if not isinstance(sql, str) or not types.is_text(normal_type(p.type)):
+    if not isinstance(sql, str) or not types.is_string(normal_type(p.type)):
         return None
     if p.derived.form is Form.SAME or (p.derived.form is Form.PREFIX and len(sql) < p.derived.length):
         return _or_null(StartsWith(p.path, pa.scalar(sql, normal_type(p.type))), p.path)

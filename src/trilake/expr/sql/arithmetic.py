@@ -42,7 +42,7 @@ _INTERVALS = {
 def arithmetic(typed: Typed, operator: type[exp.Expression], left: Sql, right: Sql, *, safe: bool = False) -> Sql:
     """``left operator right`` on numbers, or a date and a number of days; ``safe`` makes failures null."""
     if left.family == "date" and right.family == "integer" and operator in (exp.Add, exp.Sub):
-        return Sql(f"({left.text} {OPERATORS[operator]} CAST({right.text} AS INTEGER))", "DATE")
+        return Sql(f"({left.code} {OPERATORS[operator]} CAST({right.code} AS INTEGER))", "DATE")
     for side in (left, right):
         if not side.is_number and side.family != "void":
             raise FilterError(f"arithmetic with a value of type {side.spark_type}", help="cast it to a number")
@@ -58,12 +58,12 @@ def arithmetic(typed: Typed, operator: type[exp.Expression], left: Sql, right: S
         left, right = _widened(left), _widened(right)
 
     def written(left: Sql, right: Sql) -> str:
-        sql = f"({left.text} {OPERATORS[operator]} {right.text})"
+        sql = f"({left.code} {OPERATORS[operator]} {right.code})"
         if operator is exp.Div and left.family != "double":
             sql = _decimal_division(left, right)
         if operator in (exp.Div, exp.IntDiv, exp.Mod):
             missing = "NULL" if safe else fail("division by zero")
-            sql = f"(CASE WHEN {right.text} = 0 THEN {missing} ELSE {sql} END)"
+            sql = f"(CASE WHEN {right.code} = 0 THEN {missing} ELSE {sql} END)"
         return f"TRY({sql})" if safe else sql
 
     # The type follows from the operands' types: asking for the whole expression would take quadratic time for long
@@ -86,7 +86,7 @@ def _decimal_division(left: Sql, right: Sql) -> str:
             f"a division of {left.spark_type} by {right.spark_type} cannot be used in a filter",
             help="cast both to double",
         )
-    quotient = f"CAST({left.text} AS DOUBLE) / CAST({right.text} AS DOUBLE)"
+    quotient = f"CAST({left.code} AS DOUBLE) / CAST({right.code} AS DOUBLE)"
     return f"CAST(CAST(({quotient}) AS VARCHAR) AS DECIMAL({whole + scale},{scale}))"
 
 
@@ -95,8 +95,8 @@ def positive_modulo(typed: Typed, left: Sql, right: Sql) -> Sql:
     rest = arithmetic(typed, exp.Mod, left, right)
     if rest.family != "integer":
         raise FilterError("pmod of other numbers than integers cannot be used in a filter", help="use %")
-    n = cast(right, rest.type).text
-    return typed(f"(CASE WHEN {rest.text} < 0 THEN ({rest.text} + {n}) % {n} ELSE {rest.text} END)")
+    n = cast(right, rest.type).code
+    return typed(f"(CASE WHEN {rest.code} < 0 THEN ({rest.code} + {n}) % {n} ELSE {rest.code} END)")
 
 
 def shift(value: Sql, interval: exp.Interval, *, negative: bool) -> Sql:
@@ -111,7 +111,7 @@ def shift(value: Sql, interval: exp.Interval, *, negative: bool) -> Sql:
     amount = -amount if negative else amount
     keeps_date = value.family == "date" and unit in ("year", "month", "week", "day")
     step = _INTERVALS[unit].format(f"({amount})")
-    return cast(Sql(f"(CAST({value.text} AS TIMESTAMP) + {step})", "TIMESTAMP"), "DATE" if keeps_date else "TIMESTAMP")
+    return cast(Sql(f"(CAST({value.code} AS TIMESTAMP) + {step})", "TIMESTAMP"), "DATE" if keeps_date else "TIMESTAMP")
 
 
 def _widened(value: Sql) -> Sql:

@@ -45,7 +45,7 @@ class Call:
                 f"argument {index + 1} of {self.name} is of type {arg.spark_type}, not {' or '.join(families)}",
                 help="cast it",
             )
-        return arg.text
+        return arg.code
 
     def string(self, index: int) -> str:
         """The SQL of a string argument."""
@@ -58,17 +58,17 @@ class Call:
     def number(self, index: int) -> str:
         """The SQL of a numeric argument, as a double."""
         self.family(index, "integer", "decimal", "float", "double")
-        return cast(self.args[index], "DOUBLE").text
+        return cast(self.args[index], "DOUBLE").code
 
     def date(self, index: int) -> str:
         """The SQL of a date argument, or one that Spark casts to date."""
         self.family(index, "date", "timestamp", "string")
-        return cast(self.args[index], "DATE").text
+        return cast(self.args[index], "DATE").code
 
     def timestamp(self, index: int) -> str:
         """The SQL of a timestamp argument, or one that Spark casts to timestamp."""
         self.family(index, "date", "timestamp", "string")
-        return self.instant(cast(self.args[index], "TIMESTAMP").text)
+        return self.instant(cast(self.args[index], "TIMESTAMP").code)
 
     def instant(self, sql: str) -> str:
         """The SQL of an instant; records that the expression has one."""

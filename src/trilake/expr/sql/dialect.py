@@ -199,7 +199,7 @@ def refusal(node: exp.Expression) -> FilterError:
         return FilterError(f"{sql} has a window function", help="a filter sees one row at a time: compute it in Spark")
     if isinstance(node, exp.Placeholder | exp.Parameter):
         return FilterError(f"{sql} is a parameter without a value", help="put the value into the SQL")
-    if taken := text_as_name(node):
+    if taken := string_as_name(node):
         return FilterError(f"{taken} is a string, not a name", help=IN_BACKQUOTES)
     return FilterError(f"{sql} cannot be used in a filter", help="compute it in Spark, and filter there")
 
@@ -208,7 +208,7 @@ def refusal(node: exp.Expression) -> FilterError:
 IN_BACKQUOTES = "names are quoted with backquotes, as `a b`; double quotes delimit strings"
 
 
-def text_as_name(root: exp.Expression) -> str | None:
+def string_as_name(root: exp.Expression) -> str | None:
     """The first string where a name is required, as in ``t."a"``, which other dialects take for a name."""
     for node in cast(Iterator[exp.Column | exp.Dot], root.find_all(exp.Column, exp.Dot)):
         for part in (node.this, node.args.get("expression")):
@@ -224,7 +224,7 @@ _COMPARING = (
 )
 
 
-def text_for_column(root: exp.Expression, sql: str, names: frozenset[str]) -> exp.Expression | None:
+def string_for_column(root: exp.Expression, sql: str, names: frozenset[str]) -> exp.Expression | None:
     """The first comparison of constants, one of which is in double quotes and the name of a column.
 
     Other dialects mean the column; here it is the same for every row: ``"Color" <> 'red'``.  ``names`` are lower
@@ -240,7 +240,7 @@ def text_for_column(root: exp.Expression, sql: str, names: frozenset[str]) -> ex
 
 
 def mistaken_string(node: exp.Expression) -> str:
-    """The message for a result of :func:`text_for_column`."""
+    """The message for a result of :func:`string_for_column`."""
     return f"{to_spark_sql(node)} compares a string, not the column of that name"
 
 

@@ -16,7 +16,7 @@ from trilake.errors import FilterError
 from trilake.expr.sql.arithmetic import arithmetic, example, positive_modulo
 from trilake.expr.sql.calls import Call
 from trilake.expr.sql.datetimes import date_format, extract, format_pattern, parse_by_pattern, truncate
-from trilake.expr.sql.texts import concat, lower, rlike, substring, to_re2, upper
+from trilake.expr.sql.strings import concat, lower, rlike, substring, to_re2, upper
 from trilake.expr.sql.variants import variant_get
 from trilake.expr.terms.casts import TYPES, cast
 from trilake.expr.terms.duckdb_sql import INTEGERS, Sql, at_least, common_type, counted, decimal_parameters, fail
@@ -31,7 +31,7 @@ Function = tuple[int, int, Handler]
 
 def _abs(call: Call) -> Sql:
     call.number(0)
-    return Sql(f"abs({call.args[0].text})", call.translator.typed(f"abs({example(call.args[0]).text})").type)
+    return Sql(f"abs({call.args[0].code})", call.translator.typed(f"abs({example(call.args[0]).code})").type)
 
 
 def _sqrt(call: Call) -> Sql:
@@ -58,13 +58,13 @@ def _round(call: Call) -> Sql:
         return number
     if number.family == "decimal":
         return call.translator.typed(
-            f"round({number.text}, {digits})" if digits < decimal_parameters(number.type)[1] else number.text
+            f"round({number.code}, {digits})" if digits < decimal_parameters(number.type)[1] else number.code
         )
     if digits == 0:
-        return Sql(f"(round({number.text}) + 0)", number.type)  # Spark's round returns no -0.0
+        return Sql(f"(round({number.code}) + 0)", number.type)  # Spark's round returns no -0.0
     # By the shortest decimal form of the number, as in Spark; beyond 1e15 there are no such digits.
-    exact = f"CAST(CAST(CAST({number.text} AS VARCHAR) AS DECIMAL(38,{digits})) AS {number.type})"
-    return Sql(f"(CASE WHEN abs({number.text}) < 1e15 THEN {exact} ELSE {number.text} END)", number.type)
+    exact = f"CAST(CAST(CAST({number.code} AS VARCHAR) AS DECIMAL(38,{digits})) AS {number.type})"
+    return Sql(f"(CASE WHEN abs({number.code}) < 1e15 THEN {exact} ELSE {number.code} END)", number.type)
 
 
 def _floor(name: str) -> Handler:
@@ -74,10 +74,10 @@ def _floor(name: str) -> Handler:
         if x.family == "integer":
             return cast(x, "BIGINT")
         if x.family == "decimal":
-            return call.translator.typed(f"{name}({x.text})")
+            return call.translator.typed(f"{name}({x.code})")
         # Spark returns a bigint, in which NaN is 0.
-        whole = f"CAST({name}({cast(x, 'DOUBLE').text}) AS BIGINT)"
-        return Sql(f"(CASE WHEN isnan({x.text}) THEN 0 ELSE {whole} END)", "BIGINT")
+        whole = f"CAST({name}({cast(x, 'DOUBLE').code}) AS BIGINT)"
+        return Sql(f"(CASE WHEN isnan({x.code}) THEN 0 ELSE {whole} END)", "BIGINT")
 
     return handle
 
@@ -93,7 +93,7 @@ def _greatest(name: str) -> Handler:
         if any(p.family in ("map", "array", "struct") for p in parts):
             raise FilterError(f"{call.name} of {parts[0].spark_type} cannot be used in filters")
         kind = next((p.type for p in parts if p.family != "void"), '"NULL"')
-        return Sql(f"{name}({', '.join(p.text for p in parts)})", kind)
+        return Sql(f"{name}({', '.join(p.code for p in parts)})", kind)
 
     return handle
 
@@ -101,18 +101,20 @@ def _greatest(name: str) -> Handler:
 def _coalesce(call: Call) -> Sql:
     parts = call.unified()
     kind = next((p.type for p in parts if p.family != "void"), '"NULL"')
-    return Sql(f"coalesce({', '.join(p.text for p in parts)})", kind)
+    return Sql(f"coalesce({', '.join(p.code for p in parts)})", kind)
 
 
 def _nullif(call: Call) -> Sql:
-    equal = call.translator.comparison("=", *(a.as_text for a in call.args)).text  # as strings of any length, in Spark
-    return Sql(f"(CASE WHEN {equal} THEN NULL ELSE {call.args[0].text} END)", call.args[0].type)
+    equal = call.translator.comparison(
+        "=", *(a.as_string for a in call.args)
+    ).code  # as strings of any length, in Spark
+    return Sql(f"(CASE WHEN {equal} THEN NULL ELSE {call.args[0].code} END)", call.args[0].type)
 
 
 def _nvl2(call: Call) -> Sql:
     target = common_type(call.args[1:], "the arguments of nvl2")
-    yes, no = (a.text if a.family == "void" else cast(a, target).text for a in call.args[1:])
-    return Sql(f"(CASE WHEN {call.args[0].text} IS NOT NULL THEN {yes} ELSE {no} END)", target)
+    yes, no = (a.code if a.family == "void" else cast(a, target).code for a in call.args[1:])
+    return Sql(f"(CASE WHEN {call.args[0].code} IS NOT NULL THEN {yes} ELSE {no} END)", target)
 
 
 def _sign(call: Call) -> Sql:
@@ -197,21 +199,21 @@ def _alike(call: Call) -> tuple[str, str]:
     if {element.type, value.type} <= set(_WIDENING):
         wider = max(element.type, value.type, key=_WIDENING.index)
     if wider != element.type and element.type in _WIDENING and value.family != "string":
-        return f"CAST({array} AS {wider}[])", cast(value, wider).text
+        return f"CAST({array} AS {wider}[])", cast(value, wider).code
     if wider != element.type:
         raise FilterError(
             f"argument 2 of {call.name} is of type {value.spark_type}, the elements are {element.spark_type}",
             help="cast it",
         )
-    return array, cast(value, element.type).text
+    return array, cast(value, element.type).code
 
 
 def element(call: Call, *, base: int, strict: bool) -> Sql:
     """An element of an array (numbered from ``base``; negative from the end if it is 1) or the value of a map's key."""
     container, key = call.args
-    x = container.text
+    x = container.code
     if container.family == "map":
-        return call.translator.typed(f"{x}[{key.text}]")
+        return call.translator.typed(f"{x}[{key.code}]")
     call.family(0, "array")
     i = call.integer(1)
     outside = f"{i} = 0 OR abs({i}) > len({x})" if base else f"{i} < 0 OR {i} >= len({x})"
@@ -221,7 +223,7 @@ def element(call: Call, *, base: int, strict: bool) -> Sql:
 
 
 def _map_contains(call: Call) -> Sql:
-    return Sql(f"map_contains({call.family(0, 'map')}, {call.args[1].text})", "BOOLEAN")
+    return Sql(f"map_contains({call.family(0, 'map')}, {call.args[1].code})", "BOOLEAN")
 
 
 def _trim(name: str) -> Handler:
@@ -251,7 +253,7 @@ def _field_function(field: str) -> Handler:
 
 
 def _null_test(template: str) -> Handler:
-    return lambda c: Sql(template.format(c.args[0].text), "BOOLEAN")
+    return lambda c: Sql(template.format(c.args[0].code), "BOOLEAN")
 
 
 def _cast_function(target: str) -> Handler:
@@ -263,7 +265,7 @@ def _concat_ws(call: Call) -> Sql:
     call.string(0)
     if any(a.family in ("array", "map", "struct", "binary") for a in call.args):
         raise FilterError(f"{call.name} supports only strings here")
-    return Sql(f"concat_ws({', '.join(cast(a, 'VARCHAR').text for a in call.args)})", "VARCHAR")
+    return Sql(f"concat_ws({', '.join(cast(a, 'VARCHAR').code for a in call.args)})", "VARCHAR")
 
 
 def _split(call: Call) -> Sql:

@@ -22,7 +22,7 @@ from sqlglot.errors import SqlglotError, TokenError
 
 from trilake.errors import FilterError
 from trilake.expr.keywords import column_names
-from trilake.expr.sql.dialect import IN_BACKQUOTES, mistaken_string, parse, text_for_column, to_spark_sql
+from trilake.expr.sql.dialect import IN_BACKQUOTES, mistaken_string, parse, string_for_column, to_spark_sql
 from trilake.expr.sql.functions import Function
 from trilake.expr.sql.translate import COMPARISONS, Translator, operands, plain
 from trilake.expr.terms import bind
@@ -44,7 +44,7 @@ from trilake.expr.terms.predicate import (
 )
 
 #: Longest filter; a longer one is a mistake or an attack.
-MAX_TEXT = 1_000_000
+MAX_LENGTH = 1_000_000
 #: Most conditions for DuckDB, which plans each of them for milliseconds.
 MAX_OPAQUE = 2_000
 #: Most cached conditions, and characters of one.
@@ -87,9 +87,9 @@ def parse_sql(
 
 
 def _parsed(sql: str, translator: Translator) -> tuple[Conjunct, ...]:
-    if len(sql) > MAX_TEXT:
+    if len(sql) > MAX_LENGTH:
         raise FilterError(
-            f"the filter is {len(sql):,} characters long, and the limit is {MAX_TEXT:,}",
+            f"the filter is {len(sql):,} characters long, and the limit is {MAX_LENGTH:,}",
             help="a pyarrow expression is faster for a long list: pc.field('x').isin(values); or join with them",
         )
     if not is_unicode(sql):
@@ -99,7 +99,7 @@ def _parsed(sql: str, translator: Translator) -> tuple[Conjunct, ...]:
 
     def build() -> tuple[Conjunct, ...]:
         root = parse_tree(sql, names)
-        if (constant := text_for_column(root, sql, names)) is not None:
+        if (constant := string_for_column(root, sql, names)) is not None:
             raise FilterError(mistaken_string(constant), help=IN_BACKQUOTES)
         return tuple(builder.conjunct(part) for part in conjuncts(root))
 
@@ -389,7 +389,7 @@ class _Builder:
             return IsNull(column.path) if name == "isnull" else Not(IsNull(column.path))
         if name == "isnan" and len(args) == 1 and types.is_float(column.type):
             return bind.null_safe_equal(column, Literal(math.nan, Kind.DOUBLE))
-        if name == "startswith" and len(args) == 2 and types.is_text(column.type):
+        if name == "startswith" and len(args) == 2 and types.is_string(column.type):
             prefix = self.literal(args[1])
             if prefix is not None and prefix.kind in (Kind.STRING, Kind.NULL):
                 return bind.starts_with(column, prefix)
@@ -405,7 +405,7 @@ class _Builder:
         if not isinstance(node, exp.Like):
             return None
         column, pattern = self.column(node.this), self.literal(node.expression)
-        if column is None or pattern is None or not types.is_text(column.type) or not isinstance(pattern.value, str):
+        if column is None or pattern is None or not types.is_string(column.type) or not isinstance(pattern.value, str):
             return None
         plain_prefix = like_prefix(pattern.value, escape)
         if plain_prefix is None:

@@ -13,9 +13,9 @@ from sqlglot import exp
 
 from trilake.errors import ExpressionError, FilterError, UnsupportedExpressionError
 from trilake.expr.keywords import column_names
-from trilake.expr.sql.dialect import IN_BACKQUOTES, text_as_name, to_spark_sql
+from trilake.expr.sql.dialect import IN_BACKQUOTES, string_as_name, to_spark_sql
 from trilake.expr.sql.functions import AGGREGATES, NON_DETERMINISTIC, Function
-from trilake.expr.sql.parse import MAX_TEXT, is_unicode, parse_tree, shorten, too_deep, with_room
+from trilake.expr.sql.parse import MAX_LENGTH, is_unicode, parse_tree, shorten, too_deep, with_room
 from trilake.expr.sql.translate import Translator, is_name, plain
 from trilake.expr.terms import bind
 from trilake.expr.terms.datatypes import Path
@@ -76,7 +76,7 @@ def translate_scalar(
 
     Raises what :func:`trilake.expr.parse_expression` raises.
     """
-    if not source.strip() or len(source) > MAX_TEXT or not is_unicode(source):
+    if not source.strip() or len(source) > MAX_LENGTH or not is_unicode(source):
         raise ExpressionError(
             "the expression is empty, longer than 1 MB or no valid Unicode",
             help='an expression is Spark SQL such as "year(day)"',
@@ -108,7 +108,7 @@ def translate_scalar(
 
 def _check(root: exp.Expression, schema: pa.Schema, case_sensitive: bool) -> None:
     """Refuse what no engine could compute from one row.  Raises :class:`ExpressionError`."""
-    if taken := text_as_name(root):
+    if taken := string_as_name(root):
         raise ExpressionError(f"{taken} is a string, not a name", help=IN_BACKQUOTES)
     for node in root.find_all(exp.Anonymous):
         name = node.name.lower()

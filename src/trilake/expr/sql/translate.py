@@ -32,7 +32,7 @@ from trilake.expr.sql.functions import (
     Function,
     element,
 )
-from trilake.expr.sql.texts import concat, like, lower
+from trilake.expr.sql.strings import concat, like, lower
 from trilake.expr.terms import bind, casts, engine
 from trilake.expr.terms import datatypes as types
 from trilake.expr.terms import duckdb_sql as duck
@@ -143,7 +143,7 @@ class Translator:
         if sql.family in ("interval", "array", "map", "struct", "other"):
             return None
         try:
-            return literal_of(engine.query(f"SELECT {sql.text} AS v")["v"][0])
+            return literal_of(engine.query(f"SELECT {sql.code} AS v")["v"][0])
         except engine.QueryError as error:
             raise FilterError(
                 f"{to_spark_sql(node)} cannot be computed: {error.message}", help="correct the constant"
@@ -155,8 +155,8 @@ class Translator:
         """A boolean expression in DuckDB's SQL, and the columns it reads; checked against the schema's types."""
         self._read = {}
         sql = self.boolean(node)
-        self.bound_type(sql.text)
-        return sql.text, tuple(self._read)
+        self.bound_type(sql.code)
+        return sql.code, tuple(self._read)
 
     def scalar(self, node: exp.Expression) -> tuple[Sql, tuple[Path, ...]]:
         """An expression of any type in DuckDB's SQL, and the columns it reads."""
@@ -174,7 +174,7 @@ class Translator:
         Raises :class:`FilterError` if DuckDB refuses it.
         """
         if sql not in self._types:
-            columns = ", ".join(f"CAST(NULL AS {c.type}) AS {c.text}" for c in self._read.values())
+            columns = ", ".join(f"CAST(NULL AS {c.type}) AS {c.code}" for c in self._read.values())
             source = f" FROM (SELECT {columns})" if columns else ""
             try:
                 result_types = engine.result_types(f"SELECT {sql}{source}")
@@ -197,7 +197,7 @@ class Translator:
         node = plain(node)
         sql = self._render(node)
         self.instants |= sql.family == "timestamp"
-        if len(sql.text) > MAX_SQL and len(sql.text) > MAX_SQL + SQL_OF_A_PART * sum(1 for _ in node.walk()):
+        if len(sql.code) > MAX_SQL and len(sql.code) > MAX_SQL + SQL_OF_A_PART * sum(1 for _ in node.walk()):
             raise too_long(node, sql)
         return sql
 
@@ -216,28 +216,28 @@ class Translator:
             left, right = self.render(node.this), self.render(node.expression)
             if {left.family, right.family} - {"integer", "void"}:
                 raise FilterError(f"{to_spark_sql(node)} is of no integers")
-            bound = self.typed(_BITS[kind].format(example(left).text, example(right).text))
-            return Sql(_BITS[kind].format(left.text, right.text), bound.type)
+            bound = self.typed(_BITS[kind].format(example(left).code, example(right).code))
+            return Sql(_BITS[kind].format(left.code, right.code), bound.type)
         match node:
             case exp.And() | exp.Or():
                 return self._connect(node)
             case exp.Not():
-                return Sql(f"(NOT {self.boolean(node.this).text})", "BOOLEAN")
+                return Sql(f"(NOT {self.boolean(node.this).code})", "BOOLEAN")
             case exp.Neg():
                 inner = self._number(node.this)
-                return Sql(f"(-{inner.text})", self.typed(f"(-{example(inner).text})").type)
+                return Sql(f"(-{inner.code})", self.typed(f"(-{example(inner).code})").type)
             case exp.BitwiseNot():
                 inner = self.render(node.this)
-                return Sql(f"(~{inner.text})", self.typed(f"(~{example(inner).text})").type)
+                return Sql(f"(~{inner.code})", self.typed(f"(~{example(inner).code})").type)
             case exp.Is():
                 return self._is(node)
             case exp.In() if node.expressions:
                 return self._in(node)
             case exp.Between() if not node.args.get("symmetric"):
-                value = self.render(node.this).as_text
+                value = self.render(node.this).as_string
                 low = self.comparison(">=", value, self.render(node.args["low"]))
                 high = self.comparison("<=", value, self.render(node.args["high"]))
-                return Sql(f"({low.text} AND {high.text})", "BOOLEAN")
+                return Sql(f"({low.code} AND {high.code})", "BOOLEAN")
             case exp.Like() | exp.ILike() | exp.Escape():
                 return self._like(node)
             case exp.RegexpLike() if not node.args.get("flag"):
@@ -246,7 +246,7 @@ class Translator:
                 return self._case(node)
             case exp.Cast():
                 safe = isinstance(node, exp.TryCast)
-                return casts.cast(self.render(node.this).as_text, casts.target_type(node.to), safe=safe)
+                return casts.cast(self.render(node.this).as_string, casts.target_type(node.to), safe=safe)
             case exp.DPipe() | exp.Concat():
                 parts = node.expressions if isinstance(node, exp.Concat) else operands(node)
                 return concat([self.render(part) for part in parts])
@@ -272,7 +272,7 @@ class Translator:
         raise refusal(node)
 
     def _field(self, struct: exp.Expression, name: str) -> Sql:
-        return self.typed(f"struct_extract({self.render(struct).text}, {single_quoted(name)})")
+        return self.typed(f"struct_extract({self.render(struct).code}, {single_quoted(name)})")
 
     def _name(self, node: exp.Expression) -> Sql:
         column, rest = self._resolve(node)
@@ -285,7 +285,7 @@ class Translator:
                     f"column {column.sql!r} has no field {key!r}: it is of type {types.spark_name(column.type)}",
                     column=column.sql,
                 )
-            sql = self.typed(f"{sql.text}[{single_quoted(key)}]")
+            sql = self.typed(f"{sql.code}[{single_quoted(key)}]")
         return sql if column.char is None else replace(filled_up(sql, column.char), char=column.char)
 
     # --- operators ---------------------------------------------------------------------------------------------------
@@ -312,28 +312,28 @@ class Translator:
         """Operands of a comparison, or of IN, with ``char(n)`` padded as Spark compares them."""
         if all(p.char is None for p in parts):
             return parts
-        return padded_sides(parts, [self.text_of(p) for p in parts]) or parts
+        return padded_sides(parts, [self.string_value(p) for p in parts]) or parts
 
-    def text_of(self, value: Sql) -> str | None:
+    def string_value(self, value: Sql) -> str | None:
         """The value of a string literal; ``None`` for anything else."""
-        return value.text[1:-1].replace("''", "'") if _TEXT.fullmatch(value.text) else None
+        return value.code[1:-1].replace("''", "'") if _TEXT.fullmatch(value.code) else None
 
     def _connect(self, node: exp.Expression) -> Sql:
         """``AND`` and ``OR`` evaluate their right side only where the left does not decide, as in Spark."""
-        parts = [(part, self.boolean(part).text) for part in operands(node)]
+        parts = [(part, self.boolean(part).code) for part in operands(node)]
         return Sql(connected("AND" if isinstance(node, exp.And) else "OR", parts), "BOOLEAN")
 
     def _is(self, node: exp.Is) -> Sql:
         if isinstance(node.expression, exp.Null):
-            return Sql(f"({self.render(node.this).text} IS NULL)", "BOOLEAN")
+            return Sql(f"({self.render(node.this).code} IS NULL)", "BOOLEAN")
         if isinstance(node.expression, exp.Boolean):
-            value = self.boolean(node.this).text
+            value = self.boolean(node.this).code
             return Sql(f"coalesce({value if node.expression.this else f'(NOT {value})'}, FALSE)", "BOOLEAN")
         raise refusal(node)
 
     def _in(self, node: exp.In) -> Sql:
         parts = [self.render(part) for part in [node.this, *node.expressions]]
-        value, *items = [p.text for p in self.comparable(parts, "the operands of IN")]
+        value, *items = [p.code for p in self.comparable(parts, "the operands of IN")]
         return Sql(f"({value} IN ({', '.join(items)}))", "BOOLEAN")
 
     def _like(self, node: exp.Expression) -> Sql:
@@ -364,14 +364,14 @@ class Translator:
         for branch in ifs:
             when = branch.this
             if subject is None:
-                conditions.append(self.boolean(when).text)
+                conditions.append(self.boolean(when).code)
             else:
-                conditions.append(self.comparison("=", subject, self.render(when)).text)
+                conditions.append(self.comparison("=", subject, self.render(when)).code)
             branches.append(self.render(branch.args["true"]))
         if default is not None:
             branches.append(self.render(default))
         target = common_type(branches, "the branches of CASE")
-        sources = [self.coerced(b, target).text for b in branches]
+        sources = [self.coerced(b, target).code for b in branches]
         whens = " ".join(f"WHEN {c} THEN {t}" for c, t in zip(conditions, sources, strict=False))
         last = f" ELSE {sources[-1]}" if default is not None else ""
         return Sql(f"(CASE {whens}{last} END)", target)
@@ -428,7 +428,7 @@ class Translator:
 def too_long(node: exp.Expression, sql: Sql) -> FilterError:
     """The error for an expression whose parts would be computed too often."""
     return FilterError(
-        f"{to_spark_sql(node)} is too long after translation: {len(sql.text):,} characters",
+        f"{to_spark_sql(node)} is too long after translation: {len(sql.code):,} characters",
         help="calls and conditions in one another may double with each level: compute parts as columns first",
     )
 

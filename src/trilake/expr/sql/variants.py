@@ -50,7 +50,7 @@ def variant_get(*, safe: bool) -> Callable[[Call], Sql]:
                     continue  # of Spark's, without the zeros at its end
                 # Every value has a string, so that there is nothing to try.
                 tried = safe and target != "VARCHAR"
-                branch = cast(Sql(f"CAST({value} AS {type_})", type_), target, safe=tried).text
+                branch = cast(Sql(f"CAST({value} AS {type_})", type_), target, safe=tried).code
             except FilterError:
                 if not safe or "DATE" not in (type_, target):
                     continue
@@ -81,7 +81,7 @@ def _extracted(call: Call) -> str:
     parts = {(m[1].strip('"'), m[2]) for m in re.finditer(r'("?\w+"?) (\w+)', variant.type.removeprefix("STRUCT"))}
     if variant.family != "struct" or parts != _PARTS:
         raise FilterError(f"argument 1 of {call.name} is of type {variant.spark_type}, not variant")
-    value = f"variant_bytes_to_variant(({variant.text}).metadata || ({variant.text}).value)"
+    value = f"variant_bytes_to_variant(({variant.code}).metadata || ({variant.code}).value)"
     if not path.startswith("$") or "".join(m[0] for m in _STEP.finditer(path, 1)) != path[1:]:
         raise FilterError(
             f"{path!r} is not a path into a variant", help="valid paths are '$.a', '$.a[0]', \"$['a b']\""

@@ -156,8 +156,8 @@ def compare(column: Column, op: str, literal: Literal, **where: Any) -> Predicat
     if literal.kind is Kind.NULL or pa.types.is_null(column.type):
         return Constant(None)
     _check_comparable(column, literal, **where)
-    if types.is_text(column.type) and literal.kind is not Kind.STRING:
-        return _compare_text(column, op, literal)
+    if types.is_string(column.type) and literal.kind is not Kind.STRING:
+        return _compare_string(column, op, literal)
     if column.char is not None:
         return compare_padded(column.path, op, str(literal.value), column.type, column.char)
     as_double = _as_double(column.type, literal, column, **where)
@@ -219,7 +219,7 @@ def starts_with(column: Column, prefix: Literal, **where: Any) -> Predicate:
         return Constant(None)
     if column.char is not None and prefix.kind is Kind.STRING:
         return starts_with_value(column.path, str(prefix.value), column.type, column.char)
-    if types.is_text(column.type) and prefix.kind is Kind.STRING:
+    if types.is_string(column.type) and prefix.kind is Kind.STRING:
         return StartsWith(column.path, pa.scalar(prefix.value, column.type))
     if types.is_bytes(column.type) and prefix.kind is Kind.BINARY:
         return StartsWith(column.path, pa.scalar(prefix.value, column.type))
@@ -238,7 +238,7 @@ def _check_comparable(column: Column, literal: Literal, **where: Any) -> None:
     t, kind = column.type, literal.kind
     if not types.is_ordered(t):
         ok = False
-    elif kind is Kind.STRING or types.is_text(t):
+    elif kind is Kind.STRING or types.is_string(t):
         ok = True
     elif pa.types.is_boolean(t):
         ok = kind is Kind.BOOLEAN
@@ -258,11 +258,11 @@ def _check_comparable(column: Column, literal: Literal, **where: Any) -> None:
         )
 
 
-def _compare_text(column: Column, op: str, literal: Literal) -> Predicate:
+def _compare_string(column: Column, op: str, literal: Literal) -> Predicate:
     """Spark casts the strings to the literal's type; one that does not parse is an error there and here."""
     sides = [duck.Sql(duckdb_name(column.path), "VARCHAR"), duck.literal(literal)]
     target = duck.common_type(sides, "the two sides of a comparison")
-    left, right = (cast(side, target).text for side in sides)
+    left, right = (cast(side, target).code for side in sides)
     return Opaque(f"({left} {'<>' if op == '!=' else op} {right})", (column.path,))
 
 
@@ -297,7 +297,7 @@ def _fit(column: Column, literal: Literal, **where: Any) -> _Fit:
     if pa.types.is_boolean(t):
         parsed = literals.parse_boolean(str(value)) if literal.kind is Kind.STRING else value
         return _Fit(_parsed(parsed, column, literal, **where))
-    if types.is_text(t):
+    if types.is_string(t):
         return _Fit(value)
     if types.is_bytes(t):
         return _Fit(value.encode() if isinstance(value, str) else value)

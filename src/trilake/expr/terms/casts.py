@@ -75,12 +75,12 @@ def cast(value: Sql, target: str, *, safe: bool = False) -> Sql:
     family = Sql("", target).family
     if value.type == target:
         return value
-    sql = value.text
+    sql = value.code
     if source == "void":
         return Sql(f"CAST({sql} AS {target})", target)
     if source == "string":
         failed = "NULL" if safe else fail(f"a string cannot be cast to {_spark(target)}:", sql)
-        return Sql(_try(_from_text(sql, target, failed), safe), target)
+        return Sql(_try(_from_string(sql, target, failed), safe), target)
     plain = f"CAST({sql} AS {target})"
     match source, family:
         case (("float" | "double" | "decimal"), "integer"):
@@ -106,7 +106,7 @@ def cast(value: Sql, target: str, *, safe: bool = False) -> Sql:
                     f"THEN {plain} WHEN {sql} > 0 THEN 'inf'::FLOAT WHEN {sql} < 0 THEN '-inf'::FLOAT END)"
                 )
         case "double", "string":
-            plain = number_text(sql)
+            plain = number_string(sql)
         case "boolean", ("integer" | "float" | "double" | "string" | "decimal"):
             pass
         case (("date" | "timestamp"), ("date" | "timestamp" | "string")):
@@ -126,7 +126,7 @@ def cast(value: Sql, target: str, *, safe: bool = False) -> Sql:
     return Sql(_try(plain, safe), target)
 
 
-def number_text(x: str) -> str:
+def number_string(x: str) -> str:
     """Format a double like Java: ``1.0E10``, ``1.5``, ``NaN``.
 
     Before 19, Java has a digit too many for a few numbers; nearest to zero, it has other digits: an error.
@@ -156,7 +156,7 @@ def _spark(target: str) -> str:
     return Sql("", target).spark_type
 
 
-def _from_text(sql: str, target: str, failed: str) -> str:
+def _from_string(sql: str, target: str, failed: str) -> str:
     """A cast of a string; ``failed`` is evaluated for an invalid one."""
     matches = f"CASE WHEN {sql} IS NULL THEN NULL WHEN regexp_full_match({sql},"
     if target in INTEGERS:

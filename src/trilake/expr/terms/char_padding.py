@@ -135,7 +135,7 @@ def padded_sides(parts: Sequence[Sql], strings: Sequence[str | None]) -> list[Sq
     if all(string is not None or part.family == "void" for part, string in others):
         longest = max([first.char, *(len(string) for _, string in others if string is not None)])
         filled = [
-            part if string is None else replace(part, text=single_quoted(string.ljust(longest)))
+            part if string is None else replace(part, code=single_quoted(string.ljust(longest)))
             for part, string in others
         ]
         return [filled_up(first, longest), *filled]
@@ -148,4 +148,4 @@ def padded_sides(parts: Sequence[Sql], strings: Sequence[str | None]) -> list[Sq
 def filled_up(value: Sql, length: int) -> Sql:
     """A string padded with spaces; one of just this length stays as written."""
     tail = f", {length}, ' ')"
-    return Sql(value.text if value.text.endswith(tail) else f"rpad({value.text}{tail}", value.type)
+    return Sql(value.code if value.code.endswith(tail) else f"rpad({value.code}{tail}", value.type)

@@ -116,14 +116,14 @@ def is_ordered(t: pa.DataType) -> bool:
         or pa.types.is_float64(t)
         or pa.types.is_decimal128(t)
         or pa.types.is_decimal256(t)
-        or is_text(t)
+        or is_string(t)
         or is_bytes(t)
         or pa.types.is_date32(t)
         or pa.types.is_timestamp(t)
     )
 
 
-def is_text(t: pa.DataType) -> bool:
+def is_string(t: pa.DataType) -> bool:
     """Whether ``t`` is a normal string type."""
     return bool(pa.types.is_string(t) or pa.types.is_large_string(t))
 

@@ -32,13 +32,13 @@ class Sql:
     a column of type ``char(n)``, which Spark compares differently.
     """
 
-    text: str
+    code: str
     type: str
     digits: int | None = None
     char: int | None = None
 
     def __post_init__(self) -> None:
-        if len(self.text) > MAX_SQL:
+        if len(self.code) > MAX_SQL:
             raise FilterError("the filter is too complex", help="compute parts of it as columns first")
 
     @property
@@ -51,7 +51,7 @@ class Sql:
         return _FAMILIES.get(t.split("(", 1)[0], "other")
 
     @property
-    def as_text(self) -> Sql:
+    def as_string(self) -> Sql:
         """The same, compared as a plain string."""
         return self if self.char is None else replace(self, char=None)
 
@@ -280,17 +280,17 @@ def order_key(value: Sql) -> str:
     if not value.has_order:
         raise FilterError(f"values of type {value.spark_type} have no order")
     if value.family not in ("array", "struct"):
-        return value.text
-    if value.family == "array" or value.text.startswith('"'):
-        return _key(value.text, value.type, 0)
+        return value.code
+    if value.family == "array" or value.code.startswith('"'):
+        return _key(value.code, value.type, 0)
     bound = '"k#0"'  # the operand appears once, however many fields there are
-    return f"list_transform([{value.text}], lambda {bound}: {_key(bound, value.type, 1)})[1]"
+    return f"list_transform([{value.code}], lambda {bound}: {_key(bound, value.type, 1)})[1]"
 
 
 def sides(operator: str, left: Sql, right: Sql) -> tuple[str, str]:
     """What DuckDB compares by ``operator`` as Spark compares two values of one type."""
     equal = operator in ("=", "<>", "!=")
-    return (left.text, right.text) if equal else (order_key(left), order_key(right))
+    return (left.code, right.code) if equal else (order_key(left), order_key(right))
 
 
 def _key(sql: str, kind: str, depth: int) -> str:

@@ -136,7 +136,7 @@ _TEMPLATES: dict[str, tuple[int, Template, str]] = {
 
 def _function(count: int, template: Template, kind: str) -> Function:
     def handle(call: Call) -> Sql:
-        value = call.args[2].text if count > 2 else ""
+        value = call.args[2].code if count > 2 else ""
         return Sql(template(call.string(0), str(call.constant(1)), value), kind)
 
     return count, count, handle

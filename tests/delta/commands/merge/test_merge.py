@@ -440,8 +440,8 @@ def test_nested_values_are_matched_by_name(column: str, text: str) -> None:
 @pytest.mark.parametrize(
     ("value", "problem"),
     [
-        ({"a": 5, "b": "q", "z": 9}, "has a field z, which the column has not"),
-        ({"x": 5, "y": "q"}, "has a field x, which the column has not"),
+        ({"a": 5, "b": "q", "z": 9}, "has a field z, which the column lacks"),
+        ({"x": 5, "y": "q"}, "has a field x, which the column lacks"),
         ({"a": 5}, "has no field b, which the column has"),
     ],
 )

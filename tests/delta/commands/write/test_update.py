@@ -377,10 +377,10 @@ def test_fields_of_nested_values_are_matched_by_name(tmp_path: Path, column: str
 @pytest.mark.parametrize(
     ("value", "problem"),
     [
-        ({"a": 5, "b": "q", "z": 9}, "has a field z, which the column has not"),
-        ({"x": 5, "y": "q"}, "has a field x, which the column has not"),
+        ({"a": 5, "b": "q", "z": 9}, "has a field z, which the column lacks"),
+        ({"x": 5, "y": "q"}, "has a field x, which the column lacks"),
         ({"a": 5}, "has no field b, which the column has"),
-        ({"a": 5, "A": 6, "b": "q"}, "has two fields of one name: a, A, b"),
+        ({"a": 5, "A": 6, "b": "q"}, "has two fields with the same name: a, A, b"),
     ],
 )
 def test_nested_values_with_other_fields_are_refused(

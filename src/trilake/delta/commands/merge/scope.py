@@ -20,7 +20,7 @@ from trilake.delta.commands.merge.clauses import Side, VisibleColumns
 from trilake.delta.protocol.schema_edit import Path
 from trilake.errors import ExpressionError, FilterError, InvalidArgumentError
 from trilake.expr import Expression, Filter, parse_expression, parse_filter
-from trilake.expr.sql.dialect import IN_BACKQUOTES, mistaken_string, text_for_column
+from trilake.expr.sql.dialect import IN_BACKQUOTES, mistaken_string, string_for_column
 from trilake.expr.sql.parse import conjuncts, parse_tree
 from trilake.expr.sql.translate import Translator, plain
 
@@ -77,7 +77,7 @@ class Scope:
         """
         _check_text(sql, what)
         names = frozenset(n.lower() for schema in self.schemas.values() for n in schema.names)
-        if (constant := text_for_column(_parsed(sql), sql, names)) is not None:
+        if (constant := string_for_column(_parsed(sql), sql, names)) is not None:
             raise ExpressionError(mistaken_string(constant), help=IN_BACKQUOTES)
         expression = self.parse(sql, what)
         if not (pa.types.is_boolean(expression.type) or pa.types.is_null(expression.type)):

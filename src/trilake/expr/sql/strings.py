@@ -72,10 +72,10 @@ def rlike(x: str, pattern: str) -> str:
 def concat(parts: list[Sql]) -> Sql:
     """``||`` and ``concat``: null if any part is, other types than strings as strings."""
     if any(p.family == "binary" for p in parts) and all(p.family in ("binary", "void") for p in parts):
-        return Sql(f"({' || '.join(p.text for p in parts)})", "BLOB")
+        return Sql(f"({' || '.join(p.code for p in parts)})", "BLOB")
     if any(p.family in ("array", "map", "struct") for p in parts):
         raise FilterError("filters can concatenate only strings and binaries")
-    return Sql(f"({' || '.join(cast(p, 'VARCHAR').text for p in parts) or single_quoted('')})", "VARCHAR")
+    return Sql(f"({' || '.join(cast(p, 'VARCHAR').code for p in parts) or single_quoted('')})", "VARCHAR")
 
 
 # --- Convert Java's regular expressions, which Spark uses, to RE2's, which DuckDB uses --------------------------------
