@@ -35,7 +35,7 @@ PARTITIONS = pa.table({"p": ["a b", "5", None], "q": [1, 2, None], "n": [1, 2, 3
 def test_a_partition_read_as_table_names_the_filter(lake: str, columns: str, folder: str, filter: str) -> None:
     trilake.write(PARTITIONS, f"{lake}/t", partition_by=columns)
     for format in (None, "delta"):
-        with pytest.raises(TableNotFoundError, match="got a folder of the Delta table") as missing:
+        with pytest.raises(TableNotFoundError, match="got a location inside the Delta table") as missing:
             trilake.open(f"{lake}/t/{folder}", format=format)
         assert str(missing.value.help).endswith(f"and filter by {filter}")
     found = trilake.open(f"{lake}/t").to_arrow(filter=filter)

@@ -118,7 +118,7 @@ def _explanation(store: Store, thorough: bool) -> tuple[str, str] | None:
     below = below_table(store, thorough=thorough)
     if below is not None:
         filter = below.filter
-        message = f"expected a table, got a folder of the Delta table {below.table.uri}"
+        message = f"expected a table, got a location inside the Delta table {below.table.uri}"
         if filter is None:
             return message, f"open {below.table.uri}"
         return message, f"open {below.table.uri} and filter by {filter}"
