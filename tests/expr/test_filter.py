@@ -308,7 +308,7 @@ def test_case_sensitive_names() -> None:
         ("uperr(s) = 'A'", "function uperr.*did you mean upper"),
         ("upper(s, s) = 'A'", "upper takes 1 argument, got 2"),
         ("upper(i32) = 'A'", "argument 1 of upper is of type int, not string"),
-        ("i32 = :x", "parameter without a value"),
+        ("i32 = :x", "parameter :x has no value"),
         ("i32 = 'one'", "the string 'one' cannot be cast to int.*column: i32"),
         ("d > 'yesterday'", "the string 'yesterday' cannot be cast to date"),
         ("d = DATE '2020-02-30'", "is not a date"),
@@ -316,10 +316,10 @@ def test_case_sensitive_names() -> None:
         ("d = 5", "date column cannot be compared"),
         ("d > 1.5", "date column cannot be compared"),
         ("i32 = TRUE", "cannot be compared with a boolean"),
-        ("st = 1", "cannot be compared|brought to one type"),
+        ("st = 1", "cannot be compared|have no common type"),
         ("m = m", "cannot be compared"),
-        ("i32 = s AND b = d", "brought to one type"),
-        ("s LIKE w", "pattern that is not constant"),
+        ("i32 = s AND b = d", "have no common type"),
+        ("s LIKE w", "needs a constant pattern"),
         ("s LIKE 'a\\\\bc'", "escape character"),
         ("s RLIKE '(?=a)'", "regular expression"),
         ("s RLIKE w", "must be a constant"),
@@ -327,7 +327,7 @@ def test_case_sensitive_names() -> None:
         ("CAST(arr AS STRING) = '[1]'", "to string"),
         ("CAST(i64 AS DECIMAL(i8, 2)) = 1", "not a type of Spark"),
         ("f64 = .0.3D", "not a number"),
-        ("dec DIV 2 = 1", "DIV of other numbers"),
+        ("dec DIV 2 = 1", "DIV in a filter needs"),
         ("big / big = 1", "division of decimal"),
         ("d - d > 1", "arithmetic with a value of type date"),
         ("s = '" + "\ud800" + "'", "Unicode"),
@@ -454,7 +454,7 @@ def test_a_value_among_numbers_of_another_type(
 
 def test_a_text_among_numbers_is_refused() -> None:
     schema = pa.schema([("v", pa.list_(pa.int16()))])
-    with pytest.raises(FilterError, match="is of type string, the elements are smallint"):
+    with pytest.raises(FilterError, match="must be smallint like the elements, got string"):
         parse_filter("array_contains(v, '1')", schema)
 
 

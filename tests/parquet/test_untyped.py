@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from trilake.parquet.untyped import first_untyped, states_untyped
+from trilake.parquet.untyped import first_untyped, footer_has_untyped
 
 
 @pytest.mark.parametrize("store_schema", [True, False])
@@ -48,7 +48,7 @@ def test_damaged_and_missing_files_state_none(tmp_path: Path) -> None:
     for cut in range(0, len(data), 7):
         path.write_bytes(data[:cut])
         assert first_untyped([str(path), str(tmp_path / "missing"), "a\0b"]) is None
-    assert not states_untyped(bytes([0xBC, 0, 0]))
+    assert not footer_has_untyped(bytes([0xBC, 0, 0]))
 
 
 def test_a_file_that_is_replaced_is_read_again(tmp_path: Path) -> None:

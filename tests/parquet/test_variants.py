@@ -185,7 +185,7 @@ OBJECT_A = b"\x02\x01\x00\x00\x02\x0c\x01"
 @pytest.mark.parametrize(
     ("row", "typed", "says"),
     [
-        ({"metadata": EMPTY, "value": b"\x00", "typed_value": 1}, pa.int64(), "both a value and a typed value"),
+        ({"metadata": EMPTY, "value": b"\x00", "typed_value": 1}, pa.int64(), "a value and a typed value"),
         ({"metadata": EMPTY, "value": b"\x00", "typed_value": {"a": None}}, {"a": pa.int64()}, "not an object"),
         ({"metadata": EMPTY, "typed_value": {"a": {"typed_value": 1}}}, {"a": pa.int64()}, "lacks the name"),
         ({"metadata": WITH_A, "value": OBJECT_A, "typed_value": {"a": {"typed_value": 1}}}, {"a": pa.int64()}, "both"),
@@ -205,7 +205,7 @@ OBJECT_A = b"\x02\x01\x00\x00\x02\x0c\x01"
         ({"metadata": EMPTY, "typed_value": 1}, pa.uint32(), "uint32"),
         ({"metadata": None, "typed_value": 1}, pa.int64(), "no metadata"),
         ({"typed_value": 1}, pa.int64(), "no column metadata"),
-        ({"metadata": EMPTY, "typed_value": {"a": 1}}, None, "not a group of value and typed_value"),
+        ({"metadata": EMPTY, "typed_value": {"a": 1}}, None, "not a struct of value and typed_value"),
     ],
 )
 def test_what_contradicts_the_format_is_refused(row: dict[str, Any], typed: Any, says: str) -> None:

@@ -152,7 +152,7 @@ def test_drop_needs_a_table(tmp_path: Path, name: str) -> None:
 
 def test_drop_refuses_a_folder_of_a_delta_table(tmp_path: Path) -> None:
     trilake.write({"p": [1], "n": [1]}, tmp_path / "t", partition_by="p", data_format="trevni")
-    with pytest.raises(TableNotFoundError, match="folder of the Delta table"):
+    with pytest.raises(TableNotFoundError, match="inside the Delta table"):
         trilake.drop(tmp_path / "t" / "p=1")
     assert trilake.open(tmp_path / "t").count() == 1
 

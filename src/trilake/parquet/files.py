@@ -1,9 +1,8 @@
 """Open untrusted Parquet files: verify page checksums, and check footers before Arrow reads them.
 
 Arrow's accessors of a column chunk (``row_group(g).column(i)``, ``.statistics``) crash the process for an inconsistent
-footer, since an exception passes through code that must not throw (pyarrow 26; seen in
-``tests/parquet/test_files.py``).  So a footer is parsed here first, and only a consistent one is passed to these
-accessors.
+footer (pyarrow 26; see ``tests/parquet/test_files.py``).  So footers are parsed here first, and only consistent ones
+reach these accessors.
 """
 
 from __future__ import annotations
@@ -21,21 +20,21 @@ if TYPE_CHECKING:
 from trilake.errors import CorruptFileError, TrilakeError, UnsupportedFileError
 from trilake.storage.reader import ObjectFile, expect
 
-#: What Arrow raises for a malformed file: names that are not UTF-8, invalid numbers.
+#: Arrow's errors for a malformed file.
 DAMAGE = (pa.ArrowException, ValueError, KeyError, IndexError, OverflowError)
 
 #: Help for a damaged data file.
 UNREADABLE_HELP = "restore the file, or read a version of the table without it"
 
-#: The option of every Parquet writer: a checksum in the header of every page.
+#: The option of all Parquet writers for checksums of pages.
 PAGE_CHECKSUMS: Mapping[str, Any] = {"write_page_checksum": True}
 
-#: Bytes at the end of a file: the length of the footer, and the magic.
+#: Bytes at the end of a file: the footer's length, and the magic number.
 TAIL = 8
 _MAGIC = b"PAR1"
 #: The key of Arrow's schema in the footer.
 _ARROW_SCHEMA = b"ARROW:schema"
-#: A larger footer is damaged or malicious: 100,000 column chunks with statistics are about 20 MB.
+#: Largest footer: 100,000 column chunks with statistics have about 20 MB.
 _MAX_FOOTER = 1 << 28
 #: Largest footer whose parsed form is cached.
 SMALL_FOOTER = 1 << 18
@@ -45,18 +44,17 @@ _AHEAD = 64 << 20
 TYPES = ("BOOLEAN", "INT32", "INT64", "INT96", "FLOAT", "DOUBLE", "BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY")
 #: The encodings DELTA_LENGTH_BYTE_ARRAY and DELTA_BYTE_ARRAY, which Arrow cannot read as dictionaries.
 _DELTAS = frozenset((6, 7))
-#: Bytes of a bound by physical type; strings have any, fixed-length ones that of their column.
+#: Bytes of a bound by physical type, if fixed.
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}
 
 
 def open_parquet(source: pa.NativeFile, *, as_noted: bool = False, **options: Any) -> pq.ParquetFile:
-    """Open a Parquet file that verifies page checksums, where the file has any.
+    """Open a Parquet file and verify its page checksums, if it has any.
 
-    INT96 timestamps are read in microseconds; extension types are read as their storage types.  Columns that the
-    writer stored as dictionaries are read as plain ones, unless ``as_noted``: Arrow can only read some encodings as
-    dictionaries (pyarrow 26; seen in ``tests/delta/scan/test_noted_dictionaries.py``).  ``options`` are those of
-    ``pyarrow.parquet.ParquetFile``.  A damaged page raises an ``OSError``.  Call :func:`checked_footer` before
-    accessing column chunks of the footer.
+    INT96 timestamps become microseconds, and extension types storage types.  Dictionary columns become plain ones
+    unless ``as_noted``, since Arrow can only read some encodings as dictionaries (pyarrow 26; see
+    ``tests/delta/scan/test_noted_dictionaries.py``).  ``options`` are those of ``pyarrow.parquet.ParquetFile``.
+    Damaged pages raise ``OSError``.  Call :func:`checked_footer` before accessing column chunks of the footer.
     """
     import pyarrow.parquet as pq
 
@@ -80,7 +78,7 @@ def _has_dictionary(type_: pa.DataType) -> bool:
 
 
 def _without_arrow_schema(source: pa.NativeFile) -> pq.FileMetaData | None:
-    """The footer without Arrow's schema; ``None`` where it cannot be parsed."""
+    """The footer without Arrow's schema; ``None`` if it cannot be parsed."""
     import pyarrow.parquet as pq
 
     size = source.size()
@@ -98,11 +96,11 @@ def _without_arrow_schema(source: pa.NativeFile) -> pq.FileMetaData | None:
 
 
 def unreadable(error: BaseException, what: str = "Parquet", *, help: str | None = None, **where: Any) -> TrilakeError:
-    """The error for a data file that Arrow cannot read: it is damaged, or uses something that its reader lacks."""
+    """The error for a data file that is damaged, or uses a feature that Arrow does not support."""
     if isinstance(error, pa.ArrowNotImplementedError):
         reader = "Parquet" if what == "parquet" else what
         return UnsupportedFileError(
-            f"the file is not supported by the {reader} reader: {error}",
+            f"the {reader} reader does not support the file: {error}",
             help="read it with another engine, such as Spark, and rewrite its rows",
             **where,
         )
@@ -110,7 +108,7 @@ def unreadable(error: BaseException, what: str = "Parquet", *, help: str | None 
 
 
 class ColumnChunk(NamedTuple):
-    """One column of one row group by the footer; ``null_count`` is ``None`` where missing."""
+    """One column of one row group; ``null_count`` is ``None`` if missing."""
 
     #: Its path in the schema, and whether it is repeated.
     path: str
@@ -121,7 +119,7 @@ class ColumnChunk(NamedTuple):
     uncompressed_size: int
     #: Whether values are dictionary indexes only.
     has_dictionary_page: bool
-    #: Its byte range as stated by the footer, which may be wrong.
+    #: Its byte range by the footer, which may be wrong.
     start: int
     stored_size: int
 
@@ -131,45 +129,42 @@ Footer = Sequence[Sequence[ColumnChunk]]
 
 
 def checked_footer(source: pa.NativeFile, file: pq.ParquetFile) -> Footer:
-    """The column chunks of each row group; afterwards Arrow's accessors are safe to call.
+    """Check a footer, so that Arrow's accessors are safe; return the column chunks of each row group.
 
-    A small footer is parsed once per process: a checkpoint is read for each kind of action.
+    Results for small footers are cached, since a checkpoint is read several times.
 
     Parameters
     ----------
     source: the file's bytes.
-    file: the same file as opened by Arrow.
+    file: the same file, opened by Arrow.
 
-    Raises ``pyarrow.ArrowInvalid`` where row groups and columns contradict each other or the size of the file:
-    another number of columns than the schema has, a chunk of another type, bounds of a wrong width, encrypted
-    columns, impossible counts or positions.
+    Raises ``pyarrow.ArrowInvalid`` for an inconsistent footer: a wrong number of columns, a chunk of another type,
+    bounds of a wrong width, encrypted columns, impossible counts or positions.
     """
     size = source.size()
     source.seek(max(0, size - TAIL))
     length = footer_length(bytes(source.read(TAIL)), size)
     if length is None:
-        raise pa.ArrowInvalid("the end of the file is not that of a plain Parquet file")
+        raise pa.ArrowInvalid("the file does not end like an unencrypted Parquet file")
     source.seek(size - TAIL - length)
     return checked_bytes(bytes(source.read(length)), size, file.metadata)
 
 
 def footer_length(tail: bytes, size: int) -> int | None:
-    """The bytes of the footer of a file of ``size`` bytes that ends with ``tail``; ``None`` where it is not a plain
-    footer.
-    """
+    """The bytes of the footer of a file of ``size`` bytes that ends with ``tail``; ``None`` if it is not plain."""
     length = int.from_bytes(tail[-TAIL:-4], "little")
     plain = len(tail) >= TAIL and tail[-4:] == _MAGIC and 0 < length <= min(size - TAIL, _MAX_FOOTER)
     return length if plain else None
 
 
 def checked_bytes(footer: bytes, size: int, metadata: pq.FileMetaData) -> Footer:
-    """Like :func:`checked_footer`, for the bytes of a footer and Arrow's reading of it."""
+    """Like :func:`checked_footer`, for the bytes of a footer and Arrow's parsed one."""
     data = _Bytes(footer, size, metadata)
     return _checked_once(data) if len(footer) <= SMALL_FOOTER else _checked(data)
 
 
 def end_of_schema(footer: bytes) -> int | None:
-    """The position after the schema in a footer with its fields in order, otherwise ``None``."""
+    """The position after the schema in a footer with ordered fields, otherwise ``None``."""
     walk = ThriftReader(footer)
     try:
         if footer[0] != 0x15 or footer[(at := walk.skip(1, 5, 0))] != 0x19:  # version, schema
@@ -180,7 +175,7 @@ def end_of_schema(footer: bytes) -> int | None:
 
 
 def notes_behind_groups(rest: bytes) -> tuple[bytes, int]:
-    """The writer, and the number of columns with type-defined order, from the fields after the row groups.
+    """The writer, and the number of columns with type-defined order, parsed after the row groups.
 
     Raises ``IndexError`` or ``ValueError`` for a damaged footer.
     """
@@ -192,16 +187,16 @@ def notes_behind_groups(rest: bytes) -> tuple[bytes, int]:
 def fetched_together(
     source: pa.NativeFile, file: pq.ParquetFile, groups: Sequence[int], columns: Sequence[str]
 ) -> Iterator[list[int]]:
-    """Split row groups into runs to read in turn; an object store fetches the columns of a run at once.
+    """Split row groups into runs; object stores fetch the columns of a run at once.
 
     Parameters
     ----------
-    source: the file's bytes, not from a local disk where anything is to be prefetched.
-    file: the same file as opened by Arrow.
-    groups: the row groups that will be read, ascending.
-    columns: the top-level columns that will be read, or leaves by their path.
+    source: the file's bytes; local files are not prefetched.
+    file: the same file, opened by Arrow.
+    groups: the row groups to read, ascending.
+    columns: the top-level columns, or paths of leaves, to read.
 
-    A local file has one run per stretch of adjacent groups.  Raises what :func:`checked_footer` raises.
+    A local file has one run per range of adjacent groups.  Raises what :func:`checked_footer` raises.
     """
     if not isinstance(source, ObjectFile):
         yield from _neighbours(groups)
@@ -225,7 +220,7 @@ def fetched_together(
 
 def _expected(source: pa.NativeFile, footer: Footer, run: list[int], leaves: Sequence[int]) -> list[int]:
     chunks = [footer[group][i] for group in run for i in leaves]
-    # Larger groups are read a column at a time: prefetching would keep them in memory twice.
+    # Prefetching a larger group would keep it in memory twice.
     fits = sum(c.stored_size for c in chunks) <= _AHEAD
     expect(source, [(c.start, c.stored_size) for c in chunks] if fits else [])
     return run
@@ -243,7 +238,7 @@ def _neighbours(groups: Sequence[int]) -> list[list[int]]:
 
 @dataclass(frozen=True)
 class _Bytes:
-    """A footer in a file of ``size`` bytes, and ``metadata``, Arrow's reading of it alone."""
+    """A footer in a file of ``size`` bytes, with Arrow's ``metadata``."""
 
     data: bytes
     size: int
@@ -263,7 +258,7 @@ def _checked(footer: _Bytes) -> Footer:
     except (IndexError, ValueError, OverflowError) as e:  # a name that is not UTF-8 is a ValueError
         raise pa.ArrowInvalid(f"the footer is damaged ({e})") from e
     if len(groups) != footer.metadata.num_row_groups:
-        raise pa.ArrowInvalid("the footer states two numbers of row groups")
+        raise pa.ArrowInvalid("the footer has two numbers of row groups")
     return tuple(_checked_group(g, leaves, footer.size, number) for number, g in enumerate(groups))
 
 
@@ -276,7 +271,7 @@ class Leaf(NamedTuple):
     path: str
     physical_type: str
     repeated: bool
-    #: Bytes of a bound, where all have the same length.
+    #: Bytes of a bound, if fixed.
     width: int | None
     #: Maximum repetition and definition level.
     levels: tuple[int, int]
@@ -292,24 +287,24 @@ class Leaf(NamedTuple):
 def _checked_group(group: Any, leaves: Sequence[Leaf], size: int, number: int) -> Sequence[ColumnChunk]:
     chunks = group.get(1) if isinstance(group, dict) else None
     if not isinstance(chunks, list) or len(chunks) != len(leaves):
-        raise pa.ArrowInvalid(f"row group {number} has not the columns of the file")
+        raise pa.ArrowInvalid(f"row group {number} does not have the columns of the file")
     rows = group.get(3)
     if not isinstance(rows, int) or rows < 0:
-        raise pa.ArrowInvalid(f"row group {number} states no number of rows")
+        raise pa.ArrowInvalid(f"row group {number} has no row count")
     return tuple(_checked_chunk(c, leaf, rows, size) for c, leaf in zip(chunks, leaves, strict=True))
 
 
 def _checked_chunk(chunk: Any, leaf: Leaf, rows: int, size: int) -> ColumnChunk:
     path = leaf.path
     if not isinstance(chunk, dict):
-        raise pa.ArrowInvalid(f"column {path} is not described")
+        raise pa.ArrowInvalid(f"column {path} has no metadata")
     meta = chunk.get(3)
     if 8 in chunk or 9 in chunk or not isinstance(meta, dict):
-        raise pa.ArrowInvalid(f"column {path} is encrypted or without a description")
+        raise pa.ArrowInvalid(f"column {path} is encrypted or has no metadata")
     number = meta.get(1)
     kind = TYPES[number] if isinstance(number, int) and 0 <= number < len(TYPES) else "unknown"
     if kind != leaf.physical_type:
-        raise pa.ArrowInvalid(f"column {path} is {leaf.physical_type} in the schema and {kind} in a row group")
+        raise pa.ArrowInvalid(f"column {path} is {leaf.physical_type} in the schema, and {kind} in a row group")
     names = meta.get(3)
     if not isinstance(names, list) or b".".join(n for n in names if isinstance(n, bytes)) != path.encode():
         raise pa.ArrowInvalid(f"column {path} has another name in a row group")
@@ -326,14 +321,14 @@ def _checked_chunk(chunk: Any, leaf: Leaf, rows: int, size: int) -> ColumnChunk:
     if isinstance(statistics, dict):
         for key in (1, 2, 5, 6):
             bound = statistics.get(key)
-            # A bound of zero bytes is missing.
+            # Zero bytes mean that the bound is missing.
             if bound and not (isinstance(bound, bytes) and leaf.width in (None, len(bound))):
                 raise pa.ArrowInvalid(f"column {path} has the bound {bound!r:.80}, {kind} takes {leaf.width} bytes")
         nulls = statistics.get(3)
         if nulls is not None and not (isinstance(nulls, int) and 0 <= nulls <= values):
             raise pa.ArrowInvalid(f"column {path} states {nulls} nulls among {values} values")
     pages, dictionary = meta.get(9), meta.get(11)
-    # A dictionary comes before the pages; some writers state 0 without one.
+    # A dictionary precedes the pages; some writers use 0 for none.
     places = [p for p in (pages, dictionary) if isinstance(p, int) and p > 0]
     has_dictionary = isinstance(dictionary, int) and _DELTAS.isdisjoint(meta.get(2) or ())
     start = min(places, default=-1)
@@ -347,13 +342,13 @@ def _check_sizes(sizes: Any, leaf: Leaf) -> None:
     for key, level in zip((2, 3), leaf.levels, strict=True):
         histogram = sizes.get(key)
         if histogram and not (isinstance(histogram, list) and len(histogram) == level + 1):
-            raise pa.ArrowInvalid(f"column {leaf.path} has a histogram of other levels than its own")
+            raise pa.ArrowInvalid(f"column {leaf.path} has a histogram with other levels")
     if 1 in sizes and leaf.physical_type != "BYTE_ARRAY":
-        raise pa.ArrowInvalid(f"column {leaf.path} has an impossible size of its strings")
+        raise pa.ArrowInvalid(f"column {leaf.path} has an impossible size of strings")
 
 
 class ThriftReader:
-    """Reads Thrift's compact protocol: structs as ``{field id: value}``, with the requested fields."""
+    """Read Thrift's compact protocol: requested fields of structs, as ``{field id: value}``."""
 
     def __init__(self, data: Any) -> None:  # bytes, or a memoryview
         self.data = data
@@ -363,7 +358,7 @@ class ThriftReader:
         return list(self.struct(0, _FILE, 0)[1].get(4, ()))
 
     def behind_groups(self) -> dict[int, Any]:
-        """Those fields after the row groups that say how to interpret bounds."""
+        """The fields after the row groups that say how to interpret bounds."""
         at, fields = self.struct(0, _BEHIND_GROUPS, 0, last=4)
         if at != len(self.data):
             raise ValueError("there are unexpected bytes after the footer")
@@ -389,9 +384,9 @@ class ThriftReader:
         return at, value
 
     def _count(self, at: int) -> tuple[int, int]:
-        """The position after the number of bytes or elements that follow, and that number."""
+        """The position after a number of bytes or elements, and the number."""
         at, count = self.varint(at)
-        if count > len(self.data) - at:  # every element takes at least a byte
+        if count > len(self.data) - at:  # an element has at least one byte
             raise ValueError("a string or list extends past the footer")
         return at, count
 
@@ -404,9 +399,7 @@ class ThriftReader:
         return at, head & 0x0F, count
 
     def struct(self, at: int, requested: Mapping[int, Any], depth: int, *, last: int = 0) -> tuple[int, dict[int, Any]]:
-        """The position after a struct, and its ``requested`` fields: an id, and what of a nested struct is
-        requested in turn; ``at`` is after the field ``last``.
-        """
+        """The position after a struct, and its ``requested`` fields; ``at`` is after the field ``last``."""
         if depth > _MAX_DEPTH:
             raise ValueError("nested too deeply")
         out: dict[int, Any] = {}
@@ -426,7 +419,7 @@ class ThriftReader:
             if kind <= 2:  # a boolean is in the header
                 continue
             inside = requested.get(last)
-            if kind in _INTEGERS:  # most fields: handled inline, as a call for each takes longer than the reading
+            if kind in _INTEGERS:  # the most frequent case, inline for speed
                 if inside is None:
                     while data[at] >= 0x80:
                         at += 1
@@ -466,7 +459,7 @@ class ThriftReader:
         if kind == _LIST:
             at, kind, count = self.list_head(at)
             if kind == _TEXT:
-                return self._texts(at, count)
+                return self._strings(at, count)
             out = []
             for _ in range(count):
                 at, value = self._value(at, kind, requested, depth + 1)
@@ -474,7 +467,7 @@ class ThriftReader:
             return at, out
         return self.skip(at, kind, depth), None
 
-    def _texts(self, at: int, count: int) -> tuple[int, list[bytes]]:
+    def _strings(self, at: int, count: int) -> tuple[int, list[bytes]]:
         """The position after a list of strings, such as a chunk's path, and the strings."""
         data = self.data
         out = []
@@ -489,7 +482,7 @@ class ThriftReader:
         return at, out
 
     def skip(self, at: int, kind: int, depth: int) -> int:
-        """The position after a value that was not requested."""
+        """The position after a skipped value."""
         data = self.data
         if kind in _INTEGERS:
             while data[at] >= 0x80:
@@ -516,7 +509,7 @@ class ThriftReader:
                 elif inner > 2:
                     at = self.skip(at, inner, depth + 1)
                 elif inner == 0:
-                    raise ValueError("a struct ends amid a field")
+                    raise ValueError("a struct ends within a field")
         if kind in (_LIST, _SET):
             at, inner, count = self.list_head(at)
             for _ in range(count):

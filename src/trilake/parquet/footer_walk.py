@@ -1,12 +1,11 @@
-"""Parse the footers of many Parquet files with one schema at once, a field of all of them per numpy step.
+"""Parse the footers of many Parquet files with one schema, with numpy: each step reads one field of all footers.
 
-The footers of a folder differ in numbers and bounds, rarely in layout.  An array holds the position in each footer, and
-where all have the same field next, one step reads it in all.  Where they differ, each branch continues to the end of
-the struct; rare branches are given up: :func:`trilake.parquet.files.checked_footer` reads those footers one by one and
-reports their errors.
+The footers of a folder differ in numbers and bounds, rarely in layout.  An array has the position in each footer.  If
+the next field is the same in all, one step reads it; otherwise each branch continues to the end of the struct.  Footers
+in rare branches are rejected: :func:`trilake.parquet.files.checked_footer` reads those one by one and reports errors.
 
-Accepted footers have passed the same checks as those of Arrow's reader, which is not called: fields have their types,
-and required ones are present.  Rare fields are left to Arrow.
+Accepted footers pass the checks of Arrow's reader: fields have their types, and required ones are present.  Footers
+with rare fields are rejected, too.
 """
 
 from __future__ import annotations
@@ -23,17 +22,17 @@ from trilake.parquet.files import TYPES, Leaf
 Places = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
-#: A step costs about as much as ten fields read one by one: smaller branches are given up.
+#: A step costs about as much as reading ten fields one by one: smaller branches are rejected.
 FEWEST = 12
-#: Stands for a missing number; stated ones have at most 62 bits.
+#: A missing number; others have at most 62 bits.
 ABSENT = -(1 << 63)
-#: Most elements of a list in a footer: at most 10,000 columns.
+#: Most elements of a list, and so most columns.
 _MOST = 10_000
 _BYTE, _INTEGERS, _DOUBLE, _TEXT, _LIST, _STRUCT = 3, (4, 5, 6), 7, 8, 9, 12
 
 
 class Bounds(NamedTuple):
-    """The byte range of a bound in each footer; ``ABSENT`` where it has none."""
+    """The byte range of a bound in each footer, or ``ABSENT``."""
 
     start: Places
     length: Places
@@ -45,10 +44,10 @@ class Chunks:
 
     codec: Places
     values: Places
-    #: Bytes before and after compression.
+    #: Uncompressed and compressed bytes.
     plain_size: Places
     stored_size: Places
-    #: Positions of the first data page and of the dictionary; the latter may be ``ABSENT`` or anything.
+    #: Positions of the first data page and the dictionary; the latter is unchecked or ``ABSENT``.
     pages: Places
     dictionary: Places
     #: Whether there are statistics.
@@ -60,7 +59,7 @@ class Chunks:
 
 @dataclass(frozen=True)
 class Groups:
-    """One row group of each footer that has as many."""
+    """One row group of each footer that has it."""
 
     rows: Places
     columns: Sequence[Chunks]
@@ -68,7 +67,7 @@ class Groups:
 
 @dataclass(frozen=True)
 class FooterTable:
-    """The content of some footers; only valid for those that are ``sound``."""
+    """The content of footers; only valid for ``sound`` ones."""
 
     data: bytes
     sound: Flags
@@ -110,7 +109,7 @@ def _checked_group(
     counts, chunks = group.list(1)
     rows = group.number(3)
     cursor.sound &= ~there | ((counts == len(leaves)) & (rows >= 0) & (group.number(2) != ABSENT))
-    if len(chunks) < len(leaves):  # none of the footers has as many
+    if len(chunks) < len(leaves):  # no footer has this row group
         return Groups(rows, ())
     columns = []
     for leaf, chunk in zip(leaves, chunks, strict=False):
@@ -155,7 +154,7 @@ def _checked_chunk(
 
 
 def names_of(path: str) -> bytes | None:
-    """A column's path as spelled in a footer; ``None`` where that is ambiguous, or long."""
+    """A column's path as encoded in a footer; ``None`` if it is ambiguous or long."""
     names = [name.encode() for name in path.split(".")]
     if len(names) > 14 or any(len(name) > 127 for name in names):
         return None
@@ -165,8 +164,8 @@ def names_of(path: str) -> bytes | None:
 # --- the walk --------------------------------------------------------------------------------------------------------
 
 _I32, _I64, _BYTES, _NAMES, _I32S, _I64S = "i32", "i64", "bytes", "names", "i32 list", "i64 list"
-#: Fields of ``FileMetaData`` that Arrow needs or reads; for a list, those of its elements.  Other single values are
-#: skipped; a footer with other fields is given up.
+#: Fields of ``FileMetaData`` that Arrow reads; for lists, those of the elements.  Other scalars are skipped; footers
+#: with other fields are rejected.
 _STATISTICS = {**dict.fromkeys((1, 2, 5, 6), _BYTES), 3: _I64}
 _PAGES = {1: _I32, 2: _I32, 3: _I32}
 _SIZES = {1: _I64, 2: _I64S, 3: _I64S}
@@ -174,7 +173,7 @@ _META = {1: _I32, 2: _I32S, 3: _NAMES, 4: _I32, **dict.fromkeys((5, 6, 7, 9, 11)
 _COLUMN = {**_META, 12: _STATISTICS, 13: [_PAGES], 16: _SIZES}
 _CHUNK = {2: _I64, 3: _COLUMN, 9: _BYTES}
 _FILE = {3: _I64, 4: [{1: [_CHUNK], 2: _I64, 3: _I64}]}
-#: The type of each, and of the elements of a list.
+#: The type of each field, and of a list's elements.
 _TYPES_OF = {
     _I32: (5, 0),
     _I64: (6, 0),
@@ -227,13 +226,13 @@ class _Fields:
 
 
 class _FooterCursor:
-    """A position in each of some footers; those that are given up are no longer ``sound``."""
+    """The position in each footer; rejected footers are not ``sound``."""
 
     def __init__(self, footers: Sequence[bytes], start: int) -> None:
         lengths = np.fromiter(map(len, footers), np.int64, len(footers))
         self.end = np.cumsum(lengths)
         self.at = self.end - lengths + start
-        # Zeros end a struct and are not numbers: reading past the last footer stops.
+        # Zeros end structs, so that reading past the last footer stops.
         self.bytes = b"".join((*footers, bytes(16)))
         self.buffer = np.frombuffer(self.bytes, np.uint8)
         self._windows = np.lib.stride_tricks.sliding_window_view(self.buffer, 8)
@@ -273,7 +272,7 @@ class _FooterCursor:
         if head == 0:
             return 0
         kind, last = head & 0x0F, last + (head >> 4)
-        if head < 0x10 or kind == 0:  # an id out of order, or without a type
+        if head < 0x10 or kind == 0:  # unordered ids, or a missing type
             self.sound[which] = False
             return 0
         if kind <= 2:  # a boolean is in the header
@@ -367,18 +366,18 @@ class _FooterCursor:
         return heads & 0x0F, counts
 
     def _varint(self, which: Places) -> Places:
-        """Read a number of up to 56 bits; a footer with a longer one is given up."""
+        """Read a number of up to 56 bits; reject footers with longer ones."""
         words = self._windows[np.minimum(self.at[which], self._last)].view(np.uint64)[:, 0]
         ends = ~words & _HIGH
         lowest = ends & -ends
         if not lowest.all():
             self.sound[which[lowest == 0]] = False
-        # The bits below the highest of its last byte, in groups of seven; then pairs of groups are shifted together.
+        # Keep seven bits per byte up to the last byte, then shift neighbouring groups together.
         bits = words & (lowest - np.uint64(1)) & ~_HIGH
         bits = (bits & _SEVENS) | (bits & ~_SEVENS) >> np.uint64(1)
         bits = (bits & _FOURTEENS) | (bits & ~_FOURTEENS) >> np.uint64(2)
         bits = (bits & _TWENTY_EIGHT) | (bits & ~_TWENTY_EIGHT) >> np.uint64(4)
-        # A power of two is one half times two to the exponent, which here is eight per byte.
+        # frexp gives the exponent of a power of two: eight per byte.
         self.at[which] += np.frexp(lowest.astype(np.float64))[1] // 8
         numbers: Places = bits.astype(np.int64)
         return numbers

@@ -1,13 +1,13 @@
-"""Read many small Parquet files as one: Arrow opens one file, and decodes all rows in one call.
+"""Read many small Parquet files as one, so that Arrow opens one file and decodes all rows in one call.
 
-Opening a file with ten rows takes longer than reading it, mostly with the GIL held.  So files of one schema are
-concatenated in memory, with a footer that has the row group of each::
+Opening a file with ten rows takes longer than reading it, mostly with the GIL.  So files with one schema are
+concatenated in memory, with a footer that has all row groups::
 
     file 1 | file 2 | ... | file n | schema, n row groups, the rest of file 1's footer | its length, "PAR1"
 
-Its numbers come from the files' own footers, which pass the checks of :func:`trilake.parquet.files.checked_footer`;
-bounds and indexes are left out.  Pages keep their checksums.  Files that differ from their neighbours, or are damaged,
-are read alone, which reports the error.
+Its numbers come from the files' footers, after the checks of :func:`trilake.parquet.files.checked_footer`, without
+bounds and indexes.  Pages keep their checksums.  Files that differ from their neighbours or are damaged are read one by
+one.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from trilake.parquet.files import (
 )
 from trilake.parquet.footer_walk import Flags, FooterTable, Groups, Places, names_of, walk_alike
 
-#: Below this number, parsing footers together takes as long as reading the files one by one.
+#: For fewer files, reading them one by one is as fast.
 FEWEST = 64
-#: Least number of adjacent files to merge, once their footers have been parsed.
+#: Fewest adjacent files to merge after parsing their footers.
 _SHORTEST = 8
-#: Most schemas whose files are processed together; others are read alone.
+#: Most schemas to handle; files with others are read one by one.
 _SCHEMAS = 16
-#: Bytes of a number in the new footer, seven bits each: the same in every row group.
+#: Bytes per number in the new footer, with seven bits each.
 _DIGITS = 5
 _LARGEST = (1 << 7 * _DIGITS - 1) - 1
 _CODECS = 8
@@ -52,14 +52,14 @@ class Run(NamedTuple):
     stop: int
     merged: pa.Buffer | None = None
     rows: int = 0
-    #: Bytes of the values before compression.
+    #: Uncompressed bytes of the values.
     plain_size: int = 0
-    #: Rows of each of the files.
+    #: Rows of each file.
     counts: Places | None = None
 
 
 def merge_files(files: Sequence[pa.Buffer]) -> Iterator[Run]:
-    """Merge adjacent files that are alike, keeping the order."""
+    """Merge similar adjacent files, in order."""
     shapes: list[_Shape | None] = [None] * len(files)
     places = np.zeros(len(files), np.int64)
     for start, numbers, footers in _by_schema([_footer_of(f) for f in files]):
@@ -116,7 +116,7 @@ def _by_schema(footers: Sequence[bytes]) -> Iterator[tuple[int, list[int], list[
 
 
 def _leaves(file: pa.Buffer) -> Sequence[Leaf] | None:
-    """The columns of a file; ``None`` where there are none, or they are not supported."""
+    """The columns of a file; ``None`` if it has no or unsupported ones."""
     try:
         leaves = leaves_of(open_parquet(pa.BufferReader(file)).metadata.schema)
     except (*DAMAGE, OSError):
@@ -126,7 +126,7 @@ def _leaves(file: pa.Buffer) -> Sequence[Leaf] | None:
 
 
 def _inside(rows: Places, group: Groups, ends: Places) -> Flags:
-    """Whether a row group has the rows of the file, and lies completely before its footer."""
+    """Whether a row group has all rows of the file, and ends before the footer."""
     sound: Flags = rows == group.rows
     for column in group.columns:
         first = _first(column.pages, column.dictionary)
@@ -138,7 +138,7 @@ def _inside(rows: Places, group: Groups, ends: Places) -> Flags:
 
 
 def _first(pages: Places, dictionary: Places) -> Places:
-    """Where the bytes of a column start: with a dictionary that precedes its pages, like in Arrow."""
+    """Where a column starts: at a dictionary before its pages, or at the pages, as in Arrow."""
     first: Places = np.where((dictionary > 0) & (dictionary < pages), dictionary, pages)
     return first
 
@@ -170,11 +170,11 @@ class _Shape:
 
 
 class _Template:
-    """The bytes of a row group with room for its numbers, which have the same position and length in all of them."""
+    """The bytes of a row group, with fixed positions and lengths of its numbers."""
 
     def __init__(self, leaves: Sequence[Leaf]) -> None:
         self._bytes = bytearray()
-        #: For each column the position of the codec, and those of the numbers of values, sizes and positions.
+        #: Positions of each column's codec, and of its value count, sizes and offsets.
         self._columns: list[tuple[int, list[int]]] = []
         count = len(leaves)
         self._bytes += b"\x19" + (bytes([count << 4 | 12]) if count < 15 else b"\xfc" + _varint(count))
@@ -197,7 +197,7 @@ class _Template:
         return len(self._bytes) - _DIGITS
 
     def filled(self, group: Groups, which: Places, bases: Places) -> bytes:
-        """The row groups of some files, whose bytes start at ``bases``."""
+        """The row groups of files whose bytes start at ``bases``."""
         out = np.tile(np.frombuffer(bytes(self._bytes), np.uint8), (len(which), 1))
         total = np.zeros(len(which), np.int64)
         for (codec, numbers), column in zip(self._columns, group.columns, strict=True):
@@ -224,7 +224,7 @@ _MORE = np.array([0x80] * (_DIGITS - 1) + [0], np.int64)
 
 
 def _put(out: npt.NDArray[np.uint8], place: int, values: Places) -> None:
-    """Write a number of each row group, padded to a fixed number of varint bytes."""
+    """Write a number per row group, padded to a fixed number of varint bytes."""
     out[:, place : place + _DIGITS] = (values[:, None] * 2 >> _SHIFTS & 0x7F) | _MORE
 
 

@@ -1,7 +1,7 @@
-"""Shred variants: write parts that many rows have with the same type as separate columns.
+"""Shred variants: write parts with the same type in many rows as separate columns.
 
-Parquet: *Variant Shredding*.  :meth:`Shape.of` chooses the columns by the rows that a file begins with, and
-:func:`shredded` takes the parts out of the values of any rows; what does not fit stays in ``value``.
+Parquet: *Variant Shredding*.  :meth:`Shape.of` chooses the columns by a file's first rows, and
+:func:`shredded` splits values into them; parts that do not fit stay in ``value``.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _TYPES = {
     _INSTANT: pa.timestamp("us", "UTC"),
     _LOCAL: pa.timestamp("us"),
 }
-#: The part of rows, or of the values of a field, from which on it has a column of its own.
+#: The share of rows, or of a field's values, from which on it gets a column.
 _COMMON, _ALIKE = 0.1, 0.9
 _MOST_FIELDS, _DEEPEST = 100, 5
 
 
 def _kinds() -> npt.NDArray[np.int64]:
-    """The kind of a value by its first byte; 0 for one that is not shredded."""
+    """The kind of a value by its first byte; 0 if it is not shredded."""
     kinds = np.zeros(256, np.int64)
     kinds[1::4], kinds[2::4] = _TEXT, _OBJECT
     of_primitives = {1: _BOOLEAN, 2: _BOOLEAN, 7: _DOUBLE, 11: _DATE, 12: _INSTANT, 13: _LOCAL, 16: _TEXT}
@@ -42,7 +42,7 @@ def _kinds() -> npt.NDArray[np.int64]:
 
 
 _KIND_OF = _kinds()
-#: Bytes of a value by its first byte; 0 where the value says how many.
+#: Bytes of a value by its first byte; 0 if the value has a length.
 _SIZE_OF = np.zeros(256, np.int64)
 _SIZE_OF[1::4] = 1 + np.arange(64)
 for _number, _size in ((1, 0), (2, 0), (3, 1), (4, 2), (5, 4), (6, 8), (7, 8), (11, 4), (12, 8), (13, 8)):
@@ -51,14 +51,14 @@ for _number, _size in ((1, 0), (2, 0), (3, 1), (4, 2), (5, 4), (6, 8), (7, 8), (
 
 @dataclass(frozen=True)
 class Shape:
-    """Which parts of variants have columns of their own: values of one kind, or the fields of objects."""
+    """The parts of variants with separate columns: values of one kind, or fields of objects."""
 
     kind: int
     fields: tuple[tuple[str, Shape], ...] = ()
 
     @classmethod
     def of(cls, variants: pa.Array, column: str) -> Shape | None:
-        """What suits some rows; ``None`` where they have too little in common.
+        """Choose a shape for rows; ``None`` if they have too little in common.
 
         Raises ``CorruptFileError`` for values that are not variants.
         """
@@ -78,7 +78,7 @@ class Shape:
 
 
 def shredded(variants: pa.Array, shape: Shape, column: str) -> pa.Array:
-    """Variants, structs of ``value`` and ``metadata``, in the columns of a shape.
+    """Split variants, structs of ``value`` and ``metadata``, into the columns of a shape.
 
     Raises ``CorruptFileError`` for values that are not variants.
     """
@@ -101,7 +101,7 @@ def _kinds_of(values: pa.Array) -> Numbers:
     has = np.flatnonzero(np.asarray(values.is_valid()) & (starts < ends))
     first, lengths = data[starts[has]], (ends - starts)[has]
     sizes = _SIZE_OF[first]
-    # What is cut off, or longer than it says, stays as it is.
+    # Truncated values, and values with a wrong length, stay.
     long = first == 16 << 2
     sizes[long] = 5 + _numbers(data, starts[has][long] + 1, np.full(int(long.sum()), 4), ends[has][long])
     kinds[has] = np.where((sizes == 0) | (sizes == lengths), _KIND_OF[first], 0)
@@ -133,7 +133,7 @@ def _shape(values: pa.Array, names: Names, keys: Numbers, column: str, depth: in
 
 
 def _shred(values: pa.Array, names: Names, keys: Numbers, shape: Shape, column: str) -> tuple[pa.Array, pa.Array]:
-    """The ``value`` and ``typed_value`` of each row; both null where the value is missing."""
+    """The ``value`` and ``typed_value`` of each row; both null if the value is missing."""
     rows = np.flatnonzero(_kinds_of(values) == shape.kind)
     if shape.kind == _OBJECT:
         return _shred_objects(values, rows, names, keys, shape, column)
@@ -147,39 +147,39 @@ def _shred_objects(
     values: pa.Array, rows: Numbers, names: Names, keys: Numbers, shape: Shape, column: str
 ) -> tuple[pa.Array, pa.Array]:
     object_fields = fields_of(values, rows, names, keys, column)
-    left = np.ones(len(object_fields.rows), bool)
+    remaining = np.ones(len(object_fields.rows), bool)
     parts = []
     for name, inside in shape.fields:
         rank, _ = names.ids_of(name)
         at = np.flatnonzero(object_fields.ranks == rank)
-        left[at] = False
+        remaining[at] = False
         part = _spread(object_fields.values.take(pa.array(at)), object_fields.rows[at], len(values))
         parts.append(pa.StructArray.from_arrays(_shred(part, names, keys, inside, column), fields=inside._group))
     is_object = np.zeros(len(values), bool)
     is_object[rows] = True
-    rest = _objects(object_fields, np.flatnonzero(left))
-    with_rest = np.unique(object_fields.rows[left])
+    rest = _objects(object_fields, np.flatnonzero(remaining))
+    with_rest = np.unique(object_fields.rows[remaining])
     value = pc.if_else(pa.array(is_object), _spread(rest, with_rest, len(values)), values)
     fields = [pa.field(n, p.type, False) for (n, _), p in zip(shape.fields, parts, strict=True)]
     return value, pa.StructArray.from_arrays(parts, fields=fields, mask=pa.array(~is_object))
 
 
 def _objects(fields: Fields, at: Numbers) -> pa.Array:
-    """Objects of some of the fields, one a row that has any."""
+    """Objects of some fields, for rows that have any."""
     at = at[np.lexsort((fields.ranks[at], fields.rows[at]))]
     counts = np.bincount(fields.rows[at], minlength=1)
     return Body(counts[counts > 0], fields.values.take(pa.array(at))).encoded(fields.ids[at])
 
 
 def _spread(values: pa.Array, rows: Numbers, count: int) -> pa.Array:
-    """The values in their rows, null in all others."""
+    """Spread values over their rows; others are null."""
     places = np.full(count, -1)
     places[rows] = np.arange(len(rows))
     return values.take(pa.array(places, mask=places < 0))
 
 
 def _decoded(values: pa.Array, kind: int, column: str) -> pa.Array:
-    """Values of one kind as Arrow has them."""
+    """Decode values of one kind."""
     data, starts, ends = bytes_of(values)
     first = data[starts].astype(np.int64)
     if kind == _BOOLEAN:
@@ -200,7 +200,7 @@ def _decoded(values: pa.Array, kind: int, column: str) -> pa.Array:
 
 
 def _numbers(data: npt.NDArray[Any], at: Numbers, sizes: Numbers, ends: Numbers) -> Numbers:
-    """Numbers of up to eight bytes; those that are cut off lack their last bytes."""
+    """Numbers of up to eight bytes; truncated ones lack their last bytes."""
     out = np.zeros(len(at), np.int64)
     for byte in range(8):
         wide = (sizes > byte) & (at + byte < ends)

@@ -1,10 +1,10 @@
-"""Write a Parquet file that copies column chunks of an older one byte by byte, with some columns re-encoded.
+"""Rewrite some columns of a Parquet file, and copy the bytes of the other column chunks.
 
-Both have the same row groups.  The footer keeps the older file's schema, metadata and writer, on which the
-interpretation of values depends.  References outside the column chunks (page indexes, Bloom filters) and sort orders
-are dropped.  Nothing is decoded, so the cost depends on the new columns only.
+Both files have the same row groups.  The new footer keeps the schema, metadata and writer, which determine how to
+interpret values, but not page indexes, Bloom filters and sort orders.  Nothing is decoded, so the cost depends only on
+the new columns.
 
-Anything unexpected raises :class:`NotSpliceable`: then rows have to be decoded and encoded.
+Anything unexpected raises :class:`NotSpliceable`: then all columns must be re-encoded.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from trilake.parquet.thrift import (
 from trilake.storage.reader import expect
 
 _MAGIC = b"PAR1"
-#: Bytes of a row group's columns to fetch at once, and most of a column that is copied.
+#: Bytes of columns to fetch at once, and the largest column to copy.
 _AHEAD, _LARGEST = 64 << 20, 256 << 20
-#: The known fields of a footer, a row group, a column chunk and its metadata: an unknown one may be a position.
+#: Known fields of a footer, row group, column chunk and its metadata: an unknown one may be a position.
 _FILE, _GROUP, _CHUNK, _META = frozenset(range(1, 8)), frozenset(range(1, 8)), frozenset(range(2, 8)), range(1, 18)
 _KEPT_OF_GROUP, _KEPT_OF_META = (3, 7), (1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 13, 16, 17)
-#: Fields of a schema element that say how values are stored, and those that say what they mean.
+#: Fields of a schema element for the storage of values, and for their meaning.
 _STORED, _CONVERTED, _LOGICAL = (1, 2, 3, 7, 8, 9), 6, 10
 #: Converted types with one meaning, with or without the newer logical type.
 _CLEAR = frozenset(number(n, I32) for n in (0, 5, 6, 15, 16))
@@ -46,7 +46,7 @@ _INTEGERS = {(number(1, I32), number(17, I32)), (number(2, I32), number(18, I32)
 
 
 class NotSpliceable(Exception):
-    """A file cannot be spliced: not an error, but a reason to rewrite its rows."""
+    """A file cannot be spliced; its rows must be rewritten."""
 
 
 class Column(NamedTuple):
@@ -63,23 +63,23 @@ class _Chunk:
     meta: Struct
     start: int
     size: int
-    #: Bytes before compression, and the number of values, including nulls.
+    #: Uncompressed bytes, and the number of values with nulls.
     plain_size: int
     values: int
 
     @classmethod
     def of(cls, chunk: Struct) -> _Chunk:
         if not _CHUNK.issuperset(chunk):
-            raise NotSpliceable("a column is in another file, encrypted, or said to be something unknown")
+            raise NotSpliceable("a column is in another file, encrypted, or has unknown fields")
         meta = parse_struct(chunk[3].data)
         if not all(key in _META for key in meta):
-            raise NotSpliceable("a column is said to be something unknown")
-        # Some writers state 0 without a dictionary.
+            raise NotSpliceable("a column has unknown fields")
+        # Some writers use 0 for no dictionary.
         start = min(place for key in (9, 11) if key in meta and (place := to_int(meta[key])) > 0)
         return cls(meta, start, to_int(meta.get(7)), to_int(meta.get(6)), to_int(meta.get(5)))
 
     def at(self, start: int) -> Struct:
-        """The footer entry of the column chunk at another position."""
+        """The column chunk's footer entry at another position."""
         meta = {key: value for key, value in self.meta.items() if key in _KEPT_OF_META}
         for key in (9, 11):
             if key in meta and (place := to_int(meta[key])) > 0:
@@ -94,7 +94,7 @@ class Parts:
     ----------
     source: the file's bytes.
 
-    Raises :class:`NotSpliceable` where the footer is damaged, or has unknown fields.
+    Raises :class:`NotSpliceable` if the footer is damaged or has unknown fields.
     """
 
     def __init__(self, source: pa.NativeFile) -> None:
@@ -102,15 +102,15 @@ class Parts:
         source.seek(max(0, self.size - TAIL))
         length = footer_length(bytes(source.read(TAIL)), self.size)
         if length is None:
-            raise NotSpliceable("the end of the file is not that of a plain Parquet file")
+            raise NotSpliceable("the file does not end like an unencrypted Parquet file")
         source.seek(self.size - TAIL - length)
         with damage():
             self.footer = parse_struct(bytes(source.read(length)))
             if not _FILE.issuperset(self.footer):
-                raise NotSpliceable("the file is encrypted, or said to be something unknown")
+                raise NotSpliceable("the file is encrypted or has unknown fields")
             self.groups = parse_structs(self.footer[4])
             if not all(_GROUP.issuperset(g) for g in self.groups):
-                raise NotSpliceable("a row group is said to be something unknown")
+                raise NotSpliceable("a row group has unknown fields")
             self.columns = dict(_columns(parse_structs(self.footer[2])))
             self.rows = [to_int(g.get(3)) for g in self.groups]
 
@@ -120,10 +120,10 @@ class Parts:
             return [_Chunk.of(c) for c in parse_structs(self.groups[group][1])]
 
     def stored(self, chunks: Sequence[_Chunk]) -> Iterator[pa.Buffer]:
-        """The bytes of some column chunks, with checked pages."""
+        """Read column chunks and check their pages."""
         ranges = [(c.start, c.size) for c in chunks]
         if any(start < len(_MAGIC) or not 0 <= size <= min(self.size - start, _LARGEST) for start, size in ranges):
-            raise NotSpliceable("a column is not where the file is, or very large")
+            raise NotSpliceable("a column is outside the file, or very large")
         expect(self.source, ranges if sum(size for _, size in ranges) <= _AHEAD else [])
         for chunk in chunks:
             self.source.seek(chunk.start)
@@ -136,7 +136,7 @@ class Parts:
 
 
 class damage:
-    """A block in which damage raises :class:`NotSpliceable`; decoding the file then reports what is wrong."""
+    """Convert errors of a damaged file to :class:`NotSpliceable`; decoding it reports the damage."""
 
     def __enter__(self) -> None: ...
 
@@ -159,7 +159,7 @@ def _columns(elements: Sequence[Struct]) -> Iterator[tuple[bytes, Column]]:
         name = to_bytes(elements[first].get(4))
         columns[name] = None if name in columns else Column(elements[first], start if at == first + 1 else None)
     if at != len(elements):
-        raise ValueError("the schema has elements that belong to nothing")
+        raise ValueError("the schema has elements without a parent")
     for name, column in columns.items():
         if column is None:
             raise NotSpliceable(f"the file has two columns of the name {name!r}")
@@ -167,7 +167,7 @@ def _columns(elements: Sequence[Struct]) -> Iterator[tuple[bytes, Column]]:
 
 
 def same_values(old: Struct, new: Struct) -> bool:
-    """Whether two schema elements store values alike, with the same meaning."""
+    """Whether two schema elements store values in the same way and with the same meaning."""
     if any(_plain(old, key) != _plain(new, key) for key in _STORED):
         return False
     (converted, logical), (other_converted, other_logical) = _meaning(old), _meaning(new)
@@ -177,7 +177,7 @@ def same_values(old: Struct, new: Struct) -> bool:
 
 
 def _meaning(element: Struct) -> tuple[Value | None, Value | None]:
-    """The converted and the logical type; none for the default integer types."""
+    """The converted and the logical type, without the default integer types."""
     converted = element.get(_CONVERTED)
     if converted is not None and (element.get(1), converted) in _INTEGERS:
         return None, None
@@ -185,18 +185,18 @@ def _meaning(element: Struct) -> tuple[Value | None, Value | None]:
 
 
 def _plain(element: Struct, key: int) -> Value | None:
-    """A field; some writers state 0 for a length, scale or precision that a type does not have."""
+    """A field; some writers use 0 for an absent length, scale or precision."""
     value = element.get(key)
     return None if key in (2, 7, 8) and value is not None and to_int(value) == 0 else value
 
 
 class SpliceWriter:
-    """Writes the file, one row group after another.
+    """Write the file, row group by row group.
 
     Parameters
     ----------
     sink: where the bytes go.
-    old: the file that the other columns are copied from.
+    old: the file to copy the other columns from.
     """
 
     def __init__(self, sink: IO[bytes], old: Parts) -> None:
@@ -212,11 +212,10 @@ class SpliceWriter:
         return at
 
     def write_group(self, new: pa.Buffer) -> None:
-        """Write the next row group, with the columns of ``new``, a Parquet file of one row group, replacing the
-        old ones.
+        """Write the next row group, with columns replaced by those of ``new``, a Parquet file of one row group.
 
-        Raises :class:`NotSpliceable` where that has another number of rows, or stores values differently from
-        the schema of the old file.
+        Raises :class:`NotSpliceable` if ``new`` has another number of rows, or stores values differently from the old
+        file.
         """
         group = len(self._groups)
         parts = Parts(pa.BufferReader(new))
@@ -250,9 +249,7 @@ class SpliceWriter:
         self._groups.append(dict(sorted(out.items())))
 
     def close(self) -> int:
-        """Write the footer; return the size of the file.  Raises :class:`NotSpliceable` where row groups are
-        missing.
-        """
+        """Write the footer; return the file size.  Raises :class:`NotSpliceable` for missing row groups."""
         if len(self._groups) != len(self._old.groups):
             raise NotSpliceable("row groups are missing")
         footer = struct_bytes({**self._old.footer, 4: struct_list(self._groups)})
@@ -263,19 +260,18 @@ class SpliceWriter:
 # --- Check a column chunk page by page before it is copied, so that damage is not copied silently ---------------------
 
 _NOTHING: Mapping[int, Any] = {}
-#: Fields of a ``PageHeader``: type, sizes before and after compression, checksum, and the number of values.
+#: Fields of a ``PageHeader``: type, uncompressed and compressed size, checksum, and the number of values.
 _PAGE = {1: _NOTHING, 2: _NOTHING, 3: _NOTHING, 4: _NOTHING, 5: {1: _NOTHING}, 8: {1: _NOTHING}}
 _DATA, _DICTIONARY, _DATA_2 = 0, 2, 3
 
 
 def check_pages(chunk: memoryview, values: int) -> None:
-    """Check that pages are contiguous up to the end of a column chunk, have ``values`` values in total, and match
-    their checksums.
+    """Check that the pages of a column chunk are contiguous, have ``values`` values, and match their checksums.
 
-    Raises ``ValueError`` or ``IndexError`` where they do not.
+    Raises ``ValueError`` or ``IndexError`` if not.
     """
     walk = ThriftReader(chunk)
-    at, seen, size = 0, 0, len(chunk)
+    at, total_values, size = 0, 0, len(chunk)
     while at < size:
         start = at
         at, head = walk.struct(at, _PAGE, 0)
@@ -284,15 +280,15 @@ def check_pages(chunk: memoryview, values: int) -> None:
             raise ValueError("a page extends past its column")
         checksum = head.get(4)
         if checksum is not None and crc32(chunk[at : at + stored]) != checksum & 0xFFFFFFFF:
-            raise ValueError("a page has not the checksum that it states")
+            raise ValueError("a page does not match its checksum")
         if kind in (_DATA, _DATA_2):
             inner = head.get(5 if kind == _DATA else 8)
             count = inner.get(1) if isinstance(inner, dict) else None
             if not isinstance(count, int) or count < 0:
-                raise ValueError("a page states no number of values")
-            seen += count
+                raise ValueError("a page has no value count")
+            total_values += count
         elif kind != _DICTIONARY or start:
             raise ValueError("a page has an unknown type, or a dictionary is not the first page")
         at += stored
-    if seen != values:
-        raise ValueError(f"the pages have {seen} values, the footer states {values}")
+    if total_values != values:
+        raise ValueError(f"the pages have {total_values} values, the footer states {values}")

@@ -1,6 +1,6 @@
-"""Parse and write structs in Thrift's compact protocol, one level at a time.
+"""Parse and write Thrift's compact protocol, one level at a time.
 
-Fields that are not parsed stay bytes, so a footer is preserved except for intended changes.
+Unparsed fields stay bytes, so a footer only changes where intended.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _INTEGERS = (4, I32, I64)
 
 
 class Value(NamedTuple):
-    """The value of a field: its type in the protocol, and its bytes; a boolean has none."""
+    """A field's type in the protocol, and its bytes; booleans have none."""
 
     kind: int
     data: bytes
@@ -26,7 +26,7 @@ Struct = dict[int, Value]
 
 
 def parse_struct(data: bytes) -> Struct:
-    """Parse the fields of a struct that is all of ``data``.
+    """Parse the fields of the struct in ``data``.
 
     Raises ``IndexError`` or ``ValueError`` for invalid bytes.
 
@@ -45,7 +45,7 @@ def parse_struct(data: bytes) -> Struct:
         else:
             at, coded = walk.varint(at)
             last = _unfold(coded)
-        if kind in _INTEGERS:  # most fields: handled inline, as a call for each takes longer than the reading
+        if kind in _INTEGERS:  # the most frequent case, inline for speed
             end = at
             while data[end] >= 0x80:
                 end += 1
@@ -55,11 +55,11 @@ def parse_struct(data: bytes) -> Struct:
         else:
             end = walk.skip(at, kind, 0)
         if last in out or end > len(data):
-            raise ValueError("a struct has a field twice, or ends too early")
+            raise ValueError("a struct has a duplicate field, or ends too early")
         out[last] = Value(kind, data[at:end])
         at = end
     if at != len(data):
-        raise ValueError("something follows the end of a struct")
+        raise ValueError("unexpected bytes after a struct")
     return out
 
 
@@ -86,7 +86,7 @@ def struct_bytes(struct: Struct) -> bytes:
 def parse_list(value: Value) -> Iterator[Value]:
     """Parse the elements of a list.  Raises ``IndexError`` or ``ValueError`` for an invalid value."""
     if value.kind != LIST:
-        raise ValueError("a list was expected")
+        raise ValueError("expected a list")
     data = value.data
     walk = ThriftReader(data)
     at, kind, count = walk.list_head(0)
@@ -95,11 +95,11 @@ def parse_list(value: Value) -> Iterator[Value]:
         yield Value(kind, data[at:end])
         at = end
     if at != len(data):
-        raise ValueError("something follows the end of a list")
+        raise ValueError("unexpected bytes after a list")
 
 
 def struct_list(structs: Iterable[Struct]) -> Value:
-    """A list of structs."""
+    """Encode a list of structs."""
     parts = [struct_bytes(s) for s in structs]
     count = len(parts)
     head = bytes([count << 4 | STRUCT]) if count < 15 else bytes([0xF0 | STRUCT]) + unsigned(count)
@@ -111,7 +111,7 @@ def parse_structs(value: Value) -> list[Struct]:
     out = []
     for element in parse_list(value):
         if element.kind != STRUCT:
-            raise ValueError("a struct was expected")
+            raise ValueError("expected a struct")
         out.append(parse_struct(element.data))
     return out
 
@@ -126,14 +126,14 @@ def number(value: int, kind: int = I64) -> Value:
 
 
 def to_int(value: Value | None) -> int:
-    """The integer of a field.  Raises ``ValueError`` where the field is missing, or of another type."""
+    """The integer of a field.  Raises ``ValueError`` if it is missing or has another type."""
     if value is None or value.kind not in _INTEGERS:
-        raise ValueError("a number was expected")
+        raise ValueError("expected a number")
     return _unfold(ThriftReader(value.data).varint(0)[1])
 
 
 def to_bytes(value: Value | None) -> bytes:
-    """The bytes of a string.  Raises ``ValueError`` where the field is missing, or of another type."""
+    """The bytes of a string.  Raises ``ValueError`` if it is missing or has another type."""
     if value is None or value.kind != TEXT:
         raise ValueError("expected a string")
     at, _ = ThriftReader(value.data).varint(0)

@@ -1,7 +1,7 @@
-"""Parquet columns without a type (logical type ``UNKNOWN``), which contain only nulls, stored as integers.
+"""Parquet columns without a type (logical type ``UNKNOWN``), which contain only nulls.
 
-Arrow writes such a column for an array of type null.  Spark reads it as integers, and refuses it where the table has
-another type.
+Arrow writes them for arrays of type null, stored as integers.  Spark reads integers, and refuses the file if the table
+has another type.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ import pyarrow as pa
 from trilake.parquet.files import TAIL, footer_length
 from trilake.parquet.thrift import parse_struct, parse_structs
 
-#: Bytes at the end of a file that are read at once: most footers are smaller.
+#: Bytes to read at the end of a file: most footers are smaller.
 _END = 1 << 16
 #: Fields of the footer, of a schema element, and of a logical type.
 _SCHEMA, _LOGICAL, _UNKNOWN = 2, 10, 11
-#: The logical type ``UNKNOWN`` as every writer of the compact protocol spells it: field 11, an empty struct, the end.
+#: The encoded logical type ``UNKNOWN``: field 11, an empty struct, the end.
 _SPELLED = bytes([_UNKNOWN << 4 | 12, 0, 0])
 
 
 def has_untyped(schema: pa.Schema) -> bool:
-    """Whether a column of a file, as Arrow reads it, or a part of one has no type.
+    """Whether a column, or a part of one, has no type in Arrow.
 
     >>> has_untyped(pa.schema([("a", pa.list_(pa.null()))])), has_untyped(pa.schema([("a", pa.int64())]))
     (True, False)
@@ -36,8 +36,8 @@ def _is_untyped(type_: pa.DataType) -> bool:
     return pa.types.is_null(type_) or any(_is_untyped(type_.field(i).type) for i in range(type_.num_fields))
 
 
-def states_untyped(footer: bytes) -> bool:
-    """Whether a footer has a column without a type; false for a damaged one."""
+def footer_has_untyped(footer: bytes) -> bool:
+    """Whether a footer has a column without a type; false for damaged footers."""
     if _SPELLED not in footer:
         return False
     try:
@@ -48,7 +48,7 @@ def states_untyped(footer: bytes) -> bool:
 
 
 def first_untyped(paths: Iterable[str]) -> str | None:
-    """The first of some local files with a column without a type.
+    """The first local file with a column without a type.
 
     Missing or damaged files are ignored.  Results are cached per file.
     """
@@ -59,7 +59,7 @@ def _untyped(path: str) -> bool:
     try:
         stat = os.stat(path)
         return _of_file(path, stat.st_size, stat.st_mtime_ns)
-    except (OSError, ValueError):  # a path may contain a null byte
+    except (OSError, ValueError):  # for a path with a null byte
         return False
 
 
@@ -72,7 +72,7 @@ def _of_file(path: str, size: int, modified: int) -> bool:
             return False
         if length + TAIL > len(end):
             end = _read_end(file.fileno(), size, length + TAIL)
-        return states_untyped(end[-TAIL - length : -TAIL])
+        return footer_has_untyped(end[-TAIL - length : -TAIL])
 
 
 def _read_end(file: int, size: int, length: int) -> bytes:

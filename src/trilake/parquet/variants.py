@@ -1,8 +1,8 @@
 """Reassemble shredded variants of Parquet files.
 
-Parquet: *Variant Encoding* and *Variant Shredding*.  Each node of the tree of columns becomes one encoded value a row,
-from its leaves to its root; a value that is missing is null.  Integers and decimals take the fewest bytes that hold
-them, as Spark encodes them.  Nothing is done row by row.
+Parquet: *Variant Encoding* and *Variant Shredding*.  Each node of the column tree becomes one encoded value per
+row, from the leaves to the root; missing values are null.  Integers and decimals take the fewest bytes, as in Spark.
+There are no loops over rows.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from trilake.parquet.thrift import Struct, parse_struct, parse_structs, to_bytes
 Numbers: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 _Bytes: TypeAlias = np.ndarray[Any, np.dtype[np.uint8]]
 
-#: Fields of the footer, of an element of its schema, and of a logical type.
+#: Fields of a footer, schema element, and logical type.
 _SCHEMA, _NAME, _CHILDREN, _LOGICAL, _VARIANT = 2, 4, 5, 10, 16
 #: Basic types: the lowest two bits of a value.
 _SHORT_STRING, _OBJECT, _ARRAY = 1, 2, 3
-#: Primitive types: the six bits above, where those two are 0.
+#: Primitive types: the upper six bits, if the lowest two are 0.
 _TRUE, _FALSE, _INT, _DOUBLE, _DECIMAL, _DATE, _FLOAT, _BINARY, _STRING, _TIME, _UUID = (
     *(1, 2, 3, 7, 8, 11, 14, 15, 16, 17, 20),
 )
-#: By unit and by whether there is a zone.
+#: Timestamp types by unit and whether they have a zone.
 _TIMESTAMPS = {("us", True): 12, ("us", False): 13, ("ns", True): 18, ("ns", False): 19}
-#: A variant that is null: present, unlike one that is missing.
+#: A null variant, which is not missing.
 NULL_VALUE = b"\x00"
 _LONGEST_SHORT_STRING = 63
 _PARTS = [pa.field("value", pa.binary(), False), pa.field("metadata", pa.binary(), False)]
-#: Deeper than any real value.
+#: Maximum nesting.
 _MAX_DEPTH = 100
-_HELP = "write the file again with variants that are not shredded (spark.sql.variant.writeShredding.enabled=false)"
+_HELP = "rewrite the file without shredding (spark.sql.variant.writeShredding.enabled=false)"
 
 
 def is_shredded(type_: pa.DataType) -> bool:
@@ -52,7 +52,7 @@ def is_shredded(type_: pa.DataType) -> bool:
 
 
 def variant_groups(metadata: pq.FileMetaData) -> frozenset[str]:
-    """The paths of the columns that a footer declares to be variants, parts joined by dots as Parquet's are."""
+    """The dotted paths of variant columns in a footer."""
     out = pa.BufferOutputStream()
     metadata.write_metadata_file(out)
     file = out.getvalue()
@@ -63,7 +63,7 @@ def variant_groups(metadata: pq.FileMetaData) -> frozenset[str]:
 
 
 def _paths(elements: Sequence[Struct]) -> Iterator[tuple[str, Struct]]:
-    """The elements of a schema below its root, which come depth first, with their paths."""
+    """The elements of a schema below its root, depth first, with paths."""
     ends: list[list[Any]] = []
     for element in elements:
         name = to_bytes(element[_NAME]).decode("utf-8", "replace")
@@ -76,14 +76,13 @@ def _paths(elements: Sequence[Struct]) -> Iterator[tuple[str, Struct]]:
 
 
 def unshredded(array: pa.StructArray, column: str) -> pa.StructArray:
-    """Shredded variants as structs of ``value`` and ``metadata``, which are empty where the variant is null.
+    """Reassemble variants as structs of ``value`` and ``metadata``, which are empty for null variants.
 
     Args:
         array: structs of ``metadata``, ``typed_value`` and, in most files, ``value``.
         column: its name, for errors.
 
-    Raises ``CorruptFileError`` where the columns contradict each other or the format, and for a type that no variant
-    has.
+    Raises ``CorruptFileError`` if the columns contradict each other or the format, or have an invalid type.
     """
     place = array.type.get_field_index("metadata")
     if place < 0:
@@ -105,21 +104,21 @@ def _corrupt(what: str, column: str) -> CorruptFileError:
 
 @dataclass(frozen=True)
 class Names:
-    """The names in the different metadata of a batch, one after the other."""
+    """The names in all distinct metadata of a batch."""
 
-    #: Of each metadata the index of its first name, and one more.
+    #: The index of each metadata's first name, and of the end.
     first: Numbers
-    #: Of each name the metadata it is in, and its place among all names in order.
+    #: Each name's metadata, and its rank among all names.
     owner: Numbers
     rank: Numbers
-    #: The names that differ, in the order of ``rank``.
+    #: The distinct names, in the order of ``rank``.
     ordered: pa.Array
 
     @classmethod
     def of(cls, metadata: pa.Array, column: str) -> Names:
         data, starts, ends = bytes_of(metadata)
         if (starts == ends).any() or ((data[starts] & 15) != 1).any():
-            raise _corrupt("the metadata of a variant is not of version 1", column)
+            raise _corrupt("a variant has metadata of another version than 1", column)
         width = (data[starts] >> 6).astype(np.int64) + 1
         counts = _unsigned(data, starts + 1, width, ends, column)
         offsets = starts + 1 + width
@@ -141,7 +140,7 @@ class Names:
         return cls(first, owner, rank[np.asarray(encoded.indices)], encoded.dictionary.take(order))
 
     def ids_of(self, name: str) -> tuple[int, Numbers]:
-        """The rank of a name, and its id in each metadata; -1 where it has none."""
+        """The rank of a name, and its id in each metadata; -1 if absent."""
         ids = np.full(len(self.first) - 1, -1)
         rank = pc.index(self.ordered, pa.scalar(name.encode(), pa.binary())).as_py()
         indices = np.flatnonzero(self.rank == rank)
@@ -153,13 +152,13 @@ class Names:
 
 
 def _node(group: pa.StructArray, names: Names, keys: Numbers, column: str, depth: int) -> pa.Array:
-    """The values of a group of ``value`` and ``typed_value``; ``keys`` are the metadata of the rows."""
+    """Encode a group of ``value`` and ``typed_value``; ``keys`` are the rows' metadata."""
     if depth > _MAX_DEPTH:
         raise _corrupt(f"a variant is nested deeper than {_MAX_DEPTH}", column)
     parts = dict(zip([f.name for f in group.type], group.flatten(), strict=True)) if _is_group(group.type) else {}
     value, typed = parts.get("value"), parts.get("typed_value")
     if value is None and typed is None:
-        raise _corrupt(f"{group.type} is not a group of value and typed_value", column)
+        raise _corrupt(f"{group.type} is not a struct of value and typed_value", column)
     value = pa.nulls(len(group), pa.binary()) if value is None else value.cast(pa.binary())
     if typed is None:
         return value
@@ -168,7 +167,7 @@ def _node(group: pa.StructArray, names: Names, keys: Numbers, column: str, depth
     if _is_group(typed.type):
         return _object(value, typed, names, keys, column, depth)
     if pc.any(pc.and_(value.is_valid(), typed.is_valid())).as_py():
-        raise _corrupt("a variant has both a value and a typed value, and is not an object", column)
+        raise _corrupt("a variant has a value and a typed value, but is not an object", column)
     if pa.types.is_list(typed.type) or pa.types.is_large_list(typed.type):
         encoded = _array(typed, names, keys, column, depth)
     else:
@@ -205,14 +204,14 @@ def _object(value: pa.Array, fields: pa.StructArray, names: Names, keys: Numbers
     order = np.lexsort((by_name, row))
     row, by_name = row[order], by_name[order]
     if ((row[1:] == row[:-1]) & (by_name[1:] == by_name[:-1])).any():
-        raise _corrupt("a field of a variant is both in its value and in a column of its own", column)
+        raise _corrupt("a field of a variant is both in its value and in a separate column", column)
     body = Body(np.bincount(row, minlength=len(value)), pa.concat_arrays(values).take(pa.array(order)))
     return pc.if_else(fields.is_valid(), body.encoded(np.concatenate(ids)[order]), value)
 
 
 @dataclass(frozen=True)
 class Fields:
-    """Fields of encoded objects: the rows they are of, their ids, the ranks of their names, and their values."""
+    """Fields of encoded objects: rows, ids, ranks of names, and values."""
 
     rows: Numbers
     ids: Numbers
@@ -225,7 +224,7 @@ def fields_of(value: pa.Array, rows: Numbers, names: Names, keys: Numbers, colum
     data, starts, ends = bytes_of(value)
     starts, ends = starts[rows], ends[rows]
     if (starts == ends).any() or ((data[starts] & 3) != _OBJECT).any():
-        raise _corrupt("a variant has fields in columns of their own, and its value is not an object", column)
+        raise _corrupt("a variant has fields in separate columns, but its value is not an object", column)
     head = (data[starts] >> 2).astype(np.int64)
     offset_size, id_size, large = (head & 3) + 1, (head >> 2 & 3) + 1, (head >> 4 & 1) == 1
     count_size = np.where(large, 4, 1)
@@ -243,7 +242,7 @@ def fields_of(value: pa.Array, rows: Numbers, names: Names, keys: Numbers, colum
     key = keys[rows][owner]
     if (ids >= names.first[key + 1] - names.first[key]).any():
         raise _corrupt("a field of a variant has a name that its metadata lacks", column)
-    # Values lie in any order: each ends where the next one begins.
+    # Values have any order; each ends where the next one begins.
     order = np.lexsort((offsets, owner))
     following = np.append(offsets[order][1:], 0)
     is_last = np.append(owner[order][1:] != owner[order][:-1], True)[: len(order)]
@@ -255,13 +254,13 @@ def fields_of(value: pa.Array, rows: Numbers, names: Names, keys: Numbers, colum
 
 @dataclass(frozen=True)
 class Body:
-    """The values of arrays or objects, one row after the other."""
+    """The values of arrays or objects, row by row."""
 
     counts: Numbers
     values: pa.Array
 
     def encoded(self, ids: Numbers | None) -> pa.Array:
-        """One array a row; an object with the ids of its fields."""
+        """Encode one array per row, or an object with field ids."""
         ends = np.cumsum(self.counts)
         lists = pa.ListArray.from_arrays(pa.array(np.append(0, ends), pa.int32()), self.values)
         head = self._head(ids, np.asarray(pc.binary_length(self.values), np.int64), ends - self.counts)
@@ -325,7 +324,7 @@ def _primitive(array: pa.Array, column: str) -> pa.Array:
         return _packed(array, _UUID << 2, bytes_)
     if is_.is_string(t) or is_.is_large_string(t) or is_.is_binary(t) or is_.is_large_binary(t):
         return _strings(array.cast(pa.binary()), is_string=is_.is_string(t) or is_.is_large_string(t))
-    raise _corrupt(f"a typed value is of type {t}, which no variant has", column)
+    raise _corrupt(f"a typed value has the type {t}, which is invalid in variants", column)
 
 
 def _decimals(array: pa.Array) -> pa.Array:
@@ -347,7 +346,7 @@ def _strings(array: pa.Array, *, is_string: bool) -> pa.Array:
 
 
 def _packed(array: pa.Array, first: Numbers | int, rest: _Bytes, sizes: Numbers | int | None = None) -> pa.Array:
-    """Values of a first byte and the first ``sizes`` bytes of ``rest``, null where ``array`` is."""
+    """Values with a first byte and the first ``sizes`` bytes of ``rest``; null where ``array`` is."""
     count, width = rest.shape
     whole = np.empty((count, 1 + width), np.uint8)
     whole[:, 0], whole[:, 1:] = first, rest
@@ -360,7 +359,7 @@ def _packed(array: pa.Array, first: Numbers | int, rest: _Bytes, sizes: Numbers 
 
 
 def _as_bytes(numbers: np.ndarray[Any, Any]) -> _Bytes:
-    """The bytes of fixed-width numbers, a row each, the lowest first."""
+    """The little-endian bytes of fixed-width numbers, one row each."""
     little = np.ascontiguousarray(numbers, numbers.dtype.newbyteorder("<"))
     width = numbers.dtype.itemsize * (numbers.shape[1] if numbers.ndim > 1 else 1)
     return little.view(np.uint8).reshape(len(numbers), width)
@@ -375,7 +374,7 @@ def _binaries(offsets: Numbers, data: _Bytes, nulls_of: pa.Array | None = None) 
 
 
 def bytes_of(array: pa.Array) -> tuple[_Bytes, Numbers, Numbers]:
-    """The bytes of binaries, and where each begins and ends."""
+    """The bytes of binaries, and their offsets."""
     _, offsets, data = array.buffers()
     ends = np.frombuffer(offsets, np.int32)[array.offset : array.offset + len(array) + 1] if offsets else np.zeros(1)
     bounds = ends.astype(np.int64)
@@ -383,11 +382,11 @@ def bytes_of(array: pa.Array) -> tuple[_Bytes, Numbers, Numbers]:
 
 
 def binary_slices(array: pa.Array, starts: Numbers, stops: Numbers, ends: Numbers, column: str) -> pa.Array:
-    """Parts of the bytes of binaries, none of them twice, in their order."""
+    """Slices of the bytes of binaries, without overlaps."""
     order = np.lexsort((stops, starts))
     low, high = starts[order], stops[order]
     if (low > high).any() or (stops > ends).any() or (high[:-1] > low[1:]).any():
-        raise _corrupt("the values of a variant overlap, or reach past its end", column)
+        raise _corrupt("the values of a variant overlap or extend past its end", column)
     bounds = np.empty(2 * len(order), np.int32)
     bounds[::2], bounds[1::2] = low, high
     if not len(order):
@@ -399,7 +398,7 @@ def binary_slices(array: pa.Array, starts: Numbers, stops: Numbers, ends: Number
 
 
 def _unsigned(data: _Bytes, at: Numbers, sizes: Numbers, ends: Numbers, column: str) -> Numbers:
-    """The unsigned numbers of one to four bytes at some places of the data."""
+    """Unsigned numbers of one to four bytes at positions of the data."""
     if (at + sizes > ends).any():
         raise _corrupt("a variant ends within a number", column)
     out = np.zeros(len(at), np.int64)
@@ -416,11 +415,11 @@ def _put(out: _Bytes, at: Numbers, numbers: Numbers, sizes: Numbers) -> None:
 
 
 def _width(numbers: Numbers) -> Numbers:
-    """How many bytes each number takes, at least one."""
+    """The number of bytes per number, at least one."""
     return np.searchsorted(np.array([1 << 8, 1 << 16, 1 << 24]), numbers, side="right") + 1
 
 
 def _expanded(counts: Numbers) -> tuple[Numbers, Numbers]:
-    """Of rows that have so many items: of each item its row, and its place in it."""
+    """The row of each item, and its index within the row, by items per row."""
     owner = np.repeat(np.arange(len(counts)), counts)
     return owner, np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)

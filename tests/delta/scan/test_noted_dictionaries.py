@@ -88,7 +88,9 @@ def test_what_the_reader_lacks_is_no_damage(monkeypatch: pytest.MonkeyPatch, mod
     table = table_of(pa.table({"a": [1, 2]}))
     monkeypatch.setattr(module, "open_parquet", lacking)
     work = table.to_arrow if module is data_files else partial(table.update, {"a": "3"}, where="a = 1")
-    with pytest.raises(UnsupportedFileError, match="not supported by the Parquet reader: some encoding") as refused:
+    with pytest.raises(
+        UnsupportedFileError, match="the Parquet reader does not support the file: some encoding"
+    ) as refused:
         work()
     assert not isinstance(refused.value, CorruptFileError)
 

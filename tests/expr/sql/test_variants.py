@@ -49,7 +49,7 @@ def test_parts_of_variants_in_filters(filter: str, expected: list[int]) -> None:
     [
         ("variant_get(v, '$.a', 'int') = 1", "out of range|cannot be cast to int|that is of type"),
         ("try_variant_get(v, '$.a', 'string') = 'x'", "that is of type"),
-        ("variant_get(n, '$.a', 'int') = 1", "argument 1 of variant_get is of type bigint, not variant"),
+        ("variant_get(n, '$.a', 'int') = 1", "argument 1 of variant_get must be variant, got bigint"),
         ("variant_get(v, 'a', 'int') = 1", "is not a path into a variant"),
         ("variant_get(v, '$.a[x]', 'int') = 1", "is not a path into a variant"),
         ("variant_get(v, '$.a', 'timestamp') IS NULL", "cannot read parts of variants as timestamp"),

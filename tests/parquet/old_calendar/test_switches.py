@@ -45,5 +45,5 @@ def test_fixed_offsets(name: str, hours: float) -> None:
 def test_a_later_zone_is_as_the_system_has_it() -> None:
     zone = of_zone("America/Ciudad_Juarez")  # of 2022: standard time is seven hours behind, its mean time 7:05:56
     assert zone.add[-2:].tolist() == [356, 0]
-    with pytest.raises(ValueError, match="unknown time zone 'Mars/Olympus'"):
+    with pytest.raises(ValueError, match="time zone 'Mars/Olympus'"):
         of_zone("Mars/Olympus")

@@ -15,7 +15,7 @@ from trilake.expr.terms import literals
 from trilake.expr.terms.casts import cast
 from trilake.expr.terms.duckdb_sql import Sql, fail
 
-#: Returns an expression with the type that DuckDB finds for it.
+#: Types an expression with DuckDB.
 Typed = Callable[[str], Sql]
 
 OPERATORS: dict[type[exp.Expression], str] = {
@@ -40,7 +40,7 @@ _INTERVALS = {
 
 
 def arithmetic(typed: Typed, operator: type[exp.Expression], left: Sql, right: Sql, *, safe: bool = False) -> Sql:
-    """``left operator right`` on numbers, or a date and a number of days; ``safe`` makes failures null."""
+    """``left operator right`` for numbers, or a date and days; ``safe`` makes failures null."""
     if left.family == "date" and right.family == "integer" and operator in (exp.Add, exp.Sub):
         return Sql(f"({left.code} {OPERATORS[operator]} CAST({right.code} AS INTEGER))", "DATE")
     for side in (left, right):
@@ -48,7 +48,7 @@ def arithmetic(typed: Typed, operator: type[exp.Expression], left: Sql, right: S
             raise FilterError(f"arithmetic with a value of type {side.spark_type}", help="cast it to a number")
     families = {left.family, right.family}
     if operator is exp.IntDiv and families - {"integer", "void"}:
-        raise FilterError("DIV of other numbers than integers cannot be used in a filter", help="use /")
+        raise FilterError("DIV in a filter needs integers", help="use /")
     if operator is exp.IntDiv or (operator is exp.Div and "decimal" not in families):
         target = "BIGINT" if operator is exp.IntDiv else "DOUBLE"
         left, right = cast(left, target), cast(right, target)
@@ -66,8 +66,7 @@ def arithmetic(typed: Typed, operator: type[exp.Expression], left: Sql, right: S
             sql = f"(CASE WHEN {right.code} = 0 THEN {missing} ELSE {sql} END)"
         return f"TRY({sql})" if safe else sql
 
-    # The type follows from the operands' types: asking for the whole expression would take quadratic time for long
-    # sums.
+    # Find the type with short operands: typing the whole expression would take quadratic time for long sums.
     return Sql(written(left, right), typed(written(example(left), example(right))).type)
 
 
@@ -77,7 +76,7 @@ def example(value: Sql) -> Sql:
 
 
 def _decimal_division(left: Sql, right: Sql) -> str:
-    """Spark's quotient of decimals is a decimal, rounded half up; doubles are exact enough for short ones."""
+    """Divide decimals as Spark does, with a decimal rounded half up; doubles are exact enough for short ones."""
     (p1, s1), (p2, s2) = left.as_decimal, right.as_decimal
     scale = max(6, s1 + p2 + 1)
     whole = p1 - s1 + s2
@@ -94,13 +93,13 @@ def positive_modulo(typed: Typed, left: Sql, right: Sql) -> Sql:
     """``pmod``: the remainder with the sign of the divisor."""
     rest = arithmetic(typed, exp.Mod, left, right)
     if rest.family != "integer":
-        raise FilterError("pmod of other numbers than integers cannot be used in a filter", help="use %")
+        raise FilterError("pmod in a filter needs integers", help="use %")
     n = cast(right, rest.type).code
     return typed(f"(CASE WHEN {rest.code} < 0 THEN ({rest.code} + {n}) % {n} ELSE {rest.code} END)")
 
 
 def shift(value: Sql, interval: exp.Interval, *, negative: bool) -> Sql:
-    """A date or timestamp plus an interval; a date stays one for whole days."""
+    """Add an interval to a date or timestamp; a date plus whole days stays a date."""
     unit = interval.text("unit").lower().rstrip("s")
     amount = literals.parse_integer(interval.this.name) if isinstance(interval.this, exp.Literal) else None
     if unit not in _INTERVALS or amount is None or value.family not in ("date", "timestamp"):
@@ -115,7 +114,7 @@ def shift(value: Sql, interval: exp.Interval, *, negative: bool) -> Sql:
 
 
 def _widened(value: Sql) -> Sql:
-    """A decimal wide enough for the result: DuckDB computes in 64 bits where both operands have up to 18 digits."""
+    """Widen a decimal for the result: DuckDB computes in 64 bits if both operands have up to 18 digits."""
     if value.family == "void":
         return value
     precision, scale = value.as_decimal

@@ -1,4 +1,4 @@
-"""``Call``: one function call, as seen by the translations of functions."""
+"""``Call``: a function call to translate."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trilake.expr.terms.literals import Kind, Literal
 
 
 class Translating(Protocol):
-    """What a function's translation may use of the translator."""
+    """The part of the translator that functions use."""
 
     instants: bool
 
@@ -22,7 +22,7 @@ class Translating(Protocol):
         """The value of a constant node."""
 
     def typed(self, sql: str) -> Sql:
-        """DuckDB's SQL with its type."""
+        """Type DuckDB's SQL."""
 
     def comparison(self, operator: str, left: Sql, right: Sql) -> Sql:
         """A comparison with Spark's semantics."""
@@ -30,7 +30,7 @@ class Translating(Protocol):
 
 @dataclass(frozen=True)
 class Call:
-    """One function call: its name as written, its arguments, and the translator."""
+    """A function call: name, arguments, and the translator."""
 
     name: str
     nodes: tuple[exp.Expression, ...]
@@ -38,11 +38,11 @@ class Call:
     translator: Translating
 
     def family(self, index: int, *families: str) -> str:
-        """The SQL of an argument that must be of one of ``families``.  Raises :class:`FilterError` if it is not."""
+        """The SQL of an argument of one of the type ``families``.  Raises :class:`FilterError` for others."""
         arg = self.args[index]
         if arg.family not in (*families, "void"):
             raise FilterError(
-                f"argument {index + 1} of {self.name} is of type {arg.spark_type}, not {' or '.join(families)}",
+                f"argument {index + 1} of {self.name} must be {' or '.join(families)}, got {arg.spark_type}",
                 help="cast it",
             )
         return arg.code
@@ -71,7 +71,7 @@ class Call:
         return self.instant(cast(self.args[index], "TIMESTAMP").code)
 
     def instant(self, sql: str) -> str:
-        """The SQL of an instant; records that the expression has one."""
+        """The SQL of an instant; records that the expression has instants."""
         self.translator.instants = True
         return sql
 

@@ -1,4 +1,4 @@
-"""Constants in an expression: literals, typed literals, and the time of the statement."""
+"""Constants of an expression: literals, typed literals, and the statement's time."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _NOW = ("current_date", "curdate", "current_timestamp", "now", "localtimestamp")
 
 
 def simple_constant(node: exp.Expression, now: Callable[[], dt.datetime]) -> Literal | None:
-    """The value of a node that is a constant without computation; ``None`` for any other.
+    """The value of a node that is a literal constant; ``None`` for other nodes.
 
-    ``now`` returns the value of ``current_timestamp()``, and is only called if needed.  Raises ``FilterError`` for
+    ``now`` returns the value of ``current_timestamp()`` on demand.  Raises ``FilterError`` for
     an invalid literal.
     """
     match node:
@@ -41,7 +41,7 @@ def simple_constant(node: exp.Expression, now: Callable[[], dt.datetime]) -> Lit
             except ValueError:
                 raise FilterError(f"X'{digits}' is not a binary literal") from None
         case exp.Concat() if all(isinstance(e, exp.Literal) and e.is_string for e in node.expressions):
-            # Adjacent strings are one.
+            # Adjacent strings are concatenated.
             return Literal("".join(e.name for e in node.expressions), Kind.STRING)
         case exp.Neg():
             inner = simple_constant(node.this.unnest(), now)

@@ -45,7 +45,7 @@ _LETTERS = {
     **dict(zip(("HH", "H", "hh", "h", "a"), ("%H", "%-H", "%I", "%-I", "%p"), strict=True)),
     **dict(zip(("mm", "m", "ss", "s", "SSS", "SSSSSS"), ("%M", "%-M", "%S", "%-S", "%g", "%f"), strict=True)),
 }
-#: Those that can also be parsed: each once, with exactly as many digits.
+#: Letters for parsing: each at most once, with exactly this many digits.
 _DIGITS = {"yyyy": 4, "MM": 2, "dd": 2, "HH": 2, "mm": 2, "ss": 2}
 
 
@@ -70,24 +70,24 @@ def truncate(call: Call, unit: int, value: int, target: str) -> Sql:
 
 def _parts(pattern: str, letters: dict[str, str] | dict[str, int]) -> Iterator[tuple[str, bool]]:
     for match in re.finditer(r"'((?:[^']|'')*)'|([A-Za-z])\2*|.", pattern, re.DOTALL):
-        text = match[0]
+        part = match[0]
         if match[1] is not None:
             yield (match[1].replace("''", "'") or "'"), False
         elif match[2] is not None:
-            if text not in letters:
-                raise FilterError(f"filters cannot use {text!r} in a date pattern", help=f"use {' '.join(letters)}")
-            yield text, True
-        elif text in "'[]{}#":
-            raise FilterError(f"filters cannot use {text!r} in a date pattern")
+            if part not in letters:
+                raise FilterError(f"filters cannot use {part!r} in a date pattern", help=f"use {' '.join(letters)}")
+            yield part, True
+        elif part in "'[]{}#":
+            raise FilterError(f"filters cannot use {part!r} in a date pattern")
         else:
-            yield text, False
+            yield part, False
 
 
 def format_pattern(time: str, pattern: str) -> Sql:
-    """Format a timestamp by a pattern of Spark.  Raises :class:`FilterError` for letters without a counterpart."""
+    """Format a timestamp by a Spark pattern.  Raises :class:`FilterError` for unsupported letters."""
     parts = (_LETTERS[part] if is_letter else part.replace("%", "%%") for part, is_letter in _parts(pattern, _LETTERS))
     formatted = f"strftime({time}, {single_quoted(''.join(parts))})"
-    # Beyond these years Spark writes eras and signs.
+    # Outside these years Spark writes eras and signs.
     refuse = fail("the year of a formatted date is not between 1 and 9999:", f"CAST({time} AS VARCHAR)")
     outside = f"{time} < TIMESTAMP '0001-01-01' OR {time} >= TIMESTAMP '10000-01-01'"
     return Sql(f"(CASE WHEN {outside} THEN {refuse} ELSE {formatted} END)", "VARCHAR")
@@ -99,14 +99,14 @@ def date_format(call: Call) -> Sql:
 
 
 def parse_by_pattern(call: Call, target: str) -> Sql:
-    """``to_date(text, pattern)`` and ``to_timestamp(text, pattern)``: an error for a string that does not match."""
+    """``to_date`` and ``to_timestamp`` by a pattern, with an error for strings that do not match."""
     source, pattern = call.string(0), str(call.constant(1))
     regex, groups = "", []
-    for text, is_letter in _parts(pattern, _DIGITS):
-        if is_letter and text in groups:
-            raise FilterError(f"{text!r} appears twice in the date pattern {pattern!r}")
-        regex += f"([0-9]{{{_DIGITS[text]}}})" if is_letter else re.escape(text)
-        groups += [text] if is_letter else []
+    for piece, is_letter in _parts(pattern, _DIGITS):
+        if is_letter and piece in groups:
+            raise FilterError(f"{piece!r} appears twice in the date pattern {pattern!r}")
+        regex += f"([0-9]{{{_DIGITS[piece]}}})" if is_letter else re.escape(piece)
+        groups += [piece] if is_letter else []
     missing = {"yyyy": "1970", "MM": "1", "dd": "1"}
 
     def part(letters: str) -> str:

@@ -1,7 +1,7 @@
-"""The sqlglot dialect for filters: Spark SQL, with functions left as written.
+"""The sqlglot dialect for filters: Spark SQL that keeps function calls as they are.
 
-sqlglot turns functions into nodes of its own, differently in each release.  Here each call keeps its name and
-arguments, so that only :mod:`trilake.expr.sql.functions` decides what it means.
+sqlglot converts functions to special nodes, differently in each release.  Here calls keep their names and arguments,
+and only :mod:`trilake.expr.sql.functions` interprets them.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from trilake.expr.keywords import with_quoted_names
 
 #: Maximum depth of an expression: DuckDB's limit is 1,000, and Python's stack overflows at some 5,000 calls.
 MAX_DEPTH = 300
-#: How often a part may be computed because of the operators around it.
+#: How often nested operators may compute a part.
 MAX_COPIES = 1_000
-#: Maximum nesting of ``struct`` calls: the parser tries each as a type first, and so takes twice as long per level.
+#: Maximum nesting of ``struct`` calls: the parser tries each as a type first, which doubles its time per level.
 MAX_STRUCTS = 12
 _CHAINS = (exp.And, exp.Or, exp.DPipe)
 
 #: Functions whose arguments have a special syntax.
 _KEPT = ("CAST", "TRY_CAST", "EXTRACT", "POSITION", "SUBSTRING", "TRIM")
-#: Prefix of all other functions while sqlglot parses, so that it recognises none of them.
+#: Prefix of all other functions during parsing, so that sqlglot does not recognise them.
 _MARK = "\ue000"
 _NO_PAREN = frozenset(Databricks.Parser.NO_PAREN_FUNCTION_PARSERS)
 _MARKED = frozenset((*Databricks.Parser.FUNCTIONS, *Databricks.Parser.FUNCTION_PARSERS)) - _NO_PAREN - {*_KEPT}
@@ -42,12 +42,11 @@ class SparkFilter(Databricks):
         """Since Spark 4 a doubled quote is a quote: ``'it''s'``."""
 
         STRING_ESCAPES: ClassVar[list[str]] = ["\\", "'", '"']
-        #: Words such as SHOW, after which sqlglot would not parse the statement.
+        #: Words such as SHOW, after which sqlglot does not parse the statement.
         COMMANDS: ClassVar[set[Any]] = set()
 
 
-#: The node arguments that the translation reads, except operands.  A node with any other argument is refused, since
-#: that would be ignored.
+#: The node arguments that the translation reads, except operands.  Nodes with other arguments are refused.
 _OPERANDS = frozenset(("this", "expression", "expressions"))
 _ARGUMENTS: dict[type[exp.Expression], frozenset[str]] = {
     exp.Column: frozenset(("this", "table", "db", "catalog")),
@@ -82,8 +81,8 @@ def _is_keyword(name: str) -> bool:
 def statements(sql: str) -> list[exp.Expr | None]:
     """Parse the statements of a string, with the names and arguments of calls as written.
 
-    A parser class with fewer functions is impossible where sqlglot is compiled (``sqlglot[c]``): names are changed
-    before parsing instead, and changed back in the trees.  Raises sqlglot's ``SqlglotError``.
+    A compiled sqlglot (``sqlglot[c]``) does not allow a parser with fewer functions, so names get a prefix during
+    parsing.  Raises sqlglot's ``SqlglotError``.
     """
     dialect = SparkFilter()
     tokens = [t for t in dialect.tokenize(sql) if t.token_type is not TokenType.HINT]  # hints for Spark's planner
@@ -105,10 +104,10 @@ def statements(sql: str) -> list[exp.Expr | None]:
 
 
 def parse(sql: str, names: frozenset[str] = frozenset()) -> exp.Expression:
-    """Parse one expression; ``names`` are those of columns, in lower case.
+    """Parse one expression; ``names`` are the column names in lower case.
 
-    Raises sqlglot's ``SqlglotError`` for a syntax error, and :class:`FilterError` for several statements and for
-    constructs with unsupported parts.
+    Raises sqlglot's ``SqlglotError`` for a syntax error, and :class:`FilterError` for several statements or unsupported
+    syntax.
     """
     words = frozenset(filter(_is_keyword, names))
     if words:
@@ -118,7 +117,9 @@ def parse(sql: str, names: frozenset[str] = frozenset()) -> exp.Expression:
     trees = statements(sql)
     if len(trees) != 1 or not isinstance(trees[0], exp.Expression):
         raise FilterError(
-            "the filter must be a single condition", help="remove the semicolon and what follows", filter=sql[:200]
+            "the filter must be a single condition",
+            help="remove the semicolon and everything after it",
+            filter=sql[:200],
         )
     _check_depth(trees[0], sql)
     root: exp.Expression = positive(trees[0])
@@ -139,7 +140,7 @@ def _check_structs(sql: str) -> None:
             stack.append(before == "STRUCT")
             if sum(stack) > MAX_STRUCTS:
                 raise FilterError(
-                    f"the filter has more than {MAX_STRUCTS} calls of struct in one another",
+                    f"the filter has more than {MAX_STRUCTS} nested calls of struct",
                     help="compute parts as columns first",
                     filter=sql[:200],
                 )
@@ -149,9 +150,9 @@ def _check_structs(sql: str) -> None:
 
 
 def _check_depth(root: exp.Expression, sql: str) -> None:
-    """Refuse expressions that are nested more deeply than the engine can evaluate.
+    """Refuse expressions that are nested too deeply for the engine.
 
-    A chain of AND, OR or || is one level, however long it is.
+    A chain of AND, OR or || counts as one level.
     """
     deepest = most = 0
     stack = [(root, 0, 1)]
@@ -170,17 +171,17 @@ def _check_depth(root: exp.Expression, sql: str) -> None:
         )
     if most > MAX_COPIES:
         raise FilterError(
-            f"the filter has IN, BETWEEN or NULLIF in one another: the innermost would be computed {most:,} times",
+            f"the filter nests IN, BETWEEN or NULLIF: the innermost would be computed {most:,} times",
             help="compute parts as columns first",
             filter=sql[:200],
         )
 
 
 def _copies(node: exp.Expression) -> int:
-    """How often the engine computes an operator's operand.
+    """How often DuckDB computes an operator's operand.
 
-    DuckDB 2.0 turns ``x IN (a, b)`` into a comparison for each value, and copies ``x`` into each: a dozen such
-    nested conditions took minutes and gigabytes.
+    DuckDB 2.0 copies ``x`` into a comparison per value of ``x IN (a, b)``: a dozen nested ones took minutes and
+    gigabytes.
     """
     if isinstance(node, exp.In):
         return min(max(len(node.expressions), 1), 8)
@@ -198,18 +199,18 @@ def refusal(node: exp.Expression) -> FilterError:
     if next(node.find_all(exp.Window), None) is not None:
         return FilterError(f"{sql} has a window function", help="a filter sees one row at a time: compute it in Spark")
     if isinstance(node, exp.Placeholder | exp.Parameter):
-        return FilterError(f"{sql} is a parameter without a value", help="put the value into the SQL")
+        return FilterError(f"parameter {sql} has no value", help="put the value into the SQL")
     if taken := string_as_name(node):
         return FilterError(f"{taken} is a string, not a name", help=IN_BACKQUOTES)
     return FilterError(f"{sql} cannot be used in a filter", help="compute it in Spark, and filter there")
 
 
-#: Help for users who quote names as in other dialects.
+#: Help for names in double quotes.
 IN_BACKQUOTES = "names are quoted with backquotes, as `a b`; double quotes delimit strings"
 
 
 def string_as_name(root: exp.Expression) -> str | None:
-    """The first string where a name is required, as in ``t."a"``, which other dialects take for a name."""
+    """The first string in the position of a name, such as ``t."a"``, which is a name in other dialects."""
     for node in cast(Iterator[exp.Column | exp.Dot], root.find_all(exp.Column, exp.Dot)):
         for part in (node.this, node.args.get("expression")):
             if isinstance(part, exp.Literal) and part.is_string:
@@ -225,10 +226,9 @@ _COMPARING = (
 
 
 def string_for_column(root: exp.Expression, sql: str, names: frozenset[str]) -> exp.Expression | None:
-    """The first comparison of constants, one of which is in double quotes and the name of a column.
+    """The first comparison of constants in which one is in double quotes and names a column.
 
-    Other dialects mean the column; here it is the same for every row: ``"Color" <> 'red'``.  ``names`` are lower
-    case.
+    In other dialects ``"Color" <> 'red'`` compares the column; in Spark it is constant.  ``names`` are in lower case.
     """
     if '"' not in sql:
         return None
@@ -244,21 +244,21 @@ def mistaken_string(node: exp.Expression) -> str:
     return f"{to_spark_sql(node)} compares a string, not the column of that name"
 
 
-#: Most items of a list, and characters of an expression, in a message.
+#: Limits of list items and characters of SQL in messages.
 _SHOWN_ITEMS, _SHOWN = 20, 200
 _LATE_NOT = re.compile(r"\bNOT ([\w.`]+) (LIKE|ILIKE|IN|BETWEEN)\b")
 _LATE_NULL = re.compile(r"\bNOT ([\w.`]+) IS NULL\b")
 
 
 def to_spark_sql(node: exp.Expression) -> str:
-    """Format a part of a filter as Spark SQL, for messages: shortened, with NOT in its usual place."""
+    """Format a part of a filter as short Spark SQL for messages, with NOT in its usual place."""
     sql = _head(node).sql(dialect="databricks", comments=False, normalize_functions=False)
     sql = _LATE_NULL.sub(r"\1 IS NOT NULL", _LATE_NOT.sub(r"\1 NOT \2", sql))
     return sql if len(sql) <= _SHOWN else sql[: _SHOWN - 3] + "..."
 
 
 def _head(node: exp.Expression) -> exp.Expression:
-    """Only the first parts of a long list or chain."""
+    """Shorten a long list or chain."""
     if isinstance(node, exp.In) and len(node.expressions) > _SHOWN_ITEMS:
         return exp.In(this=node.this.copy(), expressions=[e.copy() for e in node.expressions[: _SHOWN * 2]])
     if isinstance(node, _CHAINS):
@@ -270,7 +270,7 @@ def _head(node: exp.Expression) -> exp.Expression:
 
 
 def positive(root: Any) -> Any:
-    """``NOT LIKE`` as ``NOT`` of ``LIKE``: sqlglot releases represent the negation differently."""
+    """Rewrite ``NOT LIKE`` as ``NOT`` of ``LIKE``, since sqlglot releases differ."""
 
     def rewrite(node: exp.Expression) -> exp.Expression:
         inner = node.this if isinstance(node, exp.Escape) else node
@@ -279,5 +279,5 @@ def positive(root: Any) -> Any:
         inner.set("negate", None)
         return exp.Not(this=node)
 
-    # A rewritten node is visited again, below its NOT.
+    # Visits a rewritten node again, below its NOT.
     return root.transform(rewrite, copy=False)

@@ -1,7 +1,7 @@
-"""Spark functions that filters may call, each as equivalent DuckDB SQL.
+"""Spark functions for filters, as equivalent DuckDB SQL.
 
-A function is only listed if its results are known to equal Spark's for every value, including nulls, NaN and odd
-arguments; others are refused by name.  ``tests/expr/test_spark_semantics.py`` compares each with results of Spark 4.
+Listed functions return the same results as Spark for every value, including nulls, NaN and unusual arguments; others
+are refused.  ``tests/expr/test_spark_semantics.py`` compares each with results of Spark 4.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from trilake.expr.sql.variants import variant_get
 from trilake.expr.terms.casts import TYPES, cast
 from trilake.expr.terms.duckdb_sql import INTEGERS, Sql, at_least, common_type, counted, decimal_parameters, fail
 
-#: Longest string that a filter may create: repeat, lpad, rpad.
+#: Longest string that repeat, lpad and rpad may create.
 _MAX_LENGTH = 10_000
 
 Handler = Callable[[Call], Sql]
-#: The least and the greatest number of arguments, and the translation.
+#: The minimum and maximum number of arguments, and the translation.
 Function = tuple[int, int, Handler]
 
 
@@ -62,7 +62,7 @@ def _round(call: Call) -> Sql:
         )
     if digits == 0:
         return Sql(f"(round({number.code}) + 0)", number.type)  # Spark's round returns no -0.0
-    # By the shortest decimal form of the number, as in Spark; beyond 1e15 there are no such digits.
+    # Round the shortest decimal form, as Spark does; beyond 1e15 there are no such digits.
     exact = f"CAST(CAST(CAST({number.code} AS VARCHAR) AS DECIMAL(38,{digits})) AS {number.type})"
     return Sql(f"(CASE WHEN abs({number.code}) < 1e15 THEN {exact} ELSE {number.code} END)", number.type)
 
@@ -83,7 +83,7 @@ def _floor(name: str) -> Handler:
 
 
 def _positive_only(name: str) -> Handler:
-    """Logarithms: null where undefined."""
+    """Logarithms: null if undefined."""
     return lambda c: Sql(f"(CASE WHEN {c.number(0)} > 0 THEN {name}({c.number(0)}) END)", "DOUBLE")
 
 
@@ -105,9 +105,7 @@ def _coalesce(call: Call) -> Sql:
 
 
 def _nullif(call: Call) -> Sql:
-    equal = call.translator.comparison(
-        "=", *(a.as_string for a in call.args)
-    ).code  # as strings of any length, in Spark
+    equal = call.translator.comparison("=", *(a.as_string for a in call.args)).code  # char(n) as strings
     return Sql(f"(CASE WHEN {equal} THEN NULL ELSE {call.args[0].code} END)", call.args[0].type)
 
 
@@ -123,12 +121,12 @@ def _sign(call: Call) -> Sql:
 
 
 def _end(name: str) -> Handler:
-    """``left`` and ``right``, which return an empty string for a negative length."""
+    """``left`` and ``right``: an empty string for a negative length."""
     return lambda c: Sql(f"{name}({c.string(0)}, {at_least(c.integer(1), 0)})", "VARCHAR")
 
 
 def _limited(call: Call) -> str:
-    """The second argument, a length: an error where it would exhaust memory."""
+    """The second argument, a length, with an error if it is too large."""
     n = call.integer(1)
     refuse = fail(f"{call.name} is limited to {_MAX_LENGTH}")
     return f"(CASE WHEN {n} > {_MAX_LENGTH} THEN {refuse} ELSE {at_least(n, 0)} END)"
@@ -161,7 +159,7 @@ def _contains(a: str, v: str, missing: str = "WHEN list_count({a}) < len({a}) TH
 
 
 def array_has(call: Call) -> Sql:
-    """``array_contains`` of other engines: false where the value is missing, and null for a null value."""
+    """``array_contains`` of other engines: false if the value is missing, null for a null value."""
     if call.args[1].family == "void":
         return Sql("CAST(NULL AS BOOLEAN)", "BOOLEAN")
     return Sql(_contains(*_alike(call), ""), "BOOLEAN")
@@ -174,7 +172,7 @@ _CONTAINS_LITERAL = re.compile(
 
 
 def contained_literal(sql: str) -> str | int | None:
-    """The string or integer that a predicate searches for in a column of lists; ``None`` for any other predicate.
+    """The string or integer that a predicate searches for in a list column; ``None`` for other predicates.
 
     >>> contained_literal(_contains("c_6c", "'it''s'")), contained_literal(_contains("c_6c", "(5)::INTEGER"))
     ("it's", 5)
@@ -185,7 +183,7 @@ def contained_literal(sql: str) -> str | int | None:
     return int(match[4]) if match[4] is not None else match[3].replace("''", "'")
 
 
-#: Numeric types in the order in which Spark widens them to search for a value.
+#: Numeric types in Spark's widening order.
 _WIDENING = (*INTEGERS, "FLOAT", "DOUBLE")
 
 
@@ -202,14 +200,14 @@ def _alike(call: Call) -> tuple[str, str]:
         return f"CAST({array} AS {wider}[])", cast(value, wider).code
     if wider != element.type:
         raise FilterError(
-            f"argument 2 of {call.name} is of type {value.spark_type}, the elements are {element.spark_type}",
+            f"argument 2 of {call.name} must be {element.spark_type} like the elements, got {value.spark_type}",
             help="cast it",
         )
     return array, cast(value, element.type).code
 
 
 def element(call: Call, *, base: int, strict: bool) -> Sql:
-    """An element of an array (numbered from ``base``; negative from the end if it is 1) or the value of a map's key."""
+    """An array element by index from ``base`` (with 1, negative ones count from the end), or a map's value by key."""
     container, key = call.args
     x = container.code
     if container.family == "map":
@@ -217,7 +215,7 @@ def element(call: Call, *, base: int, strict: bool) -> Sql:
     call.family(0, "array")
     i = call.integer(1)
     outside = f"{i} = 0 OR abs({i}) > len({x})" if base else f"{i} < 0 OR {i} >= len({x})"
-    miss = fail("an index is outside of its array:", f"CAST({i} AS VARCHAR)") if strict else "NULL"
+    miss = fail("an index is outside its array:", f"CAST({i} AS VARCHAR)") if strict else "NULL"
     at = i if base else f"{i} + 1"
     return call.translator.typed(f"(CASE WHEN {outside} THEN {miss} ELSE {x}[{at}] END)")
 
@@ -239,7 +237,7 @@ def _arithmetic(operator: type[exp.Expression], *, safe: bool = False) -> Handle
 
 
 def _simple(template: str, result: str, *kinds: str) -> Handler:
-    """A function whose arguments have fixed kinds, each the name of a method of :class:`Call`."""
+    """A function with fixed kinds of arguments, named as the methods of :class:`Call`."""
 
     def handle(call: Call) -> Sql:
         sql = template.format(*(getattr(call, kind)(i) for i, kind in enumerate(kinds)))
@@ -261,7 +259,7 @@ def _cast_function(target: str) -> Handler:
 
 
 def _concat_ws(call: Call) -> Sql:
-    """Null parts are left out."""
+    """Skips null parts."""
     call.string(0)
     if any(a.family in ("array", "map", "struct", "binary") for a in call.args):
         raise FilterError(f"{call.name} supports only strings here")
@@ -313,7 +311,7 @@ def _to_date(target: str) -> Handler:
 
 
 def _hex(c: Call) -> Sql:
-    """The bytes of a string or binary, or the 64 bits of a whole number without leading zeros."""
+    """The bytes of a string or binary, or the 64 bits of an integer without leading zeros."""
     sql = c.family(0, "string", "binary", "integer")
     return Sql(f"hex(CAST({sql} AS BIGINT))" if c.args[0].family == "integer" else f"hex({sql})", "VARCHAR")
 
@@ -428,7 +426,7 @@ FUNCTIONS: dict[str, Function] = {
     "unix_micros": (1, 1, lambda c: Sql(f"epoch_us({c.family(0, 'timestamp')})", "BIGINT")),
     "unix_millis": (1, 1, lambda c: Sql(_floor_division(f"epoch_us({c.family(0, 'timestamp')})", 1000), "BIGINT")),
     "unix_seconds": (1, 1, lambda c: Sql(_floor_division(f"epoch_us({c.family(0, 'timestamp')})", 1000000), "BIGINT")),
-    # Unlike unix_seconds it rounds toward zero.
+    # Rounds toward zero, unlike unix_seconds.
     "unix_timestamp": (
         1,
         1,
@@ -459,7 +457,7 @@ FUNCTIONS: dict[str, Function] = {
     },
 }
 
-#: Functions over several rows, for the message.
+#: Functions over several rows, for messages.
 AGGREGATES = frozenset(
     (
         *("any", "any_value", "approx_count_distinct", "array_agg", "avg", "bool_and", "bool_or", "collect_list"),

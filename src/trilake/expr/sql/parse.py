@@ -1,7 +1,7 @@
 """Parse Spark SQL into a predicate tree.
 
-sqlglot parses the string.  Comparisons of a column with a constant become leaves of the tree; the rest becomes an
-opaque DuckDB expression (:mod:`trilake.expr.sql.translate`).
+Comparisons of a column with a constant become leaves of the tree; everything else becomes opaque DuckDB expressions
+(:mod:`trilake.expr.sql.translate`).
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ from trilake.expr.terms.predicate import (
     joined_equalities,
 )
 
-#: Longest filter; a longer one is a mistake or an attack.
+#: Longest filter.
 MAX_LENGTH = 1_000_000
-#: Most conditions for DuckDB, which plans each of them for milliseconds.
+#: Most conditions for DuckDB, which takes milliseconds to plan each.
 MAX_OPAQUE = 2_000
-#: Most cached conditions, and characters of one.
+#: Most cached conditions, and their longest SQL.
 _MOST_KNOWN, _LONGEST_KNOWN = 256, 1_000
 #: Recursion limit and stack bytes for deeply nested filters.
 _DEEP_CALLS, _DEEP_STACK = 5_000, 1 << 26
 
 Built = TypeVar("Built")
 
-#: Recently parsed conditions, by SQL, case sensitivity and functions, with their schemas: a scan of few rows takes no
-#: longer than parsing. Conditions that depend on the time are not cached.
+#: Recently parsed conditions, by SQL, case sensitivity and functions, with their schemas: parsing may take as long as a
+#: small scan.  Conditions that depend on the time are not cached.
 _known: dict[tuple[str, bool, int], tuple[pa.Schema, Sequence[Conjunct]]] = {}
 
 
@@ -93,7 +93,7 @@ def _parsed(sql: str, translator: Translator) -> tuple[Conjunct, ...]:
             help="a pyarrow expression is faster for a long list: pc.field('x').isin(values); or join with them",
         )
     if not is_unicode(sql):
-        raise FilterError("the filter is not a valid Unicode", help="remove the lone surrogate")
+        raise FilterError("the filter is not valid Unicode", help="remove the lone surrogate")
 
     names, builder = column_names(translator.schema), _Builder(translator)
 
@@ -110,7 +110,7 @@ def _parsed(sql: str, translator: Translator) -> tuple[Conjunct, ...]:
 
 
 def is_unicode(sql: str) -> bool:
-    """Whether a string can be encoded: it has no lone surrogate."""
+    """Whether a string has no lone surrogate."""
     try:
         sql.encode()
     except UnicodeEncodeError:
@@ -122,9 +122,9 @@ _room_lock = threading.Lock()
 
 
 def with_room(build: Callable[[], Built]) -> Built:
-    """Call ``build`` with a deeper stack if needed: sqlglot needs some twenty calls per level.
+    """Call ``build``, with a deeper stack if needed: sqlglot needs about twenty calls per level.
 
-    Raises ``RecursionError`` if that is not deep enough.
+    Raises ``RecursionError`` if that is not enough.
     """
     try:
         return build()
@@ -143,18 +143,18 @@ def with_room(build: Callable[[], Built]) -> Built:
 def too_deep(sql: str) -> FilterError:
     """The error for a filter that is nested more deeply than :func:`with_room` allows."""
     return FilterError(
-        f"the filter is nested too deeply: parentheses and calls end at some {_DEEP_CALLS // 25} levels",
+        f"the filter is nested too deeply: the limit is about {_DEEP_CALLS // 25} levels of parentheses and calls",
         help="write long chains of OR as IN, and compute parts as columns first",
         filter=shorten(sql),
     )
 
 
-#: sqlglot's message for an operator or function without all of its operands.
+#: sqlglot's message for a missing operand.
 _OF_SQLGLOT = re.compile(r"Required keyword: '\w+' missing for <class '[^']*'>")
 
 
 def parse_tree(sql: str, names: frozenset[str] = frozenset()) -> exp.Expression:
-    """Parse a string with sqlglot; ``names`` are those of columns, in lower case.
+    """Parse a string with sqlglot; ``names`` are the column names in lower case.
 
     Raises :class:`FilterError` for a syntax error.
     """
@@ -193,7 +193,7 @@ def shorten(sql: str) -> str:
 
 
 def conjuncts(node: exp.Expression) -> list[exp.Expression]:
-    """The parts joined by AND, at all depths."""
+    """The conditions joined by AND, at any depth."""
     node = plain(node)
     if isinstance(node, exp.And):
         return [leaf for part in operands(node) for leaf in conjuncts(part)]
@@ -201,20 +201,20 @@ def conjuncts(node: exp.Expression) -> list[exp.Expression]:
 
 
 class _Builder:
-    """Builds the tree of one filter."""
+    """Build the tree of a filter."""
 
     def __init__(self, translator: Translator) -> None:
         self.translator = translator
         self.opaque = 0
 
     def conjunct(self, node: exp.Expression) -> Conjunct:
-        """One of the conditions joined by AND."""
+        """Build one condition."""
         self.translator.instants = False
         predicate = self.predicate(node)
         return Conjunct(to_spark_sql(node), predicate, self.translator.instants)
 
     def predicate(self, node: exp.Expression) -> Predicate:
-        """The tree of a boolean expression."""
+        """Build a boolean expression."""
         node = plain(node)
         match node:
             case exp.And():
@@ -227,7 +227,7 @@ class _Builder:
         return self._leaf(node) or self._opaque(node)
 
     def _leaf(self, node: exp.Expression) -> Predicate | None:
-        """A condition on one column and constants; ``None`` for any other."""
+        """Build a condition on one column and constants; ``None`` for others."""
         match node:
             case exp.Column() | exp.Dot():
                 column = self.column(node)
@@ -256,11 +256,11 @@ class _Builder:
         return self.translator.column(node)
 
     def literal(self, node: exp.Expression) -> Literal | None:
-        """The constant value of ``node``, if it reads no column."""
+        """The value of a node that reads no column."""
         return self.translator.constant(node)
 
     def _sides(self, left: exp.Expression, right: exp.Expression) -> tuple[Column, Literal, bool] | None:
-        """A column and a constant, and whether they are swapped."""
+        """The column, the constant, and whether they are swapped."""
         for a, b, swapped in ((left, right, False), (right, left, True)):
             column = self.column(a)
             literal = None if column is None else self.literal(b)
@@ -286,7 +286,7 @@ class _Builder:
         return None
 
     def _compare_cast(self, call: exp.Expression, op: str, constant: exp.Expression) -> Predicate | None:
-        """``CAST(c AS T) op constant`` as ``c op constant``, for lossless casts that keep the order."""
+        """Rewrite ``CAST(c AS T) op constant`` as ``c op constant``, for lossless casts that keep the order."""
         call = plain(call)
         if not isinstance(call, exp.Cast) or isinstance(call, exp.TryCast):
             return None
@@ -305,14 +305,14 @@ class _Builder:
         return None
 
     def _compare_steps(self, call: exp.Expression, op: str, constant: exp.Expression) -> Predicate | None:
-        """``year(t) = 2020`` and ``CAST(t AS DATE) = '2020-01-01'`` as ranges of ``t``, for data skipping."""
+        """Rewrite ``year(t) = 2020`` and ``CAST(t AS DATE) = '2020-01-01'`` as ranges of ``t``, for data skipping."""
         step = self._step_function(plain(call))
         literal = None if step is None else self.literal(constant)
         if step is None or literal is None:
             return None
         column, function = step
         if function == "year" and isinstance(literal.value, int) and literal.kind is Kind.INTEGER:
-            # Years beyond the range of dates are left to DuckDB.
+            # DuckDB handles years outside the range of dates.
             starts = (
                 [days_from_civil(literal.value + i, 1, 1) for i in (0, 1)] if abs(literal.value) < 200_000 else [None]
             )
@@ -369,7 +369,7 @@ class _Builder:
             if value is None or not _simple(column, value):
                 return None
             values.append(value)
-        # Spark casts all operands to one type, which for strings and numbers is not that of each pair.
+        # Spark casts all operands to one type, which may differ from the types of pairs of strings and numbers.
         if len({v.kind for v in values} - {Kind.NULL}) > 1 and not _all_numbers(column, values):
             return None
         return bind.is_in(column, values)
@@ -441,14 +441,14 @@ def _is_lossless(source: pa.DataType, target: str) -> bool:
 
 
 def _simple(column: Column, literal: Literal) -> bool:
-    """Whether a leaf can express it; types without an order are left to DuckDB."""
+    """Whether a leaf can express it; DuckDB handles types without an order."""
     return types.is_ordered(column.type) or pa.types.is_null(column.type) or literal is NULL
 
 
 def like_prefix(pattern: str, escape: str) -> tuple[str, bool] | None:
-    r"""The prefix of a LIKE pattern that is a plain string, optionally followed by one final ``%``.
+    r"""The prefix of a LIKE pattern without wildcards except for a final ``%``, and whether it is the whole pattern.
 
-    The second value says that it is the whole.  ``None`` for any other pattern.
+    ``None`` for other patterns.
 
     >>> like_prefix("abc%", "\\"), like_prefix("a\\_c", "\\"), like_prefix("a_c", "\\")
     (('abc', False), ('a_c', True), None)
@@ -459,7 +459,7 @@ def like_prefix(pattern: str, escape: str) -> tuple[str, bool] | None:
         char = pattern[i]
         if char == escape:
             if i + 1 >= len(pattern) or pattern[i + 1] not in ("_", "%", escape):
-                return None  # the translation reports what is wrong
+                return None  # the translation reports the error
             prefix.append(pattern[i + 1])
             i += 2
             continue

@@ -1,4 +1,4 @@
-"""Translate one Spark SQL expression, and tell invalid expressions from unsupported ones."""
+"""Translate a Spark SQL expression, and distinguish invalid expressions from unsupported ones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from trilake.expr.terms import bind
 from trilake.expr.terms.datatypes import Path
 from trilake.expr.terms.duckdb_sql import Sql
 
-#: Replacements that turn the translator's errors about filters into errors about any expression.
+#: Replacements in the translator's errors, which speak of filters.
 _WORDS = [
     (re.compile(pattern), words)
     for pattern, words in (
@@ -33,7 +33,7 @@ _WORDS = [
 _ONE_ROW = "an expression sees one row at a time"
 
 
-#: Functions that always return instants.
+#: Functions that return instants.
 _INSTANTS = frozenset(
     ("date_trunc", "to_timestamp", "timestamp", "timestamp_micros", "timestamp_millis", "timestamp_seconds", "now")
 )
@@ -41,9 +41,7 @@ _INSTANTS = frozenset(
 
 @dataclass(frozen=True)
 class Scalar:
-    """A translated expression: the columns it reads, the column it is if it is just one, and whether it creates
-    instants.
-    """
+    """A translated expression: the paths that it reads, its column if it is one, and whether it creates instants."""
 
     sql: Sql
     paths: tuple[Path, ...]
@@ -52,7 +50,7 @@ class Scalar:
 
 
 def of_any_expression(message: str) -> str:
-    """Reword the translator's error about a filter for any expression."""
+    """Reword an error about a filter for other expressions."""
     for pattern, word in _WORDS:
         message = pattern.sub(word, message)
     return message
@@ -78,7 +76,7 @@ def translate_scalar(
     """
     if not source.strip() or len(source) > MAX_LENGTH or not is_unicode(source):
         raise ExpressionError(
-            "the expression is empty, longer than 1 MB or no valid Unicode",
+            "the expression is empty, longer than 1 MB, or not valid Unicode",
             help='an expression is Spark SQL such as "year(day)"',
         )
 
@@ -107,7 +105,7 @@ def translate_scalar(
 
 
 def _check(root: exp.Expression, schema: pa.Schema, case_sensitive: bool) -> None:
-    """Refuse what no engine could compute from one row.  Raises :class:`ExpressionError`."""
+    """Refuse aggregates and non-deterministic functions.  Raises :class:`ExpressionError`."""
     if taken := string_as_name(root):
         raise ExpressionError(f"{taken} is a string, not a name", help=IN_BACKQUOTES)
     for node in root.find_all(exp.Anonymous):
@@ -119,7 +117,7 @@ def _check(root: exp.Expression, schema: pa.Schema, case_sensitive: bool) -> Non
         if name in NON_DETERMINISTIC:
             raise ExpressionError(
                 f"{node.name} is not deterministic",
-                help="an expression must give the same value each time",
+                help="an expression must return the same value each time",
                 condition="INVALID_NON_DETERMINISTIC_EXPRESSIONS",
             )
     for name_node in cast(Iterator[exp.Column | exp.Dot], root.find_all(exp.Column, exp.Dot)):

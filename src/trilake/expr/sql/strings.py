@@ -23,13 +23,13 @@ def upper(x: str) -> str:
 
 
 def lower(x: str) -> str:
-    """Lower case by the full Unicode mapping: a dotted ``İ`` keeps its dot, a final sigma is ``ς``."""
+    """Lower case by the full Unicode mapping: ``İ`` keeps its dot, a final sigma becomes ``ς``."""
     special = f"regexp_replace(replace({x}, 'İ', 'i̇'), '(\\p{{L}})Σ($|\\P{{L}})', '\\1ς\\2', 'g')"
     return f"(CASE WHEN strlen({x}) = length({x}) THEN lower({x}) ELSE lower({special}) END)"
 
 
 def substring(x: str, position: str, length: str | None) -> str:
-    """Spark's substring: position 0 is 1, a negative one counts from the end and may lie before the start."""
+    """Spark's substring: position 0 is 1, and negative positions count from the end and may be before the start."""
     fixed = [_CONSTANT.fullmatch(n) for n in (position, length or "(0)::INTEGER")]
     if all(fixed) and int(fixed[0][1]) > 0 <= int(fixed[1][1]):  # type: ignore[index]
         return f"substring({x}, {position}{'' if length is None else f', {length}'})"
@@ -44,7 +44,7 @@ def substring(x: str, position: str, length: str | None) -> str:
 
 
 def like(sql: str, pattern: str, escape: str) -> str:
-    """``text LIKE pattern``.  Raises :class:`FilterError` for a pattern that Spark refuses."""
+    """``x LIKE pattern``.  Raises :class:`FilterError` for a pattern that Spark refuses."""
     out: list[str] = []
     i = 0
     while i < len(pattern):
@@ -52,7 +52,7 @@ def like(sql: str, pattern: str, escape: str) -> str:
         if char == escape:
             if i + 1 >= len(pattern) or pattern[i + 1] not in ("_", "%", escape):
                 raise FilterError(
-                    f"the LIKE pattern {pattern!r} has an escape character before nothing that can be escaped",
+                    f"the LIKE pattern {pattern!r} escapes a character that cannot be escaped",
                     help=f"write {escape + escape} for the character itself",
                 )
             char, i = pattern[i + 1], i + 1
@@ -70,7 +70,7 @@ def rlike(x: str, pattern: str) -> str:
 
 
 def concat(parts: list[Sql]) -> Sql:
-    """``||`` and ``concat``: null if any part is, other types than strings as strings."""
+    """``||`` and ``concat``: null if any part is null; other types become strings."""
     if any(p.family == "binary" for p in parts) and all(p.family in ("binary", "void") for p in parts):
         return Sql(f"({' || '.join(p.code for p in parts)})", "BLOB")
     if any(p.family in ("array", "map", "struct") for p in parts):
@@ -79,9 +79,9 @@ def concat(parts: list[Sql]) -> Sql:
 
 
 # --- Convert Java's regular expressions, which Spark uses, to RE2's, which DuckDB uses --------------------------------
-# Most of the syntax is the same.  Differences are rewritten, and what RE2 lacks is refused.
+# Most of the syntax is the same.  Differences are rewritten, and unsupported syntax is refused.
 
-#: Line terminators in Java, where RE2 knows only ``\n``.
+#: Java's line terminators; RE2 has only ``\n``.
 _LINE_ENDS = r"\n\r\x{85}\x{2028}\x{2029}"
 _DOLLAR = rf"(?:(?:\r\n|[{_LINE_ENDS}])?\z)"
 _DOT = f"[^{_LINE_ENDS}]"
@@ -92,7 +92,7 @@ _GROUPS = ("(?:", "(?i)", "(?i:", "(?s)", "(?s:", "(?is)", "(?si)")
 
 
 def to_re2(pattern: str) -> str:
-    r"""The RE2 pattern that matches the same strings as the Java ``pattern``.
+    r"""Convert a Java pattern to an RE2 pattern that matches the same strings.
 
     >>> to_re2(r"^\w+\s$")
     '^\\w+[\\t\\n\\x0B\\f\\r ](?:(?:\\r\\n|[\\n\\r\\x{85}\\x{2028}\\x{2029}])?\\z)'
@@ -119,7 +119,7 @@ def to_re2(pattern: str) -> str:
                 raise _refused(pattern, i, "this kind of group")
             if "s" in group:
                 if i:
-                    raise _refused(pattern, i, "a dot-all flag that is not at the start")
+                    raise _refused(pattern, i, "a dot-all flag after the start")
                 dot_all = True
             out.append(group)
             i += len(group)
@@ -142,7 +142,7 @@ def _refused(pattern: str, position: int, what: str) -> FilterError:
 def _escape(pattern: str, i: int, *, in_class: bool) -> tuple[str, int]:
     """The escape sequence at ``i``, rewritten, and the position after it."""
     if i + 1 >= len(pattern):
-        raise _refused(pattern, i, "a backslash at its end")
+        raise _refused(pattern, i, "a backslash at the end")
     char = pattern[i + 1]
     if char == "s":
         return (_SPACE if in_class else f"[{_SPACE}]"), i + 2
@@ -182,4 +182,4 @@ def _char_class(pattern: str, i: int) -> tuple[str, int]:
             continue
         out.append(char)
         i += 1
-    raise _refused(pattern, start, "a character class without an end")
+    raise _refused(pattern, start, "an unclosed character class")

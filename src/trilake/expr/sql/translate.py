@@ -1,7 +1,7 @@
 """Translate Spark SQL expressions to equivalent DuckDB expressions.
 
-Only what is known to be equivalent is translated: an unknown function or operator is an error.  DuckDB determines types
-that do not follow from the operator, so that Spark's coercions can be written as casts.
+Unknown functions and operators are errors.  DuckDB determines types that do not follow from the operator, so that
+Spark's coercions become casts.
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ _BITS: dict[type[exp.Expression], str] = {
     exp.BitwiseXor: "xor({}, {})",
 }
 _INTEGER_LIMITS = {"TINYINT": 1 << 7, "SMALLINT": 1 << 15, "INT": 1 << 31, "BIGINT": 1 << 63}
-#: Most characters of an expression, and how many more per part.  Operands that an operator needs several times are
-#: repeated, so a few levels of such operators could become gigabytes.
+#: Most characters of an expression, and how many more per part: some operators repeat their operands, so a few levels
+#: could become gigabytes.
 MAX_SQL, SQL_OF_A_PART = 40_000, 500
 _TEXT = re.compile(r"'(?:[^']|'')*'")
 
 
 def plain(node: exp.Expression) -> exp.Expression:
-    """``node`` without the parentheses around it."""
+    """``node`` without enclosing parentheses."""
     return typing_cast(exp.Expression, node.unnest())
 
 
@@ -78,8 +78,8 @@ def operands(node: exp.Expression) -> list[exp.Expression]:
 class Translator:
     """Translates the expressions of one filter over one schema.
 
-    ``now`` is the value of ``current_timestamp()``, and ``timed`` says whether anything used it.  ``instants`` says
-    whether anything created or read an instant, and can be reset.  ``functions`` are those that may be called.
+    ``now`` is the value of ``current_timestamp()``, and ``timed`` is set if it was used.  ``instants`` is set if an
+    instant was created or read, and can be reset.  ``functions`` may be called.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class Translator:
     # --- columns and constants ---------------------------------------------------------------------------------------
 
     def column(self, node: exp.Expression) -> Column | None:
-        """The column that ``node`` is; ``None`` for anything else.  Raises :class:`FilterError` for unknown names."""
+        """The column of a name node; ``None`` for others.  Raises :class:`FilterError` for unknown names."""
         node = plain(node)
         if not is_name(node):
             return None
@@ -120,12 +120,12 @@ class Translator:
         )
 
     def asked_time(self) -> dt.datetime:
-        """The time of the statement, for an expression that depends on it."""
+        """The statement's time; marks the filter as time-dependent."""
         self.timed = True
         return self.now
 
     def constant(self, node: exp.Expression) -> Literal | None:
-        """The value of an expression that reads no column; ``None`` for any other."""
+        """The value of an expression that reads no column; ``None`` for others."""
         node = plain(node)
         simple = simple_constant(node, self.asked_time)
         if simple is not None or is_name(node):
@@ -152,24 +152,24 @@ class Translator:
     # --- expressions -------------------------------------------------------------------------------------------------
 
     def condition(self, node: exp.Expression) -> tuple[str, tuple[Path, ...]]:
-        """A boolean expression in DuckDB's SQL, and the columns it reads; checked against the schema's types."""
+        """Translate a boolean expression and check its types; return the SQL and the columns that it reads."""
         self._read = {}
         sql = self.boolean(node)
         self.bound_type(sql.code)
         return sql.code, tuple(self._read)
 
     def scalar(self, node: exp.Expression) -> tuple[Sql, tuple[Path, ...]]:
-        """An expression of any type in DuckDB's SQL, and the columns it reads."""
+        """Translate an expression of any type; return the SQL and the columns that it reads."""
         self._read = {}
         sql = self.render(node)
         return sql, tuple(self._read)
 
     def typed(self, sql: str) -> Sql:
-        """An expression with the type that DuckDB finds for it."""
+        """Type DuckDB's SQL with DuckDB."""
         return Sql(sql, self.bound_type(sql))
 
     def bound_type(self, sql: str) -> str:
-        """DuckDB's type of an expression over the columns that were rendered.
+        """DuckDB's type of an expression over the columns read so far.
 
         Raises :class:`FilterError` if DuckDB refuses it.
         """
@@ -184,7 +184,7 @@ class Translator:
         return self._types[sql]
 
     def boolean(self, node: exp.Expression) -> Sql:
-        """A translated condition.  Raises :class:`FilterError` for expressions of other types."""
+        """Translate a condition.  Raises :class:`FilterError` for other types than boolean."""
         sql = self.render(node)
         if sql.family not in ("boolean", "void"):
             raise FilterError(
@@ -193,7 +193,7 @@ class Translator:
         return sql
 
     def render(self, node: exp.Expression) -> Sql:
-        """Translate any expression.  Raises :class:`FilterError` for what cannot be used in a filter."""
+        """Translate any expression.  Raises :class:`FilterError` for unsupported ones."""
         node = plain(node)
         sql = self._render(node)
         self.instants |= sql.family == "timestamp"
@@ -215,7 +215,7 @@ class Translator:
         if kind in _BITS:
             left, right = self.render(node.this), self.render(node.expression)
             if {left.family, right.family} - {"integer", "void"}:
-                raise FilterError(f"{to_spark_sql(node)} is of no integers")
+                raise FilterError(f"{to_spark_sql(node)} needs integers")
             bound = self.typed(_BITS[kind].format(example(left).code, example(right).code))
             return Sql(_BITS[kind].format(left.code, right.code), bound.type)
         match node:
@@ -291,13 +291,13 @@ class Translator:
     # --- operators ---------------------------------------------------------------------------------------------------
 
     def comparison(self, operator: str, left: Sql, right: Sql) -> Sql:
-        """``left operator right`` after Spark's coercion of the two."""
+        """``left operator right`` with Spark's coercion."""
         left, right = self.comparable([left, right], "the two sides of a comparison")
         x, y = sides(operator, left, right)
         return Sql(f"({x} {'<>' if operator == '!=' else operator} {y})", "BOOLEAN")
 
     def comparable(self, parts: list[Sql], what: str) -> list[Sql]:
-        """Values in the one type in which Spark compares them.  Raises :class:`FilterError` without one."""
+        """Cast values to the type in which Spark compares them.  Raises :class:`FilterError` if there is none."""
         parts = self.padded(parts)
         target = Sql("", common_type(parts, what))
         if not target.has_order:
@@ -305,21 +305,21 @@ class Translator:
         return [self.coerced(p, target.type) for p in parts]
 
     def coerced(self, value: Sql, target: str) -> Sql:
-        """``value`` in a type that it is coerced to; an untyped null stays untyped."""
+        """Coerce ``value`` to a type; an untyped null stays untyped."""
         return value if value.family == "void" else casts.cast(value, target)
 
     def padded(self, parts: list[Sql]) -> list[Sql]:
-        """Operands of a comparison, or of IN, with ``char(n)`` padded as Spark compares them."""
+        """Pad ``char(n)`` operands of a comparison, or of IN, as Spark does."""
         if all(p.char is None for p in parts):
             return parts
         return padded_sides(parts, [self.string_value(p) for p in parts]) or parts
 
     def string_value(self, value: Sql) -> str | None:
-        """The value of a string literal; ``None`` for anything else."""
+        """The value of a string literal; ``None`` for other expressions."""
         return value.code[1:-1].replace("''", "'") if _TEXT.fullmatch(value.code) else None
 
     def _connect(self, node: exp.Expression) -> Sql:
-        """``AND`` and ``OR`` evaluate their right side only where the left does not decide, as in Spark."""
+        """``AND`` and ``OR``, with the right side only evaluated if the left does not decide, as in Spark."""
         parts = [(part, self.boolean(part).code) for part in operands(node)]
         return Sql(connected("AND" if isinstance(node, exp.And) else "OR", parts), "BOOLEAN")
 
@@ -341,18 +341,18 @@ class Translator:
         if isinstance(node, exp.Escape):
             character = self.constant(node.expression)
             if character is None or not isinstance(character.value, str) or len(character.value) != 1:
-                raise FilterError(f"{to_spark_sql(node)} has an escape that is not one character")
+                raise FilterError(f"{to_spark_sql(node)} needs an escape of one character")
             escape, node = character.value, node.this
         pattern = self.constant(node.expression)
         if not isinstance(node, exp.Like | exp.ILike) or pattern is None:
-            raise FilterError(f"{to_spark_sql(node)} has a pattern that is not constant")
+            raise FilterError(f"{to_spark_sql(node)} needs a constant pattern")
         call = self._make_call("LIKE", [node.this, node.expression])
         if pattern.kind is Kind.NULL:
             return Sql("NULL", '"NULL"')
         sql = call.string(0)
         call.string(1)
         if isinstance(node, exp.ILike):
-            # Spark lowers both sides, each in its own way.
+            # Spark lowers both sides, in different ways.
             return Sql(like(lower(sql), str(pattern.value).lower(), escape), "BOOLEAN")
         return Sql(like(sql, str(pattern.value), escape), "BOOLEAN")
 
@@ -387,7 +387,7 @@ class Translator:
     def _number(self, node: exp.Expression) -> Sql:
         sql = self.render(node)
         if not sql.is_number and sql.family != "void":
-            raise FilterError(f"{to_spark_sql(node)} is of type {sql.spark_type}, not a number", help="cast it")
+            raise FilterError(f"{to_spark_sql(node)} must be a number, got {sql.spark_type}", help="cast it")
         return sql
 
     def _arithmetic(self, node: exp.Expression) -> Sql:
@@ -426,10 +426,10 @@ class Translator:
 
 
 def too_long(node: exp.Expression, sql: Sql) -> FilterError:
-    """The error for an expression whose parts would be computed too often."""
+    """The error for SQL that repeats its parts too often."""
     return FilterError(
         f"{to_spark_sql(node)} is too long after translation: {len(sql.code):,} characters",
-        help="calls and conditions in one another may double with each level: compute parts as columns first",
+        help="nested calls and conditions may double the length per level: compute parts as columns first",
     )
 
 
@@ -442,15 +442,15 @@ def is_name(node: exp.Expression) -> bool:
 
 # --- AND and OR of many conditions in DuckDB's SQL, each evaluated only where earlier ones do not decide --------------
 
-#: A condition, and what to evaluate where it does not decide.
+#: Combine a condition with the next one, evaluated only if it does not decide.
 _FORMS = {
     "AND": "(CASE WHEN NOT {0} THEN FALSE ELSE ({0} AND {1}) END)",
     "OR": "(CASE WHEN {0} THEN TRUE ELSE ({0} OR {1}) END)",
 }
-#: How many conditions are combined at a time: each is repeated once per level, DuckDB's parser has a maximum depth, and
-#: its planner takes quadratic time by depth.
+#: How many conditions are combined per level: each is repeated once per level, and DuckDB limits the depth and plans in
+#: quadratic time by depth.
 _CHAIN = 32
-#: Expressions that have a value for every row, without casts.
+#: Expressions that cannot fail, apart from casts.
 _CANNOT_FAIL = (
     exp.And, exp.Or, exp.Not, exp.Paren, exp.Is, exp.In, exp.Between, exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE,
     exp.NullSafeEQ, exp.NullSafeNEQ, exp.Null, exp.Column, exp.Identifier, exp.Literal, exp.Boolean,
@@ -468,7 +468,7 @@ def connected(word: str, conditions: Sequence[tuple[exp.Expression, str]]) -> st
     Parameters
     ----------
     word: ``AND`` or ``OR``.
-    conditions: each as it was parsed, and as DuckDB's SQL.
+    conditions: the node and DuckDB's SQL of each.
 
     >>> import sqlglot
     >>> parts = [(sqlglot.parse_one(t, dialect="spark"), f"({t})") for t in ("a > 1", "a < 9", "1 / a > 2", "b = 1")]

@@ -1,7 +1,7 @@
-"""``variant_get`` and ``try_variant_get`` of Spark in filters: a value inside of a variant, cast to a type.
+"""Spark's ``variant_get`` and ``try_variant_get`` in filters: a value inside a variant, cast to a type.
 
-DuckDB reads the encoding itself (``variant_bytes_to_variant``).  What a value is is known row by row only, so there is
-a branch for each type that it may be of; of those that cannot be cast here by Spark's rules, a value is an error.
+DuckDB decodes variants (``variant_bytes_to_variant``).  Each row may have another type, so there is a branch per type;
+types without a supported cast are an error.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from trilake.expr.sql.calls import Call
 from trilake.expr.terms.casts import cast, target_type
 from trilake.expr.terms.duckdb_sql import Sql, fail
 
-#: DuckDB's types of the two parts of a variant, in any order.
+#: DuckDB's types of a variant's two parts, in any order.
 _PARTS = {("value", "BLOB"), ("metadata", "BLOB")}
 _STEP = re.compile(r"""\.([^.\[]+)|\[(\d+)\]|\['([^']*)'\]|\["([^"]*)"\]""")
-#: What ``variant_typeof`` says, and the type that such a value is read as.
+#: Results of ``variant_typeof``, and DuckDB's types for them.
 _BRANCHES = (
     ("{} LIKE 'INT%'", "BIGINT"),
     ("{} LIKE 'BOOL%'", "BOOLEAN"),
@@ -29,7 +29,7 @@ _BRANCHES = (
     ("{} = 'DOUBLE'", "DOUBLE"),
     ("{} = 'FLOAT'", "FLOAT"),
     ("{} = 'DATE'", "DATE"),
-    # As far as its digits fit: then it is an error, also of try_variant_get.
+    # If the digits fit; otherwise an error, also for try_variant_get.
     ("{} LIKE 'DECIMAL%' AND TRY_CAST({} AS DECIMAL(38,18)) IS NOT NULL", "DECIMAL(38,18)"),
 )
 _TARGETS = ("BOOLEAN", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "FLOAT", "DOUBLE", "VARCHAR", "DATE")
@@ -47,14 +47,14 @@ def variant_get(*, safe: bool) -> Callable[[Call], Sql]:
         for condition, type_ in _BRANCHES:
             try:
                 if type_.startswith("DECIMAL") and target == "VARCHAR":
-                    continue  # of Spark's, without the zeros at its end
-                # Every value has a string, so that there is nothing to try.
+                    continue  # Spark drops trailing zeros
+                # Every value can be cast to a string.
                 tried = safe and target != "VARCHAR"
                 branch = cast(Sql(f"CAST({value} AS {type_})", type_), target, safe=tried).code
             except FilterError:
                 if not safe or "DATE" not in (type_, target):
                     continue
-                branch = "NULL"  # Spark has no cast between dates and numbers either
+                branch = "NULL"  # Spark cannot cast between dates and numbers
             branches.append(f"WHEN {condition.format(kind, value)} THEN {branch}")
         if safe and target != "VARCHAR":
             branches.append(f"WHEN {kind} LIKE 'OBJECT%' OR {kind} LIKE 'ARRAY%' THEN NULL")
@@ -80,7 +80,7 @@ def _extracted(call: Call) -> str:
     variant, path = call.args[0], str(call.constant(1))
     parts = {(m[1].strip('"'), m[2]) for m in re.finditer(r'("?\w+"?) (\w+)', variant.type.removeprefix("STRUCT"))}
     if variant.family != "struct" or parts != _PARTS:
-        raise FilterError(f"argument 1 of {call.name} is of type {variant.spark_type}, not variant")
+        raise FilterError(f"argument 1 of {call.name} must be variant, got {variant.spark_type}")
     value = f"variant_bytes_to_variant(({variant.code}).metadata || ({variant.code}).value)"
     if not path.startswith("$") or "".join(m[0] for m in _STEP.finditer(path, 1)) != path[1:]:
         raise FilterError(
@@ -88,6 +88,6 @@ def _extracted(call: Call) -> str:
         )
     for step in _STEP.finditer(path, 1):
         name = next((n for n in (step[1], step[3], step[4]) if n is not None), None)
-        place = single_quoted(name) if name is not None else f"{int(step[2]) + 1}::UINTEGER"  # from 1 on
+        place = single_quoted(name) if name is not None else f"{int(step[2]) + 1}::UINTEGER"  # DuckDB counts from 1
         value = f"variant_extract({value}, {place})"
     return value

@@ -1,8 +1,8 @@
-"""From a column and a literal to leaves of the predicate tree, by Spark's rules for comparing different types.
+"""Build leaves of the predicate tree from columns and literals, by Spark's rules for comparing types.
 
-Spark casts one side to the other's type, or both to a wider one.  Here the literal is changed instead: ``int_col >
-1.5`` becomes ``int_col > 1``, so that the column need not be cast, its statistics apply, and nothing overflows.  Where
-only a cast of the column works, the result is a comparison as ``double`` or an opaque one.
+Spark casts one side to the other's type, or both to a wider one.  Here only the literal changes: ``int_col > 1.5``
+becomes ``int_col > 1``, so that the column's statistics apply and nothing overflows.  If the column must be cast, the
+result is a comparison as ``double`` or an opaque one.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from trilake.expr.terms.predicate import (
     duckdb_name,
 )
 
-#: Words that are not names without backticks.
+#: Words that need backticks as names.
 _RESERVED = frozenset(
     (
         *("all", "and", "any", "as", "between", "by", "case", "cast", "cross", "current_date", "current_timestamp"),
@@ -53,7 +53,7 @@ _RESERVED = frozenset(
 
 
 def format_path(path: Path) -> str:
-    """A column's path in Spark SQL, each name in backticks where it needs them.
+    """A column's path in Spark SQL, with backticks where needed.
 
     >>> format_path(("a",)), format_path(("in", "b.c")), format_path(("a`b",))
     ('a', '`in`.`b.c`', '`a``b`')
@@ -67,9 +67,9 @@ def _is_plain(name: str) -> bool:
 
 @dataclass(frozen=True)
 class Column:
-    """A resolved column: its path in the spelling of the schema, and its normal type.
+    """A resolved column: its path in the schema's spelling, and its normal type.
 
-    ``char`` is the length of a column of type ``char(n)``.
+    ``char`` is the length of a ``char(n)`` column.
     """
 
     path: Path
@@ -85,7 +85,7 @@ class Column:
 def resolve(
     parts: tuple[str, ...], schema: pa.Schema, *, case_sensitive: bool = False, **where: Any
 ) -> tuple[Column, tuple[str, ...]]:
-    """The column that ``parts`` name, and the parts that remain below it (such as keys of a map).
+    """The column that ``parts`` name, and the remaining parts (such as keys of a map).
 
     Raises :class:`FilterError` for unknown and ambiguous names.
     """
@@ -118,8 +118,8 @@ def _field(name: str, fields: list[pa.Field], case_sensitive: bool, *, parent: s
     owner = f"column {parent!r} has" if parent else "the table has"
     if matches:
         raise FilterError(
-            f"{owner} {len(matches)} columns that answer to {name!r}: {', '.join(repr(f.name) for f in matches)}",
-            help="spell the name exactly as one of them" if len({f.name for f in matches}) > 1 else None,
+            f"{owner} {len(matches)} columns that match {name!r}: {', '.join(repr(f.name) for f in matches)}",
+            help="spell the name exactly like one of them" if len({f.name for f in matches}) > 1 else None,
             column=name,
             **where,
             condition="AMBIGUOUS_REFERENCE",
@@ -138,7 +138,7 @@ def _field(name: str, fields: list[pa.Field], case_sensitive: bool, *, parent: s
 
 @dataclass(frozen=True)
 class _Fit:
-    """A literal in the domain of a column: the greatest value of the domain that is not above it.
+    """A literal in a column's domain: the greatest value of the domain that is not above it.
 
     ``exact`` if it is the literal itself.  ``side`` is -1 if the literal is below the whole domain and +1 if above.
     """
@@ -174,7 +174,7 @@ def compare(column: Column, op: str, literal: Literal, **where: Any) -> Predicat
 
 
 def compare_unpadded(column: Column, op: str, literal: Literal) -> Predicate:
-    """``column op literal`` where Spark does not pad the literal: in BETWEEN and LIKE."""
+    """``column op literal`` in BETWEEN and LIKE, where Spark does not pad the literal."""
     if column.char is None or literal.kind is not Kind.STRING:
         return compare(column, op, literal)
     return compare_value(column.path, op, str(literal.value), column.type, column.char)
@@ -188,7 +188,7 @@ def null_safe_equal(column: Column, literal: Literal, **where: Any) -> Predicate
 
 
 def is_in(column: Column, values: list[Literal], **where: Any) -> Predicate:
-    """``column IN (values)``; null where nothing is equal and one of the values, or the column, is null."""
+    """``column IN (values)``; null if nothing is equal and a value or the column is null."""
     if not values:
         return Constant(False)
     has_null = any(v.kind is Kind.NULL for v in values)
@@ -198,7 +198,7 @@ def is_in(column: Column, values: list[Literal], **where: Any) -> Predicate:
     for leaf in leaves:
         if isinstance(leaf, Compare):
             scalars.setdefault((leaf.literal.type, leaf.widened), []).append(leaf.literal)
-        elif isinstance(leaf, In):  # of a char, which is stored in more than one way
+        elif isinstance(leaf, In):  # stored char values may be padded or not
             scalars.setdefault((leaf.values.type, leaf.widened), []).extend(leaf.values)
         elif not isinstance(leaf, Known) and leaf not in others:
             others.append(leaf)
@@ -224,7 +224,7 @@ def starts_with(column: Column, prefix: Literal, **where: Any) -> Predicate:
     if types.is_bytes(column.type) and prefix.kind is Kind.BINARY:
         return StartsWith(column.path, pa.scalar(prefix.value, column.type))
     raise FilterError(
-        f"startswith needs a string column and a string, not {spark_name(column.type)} and {prefix.kind.value}",
+        f"startswith needs a string column and a string, got {spark_name(column.type)} and {prefix.kind.value}",
         column=column.sql,
         **where,
     )
@@ -259,7 +259,7 @@ def _check_comparable(column: Column, literal: Literal, **where: Any) -> None:
 
 
 def _compare_string(column: Column, op: str, literal: Literal) -> Predicate:
-    """Spark casts the strings to the literal's type; one that does not parse is an error there and here."""
+    """Compare strings with a literal as Spark does: cast the strings, and fail for one that does not parse."""
     sides = [duck.Sql(duckdb_name(column.path), "VARCHAR"), duck.literal(literal)]
     target = duck.common_type(sides, "the two sides of a comparison")
     left, right = (cast(side, target).code for side in sides)
@@ -267,7 +267,7 @@ def _compare_string(column: Column, op: str, literal: Literal) -> Predicate:
 
 
 def compare_steps(column: Column, op: str, low: Literal, high: Literal) -> Predicate:
-    """``f(column) op v`` for a non-decreasing function that is ``v`` exactly from ``low`` to before ``high``."""
+    """``f(column) op v`` for a non-decreasing function that is ``v`` from ``low`` up to before ``high``."""
     match op:
         case "<":
             return compare(column, "<", low)
@@ -286,7 +286,7 @@ def _as_double(t: pa.DataType, literal: Literal, column: Column, **where: Any) -
         return _double(literal, column, **where)
     if pa.types.is_integer(t) and literal.kind is Kind.DOUBLE:
         assert isinstance(literal.value, float)
-        # Up to 2^53 doubles represent every integer, so that the literal can be changed; NaN cannot.
+        # Doubles represent all integers up to 2^53, so the literal can change, unless it is NaN.
         if math.isnan(literal.value) or (pa.types.is_int64(t) and abs(literal.value) >= 2**53):
             return literal.value
     return None
@@ -332,7 +332,7 @@ def _double(literal: Literal, column: Column, **where: Any) -> float:
         return math.inf if literal.value > 0 else -math.inf
 
 
-#: Whole digits of a number beyond the range of every integer and decimal column.
+#: A number with more whole digits exceeds every integer and decimal column.
 _MOST_DIGITS = 80
 
 
@@ -357,12 +357,12 @@ def _fit_integer(t: pa.DataType, value: int | float | Decimal) -> _Fit:
 
 
 def _fit_decimal(t: pa.DataType, value: int | float | Decimal) -> _Fit:
-    # In units of the last digit, so that Python's integers round exactly, whatever the decimal context.
+    # Python integers in units of the last digit are exact, independent of the decimal context.
     sign, digits, exponent = Decimal(value).as_tuple()
     assert isinstance(exponent, int)
     unscaled = int("".join(map(str, digits))) * (-1 if sign else 1)
     shift = exponent + t.scale
-    if shift > _MOST_DIGITS:  # beyond 38 digits whatever follows, unless it is zero
+    if shift > _MOST_DIGITS:  # beyond 38 digits, unless it is zero
         return _Fit(side=1 if unscaled > 0 else -1) if unscaled else _Fit(Decimal(0))
     if shift >= 0:
         floor, rest = unscaled * 10**shift, 0

@@ -1,4 +1,4 @@
-"""Spark's ANSI casts as DuckDB SQL: a value without a counterpart in the target type is an error.
+"""Spark's ANSI casts as DuckDB SQL: a value that does not fit the target type is an error.
 
 DuckDB's casts differ in what they accept and how they round, so each pair of types is listed; others are refused.
 """
@@ -49,7 +49,7 @@ TYPES = {
 
 
 def target_type(node: exp.DataType) -> str:
-    """DuckDB's name of a cast's target type.  Raises :class:`FilterError` for unsupported ones."""
+    """DuckDB's name of a cast's target type.  Raises :class:`FilterError` for unsupported types."""
     name = node.this.value
     if name == "DECIMAL":
         if not all(p.name.isascii() and p.name.isdigit() and len(p.name) < 5 for p in node.expressions):
@@ -68,8 +68,8 @@ def target_type(node: exp.DataType) -> str:
 def cast(value: Sql, target: str, *, safe: bool = False) -> Sql:
     """Cast ``value`` to a DuckDB type by Spark's rules.
 
-    ``safe`` makes it a ``try_cast``: what cannot be cast becomes null instead of an error.  Raises
-    :class:`FilterError` for an unsupported pair of types.
+    ``safe`` makes it a ``try_cast``, which returns null instead of an error.  Raises :class:`FilterError` for an
+    unsupported pair of types.
     """
     source = value.family
     family = Sql("", target).family
@@ -89,7 +89,7 @@ def cast(value: Sql, target: str, *, safe: bool = False) -> Sql:
             # Spark rounds the shortest decimal form of the number, half up.
             plain = f"CAST(CAST({sql} AS VARCHAR) AS {target})"
         case "decimal", ("float" | "double"):
-            # Through the string, which gives the nearest number: DuckDB's own cast of 19 digits and more is one off.
+            # Through a string, which gives the nearest number: DuckDB's cast of 19 and more digits is one off.
             plain = f"CAST(CAST({sql} AS VARCHAR) AS {target})"
         case "timestamp", "double":
             plain = f"(epoch_us({sql}) / 1000000.0::DOUBLE)"
@@ -129,9 +129,9 @@ def cast(value: Sql, target: str, *, safe: bool = False) -> Sql:
 def number_string(x: str) -> str:
     """Format a double like Java: ``1.0E10``, ``1.5``, ``NaN``.
 
-    Before 19, Java has a digit too many for a few numbers; nearest to zero, it has other digits: an error.
+    Java before 19 has an extra digit for a few numbers.  Numbers next to zero, with other digits in Java, are an error.
     """
-    java_form = f"CAST(abs({x}) AS VARCHAR)"  # DuckDB has the same digits, with point or exponent elsewhere
+    java_form = f"CAST(abs({x}) AS VARCHAR)"  # DuckDB has the same digits, with the point or exponent elsewhere
     digits = f"rtrim(ltrim(replace(split_part({java_form}, 'e', 1), '.', ''), '0'), '0')"
     behind = f"coalesce(nullif(substring({digits}, 2), ''), '0')"
     power = (
@@ -157,7 +157,7 @@ def _spark(target: str) -> str:
 
 
 def _from_string(sql: str, target: str, failed: str) -> str:
-    """A cast of a string; ``failed`` is evaluated for an invalid one."""
+    """Cast a string; ``failed`` is evaluated for an invalid one."""
     matches = f"CASE WHEN {sql} IS NULL THEN NULL WHEN regexp_full_match({sql},"
     if target in INTEGERS:
         digits = f"regexp_extract({sql}, '[+-]?[0-9]+')"
@@ -190,7 +190,7 @@ def _from_string(sql: str, target: str, failed: str) -> str:
 
 
 def _group(x: str, pattern: str, group: int) -> str:
-    """A group of digits as a number; 1 where it is missing, which is right for months and days."""
+    """A group of digits as a number; a missing month or day is 1."""
     return f"coalesce(try_cast(regexp_extract({x}, {single_quoted(pattern)}, {group}) AS BIGINT), 1)"
 
 

@@ -1,8 +1,7 @@
-"""``char(n)`` in comparisons, by Spark's rules: the column is padded with spaces to ``n``, and when compared with a
-string, or another ``char``, the shorter side is padded to the longer one.
+"""Compare ``char(n)`` by Spark's rules: pad the column with spaces to ``n``, then pad the shorter side of a comparison.
 
-Stored values may be padded or not.  So a comparison becomes conditions on the stored string: one that is not a prefix
-of the literal compares the same as when padded; the prefixes are listed.
+Stored values may be padded or not.  So a comparison becomes conditions on the stored string, which compares the same as
+when padded, unless it is a prefix of the literal; prefixes are listed.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from trilake.expr.terms.predicate import (
 
 #: Arrow field metadata for ``char(n)``, with ``n`` as its value.
 CHAR = b"trilake.char"
-#: Longer strings are compared by DuckDB: they would have too many prefixes.
+#: DuckDB compares longer strings, which have too many prefixes.
 _MOST = 1_000
 
 
@@ -58,13 +57,13 @@ def without_chars(schema: pa.Schema) -> pa.Schema:
 
 
 def compare_padded(path: Path, op: str, string: str, kind: pa.DataType, length: int) -> Predicate:
-    """``column op text`` for a column ``char(length)`` and a literal, with the shorter one padded."""
+    """``column op string`` for a ``char(length)`` column, with the shorter side padded."""
     longest = max(length, len(string))
     return compare_value(path, op, string.ljust(longest), kind, longest)
 
 
 def compare_value(path: Path, op: str, string: str, kind: pa.DataType, length: int) -> Predicate:
-    """``rpad(column, length) op text``, without padding ``string``."""
+    """``rpad(column, length) op string``, without padding ``string``."""
     if max(length, len(string)) > _MOST:
         return Opaque(
             f"(rpad({duckdb_name(path)}, {length}, ' ') {'<>' if op == '!=' else op} {single_quoted(string)})", (path,)
@@ -121,10 +120,10 @@ def _is_in(path: Path, strings: Sequence[str], kind: pa.DataType) -> Predicate:
 
 
 def padded_sides(parts: Sequence[Sql], strings: Sequence[str | None]) -> list[Sql] | None:
-    """The padded operands of a comparison, or of IN; ``None`` where Spark pads none of them.
+    """The padded operands of a comparison, or of IN; ``None`` if Spark pads none.
 
-    ``strings`` are the constant operands.  Spark pads where the first is a ``char``, and the others are all constants
-    or all ``char`` columns; for two operands the order does not matter.
+    ``strings`` are the constant operands.  Spark pads if the first operand is a ``char``, and the others are all
+    constants or all ``char`` columns; for two operands the order does not matter.
     """
     if len(parts) == 2 and parts[0].char is None:
         turned = padded_sides(parts[::-1], strings[::-1])
@@ -146,6 +145,6 @@ def padded_sides(parts: Sequence[Sql], strings: Sequence[str | None]) -> list[Sq
 
 
 def filled_up(value: Sql, length: int) -> Sql:
-    """A string padded with spaces; one of just this length stays as written."""
+    """Pad a string with spaces, unless it has been padded to this length."""
     tail = f", {length}, ' ')"
     return Sql(value.code if value.code.endswith(tail) else f"rpad({value.code}{tail}", value.type)

@@ -1,7 +1,7 @@
-"""Map Arrow types to Spark types, and Arrow columns to the normal form in which filters compare them.
+"""Map Arrow types to Spark types, and Arrow columns to the normal form for comparisons.
 
-Many Arrow types stand for one Spark type (dictionaries, views, other time units, unsigned integers).  Statistics, rows
-and literals are only compared in the *normal* form of :func:`normal_type`, so that all three agree.
+Several Arrow types stand for one Spark type (dictionaries, views, time units, unsigned integers).  Statistics, rows and
+literals are compared in the *normal* form of :func:`normal_type`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from trilake.common.arrow_types import mapped
 
-#: A column: the name of a top-level column, followed by the names of nested fields.
+#: A column: its top-level name, followed by names of nested fields.
 Path = tuple[str, ...]
 
 TIMESTAMP = pa.timestamp("us", "UTC")
@@ -24,8 +24,8 @@ TIMESTAMP_NTZ = pa.timestamp("us")
 def remembered(of_type: Callable[[pa.DataType], pa.DataType]) -> Callable[[pa.DataType], pa.DataType]:
     """Cache ``of_type`` for types without parts.
 
-    Nested types are not cached, because they are equal whatever the metadata of their fields; nor are extension
-    types made in Python, which are not hashable.
+    Nested types are not cached, as equality ignores the metadata of their fields, and neither are extension types made
+    in Python, which are not hashable.
     """
     cached = cache(of_type)
 
@@ -38,7 +38,7 @@ def remembered(of_type: Callable[[pa.DataType], pa.DataType]) -> Callable[[pa.Da
 
 @remembered
 def normal_type(t: pa.DataType) -> pa.DataType:
-    """The type in which values of ``t`` are compared; ``t`` itself where nothing has to change.
+    """The type in which values of ``t`` are compared; ``t`` itself if nothing changes.
 
     >>> normal_type(pa.dictionary(pa.int8(), pa.string())), normal_type(pa.uint32()), normal_type(pa.timestamp("ns"))
     (DataType(string), DataType(int64), TimestampType(timestamp[us]))
@@ -50,7 +50,7 @@ def normal_type(t: pa.DataType) -> pa.DataType:
     if pa.types.is_timestamp(t):
         return TIMESTAMP if t.tz else TIMESTAMP_NTZ
     if pa.types.is_decimal(t):
-        # DuckDB and Spark end at 38 digits; wider columns keep their type and are refused where they are used.
+        # DuckDB and Spark support 38 digits; wider columns keep their type and are refused on use.
         return pa.decimal128(t.precision, t.scale) if t.precision <= 38 else t
     if pa.types.is_string_view(t) or pa.types.is_large_string(t):
         return pa.large_string()
@@ -72,7 +72,7 @@ _SIMPLE = {
 
 
 def naive_type(t: pa.DataType) -> pa.DataType:
-    """The type of a column in DuckDB: normal at every depth, timestamps without their zone (which is UTC).
+    """The type of a column in DuckDB: normal at every depth, with timestamps without their zone (UTC).
 
     >>> naive_type(pa.list_(pa.struct([("t", pa.timestamp("ns", "Asia/Tokyo"))])))
     ListType(list<item: struct<t: timestamp[us]>>)

@@ -1,6 +1,6 @@
 """Typed pieces of DuckDB SQL, and Spark's coercions to a common type.
 
-All timestamps are naive UTC in DuckDB: columns are registered without their zone, so that no session setting matters.
+All timestamps in DuckDB are naive UTC: columns are registered without their zone, so session settings have no effect.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from trilake.expr.terms.datatypes import normal_type
 from trilake.expr.terms.engine import children_of
 from trilake.expr.terms.literals import Kind, Literal
 
-#: Longest expression for DuckDB; some translations repeat their operand.
+#: Longest SQL for DuckDB, as some translations repeat their operands.
 MAX_SQL = 1_000_000
 
 INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT")
@@ -26,10 +26,10 @@ INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT")
 
 @dataclass(frozen=True)
 class Sql:
-    """An expression: DuckDB SQL that can be nested anywhere, and DuckDB's name of its type.
+    """DuckDB SQL of an expression, which can be nested anywhere, and DuckDB's name of its type.
 
-    ``digits`` is set for integer literals, which as decimals are just as wide as needed; ``char`` is the length of
-    a column of type ``char(n)``, which Spark compares differently.
+    ``digits`` is the width of an integer literal as a decimal; ``char`` is the length of a ``char(n)`` column, which
+    Spark compares differently.
     """
 
     code: str
@@ -52,12 +52,12 @@ class Sql:
 
     @property
     def as_string(self) -> Sql:
-        """The same, compared as a plain string."""
+        """The same expression, compared as a plain string."""
         return self if self.char is None else replace(self, char=None)
 
     @property
     def as_decimal(self) -> tuple[int, int]:
-        """Precision and scale of the decimal that Spark uses for it in decimal arithmetic."""
+        """Precision and scale in Spark's decimal arithmetic."""
         return (self.digits, 0) if self.digits is not None else decimal_parameters(self.type)
 
     @property
@@ -116,7 +116,7 @@ def type_name(t: pa.DataType) -> str:
     >>> type_name(pa.list_(pa.struct([("a", pa.int8())])))
     'STRUCT("a" TINYINT)[]'
 
-    Raises :class:`FilterError` for types that DuckDB lacks.
+    Raises :class:`FilterError` for unsupported types.
     """
     t = normal_type(t)
     if pa.types.is_decimal128(t):
@@ -133,7 +133,7 @@ def type_name(t: pa.DataType) -> str:
     if pa.types.is_timestamp(t):
         return "TIMESTAMP"
     if t not in _ARROW_NAMES:
-        raise FilterError(f"columns of type {t} can only be tested for null in a filter")
+        raise FilterError(f"a filter can only test columns of type {t} for null")
     return _ARROW_NAMES[t]
 
 
@@ -148,7 +148,7 @@ def literal(value: Literal) -> Sql:
         case Kind.INTEGER:
             assert isinstance(v, int)
             digits = len(str(abs(v)))
-            # Spelled with its type: DuckDB would otherwise give an integer literal the type of its neighbour.
+            # With its type, as DuckDB would otherwise use the type of the other operand.
             if -(2**31) <= v < 2**31:
                 return Sql(f"({v})::INTEGER", "INTEGER", digits)
             if -(2**63) <= v < 2**63:
@@ -176,17 +176,17 @@ def literal(value: Literal) -> Sql:
 
 
 def counted(sql: str) -> Sql:
-    """A count that DuckDB returns as bigint and Spark as int."""
+    """A count, which is bigint in DuckDB and int in Spark."""
     return Sql(f"CAST({sql} AS INTEGER)", "INTEGER")
 
 
 def at_least(number: str, least: int) -> str:
-    """A number, or ``least`` where it is smaller; a null stays null, unlike in DuckDB's ``greatest``."""
+    """A number, but at least ``least``; unlike in DuckDB's ``greatest``, null stays null."""
     return f"(CASE WHEN {number} < {least} THEN {least} ELSE {number} END)"
 
 
 def fail(message: str, value: str | None = None) -> str:
-    """An expression that raises an error; ``value`` is a string expression that is appended to the message."""
+    """An expression that raises an error; ``value`` is a string expression for the end of the message."""
     return f"error({single_quoted(message)})" if value is None else f"error({single_quoted(message + ' ')} || {value})"
 
 
@@ -204,7 +204,7 @@ def common_type(parts: Sequence[Sql], what: str) -> str:
     if "string" in families and len(families - {"string"}) >= 1:
         others = [p for p in parts if p.family not in ("string", "void")]
         rest = common_type(others, what)
-        # A string next to an integer is read as bigint, next to any other number as double.
+        # With an integer, a string becomes bigint; with other numbers, double.
         family = Sql("", rest).family
         if family in ("integer", "decimal", "float", "double"):
             return "BIGINT" if family == "integer" else "DOUBLE"
@@ -222,11 +222,11 @@ def common_type(parts: Sequence[Sql], what: str) -> str:
     elif len(families) == 1 and families & {"array", "struct"}:
         return types[0]
     names = " and ".join(dict.fromkeys(p.spark_type for p in parts if p.family != "void"))
-    raise FilterError(f"{what} of types {names} cannot be brought to one type", help="cast one of them")
+    raise FilterError(f"{what} have no common type: {names}", help="cast one of them")
 
 
 def common_decimal(parameters: Sequence[tuple[int, int]]) -> tuple[int, int]:
-    """Precision and scale of the decimal that holds decimals of all these precisions and scales.
+    """Precision and scale of the smallest decimal for all of these.
 
     >>> common_decimal([(10, 2), (5, 5)])
     (13, 5)
@@ -236,7 +236,7 @@ def common_decimal(parameters: Sequence[tuple[int, int]]) -> tuple[int, int]:
 
 
 def decimal_parameters(t: str) -> tuple[int, int]:
-    """Precision and scale of a decimal type, or of the decimal that holds an integer type.
+    """Precision and scale of a decimal type, or of an integer type as a decimal.
 
     >>> decimal_parameters("DECIMAL(10,2)"), decimal_parameters("INTEGER")
     ((10, 2), (10, 0))
@@ -267,10 +267,10 @@ def parts_of(container: str) -> tuple[str, ...]:
 
 
 def order_key(value: Sql) -> str:
-    """A key that DuckDB orders as Spark orders ``value``: the value itself, unless it is an array or a struct.
+    """A key that DuckDB orders as Spark orders ``value``; the value itself, unless it is an array or a struct.
 
-    In Spark a null inside an array or struct sorts first, in DuckDB 2.0 last.  The key has a marker before each
-    part for whether it is null.  Raises ``FilterError`` for values without an order.
+    A null inside an array or struct sorts first in Spark and last in DuckDB 2.0, so the key has a null marker before
+    each part.  Raises ``FilterError`` for values without an order.
 
     >>> order_key(Sql("a", "INTEGER"))
     'a'
@@ -283,12 +283,12 @@ def order_key(value: Sql) -> str:
         return value.code
     if value.family == "array" or value.code.startswith('"'):
         return _key(value.code, value.type, 0)
-    bound = '"k#0"'  # the operand appears once, however many fields there are
+    bound = '"k#0"'  # use the operand only once
     return f"list_transform([{value.code}], lambda {bound}: {_key(bound, value.type, 1)})[1]"
 
 
 def sides(operator: str, left: Sql, right: Sql) -> tuple[str, str]:
-    """What DuckDB compares by ``operator`` as Spark compares two values of one type."""
+    """Operands with which DuckDB's ``operator`` compares two values of one type as Spark does."""
     equal = operator in ("=", "<>", "!=")
     return (left.code, right.code) if equal else (order_key(left), order_key(right))
 
@@ -296,7 +296,7 @@ def sides(operator: str, left: Sql, right: Sql) -> tuple[str, str]:
 def _key(sql: str, kind: str, depth: int) -> str:
     family = Sql("", kind).family
     if family == "map":
-        raise FilterError("values with maps in them have no order")
+        raise FilterError("values that contain maps have no order")
     if family == "array":
         element = f'"k#{depth}"'
         return f"list_transform({sql}, lambda {element}: {_marked(element, parts_of(kind)[0], depth + 1)})"

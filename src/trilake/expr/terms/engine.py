@@ -1,7 +1,7 @@
-"""DuckDB over Arrow data: one database per process, one connection per running query.
+"""Run DuckDB over Arrow tables: one database per process, one connection per running query.
 
-Arrow tables go in and come out.  The database reads no files and loads no extensions: :class:`~trilake.storage.Store`
-does I/O, and user input never reaches it as SQL.
+The database reads no files and loads no extensions, since :class:`~trilake.storage.Store` does I/O.  User input never
+reaches it as SQL.
 
 >>> import pyarrow as pa
 >>> query("SELECT n + 1 AS m FROM t WHERE n > 1", t=pa.table({"n": [1, 2, 3]}))["m"].to_pylist()
@@ -26,19 +26,19 @@ from trilake.errors import InvalidArgumentError, TrilakeError
 if TYPE_CHECKING:
     import duckdb
 
-#: Threads of one process's DuckDB.  Spark runs several Python workers per machine, so this stays small.
+#: Threads per process; few, as Spark runs several Python workers per machine.
 MAX_THREADS = 4
 
 
 class Query(Protocol):
-    """Runs one ``SELECT`` of DuckDB's SQL over Arrow tables, named by the keywords: :func:`query`."""
+    """The signature of :func:`query`."""
 
     def __call__(self, sql: str, **tables: pa.Table) -> pa.Table:
         """Return the rows.  Raises :class:`QueryError`."""
 
 
 class QueryError(TrilakeError):
-    """DuckDB refused a query, or failed on a value.  The cause is DuckDB's exception."""
+    """DuckDB refused a query or failed on a value; the cause is DuckDB's exception."""
 
     code = "QUERY"
 
@@ -52,7 +52,7 @@ def children_of(nested: str) -> tuple[tuple[str, str], ...]:
 
 def open_database(threads: int, files: Sequence[str] = ()) -> duckdb.DuckDBPyConnection:
     """Open a new in-memory database in UTC that only opens the given files and loads no extensions."""
-    import duckdb  # on first use: a fifth of a second
+    import duckdb  # late: takes a fifth of a second
 
     connection = duckdb.connect(
         ":memory:",
@@ -68,7 +68,7 @@ def open_database(threads: int, files: Sequence[str] = ()) -> duckdb.DuckDBPyCon
     connection.execute("SET GLOBAL allowed_paths = ?", [list(files)])
     connection.execute("SET GLOBAL enable_external_access = false")
     connection.execute("SET GLOBAL parquet_metadata_cache = true")  # footers are checked before files are read
-    # The zone is a setting of ICU, which only exists once the database is open.
+    # The time zone is a setting of ICU, which is loaded with the database.
     connection.execute("SET GLOBAL TimeZone = 'UTC'")
     return connection
 
@@ -100,15 +100,15 @@ _engine_lock = threading.Lock()
 
 
 def never_destroyed(database: object) -> None:
-    """Keep a parent's database alive in a forked child, beyond the interpreter's shutdown.
+    """Never destroy a parent's database in a forked child.
 
-    DuckDB's worker threads do not exist in the child: its destructor would wait for them forever.
+    The destructor would wait forever for DuckDB's threads, which do not exist in the child.
     """
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(database))
 
 
 def _forget_after_fork() -> None:
-    """Give a forked child a database of its own."""
+    """Let a forked child open a new database."""
     global _engine, _engine_lock
     if _engine is not None:
         never_destroyed(_engine)
@@ -133,9 +133,9 @@ def first_line(error: Exception) -> str:
 
 @contextmanager
 def idle_connection() -> Iterator[duckdb.DuckDBPyConnection]:
-    """An exclusive connection of the process's database for the block; it cannot open files.
+    """An exclusive connection for the block, which cannot open files.
 
-    Unregister everything that was registered on it.
+    Unregister all tables before the block ends.
     """
     engine = _get_engine()
     cursor = engine.acquire()
@@ -175,15 +175,15 @@ def query(sql: str, *, params: Sequence[Any] | dict[str, Any] | None = None, **t
     params: values for ``?`` or ``$name`` in ``sql``.
     tables: the Arrow tables (or record batches), by name.
 
-    Returns an Arrow table; row order follows DuckDB's ``preserve_insertion_order``: a projection or filter of one
-    table keeps the table's order.  Raises :class:`QueryError` with DuckDB's first line.
+    Returns an Arrow table; a projection or filter of one table keeps its row order.  Raises :class:`QueryError`
+    with DuckDB's first line.
     """
     with _session(tables) as cursor:
-        parsed = cursor.extract_statements(sql)
-        kinds = [statement.type.name for statement in parsed]
+        statements = cursor.extract_statements(sql)
+        kinds = [statement.type.name for statement in statements]
         if kinds != ["SELECT"]:
             raise InvalidArgumentError(f"a query is one SELECT, not {' and '.join(kinds) or 'nothing'}")
-        relation = cursor.sql(parsed[0], params=params) if params is not None else cursor.sql(parsed[0])
+        relation = cursor.sql(statements[0], params=params) if params is not None else cursor.sql(statements[0])
         result: pa.Table = relation.to_arrow_table()
         return result
 

@@ -1,7 +1,7 @@
 """Evaluate a predicate tree over Arrow data, with three-valued logic.
 
-Leaves are Arrow kernels; opaque ones are DuckDB expressions.  ``AND`` and ``OR`` evaluate their opaque parts last, and
-only for undecided rows: ``n <> 0 AND 100 / n > 5`` raises no division by zero.
+Leaves use Arrow kernels, opaque leaves DuckDB.  ``AND`` and ``OR`` evaluate opaque parts last, and only for undecided
+rows: ``n <> 0 AND 100 / n > 5`` does not divide by zero.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from trilake.expr.terms.predicate import (
 
 
 class Rows:
-    """Rows to evaluate: their number, and their columns in normal form, each computed once on demand."""
+    """Rows to evaluate, with columns in normal form, computed on demand."""
 
     def __init__(self, length: int, source: Callable[[Path], pa.ChunkedArray]) -> None:
         self._length = length
@@ -48,7 +48,7 @@ class Rows:
         return self._length
 
     def column(self, path: Path) -> pa.ChunkedArray:
-        """The column at ``path``; null where any struct on the way is null."""
+        """The column at ``path``; null where a parent struct is null."""
         if path not in self._columns:
             self._columns[path] = self._source(path)
         return self._columns[path]
@@ -75,7 +75,7 @@ def _column(table: pa.Table, path: Path) -> pa.ChunkedArray:
         return normalise(values)
     except pa.ArrowException as error:
         raise FilterError(
-            f"the rows do not have the column as the schema says: {error}",
+            f"the column does not have the schema's type: {error}",
             column=".".join(path),
             type=str(table.schema.field(index[0]).type),
         ) from error
@@ -84,7 +84,7 @@ def _column(table: pa.Table, path: Path) -> pa.ChunkedArray:
 def evaluate(predicate: Predicate, rows: Rows) -> pa.ChunkedArray:
     """The value of ``predicate`` for each row: true, false or null.
 
-    Raises :class:`FilterError` where a value cannot be computed, such as a division by zero.
+    Raises :class:`FilterError` for a value that cannot be computed, such as a division by zero.
     """
     match predicate:
         case Constant(value):
@@ -150,13 +150,13 @@ _KERNELS = {
 
 
 def cast_for(values: pa.ChunkedArray | pa.Array, target: pa.DataType) -> pa.ChunkedArray | pa.Array:
-    """A column in the type of the literal that it is compared with."""
+    """Cast a column to the type of the literal in its comparison."""
     if values.type == target:
         return values
     if pa.types.is_decimal(values.type) and pa.types.is_floating(target):
-        # Through the string, which gives the nearest double; Arrow's cast multiplies by an inexact 0.01.
+        # Through a string, which gives the nearest double; Arrow's cast multiplies by an inexact 0.01.
         values = values.cast(pa.string())
-    # Large integers lose digits as doubles; that is Spark's comparison, too.
+    # As in Spark, large integers lose digits as doubles.
     try:
         return values.cast(target, safe=not pa.types.is_floating(target))
     except pa.ArrowException as error:
@@ -171,7 +171,7 @@ def _compare(leaf: Compare, values: pa.ChunkedArray) -> pa.ChunkedArray:
     if leaf.ieee or not types.is_float(literal.type):
         return _KERNELS[op](values, literal)
     if literal.as_py() != literal.as_py():
-        # Compared with NaN, all values are less except NaN itself.
+        # All values except NaN are less than NaN.
         nan = pc.is_nan(values)
         match op:
             case "=" | ">=":
@@ -179,7 +179,7 @@ def _compare(leaf: Compare, values: pa.ChunkedArray) -> pa.ChunkedArray:
             case "!=" | "<":
                 return pc.invert(nan)
         return pc.if_else(pc.is_valid(values), pa.scalar(op == "<="), pa.scalar(None, pa.bool_()))
-    # NaN is greater than the literal: true exactly where Arrow says that it is not less.
+    # NaN is greater than the literal: negate Arrow's "less than".
     match op:
         case ">":
             return pc.invert(pc.less_equal(values, literal))
@@ -191,7 +191,7 @@ def _compare(leaf: Compare, values: pa.ChunkedArray) -> pa.ChunkedArray:
 def _is_in(leaf: In, values: pa.ChunkedArray) -> pa.ChunkedArray:
     values, choices = cast_for(values, leaf.values.type), leaf.values
     if types.is_float(choices.type):
-        # Hashing distinguishes -0.0 from 0.0, comparing does not; adding 0.0 makes them equal.
+        # Hashing distinguishes -0.0 from 0.0; adding 0.0 makes them equal.
         zero = pa.scalar(0.0, choices.type)
         values, choices = pc.add(values, zero), pc.add(choices, zero)
     member = pc.is_in(values, value_set=choices)
@@ -210,11 +210,11 @@ def _starts_with(values: pa.ChunkedArray, prefix: pa.Scalar) -> pa.ChunkedArray:
 
 
 def duckdb_table(rows: Rows, columns: tuple[Path, ...]) -> pa.Table:
-    """The columns that an opaque expression reads, under the names it uses."""
+    """The columns of an opaque expression, under the names that it uses."""
     arrays, names = [], []
     for path in columns:
         values = rows.column(path)
-        # Nanoseconds within lists and maps are truncated here; zones of timestamps are dropped.
+        # Truncates nanoseconds in lists and maps, and drops time zones.
         target = types.naive_type(values.type)
         arrays.append(values if values.type == target else values.cast(target, safe=False))
         names.append(duckdb_name(path))

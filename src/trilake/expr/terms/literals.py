@@ -1,7 +1,7 @@
-"""Literals of a filter: their Spark types, and strings that Spark reads as dates, times, numbers and booleans.
+"""Literals of a filter, and the strings that Spark casts to dates, times, numbers and booleans.
 
-Dates are days and times are microseconds since 1970-01-01 (UTC), as integers: Python's ``datetime`` ends at year 9999,
-Spark does not.
+Dates are integer days and times integer microseconds since 1970-01-01 (UTC), since Python's ``datetime`` ends with the
+year 9999, unlike Spark.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MICROS_PER_DAY = 86_400_000_000
 
 
 class Kind(Enum):
-    """The Spark type family of a literal; the value is the name that messages use."""
+    """The Spark type family of a literal; the value is its name in messages."""
 
     NULL = "void"
     BOOLEAN = "boolean"
@@ -37,7 +37,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """A constant of a filter.
+    """A constant in a filter.
 
     ``value`` is ``None``, ``bool``, ``int``, ``Decimal``, ``float``, ``str`` or ``bytes`` by ``kind``; days for
     ``DATE`` and microseconds for both kinds of timestamp, as ``int``.
@@ -89,14 +89,14 @@ class Literal:
 
     @property
     def negated(self) -> Literal | None:
-        """The number with the other sign, exactly; ``None`` for other literals.
+        """The negated number, exactly; ``None`` for other literals.
 
         >>> Literal.of(Decimal("12345678901234567890123456789.1")).negated
         Literal(value=Decimal('-12345678901234567890123456789.1'), kind=<Kind.DECIMAL: 'decimal'>)
         """
         value = self.value
         if isinstance(value, Decimal):
-            return Literal(value.copy_negate(), self.kind)  # the operator would round to the context's 28 digits
+            return Literal(value.copy_negate(), self.kind)  # the operator rounds to the context's 28 digits
         if self.kind in (Kind.INTEGER, Kind.DOUBLE) and isinstance(value, int | float):
             return Literal(-value, self.kind)
         return None
@@ -136,7 +136,7 @@ class Literal:
                 return f"{value!r}D"
             case Kind.DECIMAL:
                 assert isinstance(value, Decimal)
-                # With an exponent it would be a double.
+                # An exponent would make it a double.
                 return f"{value:f}" if -100 < value.adjusted() < 100 else f"{value}BD"
         return str(value)
 
@@ -247,7 +247,7 @@ def parse_timestamp(string: str, *, with_zone: bool) -> int | None:
 
 
 def _offset_micros(zone: str, local_micros: int) -> int | None:
-    """Offset from UTC of a zone at a local time; ``None`` for an unknown zone."""
+    """A zone's offset from UTC at a local time; ``None`` for an unknown zone."""
     if zone in ("Z", "UTC", "GMT", "UT"):
         return 0
     match = _OFFSET.fullmatch(zone)
@@ -263,12 +263,12 @@ def _offset_micros(zone: str, local_micros: int) -> int | None:
 
 
 def parse_integer(string: str) -> int | None:
-    """The integer that Spark reads from a string in ANSI mode; ``None`` where it would raise."""
+    """Cast a string to an integer as in Spark's ANSI mode; ``None`` for an error."""
     return int(string) if len(string) <= 100 and _INTEGER.fullmatch(string) else None
 
 
 def parse_double(string: str) -> float | None:
-    """The double that Spark reads from a string in ANSI mode; ``None`` where it would raise.
+    """Cast a string to a double as in Spark's ANSI mode; ``None`` for an error.
 
     >>> parse_double(" 1e3 "), parse_double("inf"), parse_double("1.5d"), parse_double("one")
     (1000.0, inf, 1.5, None)
@@ -280,7 +280,7 @@ def parse_double(string: str) -> float | None:
 
 
 def parse_boolean(string: str) -> bool | None:
-    """The boolean that Spark reads from a string in ANSI mode; ``None`` where it would raise."""
+    """Cast a string to a boolean as in Spark's ANSI mode; ``None`` for an error."""
     string = string.strip().lower()
     if string in ("t", "true", "y", "yes", "1"):
         return True

@@ -1,8 +1,8 @@
 """The predicate tree: the meaning of a filter, independent of its source.
 
-Predicates are three-valued: true, false or null for each row.  Leaves compare one column with literals of the column's
-type, so that evaluation, pushdown and data skipping share them; anything else is an :class:`Opaque` leaf, which only
-DuckDB can evaluate, or an :class:`Undecoded` one, of which nothing is known.
+Predicates are three-valued: true, false or null for each row.  Leaves compare one column with literals of its type, for
+evaluation, pushdown and data skipping.  Only DuckDB can evaluate :class:`Opaque` leaves; :class:`Undecoded` leaves are
+unknown.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import pyarrow as pa
 
 from trilake.expr.terms.datatypes import Path
 
-#: Comparison operators, each with its negation.
+#: Comparison operators and their negations.
 NEGATED = {"=": "!=", "!=": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
-#: Comparison operators with the operands swapped.
+#: Comparison operators for swapped operands.
 MIRRORED = {"=": "=", "!=": "!=", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
 
 
-#: Number of comparisons of one column in a disjunction that are not merged.
+#: Up to this many comparisons of a column in a disjunction are not merged.
 _FEW = 16
 
 
@@ -33,7 +33,7 @@ class Predicate:
         return ()
 
     def own_paths(self) -> tuple[Path, ...]:
-        """The columns that this node itself reads."""
+        """The columns that this node reads, without its children."""
         return ()
 
     def walk(self) -> Iterator[Predicate]:
@@ -45,7 +45,7 @@ class Predicate:
             stack.extend(node.children())
 
     def paths(self) -> frozenset[Path]:
-        """The columns that the tree reads, with the paths of nested fields."""
+        """The paths of the columns and nested fields that the tree reads."""
         return frozenset(path for node in self.walk() for path in node.own_paths())
 
 
@@ -66,7 +66,7 @@ class _Leaf(Predicate):
 
 @dataclass(frozen=True)
 class Known(_Leaf):
-    """``value`` where the column is not null, otherwise null: a comparison with a literal beyond the column's range."""
+    """``value`` unless the column is null, then null: a comparison with a literal beyond the column's range."""
 
     value: bool
 
@@ -76,9 +76,9 @@ class Compare(_Leaf):
     """Column ``op`` literal.
 
     ``literal`` is of the column's normal type, or of a type that the column is cast to first (``double`` for
-    integers and decimals that are compared with floating point numbers).  NaN equals NaN and is greater than
-    everything else, unless ``ieee``: then every comparison with NaN except ``!=`` is false (the rule of pyarrow
-    expressions).  ``widened`` says that the column is cast, and has a type without NaN.
+    integers and decimals that are compared with floating point numbers).  NaN equals NaN and is the
+    greatest value, unless ``ieee``: then comparisons with NaN except ``!=`` are false, as in pyarrow expressions.
+    ``widened`` says that the column is cast and cannot have NaN.
     """
 
     op: str
@@ -154,7 +154,7 @@ class Opaque(Predicate):
 
 @dataclass(frozen=True)
 class Undecoded(Predicate):
-    """A part of a pyarrow expression without a counterpart here."""
+    """An unsupported part of a pyarrow expression."""
 
     text: str
     columns: tuple[Path, ...]
@@ -165,9 +165,9 @@ class Undecoded(Predicate):
 
 @dataclass(frozen=True)
 class Conjunct:
-    """One of the conditions that a filter joins by AND, with its SQL.
+    """One of the AND-joined conditions of a filter, with its SQL.
 
-    ``instants`` says whether it creates or reads instants: then the session time zone may matter.
+    ``instants`` says whether it uses instants, so that the session time zone may matter.
     """
 
     text: str
@@ -176,21 +176,21 @@ class Conjunct:
 
 
 def all_of(parts: list[Predicate] | tuple[Predicate, ...]) -> Predicate:
-    """The conjunction of ``parts``, flattened; true where there are none."""
+    """The flattened conjunction of ``parts``; true without parts."""
     flat = [q for p in parts for q in (p.parts if isinstance(p, And) else (p,))]
     return flat[0] if len(flat) == 1 else And(tuple(flat)) if flat else Constant(True)
 
 
 def any_of(parts: list[Predicate] | tuple[Predicate, ...]) -> Predicate:
-    """The disjunction of ``parts``, flattened; false where there are none."""
+    """The flattened disjunction of ``parts``; false without parts."""
     flat = [q for p in parts for q in (p.parts if isinstance(p, Or) else (p,))]
     return flat[0] if len(flat) == 1 else Or(tuple(flat)) if flat else Constant(False)
 
 
 def renamed(predicate: Predicate, names: Mapping[str, str]) -> Predicate:
-    """The tree over renamed columns: ``names`` maps old names to new ones, others stay.
+    """Rename columns: ``names`` maps old names to new ones, others stay.
 
-    What cannot be renamed becomes unknown.
+    Parts that cannot be renamed become unknown.
     """
     if isinstance(predicate, And | Or):
         return replace(predicate, parts=tuple(renamed(p, names) for p in predicate.parts))
@@ -205,7 +205,7 @@ def renamed(predicate: Predicate, names: Mapping[str, str]) -> Predicate:
 
 
 def joined_equalities(parts: list[Predicate]) -> list[Predicate]:
-    """Parts of a disjunction with one ``In`` for many ``column = literal``: one pass over the rows for all of them.
+    """Merge many ``column = literal`` parts of a disjunction into one ``In``, for a single pass over the rows.
 
     >>> parts = joined_equalities([Compare(("n",), "=", pa.scalar(i)) for i in range(100)])
     >>> [len(part.values) for part in parts]
@@ -213,7 +213,7 @@ def joined_equalities(parts: list[Predicate]) -> list[Predicate]:
     """
     groups: dict[tuple[Path, pa.DataType, bool], list[Compare]] = {}
     for part in parts:
-        # Floating point numbers have distinct equal values, and values that do not equal themselves.
+        # Floating point numbers have two zeros, and NaN.
         if isinstance(part, Compare) and part.op == "=" and not pa.types.is_floating(part.literal.type):
             groups.setdefault((part.path, part.literal.type, part.widened), []).append(part)
     joined: dict[int, Predicate] = {}
@@ -226,7 +226,7 @@ def joined_equalities(parts: list[Predicate]) -> list[Predicate]:
 
 
 def duckdb_name(path: Path) -> str:
-    """A DuckDB identifier for a column: unique per path although DuckDB ignores case, and safe in SQL.
+    """A DuckDB identifier for a column: safe in SQL, and unique per path although DuckDB ignores case.
 
     >>> duckdb_name(("a", "B"))
     'c_61_42'

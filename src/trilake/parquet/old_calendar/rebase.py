@@ -1,7 +1,7 @@
 """Rebase rows of files with the old calendar.
 
-Spark records its release and the calendar in the footer of each file; releases before 3.0 (3.1 for INT96) always used
-the old one.  A file without a release is not rebased.
+Spark records its release and the calendar in each footer; releases before 3.0 (3.1 for INT96) used the old calendar.
+Files without a release are not rebased.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _VERSION, _ZONE = b"org.apache.spark.version", b"org.apache.spark.timeZone"
 _LEGACY, _LEGACY_INT96 = b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96"
-#: The first releases with the current calendar; as strings, as Spark compares them.
+#: The first releases with the current calendar; Spark compares strings.
 _FIRST, _FIRST_INT96 = b"3.0.0", b"3.1.0"
 _PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000}
 
@@ -46,7 +46,7 @@ def old_values(notes: Mapping[bytes, bytes] | None) -> tuple[bool, bool]:
 
 
 def rebasing_of(file: pq.ParquetFile) -> Rebasing | None:
-    """How to rebase the rows of a file; ``None`` where they need no change.
+    """How to rebase the rows of a file; ``None`` if they need no change.
 
     Raises ``ValueError`` for an unknown time zone.
     """
@@ -62,7 +62,7 @@ def rebasing_of(file: pq.ParquetFile) -> Rebasing | None:
 
 
 def rebasing_of_orc(schema: pa.Schema) -> Rebasing | None:
-    """The same for an ORC file with this schema and metadata, in which Spark still uses the old calendar for dates."""
+    """Like :func:`rebasing_of` for an ORC file, in which Spark still uses the old calendar for dates."""
     if _VERSION not in (schema.metadata or {}):
         return None
     walk = _Leaves(True, False, "UTC", ((i, "") for i in count()), {})
@@ -78,7 +78,7 @@ class Rebasing:
     leaves: Mapping[int, int | None]
 
     def rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows of some columns of the file, in the current calendar."""
+        """Rebase rows of the file to the current calendar."""
         if self.changes.keys().isdisjoint(batch.schema.names):
             return batch
         pairs = zip(batch.schema.names, batch.columns, strict=True)
@@ -95,7 +95,7 @@ class Rebasing:
 
 
 def _before(metadata: pq.FileMetaData, group: int, leaf: int, last: int | None) -> bool:
-    """Whether a row group may state a bound from before the last switch."""
+    """Whether a row group may have a bound before the last switch."""
     statistics = metadata.row_group(group).column(leaf).statistics
     if statistics is None or not statistics.has_min_max:
         return False
@@ -104,7 +104,7 @@ def _before(metadata: pq.FileMetaData, group: int, leaf: int, last: int | None) 
 
 @dataclass(frozen=True)
 class _Leaves:
-    """Walks the types of a file's columns together with the numbered leaf columns of its footer."""
+    """Traverse the types of a file's columns together with the leaf columns of its footer."""
 
     old: bool
     old_int96: bool
@@ -113,7 +113,7 @@ class _Leaves:
     switches: dict[int, int | None]
 
     def change(self, t: pa.DataType) -> _Change | None:
-        """How values of the type change; ``None`` where they do not."""
+        """How values of a type change; ``None`` if they do not."""
         is_ = pa.types
         if is_.is_struct(t):
             changes = {f.name: change for f in t if (change := self.change(f.type)) is not None}
@@ -132,11 +132,11 @@ class _Leaves:
             self.switches[leaf] = DAYS.last
             return lambda array: _rebased(array, DAYS, 1, np.dtype(np.int32))
         is_int96 = physical == "INT96"
-        # Timestamps without a zone are newer than the old calendar.
+        # Spark never wrote timestamps without a zone in the old calendar.
         if not pa.types.is_timestamp(t) or not (self.old_int96 if is_int96 else self.old and t.tz is not None):
             return None
         per_second = _PER_SECOND.get(t.unit)
-        if per_second is None:  # nanoseconds, which Spark does not write
+        if per_second is None:  # Spark does not write nanoseconds
             return None
         switches = of_zone(self.zone)
         self.switches[leaf] = None if is_int96 else switches.last * per_second
@@ -144,7 +144,7 @@ class _Leaves:
 
 
 def _rebased(array: pa.Array, switches: Switches, per_unit: int, stored: np.dtype[np.signedinteger]) -> pa.Array:
-    """Dates or timestamps in the current calendar; values under nulls do not matter."""
+    """Rebase dates or timestamps; values under nulls are arbitrary."""
     least = pc.min(array.view(pa.from_numpy_dtype(stored))).as_py()
     if least is None or least >= switches.last * per_unit:
         return array
@@ -156,7 +156,7 @@ def _rebased(array: pa.Array, switches: Switches, per_unit: int, stored: np.dtyp
 
 
 def _struct(array: pa.StructArray, changes: Mapping[str, _Change]) -> pa.Array:
-    """By names, since a checkpoint is read in parts of its structs."""
+    """Match fields by name, since a checkpoint is read with some fields of its structs."""
     children = [changes.get(f.name, _same)(array.field(i)) for i, f in enumerate(array.type)]
     mask = array.is_null() if array.null_count else None
     return pa.StructArray.from_arrays(children, fields=list(array.type), mask=mask)
@@ -169,6 +169,6 @@ def _map(array: pa.MapArray, key: _Change | None, value: _Change | None) -> pa.A
 
 
 def _with_children(array: pa.Array, children: list[pa.Array]) -> pa.Array:
-    """The same lists or maps with other values; offsets refer to the whole buffer."""
+    """Replace the values of lists or maps; offsets refer to the whole buffer."""
     buffers = array.buffers()[: array.type.num_buffers]
     return pa.Array.from_buffers(array.type, len(array), buffers, array.null_count, array.offset, children)

@@ -1,5 +1,4 @@
-"""Differences between the two calendars: what to add to a date, or to an instant of a time zone, to keep its local date
-and time.
+"""Differences between the two calendars: what to add to a date or an instant to keep its local date and time.
 
 The old calendar is Java's ``GregorianCalendar``; its time zones use today's standard offset for everything before 1900.
 The new one is proleptic Gregorian, with local mean time before standard time was introduced.  The results equal
@@ -21,19 +20,19 @@ import numpy.typing as npt
 Numbers = npt.NDArray[np.int64]
 
 _DAY = 86_400
-#: The dates at which the difference in days changes; earlier dates use the first one.
+#: Dates at which the difference in days changes; earlier dates use the first.
 _DAYS = (
     *(-719164, -682945, -646420, -609895, -536845, -500320, -463795),
     *(-390745, -354220, -317695, -244645, -208120, -171595, -141427),
 )
 _DAYS_BETWEEN = (*range(2, -11, -1), 0)
-#: 1900-01-01T00:00Z: from here on old and new zones agree.
+#: 1900-01-01T00:00Z: from then on old and new zones agree.
 _KNOWN_OFFSETS = -2_208_988_800
 _FIXED = re.compile(r"(?:UTC|GMT|UT)?(?:([+-])(\d{1,2})(?::?(\d{2}))?(?::?(\d{2}))?)?|Z")
 
 
 class Switches(NamedTuple):
-    """From each of ``at`` on, add ``add``; before the first, its value; in days or seconds."""
+    """Add ``add`` from each of ``at`` on, in days or seconds; before the first, add its value."""
 
     at: Numbers
     add: Numbers
@@ -72,7 +71,7 @@ def of_zone(name: str) -> Switches:
     return Switches(np.array(at, np.int64), np.array(add, np.int64))
 
 
-#: Standard time and local mean time as seconds east of Greenwich, then what to add from later moments on.
+#: Standard time and local mean time in seconds east of Greenwich, then changes at later times.
 _Zone = tuple[int, int, tuple[tuple[int, int], ...]]
 
 
@@ -88,11 +87,11 @@ def _zones() -> dict[str, _Zone]:
 
 
 def _of_system(name: str) -> _Zone:
-    """A zone that is newer than trilake's list, from the system."""
+    """A zone that trilake's list lacks, from the system."""
     try:
         zone = zoneinfo.ZoneInfo(name)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError) as e:
-        raise ValueError(f"unknown time zone {name!r} of its timestamps") from e
+        raise ValueError(f"the time zone {name!r} of its timestamps is unknown") from e
     months = [dt.datetime(2020, month, 1, tzinfo=zone).utcoffset() for month in range(1, 13)]
     mean = dt.datetime(1582, 1, 1, tzinfo=zone).utcoffset()
     seconds = [int(offset.total_seconds()) for offset in (*months, mean) if offset is not None]
