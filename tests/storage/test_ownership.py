@@ -70,7 +70,7 @@ def test_what_cannot_be_removed_does_not_hide_the_first_error(caplog: pytest.Log
     store = FaultStore(MemoryStore(), [Fault("delete")])
     store.put("x", b"")
     discard(store, ["x"])
-    assert "are left" in caplog.text
+    assert "remain in" in caplog.text
 
 
 def test_temporary_files_are_old_by_the_newest_in_their_folder(tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ def test_what_cannot_be_compared_is_refused(place: str) -> None:
         trilake.diff(trilake.open(place), place, before_version=0)
     with pytest.raises(InvalidArgumentError, match="open table needs another"):
         trilake.diff(trilake.open(place))
-    with pytest.raises(InvalidArgumentError, match="names no column"):
+    with pytest.raises(InvalidArgumentError, match="columns is empty"):
         trilake.diff(place, place, columns=[])
     for how in ({"key": "k"}, {"columns": ["k"]}):
         with pytest.raises(InvalidArgumentError, match="no effect with rows=False"):

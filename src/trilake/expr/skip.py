@@ -71,12 +71,12 @@ def can_match(filter: Filter | None, stats: FileStats) -> SkipResult:
     keep, every, reason = np.ones(n, bool), np.ones(n, bool), np.full(n, -1, np.int16)
     reasons: list[str] = []
 
-    def skip(bits: Bits, reason: str) -> None:
+    def skip(bits: Bits, cause: str) -> None:
         new = bits & keep
         if new.any() and len(reasons) < np.iinfo(np.int16).max:
             keep[new] = False
             reason[new] = len(reasons)
-            reasons.append(reason)
+            reasons.append(cause)
 
     if filter is not None and n:
         analysis = _Analysis(stats)
