@@ -51,7 +51,7 @@ def test_spark_is_not_asked_to_call_java(text: str, kind: str) -> None:
 
 @pytest.mark.parametrize("text", CALLS)
 def test_every_spelling_of_such_a_call_is_seen(text: str) -> None:
-    with pytest.raises(ExpressionError, match=r"constraint c calls .* which runs code of this machine"):
+    with pytest.raises(ExpressionError, match=r"constraint c calls .* which runs Java code"):
         refuse_foreign_calls(text, "constraint c")
 
 

@@ -208,7 +208,7 @@ def compare(store: Store, segment: LogSegment, count: int, size: int | None, rar
     if differences:
         raise CorruptLogError(
             f"the checkpoint does not match its hint: {'; '.join(differences)[:500]}",
-            help="restore the checkpoint from a copy; if it is known to be right, remove what says otherwise",
+            help="restore the checkpoint from a copy, or remove the hint or checksum if it is wrong",
             file=f"{store.uri}/{segment.checkpoint_files[0].key}",
             version=segment.checkpoint_version,
         )

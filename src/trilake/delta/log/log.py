@@ -240,7 +240,7 @@ class DeltaLog:
                     result = read(other)
                 except (CorruptLogError, LogGapError):
                     continue
-                _log.warning("a damaged file was passed over: %s", damage.message)
+                _log.warning("skipped a damaged file: %s", damage.message)
                 return result
             raise
 

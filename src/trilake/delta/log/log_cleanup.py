@@ -107,7 +107,7 @@ def cleanup_log(
     if retention_ms is None:
         retention_ms = _retention(head)
     if retention_ms < 0:
-        raise InvalidArgumentError("a retention is not negative", retention_ms=retention_ms)
+        raise InvalidArgumentError("the retention must not be negative", retention_ms=retention_ms)
     now = runtime.clock_ms() if dry_run else agreed_time(log.store, runtime.clock_ms())
     cutoff = cutoff_time(now, retention_ms)
     objects, base = _listed(log, head, cutoff, runtime, dry_run=dry_run)
@@ -142,7 +142,7 @@ def _listed(
         try:
             return objects, _base(log, head, sort_listing(objects), cutoff, runtime, dry_run=dry_run)
         except ObjectNotFoundError as e:
-            _log.info("a file of the log of %s went while it was looked at: %s", head.uri, e)
+            _log.info("a file of the log of %s disappeared: %s", head.uri, e)
     return objects, None
 
 
@@ -151,7 +151,7 @@ def _check_known(head: Head) -> None:
     names = [n for n in writer_features(head.protocol) if n not in REGISTRY]
     if names or head.protocol.min_writer_version > MAX_WRITER:
         raise UnsupportedProtocolError(
-            f"the log may not be cleaned up here: writer version {head.protocol.min_writer_version}"
+            f"the log cannot be cleaned up: unsupported writer version {head.protocol.min_writer_version}"
             + (f" with the unknown features {', '.join(names)}" if names else ""),
             help="use a newer trilake, or the engine that set the features",
             file=head.uri,

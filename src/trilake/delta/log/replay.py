@@ -27,7 +27,7 @@ from trilake.delta.protocol.actions import (
     as_numpy,
     int64_array,
     no_rows,
-    text_scalar,
+    string_scalar,
 )
 from trilake.errors import CorruptLogError
 from trilake.expr.terms.engine import Query
@@ -49,7 +49,7 @@ class State:
     domains: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
-_NOTHING, _NUL, _AT = text_scalar(""), text_scalar("\x00"), text_scalar("@")
+_NOTHING, _NUL, _AT = string_scalar(""), string_scalar("\x00"), string_scalar("@")
 #: Above this many, keys are compared by hashes, which take a tenth of the memory.
 _MANY = 100_000
 _KEY_FIELDS = ["path", "deletionVector"]

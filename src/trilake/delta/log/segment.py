@@ -218,7 +218,7 @@ def choose_segment(listing: LogListing, *, uri: str, version: int | None = None)
     """
     if listing.empty:
         raise TableNotFoundError(
-            "this is not a Delta table: no commit and no checkpoint in _delta_log",
+            "this is not a Delta table: _delta_log has no commit and no checkpoint",
             help="check the path, or create a table there with trilake.write",
             file=uri,
             condition="DELTA_PATH_DOES_NOT_EXIST",
@@ -281,7 +281,7 @@ def _refuse_gap(listing: LogListing, start: int, present: list[int], target: int
                 condition="DELTA_VERSION_NOT_FOUND",
             )
         raise LogGapError(
-            f"the log begins with version {min(listing.commits)}, and no checkpoint says what was before",
+            f"the log begins with version {min(listing.commits)}, and no checkpoint has the state before it",
             help="restore the commit files from version 0 on, or a complete checkpoint",
             file=f"{uri}/{commit_key(0)}",
             version=0,

@@ -90,7 +90,7 @@ class Protocol:
 
     @staticmethod
     def from_json(data: Mapping[str, Any], *, version: int | None = None) -> Protocol:
-        """Parse the JSON object.  Raises ``CorruptLogError`` where a required field is missing."""
+        """Parse the JSON object.  Raises ``CorruptLogError`` if a required field is missing."""
         try:
             reader, writer = data.get("readerFeatures"), data.get("writerFeatures")
             return Protocol(
@@ -132,7 +132,7 @@ class Metadata:
     def schema(self) -> StructType:
         """The parsed ``schemaString``; without column mapping also without ids and physical names.
 
-        A schema copied from a mapped table still has them, but they do not apply to this table's files.
+        A schema copied from a mapped table may have them, but they do not apply to this table's files.
         """
         return self._parsed_schema()
 
@@ -148,13 +148,13 @@ class Metadata:
 
     @staticmethod
     def from_json(data: Mapping[str, Any], *, version: int | None = None) -> Metadata:
-        """Parse the JSON object.  Raises ``CorruptLogError`` where a required field is missing."""
+        """Parse the JSON object.  Raises ``CorruptLogError`` if a required field is missing."""
         try:
             fmt = data.get("format") or {}
             metadata = Metadata(
                 id=str(data.get("id") or ""),
-                # Databricks writes a table without columns without a schema.
-                schema_string="" if (text := data.get("schemaString")) is None else _schema_text(text),
+                # Databricks writes no schema for a table without columns.
+                schema_string="" if (string := data.get("schemaString")) is None else _schema_string(string),
                 partition_columns=_names(data.get("partitionColumns")),
                 configuration={str(k): _setting(v) for k, v in _pairs(data.get("configuration")) if v is not None},
                 name=data.get("name"),
@@ -166,7 +166,7 @@ class Metadata:
         except (KeyError, TypeError, ValueError, AttributeError) as e:
             raise CorruptLogError(f"metaData action is incomplete ({e})", version=version) from e
         schema = metadata._parsed_schema(version)
-        # In the metadata's spelling: values in files have the same names, and would be null under another one.
+        # In the metadata's spelling, as partition values of files use it.
         missing = [c for c in metadata.partition_columns if c not in schema.names]
         if missing:
             raise CorruptLogError(f"partition columns {missing} are not in the schema", version=version)
@@ -192,8 +192,8 @@ def _setting(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _schema_text(value: Any) -> str:
-    """A non-empty ``schemaString``; an empty one was lost, and a table without columns would show no rows."""
+def _schema_string(value: Any) -> str:
+    """Refuse an empty ``schemaString``, which would hide all columns."""
     if not value or not isinstance(value, str):
         raise TypeError(f"schemaString is {value!r:.80}")
     return value
@@ -222,7 +222,7 @@ def _pairs(value: Any) -> list[tuple[Any, Any]]:
 
 @dataclass(frozen=True)
 class ActionBatch:
-    """Actions in the order of the log.
+    """Actions in log order.
 
     ``add``, ``remove`` and ``cdc`` are tables with the fields of the action plus ``version`` and ``order`` (the
     position in the whole batch, which decides what is newest).  ``rare`` holds the other known actions as
@@ -261,18 +261,18 @@ EMPTY_BATCH = ActionBatch(empty_actions("add"), empty_actions("remove"), empty_a
 
 
 # --- Create Arrow values from Python's and numpy's by their buffers, for opening a table quickly ----------------------
-# `pa.array`, `pa.scalar`, `Array.to_numpy` and Acero load pandas, where installed, at their first call, which takes
-# longer than opening a table.
+# `pa.array`, `pa.scalar`, `Array.to_numpy` and Acero load pandas, if it is installed, which takes longer than opening a
+# table.
 
 
-def text_scalar(schema: str) -> pa.Scalar:
+def string_scalar(schema: str) -> pa.Scalar:
     """A string scalar."""
     data = schema.encode()
     return pa.StringArray.from_buffers(1, pa.py_buffer(pack("=ii", 0, len(data))), pa.py_buffer(data))[0]
 
 
 def int64_array(numbers: npt.NDArray[np.int64]) -> pa.Int64Array:
-    """Numbers as an array, without a copy where they are contiguous."""
+    """Integers as an array, without a copy if they are contiguous."""
     data = np.ascontiguousarray(numbers, np.int64)
     return pa.Int64Array.from_buffers(pa.int64(), len(data), [None, pa.py_buffer(data)])
 
@@ -280,7 +280,7 @@ def int64_array(numbers: npt.NDArray[np.int64]) -> pa.Int64Array:
 def array_of(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
     """Values of a file action's field as an array; a map is a list of pairs.
 
-    Raises ``TypeError`` for a value of another type, and ``OverflowError`` for what is too large.
+    Raises ``TypeError`` for a value of another type, and ``OverflowError`` for one that is too large.
     """
     valid = [v is not None for v in values]
     if not any(valid):
@@ -327,7 +327,7 @@ def _bits(flags: Sequence[bool]) -> pa.Buffer:
 def as_numpy(numbers: pa.Array) -> npt.NDArray[np.signedinteger]:
     """Integers without nulls as a numpy array, without a copy.  Raises ``ValueError`` for nulls."""
     if numbers.null_count:
-        raise ValueError("numbers with nulls are not an array of numpy")
+        raise ValueError("expected integers without nulls")
     if not len(numbers):
         return np.empty(0, numbers.type.to_pandas_dtype())
     return np.frombuffer(numbers.buffers()[1], numbers.type.to_pandas_dtype())[numbers.offset :][: len(numbers)]

@@ -1,7 +1,7 @@
 """Map Arrow's leaf types to Delta types, and refuse extension types whose meaning would be lost.
 
-An extension type gives meaning to a storage type.  Most can be dropped: a JSON value is a string, a tensor is a list of
-numbers.  But a pandas period, a count of months since 1970, would become a plain number.
+Most extension types can be read as their storage types: JSON as strings, tensors as lists of numbers.  But a pandas
+period, a count of months since 1970, would become a plain number.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import pyarrow as pa
 
 from trilake.errors import SchemaMismatchError
 
-#: How other libraries mark a column of variants, for which Arrow has no type.
+#: Marks of variant columns by other libraries, as Arrow has no type for them.
 VARIANT_EXTENSION = "arrow.parquet.variant"
 _CONDITION = "DELTA_UNSUPPORTED_DATA_TYPES"
 #: Help for extension types whose storage values mean something else.
 _MEANINGS = {
     "pandas.period": "cast the column, e.g. with .dt.to_timestamp() or to string",
-    "pandas.interval": "keep the two ends in columns of their own",
+    "pandas.interval": "keep the two ends in separate columns",
     "arrow.bool8": "cast the column to bool",
     "arrow.opaque": "cast the column before writing, e.g. to string",
 }
@@ -83,7 +83,7 @@ def is_variant(field: pa.Field, path: str) -> bool:
     name = _extension(field)
     if name in _MEANINGS:
         raise SchemaMismatchError(
-            f"{_shown(field.type, name)} has no Delta type, and its stored values say something else",
+            f"{_shown(field.type, name)} has no Delta type, and its storage values have another meaning",
             help=_MEANINGS[name],
             column=path,
             condition=_CONDITION,
@@ -95,7 +95,7 @@ def is_variant(field: pa.Field, path: str) -> bool:
         return True
     raise SchemaMismatchError(
         f"the variants are stored as {kind}: their parts are columns (shredded)",
-        help="hand them over as structs of value and metadata",
+        help="pass structs of value and metadata",
         column=path,
         condition=_CONDITION,
     )
@@ -120,9 +120,9 @@ def _shown(t: pa.DataType, name: str) -> str:
 
 DEFAULT_CRS, DEFAULT_ALGORITHM = "OGC:CRS84", "SPHERICAL"
 ALGORITHMS = ("SPHERICAL", "VINCENTY", "THOMAS", "ANDOYER", "KARNEY")
-#: The reference system of values that each have their own: no column of a table may be of it.
+#: The reference system of columns in which each value has its own, which tables cannot have.
 MIXED_CRS = "SRID:ANY"
-#: What Spark's SQL says for a reference system.
+#: Spark SQL's numbers of reference systems.
 _CRS_OF_SRID = {"0": "SRID:0", "3857": "EPSG:3857", "4326": "OGC:CRS84", "any": MIXED_CRS}
 _TYPE = re.compile(r"(geometry|geography)(?:\(\s*(?:(\w+:-?\w+)(?:\s*,\s*(\w+))?|([A-Za-z]\w*))\s*\))?")
 
@@ -144,7 +144,7 @@ def spatial_name(name: str) -> str | None:
 
 
 def is_mixed(name: str) -> bool:
-    """Whether a spatial type, by its full name, leaves the reference system to each value."""
+    """Whether each value of a spatial type has its own reference system."""
     return MIXED_CRS in name.upper()
 
 

@@ -59,7 +59,7 @@ def check_mode(metadata: Metadata, *, uri: str, version: int) -> None:
     mode = metadata.column_mapping_mode
     if mode not in MODES:
         raise UnsupportedProtocolError(
-            f"the table maps columns by the mode {mode!r}, which is not supported",
+            f"column mapping mode {mode!r} is not supported",
             help=f"modes are {', '.join(MODES)}: set {MODE} with the engine that set it, or read an older version",
             file=uri,
             version=version,
@@ -120,8 +120,8 @@ def assign(
     ----------
     mode: ``"none"`` leaves the schema unchanged.
     max_id: the highest id the table ever assigned; new ids are greater.
-    existing: existing files use the display names, so these become the physical names.
-    nested: elements of arrays, and keys and values of maps, get ids too.
+    existing: whether existing files use the display names, which then become the physical names.
+    nested: whether elements of arrays, and keys and values of maps, get ids.
     new_id: a source of UUID strings for physical names.
 
     Raises ``CorruptLogError`` where two columns have the same id or physical name.
@@ -173,7 +173,7 @@ def _check_unique(schema: StructType) -> None:
         ):
             if first != path:
                 raise CorruptLogError(
-                    f"columns {first} and {path} have both {what}",
+                    f"columns {first} and {path} both have {what}",
                     help="the schema's column mapping is damaged: these columns share a physical name or id",
                     column=path,
                 )
@@ -248,7 +248,7 @@ def change_mode(before: Metadata, after: Metadata, *, new_id: Callable[[], str])
 
 
 def check_can_rename(metadata: Metadata, what: Literal["rename", "drop"]) -> None:
-    """Refuse to ``what`` (rename or drop) a column where files use display names.
+    """Refuse to rename or drop (``what``) a column if files use display names.
 
     Raises ``InvalidArgumentError``.
     """

@@ -63,7 +63,7 @@ def _texts(commits: Sequence[tuple[int, str, pa.Buffer]]) -> list[bytes]:
         if not raw.strip():
             raise CorruptLogError(
                 "commit file is empty",
-                help=f"a writer died before its data reached the disk; {_damaged_help(version)}",
+                help=f"a writer died before its data was on disk; {_damaged_help(version)}",
                 file=name,
                 version=version,
             )
@@ -131,7 +131,7 @@ def _objects(content: bytes, version: int, name: str) -> Iterator[dict[str, Any]
         except orjson.JSONDecodeError as e:
             raise _corrupt(version, name, str(e)) from e
         if not isinstance(action, dict):
-            raise _corrupt(version, name, "a line is not an object")
+            raise _corrupt(version, name, "a line is not a JSON object")
         yield action
 
 
@@ -171,7 +171,7 @@ def _first_wrong(
             at, error = i, e
             break
     return CorruptLogError(
-        f"the {kind} action is not what the protocol says: {error}",
+        f"the {kind} action does not follow the protocol: {error}",
         help="restore the file from a copy, or read an older version",
         file=files[at],
         version=versions[at],
@@ -213,7 +213,7 @@ _STRUCTURE = (
 
 
 def _suspects(parsed: pa.ChunkedArray, lines: pa.Array, vectors: bool) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Lines for the other parser: a value of another type than its field came out as null.
+    """Lines for the other parser: values of a wrong type became null.
 
     ``vectors`` says whether the lines mention deletion vectors at all.  A lost field must not pass for an absent
     one where it decides about rows.

@@ -41,7 +41,7 @@ def z85_decode(encoded: str) -> bytes:
     """
     filled = len(encoded[-5:]) - len(encoded[-5:].lstrip("#"))
     if filled > 3:
-        raise ValueError("not Z85: a group of padding alone")
+        raise ValueError("not Z85: a group with only padding")
     if filled:
         encoded = encoded[:-5] + "0" * filled + encoded[-5 + filled :]
     raw = np.frombuffer(encoded.encode("ascii"), dtype=np.uint8)
@@ -107,7 +107,7 @@ class DeletionVectorDescriptor:
     def _error(self, why: str, file: str | None = None) -> DeletionVectorError:
         return DeletionVectorError(
             f"deletion vector cannot be trusted: {why}",
-            help="restore the file, or read a version without this vector; reading on would lose or revive rows",
+            help="restore the file, or read a version without this vector; reading it would lose or restore rows",
             file=file,
             vector=self.unique_id[:80],
         )

@@ -60,7 +60,7 @@ class Trace:
     """
 
     what: str
-    help: str = "write those files again"
+    help: str = "rewrite those files"
     rewrite: bool = False
     condition: str = "DELTA_FEATURE_DROP_NONREMOVABLE_FEATURE"
 

@@ -133,7 +133,7 @@ def check_mapping_listed(protocol: Protocol, metadata: Metadata, *, uri: str, ve
         return
     raise UnsupportedProtocolError(
         "the table has the property delta.columnMapping.mode, and its protocol does not list columnMapping:"
-        " its files may know the columns by either names",
+        " its files may use either column names",
         help="read it with the engine that wrote it, and write the rows into a new table",
         file=uri,
         version=version,
@@ -160,7 +160,7 @@ def check_writable(protocol: Protocol, metadata: Metadata, *, uri: str, version:
     if lacking:
         raise UnsupportedProtocolError(
             f"the table uses the writer features {', '.join(lacking)}, which this version cannot write",
-            help=_needs(lacking, "write it with the engine that set the features, or turn them off in the table"),
+            help=_needs(lacking, "write it with the engine that enabled the features, or drop them"),
             file=uri,
             version=version,
             condition="DELTA_UNSUPPORTED_FEATURES_FOR_WRITE",
@@ -178,7 +178,7 @@ def feature(name: str, *, condition: str = "DELTA_UNSUPPORTED_FEATURES_IN_CONFIG
     row = REGISTRY.get(name) or next((f for f in REGISTRY.values() if f.name.lower() == name.lower()), None)
     if row is None:
         raise UnsupportedProtocolError(
-            f"table feature {name!r} is unknown here",
+            f"table feature {name!r} is unknown",
             help=f"valid features are {', '.join(sorted(REGISTRY))}",
             condition=condition,
         )
@@ -297,12 +297,12 @@ def upgrade_protocol(protocol: Protocol, reader: int, writer: int) -> Protocol:
     if reader == 3 and writer < 7:
         raise InvalidArgumentError(
             "reader version 3 needs writer version 7",
-            help="ask for writer version 7 as well",
+            help="pass writer version 7, too",
             condition="DELTA_READ_FEATURE_PROTOCOL_REQUIRES_WRITE",
         )
     if reader == 2 and writer < 5:
         raise InvalidArgumentError(
-            "reader version 2 needs writer version 5 or higher", help="ask for writer version 5 as well"
+            "reader version 2 needs writer version 5 or higher", help="pass writer version 5, too"
         )
     if writer == 7:
         upgraded_ = from_features(features_of(protocol), reader=reader)
@@ -328,8 +328,8 @@ def add_feature(protocol: Protocol, name: str) -> Protocol:
     row = feature(name)
     if not row.writes or not row.reads:
         raise UnsupportedProtocolError(
-            f"table feature {row.name} cannot be added: this library could not write the table any more",
-            help="add it with the engine that is to use it",
+            f"table feature {row.name} cannot be added, because trilake could not write the table then",
+            help="add it with an engine that supports it",
         )
     lacking = [n for n in with_needs([row.name]) if not has_feature(protocol, n)]
     return with_features(protocol, lacking) if lacking else protocol

@@ -1,4 +1,4 @@
-"""What a table's properties ask of files that Iceberg readers are to understand.
+"""Table properties for Iceberg compatibility, and what they require of data files.
 
 Protocol: *Iceberg Compatibility V1*, *V2* and, of the protocol's proposals, *V3* and *Materialize Partition Columns*.
 """
@@ -15,7 +15,7 @@ from trilake.delta.protocol.property_values import is_on
 ENABLED: Mapping[int, str] = {v: f"delta.enableIcebergCompatV{v}" for v in (1, 2, 3)}
 #: Writer feature: files hold the partition columns too.
 MATERIALIZED = "materializePartitionColumns"
-#: Table property: the same as a wish, which other writers may ignore.
+#: Table property: the same, but other writers may ignore it.
 WRITE_PARTITIONS = "delta.writePartitionColumnsToParquet"
 #: Table property: the other formats whose metadata is written after each commit.
 UNIFORM = "delta.universalFormat.enabledFormats"

@@ -61,7 +61,7 @@ def parse_path(path: PathLike) -> Path:
         if m is None:
             raise InvalidArgumentError(
                 f"{path!r} is not a column path",
-                help="write names with dots between, in backticks where a name holds a dot",
+                help="separate names by dots, and quote names that contain dots with backticks",
             )
         out.append(m[1].replace("``", "`") if m[1] is not None else m[2].strip())
         at = m.end()
@@ -207,7 +207,7 @@ def _parent(schema: StructType, names: Path) -> StructType:
     parent = type_at(schema, names[:-1]) if len(names) > 1 else schema
     if not isinstance(parent, StructType):
         raise InvalidArgumentError(
-            f"{format_path(names)} is a part of {parent}, not a column of its own",
+            f"{format_path(names)} is a part of {parent}, not a column",
             help="only columns and fields of structs have names, comments and nullability",
             column=format_path(names),
         )
@@ -258,7 +258,7 @@ def _insert(fields: list[StructField], field: StructField, position: Position | 
         other = StructType(tuple(fields)).find(position.after)
         if other is None:
             raise SchemaMismatchError(
-                f"no column {format_path((*parent, position.after))} to stand after",
+                f"no column {format_path((*parent, position.after))} to follow",
                 help=f"its neighbours are {', '.join(f.name for f in fields)}",
                 column=position.after,
                 condition="FIELD_NOT_FOUND",
@@ -310,7 +310,7 @@ def drop_field(schema: StructType, path: PathLike) -> StructType:
         remaining = [f for f in fields if f.name != names[-1]]
         if not remaining:
             raise InvalidArgumentError(
-                f"{format_path(names)} is the last column of its kind",
+                f"{format_path(names)} has no sibling columns",
                 help="a table, like a struct, needs at least one column",
                 column=format_path(names),
                 condition="DELTA_DROP_COLUMN_ON_SINGLE_FIELD_SCHEMA",

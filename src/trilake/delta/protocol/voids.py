@@ -73,8 +73,9 @@ def _untyped(type_: DataType, path: str) -> tuple[str, DataType] | None:
 def no_typed_column(schema: StructType) -> SchemaMismatchError:
     """The error for columns of which files would hold none."""
     return SchemaMismatchError(
-        "no column has a type that files can hold: " + ", ".join(f"{f.name} {f.type}" for f in schema.fields),
-        help="a column of nulls has the type void: give it another one, such as string, before writing",
+        "files cannot store columns of type void, and there are no others: "
+        + ", ".join(f"{f.name} {f.type}" for f in schema.fields),
+        help="cast a column of nulls to another type, such as string, before writing",
         condition="DELTA_EMPTY_DATA",
     )
 

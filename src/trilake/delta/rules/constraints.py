@@ -140,7 +140,7 @@ def _invariant(path: tuple[str, ...], field: StructField, schema: StructType, no
     try:
         sql = orjson.loads(raw)["expression"]["expression"]
     except (orjson.JSONDecodeError, KeyError, TypeError) as e:
-        raise CorruptLogError(f"the invariant of column {name} is not what the protocol says: {e}", column=name) from e
+        raise CorruptLogError(f"the invariant of column {name} does not follow the protocol: {e}", column=name) from e
     if not isinstance(sql, str):
         raise CorruptLogError(f"the invariant of column {name} is empty: {str(sql)[:80]!r}", column=name)
     return parse_check("the invariant of column", name, sql, schema, now)

@@ -1,4 +1,4 @@
-"""Rules of Iceberg compatibility: what a commit must not make of a table, nor add to it.
+"""Check that commits follow the rules of Iceberg compatibility.
 
 Protocol: *Writer Requirements for IcebergCompatV1*, *V2* and, of the protocol's proposals, *V3*.  Pure: metadata,
 protocol and actions in, an error that names the broken rule out.
@@ -36,9 +36,9 @@ _PRIMITIVES = {*_INTEGERS, "float", "double", "string", "binary", "boolean", "ti
 
 #: The time for calls such as current_date(), which are not literals.
 _NO_TIME = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-#: One bit a file.
+#: One bit per file.
 Mask: TypeAlias = np.ndarray[Any, np.dtype[np.bool_]]
-#: What a rule looks at: version of the compatibility, metadata before (``None`` for a new table) and after, protocol.
+#: Arguments of a rule: compatibility version, metadata before (``None`` for a new table) and after, protocol.
 Change: TypeAlias = tuple[int, Metadata | None, Metadata, Protocol]
 
 
@@ -239,7 +239,7 @@ def _has_literal_defaults(change: Change) -> None:
 
 
 def _is_literal(sql: str) -> bool:
-    """Whether SQL is a value that stands there, and not computed.
+    """Whether SQL is a literal.
 
     >>> _is_literal("-1"), _is_literal("1 + 1"), _is_literal("current_date()")
     (True, False, False)
@@ -298,7 +298,7 @@ def check_old_files(version: int, metadata: Metadata, adds: pa.Table) -> None:
         raise _violated(
             version,
             f"files that are written for it, and {number} of {adds.num_rows} {reason}",
-            "write them again while it is turned on:"
+            "rewrite them while turning it on:"
             f" REORG TABLE ... APPLY (UPGRADE UNIFORM (ICEBERG_COMPAT_VERSION = {version}))",
             "CHANGE_VERSION_NEED_REWRITE",
         )

@@ -241,7 +241,7 @@ def shift_identity(table: pa.Table, columns: Mapping[str, int]) -> pa.Table:
             moved = pc.add_checked(table.column(at), pa.scalar(by, pa.int64()))
         except pa.ArrowInvalid as e:
             raise IdentityOverflowError(
-                f"identity column {name!r} has no values left beyond those that a concurrent write took", column=name
+                f"identity column {name!r} has no values left after a concurrent write", column=name
             ) from e
         table = table.set_column(at, table.schema.field(at), moved)
     return table

@@ -124,7 +124,7 @@ class RowRules:
         for c in identities:
             if c.name in present and not c.explicit and not rewrite:
                 raise SchemaMismatchError(
-                    f"column {c.name!r} is an identity column, whose values the table makes up",
+                    f"column {c.name!r} is an identity column, whose values are generated",
                     help="leave the column out",
                     column=c.name,
                     file=uri,
@@ -312,7 +312,7 @@ class RowPipeline:
         missing = self._promised - set(columns)
         if missing:
             raise SchemaMismatchError(
-                f"a batch lacks the columns {', '.join(sorted(missing))}, which the rows were said to have",
+                f"a batch lacks the columns {', '.join(sorted(missing))}, which the schema of the rows has",
                 help=f"it has {', '.join(batch.schema.names)}",
             )
         for name, value in self.rules.defaults.items():
@@ -477,6 +477,6 @@ def refuse_foreign_calls(sql: str, what: str) -> None:
     match = _CALL.search(sql)
     if match is not None:
         raise ExpressionError(
-            f"the {what} calls {match[1].lower()}, which runs code of this machine; no rule of a table may",
+            f"the {what} calls {match[1].lower()}, which runs Java code; rules of a table must not",
             help="drop the rule before you write, and write only if you trust the table's author",
         )

@@ -199,7 +199,7 @@ def _with_partition_values(log: DeltaLog, version: int, removes: list[FileTask])
         if f.partition_values is _UNKNOWN:
             if f.path not in values:
                 raise ChangeFeedError(
-                    "a remove action names a file that the version before does not have",
+                    "a remove action refers to a file that the previous version does not have",
                     file=f.path,
                     version=version,
                 )

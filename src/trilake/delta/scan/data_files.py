@@ -70,7 +70,7 @@ def _batches(store: Store, key: str, plan: ReadPlan, threads: bool) -> FileBatch
     if format is not None:
         if plan.mode == "id" and not format.has_field_ids:
             raise UnsupportedProtocolError(
-                f"columns are mapped by id, and {format.name} files have no ids of columns",
+                f"columns are mapped by id, and {format.name} files have no column ids",
                 file=plan.uri,
                 version=plan.version,
             )
@@ -215,7 +215,7 @@ def _csv(store: Store, key: str, plan: ReadPlan, threads: bool) -> FileBatches:
         newlines_in_values=options.get("multiline", "false").lower() == "true",
     )
     convert = pacsv.ConvertOptions(
-        column_types={n: _text_type(f.type.arrow) for n, f in zip(names, plan.file_fields, strict=True)},
+        column_types={n: _parse_type(f.type.arrow) for n, f in zip(names, plan.file_fields, strict=True)},
         null_values=[null],
         strings_can_be_null=True,
         quoted_strings_can_be_null=False,
@@ -236,7 +236,7 @@ def _json(store: Store, key: str, plan: ReadPlan, threads: bool) -> FileBatches:
         data = _decompressed(source, key).read_buffer()
     if not bytes(data).strip():
         return
-    schema = pa.schema([(f.physical_name, _text_type(f.type.arrow)) for f in plan.file_fields])
+    schema = pa.schema([(f.physical_name, _parse_type(f.type.arrow)) for f in plan.file_fields])
     table = pajson.read_json(
         pa.BufferReader(data),
         read_options=pajson.ReadOptions(use_threads=threads, block_size=min(max(len(data), 1 << 16), 1 << 28)),
@@ -248,12 +248,12 @@ def _json(store: Store, key: str, plan: ReadPlan, threads: bool) -> FileBatches:
         position += batch.num_rows
 
 
-def _text_type(type_: pa.DataType) -> pa.DataType:
-    """The type to parse text as: times and binaries stay strings, as Arrow does not know all their forms."""
+def _parse_type(type_: pa.DataType) -> pa.DataType:
+    """The type to parse strings as: times and binaries stay strings, as Arrow does not support all their forms."""
     if pa.types.is_struct(type_):
-        return pa.struct([pa.field(f.name, _text_type(f.type)) for f in type_])
+        return pa.struct([pa.field(f.name, _parse_type(f.type)) for f in type_])
     if pa.types.is_list(type_):
-        return pa.list_(_text_type(type_.value_type))
+        return pa.list_(_parse_type(type_.value_type))
     if pa.types.is_temporal(type_) or pa.types.is_binary(type_):
         return pa.string()
     return type_

@@ -431,8 +431,8 @@ def test_names_mean_columns_of_the_tables_that_a_clause_sees(session: SparkSessi
     m = table.alias("t").merge(source.alias("s"), "t.key = s.key")
     both = "the reference to key is ambiguous: t and s both have it (condition: AMBIGUOUS_REFERENCE). Help: write t.key"
     help = "(condition: DELTA_MERGE_UNRESOLVED_EXPRESSION). Help: the columns are"
-    of_target = f"it is of the target, and clauses WHEN NOT MATCHED see the source alone {help} s: "
-    of_source = f"it is of the source, and clauses WHEN NOT MATCHED BY SOURCE see the target alone {help} t"
+    of_target = f"WHEN NOT MATCHED clauses can only use columns of the source {help} s: "
+    of_source = f"WHEN NOT MATCHED BY SOURCE clauses can only use columns of the target {help} t"
     wrong = [
         (table.alias("t").merge(source.alias("s"), "key = s.key").whenMatchedDelete(), both),
         (m.whenMatchedUpdate(set={"value": "length(key)"}), both),

@@ -62,7 +62,7 @@ class MergeBuilder(PublicNames):
     log: DeltaLog
     source: Any
     request: MergeRequest
-    #: A version of the table that was read already.
+    #: A version of the table in memory.
     cached: Snapshot | None = None
 
     def when_matched_update(self, updates: Mapping[str, str], predicate: str | None = None) -> MergeBuilder:
@@ -163,7 +163,7 @@ class MergeBuilder(PublicNames):
 
 def _values(updates: Mapping[str, str]) -> dict[str, str]:
     if not isinstance(updates, Mapping):
-        raise InvalidArgumentError(f"the values are a {type(updates).__name__}, not a mapping of columns to SQL")
+        raise InvalidArgumentError(f"expected a mapping of columns to SQL, got a {type(updates).__name__}")
     pairs: list[tuple[object, object]] = list(updates.items())
     wrong = [k for k, v in pairs if not isinstance(k, str) or not isinstance(v, str)]
     if wrong:

@@ -33,10 +33,10 @@ _WORDS: dict[Kind, str] = {
 
 @dataclass(frozen=True)
 class Clause(Generic[E]):
-    """One WHEN clause as the caller wrote it.
+    """One WHEN clause.
 
     ``values`` are the expressions by column name, ``None`` for all columns (``*``) and for a delete; ``excluded``
-    are columns that the star leaves out.
+    are exceptions of the star.
     """
 
     kind: Kind
@@ -86,9 +86,7 @@ class Absent:
 
 @dataclass(frozen=True)
 class Parts:
-    """A struct of which some fields change.  Null where both the source's struct at ``null_with``, if given, and the
-    target's are null.
-    """
+    """A struct with some new fields; null if the target's struct and, if given, the source's at ``null_with`` are."""
 
     fields: Mapping[str, Any]
     null_with: Path | None = None
@@ -128,7 +126,7 @@ def check_clauses(clauses: Sequence[Clause[E]]) -> None:
         if any(c.condition is None for c in same[:-1]):
             raise InvalidArgumentError(
                 f"when there are several {words} clauses in a MERGE, only the last one can omit the condition",
-                help=f"give every {words} clause but the last a condition",
+                help=f"add a condition to every {words} clause except the last",
                 condition=f"DELTA_NON_LAST_{words.replace(' ', '_')}_CLAUSE_OMIT_CONDITION",
             )
 
@@ -139,7 +137,7 @@ def insert_only(clauses: Sequence[Clause[Any]]) -> bool:
 
 
 def lenient_duplicates(clauses: Sequence[Clause[Any] | ResolvedClause[Any]]) -> bool:
-    """Whether several source rows may match one target row: where matched rows are only deleted, unconditionally."""
+    """Whether several source rows may match one target row: if matched rows are only deleted, unconditionally."""
     matched = [c for c in clauses if c.kind == "matched"]
     return len(matched) == 1 and matched[0].action == "delete" and matched[0].condition is None
 
@@ -232,7 +230,7 @@ def resolve(
         unknown = [e for e in clause.excluded if table.find(e) is None and source.find(e) is None]
         if unknown:
             raise InvalidArgumentError(
-                f"{clause} is to leave out {', '.join(unknown)}, which neither the table nor the source has",
+                f"{clause} excludes {', '.join(unknown)}, which neither the table nor the source has",
                 help=f"the columns are {', '.join(table.names)}",
                 column=unknown[0],
             )
@@ -292,7 +290,7 @@ def _by_field(target: StructField, source: StructField, path: Path, keep: bool) 
 
 
 def _check_whole(target: StructField, source: StructField, path: str) -> None:
-    """Without evolution a struct must have all fields: missing ones would silently become null."""
+    """Without evolution a struct must have all fields, as missing ones would silently become null."""
     if not isinstance(target.type, StructType) or not isinstance(source.type, StructType):
         return
     for f in target.type.fields:
@@ -343,7 +341,7 @@ def _tree(assigned: Mapping[Path, E]) -> dict[str, Value[E]]:
 
 
 def _spelled(path: Path, table: StructType, clause: Clause[Any]) -> Path:
-    """A path in the table's spelling.  Raises for anything but a column or a field of structs."""
+    """A path in the table's spelling.  Raises for elements of arrays and maps."""
     out: list[str] = []
     here: StructType | None = table
     for part in path:
@@ -374,9 +372,9 @@ def _check_identity(clause: Clause[Any], resolved: ResolvedClause[Any], table: S
             continue
         if clause.action == "update" or not column.explicit:
             raise SchemaMismatchError(
-                f"column {column.name!r} is an identity column, whose values the table makes up: it cannot be assigned"
+                f"column {column.name!r} is an identity column, whose values are generated: it cannot be assigned"
                 f" in {clause}",
-                help="leave the column out: name the others",
+                help="leave the column out",
                 column=column.name,
                 condition="DELTA_IDENTITY_COLUMNS_UPDATE_NOT_SUPPORTED"
                 if clause.action == "update"
@@ -397,11 +395,11 @@ def predicates(clauses: Sequence[Clause[str]], kind: Kind) -> list[dict[str, str
 
 
 # --- Which names each kind of clause sees, and the errors -------------------------------------------------------------
-# Clauses WHEN MATCHED see both tables, WHEN NOT MATCHED only the source, WHEN NOT MATCHED BY SOURCE only the target.
+# WHEN MATCHED clauses can use both tables, WHEN NOT MATCHED the source, WHEN NOT MATCHED BY SOURCE the target.
 
 Side = Literal["target", "source"]
 
-#: The tables that each kind of clause sees.
+#: The tables that each kind of clause can use.
 VISIBLE: dict[Kind, tuple[Side, ...]] = {
     "matched": ("target", "source"),
     "not_matched": ("source",),
@@ -413,7 +411,7 @@ _MOST_NAMES = 50
 
 @dataclass(frozen=True)
 class VisibleColumns:
-    """The columns of both tables, and which of the tables an expression sees.
+    """The columns of both tables, and which of the tables an expression can use.
 
     ``aliases`` are the tables' names in expressions, ``None`` for an invisible one.
     """
@@ -467,12 +465,12 @@ class VisibleColumns:
             if side not in self.visible and (called or self._has(side, parts[0])):
                 words = "WHEN NOT MATCHED" if side == "target" else "WHEN NOT MATCHED BY SOURCE"
                 return ExpressionError(
-                    f"cannot resolve {name}: it is of the {side}, and clauses {words} see the {self.visible[0]} alone",
+                    f"cannot resolve {name}: {words} clauses can only use columns of the {self.visible[0]}",
                     help=f"the columns are {self._listing(self.visible)}",
                     **context,
                 )
         return ExpressionError(
-            f"cannot resolve {name}: there is no such column",
+            f"cannot resolve {name}: the column does not exist",
             help=f"the columns are {self._listing(self.visible)}",
             **context,
         )

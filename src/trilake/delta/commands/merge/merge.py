@@ -260,7 +260,7 @@ class _ArrowMerge:
 
     @cached_property
     def needs(self) -> list[str]:
-        """The target columns that clauses read; all of them for a change feed."""
+        """The target columns that clauses read; all for a change feed."""
         if self.feed:
             return self.snapshot.schema.names
         return sorted({n for c in (*self.matched, *self.unmatched) for n in c.needs})
@@ -288,7 +288,7 @@ class _ArrowMerge:
                 yield from self._of_rows(group, some, pairs)
 
     def _source(self, which: Indexes, clauses: Sequence[RowClause]) -> pa.Table:
-        """The source columns that clauses read; at least one, which carries the number of rows."""
+        """The source columns that clauses read; at least one, for the number of rows."""
         names = sorted({n for c in clauses for n in c.source_needs})
         return self._rows.take(which, names or self.source.schema.names[:1])
 
@@ -383,7 +383,7 @@ class _ArrowMerge:
         return ids
 
     def _insert(self, which: Indexes, writer: RowChangeWriter, *, feed: bool) -> list[RowPipeline]:
-        """Insert rows of the source; return the rules that were applied."""
+        """Insert rows of the source; return the applied rules."""
         pipelines = [c.start(i, tasks=len(self.inserts)) for i, c in enumerate(self.inserts)]
         for lo in range(0, len(which) if self.inserts else 0, _INSERT_ROWS):
             part = which[lo : lo + _INSERT_ROWS]
@@ -398,7 +398,7 @@ class _ArrowMerge:
 
 @dataclass(frozen=True)
 class _ChangedRows:
-    """Rows that one clause changes: where they are, their new values (``None`` for a delete) and their old ones."""
+    """Rows that one clause changes: positions, new values (``None`` for a delete) and old values."""
 
     clause: RowClause
     group: Sequence[TouchedFile]

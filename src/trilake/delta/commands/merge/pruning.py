@@ -37,7 +37,7 @@ MOST_KEYS = 1 << 17
 
 @dataclass(frozen=True)
 class KeyValues:
-    """The values that the source has for a column of the target.
+    """The source's values for a target column.
 
     ``column`` are the parts of its name.  ``values`` hold every value except null, or with ``bounds`` only the
     least and the greatest.  ``null`` says that null matches null.
@@ -50,7 +50,7 @@ class KeyValues:
 
 
 def key_values(column: tuple[str, ...], keys: pa.Array | pa.ChunkedArray, null_safe: bool) -> KeyValues:
-    """What ``keys``, the keys of all source rows, say about the target column that must equal them."""
+    """The values in ``keys`` of all source rows, for the target column that must equal them."""
     null = null_safe and keys.null_count > 0
     if isinstance(keys, pa.ChunkedArray):
         keys = keys.combine_chunks()
@@ -99,7 +99,7 @@ def _predicate(key: KeyValues, schema: pa.Schema) -> Predicate | None:
 
 
 def _as_type(values: pa.Array, target: pa.DataType, bounds: bool) -> pa.Array | None:
-    """Keys as values of the target's column; ``None`` where the two are compared as a third type."""
+    """Cast keys to the target column's type; ``None`` if both are compared as a third type."""
     if pa.types.is_null(values.type):
         return None
     if values.type == target:
@@ -109,7 +109,7 @@ def _as_type(values: pa.Array, target: pa.DataType, bounds: bool) -> pa.Array | 
     if values.type.bit_width > target.bit_width:
         limit = 1 << (target.bit_width - 1)
         low, high = pa.scalar(-limit, values.type), pa.scalar(limit - 1, values.type)
-        # A value that does not fit is not a key of the target; as a bound it is as good as the type's limit.
+        # A value that does not fit cannot match; as a bound it equals the type's limit.
         if bounds:
             values = pc.max_element_wise(pc.min_element_wise(values, high), low)
         else:
@@ -122,7 +122,7 @@ def _as_type(values: pa.Array, target: pa.DataType, bounds: bool) -> pa.Array | 
 
 @dataclass(frozen=True)
 class Pruned:
-    """The files to read, as positions in ``snapshot.adds``, and what the transaction has thereby read."""
+    """The files to read, as positions in ``snapshot.adds``, and the transaction's reads."""
 
     numbers: np.ndarray[Any, np.dtype[np.int64]]
     read: ReadSet

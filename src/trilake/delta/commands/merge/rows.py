@@ -44,7 +44,7 @@ Indexes = np.ndarray[Any, np.dtype[np.int64]]
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows for clauses: ``count`` of them, with the columns of each side that exists."""
+    """``count`` rows with the columns of each existing side."""
 
     count: int
     sides: Mapping[Side, pa.Table]
@@ -63,7 +63,7 @@ class Rows:
         return values
 
     def view(self, scope: Scope, expressions: Sequence[Expression]) -> pa.Table:
-        """The rows as expressions see them: each side is one struct column."""
+        """The rows for expressions, with one struct column per side."""
         arrays, names = [], []
         for side in scope.schemas:
             alias = scope.aliases[side]
@@ -78,7 +78,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class RowClause:
-    """A clause ready to run: its expressions are bound to ``scope``.
+    """A clause whose expressions are bound to ``scope``.
 
     ``needs`` are the columns of each side that it reads, ``rules`` those for its new rows (``None`` for a delete).
     """
@@ -155,7 +155,7 @@ class RowClause:
         return self.rules.start(task, tasks=tasks)
 
     def applies(self, rows: Rows) -> Mask | None:
-        """Which rows the clause takes; ``None`` for all."""
+        """The rows to which the clause applies; ``None`` for all."""
         if self.condition is None:
             return None
         truth = self.condition.evaluate(rows.view(self.scope, [self.condition]))
@@ -323,7 +323,7 @@ def _flat(values: pa.ChunkedArray) -> pa.Array:
 
 
 def choose(clauses: Sequence[RowClause], rows: Rows) -> Indexes:
-    """The index of the first clause that takes each row, -1 where none does."""
+    """The index of the first clause that applies to each row; -1 if none does."""
     chosen = np.full(rows.count, -1, np.int64)
     open_rows = np.arange(rows.count)
     for number, clause in enumerate(clauses):

@@ -130,21 +130,20 @@ class Scope:
         keys = [n for n in nodes if self._equals(n) is not None]
         rest = [n for n in nodes if self._equals(n) is None]
         translator = Translator(self.schema, case_sensitive=False, now=self.now)
-        # Equalities are separate, so that DuckDB uses them as keys; the rest stays together, as one part may guard
-        # another.
+        # Separate equalities become DuckDB's join keys; the rest stays together, as one part may guard another.
         guarded = [reduce(lambda a, b: exp.And(this=a, expression=b), (n.copy() for n in rest))] if rest else []
         parts = [translator.condition(n) for n in (*keys, *guarded)]
         paths = tuple(dict.fromkeys(p for _, columns in parts for p in columns))
         return Join(condition, " AND ".join(f"({sql})" for sql, _ in parts), paths)
 
     def hints(self, sql: str) -> Hints:
-        """What a join condition says about the target alone.
+        """Conditions of the join on target columns.
 
         Raises ``ExpressionError`` for unknown and ambiguous names.
         """
         nodes = conjuncts(_parsed(self.qualified(sql)))
         keys = [k for n in nodes if (k := self._key(n)) is not None]
-        return Hints(tuple(keys), tuple(t for n in nodes if (t := self._target_text(n)) is not None))
+        return Hints(tuple(keys), tuple(t for n in nodes if (t := self._target_sql(n)) is not None))
 
     def column_pairs(self, sql: str) -> tuple[tuple[str, str], ...] | None:
         """The pairs of columns, the target's first, of a condition that consists of equalities only; ``None`` for
@@ -183,19 +182,19 @@ class Scope:
         parts = tuple(p.name for p in pair[0].parts)[1:]
         return None if sql is None else Key(parts, sql, isinstance(node, exp.NullSafeEQ))
 
-    def _target_text(self, node: exp.Expression) -> str | None:
-        """A condition on the target alone, unqualified; ``None`` for any other."""
+    def _target_sql(self, node: exp.Expression) -> str | None:
+        """A condition on only the target, unqualified; ``None`` for others."""
         if self._sides(node) - {"target"}:
             return None
         return _faithful(node.copy().transform(_without_table))
 
     def target_filter(self, sql: str) -> Filter | None:
-        """A condition on the target alone as a filter for skipping files; ``None`` where it cannot be one."""
-        target_text = self._target_text(_parsed(self.qualified(sql)))
+        """A condition on only the target, as a filter for skipping files; ``None`` if that is impossible."""
+        target_sql = self._target_sql(_parsed(self.qualified(sql)))
         try:
-            return None if target_text is None else parse_filter(target_text, self.schemas["target"], now=self.now)
+            return None if target_sql is None else parse_filter(target_sql, self.schemas["target"], now=self.now)
         except FilterError:
-            return None  # the join evaluates it anyway
+            return None  # the join evaluates it
 
 
 @dataclass(frozen=True)
@@ -209,9 +208,7 @@ class Key:
 
 @dataclass(frozen=True)
 class Hints:
-    """A join condition's statements about the target: columns that equal something of the source, and conditions on
-    the target alone, as SQL.
-    """
+    """Conditions of a join on the target: columns that equal source expressions, and SQL over target columns."""
 
     keys: tuple[Key, ...]
     alone: tuple[str, ...]
@@ -229,7 +226,7 @@ class Join:
 
 
 def _faithful(node: exp.Expression) -> str | None:
-    """The SQL of a part of an expression, ``None`` where it would be parsed differently."""
+    """The SQL of a part of an expression; ``None`` if it would be parsed differently."""
     sql = node.sql(dialect="databricks", comments=False, normalize_functions=False)
     try:
         return sql if parse_tree(sql) == node else None

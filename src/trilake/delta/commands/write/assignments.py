@@ -167,7 +167,7 @@ def _with(column: pa.Array, path: tuple[str, ...], field: Any, new: Mapping[tupl
         return new[path]
     if not any(p[: len(path)] == path for p in new):
         return column
-    # The other fields of a null struct are null; the struct is not, once a field is assigned.
+    # Assigning a field of a null struct makes the struct non-null, with other fields null.
     children = [
         _with(child, (*path, f.name), f, new) for f, child in zip(field.type.fields, _fields(column), strict=True)
     ]

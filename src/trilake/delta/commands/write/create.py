@@ -53,7 +53,7 @@ MODES: tuple[CreateMode, ...] = ("create", "create_if_not_exists", "replace", "c
 
 @dataclass(frozen=True)
 class TableDescription:
-    """The description of a table without rows.
+    """The description of a new table.
 
     ``cluster_by`` are clustering columns, nested ones too; it excludes ``partition_by``.
     """
@@ -123,7 +123,7 @@ def with_rules(
     steps = _steps(identity)
     if explicit and not steps:
         raise InvalidArgumentError(
-            "identity_takes_values is said, and no column is an identity", help="leave it out, or name columns"
+            "identity_takes_values needs an identity column", help="leave it out, or pass identity"
         )
     rules: dict[str, dict[str, Any]] = {}
     kinds = (

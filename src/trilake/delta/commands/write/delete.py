@@ -53,8 +53,8 @@ class Deletion:
 
     Parameters
     ----------
-    predicate: as the history shows it.
-    filter: the same, to skip files; ``None`` where that is impossible, and then every file counts as read.
+    predicate: the predicate in the history.
+    filter: the same, to skip files; with ``None`` every file counts as read.
     txn: an application id and its transaction version, which is committed even if no row is deleted.
     """
 
@@ -67,7 +67,7 @@ class Deletion:
     txn: tuple[str, int] | None = None
 
     def check(self) -> None:
-        """Raise where the table's rows may not be deleted."""
+        """Raise if the table's rows must not be deleted."""
         check_changeable(self.snapshot, "DELETE")
 
     def finish(
@@ -116,7 +116,7 @@ class Deletion:
 
 
 def read_set(snapshot: Snapshot, filter: Filter | None, matching: FoundRows, removed: frozenset[str]) -> ReadSet:
-    """What a command read that looked for the rows of ``filter``: the whole table, without one."""
+    """The reads of a command with ``filter``: the whole table, without one."""
     if filter is None:
         return ReadSet(whole_table=True, removed=removed)
     predicates = (PartitionPredicate.of(snapshot, filter),)
@@ -124,7 +124,7 @@ def read_set(snapshot: Snapshot, filter: Filter | None, matching: FoundRows, rem
 
 
 def every_row(snapshot: Snapshot) -> FoundRows:
-    """All rows of a snapshot, without looking."""
+    """All rows of a snapshot, without reading them."""
     every = tuple(range(snapshot.adds.num_rows))
     return FoundRows({}, every, every)
 

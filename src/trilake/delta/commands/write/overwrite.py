@@ -157,7 +157,7 @@ def required_of_rows(request: WriteRequest, metadata: Metadata) -> Filter | None
     if of_data and not request.replace_where_data:
         raise InvalidArgumentError(
             f"replaceWhere names {', '.join(of_data)}, and the table is partitioned by"
-            f" {', '.join(metadata.partition_columns) or 'nothing'}: the session allows partition columns alone",
+            f" {', '.join(metadata.partition_columns) or 'nothing'}: the session only allows partition columns",
             help="unset spark.databricks.delta.replaceWhere.dataColumns.enabled, or name partition columns",
             condition="DELTA_NON_PARTITION_COLUMN_REFERENCE",
         )

@@ -194,12 +194,12 @@ class Splicing:
         if has_untyped(file.schema_arrow):
             raise NotSpliceable("a column of the file has no type")
         if any(is_shredded(t) for t in types_in(pa.struct(list(file.schema_arrow)))):
-            raise NotSpliceable("the file may have shredded variants, which the table may not ask for")
+            raise NotSpliceable("the file may have shredded variants, which the table may not allow")
         names = self.files.file_schema.names
         if set(old.columns) != {n.encode() for n in names} or len(old.columns) != len(names):
             raise NotSpliceable("the file has other columns than the table")
         if sum(old.rows) != file.metadata.num_rows or 0 in (old.rows or [0]):
-            raise NotSpliceable("the row groups have not the rows of the file")
+            raise NotSpliceable("the row groups do not have the rows of the file")
         changed = [f.physical_name for f in self.assigned]
         if rebasing is not None and not rebasing.changes.keys().isdisjoint(changed):
             raise NotSpliceable("days and times of the file are those of the old calendar")
@@ -283,7 +283,7 @@ class Splicing:
             fields = [f.with_type(c.type) for f, c in zip(schema, columns, strict=True)]
             table = pa.Table.from_arrays(columns, schema=pa.schema(fields))
             if table.num_rows != group.rows:
-                raise NotSpliceable("a row group has not the rows that it states")
+                raise NotSpliceable("a row group does not have its stated number of rows")
             file.write_group(table, schema, decimals_as_integers=decimals_as_integers)
 
     def _new_values(

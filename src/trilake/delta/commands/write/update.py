@@ -89,8 +89,8 @@ class Update:
 
     Parameters
     ----------
-    predicate: as the history shows it; ``None`` for all rows.
-    filter: the same, to skip files; ``None`` where that is impossible, and then every file counts as read.
+    predicate: the predicate in the history; ``None`` for all rows.
+    filter: the same, to skip files; with ``None`` every file counts as read.
     txn: an application id and its transaction version, which is committed even if no row changes.
     """
 
@@ -107,7 +107,7 @@ class Update:
         object.__setattr__(self, "job_id", self.job_id or self.runtime.new_id())
 
     def check(self) -> None:
-        """Raise where the table's rows may not be updated."""
+        """Raise if the table's rows must not be updated."""
         check_changeable(self.snapshot, "UPDATE")
 
     def finish(

@@ -135,7 +135,7 @@ def plan_write(
             raise TableExistsError(
                 "a Delta table already exists there", file=uri, version=base.version, condition="DELTA_PATH_EXISTS"
             )
-        if request.mode == "ignore" or _seen(base, request):
+        if request.mode == "ignore" or _is_repeated(base, request):
             files = FilePlan(base.schema, base.metadata.partition_columns, runtime.new_id(), log.engine.for_tasks())
             return WritePlan(request, files, base.metadata, base.protocol, base, nothing=True)
         check_writable(base.protocol, base.metadata, uri=uri, version=base.version)
@@ -235,7 +235,7 @@ def replaces_schema(request: WriteRequest) -> bool:
     return request.schema_mode == "overwrite"
 
 
-def _seen(base: Head, request: WriteRequest) -> bool:
+def _is_repeated(base: Head, request: WriteRequest) -> bool:
     """Whether the table has this transaction already."""
     return request.txn is not None and base.has_transaction(*request.txn)
 
@@ -328,7 +328,7 @@ def on_new_table(log: DeltaLog, plan: WritePlan, runtime: Runtime | None = None)
     if not (current.nothing or plan.files.makes_the_files_of(current.files)):
         raise MetadataChangedError(
             "another writer has just created the table with different columns, partitions or properties",
-            help="write again: the rows are then written as the table has them",
+            help="repeat the write, which then follows the new table",
             file=log.store.uri,
         )
     return replace(current, files=plan.files)
