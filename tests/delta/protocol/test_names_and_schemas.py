@@ -81,7 +81,7 @@ def test_uuids_of_a_parquet_file_are_refused_as_spark_does(tmp_path: Path) -> No
     values = [uuid.uuid4().bytes, None]
     column = pa.ExtensionArray.from_storage(pa.uuid(), pa.array(values, pa.binary(16)))
     pq.write_table(pa.table({"u": column}), tmp_path / "f.parquet")
-    with pytest.raises(SchemaMismatchError, match=r"column u is of the Parquet type UUID.*strings"):
+    with pytest.raises(SchemaMismatchError, match=r"column u has the Parquet type UUID.*strings"):
         trilake.convert_to_delta(str(tmp_path))
     assert not (tmp_path / "_delta_log").exists()
     log = tmp_path / "_delta_log"

@@ -167,8 +167,8 @@ def _check_places(source: str, target: str) -> None:
     a, b = source.rstrip("/") + "/", target.rstrip("/") + "/"
     if a.startswith(b) or b.startswith(a):
         raise InvalidArgumentError(
-            f"a table cannot be cloned into {'itself' if a == b else 'a folder inside of the other table'}",
-            help="name a place of its own: vacuum would take files of one table for garbage of the other",
+            f"a table cannot be cloned into {'itself' if a == b else 'a folder inside the other table'}",
+            help="choose another location: vacuum of one table would delete files of the other",
             source=source,
             target=target,
             condition="DELTA_UNSUPPORTED_CLONE_REPLACE_SAME_TABLE",
@@ -204,7 +204,7 @@ def cloned_metadata(source: Metadata, base: Metadata | None, parsed: ParsedPrope
 
     Raises ``InvalidArgumentError`` where column mapping would change.
     """
-    # The columns of row ids in the source's files must not be read here: they hold ids of the source.
+    # Row ids in the source's files are ids of the source, so these columns must not be read here.
     ids = {row_tracking.ID_COLUMN, row_tracking.VERSION_COLUMN}
     times = {in_commit_timestamps.SINCE_VERSION, in_commit_timestamps.SINCE_TIME}
     not_cloned = {PROTECTED_BEFORE, *ids, *times}
@@ -227,7 +227,7 @@ def cloned_metadata(source: Metadata, base: Metadata | None, parsed: ParsedPrope
             raise InvalidArgumentError(
                 f"column mapping cannot change from {other.column_mapping_mode} to {metadata.column_mapping_mode} by a"
                 " clone",
-                help="change it in a step of its own, or clone to another place",
+                help="change it separately, or clone to another location",
                 condition="DELTA_UNSUPPORTED_COLUMN_MAPPING_MODE_CHANGE",
             )
     return prepared(source, metadata, new_id=runtime.new_id)
@@ -256,7 +256,7 @@ def _plan(
 ) -> CommitPlan:
     now = runtime.clock_ms()
     replaced = [] if base is None else not_staying(base, deep.staying).to_pylist()
-    # Nothing was read, so nothing can have changed: another writer who creates the table wins.
+    # There are no reads to conflict: another writer that creates the table wins.
     read = ReadSet()
     if base is not None:
         removed = frozenset(row["path"] for row in replaced)

@@ -178,7 +178,7 @@ def _below(row: Mapping[str, Any], path: str) -> str:
 
 
 def _identity(row: Mapping[str, Any], path: str) -> tuple[Any, ...]:
-    """What a data file and its copy have in common."""
+    """The identity of a data file, which its copies share."""
     statistics = row["stats"]
     with suppress(orjson.JSONDecodeError):
         # A vector only makes bounds loose.
@@ -234,7 +234,7 @@ def copy_file(source: Store, target: Store, copy: Copy) -> None:
 
 def copy_all(source: Store, target: Store, copies: Sequence[Copy], run: Runner) -> None:
     """Copy files, several at a time.  If the clone fails, the copies are deleted."""
-    # The largest first, so that workers finish at about the same time.
+    # Largest first, so that workers finish at about the same time.
     ordered = sorted(copies, key=lambda c: -(c.size or 0))
     try:
         with progress("clone", len(ordered)) as bar:

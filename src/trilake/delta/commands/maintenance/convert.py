@@ -237,7 +237,7 @@ def _data_files(store: Store, *, by_manifest: bool) -> pa.Table:
         raise InvalidArgumentError(
             f"the folder {inside[0]!r} is a Delta table, or one of another format: its live files cannot be"
             " distinguished from removed ones",
-            help="move the table out, or convert the other folders apart",
+            help="move the table out, or convert the other folders separately",
             file=store.uri,
         )
     files = listing.filter(pc.invert(pc.match_substring_regex(listing["path"], _HIDDEN)))

@@ -176,7 +176,7 @@ class FooterReader:
             statistics = shape.in_bulk(metadata, rest)
             if statistics is None:
                 continue
-            for number, json_string in zip(numbers, statistics.texts(walked, numbers), strict=True):
+            for number, json_string in zip(numbers, statistics.json_strings(walked, numbers), strict=True):
                 if json_string is not None:
                     yield Footer(ends[number].key, int(walked.rows[number]), shape.text, json_string, shape.shredded)
 
@@ -186,7 +186,7 @@ class FooterReader:
         try:
             yield
         except ObjectNotFoundError as e:
-            raise MissingFileError("a file vanished while it was being looked at", file=where) from e
+            raise MissingFileError("a file disappeared during the conversion", file=where) from e
         except (*DAMAGE, OSError) as e:
             if isinstance(e, TrilakeError):
                 raise
@@ -284,8 +284,8 @@ def _columns(file: pq.ParquetFile, where: str) -> StructType:
         logical = str(leaf.logical_type)
         if "nanoseconds" in logical or logical.startswith(("Float16", "UUID")):  # Spark reads none of them
             raise SchemaMismatchError(
-                f"column {leaf.path} is of the Parquet type {logical}, which no Delta table has",
-                help="write the file again with timestamps in microseconds, 32-bit floats, or UUIDs as strings",
+                f"column {leaf.path} has the Parquet type {logical}, which Delta does not support",
+                help="rewrite the file with timestamps in microseconds, 32-bit floats, or UUIDs as strings",
                 column=leaf.path,
                 file=where,
             )
@@ -373,8 +373,8 @@ def _check_names(t: DataType, file: str) -> None:
         twice = [name for name, _ in parts(struct) if names.count(name.lower()) > 1]
         if twice:
             raise SchemaMismatchError(
-                f"the file has columns {', '.join('.'.join((*path, n)) for n in twice)}, which differ by case at most",
-                help="write the file again with other names",
+                f"the file has columns {', '.join('.'.join((*path, n)) for n in twice)}, which differ at most in case",
+                help="rewrite the file with other names",
                 file=file,
                 condition="DELTA_DUPLICATE_COLUMNS_FOUND",
             )
@@ -397,7 +397,7 @@ def _merge(a: DataType, b: DataType, path: str, file: str) -> DataType:
         return b
     raise SchemaMismatchError(
         f"the files cannot become one table: column {path.rstrip('.')} is {a} in some and {b} in this one",
-        help="write the files again with one type, or convert them apart",
+        help="rewrite the files with one type, or convert them separately",
         column=path.rstrip("."),
         file=file,
         condition="DELTA_FAILED_MERGE_SCHEMA_FILE",

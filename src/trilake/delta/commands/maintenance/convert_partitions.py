@@ -206,7 +206,7 @@ def _as_logged(values: pa.Array, field: StructField, timezone: str, uri: str | N
         message = e.message if isinstance(e, CorruptLogError) else str(e)
         raise InvalidArgumentError(
             f"a folder's value cannot be cast to the type {field.type} of its partition column: {message}",
-            help="give the column another type, such as string",
+            help="declare another type, such as string",
             column=field.name,
             file=uri,
             condition="DELTA_PARTITION_COLUMN_CAST_FAILED",

@@ -85,7 +85,7 @@ class BulkStatistics:
             columns.append(_Column(index, path, decode, convert, path not in with_nan))
         return cls(columns)
 
-    def texts(self, walked: FooterTable, numbers: Sequence[int]) -> Iterator[str | None]:
+    def json_strings(self, walked: FooterTable, numbers: Sequence[int]) -> Iterator[str | None]:
         """The statistics JSON of sound footers; ``None`` for those that Arrow must read."""
         which = np.asarray(numbers)
         refused: set[int] = set()
@@ -129,7 +129,7 @@ def _tree(paths: Sequence[tuple[str, ...]], values: Sequence[Any]) -> dict[str, 
 
 
 def _stated(walked: FooterTable, which: Places, column: _Column, refused: set[int]) -> _Said:
-    """What some footers say about a column; those with a bound for Arrow are ``refused``, by their index."""
+    """Statistics of a column in some footers; ``refused`` are indexes of footers with bounds for Arrow."""
     none: list[Any] = [None] * len(which)
     counts = walked.group_counts[which]
     stated = nulls_known = complete = np.ones(len(which), np.bool_)

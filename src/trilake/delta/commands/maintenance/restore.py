@@ -109,7 +109,7 @@ def restore(
     runtime, version = runtime or log.engine.runtime, as_version(version)
     if (version is None) == (timestamp_ms is None):
         raise InvalidArgumentError(
-            "either the version or the timestamp to restore must be given",
+            "expected either a version or a timestamp to restore",
             help='pass one of them, such as version=3 or timestamp="2024-01-02"',
         )
     parameters: dict[str, Any]
@@ -208,7 +208,7 @@ def _removed_from(log: DeltaLog, base: Snapshot, added: pa.Table) -> int | None:
 
 
 def restored_metadata(now: Metadata, old: Metadata) -> Metadata:
-    """The older metadata, except for what may not go back."""
+    """The older metadata, except for parts that must not go back."""
     schema = with_marks_of(old.schema, now.schema)
     metadata = replace(old, id=now.id, schema_string=schema.json() if schema is not old.schema else old.schema_string)
     configuration = dict(old.configuration)

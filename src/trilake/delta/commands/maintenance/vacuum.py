@@ -10,7 +10,7 @@ The life of a vacuum::
 
 What stays: files of the newest version; files in tombstones within the retention; every file, change files included, in
 a commit within the retention; files of versions to keep; files younger than the retention; hidden files; deletion
-vectors of all of these; unreferenced files older than the table, which belong to someone else; everything behind a link
+vectors of all of these; unreferenced files older than the table, which may belong to others; everything behind a link
 or in another table.  So each version that was current within the retention stays readable, and a process that dies at
 any point leaves a sound table.
 """
@@ -302,9 +302,7 @@ def recorded(
             _note_boundary(log.store, scope.boundary)
     except BaseException:
         if record:
-            with suppress(
-                TrilakeError
-            ):  # whatever broke the vacuum may break this, too; the first error must be raised
+            with suppress(TrilakeError):  # may fail for the same reason; raise the first error
                 _record_end(log, {"status": "FAILED"}, {}, runtime)
         raise
     if not record:
@@ -339,7 +337,7 @@ def _note_boundary(store: Store, boundary: int) -> None:
     try:
         store.put(LAST_VACUUM, orjson.dumps({_BOUNDARY: boundary}))
     except StorageError as e:  # only costs the next lite vacuum some extra commits
-        _log.warning("up to which version vacuum has removed files is not noted: %s", e)
+        _log.warning("the version up to which vacuum removed files was not recorded: %s", e)
 
 
 def _too_short(specified: int, default: int) -> IllegalArgumentError:
@@ -440,7 +438,7 @@ def _removed_since_last_vacuum(log: DeltaLog, head: Head, cutoff: int, boundary:
         return LISTING.empty_table()
     if first != 0 and (last is None or last + 1 < first):
         raise VersionNotFoundError(
-            "a lite vacuum cannot find all files that may go: commits since the last vacuum were cleaned up",
+            "a lite vacuum cannot find all files to delete: commits since the last vacuum were cleaned up",
             help="run a full vacuum once (lite=False, VACUUM FULL)",
             file=head.uri,
             version=0 if last is None else last + 1,
@@ -495,5 +493,5 @@ def _record_end(log: DeltaLog, parameters: dict[str, Any], metrics: dict[str, in
             return _record(log, log.head(), "VACUUM END", parameters, metrics, runtime)
         except ConflictError:
             continue  # a metadata change does not affect this entry
-    _log.warning("the end of the vacuum of %s is not in its history: other writers were faster", log.store.uri)
+    _log.warning("the end of the vacuum of %s was not recorded, as other writers committed first", log.store.uri)
     return None

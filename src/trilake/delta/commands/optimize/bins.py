@@ -1,4 +1,4 @@
-"""Which files an optimization takes, and how they are grouped: pure functions over the files of a snapshot.
+"""Choose and group the files of a snapshot for an optimization: pure functions.
 
 A *bin* is a set of files of one partition that are read together and become one new file, or several where rows are
 clustered.

@@ -222,7 +222,7 @@ def purge(
 
 
 def _considered(snapshot: Snapshot, request: OptimizeRequest) -> Numbers:
-    """The files in the scope of the request, by position."""
+    """Positions of the files in the scope of the request."""
     clustered = has_feature(snapshot.protocol, FEATURE)
     if clustered and request.where is not None:
         raise InvalidArgumentError(
@@ -234,7 +234,7 @@ def _considered(snapshot: Snapshot, request: OptimizeRequest) -> Numbers:
     if clustered and request.zorder_by:
         raise InvalidArgumentError(
             "OPTIMIZE of a table with liquid clustering cannot specify ZORDER BY",
-            help=f"leave out ZORDER BY ({', '.join(request.zorder_by)}): the table's own columns say the order",
+            help=f"leave out ZORDER BY ({', '.join(request.zorder_by)}): its clustering columns set the order",
             file=snapshot.uri,
             condition="DELTA_CLUSTERING_WITH_ZORDER_BY",
         )

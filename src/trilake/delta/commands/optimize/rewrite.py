@@ -56,7 +56,7 @@ class Bin:
 
 @dataclass(frozen=True)
 class RewritePlan:
-    """What every task of an optimization needs.
+    """The parameters of all tasks of an optimization.
 
     ``read`` reads the columns that files hold; ``curve`` is the order of the rows, ``None`` to keep it; ``readers``
     is how many files one task reads concurrently.

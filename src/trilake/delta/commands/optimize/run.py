@@ -86,7 +86,7 @@ class RewriteRequest:
 
 @dataclass(frozen=True)
 class RewriteOutcome:
-    """What was committed: the indexes of the ``bins``, and the actions."""
+    """The committed bins, by index, and the actions."""
 
     version: int
     bins: tuple[int, ...] = ()

@@ -24,12 +24,12 @@ _ALWAYS = {"numDeletedRows", "numUpdatedRows"}
 
 @dataclass(frozen=True, repr=False)
 class ChangeResult(Displayed):
-    """The outcome of DELETE, UPDATE or MERGE.
+    """The result of DELETE, UPDATE or MERGE.
 
     Parameters
     ----------
-    operation: as ``commitInfo`` names it.
-    version: the version it committed, or the newest one where there was nothing to do.
+    operation: its name in ``commitInfo``.
+    version: the committed version, or the newest one if nothing changed.
     metrics: counts, bytes and milliseconds under the names of ``commitInfo.operationMetrics``.
     committed: whether there is a new version.
 

@@ -87,10 +87,10 @@ def records_changes(snapshot: Snapshot) -> bool:
 
 
 def check_changeable(snapshot: Snapshot, operation: str, *, removes: bool = True) -> None:
-    """Raise where no command may change rows of the table: ``UnsupportedProtocolError`` where trilake cannot write it,
-    ``InvalidArgumentError`` where it is append-only or in a format that trilake cannot write.
+    """Check that rows of the table may be changed.
 
-    ``removes=False`` is for a command that only adds rows.
+    Raises ``UnsupportedProtocolError`` for an unsupported table, ``InvalidArgumentError`` for an append-only one or an
+    unsupported file format.  ``removes=False`` is for a command that only adds rows.
     """
     metadata, uri = snapshot.metadata, snapshot.uri
     check_writable(snapshot.protocol, metadata, uri=uri, version=snapshot.version)
@@ -102,7 +102,7 @@ def check_changeable(snapshot: Snapshot, operation: str, *, removes: bool = True
 
 
 def check_removable(metadata: Metadata, operation: str, uri: str) -> None:
-    """Raise ``InvalidArgumentError`` where the table is append-only."""
+    """Raise ``InvalidArgumentError`` if the table is append-only."""
     if is_on(metadata.configuration, "delta.appendOnly"):
         raise InvalidArgumentError(
             f"the table is configured to only allow appends (delta.appendOnly=true), which excludes {operation}",
