@@ -29,14 +29,14 @@ LENIENT = {
 #: What Spark evaluates and trilake refuses, with the reason.
 REFUSED = {
     "big + 1 > 1e27": "Overflow in addition",
-    "bin LIKE 'a%'": "not string",
+    "bin LIKE 'a%'": "must be string",
     "timestamp_micros(i64) IS NULL": "out of range",
     "date_from_unix_date(i32) = '1970-01-02'": "out of range",
     "CAST(bin AS STRING) = 'abc'": "invalid UTF8",
     "date_add('2020-01-01', i32) = '2020-01-02'": "out of range",
     "make_date(2020, 13, 1) IS NULL": "out of range",
     "w RLIKE '[[:alpha:]]'": "character classes",
-    "substring(bin, 1, 1) = X'61'": "not string",
+    "substring(bin, 1, 1) = X'61'": "must be string",
     "shiftleft(i32, 1) = 2": "function shiftleft",
 }
 

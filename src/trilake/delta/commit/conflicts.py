@@ -131,9 +131,9 @@ def check_between(read: ReadSet, between: Winner) -> ConflictError | None:
     rewritten do not matter, and the schema was the one at the time of the read.
     """
     files = between.actions
-    changed = Winner(between.version, replace(files, add=_new_rows(files.add), remove=_new_rows(files.remove)))
+    new_rows_only = Winner(between.version, replace(files, add=_new_rows(files.add), remove=_new_rows(files.remove)))
     read = read.at("Serializable")
-    return _added(read, changed) or _deleted_read(read, changed)
+    return _added(read, new_rows_only) or _deleted_read(read, new_rows_only)
 
 
 def _new_rows(files: pa.Table) -> pa.Table:
@@ -154,11 +154,11 @@ def _protocol(read: ReadSet, winner: Winner) -> ConflictError | None:
 
 
 def _metadata(read: ReadSet, winner: Winner) -> ConflictError | None:
-    changed = winner.actions.of("metaData")
-    if not changed:
+    metadata_actions = winner.actions.of("metaData")
+    if not metadata_actions:
         return None
     if read.metadata is not None and (not read.changes_metadata or read.rebases_identity):
-        newest = Metadata.from_json(changed[-1][1], version=winner.version)
+        newest = Metadata.from_json(metadata_actions[-1][1], version=winner.version)
         if only_marks_moved(read.metadata, newest):
             return None
     return _conflict(MetadataChangedError, winner, "another commit changed the table's schema or properties")
@@ -192,22 +192,22 @@ def _added(read: ReadSet, winner: Winner) -> ConflictError | None:
     lenient = read.isolation == "WriteSerializable" and not read.changes_metadata
     if lenient and winner.info.get("isBlindAppend") is True:
         return None
-    touched = _in_read_set(read, winner.actions.add)
-    if not touched.num_rows:
+    overlap = _in_read_set(read, winner.actions.add)
+    if not overlap.num_rows:
         return None
     return _conflict(
         ConcurrentAppendError,
         winner,
-        f"another commit added {touched.num_rows} files where this one read",
-        files=_some(touched),
+        f"another commit added {overlap.num_rows} files where this one read",
+        files=_some(overlap),
     )
 
 
 def _deleted_read(read: ReadSet, winner: Winner) -> ConflictError | None:
-    removed = winner.actions.remove
-    deleted = _in_read_set(replace(read, predicates=()), removed)
+    removes = winner.actions.remove
+    deleted = _in_read_set(replace(read, predicates=()), removes)
     if not deleted.num_rows and read.files:
-        deleted = _among(removed, read.files)
+        deleted = _among(removes, read.files)
     if not deleted.num_rows:
         return None
     return _conflict(

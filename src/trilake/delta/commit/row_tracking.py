@@ -61,13 +61,13 @@ def assign(
         if add is None or (add.get("baseRowId") is not None and add.get("defaultRowCommitVersion") is not None):
             out.append(action)
             continue
-        filled = dict(add)
-        if filled.get("baseRowId") is None:
-            filled["baseRowId"] = mark + 1
+        new_add = dict(add)
+        if new_add.get("baseRowId") is None:
+            new_add["baseRowId"] = mark + 1
             mark += _records(add)
-        if filled.get("defaultRowCommitVersion") is None:
-            filled["defaultRowCommitVersion"] = version
-        out.append({"add": filled})
+        if new_add.get("defaultRowCommitVersion") is None:
+            new_add["defaultRowCommitVersion"] = version
+        out.append({"add": new_add})
     if mark != start:
         configuration = orjson.dumps({_MARK: mark}).decode()
         out.append({"domainMetadata": {"domain": DOMAIN, "configuration": configuration, "removed": False}})

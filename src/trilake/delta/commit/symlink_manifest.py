@@ -87,10 +87,10 @@ def update_manifests(
     try:
         # The newest version, not the committed one: a late hook must not bring older files back.
         snapshot = log.update(base) if isinstance(base, Snapshot) else log.snapshot()
-        touched = _touched(metadata, actions)
+        partitions = _touched(metadata, actions)
         repartitioned = base is not None and base.metadata.partition_columns != metadata.partition_columns
         if actions or repartitioned or not any(_existing(log.store)):
-            _bring_up_to_date(log, snapshot, None if repartitioned else touched)
+            _bring_up_to_date(log, snapshot, None if repartitioned else partitions)
     except (TrilakeError, pa.ArrowException, OSError) as e:
         raise PostCommitHookError(
             f"the commit of version {version} succeeded, but bringing the symlink manifests up to date failed: {e}",
@@ -106,7 +106,7 @@ def _bring_up_to_date(log: DeltaLog, snapshot: Snapshot, touched: set[str] | Non
     Another writer may have committed and written its manifests first, which this call then overwrote.  So check the
     log again until it matches what was written.
     """
-    written: dict[str, pa.Array | None] = {}
+    manifests_by_folder: dict[str, pa.Array | None] = {}
     while True:
         manifests = _manifests(snapshot)
         existing = set(_existing(log.store))
@@ -115,15 +115,17 @@ def _bring_up_to_date(log: DeltaLog, snapshot: Snapshot, touched: set[str] | Non
         if folders is None or not existing or not existing <= manifests.keys() | folders:
             folders = manifests.keys() | existing
         news = {
-            f: manifests.get(f) for f in sorted(folders) if f not in written or not _same(written[f], manifests.get(f))
+            f: manifests.get(f)
+            for f in sorted(folders)
+            if f not in manifests_by_folder or not _same(manifests_by_folder[f], manifests.get(f))
         }
         _bring(log.store, {f: m for f, m in news.items() if m is not None}, [f for f, m in news.items() if m is None])
-        written.update(news)
+        manifests_by_folder.update(news)
         newest = log.update(snapshot) if news else snapshot
         if newest.version == snapshot.version:
             return ManifestResult(
-                tuple(sorted(f for f, m in written.items() if m is not None)),
-                tuple(sorted(f for f, m in written.items() if m is None)),
+                tuple(sorted(f for f, m in manifests_by_folder.items() if m is not None)),
+                tuple(sorted(f for f, m in manifests_by_folder.items() if m is None)),
             )
         snapshot = newest
 
@@ -210,8 +212,8 @@ def _key(folder: str) -> str:
 
 
 def _bring(store: Store, manifests: Mapping[str, pa.Array], stale: Sequence[str]) -> None:
-    listed = [f"{FOLDER}/{f}/_" if f else f"{FOLDER}/_" for f in (*manifests, *stale)]
-    linked = [key.rpartition("/")[0] for key in listed if store.passes_link(key)]
+    paths = [f"{FOLDER}/{f}/_" if f else f"{FOLDER}/_" for f in (*manifests, *stale)]
+    linked = [key.rpartition("/")[0] for key in paths if store.passes_link(key)]
     if linked:
         raise StorageError(
             f"the folder {linked[0]} is a symbolic link, or inside one: its manifests may belong to another table",

@@ -61,9 +61,9 @@ class ParquetLayout:
         self.plan, self.schema = plan, plan.file_schema
         self.floats = float_paths(self.schema)
         self.stated = stated_columns(plan.stated_schema, plan.statistics)
-        stored = zip(plan.stated_schema.names, plan.stored.fields, strict=False)
+        pairs = zip(plan.stated_schema.names, plan.stored.fields, strict=False)
         shreds = plan.action == "add" and is_on(plan.configuration, variant_shredding.ENABLED)
-        self.variants = [name for name, f in stored if shreds and str(f.type) == "variant"]
+        self.variants = [name for name, f in pairs if shreds and str(f.type) == "variant"]
         self._known: tuple[pa.Schema, dict[str, pa.DataType], pa.Schema] | None = None
 
     def of(self, rows: pa.Table) -> tuple[dict[str, pa.DataType], pa.Schema]:

@@ -220,8 +220,8 @@ class TaskWriter:
     def _physical(self, rows: pa.Table) -> pa.Table:
         if self.physical is not None and rows.schema.equals(self.physical, check_metadata=True):
             return rows
-        typed = without_void_columns(rows, self.with_voids, self.plan.stored) if self.with_voids else rows
-        table = to_physical(typed, self.plan.stored, self.plan.mode)
+        storable = without_void_columns(rows, self.with_voids, self.plan.stored) if self.with_voids else rows
+        table = to_physical(storable, self.plan.stored, self.plan.mode)
         self.physical = table.schema if table is rows else self.physical
         return table
 

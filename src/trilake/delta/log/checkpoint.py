@@ -216,8 +216,8 @@ def compare(store: Store, segment: LogSegment, count: int, size: int | None, rar
 
 def _differences_of_checksum(store: Store, key: str, count: int, size: int | None) -> list[str]:
     try:
-        stated = orjson.loads(bytes(store.read(key)))
-        counts = {name: stated[name] for name in ("numFiles", "tableSizeBytes")}
+        content = orjson.loads(bytes(store.read(key)))
+        counts = {name: content[name] for name in ("numFiles", "tableSizeBytes")}
     except (ObjectNotFoundError, ValueError, KeyError, TypeError):
         return []
     true = {"numFiles": count, "tableSizeBytes": size}
@@ -348,9 +348,9 @@ def _read_rare(source: pa.NativeFile, file: pq.ParquetFile, footer: Footer) -> l
         for batch in batches(file, _BATCH_ROWS, row_groups=run, columns=requested, use_threads=False):
             for name in requested:
                 rows = batch.column(batch.schema.get_field_index(name)).drop_null().to_pylist()
-                stated = ({k: v for k, v in row.items() if v is not None} for row in rows)
+                values = ({k: v for k, v in row.items() if v is not None} for row in rows)
                 # A writer that cannot write "no action" writes a struct of nulls.
-                rare += [(name, row) for row in stated if not _says_nothing(row)]
+                rare += [(name, row) for row in values if not _says_nothing(row)]
     return rare
 
 

@@ -113,14 +113,14 @@ class FileColumns:
         return FileColumns(pa.struct(fields), parser, metadata, as_struct and bool(partition))
 
     def adds(self, files: pa.Table) -> pa.StructArray:
-        parsed: dict[str, pa.Array | Callable[[], pa.Array]] = {"dataChange": pa.repeat(False, files.num_rows)}
+        columns: dict[str, pa.Array | Callable[[], pa.Array]] = {"dataChange": pa.repeat(False, files.num_rows)}
         if self.stats is not None:
-            parsed["stats_parsed"] = _one(self.stats.parse(files["stats"]))
+            columns["stats_parsed"] = _one(self.stats.parse(files["stats"]))
         if self.parsed_partitions:
-            parsed["partitionValues_parsed"] = parse_partition_values(
+            columns["partitionValues_parsed"] = parse_partition_values(
                 files, self.metadata.schema, self.metadata.partition_columns
             )
-        arrays = [parsed[f.name] if f.name in parsed else _one(files[f.name]) for f in self.type]
+        arrays = [columns[f.name] if f.name in columns else _one(files[f.name]) for f in self.type]
         return pa.StructArray.from_arrays(arrays, fields=list(self.type))
 
 
@@ -325,11 +325,11 @@ def content_of(log: DeltaLog, version: Snapshot | PendingSnapshot, now_ms: int) 
     The pieces of a :class:`PendingSnapshot` raise ``MaybeTwiceError`` after the last one, where a file may be
     listed twice.
     """
-    kept = Unexpired.of(version, now_ms)
+    unexpired = Unexpired.of(version, now_ms)
     if isinstance(version, PendingSnapshot):
         expected = counted(version.segment) + version.actions.add.num_rows + version.actions.remove.num_rows
-        return Content(version, lambda: _streamed(log, version, kept), expected, None)
-    removes = kept(log.tombstones(version))
+        return Content(version, lambda: _streamed(log, version, unexpired), expected, None)
+    removes = unexpired(log.tombstones(version))
     adds = version.adds
 
     def whole() -> FilePieces:

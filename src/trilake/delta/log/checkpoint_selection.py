@@ -102,10 +102,10 @@ def select(
         if not pa.types.is_nested(type_ := _type(add, leaf)) and ("add", *leaf) in places
     }
     possible = selection.groups(files, bounds)
-    chosen = [g for g, p in zip(groups, possible, strict=True) if p]
+    matching_groups = [g for g, p in zip(groups, possible, strict=True) if p]
     columns = [".".join(("add", *leaf)) for leaf in leaves]
     matches = {}
-    for run in fetched_together(source, file, chosen, columns):
+    for run in fetched_together(source, file, matching_groups, columns):
         for group in run:
             bits = _rows_of(file, group, columns, selection, batch_rows)
             if bits.any():
@@ -201,9 +201,9 @@ def _bounds(
     files: npt.NDArray[np.int64],
 ) -> GroupBounds:
     chunks = [footer[g][place] for g in groups]
-    stated = [_low_and_high(file, g, place) for g in groups]
+    bounds = [_low_and_high(file, g, place) for g in groups]
     try:
-        low, high = (pa.array([s[i] for s in stated], type_) for i in (0, 1))
+        low, high = (pa.array([s[i] for s in bounds], type_) for i in (0, 1))
     except (*DAMAGE, TypeError):
         low, high = pa.nulls(len(groups), type_), pa.nulls(len(groups), type_)
     nulls = [_nulls(c, n) for c, n in zip(chunks, files.tolist(), strict=True)]

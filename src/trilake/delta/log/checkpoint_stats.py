@@ -72,19 +72,19 @@ def indexed_paths(schema: StructType, partition: tuple[str, ...], configuration:
     leaves = [".".join(path).lower() for path, _ in schema.leaves() if path[0].lower() not in parted]
     names = configuration.get("delta.dataSkippingStatsColumns")
     if names:
-        chosen = [".".join(parts).lower() for parts in split_names(names)]
-        return {p for p in leaves if any(p == c or p.startswith(f"{c}.") for c in chosen)}
+        names_lower = [".".join(parts).lower() for parts in split_names(names)]
+        return {p for p in leaves if any(p == c or p.startswith(f"{c}.") for c in names_lower)}
     count = TableProperties(configuration).indexed_columns()
     return set(leaves if count < 0 else leaves[:count])
 
 
 def _nodes(fields: tuple[StructField, ...], indexed: set[str], prefix: str, *, bounds: bool) -> Iterator[_Node]:
-    seen: set[str] = set()
+    names_lower: set[str] = set()
     for f in fields:
         path, name = prefix + f.name.lower(), f.physical_name
-        if not name or name.lower() in seen:  # the parser ignores case
+        if not name or name.lower() in names_lower:  # the parser ignores case
             continue
-        seen.add(name.lower())
+        names_lower.add(name.lower())
         if isinstance(f.type, StructType):
             children = tuple(_nodes(f.type.fields, indexed, f"{path}.", bounds=bounds))
             if children:
@@ -148,12 +148,12 @@ class StatsParser:
 
     def parse(self, strings: pa.ChunkedArray) -> pa.ChunkedArray:
         """One struct per string, null for null and for anything but a JSON object."""
-        parsed = self._query(
+        rows = self._query(
             f"select case when j is null then null else {self._select} end as v from"
             f" (select json_transform(case when json_valid(s) then s end, '{self._structure}') as j from t)",
             t=pa.table({"s": strings}),
         )["v"]
-        return parsed.cast(self.type)
+        return rows.cast(self.type)
 
 
 def _exact(sql: str, node: _Node) -> str:

@@ -286,25 +286,25 @@ def _write_v2(
         if reuse is not None:
             if jobs is None:
                 again = SidecarWriter(store, runtime, columns, most=most, expected=reuse.expected, mixed=False)
-                written = again.write(reuse.pieces(Unexpired.of(version, now)))
+                sidecar_files = again.write(reuse.pieces(Unexpired.of(version, now)))
             else:
-                written = write_by_tasks(log, version, columns, jobs, runtime, most=most, reuse=reuse)
+                sidecar_files = write_by_tasks(log, version, columns, jobs, runtime, most=most, reuse=reuse)
             # Writing took time, and the store's clock may be ahead of this machine's.
-            if reuse.outlasts(max(runtime.clock_ms(), written.newest_ms)):
-                if jobs is not None and _written_concurrently(log, version, written):
+            if reuse.outlasts(max(runtime.clock_ms(), sidecar_files.newest_ms)):
+                if jobs is not None and _written_concurrently(log, version, sidecar_files):
                     return None, None
-                top, hint, totals = _publish(log, version, columns, written, extension, runtime, reuse.kept)
+                top, hint, totals = _publish(log, version, columns, sidecar_files, extension, runtime, reuse.kept)
                 if is_there(log, version):
                     return hint, totals
                 # A cleanup deleted what the retention protects, and may delete the sidecars that are named again.
                 store.delete([top])
                 raise _BaseGoneError
-            written.take_back(store)
+            sidecar_files.take_back(store)
         if jobs is not None:
-            written = write_by_tasks(log, version, columns, jobs, runtime, most=most, reuse=None)
-            if _written_concurrently(log, version, written):
+            sidecar_files = write_by_tasks(log, version, columns, jobs, runtime, most=most, reuse=None)
+            if _written_concurrently(log, version, sidecar_files):
                 return None, None
-            return _publish(log, version, columns, written, extension, runtime)[1:]
+            return _publish(log, version, columns, sidecar_files, extension, runtime)[1:]
     return _write_whole(log, content, columns, most, extension, runtime)
 
 
@@ -321,8 +321,8 @@ def _write_whole(
 ) -> tuple[bytes, FileTotals]:
     small = content.expected * _SMALL < most
     sidecars = SidecarWriter(log.store, runtime, columns, most=most, expected=content.expected, mixed=small)
-    written = sidecars.write(content.pieces())
-    _, hint, totals = _publish(log, content.head, columns, written, extension, runtime)
+    sidecar_files = sidecars.write(content.pieces())
+    _, hint, totals = _publish(log, content.head, columns, sidecar_files, extension, runtime)
     return hint, totals
 
 

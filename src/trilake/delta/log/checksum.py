@@ -177,11 +177,11 @@ def following(before: VersionChecksum | None, batch: ActionBatch) -> VersionChec
         return None
     infos = batch.of("commitInfo")
     info = infos[-1][1] if infos else {}
-    added, removed = _vectors(adds), _vectors(removes)
+    added_vectors, removed_vectors = _vectors(adds), _vectors(removes)
     vectors = deleted = None
     if before is None or (before.num_deletion_vectors is not None and before.num_deleted_records is not None):
-        vectors = (before.num_deletion_vectors or 0 if before else 0) + added[0] - removed[0]
-        deleted = (before.num_deleted_records or 0 if before else 0) + added[1] - removed[1]
+        vectors = (before.num_deletion_vectors or 0 if before else 0) + added_vectors[0] - removed_vectors[0]
+        deleted = (before.num_deleted_records or 0 if before else 0) + added_vectors[1] - removed_vectors[1]
     size = (before.table_size_bytes if before else 0) + _total(adds["size"]) - _total(removes["size"])
     files = (before.num_files if before else 0) + adds.num_rows - removes.num_rows
     if min(size, files, vectors or 0, deleted or 0) < 0:
@@ -224,13 +224,13 @@ def differences(checksum: VersionChecksum, snapshot: Snapshot) -> Sequence[str]:
 
 def differences_of(checksum: VersionChecksum, state: State, totals: Mapping[str, int]) -> list[str]:
     """What a checksum states differently from the rare actions of ``state`` and the totals of its files."""
-    stated = {
+    values = {
         "numFiles": checksum.num_files,
         "tableSizeBytes": checksum.table_size_bytes,
         "numDeletionVectorsOpt": checksum.num_deletion_vectors,
         "numDeletedRecordsOpt": checksum.num_deleted_records,
     }
-    pairs: list[tuple[str, Any, Any]] = [(n, stated[n], v) for n, v in totals.items() if stated[n] is not None]
+    pairs: list[tuple[str, Any, Any]] = [(n, values[n], v) for n, v in totals.items() if values[n] is not None]
     if state.protocol is not None:
         pairs.append(("protocol", _plain(checksum.protocol), _plain(state.protocol)))
     if state.metadata is not None:

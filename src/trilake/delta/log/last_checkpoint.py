@@ -101,9 +101,9 @@ def read_hint(data: bytes) -> CheckpointHint | None:
         return None
     if _count(version) is None:
         return None
-    stated = hint.get("checksum")
+    value = hint.get("checksum")
     try:
-        if stated is not None and stated != checksum(hint):
+        if value is not None and value != checksum(hint):
             return None
     except (RecursionError, UnicodeError):  # JSON nested to the depth that its parser allows
         return None

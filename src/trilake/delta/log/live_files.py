@@ -30,11 +30,11 @@ def live_files(log: DeltaLog, pending: PendingSnapshot, selection: Selection | N
     """
     read = checkpoint_pieces(log.store, pending.segment, log.engine.query, selection=selection)
     older = map(pending.touched.left_of, read)
-    seen = np.empty(0, np.uint64)
+    path_hashes = np.empty(0, np.uint64)
     for piece in chain(older, [pending.newer.adds]):
         yield piece
-        size, new = len(seen), hashes(one_spelling(piece, pending.uri), log.engine.query)
-        seen.resize(size + len(new), refcheck=False)  # in place: a copy would double the memory per file
-        seen[size:] = new
-    if any_twice(seen):
+        size, new = len(path_hashes), hashes(one_spelling(piece, pending.uri), log.engine.query)
+        path_hashes.resize(size + len(new), refcheck=False)  # in place: a copy would double the memory per file
+        path_hashes[size:] = new
+    if any_twice(path_hashes):
         raise MaybeTwiceError

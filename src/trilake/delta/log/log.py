@@ -409,11 +409,11 @@ class DeltaLog:
 
         ``infos`` are ``commitInfo`` actions that were read already.
         """
-        stated = infos or {}
+        known_infos = infos or {}
         return CommitTimes(
             commits,
             metadata,
-            lambda version: stated[version] if version in stated else self.commit_info(version),
+            lambda version: known_infos[version] if version in known_infos else self.commit_info(version),
             lambda: self.commit_times(commits, metadata),
         )
 

@@ -197,18 +197,18 @@ def cutoff_commit(log: DeltaLog, head: Head, commits: Mapping[int, ObjectMeta], 
     """Find the newest commit up to the cut-off time."""
     versions = sorted(commits)
     since = in_commit_timestamps_from(head.metadata)
-    stated = [] if since is None else [v for v in versions if v >= since]
-    if stated and _time(log, head, stated[0], commits[stated[0]]) <= cutoff:
+    timed_versions = [] if since is None else [v for v in versions if v >= since]
+    if timed_versions and _time(log, head, timed_versions[0], commits[timed_versions[0]]) <= cutoff:
         # These times only grow, so the commits between need not be read.
-        low, high = 0, len(stated) - 1
+        low, high = 0, len(timed_versions) - 1
         while low < high:
             middle = (low + high + 1) // 2
-            if _time(log, head, stated[middle], commits[stated[middle]]) <= cutoff:
+            if _time(log, head, timed_versions[middle], commits[timed_versions[middle]]) <= cutoff:
                 low = middle
             else:
                 high = middle - 1
-        return stated[low]
-    by_file = versions[: len(versions) - len(stated)]
+        return timed_versions[low]
+    by_file = versions[: len(versions) - len(timed_versions)]
     times = monotonic([commits[v].modified_ms for v in by_file])
     return max((v for v, t in zip(by_file, times, strict=True) if t <= cutoff), default=None)
 

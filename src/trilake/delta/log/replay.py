@@ -154,21 +154,21 @@ def unreconciled(batch: ActionBatch, versions: Sequence[int]) -> set[int]:
     if not versions:
         return set()
     out: set[int] = set()
-    chosen = pa.array(sorted(versions), pa.int64())
-    parts = [t.filter(pc.is_in(t["version"], chosen)) for t in (batch.add, batch.remove)]
+    version_array = pa.array(sorted(versions), pa.int64())
+    parts = [t.filter(pc.is_in(t["version"], version_array)) for t in (batch.add, batch.remove)]
     tables = [pa.table({"v": t["version"], "k": _plain_keys(t)}) for t in parts if t.num_rows]
     keys = pa.concat_tables([no_rows(_KEYS), *tables])
     counts = keys.group_by(["v", "k"]).aggregate([([], "count_all")])
     out |= set(counts.filter(pc.greater(counts["count_all"], 1))["v"].to_pylist())
     names = {"protocol": None, "metaData": None, "txn": "appId", "domainMetadata": "domain"}
-    seen: set[tuple[int, str, str]] = set()
+    rare_keys: set[tuple[int, str, str]] = set()
     for version, name, data in batch.rare:
         if version in versions and name in names:
             field = names[name]
             key = (version, name, "" if field is None else str(data.get(field)))
-            if key in seen:
+            if key in rare_keys:
                 out.add(version)
-            seen.add(key)
+            rare_keys.add(key)
     return out
 
 
@@ -265,14 +265,16 @@ def _apply_files(state: State, batch: ActionBatch) -> State:
     keys_of = _plain_keys if vectors else file_keys
     add_keys, remove_keys = keys_of(adds), keys_of(removes)
     keys = pa.chunked_array([*add_keys.chunks, *remove_keys.chunks], pa.string())
-    touched, winners = _newest(keys, pa.chunked_array([*adds["order"].chunks, *removes["order"].chunks], pa.int64()))
+    newest_keys, winners = _newest(
+        keys, pa.chunked_array([*adds["order"].chunks, *removes["order"].chunks], pa.int64())
+    )
     if len(winners) < len(keys):
         adds, removes = (t.filter(pc.is_in(t["order"], winners)) for t in (adds, removes))
     new_adds, new_removes = (t.drop_columns(["version", "order"]) for t in (adds, removes))
     return replace(
         state,
-        adds=pa.concat_tables([_without(state.adds, touched, keys_of), new_adds]),
-        removes=pa.concat_tables([_without(state.removes, touched, keys_of), new_removes]),
+        adds=pa.concat_tables([_without(state.adds, newest_keys, keys_of), new_adds]),
+        removes=pa.concat_tables([_without(state.removes, newest_keys, keys_of), new_removes]),
     )
 
 

@@ -132,9 +132,9 @@ class LogListing:
         remaining = [
             (v, files) for v, files in (*self.others, *self.checkpoints) if keys.isdisjoint(f.key for f in files)
         ]
-        chosen = dict(remaining)  # the last one of a version is the one chosen before
-        others = tuple(c for c in remaining if chosen[c[0]] is not c[1])
-        return replace(self, checkpoints=tuple(sorted(chosen.items())), others=others)
+        by_version = dict(remaining)  # the last one of a version is the one chosen before
+        others = tuple(c for c in remaining if by_version[c[0]] is not c[1])
+        return replace(self, checkpoints=tuple(sorted(by_version.items())), others=others)
 
 
 def sort_listing(objects: Iterable[ObjectMeta]) -> LogListing:
@@ -166,9 +166,9 @@ def sort_listing(objects: Iterable[ObjectMeta]) -> LogListing:
         if len(numbered) == total and min(numbered) == 1 and max(numbered) == total:
             complete.append((version, tuple(numbered[i] for i in range(1, total + 1))))
     complete += [(version, (file,)) for version, files in whole.items() for file in reversed(files)]
-    chosen = dict(complete)  # the last of a version
-    others = tuple(c for c in complete if chosen[c[0]] is not c[1])
-    return LogListing(commits, tuple(compactions), tuple(sorted(chosen.items())), checksums, others)
+    by_version = dict(complete)  # the last of a version
+    others = tuple(c for c in complete if by_version[c[0]] is not c[1])
+    return LogListing(commits, tuple(compactions), tuple(sorted(by_version.items())), checksums, others)
 
 
 @dataclass(frozen=True)
@@ -206,8 +206,8 @@ def same_file(now: ObjectMeta, before: ObjectMeta) -> bool:
 
 def is_large(segment: LogSegment) -> bool:
     """Whether the checkpoint is so large that its files are read lazily."""
-    counted = 0 if segment.hint is None else segment.hint.num_add_files or 0
-    return counted > LARGE_FILES or sum(f.size for f in segment.checkpoint_files) > LARGE_BYTES
+    num_files = 0 if segment.hint is None else segment.hint.num_add_files or 0
+    return num_files > LARGE_FILES or sum(f.size for f in segment.checkpoint_files) > LARGE_BYTES
 
 
 def choose_segment(listing: LogListing, *, uri: str, version: int | None = None) -> LogSegment:

@@ -78,11 +78,11 @@ def change_columns(
     """
     steps: list[MetadataChange] = []
     for change in changes:
-        changed = _steps(protocol, metadata, change, version, now, judge)
-        protocol, metadata = changed[-1].protocol, changed[-1].metadata
-        whole = {k: v for step in changed for k, v in step.parameters.items()}  # the column after the last step
-        conditions = tuple(c for step in changed for c in step.conditions)
-        steps.append(replace(changed[-1], parameters=whole, conditions=conditions))
+        result = _steps(protocol, metadata, change, version, now, judge)
+        protocol, metadata = result[-1].protocol, result[-1].metadata
+        whole = {k: v for step in result for k, v in step.parameters.items()}  # the column after the last step
+        conditions = tuple(c for step in result for c in step.conditions)
+        steps.append(replace(result[-1], parameters=whole, conditions=conditions))
     if not steps:
         raise InvalidArgumentError("no column is given to be changed")
     if len(steps) == 1:
@@ -194,10 +194,10 @@ def replace_columns(
     target = StructType(tuple(columns))
     differences = _Differences()
     _compare(with_limits(metadata.schema), with_limits(target), (), differences)
-    added = [c if c.parent else NewColumn(target.field(c.field.name)) for c in differences.added]
+    new_columns = [c if c.parent else NewColumn(target.field(c.field.name)) for c in differences.added]
     change = MetadataChange(protocol, metadata, "REPLACE COLUMNS", {})
-    if added:
-        change = add_columns(change.protocol, change.metadata, added, new_id=new_id)
+    if new_columns:
+        change = add_columns(change.protocol, change.metadata, new_columns, new_id=new_id)
     if differences.dropped:
         change = drop_columns(change.protocol, change.metadata, differences.dropped, clustering=clustering)
     for path, kind in differences.retyped:

@@ -23,8 +23,8 @@ ColumnsLike: TypeAlias = pa.Schema | StructType | Mapping[str, TypeLike] | Itera
 def new_field(name: str, kind: TypeLike) -> StructField:
     """Create a column from a type in any spelling."""
     if isinstance(kind, str):
-        parsed, metadata = parse_sql_type(kind)
-        return StructField(name, parsed, metadata=metadata)
+        data_type, metadata = parse_sql_type(kind)
+        return StructField(name, data_type, metadata=metadata)
     if isinstance(kind, pa.DataType):
         return from_arrow(pa.schema([pa.field(name, kind)])).fields[0]
     if not isinstance(kind, DataType):

@@ -53,15 +53,15 @@ def set_properties(
     protocol, ``comment`` is the table's description.  Raises ``UnknownOptionError``, ``InvalidArgumentError`` or
     ``UnsupportedProtocolError``.
     """
-    parsed = parse_properties(properties)
-    values = dict(parsed.values)
+    effects = parse_properties(properties)
+    values = dict(effects.values)
     description = values.pop(_COMMENT, metadata.description)
     new = replace(metadata, configuration={**metadata.configuration, **values}, description=description)
     new = prepared(metadata, new, new_id=new_id)
-    reader, writer = parsed.reader or protocol.min_reader_version, parsed.writer or protocol.min_writer_version
-    if parsed.reader is not None or parsed.writer is not None:
+    reader, writer = effects.reader or protocol.min_reader_version, effects.writer or protocol.min_writer_version
+    if effects.reader is not None or effects.writer is not None:
         protocol = upgrade_protocol(protocol, reader, writer)
-    for name in parsed.features:
+    for name in effects.features:
         protocol = with_feature(protocol, name)
     log = {k: str(v).lower() if isinstance(v, bool) else str(v) for k, v in properties.items()}
     return MetadataChange(with_required(protocol, new), new, "SET TBLPROPERTIES", {"properties": _json(log)})

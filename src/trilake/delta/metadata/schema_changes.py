@@ -175,10 +175,10 @@ def add_columns(
         if c.position is not None:
             entry["position"] = str(c.position)
         log.append(entry)
-    added = StructType(tuple(c.field for c in columns))
-    check_names(added, metadata.column_mapping_mode)
-    check_collations(added)
-    for f in added.fields:  # those of other structs may have its name
+    new_fields = StructType(tuple(c.field for c in columns))
+    check_names(new_fields, metadata.column_mapping_mode)
+    check_collations(new_fields)
+    for f in new_fields.fields:  # those of other structs may have its name
         check_fields(StructType((f,)))
     return with_schema(protocol, metadata, schema, "ADD COLUMNS", {"columns": _json(log)}, new_id=new_id)
 
@@ -256,17 +256,17 @@ def drop_columns(
         raise InvalidArgumentError("no columns are given to be dropped")
     check_can_rename(metadata, "drop")
     schema, configuration = metadata.schema, metadata.configuration
-    dropped = [spelled(schema, p) for p in paths]
-    for names in dropped:
+    dropped_paths = [spelled(schema, p) for p in paths]
+    for names in dropped_paths:
         check_free_of_rules(metadata, names, "drop")
-        used = "partitioned" if names[0] in metadata.partition_columns and not names[1:] else None
+        role = "partitioned" if names[0] in metadata.partition_columns and not names[1:] else None
         if any(c[: len(names)] == names for c in clustering):
-            used = "clustered"
-        if used:
+            role = "clustered"
+        if role:
             raise InvalidArgumentError(
-                f"cannot drop column {format_path(names)}: the table is {used} by it",
+                f"cannot drop column {format_path(names)}: the table is {role} by it",
                 column=format_path(names),
-                condition=f"DELTA_UNSUPPORTED_DROP_{'PARTITION' if used == 'partitioned' else 'CLUSTERING'}_COLUMN",
+                condition=f"DELTA_UNSUPPORTED_DROP_{'PARTITION' if role == 'partitioned' else 'CLUSTERING'}_COLUMN",
             )
 
         def drop(s: StructType, names: Path = names) -> StructType:
@@ -281,7 +281,7 @@ def drop_columns(
             help="keep one other column",
             condition="DELTA_NON_PARTITION_COLUMN_ABSENT",
         )
-    parameters = {"columns": _json([format_path(n) for n in dropped])}
+    parameters = {"columns": _json([format_path(n) for n in dropped_paths])}
     return with_schema(protocol, metadata, schema, "DROP COLUMNS", parameters, configuration=configuration)
 
 
@@ -382,9 +382,9 @@ def set_default(
             column=format_path(names),
             condition="DELTA_OPERATION_NOT_SUPPORTED_FOR_DATATYPES",
         )
-    parsed = parse_default(f, expression, now)
-    if parsed is not None:
-        parsed.evaluate(pa.table({"row": [0]}))  # a value that never fits is refused now, not by the next write
+    default = parse_default(f, expression, now)
+    if default is not None:
+        default.evaluate(pa.table({"row": [0]}))  # a value that never fits is refused now, not by the next write
     elif judge is not None:
         judge(f, expression)
     schema = replace_field(

@@ -53,21 +53,21 @@ def new_table(
         raise SchemaMismatchError("a table needs at least one column", condition="DELTA_EMPTY_DATA")
     if schema.fields and not without_voids(schema).fields:
         raise no_typed_column(schema)
-    parsed = parse_properties(properties or {})
+    effects = parse_properties(properties or {})
     metadata = Metadata(
         id=runtime.new_id(),
         schema_string=schema.json(),
         partition_columns=check_partition_columns(schema, tuple(partition_by)),
-        configuration=parsed.values,
+        configuration=effects.values,
         description=description,
         provider=provider,
         created_time=runtime.clock_ms(),
     )
     metadata = mapped(prepared(None, metadata, new_id=runtime.new_id), new_id=runtime.new_id)
     check_columns(None, metadata)
-    protocol = protocol_for(metadata, parsed.features)
-    if parsed.reader is not None or parsed.writer is not None:
-        protocol = upgrade_protocol(protocol, parsed.reader or 1, parsed.writer or 2)
+    protocol = protocol_for(metadata, effects.features)
+    if effects.reader is not None or effects.writer is not None:
+        protocol = upgrade_protocol(protocol, effects.reader or 1, effects.writer or 2)
     return protocol, metadata
 
 

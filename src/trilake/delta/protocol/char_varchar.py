@@ -159,7 +159,7 @@ def _limited(strings: pa.Array, rule: Length, path: str) -> pa.Array:
     if longest is None:
         return strings
     if longest > rule.limit:
-        cut = pc.utf8_slice_codeunits(strings, 0, rule.limit)
+        prefix = pc.utf8_slice_codeunits(strings, 0, rule.limit)
         rest = pc.utf8_slice_codeunits(strings, rule.limit)
         bad = pc.not_equal(pc.utf8_ltrim(rest, " "), "")
         if pc.any(bad).as_py():
@@ -173,7 +173,7 @@ def _limited(strings: pa.Array, rule: Length, path: str) -> pa.Array:
                 column=path,
                 condition="DELTA_EXCEED_CHAR_VARCHAR_LIMIT",
             )
-        strings = cut
+        strings = prefix
     if rule.kind == "char" and least < rule.limit:
         strings = pc.utf8_rpad(strings, rule.limit, " ")
     return strings

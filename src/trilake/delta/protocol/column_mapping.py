@@ -70,10 +70,10 @@ def max_column_id(metadata: Metadata) -> int:
     """The highest id ever assigned: that of the table property, or of the schema if greater."""
     value = metadata.configuration.get(MAX_COLUMN_ID, "0")
     try:
-        stated = int(value)
+        highest = int(value)
     except ValueError as e:
         raise CorruptLogError(f"the table property {MAX_COLUMN_ID} is {value!r}, which is not a number") from e
-    return max([stated, _highest(metadata.schema)])
+    return max([highest, _highest(metadata.schema)])
 
 
 def _highest(schema: StructType) -> int:
@@ -86,15 +86,15 @@ def nested_ids(field: StructField) -> dict[str, int]:
 
     Raises ``CorruptLogError`` for a malformed entry.
     """
-    stated = field.metadata.get(NESTED_IDS)
-    if stated is None:
+    ids = field.metadata.get(NESTED_IDS)
+    if ids is None:
         return {}
-    if not isinstance(stated, Mapping) or not all(type(i) is int for i in stated.values()):
+    if not isinstance(ids, Mapping) or not all(type(i) is int for i in ids.values()):
         raise CorruptLogError(
-            f"column {field.name!r} has {NESTED_IDS} that are not numbers by path: {str(stated)[:80]!r}",
+            f"column {field.name!r} has {NESTED_IDS} that are not numbers by path: {str(ids)[:80]!r}",
             column=field.name,
         )
-    return dict(stated)
+    return dict(ids)
 
 
 def _nested_paths(t: DataType, path: str) -> Iterator[str]:

@@ -243,16 +243,16 @@ def _parse_many(names: list[tuple[int, str]], contents: list[bytes], query: Quer
     lines, owner = _split_lines(names, contents)
     versions = pa.chunked_array([int64_array(np.asarray([v for v, _ in names], dtype=np.int64)[owner])])
     order = pa.chunked_array([int64_array(np.arange(len(lines), dtype=np.int64))])
-    parsed = _transformed(lines, query)
-    if parsed is None:
+    structs = _transformed(lines, query)
+    if structs is None:
         version, name = names[int(owner[_first_broken(lines, query)])]
         raise _corrupt(version, name, "a line is not JSON object")
-    odd = np.flatnonzero(_suspects(parsed, lines, any(b'"deletionVector"' in t for t in contents))).tolist()
+    odd = np.flatnonzero(_suspects(structs, lines, any(b'"deletionVector"' in t for t in contents))).tolist()
     if odd:
         _parse_few([names[int(owner[i])] for i in odd], [lines[i].as_py().encode() for i in odd])
     tables = {}
     for kind, type_ in FILE_ACTIONS.items():
-        column = pc.struct_field(parsed, kind)
+        column = pc.struct_field(structs, kind)
         mask = pc.is_valid(column)
         rows = column.filter(mask)
         arrays = [pc.struct_field(rows, f.name).cast(f.type) for f in type_]
@@ -260,15 +260,15 @@ def _parse_many(names: list[tuple[int, str]], contents: list[bytes], query: Quer
         tables[kind] = pa.Table.from_arrays(arrays, schema=action_schema(kind))
     rare: list[tuple[int, int, str, Any]] = []
     for name in RARE_ACTIONS:
-        column = pc.struct_field(parsed, name).cast(pa.string())
+        column = pc.struct_field(structs, name).cast(pa.string())
         mask = pc.and_(pc.is_valid(column), pc.not_equal(column, "null"))
-        stated = zip(
+        checks = zip(
             order.filter(mask).to_pylist(),
             versions.filter(mask).to_pylist(),
             column.filter(mask).to_pylist(),
             strict=True,
         )
-        rare += [(o, v, name, content) for o, v, content in stated]
+        rare += [(o, v, name, content) for o, v, content in checks]
     rare = [(o, v, kind, _loaded(content, kind, v, names[int(owner[o])][1])) for o, v, kind, content in rare]
     rare.sort(key=lambda r: r[0])
     return ActionBatch(tables["add"], tables["remove"], tables["cdc"], tuple((v, n, d) for _, v, n, d in rare))

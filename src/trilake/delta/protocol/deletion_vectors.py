@@ -39,11 +39,11 @@ def z85_decode(encoded: str) -> bytes:
     >>> z85_decode("HelloWorld").hex(), z85_decode("##093").hex()
     ('864fd26fb559f75b', '0300')
     """
-    filled = len(encoded[-5:]) - len(encoded[-5:].lstrip("#"))
-    if filled > 3:
+    padding = len(encoded[-5:]) - len(encoded[-5:].lstrip("#"))
+    if padding > 3:
         raise ValueError("not Z85: a group with only padding")
-    if filled:
-        encoded = encoded[:-5] + "0" * filled + encoded[-5 + filled :]
+    if padding:
+        encoded = encoded[:-5] + "0" * padding + encoded[-5 + padding :]
     raw = np.frombuffer(encoded.encode("ascii"), dtype=np.uint8)
     digits = _Z85_DECODE[raw]
     if len(digits) % 5 or (digits == 255).any():
@@ -52,7 +52,7 @@ def z85_decode(encoded: str) -> bytes:
     if len(words) and words.max() > 0xFFFFFFFF:
         raise ValueError("not Z85: a group exceeds 32 bits")
     data: bytes = words.astype(">u4").tobytes()
-    return data[:-4] + data[-4 + filled :] if filled else data
+    return data[:-4] + data[-4 + padding :] if padding else data
 
 
 def z85_encode(data: bytes) -> str:
@@ -188,10 +188,10 @@ class DeletionVectorDescriptor:
             raise MissingFileError("a deletion vector file is missing", file=where) from e
         if version[0] != _FORMAT_VERSION:
             raise self._error(f"file format version {version[0]}, not {_FORMAT_VERSION}", where)
-        stated, checksum = struct.unpack(">i", frame[:4])[0], struct.unpack(">I", frame[-4:])[0]
+        frame_size, checksum = struct.unpack(">i", frame[:4])[0], struct.unpack(">I", frame[-4:])[0]
         data = frame[4:-4]
-        if stated != self.size_in_bytes:
-            raise self._error(f"file says {stated} bytes, the log {self.size_in_bytes}", where)
+        if frame_size != self.size_in_bytes:
+            raise self._error(f"file says {frame_size} bytes, the log {self.size_in_bytes}", where)
         if zlib.crc32(data) != checksum:
             raise self._error("CRC does not match", where)
         return self._bitmap(data, where)

@@ -212,20 +212,20 @@ def required(metadata: Metadata) -> list[str]:
 
 def with_needs(names: Iterable[str]) -> list[str]:
     """The features with their dependencies, in the registry's order."""
-    todo, needed = list(names), set[str]()
+    todo, result = list(names), set[str]()
     while todo:
         name = todo.pop()
-        if name not in needed:
-            needed.add(name)
+        if name not in result:
+            result.add(name)
             todo += feature(name).needs
-    return [n for n in REGISTRY if n in needed]
+    return [n for n in REGISTRY if n in result]
 
 
 def protocol_for(metadata: Metadata, names: Iterable[str] = ()) -> Protocol:
     """The lowest protocol for a new table with this metadata and the features ``names``."""
-    listed = [feature(n).name for n in names]
-    needed = (n for n in required(metadata) if REGISTRY[n].also not in listed)
-    return with_features(Protocol(1, 2), with_needs([*needed, *listed]))
+    canonical_names = [feature(n).name for n in names]
+    implied = (n for n in required(metadata) if REGISTRY[n].also not in canonical_names)
+    return with_features(Protocol(1, 2), with_needs([*implied, *canonical_names]))
 
 
 def upgraded(protocol: Protocol, metadata: Metadata, names: Iterable[str] = ()) -> Protocol:
@@ -236,21 +236,21 @@ def upgraded(protocol: Protocol, metadata: Metadata, names: Iterable[str] = ()) 
     Protocol(min_reader_version=1, min_writer_version=7, reader_features=None, writer_features=('appendOnly',
     'changeDataFeed', 'invariants'))
     """
-    needed = with_needs([*required(metadata), *(feature(n).name for n in names)])
-    lacking = [n for n in needed if not has_feature(protocol, n)]
+    feature_names = with_needs([*required(metadata), *(feature(n).name for n in names)])
+    lacking = [n for n in feature_names if not has_feature(protocol, n)]
     return with_features(protocol, lacking) if lacking else protocol
 
 
 def with_features(protocol: Protocol, names: Iterable[str]) -> Protocol:
     """The protocol with more features, at the lowest versions that can express them."""
     rows = [feature(n) for n in names]
-    listed = from_features({*features_of(protocol), *(f.name for f in rows)}, reader=protocol.min_reader_version)
+    explicit = from_features({*features_of(protocol), *(f.name for f in rows)}, reader=protocol.min_reader_version)
     if protocol.min_writer_version == 7 or not all(f.legacy for f in rows):
-        return listed
-    if features_of(listed) <= features_of(Protocol(1, 2)):
+        return explicit
+    if features_of(explicit) <= features_of(Protocol(1, 2)):
         return Protocol(1, 2)
     # Versions alone would require features that the table does not use.
-    return normalized(listed)
+    return normalized(explicit)
 
 
 def from_features(names: Iterable[str], *, reader: int = 1) -> Protocol:
@@ -258,10 +258,12 @@ def from_features(names: Iterable[str], *, reader: int = 1) -> Protocol:
 
     ``reader`` is the least reader version.  Readers of version 2 know column mapping without a list.
     """
-    listed = set(names)
-    of_readers = {n for n in listed if n in REGISTRY and REGISTRY[n].of_readers}
-    needed = max([reader, *((REGISTRY[n].reader or 1) for n in of_readers)])
-    return Protocol(needed, 7, tuple(sorted(of_readers)) if needed == 3 else None, tuple(sorted(listed)))
+    feature_names = set(names)
+    of_readers = {n for n in feature_names if n in REGISTRY and REGISTRY[n].of_readers}
+    reader_version = max([reader, *((REGISTRY[n].reader or 1) for n in of_readers)])
+    return Protocol(
+        reader_version, 7, tuple(sorted(of_readers)) if reader_version == 3 else None, tuple(sorted(feature_names))
+    )
 
 
 def normalized(protocol: Protocol) -> Protocol:

@@ -113,14 +113,14 @@ def parse_values(strings: pa.ChunkedArray, field: StructField) -> pa.ChunkedArra
     distinct = encoded.dictionary
     distinct = pc.if_else(pc.equal(distinct, ""), None, distinct)
     try:
-        parsed = _parse(distinct, field.type)
+        typed_values = _parse(distinct, field.type)
     except (pa.ArrowException, ValueError, OverflowError) as e:
         raise CorruptLogError(
             f"a partition value is not of type {field.type}: {e}",
             help="the add action's partitionValues are wrong; rewrite those files with the engine that wrote them",
             column=field.name,
         ) from e
-    return pa.chunked_array([parsed.take(encoded.indices)], field.type.arrow)
+    return pa.chunked_array([typed_values.take(encoded.indices)], field.type.arrow)
 
 
 def _parse(strings: pa.Array, type_: PrimitiveType) -> pa.Array:

@@ -237,7 +237,7 @@ def parse_properties(properties: Mapping[str, object]) -> ParsedProperties:
     ParsedProperties(values={'delta.appendOnly': 'true'}, features=('clustering',), reader=None, writer=None)
     """
     values: dict[str, str] = {}
-    added: list[str] = []
+    new_features: list[str] = []
     versions: dict[str, int] = {}
     for name, value in properties.items():
         if not isinstance(name, str):
@@ -247,12 +247,12 @@ def parse_properties(properties: Mapping[str, object]) -> ParsedProperties:
         key = canonical(name)
         _check_settable(key)
         if key.startswith(FEATURE):
-            added.append(_feature(key, str(value)))
+            new_features.append(_feature(key, str(value)))
         elif key in (MIN_READER, MIN_WRITER):
             versions[key] = int(check_value(key, value))
         else:
             values[key] = check_value(key, value)
-    return ParsedProperties(values, tuple(added), versions.get(MIN_READER), versions.get(MIN_WRITER))
+    return ParsedProperties(values, tuple(new_features), versions.get(MIN_READER), versions.get(MIN_WRITER))
 
 
 def _check_settable(key: str) -> None:

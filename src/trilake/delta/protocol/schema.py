@@ -383,16 +383,16 @@ def parse_schema(json_string: str, *, version: int | None = None) -> StructType:
     if not json_string:
         return StructType(())
     try:
-        parsed = _parsed(json_string)
+        schema = _parsed(json_string)
     except (ValueError, KeyError, TypeError, AttributeError) as e:
         raise CorruptLogError(f"schemaString is not a schema ({type(e).__name__}: {e})", version=version) from e
-    if not isinstance(parsed, StructType):
+    if not isinstance(schema, StructType):
         raise CorruptLogError("schemaString is not a struct", version=version)
-    seen: dict[str, str] = {}
-    for name in parsed.names:
-        if (other := seen.setdefault(name.lower(), name)) is not name:
+    spellings: dict[str, str] = {}
+    for name in schema.names:
+        if (other := spellings.setdefault(name.lower(), name)) is not name:
             raise CorruptLogError(f"two columns are named {other!r} and {name!r}", version=version)
-    return parsed
+    return schema
 
 
 @lru_cache(maxsize=16)  # cached: tables are opened repeatedly, and parsing thousands of columns dominates
@@ -489,9 +489,9 @@ def parse_primitive(name: str) -> PrimitiveType:
 
 def check_distinct(names: Sequence[str]) -> None:
     """Raise ``SchemaMismatchError`` where two columns of rows have names that a Delta table cannot tell apart."""
-    seen: dict[str, str] = {}
+    spellings: dict[str, str] = {}
     for name in names:
-        other = seen.get(name.lower())
+        other = spellings.get(name.lower())
         if other is not None:
             same = f"two columns are named {name!r}"
             raise SchemaMismatchError(
@@ -500,7 +500,7 @@ def check_distinct(names: Sequence[str]) -> None:
                 column=name,
                 condition="DELTA_DUPLICATE_COLUMNS_FOUND",
             )
-        seen[name.lower()] = name
+        spellings[name.lower()] = name
 
 
 def from_arrow(schema: pa.Schema) -> StructType:

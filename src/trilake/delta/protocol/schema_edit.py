@@ -243,9 +243,9 @@ def _edit_siblings(
         return StructType(tuple(change(list(t.fields))))
 
     if not parent:
-        changed = on_struct(schema)
-        assert isinstance(changed, StructType)
-        return changed
+        new_schema = on_struct(schema)
+        assert isinstance(new_schema, StructType)
+        return new_schema
     return edit_type(schema, parent, on_struct)
 
 

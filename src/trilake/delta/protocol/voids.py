@@ -34,20 +34,20 @@ def stored_type(type_: DataType) -> DataType | None:
     >>> str(stored_type(StructType(fields)))
     'struct<a:long>'
     """
-    stored = [stored_type(inner) for _, inner in parts(type_)]
-    storable = [inner for inner in stored if inner is not None]
+    inner_types = [stored_type(inner) for _, inner in parts(type_)]
+    storable = [inner for inner in inner_types if inner is not None]
     if isinstance(type_, StructType):
-        fields = tuple(f for f, inner in zip(type_.fields, stored, strict=True) if inner is not None)
+        fields = tuple(f for f, inner in zip(type_.fields, inner_types, strict=True) if inner is not None)
         return with_parts(StructType(fields), storable) if fields or not type_.fields else None
-    return None if is_void(type_) or len(storable) < len(stored) else with_parts(type_, storable)
+    return None if is_void(type_) or len(storable) < len(inner_types) else with_parts(type_, storable)
 
 
 def without_voids(schema: StructType) -> StructType:
     """The columns, and parts of columns, that files hold."""
     if not any(has_void(f.type) for f in schema.fields):
         return schema
-    stored = stored_type(schema)
-    return stored if isinstance(stored, StructType) else StructType(())
+    type_in_files = stored_type(schema)
+    return type_in_files if isinstance(type_in_files, StructType) else StructType(())
 
 
 def check_storable(schema: StructType, before: StructType | None = None) -> None:

@@ -274,14 +274,14 @@ def _drop(
         now = log.snapshot()
         if now.properties.is_on(APPEND_ONLY):
             raise removal_refused(store.uri, help="unset the property first")
-        removed = _chosen(now, look())
+        garbage = _chosen(now, look())
         clock = engine.runtime.clock_ms()
         plan = CommitPlan(
             operation="FSCK",
-            parameters={"numRemovedFiles": str(removed.num_rows)},
-            file_actions=[remove_action(row, clock) for row in removed.to_pylist()],
-            metrics={"numRemovedFiles": removed.num_rows},
-            read=ReadSet(removed=frozenset(removed["path"].to_pylist())),
+            parameters={"numRemovedFiles": str(garbage.num_rows)},
+            file_actions=[remove_action(row, clock) for row in garbage.to_pylist()],
+            metrics={"numRemovedFiles": garbage.num_rows},
+            read=ReadSet(removed=frozenset(garbage["path"].to_pylist())),
         )
         return commit(log, now, plan).version
 

@@ -86,8 +86,8 @@ def check_files(metadata: Metadata, adds: Iterable[Mapping[str, Any]]) -> None:
     files = list(adds) if versions else []
     for version in versions:
         stats = orjson.loads("[" + ",".join(a.get("stats") or "null" for a in files) + "]")
-        for add, stated in zip(files, stats, strict=True):
-            if not isinstance(stated, Mapping) or type(stated.get("numRecords")) is not int:
+        for add, record_count in zip(files, stats, strict=True):
+            if not isinstance(record_count, Mapping) or type(record_count.get("numRecords")) is not int:
                 raise _violated(
                     version,
                     f"numRecords in the statistics of every file, and {add['path']!r} has none",

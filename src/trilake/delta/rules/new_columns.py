@@ -78,17 +78,17 @@ def check_change_columns(before: Metadata | None, after: Metadata) -> None:
     """
     if not is_on(after.configuration, _ENABLED):
         return
-    taken = [c for c in CHANGE_COLUMNS if after.schema.find(c) is not None]
-    if not taken:
+    conflicts = [c for c in CHANGE_COLUMNS if after.schema.find(c) is not None]
+    if not conflicts:
         return
     if before is not None and is_on(before.configuration, _ENABLED):
         raise InvalidArgumentError(
-            f"the table has a change data feed, whose columns have the names {', '.join(taken)}",
+            f"the table has a change data feed, whose columns have the names {', '.join(conflicts)}",
             help="give the columns other names, or set delta.enableChangeDataFeed to false first",
             condition="RESERVED_CDC_COLUMNS_ON_WRITE",
         )
     raise InvalidArgumentError(
-        f"a table with columns {', '.join(taken)} cannot have a change data feed, which has columns of these names",
+        f"a table with columns {', '.join(conflicts)} cannot have a change data feed, which has columns of these names",
         help="rename those columns, or leave delta.enableChangeDataFeed off",
         condition="DELTA_TABLE_ALREADY_CONTAINS_CDC_COLUMNS",
     )

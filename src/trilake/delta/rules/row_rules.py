@@ -119,8 +119,8 @@ class RowRules:
         default_sql = {
             f.name: t for f in absent if (t := default_expression(f)) is not None and generation_expression(f) is None
         }
-        filled = {*default_sql, *(c.name for c in identities), *(g.name for g in generated)}
-        check_assignable(source, schema, uri=uri, filled=filled)
+        optional = {*default_sql, *(c.name for c in identities), *(g.name for g in generated)}
+        check_assignable(source, schema, uri=uri, filled=optional)
         for c in identities:
             if c.name in present and not c.explicit and not rewrite:
                 raise SchemaMismatchError(

@@ -154,8 +154,12 @@ def version_tasks(log: DeltaLog, batch: ActionBatch, version: int, timestamp_ms:
     if lacking:
         removes = _with_partition_values(log, version, removes)
     old = {f.path: f for f in removes}
-    changed = [i for i, f in enumerate(adds) if f.path in old]
-    records = dict(zip(changed, record_counts(added.take(changed)).to_pylist(), strict=True)) if changed else {}
+    changed_positions = [i for i, f in enumerate(adds) if f.path in old]
+    records = (
+        dict(zip(changed_positions, record_counts(added.take(changed_positions)).to_pylist(), strict=True))
+        if changed_positions
+        else {}
+    )
     for at, file in enumerate(adds):
         before = old.pop(file.path, None)
         if before is None:

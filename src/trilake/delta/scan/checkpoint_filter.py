@@ -92,8 +92,8 @@ class CheckpointFilter:
 
         def column(path: Leaf) -> ColumnStats | None:
             if (partition := self._partition(path)) is not None:
-                stated = bounds.get(_partition_leaf(partition))
-                return None if stated is None else _partition_bounds(stated, partition, in_doubt)
+                group_bounds = bounds.get(_partition_leaf(partition))
+                return None if group_bounds is None else _partition_bounds(group_bounds, partition, in_doubt)
             if (column := self._column(path)) is None:
                 return None
             physical, leaf = column
@@ -118,8 +118,8 @@ class CheckpointFilter:
 
         def column(path: Leaf) -> ColumnStats | None:
             if (partition := self._partition(path)) is not None:
-                stated = values(_partition_leaf(partition))
-                return None if stated is None else _partition_value(stated, partition, in_doubt)
+                partition_values = values(_partition_leaf(partition))
+                return None if partition_values is None else _partition_value(partition_values, partition, in_doubt)
             if (column := self._column(path)) is None:
                 return None
             physical, leaf = column
@@ -149,11 +149,11 @@ def _column_stats(
     count: int,
     tags: pa.Array | None = None,
 ) -> ColumnStats:
-    stated = {"nulls": _as_integers(nulls, count)}
+    stats = {"nulls": _as_integers(nulls, count)}
     if (type_ := bound_type(leaf)) is not None:
-        stated |= {"low": _converted(low, type_, count), "high": _converted(high, type_, count)}
+        stats |= {"low": _converted(low, type_, count), "high": _converted(high, type_, count)}
     counts_nan = None if tags is None else max_counts_nan(pa.chunked_array([tags]))
-    return column_stats(pa.table(stated), leaf, counts_nan)
+    return column_stats(pa.table(stats), leaf, counts_nan)
 
 
 def _as_integers(values: pa.Array | None, count: int) -> pa.Array:

@@ -105,7 +105,7 @@ def parquet_batches(
     rebasing = rebasing_of(file)
     everything = list(range(file.num_row_groups))
     groups = _row_groups(file, source, plan, rebasing, everything)
-    cut = groups[-1:] != everything[-1:]  # without columns, nothing shows where the file ends
+    is_truncated = groups[-1:] != everything[-1:]  # without columns, nothing shows where the file ends
     counts = [file.metadata.row_group(g).num_rows for g in everything]
     starts = np.concatenate([[0], np.cumsum(counts)])
     if starts[-1] != file.metadata.num_rows:
@@ -113,7 +113,7 @@ def parquet_batches(
     if not indexes:
         for g in groups:
             yield int(starts[g]), no_columns(counts[g])
-        if cut:
+        if is_truncated:
             yield int(starts[-1]), no_columns(0)
         return
     # Adjacent row groups together, so that row indexes stay known.
@@ -125,7 +125,7 @@ def parquet_batches(
                 batch = rebasing.rows(batch)
             yield position, batch if plan.mode != "id" else _with_field_metadata(batch, schema)
             position += batch.num_rows
-    if cut:
+    if is_truncated:
         yield int(starts[-1]), pa.RecordBatch.from_pylist([], pa.schema([schema.field(i) for i in indexes]))
 
 

@@ -132,10 +132,10 @@ class _Footers:
             self.bytes += int(np.nansum(pc.multiply(between, files / 2).to_numpy(zero_copy_only=False)))
         if not self._has_vectors:
             return np.zeros(len(files), bool)
-        stated = bounds.get(_VECTOR)
-        if stated is None:
+        vector_bounds = bounds.get(_VECTOR)
+        if vector_bounds is None:
             return np.ones(len(files), bool)
-        return np.asarray(pc.fill_null(pc.less(stated.nulls, pa.array(files)), True))
+        return np.asarray(pc.fill_null(pc.less(vector_bounds.nulls, pa.array(files)), True))
 
     def rows(self, adds: pa.StructArray) -> Bits:
         return np.asarray(pc.is_valid(pc.struct_field(adds, list(_VECTOR))))

@@ -151,14 +151,14 @@ def _contents(store: Store, tasks: Sequence[FileTask]) -> list[pa.Buffer] | None
     out = [pa.py_buffer(b"")] * len(tasks)
     try:
         places = [locate(store, t.path) for t in tasks]
-        chosen = [
+        small_files = [
             n
             for n, (task, (place, _)) in enumerate(zip(tasks, places, strict=True))
             if place is store and 0 < task.size <= MERGED_FILE and task.selected is None
         ]
         # One more byte detects a file that is longer than the log says.
-        calls = [partial(store.read_range, places[n][1], 0, tasks[n].size + 1) for n in chosen]
-        for n, data in zip(chosen, store.at_once(calls), strict=True):
+        calls = [partial(store.read_range, places[n][1], 0, tasks[n].size + 1) for n in small_files]
+        for n, data in zip(small_files, store.at_once(calls), strict=True):
             if data.size == tasks[n].size:
                 out[n] = data
     except (TrilakeError, OSError):  # reading that file alone gives the precise error

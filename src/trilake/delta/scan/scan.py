@@ -161,9 +161,9 @@ def plan_scan(
     Raises ``InvalidArgumentError`` for an unknown column and ``FilterError`` for a filter that does not fit the
     table.
     """
-    parsed = parse_table_filter(filter, snapshot)
-    plan = read_plan(snapshot, columns, parsed)
-    skipped = skip_files(snapshot, parsed)
+    condition = parse_table_filter(filter, snapshot)
+    plan = read_plan(snapshot, columns, condition)
+    skipped = skip_files(snapshot, condition)
     files = snapshot.adds if skipped.keep is None else snapshot.adds.filter(pa.array(skipped.keep))
     return Scan(snapshot, files, plan, skipped)
 
@@ -184,12 +184,12 @@ def metadata_plan(
     """The plan to read files of a table with this metadata, including files that no version contains yet."""
     schema = read_schema(metadata.schema)
     output = resolve_columns(schema, columns, uri)
-    needed = set(output) | (set(filter.columns) if filter is not None else set())
+    field_names = set(output) | (set(filter.columns) if filter is not None else set())
     partition = tuple(schema.field(c).name for c in metadata.partition_columns)
     return ReadPlan(
         uri=uri,
         version=version,
-        fields=tuple(f for f in schema.fields if f.name in needed),
+        fields=tuple(f for f in schema.fields if f.name in field_names),
         output=tuple(output),
         partition_columns=partition,
         mode=metadata.column_mapping_mode,

@@ -63,8 +63,8 @@ def _many(stats: pa.ChunkedArray, requested: Sequence[Statistic]) -> pa.Table:
 
     def values(json_string: str) -> pa.Table:
         # Cheaper than a struct per string (DuckDB 2.0.0): dominates a lookup of bench/logs/large_logs.py.
-        taken = f"json_extract_string({json_string}, [{places}])"
-        return engine.query(f"select {select} from (select {taken} as x from t)", t=pa.table({"s": stats}))
+        values_sql = f"json_extract_string({json_string}, [{places}])"
+        return engine.query(f"select {select} from (select {values_sql} as x from t)", t=pa.table({"s": stats}))
 
     try:
         return values("s")
@@ -245,8 +245,8 @@ class StatisticsReader:
         if self._counts is None:
             self._counts = _counts(values["v"])
         for i, (path, _) in enumerate(leaves):
-            stated = {n: values[n + str(i)] for n in _NAMES if n + str(i) in values.column_names}
-            self._read[path] = pa.table(stated)
+            stats = {n: values[n + str(i)] for n in _NAMES if n + str(i) in values.column_names}
+            self._read[path] = pa.table(stats)
 
     def record_counts(self) -> pa.ChunkedArray:
         if self._counts is None:

@@ -134,12 +134,12 @@ class Limit:
         >>> Limit(size=6).admit(np.array([1, 1, 1]), np.array([5, 5, 5]))
         2
         """
-        taken = len(counts)
+        count = len(counts)
         for limit, weights in ((self.files, counts), (self.size, sizes)):
-            if limit is not None and taken:
+            if limit is not None and count:
                 before = np.cumsum(weights[:-1])
-                taken = min(taken, 1 + int(np.searchsorted(before, limit, side="left")))
-        return taken
+                count = min(count, 1 + int(np.searchsorted(before, limit, side="left")))
+        return count
 
     def less(self, counts: Integers, sizes: Integers) -> Limit:
         """The rest of the limit after a batch took these units."""

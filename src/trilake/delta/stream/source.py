@@ -186,12 +186,12 @@ class DeltaStream:
         place, moved = start, False
         if start.is_starting_version:
             units = self._snapshot_of(start.reservoir_version).after(start.reservoir_version, start.index)
-            taken = len(units) if self.options.whole_snapshot else limit.admit(units.count, units.size)
-            if taken < len(units):
-                return start.at(start.reservoir_version, int(units.index[taken - 1]), snapshot=True)
+            count = len(units) if self.options.whole_snapshot else limit.admit(units.count, units.size)
+            if count < len(units):
+                return start.at(start.reservoir_version, int(units.index[count - 1]), snapshot=True)
             place, moved = start.at(start.reservoir_version + 1), True
             limit = limit.less(units.count, units.size)
-            if limit.spent or (self.options.whole_snapshot and taken):
+            if limit.spent or (self.options.whole_snapshot and count):
                 return place
         else:
             self._snapshot = None
@@ -203,12 +203,12 @@ class DeltaStream:
         units = tail.units.after(start.reservoir_version, start.index)
         if until is not None:
             units = units.until(until + 1, BASE_INDEX)
-        taken = limit.admit(units.count, units.size)
-        if taken < len(units):
-            last, following = int(units.version[taken - 1]), int(units.version[taken])
-            return start.at(following) if following != last else start.at(last, int(units.index[taken - 1]))
+        count = limit.admit(units.count, units.size)
+        if count < len(units):
+            last, following = int(units.version[count - 1]), int(units.version[count])
+            return start.at(following) if following != last else start.at(last, int(units.index[count - 1]))
         last = tail.last if until is None else min(tail.last, until)
-        if taken:
+        if count:
             return start.at(last + 1)
         if tail.stop is not None and not moved and last == tail.last:
             raise tail.stop
@@ -312,15 +312,17 @@ class DeltaStream:
         metadata, first = self.reading.metadata, versions[0]
         if not in_commit_timestamps.enabled(metadata) and any("inCommitTimestamp" in i for i in (infos or {}).values()):
             metadata = self.log.head().metadata  # commits state their times since the stream was declared
-        stated = in_commit_timestamps_from(metadata)
-        before = 1 if first - 1 in self._known_times or (stated is not None and stated < first) else BEFORE
+        first_version = in_commit_timestamps_from(metadata)
+        before = (
+            1 if first - 1 in self._known_times or (first_version is not None and first_version < first) else BEFORE
+        )
         commits = [
             (v, replace(file, modified_ms=self._known_times.get(v, file.modified_ms)))
             for v, file in self.log.commits(max(0, first - before), versions[-1])
         ]
         times = self.log.times(commits, metadata, infos)
         result = {v: times[i] for i, (v, _) in enumerate(commits) if v >= first}
-        if stated is None:
+        if first_version is None:
             self._known_times = result
         return result
 

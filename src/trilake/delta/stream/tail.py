@@ -226,14 +226,14 @@ def _rows_changed(
     """The first commit that removed rows, unless the options allow it."""
     if options.skip_change_commits or options.ignore_changes or not removes.num_rows:
         return []
-    removed = np.unique(_numbers(removes, "version"))
-    replaced = np.isin(removed, _numbers(adds, "version"))
-    wrong = removed[replaced] if options.ignore_deletes else removed
+    versions = np.unique(_numbers(removes, "version"))
+    replaced = np.isin(versions, _numbers(adds, "version"))
+    wrong = versions[replaced] if options.ignore_deletes else versions
     if not len(wrong):
         return []
     version = int(wrong[0])
     example = removes.filter(pc.equal(removes["version"], version))["path"][0].as_py()
-    if bool(replaced[removed == version][0]):
+    if bool(replaced[versions == version][0]):
         what, name = "rows were updated or replaced", "skipChangeCommits=true skips such commits"
         condition = "DELTA_SOURCE_TABLE_IGNORE_CHANGES"
     else:

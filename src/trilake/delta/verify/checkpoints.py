@@ -43,11 +43,11 @@ def same_as_commits(table: DeltaContext) -> Generator[Finding, None, int]:
     looked_at = 0
     for version, true in table.states(list(files)):
         try:
-            stated = table.checkpoint(version, files[version])
+            checkpoint = table.checkpoint(version, files[version])
         except TrilakeError:
             continue  # reported by another check
         looked_at += 1
-        wrong = differences(stated, true, whole=True)
+        wrong = differences(checkpoint, true, whole=True)
         if wrong:
             yield Finding(
                 "delta.checkpoint-differs",

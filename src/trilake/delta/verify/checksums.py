@@ -49,12 +49,12 @@ def true(table: DeltaContext) -> Generator[Finding, None, int]:
 def _wrong(table: DeltaContext, version: int, state: State, totals: Mapping[str, int]) -> list[str]:
     try:
         data = bytes(table.store.read(table.listing.checksums[version].key))
-        stated = VersionChecksum.from_json(data, version=version)
+        checksum = VersionChecksum.from_json(data, version=version)
     except ObjectNotFoundError:
         return []  # cleaned up concurrently
     except CorruptLogError as e:
         return [e.message]
-    return differences_of(stated, state, totals)
+    return differences_of(checksum, state, totals)
 
 
 def _totals(table: DeltaContext, start: State, at: int) -> dict[str, npt.NDArray[np.int64]]:

@@ -21,7 +21,7 @@ def same_as_commits(table: DeltaContext) -> Generator[Finding, None, int]:
     for first, last, file in table.listing.compactions:
         mendable = DROP if table.has_commits(first, last) else None
         try:
-            stated = apply(
+            state = apply(
                 empty_state(), parse_commits([(last, file.key, table.store.read(file.key))], table.log.engine.query)
             )
         except TrilakeError as e:
@@ -30,7 +30,7 @@ def same_as_commits(table: DeltaContext) -> Generator[Finding, None, int]:
             continue
         if mendable is None:
             continue
-        wrong = differences(stated, apply(empty_state(), table.actions(first, last)), whole=False)
+        wrong = differences(state, apply(empty_state(), table.actions(first, last)), whole=False)
         if wrong:
             yield Finding(
                 "delta.compaction-differs",

@@ -228,5 +228,5 @@ def _joined(parts: Sequence[ActionBatch]) -> ActionBatch:
             top = max(top, (pc.max(order).as_py() or 0) + 1)
         rare += part.rare
         start = top
-    joined = {name: pa.concat_tables([getattr(EMPTY_BATCH, name), *tables]) for name, tables in out.items()}
-    return ActionBatch(joined["add"], joined["remove"], joined["cdc"], tuple(rare))
+    tables_by_kind = {name: pa.concat_tables([getattr(EMPTY_BATCH, name), *tables]) for name, tables in out.items()}
+    return ActionBatch(tables_by_kind["add"], tables_by_kind["remove"], tables_by_kind["cdc"], tuple(rare))

@@ -65,9 +65,9 @@ def _stored_file(store: Store, file: str, parquet: bool) -> StoredFile:
         with place.open_input(key) as source:
             size = source.size()
             try:
-                opened = open_parquet(source)
-                checked_footer(source, opened)
-                return StoredFile(size, opened.metadata.num_rows)
+                parquet_file = open_parquet(source)
+                checked_footer(source, parquet_file)
+                return StoredFile(size, parquet_file.metadata.num_rows)
             except (*DAMAGE, OSError, CorruptFileError) as e:
                 # Arrow raises OSError for undecodable bytes; errors of the system have a number.
                 return StoredFile(size if getattr(e, "errno", None) is None else -1, error=e)
@@ -99,14 +99,14 @@ def present(table: DeltaContext) -> Generator[Finding, None, int]:
 
 def sized(table: DeltaContext) -> Generator[Finding, None, int]:
     """Every file has the size that the log states."""
-    stored, stated = _column(o.size for o in stored_files(table)), table.adds["size"]
-    wrong = pc.fill_null(pc.and_(pc.not_equal(stored, stated), pc.greater_equal(stored, 0)), False)
+    store_sizes, log_sizes = _column(o.size for o in stored_files(table)), table.adds["size"]
+    wrong = pc.fill_null(pc.and_(pc.not_equal(store_sizes, log_sizes), pc.greater_equal(store_sizes, 0)), False)
     damaged = pa.array([o.damaged for o in stored_files(table)], pa.bool_())
     mask = wrong.combine_chunks() if isinstance(wrong, pa.ChunkedArray) else wrong
     rows = zip(
         table.adds["file"].filter(wrong).to_pylist(),
-        stated.filter(wrong).to_pylist(),
-        stored.filter(mask).to_pylist(),
+        log_sizes.filter(wrong).to_pylist(),
+        store_sizes.filter(mask).to_pylist(),
         damaged.filter(mask).to_pylist(),
         strict=True,
     )
@@ -142,14 +142,14 @@ def readable(table: DeltaContext) -> Generator[Finding, None, int]:
 def counted(table: DeltaContext) -> Generator[Finding, None, int]:
     """The statistics state the number of rows that the file has."""
     true = _column(o.rows for o in stored_files(table))
-    stated = record_counts(table.adds)
+    counts = record_counts(table.adds)
     wrong = np.flatnonzero(
-        pc.fill_null(pc.not_equal(true, stated.combine_chunks()), False).to_numpy(zero_copy_only=False)
+        pc.fill_null(pc.not_equal(true, counts.combine_chunks()), False).to_numpy(zero_copy_only=False)
     )
     for number in wrong.tolist():
         yield Finding(
             "delta.statistics-num-records",
-            f"the statistics state {stated[number].as_py():,} rows, the file has {true[number].as_py():,}",
+            f"the statistics state {counts[number].as_py():,} rows, the file has {true[number].as_py():,}",
             "let the statistics be computed again (trilake.repair): counts and skipping of files go by them",
             file=table.adds["file"][number].as_py(),
             version=table.version,

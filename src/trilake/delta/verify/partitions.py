@@ -119,7 +119,7 @@ def _same(folder: str, value: str | None, field: StructField) -> bool:
     if value in (string, folder):
         return True
     try:
-        spelled, true = (parse_values(pa.chunked_array([[t]], pa.string()), field)[0] for t in (string, value))
+        value_in_log, true = (parse_values(pa.chunked_array([[t]], pa.string()), field)[0] for t in (string, value))
     except CorruptLogError:
         return False
-    return bool(spelled.equals(true))
+    return bool(value_in_log.equals(true))

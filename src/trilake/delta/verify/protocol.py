@@ -24,28 +24,28 @@ def lists_features(table: DeltaContext) -> Generator[Finding, None, int]:
     """The protocol has every feature that the table uses, for readers those that readers must know."""
     snapshot = table.snapshot
     protocol, state = snapshot.protocol, snapshot.state
-    used = dict.fromkeys(required(snapshot.metadata), "its metadata asks for it")
+    reasons = dict.fromkeys(required(snapshot.metadata), "its metadata asks for it")
     if state.adds["deletionVector"].null_count < state.adds.num_rows:
-        used["deletionVectors"] = "files have deletion vectors"
+        reasons["deletionVectors"] = "files have deletion vectors"
     if state.adds["baseRowId"].null_count < state.adds.num_rows:
-        used["rowTracking"] = "files have row ids"
+        reasons["rowTracking"] = "files have row ids"
     if any(not d.get("removed") for d in state.domains.values()):
-        used["domainMetadata"] = "it has metadata domains"
+        reasons["domainMetadata"] = "it has metadata domains"
     newest = snapshot.segment.checkpoint_files
     if newest and may_name_sidecars(newest[0].key) and len(newest[0].key.split(".")) > 3:
-        used["v2Checkpoint"] = "its newest checkpoint is of version 2"
-    for name, why in used.items():
+        reasons["v2Checkpoint"] = "its newest checkpoint is of version 2"
+    for name, why in reasons.items():
         if not has_feature(protocol, name):
             yield _lacking(table, f"the protocol does not have the feature {name}, and {why}", name)
-    listed = set(protocol.writer_features or ())
-    for name in sorted(listed):
+    feature_names = set(protocol.writer_features or ())
+    for name in sorted(feature_names):
         row = REGISTRY.get(name)
         of_readers = row is not None and row.reader == 3 and protocol.min_reader_version >= 3
         if of_readers and name not in set(protocol.reader_features or ()):
             yield _lacking(table, f"the feature {name} is listed for writers and not for readers", name)
-    for name in sorted(set(protocol.reader_features or ()) - listed):
+    for name in sorted(set(protocol.reader_features or ()) - feature_names):
         yield _lacking(table, f"the feature {name} is listed for readers and not for writers", name)
-    return max(1, len(used))
+    return max(1, len(reasons))
 
 
 def _lacking(table: DeltaContext, message: str, name: str) -> Finding:

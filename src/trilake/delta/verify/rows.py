@@ -94,9 +94,9 @@ def _gather(table: DeltaContext) -> RowFacts:
     snapshot = table.snapshot
     scan: Scan = plan_scan(snapshot)
     tasks = scan.tasks()
-    chosen = list(range(len(tasks)))
+    numbers = list(range(len(tasks)))
     if table.sample is not None and table.sample < len(tasks):
-        chosen = sorted(set(np.linspace(0, len(tasks) - 1, table.sample).round().astype(int).tolist()))
+        numbers = sorted(set(np.linspace(0, len(tasks) - 1, table.sample).round().astype(int).tolist()))
     rules, rules_error = None, None
     try:
         rules = Rules.of(table)
@@ -114,7 +114,7 @@ def _gather(table: DeltaContext) -> RowFacts:
         return _file(table.store, tasks[number], scan.plan, columns, rules)
 
     with ThreadPoolExecutor(_THREADS, "trilake-verify") as pool:
-        facts = list(pool.map(read, chosen))
+        facts = list(pool.map(read, numbers))
     bounds = {}
     for path, type_ in columns.items():
         if all(path not in f.bounds for f in facts):
@@ -124,11 +124,11 @@ def _gather(table: DeltaContext) -> RowFacts:
         bounds[path] = (sides[0], sides[1])
     nulls = {p: pa.array([f.nulls.get(p) if f.error is None else None for f in facts], pa.int64()) for p in columns}
     return RowFacts(
-        chosen,
+        numbers,
         bounds,
         nulls,
-        [(n, b) for n, f in zip(chosen, facts, strict=True) for b in f.broken],
-        [(n, f.error) for n, f in zip(chosen, facts, strict=True) if f.error is not None],
+        [(n, b) for n, f in zip(numbers, facts, strict=True) for b in f.broken],
+        [(n, f.error) for n, f in zip(numbers, facts, strict=True) if f.error is not None],
         rules_error,
         () if rules is None else rules.unchecked,
     )
@@ -144,7 +144,7 @@ def _file(
     store: Store, task: FileTask, plan: ReadPlan, columns: Mapping[Path, PrimitiveType], rules: Rules | None
 ) -> FileFacts:
     facts = FileFacts(nulls=dict.fromkeys(columns, 0))
-    seen: set[str] = set()
+    names: set[str] = set()
     try:
         for _, batch in read_positions(store, task, plan):
             facts.rows += batch.num_rows
@@ -152,8 +152,8 @@ def _file(
                 _note(facts, path, batch)
             if rules is not None:
                 for key, message in _broken(rules, batch):
-                    if key not in seen:
-                        seen.add(key)
+                    if key not in names:
+                        names.add(key)
                         facts.broken.append(message)
     except (TrilakeError, OSError, pa.ArrowException, ValueError) as e:
         facts.error = e

@@ -80,11 +80,11 @@ def bounds(table: DeltaContext) -> Generator[Finding, None, int]:
             outside = _beyond(value, bound, less)
             for number in np.flatnonzero(outside).tolist():
                 side = "least" if less else "greatest"
-                true, stated = value[number].as_py(), bound[number].as_py()
+                true, bound_value = value[number].as_py(), bound[number].as_py()
                 yield _finding(
                     table,
                     "statistics-bounds",
-                    f"the {side} value is {true!r:.100}, the statistics state {stated!r:.100}",
+                    f"the {side} value is {true!r:.100}, the statistics state {bound_value!r:.100}",
                     adds["file"][number].as_py(),
                     ".".join(path),
                 )
@@ -92,12 +92,12 @@ def bounds(table: DeltaContext) -> Generator[Finding, None, int]:
 
 
 def _beyond(value: pa.Array, bound: pa.Array | pa.ChunkedArray, less: bool) -> Mask:
-    stated = bound.combine_chunks() if isinstance(bound, pa.ChunkedArray) else bound
-    if isinstance(stated, pa.ChunkedArray):
-        stated = stated.chunk(0) if stated.num_chunks else pa.array([], bound.type)
-    if value.type != stated.type:
-        value = value.cast(stated.type)
-    beyond = (pc.less if less else pc.greater)(value, stated)
+    bounds = bound.combine_chunks() if isinstance(bound, pa.ChunkedArray) else bound
+    if isinstance(bounds, pa.ChunkedArray):
+        bounds = bounds.chunk(0) if bounds.num_chunks else pa.array([], bound.type)
+    if value.type != bounds.type:
+        value = value.cast(bounds.type)
+    beyond = (pc.less if less else pc.greater)(value, bounds)
     mask: Mask = pc.fill_null(beyond, False).to_numpy(zero_copy_only=False)
     return mask
 
@@ -112,13 +112,13 @@ def nulls(table: DeltaContext) -> Generator[Finding, None, int]:
         actual = facts.nulls.get(path)
         if actual is None or stats.null_count is None:
             continue
-        stated = stats.null_count
-        wrong = pc.and_(pc.fill_null(pc.not_equal(stated, actual), False), exact)
+        null_counts = stats.null_count
+        wrong = pc.and_(pc.fill_null(pc.not_equal(null_counts, actual), False), exact)
         for number in np.flatnonzero(np.asarray(wrong)).tolist():
             yield _finding(
                 table,
                 "statistics-nulls",
-                f"{actual[number].as_py():,} values are null, the statistics state {stated[number].as_py():,}",
+                f"{actual[number].as_py():,} values are null, the statistics state {null_counts[number].as_py():,}",
                 adds["file"][number].as_py(),
                 ".".join(path),
             )

@@ -20,17 +20,17 @@ class FeatureDrops(MetadataCommits):
     """Drops features of one table, in one commit or several."""
 
     def _drop(self, name: str, truncate_history: bool, protect_history: bool) -> int:
-        snapshot, changed = self._snapshot(), False
+        snapshot, has_committed = self._snapshot(), False
         row, removal = feature_removal.removable(snapshot.protocol, name, truncate_history=truncate_history)
         if removal.in_past is not None:
-            snapshot, changed = self._turned_off(snapshot, row, removal)
-            if truncate_history or changed:
+            snapshot, has_committed = self._turned_off(snapshot, row, removal)
+            if truncate_history or has_committed:
                 # Log cleanup can only cut off the history at a checkpoint.
                 write_checkpoint(self.log, snapshot, self.runtime)
             if truncate_history:
                 cleanup_log(self.log, self.runtime, retention_ms=DAY_MS)
         trace = feature_removal.trace_in(self.log, snapshot, row)
-        older = None if trace is not None else feature_removal.history_trace(self.log, removal, changed=changed)
+        older = None if trace is not None else feature_removal.history_trace(self.log, removal, changed=has_committed)
         if trace is not None or (older is not None and not protect_history):
             raise feature_removal.in_use(row.name, trace or older)
         change = feature_removal.removed(
@@ -73,24 +73,24 @@ class FeatureDrops(MetadataCommits):
         before = snapshot.version
         for rewritten in (False, True):
             # Checked on the version that the commit is based on: a rename in between is a conflict.
-            used = feature_removal.trace_in(self.log, snapshot, row) is not None
-            off = _turn_off(snapshot, row, removal, used=used)
+            in_use = feature_removal.trace_in(self.log, snapshot, row) is not None
+            off = _turn_off(snapshot, row, removal, used=in_use)
             if off.changes(snapshot.protocol, snapshot.metadata):
-                snapshot = self.log.snapshot(self._commit(snapshot, off, whole=not used))
-            if not used or rewritten:
+                snapshot = self.log.snapshot(self._commit(snapshot, off, whole=not in_use))
+            if not in_use or rewritten:
                 break
             outcome = feature_removal.rewrite_files(self.log, snapshot, row, runtime=self.runtime, run=self.run)
             snapshot = snapshot if outcome is None else self.log.snapshot(outcome)
-        changed = snapshot.version > before
+        has_committed = snapshot.version > before
         if (
-            changed
+            has_committed
             and removal.in_past is not None
             and removal.in_past(feature_removal.past_of(self.log.parse(self.log.commits(snapshot.version))))
         ):
             # The newest commit is itself a trace, as it removed files with vectors: the history can only end after it.
             same = MetadataChange(snapshot.protocol, snapshot.metadata, "Empty Commit", {})
             snapshot = self.log.snapshot(self._commit(snapshot, same))
-        return snapshot, changed
+        return snapshot, has_committed
 
 
 def _turn_off(head: Head, row: Feature, removal: FeatureRemoval, *, used: bool) -> MetadataChange:

@@ -107,8 +107,8 @@ class MetadataCommits(PublicNames):
             return head.version
         if self.defaults_by_feature and change.operation in ("CHANGE COLUMN", "CHANGE COLUMNS"):
             before = head.schema.fields
-            changed = StructType(tuple(f for f in change.metadata.schema.fields if f not in before))
-            check_defaults_allowed("ALTER TABLE", changed, features_of(head.protocol))
+            new_columns = StructType(tuple(f for f in change.metadata.schema.fields if f not in before))
+            check_defaults_allowed("ALTER TABLE", new_columns, features_of(head.protocol))
         if not change.conditions:
             return self._commit(head, change)
         snapshot = self._snapshot()

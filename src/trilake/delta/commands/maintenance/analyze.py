@@ -74,14 +74,14 @@ def compute_statistics(
         )
         for name, row in zip(names, files.to_pylist(), strict=True)
     ]
-    touched = frozenset(files["path"].to_pylist())
+    concurrent_paths = frozenset(files["path"].to_pylist())
     plan = CommitPlan(
         operation="COMPUTE STATS",
         parameters={"numFiles": str(len(actions))},
         file_actions=actions,
         metrics={"numUpdatedFiles": len(actions)},
         # Do not add a file again that another writer has removed or changed.
-        read=ReadSet(files=touched, removed=touched, isolation="Serializable"),
+        read=ReadSet(files=concurrent_paths, removed=concurrent_paths, isolation="Serializable"),
     )
     return StatisticsResult(commit(log, now, plan).version, len(actions))
 

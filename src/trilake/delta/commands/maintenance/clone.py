@@ -119,9 +119,9 @@ def clone(
     base = _target(into, replace_target)
     if base is None:
         check_place(into.store, now_ms=runtime.clock_ms())
-    parsed = parse_properties(properties or {})
-    metadata = cloned_metadata(source.metadata, None if base is None else base.metadata, parsed, runtime)
-    protocol = _protocol(source.protocol, base, metadata, parsed)
+    effects = parse_properties(properties or {})
+    metadata = cloned_metadata(source.metadata, None if base is None else base.metadata, effects, runtime)
+    protocol = _protocol(source.protocol, base, metadata, effects)
     version = 0 if base is None else base.version + 1
     check_writable(protocol, metadata, uri=into.store.uri, version=version)
     if shallow:
@@ -259,8 +259,8 @@ def _plan(
     # There are no reads to conflict: another writer that creates the table wins.
     read = ReadSet()
     if base is not None:
-        removed = frozenset(row["path"] for row in replaced)
-        read = ReadSet(whole_table=True, removed=removed, isolation="Serializable", changes_metadata=True)
+        old_paths = frozenset(row["path"] for row in replaced)
+        read = ReadSet(whole_table=True, removed=old_paths, isolation="Serializable", changes_metadata=True)
     return CommitPlan(
         operation="CLONE",
         parameters={

@@ -182,9 +182,9 @@ def _identity(row: Mapping[str, Any], path: str) -> tuple[Any, ...]:
     statistics = row["stats"]
     with suppress(orjson.JSONDecodeError):
         # A vector only makes bounds loose.
-        parsed = orjson.loads(statistics or "null")
-        if isinstance(parsed, dict):
-            statistics = orjson.dumps({k: v for k, v in parsed.items() if k != "tightBounds"})
+        stats = orjson.loads(statistics or "null")
+        if isinstance(stats, dict):
+            statistics = orjson.dumps({k: v for k, v in stats.items() if k != "tightBounds"})
     partition = tuple(sorted(dict(row["partitionValues"] or ()).items(), key=str))
     return (path, row["size"], row["modificationTime"], statistics, partition)
 

@@ -165,10 +165,10 @@ class FooterReader:
         """The footers of files of one schema, which ends at ``start``."""
         _, shape, metadata = self._alone(ends[0], None)
         leaves = leaves_of(metadata.schema)
-        walked = walk_alike([e.footer for e in ends], [e.size for e in ends], start, leaves)
+        table = walk_alike([e.footer for e in ends], [e.size for e in ends], start, leaves)
         by_rest: dict[bytes, list[int]] = {}
-        for number in np.flatnonzero(walked.sound).tolist():
-            by_rest.setdefault(walked.rests[number], []).append(number)
+        for number in np.flatnonzero(table.sound).tolist():
+            by_rest.setdefault(table.rests[number], []).append(number)
         for rest, numbers in by_rest.items():
             if len(numbers) < FEWEST:
                 continue
@@ -176,9 +176,9 @@ class FooterReader:
             statistics = shape.in_bulk(metadata, rest)
             if statistics is None:
                 continue
-            for number, json_string in zip(numbers, statistics.json_strings(walked, numbers), strict=True):
+            for number, json_string in zip(numbers, statistics.json_strings(table, numbers), strict=True):
                 if json_string is not None:
-                    yield Footer(ends[number].key, int(walked.rows[number]), shape.text, json_string, shape.shredded)
+                    yield Footer(ends[number].key, int(table.rows[number]), shape.text, json_string, shape.shredded)
 
     @contextmanager
     def _damage(self, key: str) -> Iterator[None]:

@@ -71,20 +71,21 @@ def discover(
     Raises ``InvalidArgumentError`` for folders that contradict each other or the declared columns, and for values that
     do not fit a column's type.
     """
-    parsed = {f: _columns(f, uri) for f in folders}
-    names = _one_set_of_names(parsed, uri)
+    columns_by_folder = {f: _columns(f, uri) for f in folders}
+    names = _one_set_of_names(columns_by_folder, uri)
     if declared is not None:
         _check_declared([c if isinstance(c, str) else c.name for c in declared], names, uri)
     types = {c.name.lower(): c for c in declared or () if isinstance(c, StructField)}
     fields, strings = [], {}
     for i, name in enumerate(names):
-        raw = sorted({columns[i][1] for columns in parsed.values()})
+        raw = sorted({columns[i][1] for columns in columns_by_folder.values()})
         distinct = pa.array([None if v == HIVE_NULL else unescape(v) for v in raw], pa.string())
         f = types.get(name.lower()) or StructField(name, PrimitiveType(_inferred(distinct)))
         fields.append(f)
         strings[i] = dict(zip(raw, _as_logged(distinct, f, timezone, uri), strict=True))
     values = {
-        folder: {f.name: strings[i][columns[i][1]] for i, f in enumerate(fields)} for folder, columns in parsed.items()
+        folder: {f.name: strings[i][columns[i][1]] for i, f in enumerate(fields)}
+        for folder, columns in columns_by_folder.items()
     }
     return Partitions(tuple(fields), values)
 
@@ -199,9 +200,9 @@ def _as_logged(values: pa.Array, field: StructField, timezone: str, uri: str | N
             condition="DELTA_INVALID_PARTITION_COLUMN_TYPE",
         )
     try:
-        parsed = parse_values(pa.chunked_array([values]), field)
+        typed_values = parse_values(pa.chunked_array([values]), field)
         if field.type.name == "timestamp" and timezone != "UTC":
-            parsed = _local(values, timezone)
+            typed_values = _local(values, timezone)
     except (CorruptLogError, pa.ArrowInvalid) as e:
         message = e.message if isinstance(e, CorruptLogError) else str(e)
         raise InvalidArgumentError(
@@ -211,7 +212,7 @@ def _as_logged(values: pa.Array, field: StructField, timezone: str, uri: str | N
             file=uri,
             condition="DELTA_PARTITION_COLUMN_CAST_FAILED",
         ) from e
-    return format_values(parsed, field.type)
+    return format_values(typed_values, field.type)
 
 
 def _local(values: pa.Array, timezone: str) -> pa.ChunkedArray:
@@ -252,9 +253,9 @@ def given_columns(
     if isinstance(columns, str):
         if not re.search(r"[\s,:`]", columns.strip()):
             return [columns.strip()] if columns.strip() else []
-        parsed, _ = parse_sql_type(f"struct<{columns}>")
-        assert isinstance(parsed, StructType)
-        return list(parsed.fields)
+        struct, _ = parse_sql_type(f"struct<{columns}>")
+        assert isinstance(struct, StructType)
+        return list(struct.fields)
     if isinstance(columns, pa.Schema | StructType | Mapping):
         return [c.field for c in new_columns(columns)]
     value: object = columns

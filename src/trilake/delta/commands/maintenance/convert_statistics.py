@@ -132,8 +132,8 @@ def _stated(walked: FooterTable, which: Places, column: _Column, refused: set[in
     """Statistics of a column in some footers; ``refused`` are indexes of footers with bounds for Arrow."""
     none: list[Any] = [None] * len(which)
     counts = walked.group_counts[which]
-    stated = nulls_known = complete = np.ones(len(which), np.bool_)
-    bounded = ~stated
+    has_bounds = nulls_known = complete = np.ones(len(which), np.bool_)
+    bounded = ~has_bounds
     nulls = np.zeros(len(which), np.int64)
     places: list[_Places] = []
     for number, group in enumerate(walked.groups[: counts.max(initial=0)]):
@@ -141,15 +141,15 @@ def _stated(walked: FooterTable, which: Places, column: _Column, refused: set[in
         chunk = group.columns[column.index]
         missing, low, high = chunk.null_counts[which], chunk.low.start[which], chunk.high.start[which]
         valued = there & (missing < group.rows[which])
-        stated = stated & (~there | chunk.stated[which])
+        has_bounds = has_bounds & (~there | chunk.stated[which])
         nulls_known = nulls_known & (~there | (missing != ABSENT))
         nulls += np.where(there, missing, 0)
         complete = complete & (~valued | ((low >= 0) & (high >= 0)))
         bounded |= valued
         places.append((valued, low, chunk.low.length[which], high, chunk.high.length[which]))
-    sums = zip(nulls.tolist(), (stated & nulls_known).tolist(), strict=True)
+    sums = zip(nulls.tolist(), (has_bounds & nulls_known).tolist(), strict=True)
     null_counts = [count if is_known else None for count, is_known in sums]
-    bounded &= stated & complete
+    bounded &= has_bounds & complete
     if column.decode is None or column.convert is None or not bounded.any():
         return none, none, null_counts
     lows, highs = list(none), list(none)

@@ -63,8 +63,8 @@ def table_files(log: DeltaLog) -> TableFiles:
 def _checksums(listing: pa.Table, *files: pa.Table) -> pa.Table:
     checksums = listing.filter(pc.match_substring_regex(listing["path"], _CHECKSUM_OF))
     of = pc.replace_substring_regex(checksums["path"], _CHECKSUM_OF, r"\1\2")
-    gone = pa.chunked_array([chunk for one in files for chunk in one["path"].chunks], pa.string())
-    return checksums.filter(pc.is_in(of, gone))
+    paths = pa.chunked_array([chunk for one in files for chunk in one["path"].chunks], pa.string())
+    return checksums.filter(pc.is_in(of, paths))
 
 
 def _ordered(log_files: pa.Table, segment: LogSegment) -> pa.Table:

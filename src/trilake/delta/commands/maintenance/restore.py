@@ -130,20 +130,20 @@ def restore(
         )
     with stating({"DELTA_VERSION_NOT_FOUND": "DELTA_CANNOT_RESTORE_TABLE_VERSION"}):
         old = cached if cached is not None and cached.version == target else log.snapshot(target)
-    added, removed = without(old.adds, base.adds), without(base.adds, old.adds)
-    if removed.num_rows and base.properties.is_on(APPEND_ONLY):
+    adds, removes = without(old.adds, base.adds), without(base.adds, old.adds)
+    if removes.num_rows and base.properties.is_on(APPEND_ONLY):
         raise removal_refused(base.uri, help="unset the property first")
     if not ignore_missing:
-        _check_present(log, added, target, run)
+        _check_present(log, adds, target, run)
     result = RestoreResult(
         version=base.version + 1,
         restored_version=target,
         table_size_after_restore=total_size(old.adds),
         num_of_files_after_restore=old.adds.num_rows,
-        num_removed_files=removed.num_rows,
-        num_restored_files=added.num_rows,
-        removed_files_size=total_size(removed),
-        restored_files_size=total_size(added),
+        num_removed_files=removes.num_rows,
+        num_restored_files=adds.num_rows,
+        removed_files_size=total_size(removes),
+        restored_files_size=total_size(adds),
     )
     now = runtime.clock_ms()
     metadata = restored_metadata(base.metadata, old.metadata)
@@ -153,9 +153,9 @@ def restore(
         operation="RESTORE",
         parameters=parameters,
         file_actions=[
-            *add_actions(added, dataChange=True),
+            *add_actions(adds, dataChange=True),
             *(add_actions(_with_other_ids(old.adds, base.adds), dataChange=False) if tracked else ()),
-            *(remove_action(row, now) for row in removed.to_pylist()),
+            *(remove_action(row, now) for row in removes.to_pylist()),
         ],
         metadata=metadata if metadata != base.metadata else None,
         protocol=protocol if features_of(protocol) != features_of(base.protocol) else None,
@@ -170,10 +170,10 @@ def restore(
         # Any change since would be undone unseen.
         read=ReadSet(
             whole_table=True,
-            removed=frozenset(removed["path"].to_pylist()),
+            removed=frozenset(removes["path"].to_pylist()),
             isolation="Serializable",
             changes_metadata=True,
-            revives_from=None if ignore_missing else _removed_from(log, base, added),
+            revives_from=None if ignore_missing else _removed_from(log, base, adds),
         ),
         domains=_domains(base, old),
         row_id_mark=row_tracking.high_water_mark(old.state) if tracked else -1,

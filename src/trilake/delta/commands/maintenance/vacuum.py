@@ -225,20 +225,20 @@ def vacuum(
     if dry_run:
         return VacuumResult(files, True, cutoff, foreign=foreign)
     deleted: list[pa.Table] = []
-    removed: list[str] = []
+    empty_folders: list[str] = []
 
     def delete() -> tuple[int, int]:
         garbage = _still_garbage(log, snapshot, files)
         delete_files(log.store, garbage, run)
         deleted.append(garbage)
-        removed.extend(remove_empty(log.store, folders))
+        empty_folders.extend(remove_empty(log.store, folders))
         return garbage.num_rows, folders.count + 1
 
     size = int(pc.sum(files["size"]).as_py() or 0)
     if retained:  # the rest stays for a later vacuum
         scope = replace(scope, boundary=None)
     version = recorded(log, snapshot, scope, (files.num_rows, size), delete, runtime, record=record)
-    return VacuumResult(deleted[0], False, cutoff, tuple(removed), version, foreign)
+    return VacuumResult(deleted[0], False, cutoff, tuple(empty_folders), version, foreign)
 
 
 @dataclass(frozen=True)
@@ -380,8 +380,8 @@ def _latest_times(log: DeltaLog, commits: Sequence[tuple[int, ObjectMeta]], head
 
     In-commit timestamps come from the writer's clock, which may be days behind; file times come from the store's.
     """
-    stated = log.commit_times(commits, head.metadata)
-    return list(accumulate((max(t, file.modified_ms) for t, (_, file) in zip(stated, commits, strict=True)), max))
+    commit_times = log.commit_times(commits, head.metadata)
+    return list(accumulate((max(t, file.modified_ms) for t, (_, file) in zip(commit_times, commits, strict=True)), max))
 
 
 def accounted_for(log: DeltaLog, snapshot: Snapshot, files: pa.Table) -> tuple[pa.Table, pa.Table]:

@@ -186,10 +186,10 @@ def named_for_removal(batch: ActionBatch, cutoff_ms: int) -> pa.Table:
 
     Only plain paths below the table count.
     """
-    removed = batch.remove.filter(pc.less(pc.fill_null(batch.remove["deletionTimestamp"], 0), cutoff_ms))
-    vectors, _, _ = vector_files(removed["deletionVector"])
-    paths = [decoded_paths(removed["path"]), vectors, decoded_paths(batch.cdc["path"])]
-    sizes = [removed["size"], pa.chunked_array([pa.nulls(len(vectors), pa.int64())]), batch.cdc["size"]]
+    tombstones = batch.remove.filter(pc.less(pc.fill_null(batch.remove["deletionTimestamp"], 0), cutoff_ms))
+    vectors, _, _ = vector_files(tombstones["deletionVector"])
+    paths = [decoded_paths(tombstones["path"]), vectors, decoded_paths(batch.cdc["path"])]
+    sizes = [tombstones["size"], pa.chunked_array([pa.nulls(len(vectors), pa.int64())]), batch.cdc["size"]]
     table = pa.table(
         {
             "path": pa.chunked_array([c for p in paths for c in p.chunks], pa.string()),

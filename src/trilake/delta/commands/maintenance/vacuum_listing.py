@@ -135,8 +135,8 @@ def from_inventory(store: Store, inventory: pa.Table) -> pa.Table:
     for root in roots:
         inside = pc.starts_with(paths, f"{root}/")
         below = pc.coalesce(below, pc.if_else(inside, pc.utf8_slice_codeunits(paths, len(root) + 1), None))
-    listed = pa.table({"path": below, "size": files["length"], "modified_ms": files["modificationTime"]}).drop_null()
-    grouped = listed.group_by("path", use_threads=False).aggregate([("size", "max"), ("modified_ms", "max")])
+    rows = pa.table({"path": below, "size": files["length"], "modified_ms": files["modificationTime"]}).drop_null()
+    grouped = rows.group_by("path", use_threads=False).aggregate([("size", "max"), ("modified_ms", "max")])
     newest = grouped.select(["path", "size_max", "modified_ms_max"]).rename_columns(LISTING.names)
     return newest.filter(pc.invert(pc.starts_with(newest["path"], "_delta_log/"))).cast(LISTING)
 

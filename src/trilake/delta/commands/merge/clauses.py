@@ -238,9 +238,9 @@ def resolve(
             values[f.name] = _star(clause, f, source, rest, evolve)
     else:
         values.update(_explicit(clause, clause.values, table, alias))
-    resolved = ResolvedClause(clause.kind, clause.action, clause.condition, values)
-    _check_identity(clause, resolved, table)
-    return resolved
+    result = ResolvedClause(clause.kind, clause.action, clause.condition, values)
+    _check_identity(clause, result, table)
+    return result
 
 
 def _star(clause: Clause[E], field: StructField, source: StructType, rest: Value[E], evolve: bool) -> Value[E]:

@@ -156,7 +156,7 @@ def _metrics(
     counts: RowCounts,
     times: Times,
 ) -> dict[str, int]:
-    written = sum(int(orjson.loads(a["stats"])["numRecords"]) for a in adds)
+    new_rows = sum(int(orjson.loads(a["stats"])["numRecords"]) for a in adds)
     return {
         "numSourceRows": counts.source,
         "numTargetRowsInserted": counts.inserted,
@@ -167,7 +167,7 @@ def _metrics(
         "numTargetRowsMatchedDeleted": counts.deleted_matched,
         "numTargetRowsNotMatchedBySourceDeleted": counts.deleted_unmatched,
         "numTargetRowsCopied": taken.copied,
-        "numOutputRows": written + taken.copied,
+        "numOutputRows": new_rows + taken.copied,
         "numTargetFilesAdded": len(adds) + taken.files_added,
         "numTargetFilesRemoved": taken.files_removed,
         "numTargetBytesAdded": sum(int(a["size"]) for a in adds) + taken.bytes_added,

@@ -209,15 +209,15 @@ class Matcher:
         if limit is not None:
             sql = f"{sql} LIMIT {limit + 1}"
         try:
-            joined = self.query(sql, target=target, source=self.source)
+            pairs = self.query(sql, target=target, source=self.source)
         except QueryError as error:
             raise ExpressionError(
                 f"the merge condition {self.join.text} fails on a row: {error.message}",
                 help="correct the row, or guard the condition with CASE or a try_ function",
             ) from error
-        if limit is not None and joined.num_rows > limit:
+        if limit is not None and pairs.num_rows > limit:
             raise TooManyPairsError
-        return Pairs(*(joined[n].to_numpy().astype(np.int64) for n in ("f", "r", "n")))
+        return Pairs(*(pairs[n].to_numpy().astype(np.int64) for n in ("f", "r", "n")))
 
 
 # --- Conditions that only compare columns for equality ----------------------------------------------------------------
@@ -255,8 +255,8 @@ class KeyJoin:
             return None  # names or strings that only Spark can resolve
         if columns is None or join is None:
             return None
-        spelled = [{n.lower(): n for n in schema.names} for schema in (scope.schemas["target"], source)]
-        pairs = tuple((spelled[0][a.lower()], spelled[1][b.lower()]) for a, b in columns)
+        names = [{n.lower(): n for n in schema.names} for schema in (scope.schemas["target"], source)]
+        pairs = tuple((names[0][a.lower()], names[1][b.lower()]) for a, b in columns)
         lengths = {f.name for f in snapshot.schema.fields if length_rule(f) is not None}
         types = [(scope.schemas["target"].field(a).type, source.field(b).type) for a, b in pairs]
         if lengths & {a for a, _ in pairs} or not all(_alike(*both) for both in types):

@@ -207,7 +207,7 @@ class _ArrowMerge:
     def run(self, pruned: Pruned, times: tuple[int, int, int], most_pairs: int | None) -> MergeResult:
         files = touched_files(self.snapshot, pruned.numbers)
         plan = changed_rows_plan(self.snapshot, self.metadata, self.job_id)
-        touched: list[tuple[Indexes, Indexes]] = []
+        removals: list[tuple[Indexes, Indexes]] = []
         matched = np.zeros(self.source.num_rows, bool)
         started, materialized_at, scanned_at = times
         finding = 0
@@ -223,11 +223,11 @@ class _ArrowMerge:
                 finding += self.runtime.clock_ms() - before
                 matched[pairs.source] = True
                 for part in self._changed_rows(group, pairs, matcher):
-                    self._write(part, touched, writer)
+                    self._write(part, removals, writer)
                 bar.advance(len(group))
-            pipelines = self._insert(np.flatnonzero(~matched), writer, feed=bool(touched))
-            written, changes = writer.close(pipelines)
-            taken = self._taken(touched)
+            pipelines = self._insert(np.flatnonzero(~matched), writer, feed=bool(removals))
+            new_files, changes = writer.close(pipelines)
+            removal = self._taken(removals)
         now = self.runtime.clock_ms()
         spent = Times(
             now - started, materialized_at - started, scanned_at - materialized_at + finding, now - scanned_at - finding
@@ -243,7 +243,9 @@ class _ArrowMerge:
             request.txn,
         )
         counts = writer.counts + RowCounts(source=self.source.num_rows)
-        return finish_merge(self.log, self.snapshot, outcome, [written], changes, taken, counts, spent, self.runtime)
+        return finish_merge(
+            self.log, self.snapshot, outcome, [new_files], changes, removal, counts, spent, self.runtime
+        )
 
     def _taken(self, touched: Sequence[tuple[Indexes, Indexes]]) -> TakenRows:
         """Removes rows, given by the number of their file in the snapshot and their index in it."""
@@ -311,21 +313,21 @@ class _ArrowMerge:
     def _of_pairs(
         self, group: Sequence[TouchedFile], pairs: Pairs, rows: Rows, old: pa.Table | None
     ) -> Iterator[_ChangedRows]:
-        chosen = choose(self.matched, rows)
-        taken = np.flatnonzero(chosen >= 0)
-        if len(taken) < len(chosen):
-            pairs, rows = pairs.where(taken), rows.take(taken)
+        clause_numbers = choose(self.matched, rows)
+        changing = np.flatnonzero(clause_numbers >= 0)
+        if len(changing) < len(clause_numbers):
+            pairs, rows = pairs.where(changing), rows.take(changing)
         if pairs.repeated.any():
             if not self.lenient:
                 raise self._ambiguous(group, pairs)
             first = np.flatnonzero(~pairs.repeated)
             pairs, rows = pairs.where(first), rows.take(first)
-            taken = taken[first]
-        chosen = chosen[taken]
+            changing = changing[first]
+        clause_numbers = clause_numbers[changing]
         for lo in range(0, len(pairs), _CHANGED_ROWS):
             which = np.arange(lo, min(lo + _CHANGED_ROWS, len(pairs)))
             yield from self._of_clauses(
-                self.matched, group, pairs.files[which], pairs.rows[which], rows.take(which), chosen[which]
+                self.matched, group, pairs.files[which], pairs.rows[which], rows.take(which), clause_numbers[which]
             )
 
     def _of_clauses(
@@ -388,9 +390,9 @@ class _ArrowMerge:
         for lo in range(0, len(which) if self.inserts else 0, _INSERT_ROWS):
             part = which[lo : lo + _INSERT_ROWS]
             rows = Rows(len(part), {"source": self._source(part, self.inserts)})
-            chosen = choose(self.inserts, rows)
+            clause_numbers = choose(self.inserts, rows)
             for number, (clause, pipeline) in enumerate(zip(self.inserts, pipelines, strict=True)):
-                rows_of_clause = rows.take(np.flatnonzero(chosen == number))
+                rows_of_clause = rows.take(np.flatnonzero(clause_numbers == number))
                 if rows_of_clause.count:
                     writer.insert(clause.make(rows_of_clause, pipeline), feed=feed)
         return pipelines

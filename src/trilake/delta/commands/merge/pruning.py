@@ -229,12 +229,12 @@ class SourceRows:
             for batch, start, lo, hi in zip(self._batches, self._starts, ends, ends[1:], strict=False)
             if hi > lo
         ]
-        taken = pa.Table.from_batches(parts) if parts else self._empty.select(names)
+        rows = pa.Table.from_batches(parts) if parts else self._empty.select(names)
         if order is None:
-            return taken
+            return rows
         back = np.empty_like(order)
         back[order] = np.arange(len(order))
-        return taken.combine_chunks().take(pa.array(back))
+        return rows.combine_chunks().take(pa.array(back))
 
 
 def _drained(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

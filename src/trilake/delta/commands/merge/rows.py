@@ -324,15 +324,15 @@ def _flat(values: pa.ChunkedArray) -> pa.Array:
 
 def choose(clauses: Sequence[RowClause], rows: Rows) -> Indexes:
     """The index of the first clause that applies to each row; -1 if none does."""
-    chosen = np.full(rows.count, -1, np.int64)
+    clause_numbers = np.full(rows.count, -1, np.int64)
     open_rows = np.arange(rows.count)
     for number, clause in enumerate(clauses):
         if not len(open_rows):
             break
         mask = clause.applies(rows.take(open_rows))
         if mask is None:
-            chosen[open_rows] = number
+            clause_numbers[open_rows] = number
             break
-        chosen[open_rows[mask]] = number
+        clause_numbers[open_rows[mask]] = number
         open_rows = open_rows[~mask]
-    return chosen
+    return clause_numbers

@@ -86,13 +86,13 @@ class AutoCompact:
         """Compact small files of the partitions that the commit touched.  Never raises."""
         log = event.log
         try:
-            chosen = self.settings(event.metadata)
-            if chosen.applies_to(event.metadata):
-                added = [a["add"] for a in event.plan.file_actions if "add" in a]
+            settings = self.settings(event.metadata)
+            if settings.applies_to(event.metadata):
+                adds = [a["add"] for a in event.plan.file_actions if "add" in a]
                 # Only partitions that got new rows.
-                values = [a.get("partitionValues") for a in added if a.get("dataChange", True)]
+                values = [a.get("partitionValues") for a in adds if a.get("dataChange", True)]
                 if values:
-                    _compact(log, values, chosen, event.runtime)
+                    _compact(log, values, settings, event.runtime)
         except Exception as e:  # noqa: BLE001 - the commit stands, whatever an engine raises; the next one tries again
             uri, version = log.store.uri, event.version
             _log.warning("version %d of %s is committed, but compaction after it failed: %s", version, uri, e)

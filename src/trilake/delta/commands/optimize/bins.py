@@ -38,15 +38,15 @@ def has_vector(adds: pa.Table) -> Mask:
 
 def mostly_deleted(adds: pa.Table, share: float) -> Mask:
     """Files with a share of deleted rows above ``share``, and those with an unknown number of rows."""
-    chosen = has_vector(adds)
-    at = np.flatnonzero(chosen)
+    mask = has_vector(adds)
+    at = np.flatnonzero(mask)
     if not len(at):
-        return chosen
+        return mask
     some = adds.take(pa.array(at))
     deleted = pc.struct_field(some["deletionVector"], "cardinality").to_numpy()
     rows = record_counts(some).to_numpy().astype(float)  # null becomes NaN, which compares as not small
-    chosen[at] = ~(deleted <= share * rows)
-    return chosen
+    mask[at] = ~(deleted <= share * rows)
+    return mask
 
 
 def partition_keys(snapshot: Snapshot) -> PartitionKeys:
@@ -97,8 +97,8 @@ def compaction_bins(
     """
     adds = snapshot.adds
     sizes, wasteful = sizes_of(adds), mostly_deleted(adds, share)
-    chosen = considered[(sizes[considered] < smaller_than) | wasteful[considered]]
-    return _binned(snapshot, chosen, limit, lambda files: len(files) > 1 or bool(wasteful[files[0]]))
+    candidates = considered[(sizes[considered] < smaller_than) | wasteful[considered]]
+    return _binned(snapshot, candidates, limit, lambda files: len(files) > 1 or bool(wasteful[files[0]]))
 
 
 def purge_bins(snapshot: Snapshot, chosen: Numbers, *, limit: int) -> list[Numbers]:

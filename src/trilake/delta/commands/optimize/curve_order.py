@@ -348,9 +348,9 @@ def _bounds_passed(bounds: pa.Array, values: pa.Array) -> pa.Array:
         return pc.search_sorted(bounds, values, side="right")
     # Sorted together, a value follows the bounds that it reaches: the sort is stable, and bounds come first.
     order = pc.array_sort_indices(pa.concat_arrays([bounds, values])).to_numpy()
-    passed = np.empty(len(order), np.uint64)
-    passed[order] = np.cumsum(order < len(bounds))
-    return pa.array(passed[len(bounds) :], mask=values.is_null().to_numpy(zero_copy_only=False))
+    range_ids = np.empty(len(order), np.uint64)
+    range_ids[order] = np.cumsum(order < len(bounds))
+    return pa.array(range_ids[len(bounds) :], mask=values.is_null().to_numpy(zero_copy_only=False))
 
 
 def _comparable(values: pa.Array | pa.ChunkedArray) -> pa.Array:
@@ -384,5 +384,5 @@ def sampled(columns: Sequence[pa.Array | pa.ChunkedArray], bits: int) -> tuple[R
     rows = len(columns[0])
     if rows <= SAMPLE_ROWS:
         return tuple(Ranges.of(c, bits) for c in columns)
-    chosen = pa.array(sample_indexes(rows, SAMPLE_ROWS))
-    return tuple(Ranges.of(c.take(chosen), bits) for c in columns)
+    indexes = pa.array(sample_indexes(rows, SAMPLE_ROWS))
+    return tuple(Ranges.of(c.take(indexes), bits) for c in columns)

@@ -98,8 +98,8 @@ class OptimizeRequest:
 
     def limit(self, metadata: Metadata) -> int:
         """The target size of a new file."""
-        stated = TableProperties(metadata.configuration).size_bytes("delta.targetFileSize")
-        return self.target_size or stated or TARGET_SIZE
+        table_size = TableProperties(metadata.configuration).size_bytes("delta.targetFileSize")
+        return self.target_size or table_size or TARGET_SIZE
 
 
 @dataclass(frozen=True)
@@ -279,15 +279,17 @@ def _work(
         if request.full:
             parameters["isFull"] = True
         cubes = Cubes(snapshot.adds, names)
-        chosen = cubes.chosen(full=request.full, min_size=request.min_cube_size)
+        positions = cubes.chosen(full=request.full, min_size=request.min_cube_size)
         size = max(request.min_cube_size, request.target_cube_size)
-        bins = cubes.bins(chosen, target_size=size)
+        bins = cubes.bins(positions, target_size=size)
         curve = Curve("hilbert", tuple(tuple(c) for c in columns))
         tags = [cube_tags(runtime.new_id(), names, curve.kind) for _ in bins]
 
         def finish(metrics: OptimizeMetrics, outcome: RewriteOutcome) -> OptimizeMetrics:
-            taken = np.concatenate([bins[n] for n in outcome.bins]) if outcome.bins else np.array([], dtype=np.int64)
-            stats = cubes.stats(taken, len(outcome.bins), full=request.full)
+            rewritten_files = (
+                np.concatenate([bins[n] for n in outcome.bins]) if outcome.bins else np.array([], dtype=np.int64)
+            )
+            stats = cubes.stats(rewritten_files, len(outcome.bins), full=request.full)
             return replace(metrics, clustering_stats=stats)
 
         return replace(work, bins=bins, curve=curve, tags=tags), finish
@@ -310,20 +312,20 @@ def _with_zorder_stats(metrics: OptimizeMetrics, _: RewriteOutcome) -> OptimizeM
 
 def rewrite_metrics(snapshot: Snapshot, outcome: RewriteOutcome, considered: int) -> OptimizeMetrics:
     """The metrics of rewritten files, out of ``considered`` ones."""
-    added, removed = [a["size"] for a in outcome.added], [r["size"] or 0 for r in outcome.removed]
+    added_sizes, removed_sizes = [a["size"] for a in outcome.added], [r["size"] or 0 for r in outcome.removed]
     vectors = [r["deletionVector"] for r in outcome.removed if r.get("deletionVector")]
     columns = len(snapshot.schema.fields)
     indexed = snapshot.properties.indexed_columns()
     return OptimizeMetrics(
-        num_files_added=len(added),
-        num_files_removed=len(removed),
-        files_added=FileSizes.of(added),
-        files_removed=FileSizes.of(removed),
+        num_files_added=len(added_sizes),
+        num_files_removed=len(removed_sizes),
+        files_added=FileSizes.of(added_sizes),
+        files_removed=FileSizes.of(removed_sizes),
         partitions_optimized=outcome.partitions,
         num_bins=len(outcome.bins),
         num_batches=len(outcome.bins),
         total_considered_files=considered,
-        total_files_skipped=considered - len(removed),
+        total_files_skipped=considered - len(removed_sizes),
         total_cluster_parallelism=os.cpu_count() or 1,
         total_scheduled_tasks=len(outcome.bins),
         deletion_vector_stats=DeletionVectorStats(len(vectors), sum(v["cardinality"] or 0 for v in vectors))

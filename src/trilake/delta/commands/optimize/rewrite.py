@@ -107,14 +107,14 @@ class Rewrite:
         )
         # Files of about equally many rows; by bytes alone where the number of rows is unknown.
         limit = -(-work.rows // work.new_files) if work.rows and work.new_files > 1 else None
-        written = 0
+        rows_so_far = 0
         for table in ordered:
-            while limit is not None and written + table.num_rows >= limit:
-                writer.write_partition(work.partition, table.slice(0, limit - written))
+            while limit is not None and rows_so_far + table.num_rows >= limit:
+                writer.write_partition(work.partition, table.slice(0, limit - rows_so_far))
                 writer.finish_partition(work.partition)
-                table, written = table.slice(limit - written), 0
+                table, rows_so_far = table.slice(limit - rows_so_far), 0
             writer.write_partition(work.partition, table)
-            written += table.num_rows
+            rows_so_far += table.num_rows
 
     def rows(self, files: Sequence[TouchedFile]) -> Iterator[pa.RecordBatch]:
         """The live rows of files in order, as they are to be written."""
@@ -176,18 +176,18 @@ def in_turn(
     # shares.
     most = share // 2 if share >= 2 * FEWEST else share // 8
     todo = packs(items, lambda item: item.file.size, most)
-    begun = deque[tuple[queue.Queue[Any], int]]()
+    queues = deque[tuple[queue.Queue[Any], int]]()
     with ThreadPoolExecutor(max(1, readers)) as pool:
         try:
             while True:
-                while len(begun) <= readers or sum(size for _, size in begun) < _AHEAD_BYTES:
+                while len(queues) <= readers or sum(size for _, size in queues) < _AHEAD_BYTES:
                     if (pack := next(todo, None)) is None:
                         break
-                    begun.append((queue.Queue(_WAITING), sum(item.file.size + _OPENING for item in pack)))
-                    pool.submit(work, begun[-1][0], pack)
-                if not begun:
+                    queues.append((queue.Queue(_WAITING), sum(item.file.size + _OPENING for item in pack)))
+                    pool.submit(work, queues[-1][0], pack)
+                if not queues:
                     return
-                place, _ = begun.popleft()
+                place, _ = queues.popleft()
                 while (result := place.get()) is not _End:
                     if isinstance(result, BaseException):
                         raise result

@@ -162,10 +162,10 @@ def _as_tasks(snapshot: Snapshot, work: RewriteRequest, files_plan: FilePlan) ->
     floats, out, start = _floats(files_plan), list[Bin](), 0
     for number, chosen in enumerate(work.bins):
         files = sources[start : start + len(chosen)]
-        counted = rows.slice(start, len(chosen))
+        row_counts = rows.slice(start, len(chosen))
         start += len(chosen)
         stats = snapshot.adds["stats"].take(pa.array(chosen)).to_pylist() if floats else []
-        total = None if counted.null_count else int(pc.sum(counted).as_py())
+        total = None if row_counts.null_count else int(pc.sum(row_counts).as_py())
         size = int(sizes[chosen].sum())
         partition = tuple(files[0].file.partition_values.get(n) for n in physical)
         unbounded = frozenset(p for p in floats if any(_lacks_bound(json_string, p) for json_string in stats))
@@ -287,11 +287,11 @@ def _actions(
     old = origin.adds.take(pa.array(numbers, pa.int64()))
     fields = partition_fields(origin.schema, origin.metadata.partition_columns)
     partitions = PartitionKeys.of(old["partitionValues"], fields).count
-    removed = [{**remove_action(a, now)["remove"], "dataChange": False} for a in old.to_pylist()]
-    added: list[Mapping[str, Any]] = []
+    removes = [{**remove_action(a, now)["remove"], "dataChange": False} for a in old.to_pylist()]
+    adds: list[Mapping[str, Any]] = []
     for r in rewritten:
         for add in r.adds:
             new = {**add, "dataChange": False}
-            added.append(tagged(new, work.tags[r.number]) if work.tags else new)
+            adds.append(tagged(new, work.tags[r.number]) if work.tags else new)
     committed = tuple(r.number for r in rewritten)
-    return RewriteOutcome(origin.version, committed, tuple(added), tuple(removed), partitions)
+    return RewriteOutcome(origin.version, committed, tuple(adds), tuple(removes), partitions)

@@ -156,7 +156,7 @@ def remove_rows(
     Writes new files, vectors and change files, but commits nothing.
     """
     to_remove = find_rows(log, snapshot, filter, run=run)
-    taken = take_rows(
+    removal = take_rows(
         log,
         snapshot,
         to_remove.rows,
@@ -166,7 +166,7 @@ def remove_rows(
         runtime=runtime,
         run=run,
     )
-    return RemovedRows(taken, to_remove.paths(snapshot))
+    return RemovedRows(removal, to_remove.paths(snapshot))
 
 
 def write_inserts(store: Store, snapshot_plan: ReadPlan, files: FilePlan, tasks: Sequence[FileTask]) -> list[Any]:

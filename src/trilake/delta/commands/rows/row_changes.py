@@ -194,13 +194,13 @@ class TouchedFile:
 
 def touched_files(snapshot: Snapshot, numbers: Sequence[int] | np.ndarray[Any, Any]) -> list[TouchedFile]:
     """The files at these positions of ``snapshot.adds``."""
-    chosen = np.asarray(numbers, np.int64)
-    files = snapshot.adds.take(pa.array(chosen))
+    positions = np.asarray(numbers, np.int64)
+    files = snapshot.adds.take(pa.array(positions))
     scan = plan_scan(replace(snapshot, state=replace(snapshot.state, adds=files)))
     ids, versions = files["baseRowId"].to_pylist(), files["defaultRowCommitVersion"].to_pylist()
     return [
         TouchedFile(int(n), file, row_id, version)
-        for n, file, row_id, version in zip(chosen, scan.tasks(), ids, versions, strict=True)
+        for n, file, row_id, version in zip(positions, scan.tasks(), ids, versions, strict=True)
     ]
 
 

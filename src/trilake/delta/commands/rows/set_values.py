@@ -19,9 +19,9 @@ def strings_are_sql(values: Iterable[object]) -> Iterator[None]:
         strings = (v for v in values if isinstance(v, str) and v.strip())
         value = next((v for v in strings if v == e.context.get("expression") or v in e.message), None)
         if value is not None and value.lstrip()[0] not in "'\"":
-            written = string_literal(value)
+            literal = string_literal(value)
             rest = f"; {e.help}" if e.help else ""
-            e.help = f"{value!r} is a SQL expression; for the string, write {written!r}{rest}"
+            e.help = f"{value!r} is a SQL expression; for the string, write {literal!r}{rest}"
         raise
 
 

@@ -125,18 +125,18 @@ def take_rows(
         return TakenRows()
     adds = snapshot.adds.take(pa.array(numbers, pa.int64()))
     live = dict(zip(numbers, live_rows(adds).to_pylist(), strict=True))
-    taken = {n: touched[n] for n in numbers if n not in every}
-    every |= {n for n, rows in taken.items() if live[n] is not None and len(rows) >= live[n]}
+    partial = {n: touched[n] for n in numbers if n not in every}
+    every |= {n for n, rows in partial.items() if live[n] is not None and len(rows) >= live[n]}
     sources = touched_files(snapshot, numbers)
     part = [s for s in sources if s.number not in every]
-    counts = [live[n] if n in every else len(taken[n]) for n in numbers]
+    counts = [live[n] if n in every else len(partial[n]) for n in numbers]
     base = _Outcome({}, {}, None if None in counts else sum(counts), 0, False)
     if uses_vectors(snapshot):
         unknown = {s.number for s in part if live[s.number] is None}
-        outcome = _by_vectors(log.store, part, taken, unknown, base, runtime)
+        outcome = _by_vectors(log.store, part, partial, unknown, base, runtime)
     else:
         feed = change_type if part and records_changes(snapshot) else None
-        away = {n: rows for n, rows in taken.items() if n not in every}
+        away = {n: rows for n, rows in partial.items() if n not in every}
         results = copy_files(log.store, snapshot, sources if feed else part, away, job_id=job_id, feed=feed, run=run)
         copies = {c.number: [*({"add": a} for a in c.adds), *({"cdc": a} for a in c.cdc)] for c in results}
         copied = sum(c.copied for c in results)
@@ -162,7 +162,7 @@ def _actions(
 ) -> TakenRows:
     now = runtime.clock_ms()
     actions: list[Mapping[str, Any]] = []
-    removed = [a for n, a in zip(numbers, adds, strict=True) if n not in outcome.vectors]
+    removes = [a for n, a in zip(numbers, adds, strict=True) if n not in outcome.vectors]
     for number, add in zip(numbers, adds, strict=True):
         actions.append(remove_action(add, now))
         if number in outcome.vectors:
@@ -177,9 +177,9 @@ def _actions(
         outcome.rows,
         outcome.copied,
         files_added=len(new),
-        files_removed=len(removed),
+        files_removed=len(removes),
         bytes_added=sum(a["size"] for a in new),
-        bytes_removed=sum(a["size"] or 0 for a in removed),
+        bytes_removed=sum(a["size"] or 0 for a in removes),
         vectors_added=len(outcome.vectors),
         vectors_updated=sum(n in outcome.vectors for n in with_vector),
         vectors_removed=len(with_vector),
@@ -296,10 +296,10 @@ class _CopyJob:
             sources = [c.source for c in task]
             every = np.array([c.taken is None for c in task])
             indexes = [row_indexes(BitMap64.deserialize(c.taken or _NONE)) for c in task]
-            taken = np.concatenate([row_keys(n, rows) for n, rows in enumerate(indexes)])
+            removed_keys = np.concatenate([row_keys(n, rows) for n, rows in enumerate(indexes)])
             copied = 0
             for some in self._rows(sources):
-                out = every[some.files] | keys_mask(some.keys, taken)
+                out = every[some.files] | keys_mask(some.keys, removed_keys)
                 copied += int((~out).sum())
                 if not out.all():
                     rows = with_row_ids(some, sources, self.read, self.files)

@@ -49,13 +49,13 @@ def targets(names: Mapping[str, object], schema: StructType, *, uri: str) -> dic
     Raises ``SchemaMismatchError`` for an unknown column, ``InvalidArgumentError`` for one that is assigned twice,
     in part and as a whole, or that is an identity column.
     """
-    resolved: dict[str, Target] = {}
+    result: dict[str, Target] = {}
     for name in names:
-        parsed = parse_path(name)
+        path_parts = parse_path(name)
         # Spark searches for the column first, then for its fields.
-        missing = "FIELD_NOT_FOUND" if schema.find(parsed[0]) is not None else "UNRESOLVED_COLUMN.WITH_SUGGESTION"
+        missing = "FIELD_NOT_FOUND" if schema.find(path_parts[0]) is not None else "UNRESOLVED_COLUMN.WITH_SUGGESTION"
         with stating({"FIELD_NOT_FOUND": missing}):
-            path = spelled(schema, parsed)
+            path = spelled(schema, path_parts)
         for part in range(1, len(path)):
             if not isinstance(type_at(schema, path[:part]), StructType):
                 raise InvalidArgumentError(
@@ -65,10 +65,10 @@ def targets(names: Mapping[str, object], schema: StructType, *, uri: str) -> dic
                     file=uri,
                     condition="DELTA_UNSUPPORTED_FIELD_UPDATE_NON_STRUCT",
                 )
-        resolved[name] = Target(path, type_at(schema, path))
+        result[name] = Target(path, type_at(schema, path))
     fixed = {c.name for c in identity_columns(schema)}
-    seen: dict[tuple[str, ...], str] = {}
-    for name, target in resolved.items():
+    spellings: dict[tuple[str, ...], str] = {}
+    for name, target in result.items():
         if target.path[0] in fixed:
             raise InvalidArgumentError(
                 f"{target.name} is an identity column, whose values cannot be updated",
@@ -76,7 +76,7 @@ def targets(names: Mapping[str, object], schema: StructType, *, uri: str) -> dic
                 file=uri,
                 condition="DELTA_IDENTITY_COLUMNS_UPDATE_NOT_SUPPORTED",
             )
-        for other, spelling in seen.items():
+        for other, spelling in spellings.items():
             shorter = min(len(other), len(target.path))
             if other[:shorter] == target.path[:shorter]:
                 raise InvalidArgumentError(
@@ -86,8 +86,8 @@ def targets(names: Mapping[str, object], schema: StructType, *, uri: str) -> dic
                     file=uri,
                     condition="DELTA_CONFLICT_SET_COLUMN",
                 )
-        seen[target.path] = name
-    return resolved
+        spellings[target.path] = name
+    return result
 
 
 def assigned_once(values: Iterable[tuple[tuple[str, ...], Value]]) -> dict[str, Value]:

@@ -332,9 +332,9 @@ def _in_place_of(
 
 
 def _check_columns(schema: StructType) -> None:
-    seen: dict[str, str] = {}
+    spellings: dict[str, str] = {}
     for f in schema.fields:
-        other = seen.setdefault(f.name.lower(), f.name)
+        other = spellings.setdefault(f.name.lower(), f.name)
         if other is not f.name:
             raise InvalidArgumentError(
                 f"two columns are named {other!r} and {f.name!r}", column=f.name, condition="COLUMN_ALREADY_EXISTS"
@@ -369,13 +369,13 @@ def _check_rules(metadata: Metadata, now: dt.datetime) -> None:
                 else "GENERATED_COLUMN_WITH_DEFAULT_VALUE",
             )
         if default is not None:
-            parsed = parse_default(f, default, now)
-            if parsed is not None:
-                parsed.evaluate(pa.table({"row": [0]}))
-    taken = identities & set(metadata.partition_columns)
-    if taken:
+            expression = parse_default(f, default, now)
+            if expression is not None:
+                expression.evaluate(pa.table({"row": [0]}))
+    conflicts = identities & set(metadata.partition_columns)
+    if conflicts:
         raise InvalidArgumentError(
-            f"a table cannot be partitioned by its identity column {', '.join(sorted(taken))}",
+            f"a table cannot be partitioned by its identity column {', '.join(sorted(conflicts))}",
             condition="DELTA_IDENTITY_COLUMNS_PARTITION_NOT_SUPPORTED",
         )
 

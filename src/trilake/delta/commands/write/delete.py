@@ -84,7 +84,7 @@ class Deletion:
         """
         snapshot, scanned = self.snapshot, self.watch.lap()
         job_id = self.runtime.new_id()
-        taken = take_rows(
+        removal = take_rows(
             self.log,
             snapshot,
             rows_to_delete.rows,
@@ -94,18 +94,18 @@ class Deletion:
             runtime=self.runtime,
             run=run,
         )
-        rows = {} if taken.rows is None else {"numDeletedRows": taken.rows}
+        rows = {} if removal.rows is None else {"numDeletedRows": removal.rows}
         times = {"scanTimeMs": scanned, "rewriteTimeMs": self.watch.lap(), "executionTimeMs": self.watch.total}
-        metrics = {**rows, **taken.metrics, **times}
-        if not taken.actions and self.txn is None:
+        metrics = {**rows, **removal.metrics, **times}
+        if not removal.actions and self.txn is None:
             return ChangeResult("DELETE", snapshot.version, metrics, committed=False)
         committed = commit_changes(
             self.log,
             snapshot,
             "DELETE",
             {"predicate": orjson.dumps([self.predicate]).decode()},
-            taken.actions,
-            read_set(snapshot, self.filter, rows_to_delete, taken.removed).beside(other_reads),
+            removal.actions,
+            read_set(snapshot, self.filter, rows_to_delete, removal.removed).beside(other_reads),
             metrics,
             job_id=job_id,
             runtime=self.runtime,

@@ -89,13 +89,13 @@ class OptimisticTransaction:
         if filter is None:
             self._reads = replace(self._reads, whole_table=True)
             return self.snapshot.adds
-        parsed = parse_table_filter(filter, self.snapshot)
-        assert parsed is not None
-        keep = skip_files(self.snapshot, parsed).keep
+        condition = parse_table_filter(filter, self.snapshot)
+        assert condition is not None
+        keep = skip_files(self.snapshot, condition).keep
         files = self.snapshot.adds.filter(pa.array(keep))
         self._reads = replace(
             self._reads,
-            predicates=(*self._reads.predicates, PartitionPredicate.of(self.snapshot, parsed)),
+            predicates=(*self._reads.predicates, PartitionPredicate.of(self.snapshot, condition)),
             files=self._reads.files | set(files["path"].to_pylist()),
         )
         return files

@@ -63,16 +63,16 @@ def replace_files(
 def _whole(files: pa.Table, read: ReadSet, runtime: Runtime) -> Replaced:
     now = runtime.clock_ms()
     actions = tuple(remove_action(a, now) for a in files.to_pylist())
-    removed = frozenset(files["path"].to_pylist())
-    return Replaced(actions, replace(read, removed=removed), {"numRemovedFiles": len(actions)})
+    paths = frozenset(files["path"].to_pylist())
+    return Replaced(actions, replace(read, removed=paths), {"numRemovedFiles": len(actions)})
 
 
 def _partitions(base: Snapshot, adds: Sequence[Mapping[str, Any]], runtime: Runtime) -> Replaced:
     """Dynamic overwrite: only now it is known that exactly the partitions that get rows are read."""
     fields = partition_fields(base.schema, base.metadata.partition_columns)
-    written = PartitionKeys.of_actions((a["partitionValues"] for a in adds), fields).distinct()
-    same = PartitionKeys.of(base.adds["partitionValues"], fields).among(written)
-    return _whole(base.adds.filter(pa.array(same)), ReadSet(partitions=(written,)), runtime)
+    partitions = PartitionKeys.of_actions((a["partitionValues"] for a in adds), fields).distinct()
+    same = PartitionKeys.of(base.adds["partitionValues"], fields).among(partitions)
+    return _whole(base.adds.filter(pa.array(same)), ReadSet(partitions=(partitions,)), runtime)
 
 
 def _matching(
@@ -94,10 +94,10 @@ def _matching(
     metrics = {"numRemovedFiles": len(removal.taken.removed), "numCopiedRows": removal.taken.copied}
     if removal.taken.rows is not None:
         metrics["numDeletedRows"] = removal.taken.rows
-    removed = removal.taken.removed
+    paths = removal.taken.removed
     return Replaced(
         tuple(actions),
-        ReadSet(predicates=(PartitionPredicate.of(base, where),), files=removal.read, removed=removed),
+        ReadSet(predicates=(PartitionPredicate.of(base, where),), files=removal.read, removed=paths),
         metrics,
     )
 

@@ -73,14 +73,15 @@ class WriteRequest:
     must_exist: bool = False
 
     def __post_init__(self) -> None:
-        for name, value, allowed in (
+        for name, value, choices_allowed in (
             ("partition_overwrite", self.partition_overwrite, ("static", "dynamic")),
             ("schema_mode", self.schema_mode, (None, "merge", "overwrite")),
         ):
-            if value not in allowed:
-                choices = ", ".join(map(repr, allowed[:-1]))
+            if value not in choices_allowed:
+                choices = ", ".join(map(repr, choices_allowed[:-1]))
                 raise InvalidArgumentError(
-                    f"{name} must be {choices} or {allowed[-1]!r}, got {value!r}", condition="DELTA_ILLEGAL_OPTION"
+                    f"{name} must be {choices} or {choices_allowed[-1]!r}, got {value!r}",
+                    condition="DELTA_ILLEGAL_OPTION",
                 )
         if self.txn is not None:
             object.__setattr__(self, "txn", _transaction_id(self.txn))

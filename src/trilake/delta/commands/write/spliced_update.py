@@ -117,33 +117,33 @@ class Splicing:
             return None
         if not names.issuperset(rules.lengths) or has_type_changes(schema):
             return None
-        needed = set(names)
+        column_names = set(names)
         for value in (*assignments.values, *(c.condition for c in rules.checks)):
             if isinstance(value, Expression):
-                needed |= value.columns
+                column_names |= value.columns
         not_null = [f for f in rules.schema.fields if not f.nullable and f.name not in files.partition_columns]
-        needed |= {f.name for f in rules.schema.fields if forbids_null(f.type)}
-        needed |= {f.name for f in rules.schema.fields if not f.nullable and f.name in files.partition_columns}
+        column_names |= {f.name for f in rules.schema.fields if forbids_null(f.type)}
+        column_names |= {f.name for f in rules.schema.fields if not f.nullable and f.name in files.partition_columns}
         if feed:
-            needed = set(schema.names)
-        fields = tuple(f for f in rules.schema.fields if f.name in needed)
+            column_names = set(schema.names)
+        fields = tuple(f for f in rules.schema.fields if f.name in column_names)
         return cls(
             store,
             replace(
                 wide,
-                fields=tuple(f for f in wide.fields if f.name in needed),
-                output=tuple(n for n in wide.output if n in needed),
+                fields=tuple(f for f in wide.fields if f.name in column_names),
+                output=tuple(n for n in wide.output if n in column_names),
             ),
             files,
             assignments,
             replace(
                 rules,
                 schema=StructType(fields),
-                source=StructType(tuple(f for f in rules.source.fields if f.name in needed)),
-                present=rules.present & needed,
+                source=StructType(tuple(f for f in rules.source.fields if f.name in column_names)),
+                present=rules.present & column_names,
             ),
             assigned,
-            tuple(f for f in not_null if f.name not in needed),
+            tuple(f for f in not_null if f.name not in column_names),
             feed,
         )
 
@@ -163,24 +163,24 @@ class Splicing:
         try:
             with (
                 RowChangeWriter(self.store, self.files, task, feed=self.feed) as out,
-                place.open_input(key) as opened,
+                place.open_input(key) as source_file,
             ):
-                old = Parts(opened)
-                schema, footer = self._checked(opened, old)
+                old = Parts(source_file)
+                schema, footer = self._checked(source_file, old)
                 if stated.records() != sum(old.rows):
                     raise NotSpliceable("the statistics are those of another number of rows")
                 file = out.rows.splice(self._partition(source), old, stated)
                 groups = self._groups(source, old.rows, matched)
                 for some in _together(groups):
                     self._write(out, file, pipeline, some, schema, _decimals_as_integers(schema, footer))
-                written, cdc = out.close([pipeline])
+                new_files, cdc = out.close([pipeline])
         except (NotSpliceable, ObjectNotFoundError, CorruptFileError, SchemaMismatchError, ExpressionError):
             return None
         except OSError as e:
             if type(e) is not OSError:  # errors of the store
                 raise
             return None
-        return Spliced(written, cdc, out.counts.updated, sum(old.rows) - out.counts.updated)
+        return Spliced(new_files, cdc, out.counts.updated, sum(old.rows) - out.counts.updated)
 
     def _checked(self, opened: pa.NativeFile, old: Parts) -> tuple[pa.Schema, Footer]:
         """The assigned columns as stored in the file.  Raises ``NotSpliceable`` for a file with other columns than
@@ -200,8 +200,8 @@ class Splicing:
             raise NotSpliceable("the file has other columns than the table")
         if sum(old.rows) != file.metadata.num_rows or 0 in (old.rows or [0]):
             raise NotSpliceable("the row groups do not have the rows of the file")
-        changed = [f.physical_name for f in self.assigned]
-        if rebasing is not None and not rebasing.changes.keys().isdisjoint(changed):
+        assigned_names = [f.physical_name for f in self.assigned]
+        if rebasing is not None and not rebasing.changes.keys().isdisjoint(assigned_names):
             raise NotSpliceable("days and times of the file are those of the old calendar")
         # Some columns may take more memory than allowed.
         read = {f.physical_name for f in self.read.fields}
@@ -216,14 +216,14 @@ class Splicing:
             if not required and any(group[leaf].null_count != 0 for group in footer):
                 raise NotSpliceable("a column that must not be null may be")
         fields = []
-        for name in changed:
+        for name in assigned_names:
             leaf = leaves[name]
             if leaf is None or footer[0][leaf].repeated:
                 raise NotSpliceable("a column is nested")
             optional = file.metadata.schema.column(leaf).max_definition_level > 0
             fields.append(self.files.file_schema.field(name).with_nullable(optional))
         return pa.schema(fields), [
-            [group[i] for i in map(leaves.__getitem__, changed) if i is not None] for group in footer
+            [group[i] for i in map(leaves.__getitem__, assigned_names) if i is not None] for group in footer
         ]
 
     def _partition(self, source: TouchedFile) -> tuple[str | None, ...]:

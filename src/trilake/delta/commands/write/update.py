@@ -131,14 +131,14 @@ class Update:
             discard(self.log.store, [{"add": a} for a in (*adds, *cdc)], self.job_id)
             raise failed
         times = {"scanTimeMs": self.watch.lap()}
-        touched: dict[int, BitMap64] = {}
+        rows_by_file: dict[int, BitMap64] = {}
         for number, data in (item for p in parts for item in p.taken.items()):
             rows = BitMap64.deserialize(data)
-            touched[number] = touched[number] | rows if number in touched else rows
+            rows_by_file[number] = rows_by_file[number] | rows if number in rows_by_file else rows
         whole = [n for p in parts for n in p.replaced]
         try:
-            taken = take_rows(
-                self.log, snapshot, touched, whole=whole, job_id=self.job_id, runtime=self.runtime, run=run
+            removal = take_rows(
+                self.log, snapshot, rows_by_file, whole=whole, job_id=self.job_id, runtime=self.runtime, run=run
             )
         except TrilakeError:
             discard(self.log.store, [{"add": a} for a in (*adds, *cdc)], self.job_id)
@@ -146,14 +146,14 @@ class Update:
         times |= {"rewriteTimeMs": self.watch.lap(), "executionTimeMs": self.watch.total}
         metrics = {
             "numUpdatedRows": sum(p.updated for p in parts),
-            **taken.metrics,
-            "numCopiedRows": taken.copied + sum(p.copied for p in parts),
-            "numAddedFiles": taken.files_added + len(adds),
-            "numAddedBytes": taken.bytes_added + sum(int(a["size"]) for a in adds),
+            **removal.metrics,
+            "numCopiedRows": removal.copied + sum(p.copied for p in parts),
+            "numAddedFiles": removal.files_added + len(adds),
+            "numAddedBytes": removal.bytes_added + sum(int(a["size"]) for a in adds),
             "numAddedChangeFiles": len(cdc),
             **times,
         }
-        actions = [*taken.actions, *({"add": a} for a in adds), *({"cdc": a} for a in cdc)]
+        actions = [*removal.actions, *({"add": a} for a in adds), *({"cdc": a} for a in cdc)]
         if not actions and self.txn is None:
             return ChangeResult("UPDATE", snapshot.version, metrics, committed=False)
         metadata = moved_on(snapshot.metadata, [p.written for p in parts])
@@ -163,7 +163,7 @@ class Update:
             "UPDATE",
             {"predicate": orjson.dumps([] if self.predicate is None else [self.predicate]).decode()},
             actions,
-            read_set(snapshot, self.filter, FoundRows({}, (), tuple(looked_into)), taken.removed).beside(other_reads),
+            read_set(snapshot, self.filter, FoundRows({}, (), tuple(looked_into)), removal.removed).beside(other_reads),
             metrics,
             job_id=self.job_id,
             runtime=self.runtime,
@@ -236,8 +236,8 @@ class _UpdateJob:
         matches = self._found(group)
         if self.splicing is not None and len(group.files) == 1:
             for source, matched in matches:
-                stated = [self.adds[name][source.number].as_py() for name in ("stats", "tags")]
-                spliced = self.splicing.update(group.number, source, matched, OldStatistics.of(*stated))
+                fields = [self.adds[name][source.number].as_py() for name in ("stats", "tags")]
+                spliced = self.splicing.update(group.number, source, matched, OldStatistics.of(*fields))
                 if spliced is not None:
                     return UpdatedPart(
                         spliced.written, spliced.cdc, {}, (source.number,), spliced.updated, spliced.copied
@@ -259,7 +259,7 @@ class _UpdateJob:
         copied = 0
         whole = [matched is None or not self.vectors for _, matched in matches]
         replaced = tuple(s.number for (s, _), all_of_it in zip(matches, whole, strict=True) if all_of_it)
-        taken = {s.number: as_bitmap(m).serialize() for s, m in matches if m is not None and self.vectors}
+        bitmaps = {s.number: as_bitmap(m).serialize() for s, m in matches if m is not None and self.vectors}
         #: String columns that are dictionaries in the other rows: a column has one type per file.
         dictionaries: Collection[str] = ()
         pipeline = self.rules.start(group.number)
@@ -275,8 +275,8 @@ class _UpdateJob:
                     self._write(out, pipeline, chunk, dictionaries)
                     chunk = []
             self._write(out, pipeline, chunk, dictionaries)
-            written, cdc = out.close([pipeline])
-        return UpdatedPart(written, cdc, taken, replaced, out.counts.updated, copied)
+            new_files, cdc = out.close([pipeline])
+        return UpdatedPart(new_files, cdc, bitmaps, replaced, out.counts.updated, copied)
 
     def _rows(self, matches: Sequence[_Matching]) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch | None]]:
         """The matching rows of files, and the others where these are rewritten."""
@@ -299,9 +299,9 @@ class _UpdateJob:
     ) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch | None]]:
         every = np.array([matched is None for _, matched in matches])
         keys = [row_keys(n, matched) for n, (_, matched) in enumerate(matches) if matched is not None]
-        chosen = np.concatenate([np.empty(0, np.int64), *keys])
+        positions = np.concatenate([np.empty(0, np.int64), *keys])
         for some in rows:
-            hit = every[some.files] | keys_mask(some.keys, chosen)
+            hit = every[some.files] | keys_mask(some.keys, positions)
             whole = with_row_ids(some, sources, self.wide, self.files)
             rest = None if self.vectors or hit.all() else whole.filter(pa.array(~hit))
             yield as_strings(whole.filter(pa.array(hit))), rest

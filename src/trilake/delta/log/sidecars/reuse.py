@@ -62,16 +62,16 @@ class Reuse:
         """
         log, version = self.log, self.version
         totals = sum((s.files for s in self.kept), FileTotals())
-        added = one_spelling(version.newer.adds, version.uri)
+        new_paths = one_spelling(version.newer.adds, version.uri)
         for sidecar in self.rewritten:
             for piece in sidecar.pieces(log.store, log.engine.query):
                 totals += FileTotals.of(piece)
                 remaining = version.touched.left_of(piece)
-                if again(remaining, added, version.uri) is not None:
+                if again(remaining, new_paths, version.uri) is not None:
                     raise MaybeTwiceError
                 yield "add", remaining
         compare(log.store, version.segment, totals.num_files, totals.size_in_bytes, self.rare)
-        if any_twice(hashes(added, log.engine.query)):
+        if any_twice(hashes(new_paths, log.engine.query)):
             raise MaybeTwiceError
         yield "add", version.newer.adds
         for sidecar in self.rewritten:
@@ -114,14 +114,14 @@ def reusable(
         if sidecar is None or sidecar.layout != layout or sizes.get(sidecar.path) != sidecar.size:
             continue
         alike.append(sidecar)
-    changed = _changed(store, version, [s for s in alike if s.may_hold(paths)], jobs)
-    stay = [s for s in alike if s.path not in changed]
+    to_rewrite = _changed(store, version, [s for s in alike if s.may_hold(paths)], jobs)
+    stay = [s for s in alike if s.path not in to_rewrite]
     together = folded([s.files.num_files for s in stay], version.newer.adds.num_rows, most)
     stay = [s for place, s in enumerate(stay) if place not in together]
     if not stay:
         return None
-    kept = {s.path for s in stay}
-    rewritten = [(d, s) for d, s in zip(sidecars, described, strict=True) if s is None or s.path not in kept]
+    stay_paths = {s.path for s in stay}
+    rewritten = [(d, s) for d, s in zip(sidecars, described, strict=True) if s is None or s.path not in stay_paths]
     files = sum(0 if s is None else s.files.num_files for _, s in rewritten)
     expected = files + version.actions.add.num_rows + version.actions.remove.num_rows
     assert segment.checkpoint_version is not None
@@ -145,11 +145,11 @@ def _changed_paths(version: PendingSnapshot) -> list[str]:
 def _changed(store: Store, version: PendingSnapshot, sidecars: Sequence[Sidecar], jobs: Jobs | None) -> set[str]:
     """The sidecars with a file that a later commit removes or changes."""
     assert version.segment.checkpoint_version is not None
-    added = one_spelling(version.newer.adds, version.uri)
+    new_paths = one_spelling(version.newer.adds, version.uri)
     shares = [Share.of_sidecar(s.action, version.segment.checkpoint_version) for s in sidecars]
-    changes = _Changes(store, version.engine.query, version.touched, added, version.uri)
-    changed = map(changes, shares) if jobs is None or not shares else jobs.run(changes, shares)
-    return {key.rpartition("/")[2] for key in changed if key is not None}
+    changes = _Changes(store, version.engine.query, version.touched, new_paths, version.uri)
+    results = map(changes, shares) if jobs is None or not shares else jobs.run(changes, shares)
+    return {key.rpartition("/")[2] for key in results if key is not None}
 
 
 @dataclass(frozen=True)
@@ -192,8 +192,8 @@ def base_outlasts(log: DeltaLog, version: PendingSnapshot, now_ms: int) -> bool:
         times = [log.store.head(commit_key(base + 1)).modified_ms]
         since = in_commit_timestamps_from(version.metadata)
         if since is not None and since <= base + 1:
-            stated = log.commit_info(base + 1).get("inCommitTimestamp")
-            times.append(stated if isinstance(stated, int) else 0)
+            commit_time = log.commit_info(base + 1).get("inCommitTimestamp")
+            times.append(commit_time if isinstance(commit_time, int) else 0)
     except (InvalidArgumentError, ObjectNotFoundError):
         return False
     # A clock that is behind must not make everything look young.

@@ -90,8 +90,8 @@ class PartWriter:
         writer = SidecarWriter(
             self.store, self.runtime, self.columns, most=self.most, expected=part.expected, mixed=False
         )
-        written = writer.write(pieces())
-        return PartWritten(written, read, twice[0] if twice else None)
+        sidecar_files = writer.write(pieces())
+        return PartWritten(sidecar_files, read, twice[0] if twice else None)
 
 
 @dataclass(frozen=True)
@@ -126,31 +126,31 @@ def write_by_tasks(
     store, segment = log.store, version.segment
     rare = checkpoint_actions(store, segment) if reuse is None else reuse.rare
     older = shares(segment, rare, most * FILE_BYTES) if reuse is None else reuse.rewritten
-    added = one_spelling(version.newer.adds, version.uri)
-    refuse_twice(added, version.uri, version.version)
+    new_paths = one_spelling(version.newer.adds, version.uri)
+    refuse_twice(new_paths, version.uri, version.version)
     if not is_ours(rare):
         path = jobs.repeated(_StayingPaths(store, version.engine.query, version.touched, version.uri), older)
         if path is not None:
             raise twice_error(path, version.uri, version.version)
     unexpired = Unexpired.of(version, runtime.clock_ms())
     write = PartWriter(
-        store, version.engine.query, runtime, columns, most, version.touched, unexpired, added, version.uri
+        store, version.engine.query, runtime, columns, most, version.touched, unexpired, new_paths, version.uri
     )
     sent, local = parts(older, version.newer.adds, version.newer.removes, most)
-    written: list[PartWritten] = []
+    results: list[PartWritten] = []
     try:
-        written += jobs.run(write, sent) if sent else ()
-        written += map(write, local)
-        path = next((p.twice for p in written if p.twice is not None), None)
+        results += jobs.run(write, sent) if sent else ()
+        results += map(write, local)
+        path = next((p.twice for p in results if p.twice is not None), None)
         if path is not None:
             raise twice_error(path, version.uri, version.version)
         reused = () if reuse is None else reuse.kept
-        totals = sum((p.read for p in written), sum((s.files for s in reused), FileTotals()))
+        totals = sum((p.read for p in results), sum((s.files for s in reused), FileTotals()))
         compare(store, segment, totals.num_files, totals.size_in_bytes, rare)
     except BaseException:
-        sum((p.written for p in written), Written()).take_back(store)
+        sum((p.written for p in results), Written()).take_back(store)
         raise
-    return sum((p.written for p in written), Written())
+    return sum((p.written for p in results), Written())
 
 
 def parts(older: Sequence[Share], adds: pa.Table, removes: pa.Table, most: int) -> tuple[list[Part], list[Part]]:
