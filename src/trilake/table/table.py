@@ -214,7 +214,7 @@ class Table(ABC):
         return pa.Table.from_batches(taken, schema=schema)
 
     def head(self, rows: int = 5, columns: Sequence[str] | None = None) -> pa.Table:
-        """Read the first ``rows`` rows, in undefined order.  Raises what :meth:`limit` raises.
+        """Read ``rows`` rows of ``columns`` (all by default), in undefined order.  Raises what :meth:`limit` raises.
 
         >>> import trilake
         >>> _ = trilake.write({"n": [1, 2, 3]}, "memory://doc-head")
