@@ -275,12 +275,12 @@ class LanceFragment(ReadFragment):
         options = {"columns": columns, "reader_schema": reader_schema, "batch_size": batch_size}
         if isinstance(value_func, Mapping):
             commands.check_use(options, ("batch_size",), "expressions")
-            values, new_schema, names = commands.of_expressions(self._ds.schema, value_func)
+            values, new_schema, names = commands.of_expressions(self._ds.snapshot.schema, value_func)
             return self._widened(values, new_schema, names, nulls)
         if not callable(value_func):
             commands.check_use(options, ("reader_schema", "batch_size"), "rows")
             feed = commands.Feed(*stream(value_func, reader_schema))
-            widened = self._widened(feed, feed.schema, self._ds.schema.names[:1], nulls)
+            widened = self._widened(feed, feed.schema, self._ds.snapshot.schema.names[:1], nulls)
             entry = widened[0].entry
             with discarded_on_failure(self._ds.snapshot.store, [replace(entry, files=entry.files[-1:])]):
                 feed.check_end()

@@ -83,12 +83,12 @@ class ReadFragment(pa.dataset.Fragment):  # type: ignore[misc]
     @property
     def schema(self) -> pa.Schema:
         """The schema of the dataset."""
-        return self._ds.schema
+        return self._ds.snapshot.schema
 
     @property
     def physical_schema(self) -> pa.Schema:
         """The schema of the dataset."""
-        return self._ds.schema
+        return self._ds.snapshot.schema
 
     @property
     def partition_expression(self) -> pc.Expression:

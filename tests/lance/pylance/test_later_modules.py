@@ -499,3 +499,12 @@ def test_new_columns_of_deleted_rows_have_no_nulls(tmp_path: Path) -> None:
     made.add_columns({"one": "1", "s": "'x'"})
     assert made.to_table(include_deleted_rows=True, with_row_id=True)["one"].null_count == 0
     assert made.to_table()["s"].to_pylist() == ["x"] * 3
+
+
+def test_searches_for_several_vectors_need_their_column(tmp_path: Path) -> None:
+    table = vec_to_table(np.zeros((4, 2))).append_column("query_index", pa.array(range(4)))
+    made = written(table, tmp_path)
+    near: Any = {"column": "vector", "k": 1, "q": np.zeros((2, 2))}
+    with pytest.raises(InvalidArgumentError, match="query_index"):
+        made.to_table(nearest=near)
+    assert made.to_table(nearest={**near, "q": np.zeros(2)}).num_rows == 1

@@ -236,6 +236,8 @@ def test_a_dataset_knows_how_it_is_scanned(made: LanceDataset, tmp_path: Path) -
     assert pickle.loads(pickle.dumps(ds)).to_table().to_pydict() == expected
     assert ds.checkout_version(1).to_table(limit=1)["id"].to_pylist() == [1]
     assert (ds.count_rows(), ds.count_rows("id < 7")) == (8, 6)
+    assert ds.schema.names == ["id", "_rowid"]
+    assert ds.get_fragments()[0].schema == made.schema
     with pytest.raises(TypeError, match="full_text"):
         lance.dataset(made.uri, default_scan_options={"full_text": 1})
     with pytest.raises(InvalidArgumentError, match="batch_size"):

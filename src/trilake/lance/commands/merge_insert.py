@@ -298,11 +298,11 @@ class MergeInsertBuilder(PublicNames):
         schema = dataset.snapshot.view.schema
         names = (on,) if isinstance(on, str) else tuple(on)
         keys = tuple(schema.spelled(str(name)) for name in names)
-        unknown = [k for k in keys if k not in dataset.schema.names]
+        unknown = [k for k in keys if k not in dataset.snapshot.schema.names]
         if unknown or not keys:
             raise InvalidArgumentError(
                 f"there is no column {unknown[0]!r} to match on" if unknown else "a merge insert needs a key column",
-                help=f"columns are {', '.join(dataset.schema.names)}",
+                help=f"columns are {', '.join(dataset.snapshot.schema.names)}",
             )
         self._dataset, self._what = dataset, MergeInsert(keys)
         self._retries = USUAL

@@ -97,8 +97,8 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
 
     @property
     def schema(self) -> pa.Schema:
-        """The schema of the dataset."""
-        return self.snapshot.schema
+        """The schema of the dataset; with ``default_scan_options``, that of a scan."""
+        return self.scanner().projected_schema if self._scan_options else self.snapshot.schema
 
     # --- scans -------------------------------------------------------------------------------------------------------
 

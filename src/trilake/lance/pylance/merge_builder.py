@@ -54,7 +54,7 @@ class MergeBuilder(merge_insert.MergeInsertBuilder):
             f"when_not_matched={'InsertAll' if what.insert else 'DoNothing'}",
             f"when_not_matched_by_source={unmatched if what.delete_unmatched else 'Keep'}",
         ]
-        names = dataset.schema.names if schema is None else schema.names
+        names = dataset.snapshot.schema.names if schema is None else schema.names
         return "\n".join(
             [
                 f"MergeInsert: {', '.join(steps)}",

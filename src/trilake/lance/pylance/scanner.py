@@ -242,6 +242,11 @@ class ScannerBuilder:
         nearest = self._nearest
         scores: tuple[pa.Field, ...] = () if nearest is None else (search.DISTANCE_FIELD,)
         if nearest is not None and nearest.batch is not None:
+            if search.QUERY_INDEX_FIELD.name in snapshot.view.schema.names:
+                raise InvalidArgumentError(
+                    "a search for several vectors adds a column 'query_index', which the dataset already has",
+                    help="search for one vector at a time, or rename the column",
+                )
             scores = (search.QUERY_INDEX_FIELD, *scores)
         if nearest is not None and not self._has_k and self._limit is not None:
             nearest = replace(nearest, k=max(self._limit + self._offset, 1))
@@ -360,7 +365,7 @@ class LanceScanner(pa.dataset.Scanner):  # type: ignore[misc]
     @property
     def dataset_schema(self) -> pa.Schema:
         """Schema of the dataset."""
-        return self._ds.schema
+        return self._ds.snapshot.schema
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """Return the rows as batches."""

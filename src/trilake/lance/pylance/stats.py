@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from dataclasses import dataclass
 from typing import Any, TypedDict
 
@@ -27,6 +28,7 @@ class IndexSegmentDescription:
     dataset_version_at_last_update: int
     fragment_ids: frozenset[int]
     index_version: int
+    created_at: dt.datetime | None = None
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,8 @@ class IndexDescription:
 
 def _segment(part: IndexMetadata) -> IndexSegmentDescription:
     covered = frozenset(part.fragment_bitmap or ())
-    return IndexSegmentDescription(str(part.uuid), part.dataset_version, covered, part.index_version or 0)
+    made = None if part.created_at_ms is None else dt.datetime.fromtimestamp(part.created_at_ms / 1000, dt.UTC)
+    return IndexSegmentDescription(str(part.uuid), part.dataset_version, covered, part.index_version or 0, made)
 
 
 class LanceStats:
