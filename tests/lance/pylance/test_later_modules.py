@@ -508,3 +508,22 @@ def test_searches_for_several_vectors_need_their_column(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgumentError, match="query_index"):
         made.to_table(nearest=near)
     assert made.to_table(nearest={**near, "q": np.zeros(2)}).num_rows == 1
+
+
+def test_vectors_in_structs_are_indexed(tmp_path: Path) -> None:
+    vectors = vec_to_table(np.random.default_rng(0).normal(size=(300, 8)))["vector"].combine_chunks()
+    mask = pa.array([n % 10 == 3 for n in range(300)])
+    data = pa.StructArray.from_arrays([vectors, pa.array(range(300))], ["v", "n"], mask=mask)
+    made = written(pa.table({"id": range(300), "data": data}), tmp_path, max_rows_per_file=200)
+    made.delete("id = 5")
+
+    def nearest(row: int, **options: Any) -> list[int]:
+        near = {"column": "data.v", "q": vectors[row].values, "k": 3, **options}
+        ids: list[int] = made.to_table(["id"], nearest=near)["id"].to_pylist()
+        return ids
+
+    exact = {row: nearest(row) for row in (0, 5, 13, 250)}
+    assert (exact[0][0], exact[250][0], 5 in exact[5], 13 in exact[13]) == (0, 250, False, False)
+    made.create_index("data.v", "IVF_PQ", num_partitions=2, num_sub_vectors=4)
+    assert "ANNSubIndex" in made.scanner(nearest={"column": "data.v", "q": vectors[0].values}).explain_plan()
+    assert {row: nearest(row, nprobes=2, refine_factor=50) for row in exact} == exact

@@ -25,7 +25,7 @@ from trilake.lance.index import ivf_files, ivf_pq
 from trilake.lance.index.ivf_pq_index import VectorIndex
 from trilake.lance.scan.fragment_reader import FragmentReader
 from trilake.lance.scan.scan import one_array
-from trilake.lance.scan.search import in_fragments, metric_name, vector_type, vectors_of
+from trilake.lance.scan.search import in_fragments, metric_name, vector_leaf, vector_type, vectors_of
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions import operations as op
 from trilake.lance.versions.manifest import VECTOR_DETAILS, IndexMetadata
@@ -249,7 +249,7 @@ def sample_part(snapshot: Snapshot, what: VectorIndexPlan, ranks: npt.NDArray[np
     if not len(ranks):
         return np.zeros((0, what.size), np.float32)
     table = snapshot.take(ranks, snapshot.view.schema.project([what.column]))
-    return vectors_of(storage_array(one_array(table.column(0))), what.size)
+    return vectors_of(vector_leaf(one_array(table.column(0))), what.size)
 
 
 AnyModel = ivf_pq.Model | ivf_pq.VectorModel
@@ -281,7 +281,7 @@ def encoded_rows(
     columns = snapshot.view.schema.project([column])
     batches = reader.read_batches(snapshot.view.stored(columns), start, stop)
     visible = [snapshot.view.show(batch, columns) for batch in batches]
-    parts = [vectors_of(storage_array(batch.column(0)), model.dimension) for batch in visible]
+    parts = [vectors_of(vector_leaf(batch.column(0)), model.dimension) for batch in visible]
     vectors = np.concatenate([np.empty((0, model.dimension), np.float32), *parts])
     keep = np.isfinite(vectors).all(axis=1)
     live = reader.live_mask(start, stop)

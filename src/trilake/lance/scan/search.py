@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyroaring import FrozenBitMap
 
 from trilake.common.arguments import count, flag
@@ -397,7 +398,15 @@ def _exact(snapshot: Snapshot, nearest: Nearest, ids: Ids, metric: str) -> Float
     if not len(ids):
         return np.array([], np.float32)
     column = snapshot.take_rows(ids, snapshot.view.schema.project([nearest.column])).column(0)
-    return distances(vectors_of(storage_array(scan.one_array(column)), len(nearest.q)), nearest.q, metric)
+    return distances(vectors_of(vector_leaf(scan.one_array(column)), len(nearest.q)), nearest.q, metric)
+
+
+def vector_leaf(column: pa.Array) -> pa.Array:
+    """The vectors of a column, or of the only field at each level of structs."""
+    column = storage_array(column)
+    while pa.types.is_struct(column.type):
+        column = storage_array(pc.struct_field(column, 0))
+    return column
 
 
 def vectors_of(column: pa.Array, size: int) -> Floats:
@@ -437,7 +446,7 @@ def _flat(
         reader = chunk.reader
         at = np.arange(chunk.start, chunk.stop, dtype=np.int64)
         batches = reader.read_batches(projection, chunk.start, chunk.stop)
-        shown = [storage_array(snapshot.view.show(b, columns).column(0)) for b in batches]
+        shown = [vector_leaf(snapshot.view.show(b, columns).column(0)) for b in batches]
         parts = [distances(vectors_of(c, len(nearest.q)), nearest.q, metric) for c in shown]
         nearness = np.concatenate([np.array([], np.float32), *parts])
         keep = reader.live_mask(chunk.start, chunk.stop)
