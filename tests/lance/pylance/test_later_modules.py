@@ -527,3 +527,31 @@ def test_vectors_in_structs_are_indexed(tmp_path: Path) -> None:
     made.create_index("data.v", "IVF_PQ", num_partitions=2, num_sub_vectors=4)
     assert "ANNSubIndex" in made.scanner(nearest={"column": "data.v", "q": vectors[0].values}).explain_plan()
     assert {row: nearest(row, nprobes=2, refine_factor=50) for row in exact} == exact
+
+
+def test_statistics_say_the_bytes_of_each_field(tmp_path: Path) -> None:
+    made = written(pa.table({"x": range(100), "s": [{"y": f"{n}"} for n in range(100)]}), tmp_path)
+    made.add_columns({"z": "x"})
+    made.insert(pa.table({"x": [5], "z": [7]}))
+    fields = made.stats.data_stats().fields
+    assert [(f.id, f.bytes_on_disk > 0) for f in fields] == [(0, True), (2, True), (3, True)]
+    made.drop_columns(["s"])
+    assert [f.id for f in made.stats.data_stats().fields] == [0, 3]
+
+
+def test_analyzed_merges_change_nothing(tmp_path: Path) -> None:
+    made = written(pa.table({"id": [1, 2], "v": ["a", "b"]}), tmp_path)
+    files = [p for p in sorted(tmp_path.rglob("*")) if p.is_file()]
+    builder = made.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
+    plan = builder.analyze_plan(pa.table({"id": [2, 3], "v": ["c", "d"]}))
+    assert "MergeInsert: " in plan
+    assert "num_inserted_rows=1, num_updated_rows=1, num_deleted_rows=0, bytes_written=" in plan
+    assert "num_files_written=1" in plan
+    assert [p for p in sorted(tmp_path.rglob("*")) if p.is_file()] == files
+
+
+def test_data_overlays_are_refused_by_name() -> None:
+    with pytest.raises(AttributeError, match="no data overlays"):
+        _ = lance.LanceOperation.DataOverlay
+    with pytest.raises(AttributeError, match="has no attribute 'Nope'"):
+        _ = lance.LanceOperation.Nope

@@ -23,6 +23,7 @@ BEYOND: dict[str, tuple[str, str]] = {
     **dict.fromkeys(["add_bases", "base_paths"], _BASES),
     **dict.fromkeys(["delta", "remap_row_addrs"], _ROW_IDS),
     "session": _CACHES,
+    **dict.fromkeys(["DataOverlay", "DataOverlayFile"], ("trilake has no data overlays", "use update or merge_insert")),
 }
 
 

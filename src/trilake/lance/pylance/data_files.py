@@ -172,9 +172,10 @@ class LanceFileReader:
         """Number and size of each column's pages.  Raises ``NotInFormatError`` for a file of the first format."""
         if not isinstance(self._file, V2File):
             raise NotInFormatError("files of the first format do not store page sizes", help=_MIGRATE)
-        sizes = [[b.size for page in c.pages for b in page.buffers] for c in self.metadata().columns]
-        pages = [len(c.pages) for c in self.metadata().columns]
-        return LanceFileStatistics([LanceColumnStatistics(n, sum(s)) for n, s in zip(pages, sizes, strict=True)])
+        file, columns = self._file, self.metadata().columns
+        return LanceFileStatistics(
+            [LanceColumnStatistics(len(c.pages), file.column_bytes(n)) for n, c in enumerate(columns)]
+        )
 
     def read_all(self, *, batch_size: int = 1024, batch_readahead: int = 16) -> ReaderResults:
         """Read all rows in batches of ``batch_size``."""

@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import count
+from typing import Any
 from uuid import UUID
 
 import pyarrow as pa
@@ -22,6 +23,7 @@ from trilake.lance.file.null_masks import companions, masked_schema, renamed
 from trilake.lance.file.schema import Field
 from trilake.lance.file.schema import LanceSchema as StoredSchema
 from trilake.lance.file.view import View
+from trilake.lance.pylance.beyond import not_in_format
 from trilake.lance.schema import LanceSchema
 from trilake.lance.versions import operations as op
 from trilake.lance.versions.effects import with_files_of
@@ -71,7 +73,12 @@ def base_paths(bases: Iterable[DatasetBasePath] | None) -> tuple[BasePath, ...]:
     return entries
 
 
-class LanceOperation:
+class _Operations(type):
+    def __getattr__(cls, name: str) -> Any:
+        raise not_in_format("LanceOperation", name)
+
+
+class LanceOperation(metaclass=_Operations):
     """Namespace of the operations."""
 
     class BaseOperation(ABC):

@@ -8,7 +8,9 @@ from typing import Any, TypedDict
 
 from trilake.lance.commands import indices
 from trilake.lance.commands.open_dataset import OpenDataset
+from trilake.lance.pylance.beyond import NotInFormatError
 from trilake.lance.scan.snapshot import Snapshot
+from trilake.lance.v2.file import V2File
 from trilake.lance.versions.manifest import BTREE_DETAILS, VECTOR_DETAILS, IndexMetadata
 
 
@@ -18,6 +20,21 @@ class DatasetStats(TypedDict):
     num_deleted_rows: int
     num_fragments: int
     num_small_files: int
+
+
+@dataclass(frozen=True)
+class FieldStatistics:
+    """A field, and how many bytes its values take in the files."""
+
+    id: int
+    bytes_on_disk: int
+
+
+@dataclass(frozen=True)
+class DataStatistics:
+    """The statistics of the fields that have values of their own."""
+
+    fields: list[FieldStatistics]
 
 
 @dataclass(frozen=True)
@@ -84,6 +101,23 @@ class LanceStats:
             "num_fragments": len(readers),
             "num_small_files": sum(r.physical_rows < max_rows_per_group for r in readers),
         }
+
+    def data_stats(self) -> DataStatistics:
+        """Bytes of each field in the data files, without blobs and deleted columns.
+
+        Raises ``NotInFormatError`` for files of the first format, which do not store them.
+        """
+        sizes: dict[int, int] = {f.id: 0 for f in self._dataset.snapshot.manifest.schema.columns()}
+        for reader in self._dataset.snapshot.readers:
+            for file in map(reader.file, reader.fragment.files):
+                if not isinstance(file, V2File):
+                    raise NotInFormatError(
+                        "files of the first format do not store page sizes", help="migrate the dataset: ds.migrate()"
+                    )
+                for id, number in file.columns.items():
+                    if id in sizes:
+                        sizes[id] += file.column_bytes(number)
+        return DataStatistics([FieldStatistics(id, size) for id, size in sizes.items()])
 
     def index_stats(self, index_name: str) -> dict[str, Any]:
         """Return statistics of an index: its metadata, the rows it covers, and cache hits.

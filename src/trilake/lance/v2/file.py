@@ -87,6 +87,10 @@ class V2File(DataFileReader):
             raise self.container.fail(f"the file claims {rows} rows")
         return rows or 0
 
+    def column_bytes(self, number: int) -> int:
+        """The size of the pages of a column."""
+        return sum(size for page in self.container.column(number)[0] for _, size in page.buffers)
+
     # --- reading ---
 
     def read_rows(self, start: int, stop: int, columns: LanceSchema | None = None) -> pa.RecordBatch:
