@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import trilake
@@ -169,13 +170,18 @@ def test_a_batch_asks_the_jvm_as_often_however_many_columns_it_has(
     monkeypatch.setattr(client, "send_command", counted)
     monkeypatch.setattr("trilake.spark.patches.foreach_batch.with_rows", batch)
     for columns in (2, 40):
-        rows = spark.range(3).selectExpr(*(f"id + {i} AS c{i}" for i in range(columns)))
+        rows = pa.table({f"c{i}": [i, i + 1, i + 2] for i in range(columns)})
         for source in ("delta", "parquet"):
-            place = str(tmp_path / f"{source}-{columns}")
-            for _ in range(3):
-                rows.coalesce(1).write.format(source).mode("append").save(place)
-            reader = spark.readStream.format(source).schema(rows.schema).option("maxFilesPerTrigger", 1)
-            run(reader.load(place), tmp_path / f"out-{source}-{columns}")
+            place = tmp_path / f"{source}-{columns}"
+            place.mkdir()
+            for n in range(3):
+                if source == "delta":
+                    trilake.write(rows, place, mode="append")
+                else:
+                    pq.write_table(rows, place / f"{n}.parquet")
+            reader = spark.readStream.format(source).schema(", ".join(f"{name} BIGINT" for name in rows.column_names))
+            reader = reader.option("maxFilesPerTrigger", 1)
+            run(reader.load(str(place)), tmp_path / f"out-{source}-{columns}")
     last = {name: found[-1] for name, found in counts.items()}
     assert last["delta 40"] <= last["delta 2"] <= 80, counts
     assert last["parquet 40"] <= last["parquet 2"] <= 75, counts
