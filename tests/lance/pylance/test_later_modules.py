@@ -555,3 +555,15 @@ def test_data_overlays_are_refused_by_name() -> None:
         _ = lance.LanceOperation.DataOverlay
     with pytest.raises(AttributeError, match="has no attribute 'Nope'"):
         _ = lance.LanceOperation.Nope
+
+
+def test_appended_blobs_have_the_thresholds_of_the_dataset(tmp_path: Path) -> None:
+    def rows(**options: int) -> pa.Table:
+        return pa.table([blob_array([b"x"])], schema=pa.schema([blob_field("v", **options)]))
+
+    made = written(rows(inline_size_threshold=4096), tmp_path)
+    with pytest.raises(OSError, match="Cannot append data with blob threshold metadata"):
+        made.insert(rows(inline_size_threshold=1024))
+    made.insert(rows())
+    made.insert(rows(inline_size_threshold=4096))
+    assert made.count_rows() == 3

@@ -26,7 +26,8 @@ from trilake.lance.commands.fragment_writer import (
     write_failed,
     write_fragments,
 )
-from trilake.lance.file.errors import CommitConflictError, DatasetExistsError
+from trilake.lance.file.errors import CommitConflictError, DatasetExistsError, OptionError
+from trilake.lance.file.schema import LanceSchema
 from trilake.lance.file.storage_version import DEFAULT, StorageVersion
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions import operations as op
@@ -67,11 +68,28 @@ class WritePlan:
     def target(self, schema: pa.Schema) -> Target:
         """Return the target for rows of a schema.  Raises ``SchemaMismatchError`` for a schema without columns."""
         if self.mode == "append" and self.base is not None:
+            _check_thresholds(self.base.schema, schema)
             names = schema.names if self.options.partial else self.base.schema.names
             return Target.of(self.base.schema, self.version, names, nulls=self.options.nulls)
         if not schema.names:
             raise SchemaMismatchError("a dataset needs at least one column")
         return Target.new(schema, self.version, nulls=self.options.nulls)
+
+
+def _check_thresholds(stored: LanceSchema, rows: pa.Schema) -> None:
+    """Raise ``OptionError`` for blobs whose thresholds are not those of the dataset."""
+    for one in rows:
+        field = stored.find(one.name)
+        if field is None or not field.is_blob:
+            continue
+        for key, value in (one.metadata or {}).items():
+            if key.endswith(b"-threshold") and field.metadata.get(key) != value:
+                raise OptionError(
+                    f"Cannot append data with blob threshold metadata {key.decode()}={value.decode()}: the dataset has "
+                    f"{field.metadata.get(key, b'none').decode()}",
+                    help="leave the threshold out of blob_field",
+                    column=one.name,
+                )
 
 
 def plan_write(store: Store, mode: Mode, runtime: Runtime, options: WriteOptions | None = None) -> WritePlan:
