@@ -567,3 +567,10 @@ def test_appended_blobs_have_the_thresholds_of_the_dataset(tmp_path: Path) -> No
     made.insert(rows())
     made.insert(rows(inline_size_threshold=4096))
     assert made.count_rows() == 3
+
+
+def test_indices_of_bytes_are_refused_by_name(tmp_path: Path) -> None:
+    vectors = pa.array([[0, 1], [2, 3]], pa.list_(pa.uint8(), 2))
+    made = written(pa.table({"v": vectors}), tmp_path)
+    with pytest.raises(NotImplementedError, match="metric 'hamming' cannot be built"):
+        made.create_index("v", "IVF_FLAT", metric="hamming", num_partitions=1)

@@ -23,7 +23,7 @@ from pyroaring import FrozenBitMap
 from trilake.common.arguments import count, flag
 from trilake.errors import InvalidArgumentError
 from trilake.expr import Filter
-from trilake.lance.file.errors import UnknownColumnError, WrongTypeError
+from trilake.lance.file.errors import UnknownColumnError, UnsupportedIndexError, WrongTypeError
 from trilake.lance.file.extensions import storage_array
 from trilake.lance.file.schema import LanceSchema
 from trilake.lance.index.ivf_pq import distances
@@ -225,6 +225,10 @@ def metric_name(metric: str | None) -> str | None:
     if metric is None:
         return None
     name = _METRICS.get(str(metric).lower())
+    if name is None and str(metric).lower() == "hamming":
+        raise UnsupportedIndexError(
+            "an index of metric 'hamming' cannot be built", help="search without an index; it compares all rows"
+        )
     if name is None:
         raise InvalidArgumentError(f"metric {metric!r} is unknown", help="metrics are L2, cosine, dot and hamming")
     return name
