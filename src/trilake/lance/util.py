@@ -85,7 +85,7 @@ def validate_vector_index(
     passed = sum(bool(each) and abs(each[0]) < 1e-6 for each in distances)
     if passed < pass_threshold * len(queries):
         raise InvalidArgumentError(
-            f"the index finds {passed} of {len(queries)} vectors",
+            f"Vector index failed sanity check: it finds {passed} of {len(queries)} vectors",
             help="search with more nprobes or a larger refine_factor, or rebuild the index",
             column=column,
         )

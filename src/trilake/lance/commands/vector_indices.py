@@ -396,7 +396,9 @@ def checked_options(options: Mapping[str, Any], metric: str = "L2", accelerator:
     if isinstance(bits, bool) or not isinstance(bits, int | np.integer):
         raise WrongTypeError(f"num_bits must be int, got {type(bits)}")
     if bits != 8:
-        raise UnsupportedIndexError(f"codes of {bits} bits are not supported", help="pass num_bits=8")
+        raise UnsupportedIndexError(
+            f"codes of {bits} bits cannot be built", help="IVF_PQ has num_bits=8; IVF_RQ cannot be built"
+        )
     other = options.get("metric_type", metric)
     if metric_name(metric) not in ("l2", metric_name(other)):
         raise InvalidArgumentError(f"metric is {metric!r}, but metric_type is {other!r}", help="pass metric alone")
