@@ -87,7 +87,7 @@ def test_appended_rows_take_the_table_s_columns(tmp_path: Path) -> None:
         ({"n": ["1"]}, "column n is string, the table has int64"),
         ({"n": [1.5]}, "column n is double"),
         ({"n": [1], "z": [1]}, "column z is not in the table"),
-        ({"n": [1], "N": [1]}, "differ by case only"),
+        ({"n": [1], "N": [1]}, "differ only by case"),
         ({"n": pa.array([2**64 - 1], pa.uint64())}, "does not fit int64"),
     ],
 )

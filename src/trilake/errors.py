@@ -230,7 +230,7 @@ class ForeignFilesError(TableExistsError):
     """The folder of a new table has other files, whose rows readers of the table would not see."""
 
     code = "FOREIGN_FILES"
-    default_help = "write to another folder, or make a table of the files with convert_to_delta"
+    default_help = "write to another folder, or convert the files with convert_to_delta"
 
 
 class VersionNotFoundError(TrilakeError):

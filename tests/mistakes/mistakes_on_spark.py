@@ -170,7 +170,7 @@ MISTAKES: dict[str, Callable[[OnSpark], Any]] = {
     "merge: source with two columns of one name": lambda s: (
         s.table().alias("t").merge(s.frame("id; id").alias("s"), "t.id = 1").whenMatchedDelete().execute()
     ),
-    "merge: two rows for one": lambda s: (
+    "merge: several matches": lambda s: (
         s.table()
         .alias("t")
         .merge(s.frame("1L AS id; 'z' AS name").alias("s"), "s.id = t.id")
@@ -186,10 +186,10 @@ MISTAKES: dict[str, Callable[[OnSpark], Any]] = {
     ),
     "vacuum: retention too short": lambda s: s.table().vacuum(0),
     "restore: version that is not there": lambda s: s.table().restoreToVersion(50),
-    "restore: text for a version": lambda s: s.table().restoreToVersion("1"),
+    "restore: string for a version": lambda s: s.table().restoreToVersion("1"),
     "clone: onto a table": lambda s: s.table().clone(s.tables.parts),
     "create: table is there": lambda s: DeltaTable.create(s.spark).location(s.tables.t).addColumn("a", "int").execute(),
-    "create: neither name nor place": lambda s: DeltaTable.create(s.spark).addColumn("a", "int").execute(),
+    "create: neither name nor location": lambda s: DeltaTable.create(s.spark).addColumn("a", "int").execute(),
     "create: unknown type": lambda s: DeltaTable.create(s.spark).addColumn("a", "integr"),
     "feature: unknown": lambda s: s.table().addFeatureSupport("timeMachine"),
     "feature: drop of one that is not there": lambda s: s.table().dropFeatureSupport("deletionVectors"),

@@ -69,7 +69,7 @@ MISTAKES: dict[str, Callable[[Tables], Any]] = {
     # --- opening
     "open: no such folder": lambda t: trilake.open(t.folder / "nowhere"),
     "open: unknown format": lambda t: trilake.open(t.t, format="iceberg"),
-    "open: Delta asked for, Lance there": lambda t: trilake.open(t.lance, format="delta"),
+    "open: Lance dataset as Delta": lambda t: trilake.open(t.lance, format="delta"),
     "open: version in the future": lambda t: trilake.open(t.t, version=99),
     "open: negative version": lambda t: trilake.open(t.t, version=-1),
     "open: timestamp before the table": lambda t: trilake.open(t.t, timestamp="2001-01-01"),
@@ -89,7 +89,7 @@ MISTAKES: dict[str, Callable[[Tables], Any]] = {
     "filter: column that is not there": lambda t: trilake.open(t.t).count("idd = 1"),
     "filter: unbalanced bracket": lambda t: trilake.open(t.t).count("(id = 1"),
     "filter: empty": lambda t: trilake.open(t.t).count(""),
-    "filter: no predicate": lambda t: trilake.open(t.t).count("id + 1"),
+    "filter: not boolean": lambda t: trilake.open(t.t).count("id + 1"),
     "filter: two statements": lambda t: trilake.open(t.t).count("id = 1; DROP TABLE t"),
     "filter: unknown function": lambda t: trilake.open(t.t).count("soundexx(name) = 'a'"),
     "filter: string against a number": lambda t: trilake.open(t.t).count("id = 'abc'"),
@@ -103,7 +103,7 @@ MISTAKES: dict[str, Callable[[Tables], Any]] = {
     "filter: aggregate": lambda t: trilake.open(t.t).count("id = max(id)"),
     "filter: function without its argument": lambda t: trilake.open(t.t).count("upper() = 'A'"),
     "filter: day that is not in the calendar": lambda t: trilake.open(t.t).count("DATE '2024-02-30' = current_date()"),
-    "filter: value that does not end": lambda t: trilake.open(t.t).count("name = 'a"),
+    "filter: string that does not end": lambda t: trilake.open(t.t).count("name = 'a"),
     "read: columns as a number": lambda t: trilake.open(t.t).to_arrow(1),
     "read: misspelt argument": lambda t: trilake.open(t.t).to_arrow(colums=["id"]),
     "read: data file missing": lambda t: trilake.open(t.gone).to_arrow(),
@@ -119,7 +119,7 @@ MISTAKES: dict[str, Callable[[Tables], Any]] = {
     "write: table is there": lambda t: trilake.write({"id": [1]}, t.t),
     "write: unknown mode": lambda t: trilake.write({"id": [1]}, t.t, mode="upsert"),
     "write: unknown format": lambda t: _new(t, format="iceberg"),
-    "write: nothing that holds rows": lambda t: trilake.write(7, t.t, mode="append"),
+    "write: a number for the rows": lambda t: trilake.write(7, t.t, mode="append"),
     "write: empty list": lambda t: trilake.write([], t.t, mode="append"),
     "write: columns of two lengths": lambda t: trilake.write({"a": [1], "b": [1, 2]}, t.folder / "new"),
     "write: rows of mixed types": lambda t: trilake.write([{"a": 1}, {"a": "x"}], t.folder / "new"),
@@ -194,7 +194,7 @@ MISTAKES: dict[str, Callable[[Tables], Any]] = {
     "write: rows as tuples": lambda t: trilake.write([(1, "a")], t.folder / "new"),
     "write: overwrite with another column": lambda t: trilake.write({"id": [1], "age": [3]}, t.t, mode="overwrite"),
     "write: transaction without a version": lambda t: trilake.write({"id": [1]}, t.t, mode="append", txn="nightly"),
-    "write: no place": lambda t: trilake.write({"a": [1]}, None),
+    "write: no location": lambda t: trilake.write({"a": [1]}, None),
     # --- changing
     "delete: column that is not there": lambda t: trilake.open(t.t).delete("idd = 1"),
     "delete: append-only table": lambda t: trilake.open(t.append_only).delete("id = 1"),
@@ -203,7 +203,7 @@ MISTAKES: dict[str, Callable[[Tables], Any]] = {
     "update: expression over a missing column": lambda t: trilake.open(t.t).update({"name": "nam"}),
     "update: value of another type": lambda t: trilake.open(t.t).update({"id": "'one'"}),
     "update: constraint broken": lambda t: trilake.open(t.rules).update({"n": "500"}),
-    "update: a word for a string": lambda t: trilake.open(t.t).update({"name": "Rome"}),
+    "update: string without quotes": lambda t: trilake.open(t.t).update({"name": "Rome"}),
     "update: condition first": lambda t: trilake.open(t.t).update("id = 1", {"name": "'x'"}),
     "delete: no condition": lambda t: trilake.open(t.append_only).delete(),
     "update: nothing to set": lambda t: trilake.open(t.t).update({}),
@@ -217,7 +217,7 @@ MISTAKES: dict[str, Callable[[Tables], Any]] = {
     "merge: name that both sides have": lambda t: (
         trilake.open(t.t).merge(_source(), "id = id").when_matched_delete().execute()
     ),
-    "merge: two rows for one": lambda t: (
+    "merge: several matches": lambda t: (
         trilake.open(t.t).merge(_source(), "source.id = target.id").when_matched_update_all().execute()
     ),
     "merge: condition that is not a string": lambda t: trilake.open(t.t).merge(_source(), 5),

@@ -153,9 +153,9 @@ def _forget(stream: Any) -> None:
 
 
 _HELP = (
-    "Open lakehouse tables from the shell: Delta tables, Lance datasets and Trevni files, on disks and in object"
-    " stores.\n\nEvery command takes --json. Exit codes: 0 done, 1 findings, 2 wrong arguments, 3 failed, 4 no such"
-    " table or version, 5 conflict with another writer, 6 damaged, 7 not supported or not installed, 8 storage,"
+    "Open lakehouse tables from the shell: Delta tables, Lance datasets and Trevni files, on local disks and in"
+    " object stores.\n\nEvery command takes --json. Exit codes: 0 done, 1 findings, 2 wrong arguments, 3 failed, 4 no"
+    " such table or version, 5 conflict with another writer, 6 damaged, 7 not supported or not installed, 8 storage,"
     " 70 unexpected, 130 interrupted, 141 closed pipe."
 )
 

@@ -210,7 +210,7 @@ def restore(
     option: StorageOptions = None,
     json: Json = False,
 ) -> None:
-    """Restore an older version, as a new one."""
+    """Restore an older version in a new commit."""
     if (version is None) == (timestamp is None):
         raise InvalidArgumentError("restore needs a version or a timestamp", help="pass --version or --timestamp")
     table = opened(uri, format, None, None, option)

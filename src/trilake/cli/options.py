@@ -34,7 +34,7 @@ StorageOptions = Annotated[
     typer.Option("--option", metavar="KEY=VALUE", help="Option of the object store; may be repeated."),
 ]
 Filter = Annotated[
-    str | None, typer.Option("--filter", "--where", "-w", metavar="SQL", help="Only rows for which this is true.")
+    str | None, typer.Option("--filter", "--where", "-w", metavar="SQL", help="Only rows that match this condition.")
 ]
 Columns = Annotated[
     list[str] | None,

@@ -19,7 +19,7 @@ def _frame(kind: T.DataType) -> T.StructType:
 
 
 def test_a_format_without_user_types_names_what_to_do() -> None:
-    with pytest.raises(SchemaMismatchError, match="column v is of the user-defined type VectorUDT") as raised:
+    with pytest.raises(SchemaMismatchError, match="column v has the user-defined type VectorUDT") as raised:
         arrow_columns(_frame(VectorUDT()))
     assert raised.value.context == {"column": "v"}
     assert "vector_to_array" in str(raised.value.help)
@@ -27,7 +27,7 @@ def test_a_format_without_user_types_names_what_to_do() -> None:
 
 def test_a_nested_user_defined_type_is_named_by_its_path() -> None:
     inner = T.StructType([T.StructField("m", T.MapType(T.StringType(), T.ArrayType(MatrixUDT())))])
-    with pytest.raises(SchemaMismatchError, match=r"column v.m.value.element is of the user-defined type MatrixUDT"):
+    with pytest.raises(SchemaMismatchError, match=r"column v.m.value.element has the user-defined type MatrixUDT"):
         new_columns(_frame(inner))
 
 

@@ -221,7 +221,7 @@ def check_value(name: str, value: object) -> str:
     except WrongValueError as e:
         raise InvalidArgumentError(
             f"table property {row.name} cannot be {string!r}",
-            help=f"it is {e}",
+            help=f"it must be {e}",
             property=row.name,
             condition=_CONDITIONS.get(row.name) or ("DELTA_INVALID_INTERVAL" if row.check is duration else None),
         ) from None

@@ -495,7 +495,7 @@ def check_distinct(names: Sequence[str]) -> None:
         if other is not None:
             same = f"two columns are named {name!r}"
             raise SchemaMismatchError(
-                same if other == name else f"columns {other!r} and {name!r} differ by case only",
+                same if other == name else f"columns {other!r} and {name!r} differ only by case",
                 help="rename one of them: column names are case-insensitive in a Delta table",
                 column=name,
                 condition="DELTA_DUPLICATE_COLUMNS_FOUND",

@@ -75,12 +75,13 @@ def parse_sql_type(sql: str) -> tuple[DataType, dict[str, Any]]:
     except TrilakeError as e:
         if isinstance(e, InvalidArgumentError):
             raise
-        raise InvalidArgumentError(f"{sql!r} is not a data type: {e.message}", help=_EXAMPLES) from e
+        message = e.message if repr(sql) in e.message else f"{sql!r} is not a data type: {e.message}"
+        raise InvalidArgumentError(message, help=_EXAMPLES) from e
     column = _extracted(StructField("", kind))
     return column.type, dict(column.metadata)
 
 
-_EXAMPLES = "valid types are bigint, string, decimal(10,2), array<int> or struct<a: int>"
+_EXAMPLES = "write a type such as bigint, string, decimal(10,2), array<int> or struct<a: int>"
 
 
 class _Parser:
@@ -101,7 +102,7 @@ class _Parser:
     def _wrong(self, expected: str) -> InvalidArgumentError:
         token = repr(self.tokens[self.at]) if self.at < len(self.tokens) else "the end"
         return InvalidArgumentError(
-            f"{self.text!r} is not a data type: {expected} is expected where {token} stands",
+            f"{self.text!r} is not a data type: expected {expected}, got {token}",
             help=_EXAMPLES,
         )
 

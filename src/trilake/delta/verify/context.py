@@ -65,7 +65,7 @@ class DeltaContext:
         listing = self.everything
         if listing.empty:
             raise TableNotFoundError(
-                "this is not a Delta table: no commit and no checkpoint in _delta_log", file=self.store.uri
+                "this is not a Delta table: _delta_log has no commit and no checkpoint", file=self.store.uri
             )
         newest = max([*listing.commits, *(v for v, _ in listing.checkpoints)])
         if self.requested is None:

@@ -191,9 +191,9 @@ class Target:
         extra = [n for n in names if n not in schema.names]
         missing = [n for n in schema.names if n not in names]
         if extra or missing or len(set(names)) < len(names):
-            what = [f"no column {n}" for n in missing] + [f"a column {n} that the dataset lacks" for n in extra]
+            what = [f"column {n} is missing" for n in missing] + [f"column {n} is not in the dataset" for n in extra]
             raise RowsDoNotFitError(
-                f"the rows have {' and '.join(what) or 'two columns with the same name'}",
+                f"the rows do not match the dataset: {'; '.join(what) or 'two columns have the same name'}",
                 help="select and rename columns to match the dataset",
             )
         for one, field in zip(schema, self.view.schema.fields, strict=True):

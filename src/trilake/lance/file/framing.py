@@ -32,7 +32,11 @@ def parse_footer(tail: bytes | memoryview, size: int, *, file: str, damaged: typ
         raise damaged(f"the file has {size} bytes, too few for its footer", file=file)
     position, major, minor, magic = FOOTER.unpack(tail[-FOOTER.size :])
     if magic != MAGIC:
-        raise damaged("the file does not end with the Lance magic bytes", help="it may be truncated", file=file)
+        raise damaged(
+            "the file does not end with the Lance magic bytes",
+            help="the file may be truncated: restore it from a copy",
+            file=file,
+        )
     if major != MAJOR or not 0 <= minor <= NEWEST_MINOR:
         raise UnsupportedProtocolError(
             f"the file is of version {major}.{minor} of Lance's file format; 0.1 and 0.2 can be read",

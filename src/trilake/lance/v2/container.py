@@ -57,7 +57,10 @@ class Container:
         tail = source.read(size - FOOTER.size, FOOTER.size).to_pybytes()
         columns, tables, globals_at, globals_, count, major, minor, magic = FOOTER.unpack(tail)
         if magic != framing.MAGIC:
-            raise self.fail("the file does not end with the Lance magic bytes", help="it may be truncated")
+            raise self.fail(
+                "the file does not end with the Lance magic bytes",
+                help="the file may be truncated: restore it from a copy",
+            )
         if (major, minor) not in VERSIONS:
             raise UnsupportedProtocolError(
                 f"the file is of version {major}.{minor} of Lance's file format; 2.0, 2.1 and 2.2 can be read",

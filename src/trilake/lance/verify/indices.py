@@ -46,7 +46,7 @@ def entries(table: LanceContext) -> Generator[Finding, None, int]:
         lost = [n for n in entry.fields if n not in field_ids]
         if lost or not (entry.fields or entry.is_note):
             yield _finding(
-                table, "entry-wrong", f"it is of the fields {list(entry.fields)}, which there are not", entry
+                table, "entry-wrong", f"it is an index of the fields {list(entry.fields)}, which do not exist", entry
             )
         if entry.fragment_bitmap and max(entry.fragment_bitmap) > manifest.max_fragment_id:
             yield _finding(

@@ -304,7 +304,7 @@ class LanceWriter(DataSourceArrowWriter):
                 raise SchemaMismatchError(
                     f"the rows have the columns {', '.join(arrow.names)}, the dataset has "
                     + ", ".join(view.schema.names),
-                    help="select and name the columns as the dataset has them",
+                    help="select and rename columns to match the dataset",
                     file=path,
                 )
             for f in view.schema.storage_schema:

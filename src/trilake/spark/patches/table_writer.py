@@ -69,7 +69,8 @@ def _name(column: str | Column) -> str:
         name = match[1]  # on Spark Connect
     if name is None or "(" in name:
         raise InvalidArgumentError(
-            f"a table is partitioned by columns, got {name or column}", help="add a generated column, and name that"
+            f"a table must be partitioned by columns, got {name or column}",
+            help="add a generated column, and partition by it",
         )
     return name
 

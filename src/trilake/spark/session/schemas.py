@@ -178,7 +178,7 @@ def _no_column_of(kind: T.UserDefinedType, path: str) -> SchemaMismatchError:
     name = type(kind).__name__
     is_vector = name == "VectorUDT" and "." not in path
     return SchemaMismatchError(
-        f"column {path} is of the user-defined type {name}, which no column of this format can have",
+        f"column {path} has the user-defined type {name}, which this format does not support",
         help=f'make it an array: df.withColumn("{path}", pyspark.ml.functions.vector_to_array("{path}"))'
         if is_vector
         else "write its parts as arrays, structs or columns of their own",

@@ -215,7 +215,7 @@ def _target_schema(stored: pa.Schema, partition: Sequence[str], incoming: pa.Sch
     problems += [f"column {f.name} is not in the table" for f in incoming if f.name.lower() not in names]
     if problems or len(by_name) < len(incoming):
         raise SchemaMismatchError(
-            f"the rows do not match the table's schema: {'; '.join(problems) or 'two columns differ by case only'}",
+            f"the rows do not match the table's schema: {'; '.join(problems) or 'two columns differ only by case'}",
             help="cast, rename or drop these columns, or write to a new folder",
             file=uri,
         )

@@ -435,17 +435,17 @@ class VisibleColumns:
         Help: write t.id or s.id
         """
         names = {side: alias or side for side, alias in self.aliases.items()}
-        write = " or ".join(format_path((names[side], name)) for side in self.visible)
+        help = f"write {' or '.join(format_path((names[side], name)) for side in self.visible)}"
         calls = {"target": 'DeltaTable.alias("target")', "source": 'the source\'s alias("source")'}
         lacking = [calls[side] for side in self.visible if self.aliases[side] is None]
         if lacking:
-            write = f"{write}, once {' and '.join(lacking)} name{'s' if len(lacking) == 1 else ''} the tables"
+            help = f"name the table{'s' if len(lacking) > 1 else ''} with {' and '.join(lacking)}, then {help}"
         if len({n.lower() for n in names.values()}) == 1:
-            write = "two different aliases, and one of them before the name"
+            help = "give the tables different aliases, and write one of them before the name"
         both = " and ".join(self._shown(side) for side in self.visible)
         return ExpressionError(
             f"the reference to {name} is ambiguous: {both} both have it",
-            help=f"write {write}",
+            help=help,
             **context,
             condition="AMBIGUOUS_REFERENCE",
         )
