@@ -104,12 +104,12 @@ def vacuum(
     upkeep = upkeep_of(table)
     options = VacuumOptions(retention_hours, lite, not no_retention_check, (lambda: _runner(table)) if spark else None)
     if not delete or not yes:
-        listed = upkeep.unneeded(table, options)
+        unneeded = upkeep.unneeded(table, options)
         if not delete:
-            _show(table, listed, deleted=False, json=json)
+            _show(table, unneeded, deleted=False, json=json)
             return
-        if count := listed.files.num_rows:
-            ask(f"Delete {plural(count, 'file')}, {format_size(listed.size)}, of {printable(table.uri)}?")
+        if count := unneeded.files.num_rows:
+            ask(f"Delete {plural(count, 'file')}, {format_size(unneeded.size)}, of {printable(table.uri)}?")
     _show(table, upkeep.vacuum(table, options), deleted=True, json=json)
 
 
@@ -158,14 +158,14 @@ def drop(
     if not dry_run and not yes:
         must_be_able_to_ask(json)
     options, format_name = key_values(option, "--option"), None if format is None else str(format)
-    listed = dry_run or not yes
-    if listed:
+    lists_first = dry_run or not yes
+    if lists_first:
         _show_drop(uri, drop_table(uri, dry_run=True, format=format_name, storage_options=options), json=json)
     if dry_run:
         return
     if not yes:
         ask(f"Delete the table {printable(uri)} with all its versions?")
-    _show_drop(uri, drop_table(uri, format=format_name, storage_options=options), json=json, list_files=not listed)
+    _show_drop(uri, drop_table(uri, format=format_name, storage_options=options), json=json, list_files=not lists_first)
 
 
 def _show_drop(uri: str, result: DropResult, *, json: bool, list_files: bool = True) -> None:

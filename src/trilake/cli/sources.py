@@ -350,8 +350,8 @@ def _without_null_types(
     """Make columns with only nulls string columns."""
     if not any(pa.types.is_null(f.type) for f in schema):
         return schema, batches
-    typed = pa.schema([f.with_type(pa.string()) if pa.types.is_null(f.type) else f for f in schema])
-    return typed, (batch.cast(typed) for batch in batches)
+    string_schema = pa.schema([f.with_type(pa.string()) if pa.types.is_null(f.type) else f for f in schema])
+    return string_schema, (batch.cast(string_schema) for batch in batches)
 
 
 def _parquet(source: Any) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:

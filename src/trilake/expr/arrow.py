@@ -96,12 +96,12 @@ def _no_rows(schema: pa.Schema) -> pa.Table:
 def _columns_of(expression: pc.Expression, schema: pa.Schema) -> tuple[Path, ...]:
     """The columns that Arrow needs for an expression that was not decoded."""
     mentioned = [f.name for f in schema if f.name in str(expression)]
-    needed = pa.schema([schema.field(name) for name in dict.fromkeys(mentioned)])
+    read_schema = pa.schema([schema.field(name) for name in dict.fromkeys(mentioned)])
     try:
-        evaluate(expression, _no_rows(needed))
+        evaluate(expression, _no_rows(read_schema))
     except FilterError:
         return tuple((name,) for name in schema.names)
-    return tuple((name,) for name in needed.names)
+    return tuple((name,) for name in read_schema.names)
 
 
 # --- parsing Arrow's serialized form

@@ -62,10 +62,10 @@ class Filter:
         ``rows`` only need :attr:`columns`.  Raises :class:`FilterError` where a value cannot be computed.
         """
         columns = self.columns
-        needed = rows.select([i for i, name in enumerate(rows.schema.names) if name in columns])
+        columns_read = rows.select([i for i, name in enumerate(rows.schema.names) if name in columns])
         if self.expression is not None and not columns:
-            needed = rows
-        table = pa.Table.from_batches([needed]) if isinstance(needed, pa.RecordBatch) else needed
+            columns_read = rows
+        table = pa.Table.from_batches([columns_read]) if isinstance(columns_read, pa.RecordBatch) else columns_read
         if self.expression is not None:
             return arrow.evaluate(self.expression, table)
         return evaluate(self.predicate, Rows.of(table))

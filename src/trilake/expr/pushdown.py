@@ -182,8 +182,8 @@ def successor(prefix: str | bytes) -> str | bytes | None:
     ('ac', 'b', '\ue000')
     """
     if isinstance(prefix, bytes):
-        cut = prefix.rstrip(b"\xff")
-        return cut[:-1] + bytes([cut[-1] + 1]) if cut else None
+        stem = prefix.rstrip(b"\xff")
+        return stem[:-1] + bytes([stem[-1] + 1]) if stem else None
     while prefix:
         last = ord(prefix[-1])
         if last < 0x10FFFF:

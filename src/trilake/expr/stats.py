@@ -103,9 +103,9 @@ class CheckedColumn:
                     self.min, self.max = _blank(self.min, crossed), _blank(self.max, crossed)
         self.exact = stats.exact
         self.can_be_nan = np.ones(num_files, bool)
-        counted = flat(stats.max_counts_nan, num_files)
-        if counted is not None and self.max is not None:
-            self.can_be_nan = ~(to_bits(counted, False) & to_bits(pc.is_valid(self.max), False))
+        nan_counted = flat(stats.max_counts_nan, num_files)
+        if nan_counted is not None and self.max is not None:
+            self.can_be_nan = ~(to_bits(nan_counted, False) & to_bits(pc.is_valid(self.max), False))
         nulls = flat(stats.null_count, num_files)
         self.can_be_null = np.ones(num_files, bool)
         self.can_be_value = np.ones(num_files, bool)

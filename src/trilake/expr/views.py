@@ -164,20 +164,20 @@ def microseconds_type(t: pa.DataType) -> pa.DataType:
     >>> microseconds_type(pa.list_(pa.timestamp("ns", "Asia/Tokyo")))
     ListType(list<item: timestamp[us, tz=Asia/Tokyo]>)
     """
-    narrowed = t
+    new_type = t
     if _Rows.is_timestamp(t) and t.unit == "ns":
-        narrowed = pa.timestamp("us", t.tz)
+        new_type = pa.timestamp("us", t.tz)
     elif _Rows.is_struct(t):
-        narrowed = pa.struct([_field(f) for f in t])
+        new_type = pa.struct([_field(f) for f in t])
     elif _Rows.is_map(t):
-        narrowed = pa.map_(_field(t.key_field), _field(t.item_field), t.keys_sorted)
+        new_type = pa.map_(_field(t.key_field), _field(t.item_field), t.keys_sorted)
     elif _Rows.is_fixed_size_list(t):
-        narrowed = pa.list_(_field(t.value_field), t.list_size)
+        new_type = pa.list_(_field(t.value_field), t.list_size)
     elif _Rows.is_list(t):
-        narrowed = pa.list_(_field(t.value_field))
+        new_type = pa.list_(_field(t.value_field))
     elif _Rows.is_large_list(t):
-        narrowed = pa.large_list(_field(t.value_field))
-    return t if narrowed == t else narrowed
+        new_type = pa.large_list(_field(t.value_field))
+    return t if new_type == t else new_type
 
 
 def _field(field: pa.Field) -> pa.Field:

@@ -59,8 +59,8 @@ def open_parquet(source: pa.NativeFile, *, as_noted: bool = False, **options: An
     import pyarrow.parquet as pq
 
     defaults = {"coerce_int96_timestamp_unit": "us", "arrow_extensions_enabled": False}
-    chosen = {**defaults, **options}
-    file = pq.ParquetFile(source, page_checksum_verification=True, **chosen)
+    reader_options = {**defaults, **options}
+    file = pq.ParquetFile(source, page_checksum_verification=True, **reader_options)
     if as_noted or "metadata" in options or _ARROW_SCHEMA not in (file.metadata.metadata or ()):
         return file
     if not any(map(_has_dictionary, file.schema_arrow.types)):
@@ -68,7 +68,7 @@ def open_parquet(source: pa.NativeFile, *, as_noted: bool = False, **options: An
     plain = _without_arrow_schema(source)
     if plain is None:
         return file
-    return pq.ParquetFile(source, metadata=plain, page_checksum_verification=True, **chosen)
+    return pq.ParquetFile(source, metadata=plain, page_checksum_verification=True, **reader_options)
 
 
 def _has_dictionary(type_: pa.DataType) -> bool:
@@ -309,13 +309,13 @@ def _checked_chunk(chunk: Any, leaf: Leaf, rows: int, size: int) -> ColumnChunk:
     if not isinstance(names, list) or b".".join(n for n in names if isinstance(n, bytes)) != path.encode():
         raise pa.ArrowInvalid(f"column {path} has another name in a row group")
     _check_sizes(meta.get(16), leaf)
-    values, stored, plain = meta.get(5), meta.get(7), meta.get(6)
+    values, compressed_size, plain = meta.get(5), meta.get(7), meta.get(6)
     if not isinstance(plain, int) or plain < 0:
         raise pa.ArrowInvalid(f"column {path} states {plain} bytes before compression")
     if not isinstance(values, int) or values < 0 or (values != rows and not leaf.repeated):
         raise pa.ArrowInvalid(f"column {path} states {values} values in a row group of {rows} rows")
-    if not isinstance(stored, int) or not 0 <= stored <= size:
-        raise pa.ArrowInvalid(f"column {path} states {stored} bytes in a file of {size}")
+    if not isinstance(compressed_size, int) or not 0 <= compressed_size <= size:
+        raise pa.ArrowInvalid(f"column {path} states {compressed_size} bytes in a file of {size}")
     statistics = meta.get(12)
     nulls = None
     if isinstance(statistics, dict):
@@ -332,7 +332,7 @@ def _checked_chunk(chunk: Any, leaf: Leaf, rows: int, size: int) -> ColumnChunk:
     places = [p for p in (pages, dictionary) if isinstance(p, int) and p > 0]
     has_dictionary = isinstance(dictionary, int) and _DELTAS.isdisjoint(meta.get(2) or ())
     start = min(places, default=-1)
-    return ColumnChunk(path, leaf.repeated, kind, values, nulls, plain, has_dictionary, start, stored)
+    return ColumnChunk(path, leaf.repeated, kind, values, nulls, plain, has_dictionary, start, compressed_size)
 
 
 def _check_sizes(sizes: Any, leaf: Leaf) -> None:

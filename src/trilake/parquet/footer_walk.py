@@ -93,8 +93,8 @@ def walk_alike(footers: Sequence[bytes], sizes: Sequence[int], start: int, leave
     cursor.struct(np.arange(len(footers)), _FILE, fields, last=2, until=4)
     counts, elements = fields.list(4)
     cursor.sound &= (fields.number(3) >= 0) & (counts >= 0) & (cursor.at <= cursor.end)
-    stored = np.asarray(sizes, np.int64)
-    groups = [_checked_group(cursor, counts > g, group, leaves, stored) for g, group in enumerate(elements)]
+    file_sizes = np.asarray(sizes, np.int64)
+    groups = [_checked_group(cursor, counts > g, group, leaves, file_sizes) for g, group in enumerate(elements)]
     data = cursor.buffer.tobytes()
     rests = [data[a:b] for a, b in zip(cursor.at.tolist(), cursor.end.tolist(), strict=True)]
     return FooterTable(data, cursor.sound, fields.number(3), counts, groups, rests)
@@ -123,19 +123,19 @@ def _checked_chunk(
     cursor: _FooterCursor, chunk: _Fields, leaf: Leaf, rows: Places, sizes: Places
 ) -> tuple[Flags, Chunks]:
     described, meta = chunk.struct(3)
-    values, plain, stored = meta.number(5), meta.number(6), meta.number(7)
+    values, plain, compressed_size = meta.number(5), meta.number(6), meta.number(7)
     sound = described & (chunk.number(2) != ABSENT) & (chunk.bytes(9).start < 0)
-    for needed in (2, 4, 9):
-        sound &= meta.number(needed) != ABSENT
+    for field_id in (2, 4, 9):
+        sound &= meta.number(field_id) != ABSENT
     sound &= (meta.number(1) == TYPES.index(leaf.physical_type)) & cursor.same(meta.bytes(3), names_of(leaf.path))
-    sound &= (plain >= 0) & (values >= 0) & (stored >= 0) & (stored <= sizes)
+    sound &= (plain >= 0) & (values >= 0) & (compressed_size >= 0) & (compressed_size <= sizes)
     if not leaf.repeated:
         sound &= values == rows
     counts, pages = meta.list(13)
     for number, page in enumerate(pages):
-        for needed in _PAGES:
-            sound &= (counts <= number) | (page.number(needed) != ABSENT)
-    stated, statistics = meta.struct(12)
+        for field_id in _PAGES:
+            sound &= (counts <= number) | (page.number(field_id) != ABSENT)
+    has_statistics, statistics = meta.struct(12)
     bounds = {key: statistics.bytes(key) for key in (1, 2, 5, 6)}
     if leaf.width is not None:
         for bound in bounds.values():
@@ -149,8 +149,8 @@ def _checked_chunk(
             sound &= (histogram <= 0) | (histogram == level + 1)
         if leaf.physical_type != "BYTE_ARRAY":
             sound &= levels.number(1) == ABSENT
-    places = (meta.number(4), values, plain, stored, meta.number(9), meta.number(11))
-    return sound, Chunks(*places, stated, nulls, bounds[6], bounds[5])
+    places = (meta.number(4), values, plain, compressed_size, meta.number(9), meta.number(11))
+    return sound, Chunks(*places, has_statistics, nulls, bounds[6], bounds[5])
 
 
 def names_of(path: str) -> bytes | None:

@@ -67,16 +67,16 @@ def merge_files(files: Sequence[pa.Buffer]) -> Iterator[Run]:
         if leaves is None:
             continue
         sizes = [files[n].size for n in numbers]
-        walked = walk_alike(footers, sizes, start, leaves)
-        if not walked.groups or len(walked.groups[0].columns) != len(leaves):
+        table = walk_alike(footers, sizes, start, leaves)
+        if not table.groups or len(table.groups[0].columns) != len(leaves):
             continue
         ends = np.asarray(sizes, np.int64) - TAIL - np.fromiter(map(len, footers), np.int64, len(footers))
-        sound = walked.sound & (walked.group_counts == 1) & _inside(walked.rows, walked.groups[0], ends)
+        sound = table.sound & (table.group_counts == 1) & _inside(table.rows, table.groups[0], ends)
         by_rest: dict[bytes, _Shape] = {}
         for place in np.flatnonzero(sound).tolist():
-            rest = walked.rests[place]
+            rest = table.rests[place]
             if rest not in by_rest:
-                by_rest[rest] = _Shape(footers[0][:start], rest, leaves, walked)
+                by_rest[rest] = _Shape(footers[0][:start], rest, leaves, table)
             shapes[numbers[place]] = by_rest[rest]
             places[numbers[place]] = place
     for _, group in groupby(range(len(files)), key=lambda number: id(shapes[number])):

@@ -137,10 +137,10 @@ def _shred(values: pa.Array, names: Names, keys: Numbers, shape: Shape, column: 
     rows = np.flatnonzero(_kinds_of(values) == shape.kind)
     if shape.kind == _OBJECT:
         return _shred_objects(values, rows, names, keys, shape, column)
-    typed = _decoded(values.take(pa.array(rows)), shape.kind, column)
+    typed_values = _decoded(values.take(pa.array(rows)), shape.kind, column)
     is_typed = np.zeros(len(values), bool)
     is_typed[rows] = True
-    return pc.if_else(pa.array(is_typed), None, values), _spread(typed, rows, len(values))
+    return pc.if_else(pa.array(is_typed), None, values), _spread(typed_values, rows, len(values))
 
 
 def _shred_objects(

@@ -234,17 +234,17 @@ class SpliceWriter:
     def _copy(self, group: int, replaced: Mapping[int, _Chunk], source: memoryview) -> None:
         chunks = self._old.chunks(group)
         copied = self._old.stored([c for i, c in enumerate(chunks) if i not in replaced])
-        placed, first, stored, plain = [], self.size, 0, 0
+        new_chunks, first, stored, plain = [], self.size, 0, 0
         for i, chunk in enumerate(chunks):
             other = replaced.get(i)
             if other is None:
                 at = self._write(next(copied))
             else:
                 at, chunk = self._write(source[other.start : other.start + other.size]), other
-            placed.append(chunk.at(at))
+            new_chunks.append(chunk.at(at))
             stored, plain = stored + chunk.size, plain + chunk.plain_size
         old = self._old.groups[group]
-        out = {1: struct_list(placed), 2: number(plain), 5: number(first), 6: number(stored)}
+        out = {1: struct_list(new_chunks), 2: number(plain), 5: number(first), 6: number(stored)}
         out |= {key: old[key] for key in _KEPT_OF_GROUP if key in old}
         self._groups.append(dict(sorted(out.items())))
 
@@ -275,11 +275,11 @@ def check_pages(chunk: memoryview, values: int) -> None:
     while at < size:
         start = at
         at, head = walk.struct(at, _PAGE, 0)
-        kind, stored = head.get(1), head.get(3)
-        if not isinstance(stored, int) or not 0 <= stored <= size - at:
+        kind, compressed_size = head.get(1), head.get(3)
+        if not isinstance(compressed_size, int) or not 0 <= compressed_size <= size - at:
             raise ValueError("a page extends past its column")
         checksum = head.get(4)
-        if checksum is not None and crc32(chunk[at : at + stored]) != checksum & 0xFFFFFFFF:
+        if checksum is not None and crc32(chunk[at : at + compressed_size]) != checksum & 0xFFFFFFFF:
             raise ValueError("a page does not match its checksum")
         if kind in (_DATA, _DATA_2):
             inner = head.get(5 if kind == _DATA else 8)
@@ -289,6 +289,6 @@ def check_pages(chunk: memoryview, values: int) -> None:
             total_values += count
         elif kind != _DICTIONARY or start:
             raise ValueError("a page has an unknown type, or a dictionary is not the first page")
-        at += stored
+        at += compressed_size
     if total_values != values:
         raise ValueError(f"the pages have {total_values} values, the footer states {values}")

@@ -156,22 +156,22 @@ def _node(group: pa.StructArray, names: Names, keys: Numbers, column: str, depth
     if depth > _MAX_DEPTH:
         raise _corrupt(f"a variant is nested deeper than {_MAX_DEPTH}", column)
     parts = dict(zip([f.name for f in group.type], group.flatten(), strict=True)) if _is_group(group.type) else {}
-    value, typed = parts.get("value"), parts.get("typed_value")
-    if value is None and typed is None:
+    value, typed_value = parts.get("value"), parts.get("typed_value")
+    if value is None and typed_value is None:
         raise _corrupt(f"{group.type} is not a struct of value and typed_value", column)
     value = pa.nulls(len(group), pa.binary()) if value is None else value.cast(pa.binary())
-    if typed is None:
+    if typed_value is None:
         return value
-    if isinstance(typed, pa.ExtensionArray) and pa.types.is_fixed_size_binary(typed.storage.type):
-        typed = typed.storage  # of UUIDs
-    if _is_group(typed.type):
-        return _object(value, typed, names, keys, column, depth)
-    if pc.any(pc.and_(value.is_valid(), typed.is_valid())).as_py():
+    if isinstance(typed_value, pa.ExtensionArray) and pa.types.is_fixed_size_binary(typed_value.storage.type):
+        typed_value = typed_value.storage  # of UUIDs
+    if _is_group(typed_value.type):
+        return _object(value, typed_value, names, keys, column, depth)
+    if pc.any(pc.and_(value.is_valid(), typed_value.is_valid())).as_py():
         raise _corrupt("a variant has a value and a typed value, but is not an object", column)
-    if pa.types.is_list(typed.type) or pa.types.is_large_list(typed.type):
-        encoded = _array(typed, names, keys, column, depth)
+    if pa.types.is_list(typed_value.type) or pa.types.is_large_list(typed_value.type):
+        encoded = _array(typed_value, names, keys, column, depth)
     else:
-        encoded = _primitive(typed, column)
+        encoded = _primitive(typed_value, column)
     return pc.coalesce(encoded, value)
 
 

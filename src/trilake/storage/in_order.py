@@ -19,31 +19,31 @@ def write_in_order(root: str, files: Sequence[tuple[str, bytes, bool | None]]) -
     ``absent`` is ``None`` for a new file without references, which gets its final name at once.
     """
     #: Open files with their first names, and how many have their final names.
-    opened: list[tuple[int, str]] = []
-    done, key, absent = 0, "", None
+    temporaries: list[tuple[int, str]] = []
+    num_renamed, key, absent = 0, "", None
     try:
         for key, data, absent in files:
             first = root + key
             if absent is not None:
                 first = f"{os.path.dirname(first)}/{temporary_name()}"
-            opened.append((_created(first), first))
+            temporaries.append((_created(first), first))
             rest = memoryview(data)
             while rest:
-                rest = rest[os.write(opened[-1][0], rest) :]
-        if not write_contents([fd for fd, _ in opened]):
-            for fd, _ in opened:
+                rest = rest[os.write(temporaries[-1][0], rest) :]
+        if not write_contents([fd for fd, _ in temporaries]):
+            for fd, _ in temporaries:
                 sync(fd)
-        for (key, _, absent), (_, first) in zip(files, opened, strict=True):
+        for (key, _, absent), (_, first) in zip(files, temporaries, strict=True):
             if absent is not None:
                 make_folder(os.path.dirname(first))
                 _give_name(first, root, key, absent=absent)
-            done += 1
+            num_renamed += 1
     except OSError as e:
         raise _error(e, root + key, absent=absent) from e
     finally:
-        for i, (fd, first) in enumerate(opened):
+        for i, (fd, first) in enumerate(temporaries):
             os.close(fd)
-            if i >= done:
+            if i >= num_renamed:
                 with suppress(OSError):
                     os.unlink(first)
 

@@ -216,9 +216,9 @@ class GroupWriter(LocalWriter):
         self._temp = f"{self.folder}/{temporary_name()}"
         try:
             with self._create() as self._file:
-                written = self._file.write(data)
-                while written < len(data):  # a full disk accepts a part, and fails at the next call
-                    written += self._file.write(memoryview(data)[written:])
+                num_bytes = self._file.write(data)
+                while num_bytes < len(data):  # a full disk accepts a part, and fails at the next call
+                    num_bytes += self._file.write(memoryview(data)[num_bytes:])
         except OSError as e:
             self.fail(e)
 

@@ -101,9 +101,9 @@ class MemoryStore(Store):
         if start_after is not None:
             after = (self._root + start_after).encode("utf-8", "surrogateescape")
             first = bisect_right(items, after, key=lambda item: item[0].encode("utf-8", "surrogateescape"))
-        cut = len(self._root)
+        root_length = len(self._root)
         for key, (data, modified_ms) in items[first:]:
-            yield ObjectMeta(key[cut:], data.size, modified_ms)
+            yield ObjectMeta(key[root_length:], data.size, modified_ms)
 
     def put(self, key: str, data: bytes | pa.Buffer) -> None:
         self._set(check_key(key), data)

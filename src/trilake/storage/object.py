@@ -185,8 +185,8 @@ def _with_environment(scheme: str, options: Mapping[str, str]) -> Mapping[str, s
     if any(setting(name) == "allow_http" for name in from_hadoop(options)):
         return options
     names = (n.upper() for n, means in ALIASES.items() if means == "allow_http" and n.startswith(PREFIXES[scheme]))
-    allowed = next((os.environ[n] for n in names if n in os.environ), None)
-    return options if allowed is None else {**options, "allow_http": allowed}
+    allow_http = next((os.environ[n] for n in names if n in os.environ), None)
+    return options if allow_http is None else {**options, "allow_http": allow_http}
 
 
 def _static_keys(config: Mapping[str, str]) -> Callable[[], Any] | None:
@@ -291,8 +291,10 @@ class ObjectStore(Store):
         if length and (not end or self._scheme in ("s3", "gs")):
             range_: dict[str, int] | tuple[int, int] = {"suffix": length} if end else (0, min(length, _FAR))
             try:
-                got = self._ask(lambda path: self._client.get(path, options={"range": range_}), "read the object", key)
-                return got.meta["size"], pa.py_buffer(got.bytes())
+                response = self._ask(
+                    lambda path: self._client.get(path, options={"range": range_}), "read the object", key
+                )
+                return response.meta["size"], pa.py_buffer(response.bytes())
             except ObjectNotFoundError:
                 raise
             except (StorageError, BaseError):
@@ -323,14 +325,14 @@ class ObjectStore(Store):
         return iter(sorted(metas, key=lambda meta: meta.key.encode()))
 
     def _list(self, folder: str, after: str | None) -> Iterator[ObjectMeta]:
-        cut = len(self._root)
+        root_length = len(self._root)
         chunks = iter(self._client.list(folder or None, offset=after, chunk_size=1000))
-        while (chunk := self._try(lambda: next(chunks, None), "list the folder", folder[cut:])) is not None:
+        while (chunk := self._try(lambda: next(chunks, None), "list the folder", folder[root_length:])) is not None:
             for meta in chunk:
                 path = meta["path"]
                 # The client strips the slash of folder markers, and this is the folder itself.
                 if path.startswith(folder) and (after is None or path > after):
-                    yield ObjectMeta(path[cut:], meta["size"], _milliseconds(meta["last_modified"]))
+                    yield ObjectMeta(path[root_length:], meta["size"], _milliseconds(meta["last_modified"]))
 
     def _in_order(self, metas: Iterable[ObjectMeta]) -> Iterator[ObjectMeta]:
         last = ""
@@ -444,10 +446,10 @@ class ObjectStore(Store):
 
 def _requests(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """The ranges to request: few, without much unneeded data."""
-    needed = sum(length for _, length in coalesce(ranges, 0))
+    needed_bytes = sum(length for _, length in coalesce(ranges, 0))
     for gap in (GAP, GAP >> 3, GAP >> 6):
         merged = coalesce(ranges, gap)
-        if sum(length for _, length in merged) <= _WASTE * needed + GAP:
+        if sum(length for _, length in merged) <= _WASTE * needed_bytes + GAP:
             return merged
     return coalesce(ranges, 0)
 

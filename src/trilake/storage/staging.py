@@ -115,13 +115,13 @@ def move(store: Store, source: str, target: str) -> None:
     from_path, to_path = store.local_path(source), store.local_path(target)
     if from_path is None or to_path is None:
         size, part = store.read_sized(source, _PART)
-        with store.open_output(target) as written:
-            copied = written.write(part)
+        with store.open_output(target) as sink:
+            copied = sink.write(part)
             while copied < size:
                 part = store.read_range(source, copied, _PART)
                 if not part.size:
                     raise StorageError("the file became shorter during the copy", file=f"{store.uri}/{source}")
-                copied += written.write(part)
+                copied += sink.write(part)
         return
     if os.path.lexists(to_path) and store.passes_link(target):
         raise StorageError("a file behind a link is not replaced", help="put a folder there", file=to_path)

@@ -183,8 +183,8 @@ def plain(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     arrays = []
     for one, array in zip(batch.schema, batch.columns, strict=True):
         kind = array.type
-        changed = _T.is_run_end_encoded(kind) or _T.is_list_view(kind) or _T.is_large_list_view(kind)
-        arrays.append(_cast(array, schema.field(one.name).type) if changed else array)
+        needs_cast = _T.is_run_end_encoded(kind) or _T.is_list_view(kind) or _T.is_large_list_view(kind)
+        arrays.append(_cast(array, schema.field(one.name).type) if needs_cast else array)
     if all(a is b for a, b in zip(arrays, batch.columns, strict=True)):
         return batch
     fields = [f.with_type(a.type) for f, a in zip(batch.schema, arrays, strict=True)]

@@ -55,17 +55,17 @@ class Explanation:
         )
         more = self.files.num_rows - _SHOWN
         rows += f"<tr><td></td><td>and {more:,} more</td><td></td></tr>" if more > 0 else ""
-        total, needed = self.files.num_rows, pc.sum(self.files["kept"]).as_py() or 0
+        total, num_kept = self.files.num_rows, pc.sum(self.files["kept"]).as_py() or 0
         notes = "".join(f"<p>{text_of(n)}</p>" for n in self.notes)
         return (
-            f"<div><b>filter</b> <code>{text_of(self.filter or 'none')}</code> &middot; {needed:,} of {total:,} files"
+            f"<div><b>filter</b> <code>{text_of(self.filter or 'none')}</code> &middot; {num_kept:,} of {total:,} files"
             f"<table><thead><tr><th></th><th>file</th><th>reason</th></tr></thead><tbody>{rows}</tbody></table>{notes}</div>"
         )
 
     def __str__(self) -> str:
         total = self.files.num_rows
-        needed = pc.sum(self.files["kept"]).as_py() or 0
-        lines = [f"filter: {self.filter or 'none'}", f"files:  {needed} of {total} kept, {total - needed} skipped"]
+        num_kept = pc.sum(self.files["kept"]).as_py() or 0
+        lines = [f"filter: {self.filter or 'none'}", f"files:  {num_kept} of {total} kept, {total - num_kept} skipped"]
         reasons = self.files.group_by(["kept", "reason"]).aggregate([("path", "count"), ("path", "min")])
         for row in reasons.sort_by([("kept", "descending"), ("path_count", "descending")]).to_pylist():
             mark = "keep" if row["kept"] else "skip"

@@ -274,14 +274,14 @@ def run_checks(
     for check in checks:
         if DEPTHS.index(check.depth) > DEPTHS.index(depth):
             continue
-        listed, run = _run(check, context, limit)
-        findings += listed
+        check_findings, run = _run(check, context, limit)
+        findings += check_findings
         runs.append(run)
     return tuple(findings), tuple(runs)
 
 
 def _run(check: Check[_C], context: _C, limit: int) -> tuple[list[Finding], CheckRun]:
-    listed: list[Finding] = []
+    findings: list[Finding] = []
     count = examined = 0
     reason: str | None = None
     stream = iter(check.run(context))
@@ -289,17 +289,17 @@ def _run(check: Check[_C], context: _C, limit: int) -> tuple[list[Finding], Chec
         while True:
             finding = next(stream)
             count += 1
-            if len(listed) < limit:
-                listed.append(finding)
+            if len(findings) < limit:
+                findings.append(finding)
     except StopIteration as end:
         examined = end.value if isinstance(end.value, int) else 0
     except NotCheckedError as e:
         reason = e.message
     except Exception as e:  # noqa: BLE001 - a table that is damaged in a new way is a finding, never a traceback
         count += 1
-        listed.append(unreadable(check.code, e))
+        findings.append(unreadable(check.code, e))
     outcome: Outcome = "failed" if count else "skipped" if reason is not None else "passed"
-    return listed, CheckRun(check.code, check.promise, outcome, max(examined, count), count, reason)
+    return findings, CheckRun(check.code, check.promise, outcome, max(examined, count), count, reason)
 
 
 def unreadable(code: str, error: Exception, **where: Any) -> Finding:

@@ -203,15 +203,15 @@ class Table(ABC):
         if type(rows) is not int or rows < 0:
             raise InvalidArgumentError(f"rows must be a whole number of 0 or more, got {rows!r}")
         schema = self.schema if columns is None else self.projected_schema(columns)
-        taken: list[pa.RecordBatch] = []
+        head_batches: list[pa.RecordBatch] = []
         remaining = min(rows, 2**62)
         if remaining:
             for batch in self.to_batches(columns, filter):
-                taken.append(batch.slice(0, remaining))
-                remaining -= taken[-1].num_rows
+                head_batches.append(batch.slice(0, remaining))
+                remaining -= head_batches[-1].num_rows
                 if not remaining:
                     break
-        return pa.Table.from_batches(taken, schema=schema)
+        return pa.Table.from_batches(head_batches, schema=schema)
 
     def head(self, rows: int = 5, columns: Sequence[str] | None = None) -> pa.Table:
         """Read ``rows`` rows of ``columns`` (all by default), in undefined order.  Raises what :meth:`limit` raises.

@@ -62,14 +62,14 @@ def repair(
 
     verified = findings()
     selected = [code for code in all_steps if only is None or code in only]
-    allowed = frozenset({"accept_loss"} if accept_loss else ())
+    arguments = frozenset({"accept_loss"} if accept_loss else ())
     steps: list[RepairStep] = []
     for code in selected:
         matches = [f for f in verified.findings if f.repair == code]
         if matches:
             try:
                 # Planned after earlier steps are done: later commits depend on a repaired log.
-                steps += run_steps(table.plan_repair(store, code, matches), dry_run=dry_run, allowed=allowed)
+                steps += run_steps(table.plan_repair(store, code, matches), dry_run=dry_run, allowed=arguments)
             except (TrilakeError, OSError) as e:
                 codes = tuple(dict.fromkeys(f.code for f in matches))
                 steps.append(RepairStep(code, "cannot be planned yet", codes, error=masked(str(e))))

@@ -174,8 +174,10 @@ def _places(file: pq.ParquetFile) -> dict[Leaf, int] | None:
     """The footer position of each column by its path; ``None`` where that is ambiguous."""
     paths = list(_paths(file.schema_arrow, ()))
     # Only positions tell names with dots apart.
-    stored = [file.metadata.schema.column(i).path for i in range(file.metadata.num_columns)]
-    plain = len(paths) == len(stored) and all(p is None or ".".join(p) == s for p, s in zip(paths, stored, strict=True))
+    leaf_paths = [file.metadata.schema.column(i).path for i in range(file.metadata.num_columns)]
+    plain = len(paths) == len(leaf_paths) and all(
+        p is None or ".".join(p) == s for p, s in zip(paths, leaf_paths, strict=True)
+    )
     places = {p: i for i, p in enumerate(paths) if p is not None}
     return places if plain and ("add", "path") in places else None
 

@@ -145,18 +145,18 @@ def version_tasks(log: DeltaLog, batch: ActionBatch, version: int, timestamp_ms:
         for file in _files(cdc):
             yield ChangeFeedTask(file, None, version, timestamp_ms)
         return
-    added, removed = (
+    added_files, removed_files = (
         actions.filter(pc.fill_null(actions["dataChange"], True))
         for actions in (_of_version(batch.add, version), _of_version(batch.remove, version))
     )
-    adds, removes = _files(added), _files(removed)
+    adds, removes = _files(added_files), _files(removed_files)
     lacking = [f for f in removes if f.partition_values is _UNKNOWN]
     if lacking:
         removes = _with_partition_values(log, version, removes)
     old = {f.path: f for f in removes}
     changed_positions = [i for i, f in enumerate(adds) if f.path in old]
     records = (
-        dict(zip(changed_positions, record_counts(added.take(changed_positions)).to_pylist(), strict=True))
+        dict(zip(changed_positions, record_counts(added_files.take(changed_positions)).to_pylist(), strict=True))
         if changed_positions
         else {}
     )

@@ -234,8 +234,8 @@ class StatisticsReader:
 
     def read(self, paths: Iterable[tuple[str, ...]]) -> None:
         """Parse the statistics of all these columns (display paths) at once; then call :meth:`column` once for each."""
-        resolved = (self._leaf(p) for p in paths)
-        leaves = [r for r in resolved if r is not None and r[0] not in self._read]
+        leaf_columns = (self._leaf(p) for p in paths)
+        leaves = [r for r in leaf_columns if r is not None and r[0] not in self._read]
         columns = [] if self._counts is not None else [_COUNT]
         for i, (path, leaf) in enumerate(leaves):
             columns += _columns(path, _sql_type(leaf.type), str(i))
@@ -260,10 +260,10 @@ class StatisticsReader:
             return None
         if top.name in self.partition_columns:
             return self._partition(top) if len(path) == 1 else None
-        resolved = self._leaf(path)
-        if resolved is None:
+        leaf_column = self._leaf(path)
+        if leaf_column is None:
             return None
-        physical, leaf = resolved
+        physical, leaf = leaf_column
         if physical not in self._read:
             self.read([path])
         return column_stats(self._read.pop(physical), leaf, self._max_counts_nan(leaf))

@@ -85,13 +85,13 @@ def hint(table: DeltaContext) -> Generator[Finding, None, int]:
         data = bytes(table.store.read(LAST_CHECKPOINT))
     except ObjectNotFoundError:
         return 0
-    stated = last_checkpoint.read_hint(data)
+    hint_content = last_checkpoint.read_hint(data)
     wrong: list[str] = []
     version = None
-    if stated is None:
+    if hint_content is None:
         wrong.append("it is not JSON object with a version, or its checksum is wrong")
     else:
-        version = stated.version
+        version = hint_content.version
         files = dict(table.everything.checkpoints).get(version)
         if files is None:
             wrong.append(f"there is no checkpoint of version {version}")
@@ -99,7 +99,7 @@ def hint(table: DeltaContext) -> Generator[Finding, None, int]:
             segment = LogSegment(version, version, files, ())
             try:
                 names = [k.rpartition("/")[2] for k in sidecar_keys(table.store, segment)]
-                wrong += stated.differences(files, names, table.checkpoint(version, files).adds.num_rows)
+                wrong += hint_content.differences(files, names, table.checkpoint(version, files).adds.num_rows)
             except TrilakeError:
                 return 1  # another check reports the checkpoint
     if wrong:

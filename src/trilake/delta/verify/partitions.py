@@ -81,8 +81,8 @@ def paths(table: DeltaContext) -> Generator[Finding, None, int]:
         looked_at += int(pc.sum(in_folder).as_py() or 0)
         if not pc.any(in_folder).as_py():
             continue
-        stated = pc.map_lookup(adds["partitionValues"], pa.scalar(f.physical_name, pa.string()), "first")
-        pairs = pa.table({"folder": strings.filter(in_folder), "value": stated.filter(in_folder)})
+        strings_in_log = pc.map_lookup(adds["partitionValues"], pa.scalar(f.physical_name, pa.string()), "first")
+        pairs = pa.table({"folder": strings.filter(in_folder), "value": strings_in_log.filter(in_folder)})
         files = adds["file"].filter(in_folder)
         distinct = pairs.group_by(["folder", "value"]).aggregate([]).to_pylist()
         for pair in [p for p in distinct if not _same(p["folder"], p["value"], f)]:

@@ -200,8 +200,8 @@ def refusal(node: exp.Expression) -> FilterError:
         return FilterError(f"{sql} has a window function", help="a filter sees one row at a time: compute it in Spark")
     if isinstance(node, exp.Placeholder | exp.Parameter):
         return FilterError(f"parameter {sql} has no value", help="put the value into the SQL")
-    if taken := string_as_name(node):
-        return FilterError(f"{taken} is a string, not a name", help=IN_BACKQUOTES)
+    if string := string_as_name(node):
+        return FilterError(f"{string} is a string, not a name", help=IN_BACKQUOTES)
     return FilterError(f"{sql} cannot be used in a filter", help="compute it in Spark, and filter there")
 
 

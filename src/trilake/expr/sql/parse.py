@@ -77,13 +77,13 @@ def parse_sql(
     if cached is not None and cached[0].equals(schema, check_metadata=True):
         return cached[1]
     translator = Translator(schema, case_sensitive=case_sensitive, now=now, functions=functions)
-    parsed = _parsed(sql, translator)
+    result = _parsed(sql, translator)
     timed = translator.timed
     if not timed and len(sql) <= _LONGEST_KNOWN:
         if len(_known) >= _MOST_KNOWN:
             _known.clear()
-        _known[key] = (schema, parsed)
-    return parsed
+        _known[key] = (schema, result)
+    return result
 
 
 def _parsed(sql: str, translator: Translator) -> tuple[Conjunct, ...]:

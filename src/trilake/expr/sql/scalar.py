@@ -106,8 +106,8 @@ def translate_scalar(
 
 def _check(root: exp.Expression, schema: pa.Schema, case_sensitive: bool) -> None:
     """Refuse aggregates and non-deterministic functions.  Raises :class:`ExpressionError`."""
-    if taken := string_as_name(root):
-        raise ExpressionError(f"{taken} is a string, not a name", help=IN_BACKQUOTES)
+    if string := string_as_name(root):
+        raise ExpressionError(f"{string} is a string, not a name", help=IN_BACKQUOTES)
     for node in root.find_all(exp.Anonymous):
         name = node.name.lower()
         if name in AGGREGATES:

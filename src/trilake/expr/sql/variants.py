@@ -49,8 +49,8 @@ def variant_get(*, safe: bool) -> Callable[[Call], Sql]:
                 if type_.startswith("DECIMAL") and target == "VARCHAR":
                     continue  # Spark drops trailing zeros
                 # Every value can be cast to a string.
-                tried = safe and target != "VARCHAR"
-                branch = cast(Sql(f"CAST({value} AS {type_})", type_), target, safe=tried).code
+                null_on_failure = safe and target != "VARCHAR"
+                branch = cast(Sql(f"CAST({value} AS {type_})", type_), target, safe=null_on_failure).code
             except FilterError:
                 if not safe or "DATE" not in (type_, target):
                     continue

@@ -295,8 +295,8 @@ def _as_double(t: pa.DataType, literal: Literal, column: Column, **where: Any) -
 def _fit(column: Column, literal: Literal, **where: Any) -> _Fit:
     t, value = column.type, literal.value
     if pa.types.is_boolean(t):
-        parsed = literals.parse_boolean(str(value)) if literal.kind is Kind.STRING else value
-        return _Fit(_parsed(parsed, column, literal, **where))
+        boolean = literals.parse_boolean(str(value)) if literal.kind is Kind.STRING else value
+        return _Fit(_parsed(boolean, column, literal, **where))
     if types.is_string(t):
         return _Fit(value)
     if types.is_bytes(t):

@@ -71,13 +71,13 @@ def compare_value(path: Path, op: str, string: str, kind: pa.DataType, length: i
     if op == "!=":
         equal = compare_value(path, "=", string, kind, length)
         return Known(path, not equal.value) if isinstance(equal, Known) else Not(equal)
-    stored = _beginnings(string)
-    true = [t for t in stored if _holds(t.ljust(length), op, string)]
+    prefixes = _beginnings(string)
+    true = [t for t in prefixes if _holds(t.ljust(length), op, string)]
     if op == "=":
         return _is_in(path, true, kind)
     base = Compare(path, op, pa.scalar(string, kind))
     more = [t for t in true if not _holds(t, op, string)]
-    less = sorted({t for t in stored if _holds(t, op, string)} - set(true))
+    less = sorted({t for t in prefixes if _holds(t, op, string)} - set(true))
     wider = any_of([base, _is_in(path, more, kind)]) if more else base
     return all_of([wider, Not(_is_in(path, less, kind))]) if less else wider
 
@@ -133,11 +133,11 @@ def padded_sides(parts: Sequence[Sql], strings: Sequence[str | None]) -> list[Sq
         return None
     if all(string is not None or part.family == "void" for part, string in others):
         longest = max([first.char, *(len(string) for _, string in others if string is not None)])
-        filled = [
+        padded = [
             part if string is None else replace(part, code=single_quoted(string.ljust(longest)))
             for part, string in others
         ]
-        return [filled_up(first, longest), *filled]
+        return [filled_up(first, longest), *padded]
     if all(part.char is not None for part, _ in others):
         longest = max(part.char or 0 for part in parts)
         return [filled_up(part, longest) for part in parts]

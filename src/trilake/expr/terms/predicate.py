@@ -216,13 +216,13 @@ def joined_equalities(parts: list[Predicate]) -> list[Predicate]:
         # Floating point numbers have two zeros, and NaN.
         if isinstance(part, Compare) and part.op == "=" and not pa.types.is_floating(part.literal.type):
             groups.setdefault((part.path, part.literal.type, part.widened), []).append(part)
-    joined: dict[int, Predicate] = {}
+    merged: dict[int, Predicate] = {}
     replaced: set[int] = set()
     for (path, type_, widened), leaves in groups.items():
         if len(leaves) > _FEW:
-            joined[id(leaves[0])] = In(path, pa.array([leaf.literal for leaf in leaves], type_), widened=widened)
+            merged[id(leaves[0])] = In(path, pa.array([leaf.literal for leaf in leaves], type_), widened=widened)
             replaced.update(id(leaf) for leaf in leaves[1:])
-    return [joined.get(id(part), part) for part in parts if id(part) not in replaced]
+    return [merged.get(id(part), part) for part in parts if id(part) not in replaced]
 
 
 def duckdb_name(path: Path) -> str:

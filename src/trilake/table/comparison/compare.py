@@ -142,13 +142,13 @@ def _rows(
     from trilake.table.comparison.rows import compare_rows  # late: hashes load kernels
 
     shared = [n for n in before.schema.names if n in set(after.schema.names)]
-    chosen = shared if columns is None else list(dict.fromkeys([*key, *columns]))
-    unknown = [c for c in dict.fromkeys([*key, *chosen]) if c not in set(shared)]
+    selection = shared if columns is None else list(dict.fromkeys([*key, *columns]))
+    unknown = [c for c in dict.fromkeys([*key, *selection]) if c not in set(shared)]
     if unknown:
         raise InvalidArgumentError(
             f"the two tables do not share the column {', '.join(map(repr, unknown))}",
             help=f"both have {', '.join(shared)}",
         )
     return compare_rows(
-        lambda: before.to_batches(chosen, filter), lambda: after.to_batches(chosen, filter), chosen, key, limit
+        lambda: before.to_batches(selection, filter), lambda: after.to_batches(selection, filter), selection, key, limit
     )

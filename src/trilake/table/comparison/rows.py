@@ -108,15 +108,15 @@ def _whole(
         "create table counts as select k, sum(b) as b, sum(a) as a from"
         " (select k, 1 as b, 0 as a from before union all select k, 0, 1 from after) group by k"
     )
-    removed = _number(db, "select sum(greatest(b - a, 0)) from counts")
-    added = _number(db, "select sum(greatest(a - b, 0)) from counts")
+    num_removed = _number(db, "select sum(greatest(b - a, 0)) from counts")
+    num_added = _number(db, "select sum(greatest(a - b, 0)) from counts")
     same = _number(db, "select sum(least(a, b)) from counts") + common_rows
     parts = []
     for rows, more, less in ((before, "b", "a"), (after, "a", "b")):
         samples = db.sql(f"select k, ({more} - {less})::bigint as n from counts where {more} > {less} limit {limit}")
         parts.append(_some(rows, columns, columns, samples.to_arrow_table(), limit))
     nothing = parts[0].slice(0, 0)
-    return RowsDiff((), added, removed, 0, same, parts[1], parts[0], nothing, {}, tuple(columns))
+    return RowsDiff((), num_added, num_removed, 0, same, parts[1], parts[0], nothing, {}, tuple(columns))
 
 
 def _by_key(
@@ -131,11 +131,11 @@ def _by_key(
 ) -> RowsDiff:
     differ = [f"(before.c{i} <> after.c{i})" for i in range(len(others))]
     changed_sql = " or ".join(differ) or "false"
-    removed = _number(db, "select count(*) from before anti join after using (k)")
-    added = _number(db, "select count(*) from after anti join before using (k)")
+    num_removed = _number(db, "select count(*) from before anti join after using (k)")
+    num_added = _number(db, "select count(*) from after anti join before using (k)")
     sums = ", ".join(["count(*)", f"coalesce(sum(({changed_sql})::int), 0)", *(f"sum({d}::int)" for d in differ)])
     totals = db.sql(f"select {sums} from before join after using (k)").fetchall()[0]
-    both, changed, *by_column = (int(n or 0) for n in totals)
+    both, num_changed, *by_column = (int(n or 0) for n in totals)
 
     def some(rows: Rows, sql: str) -> pa.Table:
         samples = db.sql(f"select k, 1::bigint as n from {sql} limit {limit}").to_arrow_table()
@@ -145,10 +145,10 @@ def _by_key(
     pairs = [_with_side(some(rows, changed_from), side) for side, rows in zip(_SIDES, (before, after), strict=True)]
     return RowsDiff(
         tuple(key),
-        added,
-        removed,
-        changed,
-        both - changed + common_rows,
+        num_added,
+        num_removed,
+        num_changed,
+        both - num_changed + common_rows,
         some(after, "(select k from after anti join before using (k))"),
         some(before, "(select k from before anti join after using (k))"),
         pa.concat_tables(pairs, promote_options="permissive"),
@@ -163,7 +163,7 @@ def _with_side(rows: pa.Table, side: str) -> pa.Table:
 
 def _some(rows: Rows, columns: Sequence[str], hashed: Sequence[str], samples: pa.Table, limit: int) -> pa.Table:
     remaining = dict(zip(samples["k"].to_pylist(), samples["n"].to_pylist(), strict=True))
-    taken: list[pa.RecordBatch] = []
+    batches_with_rows: list[pa.RecordBatch] = []
     count = 0
     schema: pa.Schema | None = None
     for batch in rows():
@@ -173,17 +173,17 @@ def _some(rows: Rows, columns: Sequence[str], hashed: Sequence[str], samples: pa
             break
         hashes = row_hashes(batch.select(list(hashed)))
         hits = np.flatnonzero(np.isin(hashes, np.fromiter(remaining, np.uint64, len(remaining))))
-        chosen: list[int] = []
+        indexes: list[int] = []
         for at in hits[: 8 * limit + len(remaining)].tolist():  # few: the result is limited
             name = int(hashes[at])
             if remaining.get(name, 0) and count < limit:
                 remaining[name] -= 1
                 count += 1
-                chosen.append(at)
+                indexes.append(at)
                 if not remaining[name]:
                     del remaining[name]
-        if chosen:
-            taken.append(batch.take(pa.array(chosen, pa.int64())))
+        if indexes:
+            batches_with_rows.append(batch.take(pa.array(indexes, pa.int64())))
     if schema is None:
         return pa.table({c: pa.nulls(0) for c in columns})
-    return pa.Table.from_batches(taken, schema)
+    return pa.Table.from_batches(batches_with_rows, schema)

@@ -258,14 +258,14 @@ class Job:
                     yield batch
 
         try:
-            written = self.rows.write(task.number, read())
-            back = checksum(self._with_progress(self.rows.read_back(written)))
+            files = self.rows.write(task.number, read())
+            back = checksum(self._with_progress(self.rows.read_back(files)))
         except TrilakeError as e:
             # Returned, because Spark would turn it into a string.
             return Outcome(None, error=e)
         except pa.ArrowException as e:
             return Outcome(None, error=WriteFailedError(f"rows cannot be converted: {e}", help="leave the column out"))
-        return Outcome(written, total, back)
+        return Outcome(files, total, back)
 
     def _advance(self, batch: pa.RecordBatch) -> None:
         if self.advance is not None:

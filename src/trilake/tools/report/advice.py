@@ -76,12 +76,12 @@ def _deleted(facts: Facts) -> Advice | None:
 
 
 def _vacuum(facts: Facts) -> Advice | None:
-    removed = facts.tombstones
-    if removed is None or not removed.expired_files or "vacuum" not in facts.commands:
+    tombstones = facts.tombstones
+    if tombstones is None or not tombstones.expired_files or "vacuum" not in facts.commands:
         return None
     estimate = (
-        f"{plural(removed.expired_files, 'file')} ({format_size(removed.expired_size)}) left the table more than"
-        f" {removed.retention} ago. A vacuum deletes those still in the folder; versions that need them can then no"
+        f"{plural(tombstones.expired_files, 'file')} ({format_size(tombstones.expired_size)}) left the table more than"
+        f" {tombstones.retention} ago. A vacuum deletes those still in the folder; versions that need them can then no"
         " longer be read. vacuum(dry_run=True), or the command without --delete, lists them first."
     )
     title, command = "Delete files older than the retention", _python(facts, "vacuum")

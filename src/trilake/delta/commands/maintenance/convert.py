@@ -324,8 +324,8 @@ def conversion_plan(
         for f in files
     }
     deleted = {f.key: f.deleted for f in files if f.deleted}
-    stored = store_vectors(into or source.store, list(deleted.values()), runtime.new_id)
-    for key, vector in zip(deleted, stored, strict=True):
+    vector_fields = store_vectors(into or source.store, list(deleted.values()), runtime.new_id)
+    for key, vector in zip(deleted, vector_fields, strict=True):
         adds[key] = add_with_vector(adds[key], vector)
     actions: list[Mapping[str, Any]] = [{"add": add} for add in adds.values()]
     plan = CommitPlan(

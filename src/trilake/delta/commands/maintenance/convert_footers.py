@@ -269,15 +269,15 @@ def _notes(file: pq.ParquetFile) -> dict[bytes, bytes]:
 
 
 def _columns(file: pq.ParquetFile, where: str) -> StructType:
-    stored, leaves = file.schema_arrow, [file.metadata.schema.column(i) for i in range(file.metadata.num_columns)]
+    file_schema, leaves = file.schema_arrow, [file.metadata.schema.column(i) for i in range(file.metadata.num_columns)]
     noted = _notes(file).get(_SPARK_SCHEMA, b"")
     groups = variant_groups(file.metadata) if any(leaf.path.endswith(".metadata") for leaf in leaves) else frozenset()
     if groups or b'"variant"' in noted:
-        stored = pa.schema([f.with_type(mapped(f.type, _without_parts)) for f in stored])
+        file_schema = pa.schema([f.with_type(mapped(f.type, _without_parts)) for f in file_schema])
         tops = {leaf.path.removesuffix("metadata") + "typed_value" for leaf in leaves if leaf.name == "metadata"}
         leaves = [leaf for leaf in leaves if not any(f"{leaf.path}.".startswith(f"{top}.") for top in tops)]
     try:
-        schema = from_arrow(stored)
+        schema = from_arrow(file_schema)
     except SchemaMismatchError as e:
         raise SchemaMismatchError(e.message, help=e.help, **{**e.context, "file": where}) from e
     for leaf in leaves:

@@ -37,15 +37,15 @@ def fsck(log: DeltaLog, *, dry_run: bool = False, run: Runner = run_here) -> lis
         return missing
     runtime = log.engine.runtime
     now = runtime.clock_ms()
-    removed = snapshot.adds.filter(is_gone)
+    missing_adds = snapshot.adds.filter(is_gone)
     plan = CommitPlan(
         operation="FSCK",
         parameters={},
-        file_actions=[remove_action(a, now) for a in removed.to_pylist()],
+        file_actions=[remove_action(a, now) for a in missing_adds.to_pylist()],
         metadata=None,
         protocol=None,
         metrics={"numRemovedFiles": len(missing)},
-        read=ReadSet(removed=frozenset(removed["path"].to_pylist())),
+        read=ReadSet(removed=frozenset(missing_adds["path"].to_pylist())),
     )
     commit(log, snapshot, plan, runtime)
     return missing

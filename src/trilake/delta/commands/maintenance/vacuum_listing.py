@@ -136,8 +136,8 @@ def from_inventory(store: Store, inventory: pa.Table) -> pa.Table:
         inside = pc.starts_with(paths, f"{root}/")
         below = pc.coalesce(below, pc.if_else(inside, pc.utf8_slice_codeunits(paths, len(root) + 1), None))
     rows = pa.table({"path": below, "size": files["length"], "modified_ms": files["modificationTime"]}).drop_null()
-    grouped = rows.group_by("path", use_threads=False).aggregate([("size", "max"), ("modified_ms", "max")])
-    newest = grouped.select(["path", "size_max", "modified_ms_max"]).rename_columns(LISTING.names)
+    newest_rows = rows.group_by("path", use_threads=False).aggregate([("size", "max"), ("modified_ms", "max")])
+    newest = newest_rows.select(["path", "size_max", "modified_ms_max"]).rename_columns(LISTING.names)
     return newest.filter(pc.invert(pc.starts_with(newest["path"], "_delta_log/"))).cast(LISTING)
 
 
@@ -203,7 +203,7 @@ def list_folders(
 
 def remove_empty(store: Store, folders: Folders) -> tuple[str, ...]:
     """Remove the old folders that are empty, the innermost first; return those removed."""
-    root, removed = _local_root(store), []
+    root, removed_folders = _local_root(store), []
     if root is None:
         return ()
     for folder in folders.old:
@@ -211,5 +211,5 @@ def remove_empty(store: Store, folders: Folders) -> tuple[str, ...]:
             os.rmdir(os.path.join(root, folder))  # refuses a folder that is not empty
         except OSError:
             continue
-        removed.append(folder)
-    return tuple(removed)
+        removed_folders.append(folder)
+    return tuple(removed_folders)
