@@ -13,6 +13,7 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tests.fault_store import Fault, FaultStore
 from tests.runtimes import runtime_in_ms
 from trilake.common.runtime import Runtime
 from trilake.delta.log.log import DeltaLog
@@ -21,7 +22,6 @@ from trilake.delta.protocol.schema import from_arrow
 from trilake.delta.standard import standard_engine
 from trilake.delta.table import ArrowDeltaTable
 from trilake.storage.base import ObjectMeta, Store
-from trilake.storage.faults import Fault, FaultStore
 from trilake.storage.memory import MemoryStore
 
 Action = Mapping[str, Any]

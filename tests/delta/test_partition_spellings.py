@@ -17,6 +17,7 @@ import pytest
 import trilake
 from tests.delta.spellings import VALUES, key, spell
 from tests.delta.tables import add, lines, log_of, metadata, parquet, table_of
+from tests.fault_store import FaultStore
 from trilake.delta.commands.optimize.auto_compact import AutoCompaction
 from trilake.delta.commands.write.request import WriteRequest
 from trilake.delta.commands.write.write import write_arrow
@@ -29,7 +30,6 @@ from trilake.delta.standard import standard_engine
 from trilake.delta.table import ArrowDeltaTable
 from trilake.delta.verify.states import differences
 from trilake.errors import ConcurrentAppendError
-from trilake.storage.faults import FaultStore
 
 Rows = list[tuple[int, Any]]
 

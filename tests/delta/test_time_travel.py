@@ -16,6 +16,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.delta.tables import add, log_of, metadata, protocol
+from tests.fault_store import FaultStore
 from trilake.common.runtime import SYSTEM_RUNTIME
 from trilake.common.timestamps import TimestampLike, timestamp_ms
 from trilake.delta.log.checkpoint_writer import write_checkpoint
@@ -27,7 +28,6 @@ from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import CorruptLogError, InvalidArgumentError, LogGapError, TrilakeError, VersionNotFoundError
 from trilake.storage import open_store
 from trilake.storage.base import ObjectMeta
-from trilake.storage.faults import FaultStore
 from trilake.storage.memory import MemoryStore
 
 

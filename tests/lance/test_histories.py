@@ -14,6 +14,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 
+from tests.fault_store import Fault, FaultStore, SimulatedCrash
 from trilake import lance
 from trilake.common.runtime import SYSTEM_RUNTIME
 from trilake.errors import StorageError, TrilakeError, UnknownOutcomeError
@@ -23,7 +24,6 @@ from trilake.lance.commands.fragment_writer import WriteOptions
 from trilake.lance.commands.write import write
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.storage.base import Store
-from trilake.storage.faults import Fault, FaultStore, SimulatedCrash
 from trilake.storage.memory import MemoryStore
 
 pytestmark = pytest.mark.long

@@ -19,6 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.fault_store import FaultStore
 from tests.lance import corpus
 from trilake import lance
 from trilake.common.runtime import SYSTEM_RUNTIME
@@ -32,7 +33,6 @@ from trilake.errors import (
 )
 from trilake.lance import LanceDataset
 from trilake.lance.scan.snapshot import Snapshot
-from trilake.storage.faults import FaultStore
 from trilake.storage.memory import MemoryStore
 
 #: Writes datasets of the first format, of which these tests are.

@@ -9,12 +9,12 @@ from collections.abc import Mapping
 import pyarrow as pa
 import pytest
 
+from tests.fault_store import FaultStore
 from trilake import lance
 from trilake.common.runtime import SYSTEM_RUNTIME
 from trilake.errors import StorageError, TrilakeError, WriteFailedError
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.storage import open_store
-from trilake.storage.faults import FaultStore
 from trilake.storage.object import UploadWriter
 
 ROWS = pa.table({"id": pa.array(range(20_000), pa.int64()), "t": [f"text {i}" for i in range(20_000)]})

@@ -11,11 +11,11 @@ import pyarrow as pa
 import pytest
 
 import trilake
+from tests.fault_store import Fault, FaultStore, SimulatedCrash
 from tests.reliability.kills import BrokenError, TableUnderFire, _there, run_kills
 from tests.reliability.victims import MIXES, begin, op_of, run, run_stream, trevni_batch
 from trilake.errors import TableNotFoundError
 from trilake.storage import open_store
-from trilake.storage.faults import Fault, FaultStore, SimulatedCrash
 
 pytestmark = pytest.mark.long
 

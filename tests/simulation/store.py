@@ -10,10 +10,10 @@ from typing import IO, Any, TypeVar
 
 import pyarrow as pa
 
+from tests.fault_store import SimulatedCrash
 from tests.simulation.world import DAY_MS, Actor, Violation
 from trilake.errors import ObjectExistsError, StorageError, UnknownOutcomeError
 from trilake.storage.base import AtomicWriter, ObjectMeta, Store, check_key
-from trilake.storage.faults import SimulatedCrash
 from trilake.storage.memory import MemoryStore
 
 T = TypeVar("T")

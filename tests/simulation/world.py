@@ -17,10 +17,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from tests.fault_store import SimulatedCrash
 from tests.simulation.plan import Op, Plan
 from trilake.errors import TrilakeError
 from trilake.storage import memory
-from trilake.storage.faults import SimulatedCrash
 from trilake.storage.memory import MemoryStore
 
 START_MS = 1_700_000_000_000

@@ -9,8 +9,8 @@ from pathlib import Path
 import boto3
 import pytest
 
+from tests.fault_store import FaultStore
 from trilake.storage import Store, open_store
-from trilake.storage.faults import FaultStore
 
 _numbers = itertools.count()
 

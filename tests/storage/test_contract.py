@@ -18,9 +18,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.fault_store import FaultStore
 from trilake.errors import InvalidArgumentError, ObjectExistsError, ObjectNotFoundError, StorageError
 from trilake.storage import ObjectMeta, Store, open_sibling, open_store
-from trilake.storage.faults import FaultStore
 from trilake.storage.memory import MemoryStore
 
 ODD_KEYS = ["a b", "a%20b/x", "a+b", "a#b?c=d&e", "p=ü/ñ", "p=a%2Fb/{x}*.parquet", "~x", "_a", ".b", "日本/語", "x'\"y"]

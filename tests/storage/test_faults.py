@@ -4,9 +4,9 @@ import pickle
 
 import pytest
 
+from tests.fault_store import Call, Fault, FaultStore, SimulatedCrash, random_faults
 from trilake.errors import ObjectExistsError, StorageError, UnknownOutcomeError
 from trilake.storage import open_sibling
-from trilake.storage.faults import Call, Fault, FaultStore, SimulatedCrash, random_faults
 from trilake.storage.memory import MemoryStore
 
 

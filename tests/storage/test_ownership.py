@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.fault_store import Fault, FaultStore
 from trilake.errors import ClockError, StorageError
 from trilake.storage import Store, open_store
-from trilake.storage.faults import Fault, FaultStore
 from trilake.storage.memory import MemoryStore
 from trilake.storage.ownership import Territory, agreed_time, check_own, discard, old_temporaries, own_keys, store_time
 

@@ -1,8 +1,7 @@
 """Stores: one interface over the local file system, object stores and memory.
 
 :mod:`~trilake.storage.base` defines the interface and its guarantees; :mod:`~trilake.storage.local`,
-:mod:`~trilake.storage.object` and :mod:`~trilake.storage.memory` implement it.  :mod:`~trilake.storage.faults` injects
-failures for tests.
+:mod:`~trilake.storage.object` and :mod:`~trilake.storage.memory` implement it.
 """
 
 from trilake.storage.base import ObjectMeta, Store

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.delta.tables import add, clocked, fixed_runtime, log_of, metadata, protocol, rows
+from tests.fault_store import Fault, FaultStore, SimulatedCrash
 from tests.runtimes import runtime_in_ms
 from trilake.common.runtime import Runtime
 from trilake.delta.commit.after_commit import CHECKSUMS, COMPACTION_INTERVAL, maintain_log
@@ -16,7 +17,6 @@ from trilake.delta.log.checksum import differences, read_checksum
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import Head
 from trilake.delta.standard import standard_engine
-from trilake.storage.faults import Fault, FaultStore, SimulatedCrash
 from trilake.storage.memory import MemoryStore
 
 DAY_MS = 86_400_000

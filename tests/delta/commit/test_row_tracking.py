@@ -12,6 +12,7 @@ import pytest
 
 import trilake
 from tests.delta.tables import add, log_of, metadata, protocol, remove
+from tests.fault_store import FaultStore
 from tests.runtimes import runtime_in_ms
 from trilake.common.runtime import Runtime
 from trilake.delta.commands.alter.alter_table import Alter
@@ -28,7 +29,6 @@ from trilake.delta.protocol.schema import from_arrow
 from trilake.delta.standard import standard_engine
 from trilake.errors import CorruptLogError, ProtocolChangedError, WriteFailedError
 from trilake.storage.base import ObjectMeta, Store
-from trilake.storage.faults import FaultStore
 from trilake.storage.memory import MemoryStore
 
 TRACKED = {"delta.enableRowTracking": "true"}

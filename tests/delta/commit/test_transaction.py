@@ -14,6 +14,7 @@ import pytest
 
 import trilake
 from tests.delta.tables import add, fixed_runtime, lines, log_of, metadata, protocol, remove, rows
+from tests.fault_store import Fault, FaultStore, SimulatedCrash
 from trilake.common.runtime import SYSTEM_RUNTIME, Runtime
 from trilake.delta.commands.write.request import WriteRequest
 from trilake.delta.commands.write.write import WriteResult, write_arrow
@@ -42,7 +43,6 @@ from trilake.errors import (
 from trilake.expr.terms.engine import query
 from trilake.storage import open_store
 from trilake.storage.base import Store
-from trilake.storage.faults import Fault, FaultStore, SimulatedCrash
 from trilake.storage.memory import MemoryStore
 
 ONE = pa.table({"a": [1]})

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import trilake
+from tests.fault_store import FaultStore
 from trilake.delta.commit.plan import CommitEvent, CommitPlan
 from trilake.delta.commit.transaction import commit
 from trilake.delta.iceberg import hook
@@ -23,7 +24,6 @@ from trilake.delta.log.log import DeltaLog
 from trilake.delta.standard import standard_engine
 from trilake.errors import StorageError
 from trilake.storage import Store, open_store
-from trilake.storage.faults import FaultStore
 
 UNIFORM = {"delta.universalFormat.enabledFormats": "iceberg", "delta.enableIcebergCompatV2": "true"}
 

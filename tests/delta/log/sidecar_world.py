@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from tests.delta.tables import add, lines, metadata, protocol, rows
+from tests.fault_store import FaultStore
 from tests.runtimes import runtime_in_ms
 from trilake.delta.engine import Jobs
 from trilake.delta.log.checkpoint import sidecar_keys
@@ -18,7 +19,6 @@ from trilake.delta.log.checksum import FileTotals
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.segment import SIDECARS, commit_key
 from trilake.delta.standard import standard_engine
-from trilake.storage.faults import FaultStore
 from trilake.storage.memory import MemoryStore
 
 DAY_MS = 24 * 3600 * 1000

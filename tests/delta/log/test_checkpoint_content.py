@@ -14,6 +14,7 @@ import trilake
 from tests.conftest import examples
 from tests.delta.log.test_checkpoint_writer import KEEP_ALL, V2_PROTOCOL, VECTOR
 from tests.delta.tables import add, lines, log_of, metadata, protocol, remove, rows
+from tests.fault_store import Fault, FaultStore
 from tests.runtimes import runtime_in_ms
 from trilake.delta.log import checkpoint as checkpoint_module
 from trilake.delta.log import checkpoint_parts
@@ -23,7 +24,6 @@ from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.segment import LAST_CHECKPOINT, commit_key
 from trilake.delta.log.snapshot import PendingSnapshot
 from trilake.errors import CorruptLogError, UnknownOutcomeError
-from trilake.storage.faults import Fault, FaultStore
 
 Actions = list[list[dict[str, Any]]]
 V2 = {"delta.checkpointPolicy": "v2"}

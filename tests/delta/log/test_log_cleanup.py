@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from tests.conftest import examples
 from tests.delta.tables import add, lines, metadata, protocol, remove, rows
+from tests.fault_store import FaultStore, SimulatedCrash
 from tests.runtimes import runtime_in_ms
 from trilake.delta.log.checkpoint_writer import TOP_LEVEL_FORMAT, write_checkpoint
 from trilake.delta.log.commit_times import monotonic
@@ -24,7 +25,6 @@ from trilake.delta.log.segment import LAST_CHECKPOINT, SIDECARS, checkpoint_key,
 from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.standard import standard_engine
 from trilake.errors import ClockError, CorruptLogError, InvalidArgumentError, TrilakeError, UnsupportedProtocolError
-from trilake.storage.faults import FaultStore, SimulatedCrash
 from trilake.storage.memory import MemoryStore
 
 HOUR_MS = 3_600_000

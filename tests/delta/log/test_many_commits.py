@@ -11,6 +11,7 @@ import pytest
 
 import trilake
 from bench.logs.delta_logs import append_commit, busy_table, commit_time
+from tests.fault_store import FaultStore
 from tests.runtimes import runtime_in_ms
 from trilake.delta.log import history as history_module
 from trilake.delta.log import log as log_module
@@ -28,7 +29,6 @@ from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import InvalidArgumentError, VersionNotFoundError
 from trilake.storage import open_store
 from trilake.storage.base import ObjectMeta
-from trilake.storage.faults import FaultStore
 
 COMMITS, INTERVAL = 420, 50
 LAST = COMMITS - 1

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 import trilake
+from tests.fault_store import FaultStore
 from trilake.common.runtime import SYSTEM_RUNTIME
 from trilake.delta.commands.write.request import WriteRequest
 from trilake.delta.commands.write.write import write_arrow
@@ -27,7 +28,6 @@ from trilake.delta.standard import standard_engine
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import MetadataChangedError
 from trilake.storage import open_store
-from trilake.storage.faults import FaultStore
 from trilake.storage.memory import MemoryStore
 
 ONE, OTHER = pa.table({"id": [1]}), pa.table({"x": ["a"]})

@@ -9,6 +9,7 @@ import pytest
 
 from tests.delta.log.sidecar_world import DAY_MS, World, files, numbered, same_as_commits
 from tests.delta.tables import add, metadata, remove, rows
+from tests.fault_store import SimulatedCrash
 from tests.runtimes import runtime_in_ms
 from trilake.delta.log.checkpoint_writer import PART_SIZE, write_checkpoint
 from trilake.delta.log.log import DeltaLog
@@ -17,7 +18,6 @@ from trilake.delta.log.segment import SIDECARS, commit_key
 from trilake.delta.log.snapshot import PendingSnapshot
 from trilake.delta.standard import standard_engine
 from trilake.errors import CorruptLogError
-from trilake.storage.faults import SimulatedCrash
 
 pytestmark = pytest.mark.usefixtures("every_table_is_large")
 

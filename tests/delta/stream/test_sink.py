@@ -10,6 +10,7 @@ import orjson
 import pyarrow as pa
 import pytest
 
+from tests.fault_store import Fault, FaultStore, SimulatedCrash
 from trilake.delta.commands.write.request import WriteRequest
 from trilake.delta.commands.write.write import plan_write, write_arrow
 from trilake.delta.files.write_files import write_files
@@ -27,7 +28,6 @@ from trilake.delta.stream.source import DeltaStream
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import MetadataChangedError
 from trilake.storage.base import Store
-from trilake.storage.faults import Fault, FaultStore, SimulatedCrash
 from trilake.storage.memory import MemoryStore
 
 SCHEMA = pa.schema([("id", pa.int64()), ("p", pa.string())])

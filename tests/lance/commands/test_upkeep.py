@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from tests.fault_store import FaultStore
 from tests.lance.small_datasets import ROWS, begun, numbers, rows_of
 from tests.runtimes import runtime_in_ms
 from trilake import lance
@@ -16,7 +17,6 @@ from trilake.errors import ClockError, ConflictError, InvalidArgumentError, Vers
 from trilake.lance import Compaction, FragmentMetadata, LanceDataset, LanceFragment, LanceOperation
 from trilake.lance.cleanup import cleanup
 from trilake.lance.optimize import CompactionTask, RewriteResult
-from trilake.storage.faults import FaultStore
 
 # --- upkeep ----------------------------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from tests.fault_store import Fault, FaultStore, SimulatedCrash
 from trilake import lance
 from trilake.common.runtime import SYSTEM_RUNTIME
 from trilake.errors import InvalidArgumentError
@@ -22,7 +23,6 @@ from trilake.lance.versions import transaction
 from trilake.lance.versions.stream import LanceOffset, LanceStream, LanceStreamError, LanceStreamGapError, parse_options
 from trilake.lance.versions.versions import list_versions
 from trilake.storage.base import Store
-from trilake.storage.faults import Fault, FaultStore, SimulatedCrash
 from trilake.storage.memory import MemoryStore
 
 SCHEMA = pa.schema([("id", pa.int64())])

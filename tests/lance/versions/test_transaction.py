@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 import pyarrow as pa
 import pytest
 
+from tests.fault_store import Fault, FaultStore, SimulatedCrash
 from trilake.common.runtime import SYSTEM_RUNTIME, Runtime
 from trilake.errors import (
     ConflictError,
@@ -26,7 +27,6 @@ from trilake.lance.versions import transaction
 from trilake.lance.versions.manifest import DataFile, Fragment, Manifest, serialise_manifest
 from trilake.lance.versions.versions import LATEST, list_versions, manifest_key
 from trilake.storage.base import ObjectMeta, Store
-from trilake.storage.faults import Fault, FaultStore, SimulatedCrash
 from trilake.storage.memory import MemoryStore
 
 SCHEMA = LanceSchema.from_arrow(pa.schema({"a": pa.int64()}))

@@ -13,12 +13,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import trilake
+from tests.fault_store import Fault, FaultStore
 from tests.tools.convert.conversions import FORMATS, ROWS, make, read, same_rows
 from trilake.delta.conversion import DeltaRows
 from trilake.errors import ChecksumMismatchError, StorageError, TableNotFoundError, TrilakeError, WriteFailedError
 from trilake.lance.conversion import LanceRows
 from trilake.storage import open_store
-from trilake.storage.faults import Fault, FaultStore
 from trilake.storage.local import LocalStore
 from trilake.storage.memory import MemoryStore
 from trilake.tools.convert.parquet import ParquetFiles, ParquetOptions

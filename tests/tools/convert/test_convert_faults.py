@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 
 import trilake
+from tests.fault_store import WRITES, Fault, FaultStore
 from trilake.errors import StorageError, TrilakeError, WriteFailedError
 from trilake.storage import open_store
 from trilake.storage.base import Store
-from trilake.storage.faults import WRITES, Fault, FaultStore
 from trilake.table.checksum import Checksum, checksum
 from trilake.tools.convert import run
 from trilake.tools.convert.sources import format_at, open_source

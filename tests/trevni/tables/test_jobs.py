@@ -11,6 +11,7 @@ from typing import Literal
 import pyarrow as pa
 import pytest
 
+from tests.fault_store import Fault, FaultStore, SimulatedCrash
 from trilake.errors import (
     CorruptFileError,
     ObjectExistsError,
@@ -20,7 +21,6 @@ from trilake.errors import (
     WriteFailedError,
 )
 from trilake.storage import ObjectMeta, Store, open_store, staging
-from trilake.storage.faults import Fault, FaultStore, SimulatedCrash
 from trilake.storage.memory import MemoryStore
 from trilake.trevni import TrevniFile, TrevniTable, write_table
 from trilake.trevni.tables import jobs

@@ -8,10 +8,10 @@ from itertools import count
 import pyarrow as pa
 import pytest
 
+from tests.fault_store import Fault, FaultStore, SimulatedCrash
 from trilake.common.runtime import SYSTEM_RUNTIME
 from trilake.errors import TableExistsError, TrilakeError
 from trilake.storage import Store
-from trilake.storage.faults import Fault, FaultStore, SimulatedCrash
 from trilake.storage.memory import MemoryStore
 from trilake.trevni import TrevniFile
 from trilake.trevni.tables import jobs, row_groups

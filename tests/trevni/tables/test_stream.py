@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from tests.fault_store import Fault, FaultStore, SimulatedCrash
 from trilake.errors import InvalidArgumentError
 from trilake.storage.base import ObjectMeta, Store
-from trilake.storage.faults import Fault, FaultStore, SimulatedCrash
 from trilake.storage.memory import MemoryStore
 from trilake.trevni.tables.dataset import list_files, read_split, split_of
 from trilake.trevni.tables.stream import TrevniOffset, TrevniStream, TrevniStreamError, parse_limit

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from tests.conftest import examples
 from tests.delta.tables import add, clocked, log_of, rows
+from tests.fault_store import Fault, FaultStore, SimulatedCrash
 from tests.runtimes import runtime_in_ms
 from trilake.delta.commands.alter.alter_table import Alter
 from trilake.delta.commands.maintenance.clone import CloneResult, clone
@@ -41,7 +42,6 @@ from trilake.errors import (
     TrilakeError,
 )
 from trilake.storage import open_store
-from trilake.storage.faults import Fault, FaultStore, SimulatedCrash
 from trilake.storage.memory import MemoryStore
 
 VECTORS = {"delta.enableDeletionVectors": "true"}

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from tests.delta.commands.maintenance.parquet_folder import folder, put, read, types
 from tests.delta.tables import rows
+from tests.fault_store import FaultStore
 from trilake.delta.commands.maintenance.convert import ConvertResult, convert_to_delta
 from trilake.delta.commands.maintenance.convert_footers import merged_schema
 from trilake.delta.commands.maintenance.vacuum import vacuum
@@ -38,7 +39,6 @@ from trilake.errors import (
 )
 from trilake.storage import open_store
 from trilake.storage.base import Store
-from trilake.storage.faults import FaultStore
 from trilake.storage.memory import MemoryStore
 
 # --- the conversion --------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.delta.tables import add, log_of, metadata
+from tests.fault_store import Fault, FaultStore
 from trilake.delta.commands.alter.alter_table import Alter
 from trilake.delta.commands.maintenance.clone import clone
 from trilake.delta.commands.maintenance.restore import restore
@@ -26,7 +27,6 @@ from trilake.delta.standard import standard_engine
 from trilake.errors import InvalidArgumentError, PostCommitHookError
 from trilake.storage import open_store
 from trilake.storage.base import Store
-from trilake.storage.faults import Fault, FaultStore
 from trilake.storage.memory import MemoryStore
 
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from tests.conftest import examples
 from tests.delta.tables import add, log_of, metadata, protocol, remove, rows
+from tests.fault_store import FaultStore
 from trilake.common.runtime import SYSTEM_RUNTIME
 from trilake.delta.commands.alter.alter_table import Alter
 from trilake.delta.commands.maintenance.carried_files import missing_files
@@ -41,7 +42,6 @@ from trilake.errors import (
     VersionNotFoundError,
 )
 from trilake.storage import open_store
-from trilake.storage.faults import FaultStore
 from trilake.storage.memory import MemoryStore
 from trilake.tools.verify import verify
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tests.conftest import examples
 from tests.delta.commands.maintenance.vacuum_world import HOUR, WEEK, World
 from tests.delta.tables import lines, rows
+from tests.fault_store import Fault, FaultStore, SimulatedCrash
 from trilake.delta.commands.maintenance.restore import restore
 from trilake.delta.commands.maintenance.vacuum import vacuum
 from trilake.delta.log.checkpoint_writer import write_checkpoint
@@ -18,7 +19,6 @@ from trilake.delta.log.segment import commit_key
 from trilake.delta.standard import standard_engine
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import ConcurrentDeleteReadError, MissingFileError, StorageError
-from trilake.storage.faults import Fault, FaultStore, SimulatedCrash
 
 pytestmark = pytest.mark.long
 

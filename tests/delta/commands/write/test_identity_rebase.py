@@ -13,6 +13,7 @@ import pytest
 
 import trilake
 from tests.delta.tables import log_of, metadata, protocol
+from tests.fault_store import FaultStore
 from trilake.delta.commands.write.request import WriteRequest
 from trilake.delta.commands.write.write import write_arrow
 from trilake.delta.log.log import DeltaLog
@@ -22,7 +23,6 @@ from trilake.delta.standard import standard_engine
 from trilake.errors import MetadataChangedError
 from trilake.storage import open_store
 from trilake.storage.base import Store
-from trilake.storage.faults import FaultStore
 from trilake.storage.memory import MemoryStore
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import trilake
 from tests.delta.tables import rows
+from tests.fault_store import FaultStore
 from trilake.delta.commands.write.request import WriteRequest
 from trilake.delta.commands.write.write import write_arrow
 from trilake.delta.log.log import DeltaLog
@@ -26,7 +27,6 @@ from trilake.errors import (
     TableNotFoundError,
 )
 from trilake.storage import open_store
-from trilake.storage.faults import FaultStore
 from trilake.storage.memory import MemoryStore
 from trilake.table.frames import arrow_batches
 
