@@ -225,7 +225,7 @@ def _deleted_deleted(read: ReadSet, winner: Winner) -> ConflictError | None:
     return _conflict(
         ConcurrentDeleteDeleteError,
         winner,
-        f"another commit removed {both.num_rows} files that this one removes too",
+        f"another commit removed {both.num_rows} files that this one also removes",
         files=_some(both),
     )
 
@@ -239,8 +239,8 @@ def _vacuumed(read: ReadSet, winner: Winner) -> ConflictError | None:
     return _conflict(
         ConcurrentDeleteReadError,
         winner,
-        "a vacuum began that may delete files which this commit brings back",
-        "wait for the vacuum's end, and repeat the command: it looks for the files again",
+        "a concurrent vacuum may delete files that this commit restores",
+        "wait for the end of the vacuum, then repeat the command",
     )
 
 

@@ -40,7 +40,7 @@ def high_water_mark(state: State) -> int:
         return int(orjson.loads(domain["configuration"])[_MARK])
     except (KeyError, TypeError, ValueError) as e:
         raise CorruptLogError(
-            f"the metadata domain {DOMAIN} does not say its {_MARK}",
+            f"the metadata domain {DOMAIN} has no {_MARK}",
             help="row ids cannot be assigned without it; restore the log from a copy",
         ) from e
 
@@ -80,7 +80,7 @@ def _records(add: Mapping[str, Any]) -> int:
     except (KeyError, TypeError, ValueError) as e:
         raise WriteFailedError(
             "a file without a number of records cannot be added to a table with row tracking",
-            help="give its add action statistics with numRecords",
+            help="add numRecords to the statistics of its add action",
             file=str(add.get("path")),
             condition="DELTA_ROW_ID_ASSIGNMENT_WITHOUT_STATS",
         ) from e

@@ -93,7 +93,7 @@ def update_manifests(
             _bring_up_to_date(log, snapshot, None if repartitioned else partitions)
     except (TrilakeError, pa.ArrowException, OSError) as e:
         raise PostCommitHookError(
-            f"the commit of version {version} succeeded, but bringing the symlink manifests up to date failed: {e}",
+            f"the commit of version {version} succeeded, but the update of symlink manifests failed: {e}",
             help=f"do not repeat the write; generate the manifests again, or set the table property {ENABLED} to false",
             file=log.store.uri,
             version=version,
@@ -152,7 +152,7 @@ def _manifests(snapshot: Snapshot) -> dict[str, pa.Array]:
     paths = decoded_paths(snapshot.adds["path"])
     if pc.any(pc.match_substring_regex(paths, "[\r\n]")).as_py():
         raise InvalidArgumentError(
-            "a file of the table has a line break in its path, which no manifest can hold", file=snapshot.uri
+            "a path in the table has a line break, which manifests do not support", file=snapshot.uri
         )
     absolute = pc.match_substring_regex(paths, "^/|^[A-Za-z][A-Za-z0-9+.-]*:/")
     lines = pc.if_else(absolute, paths, pc.binary_join_element_wise(root, paths, "/"))
@@ -217,7 +217,7 @@ def _bring(store: Store, manifests: Mapping[str, pa.Array], stale: Sequence[str]
     if linked:
         raise StorageError(
             f"the folder {linked[0]} is a symbolic link, or inside one: its manifests may belong to another table",
-            help="put a folder in the place of the link",
+            help="replace the link by a folder",
             file=store.uri,
         )
     for folder, lines in track(manifests.items(), "manifests", len(manifests), unit="partitions"):

@@ -195,6 +195,6 @@ def not_written(engine: Engine, provider: str, uri: str) -> InvalidArgumentError
     """The error for a table with files in an unsupported format."""
     return InvalidArgumentError(
         f"the table's files are {provider!r}, and no such files are written",
-        help=f"written are {', '.join(sorted(engine.written))}",
+        help=f"supported formats are {', '.join(sorted(engine.written))}",
         file=uri or None,
     )

@@ -26,7 +26,7 @@ def check_place(store: Store, *, now_ms: int | None = None, referenced: Containe
 
     Parameters
     ----------
-    now_ms: the time to tell old trilake files from those of an active write; ``None`` to ignore their age.
+    now_ms: the current time, to recognise old trilake files; ``None`` to ignore their age.
     referenced: keys that the new table references.
 
     Raises ``TableExistsError`` for a Lance dataset, ``ForeignFilesError`` for unrelated files and inside another
@@ -34,7 +34,7 @@ def check_place(store: Store, *, now_ms: int | None = None, referenced: Containe
     """
     if any(meta.key.endswith(".manifest") for meta in store.list("_versions")):
         raise TableExistsError(
-            "a Lance dataset is here, and a Delta table would be mixed with it",
+            "the location has a Lance dataset",
             help='write format="lance", or to another location',
             file=store.uri,
         )

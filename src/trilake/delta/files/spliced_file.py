@@ -43,9 +43,9 @@ class OldStatistics:
                 self.text or "", parse_float=orjson.Fragment, parse_int=orjson.Fragment, parse_constant=_refuse
             )
         except ValueError as e:
-            raise NotSpliceable("the file has no statistics to go on from") from e
+            raise NotSpliceable("the file has no statistics") from e
         if not isinstance(stats, dict) or not all(isinstance(stats.get(k, {}), dict) for k in _BY_COLUMN):
-            raise NotSpliceable("the statistics of the file are none")
+            raise NotSpliceable("the file's statistics are invalid")
         return stats
 
     def records(self) -> int | None:
@@ -95,7 +95,7 @@ class SplicedFile:
         return False
 
     def write(self, table: pa.Table) -> None:
-        raise AssertionError("a spliced file takes no more rows")
+        raise AssertionError("a spliced file cannot have more rows")
 
     def write_group(self, table: pa.Table, schema: pa.Schema, *, decimals_as_integers: bool) -> None:
         """Write the next row group.

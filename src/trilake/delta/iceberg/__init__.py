@@ -1,1 +1,1 @@
-"""Iceberg metadata of Delta tables: schema and files in, what pyiceberg's writers make of them out."""
+"""Iceberg metadata of Delta tables: convert schemas and files, and read Iceberg tables."""

@@ -42,7 +42,7 @@ _CODEC = b"\x14avro.codec\x0edeflate"
 
 
 class DamagedFileError(Exception):
-    """A file of the metadata is not the Avro file that it should be."""
+    """A metadata file is not a valid Avro file."""
 
 
 def block(count: int, data: bytes) -> bytes:
@@ -84,7 +84,7 @@ class Entry(NamedTuple):
 
 
 class File:
-    """A file, with its header and blocks read, and its records not yet.
+    """An Avro file with parsed header and blocks; records are parsed later.
 
     Raises ``DamagedFileError`` where it is not an Avro file, here and later.
     """
@@ -114,7 +114,7 @@ class File:
         return [(count, _inflated(data)) for count, data in self._stored] if self._squeezed else self._stored
 
     def without(self, other: File) -> File:
-        """The file without the blocks that another has as well."""
+        """The file without the blocks of another."""
         left, shared = copy(self), set(other._stored)
         left._stored = [block for block in self._stored if block not in shared]
         return left

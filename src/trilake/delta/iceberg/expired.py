@@ -1,4 +1,4 @@
-"""Delete old metadata files, and the manifests and manifest lists that only they lead to.
+"""Delete old metadata files, with manifests and manifest lists that only they refer to.
 
 The metadata files that stay remain complete.  Each snapshot has the manifests of the one before, without some and with
 new ones: what an expired snapshot shares with any that stays, it shares with the oldest of these.
@@ -57,7 +57,7 @@ def _lists(store: Store, keys: Iterable[str]) -> Iterator[File]:
 
 
 def _contents(store: Store, keys: Iterable[str]) -> Iterator[bytes]:
-    """The objects that exist: what another converter or an earlier call has deleted is done with."""
+    """The objects that still exist."""
     calls = [partial(content_at, store, key) for key in keys]
     for i in range(0, len(calls), _BATCH):
         yield from (content for content in store.at_once(calls[i : i + _BATCH]) if content is not None)

@@ -36,7 +36,7 @@ __all__ = ["Block", "DamagedFileError", "ManifestWriter", "UnknownFileError", "l
 
 
 class UnknownFileError(Exception):
-    """A commit removes a file that no manifest has."""
+    """A commit removes a file that is in no manifest."""
 
 
 class Block(NamedTuple):

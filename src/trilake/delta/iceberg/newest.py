@@ -44,12 +44,12 @@ class Newest:
 
     @property
     def version(self) -> int:
-        """The Delta version that it is of, -1 where it does not say so."""
+        """Its Delta version; -1 if unknown."""
         value = self.properties.get(VERSION, "")
         return int(value) if isinstance(value, str) and value.isdigit() and len(value) < 19 else -1
 
     def is_of(self, table_id: str, location: str) -> bool:
-        """Whether it is of a table in a place: a folder that was moved is converted as a whole."""
+        """Whether it belongs to a table at a location; a moved table is converted again."""
         return bool(self.properties.get(TABLE_ID) == table_id and self.content.get("location") == location)
 
 

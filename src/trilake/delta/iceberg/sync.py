@@ -184,7 +184,7 @@ class _State:
             return False
 
     def is_of(self, table_id: str, location: str) -> bool:
-        """Whether it is of a table in a place."""
+        """Whether it belongs to a table at a location."""
         properties = self.fields.get("properties", {})
         return bool(properties.get(TABLE_ID) == table_id and self.fields.get("location") == location)
 
@@ -259,7 +259,7 @@ class _Conversion:
         return not lost
 
     def tidy(self, state: _State) -> None:
-        """Delete what is no longer named.  Errors are logged: the conversion is done."""
+        """Delete unreferenced files; errors are only logged."""
         dropped, stays = self._numbers(self.dropped), self._numbers(state.fields["metadata-log"][:1])
         if not dropped or not stays:
             return

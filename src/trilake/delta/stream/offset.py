@@ -66,7 +66,7 @@ class StreamOffset:
             offset = StreamOffset(str(data["reservoirId"]), version, index, snapshot is True, start)
         except (KeyError, TypeError, ValueError, AttributeError) as e:
             raise StreamOffsetError(
-                f"the checkpoint's offset {str(data)[:200]} is none of a Delta table",
+                f"the checkpoint's offset {str(data)[:200]} is not one of a Delta table",
                 help="use the checkpoint of a query that reads this table, or a new one",
                 condition="DELTA_INVALID_SOURCE_OFFSET_FORMAT",
             ) from e

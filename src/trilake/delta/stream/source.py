@@ -413,7 +413,7 @@ class DeltaStream:
         if offset.reservoir_id != self.table_id:
             raise StreamOffsetError(
                 f"the checkpoint is of a table with the id {offset.reservoir_id}, this one's id is {self.table_id}",
-                help="the table was made again, or the checkpoint belongs to another one: use a new checkpoint",
+                help="the table was recreated, or the checkpoint belongs to another one: use a new checkpoint",
                 file=self.uri,
                 condition="DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE",
             )
@@ -449,7 +449,7 @@ class DeltaStream:
         if version > head.version:
             raise StreamOffsetError(
                 f"the checkpoint has read version {version} of the table, whose newest version is {head.version}",
-                help="the table was made again or restored from a copy: use a new checkpoint",
+                help="the table was recreated or restored from a copy: use a new checkpoint",
                 file=self.uri,
                 version=version,
             )

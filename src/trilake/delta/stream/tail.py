@@ -237,7 +237,7 @@ def _rows_changed(
         what, name = "rows were updated or replaced", "skipChangeCommits=true skips such commits"
         condition = "DELTA_SOURCE_TABLE_IGNORE_CHANGES"
     else:
-        what, name = "rows were deleted", "ignoreDeletes=true passes over commits that only delete"
+        what, name = "rows were deleted", "ignoreDeletes=true skips commits that only delete"
         condition = "DELTA_SOURCE_IGNORE_DELETE"
     return [
         (

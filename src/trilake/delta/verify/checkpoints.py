@@ -28,7 +28,7 @@ def readable(table: DeltaContext) -> Generator[Finding, None, int]:
             yield Finding(
                 failure.code,
                 failure.message,
-                "let it be written again (trilake.repair); where its commits are gone, restore it from a copy",
+                "rewrite it (trilake.repair), or restore it from a copy if its commits are missing",
                 file=str(e.context.get("file") or files[0].key).removeprefix(f"{table.store.uri}/"),
                 version=version,
                 repair=REWRITE,
@@ -38,7 +38,7 @@ def readable(table: DeltaContext) -> Generator[Finding, None, int]:
 
 
 def same_as_commits(table: DeltaContext) -> Generator[Finding, None, int]:
-    """Every checkpoint holds what the replay of the commits gives."""
+    """Every checkpoint equals the replay of its commits."""
     files = dict(table.listing.checkpoints)
     looked_at = 0
     for version, true in table.states(list(files)):
@@ -51,8 +51,8 @@ def same_as_commits(table: DeltaContext) -> Generator[Finding, None, int]:
         if wrong:
             yield Finding(
                 "delta.checkpoint-differs",
-                f"the checkpoint is not what its commits give: {'; '.join(wrong)[:600]}",
-                "let it be written again from the commits (trilake.repair)",
+                f"the checkpoint differs from its commits: {'; '.join(wrong)[:600]}",
+                "rewrite it from the commits (trilake.repair)",
                 file=files[version][0].key,
                 version=version,
                 repair=REWRITE,
@@ -71,7 +71,7 @@ def complete(table: DeltaContext) -> Generator[Finding, None, int]:
             yield Finding(
                 "delta.checkpoint-incomplete",
                 f"the checkpoint has {len(parts):,} of its {total:,} parts; readers pass it over",
-                "nothing: the log's clean-up deletes it; its writer may have died, or may still be running",
+                "no action is needed: log cleanup deletes it; its writer died or is still running",
                 severity="warning",
                 file=f"{LOG}/{version:020d}.checkpoint.*.{total:010d}.parquet",
                 version=version,
@@ -80,7 +80,7 @@ def complete(table: DeltaContext) -> Generator[Finding, None, int]:
 
 
 def hint(table: DeltaContext) -> Generator[Finding, None, int]:
-    """``_last_checkpoint`` names a checkpoint that is there, and says true things of it."""
+    """``_last_checkpoint`` refers to an existing checkpoint, and describes it correctly."""
     try:
         data = bytes(table.store.read(LAST_CHECKPOINT))
     except ObjectNotFoundError:
@@ -106,7 +106,7 @@ def hint(table: DeltaContext) -> Generator[Finding, None, int]:
         yield Finding(
             "delta.last-checkpoint-wrong",
             f"the hint at the newest checkpoint is wrong: {'; '.join(wrong)[:400]}",
-            "let the checkpoint and its hint be written again (trilake.repair)",
+            "rewrite the checkpoint and its hint (trilake.repair)",
             file=LAST_CHECKPOINT,
             version=version,
             repair=REWRITE,

@@ -25,7 +25,7 @@ _TOTALS = ("numFiles", "tableSizeBytes", "numDeletionVectorsOpt", "numDeletedRec
 
 
 def true(table: DeltaContext) -> Generator[Finding, None, int]:
-    """Every checksum file can be read and says what the log gives."""
+    """Every checksum file can be read and matches the log."""
     start, at = table.origin
     versions = sorted(v for v in table.listing.checksums if v >= at)
     totals = _totals(table, start, at) if versions else {}
@@ -37,7 +37,7 @@ def true(table: DeltaContext) -> Generator[Finding, None, int]:
         if wrong:
             yield Finding(
                 "delta.checksum-differs",
-                f"the checksum file is not true: {'; '.join(wrong)[:600]}",
+                f"the checksum file differs from the log: {'; '.join(wrong)[:600]}",
                 _HELP,
                 file=table.listing.checksums[version].key,
                 version=version,

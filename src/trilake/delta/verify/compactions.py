@@ -13,7 +13,7 @@ from trilake.table.findings import Finding, unreadable
 
 #: The repair step that removes a compaction file.
 DROP = "delta.drop-compaction"
-_HELP = "remove the file: its commits say it all (trilake.repair)"
+_HELP = "remove the file, as its commits have the same actions (trilake.repair)"
 
 
 def same_as_commits(table: DeltaContext) -> Generator[Finding, None, int]:
@@ -34,7 +34,7 @@ def same_as_commits(table: DeltaContext) -> Generator[Finding, None, int]:
         if wrong:
             yield Finding(
                 "delta.compaction-differs",
-                f"the compaction file is not what its commits {first} to {last} give: {'; '.join(wrong)[:600]}",
+                f"the compaction file differs from its commits {first} to {last}: {'; '.join(wrong)[:600]}",
                 _HELP,
                 file=file.key,
                 version=last,

@@ -143,7 +143,7 @@ class DeltaContext:
                     return self.checkpoint(at, files), at
                 except TrilakeError:
                     continue
-        raise NotCheckedError(f"version {self.version} cannot be made up from the log", file=self.store.uri)
+        raise NotCheckedError(f"version {self.version} cannot be reconstructed from the log", file=self.store.uri)
 
     def states(self, versions: Sequence[int]) -> Iterator[tuple[int, State]]:
         """The states of some versions by the commits alone, ascending, where possible."""
@@ -180,7 +180,7 @@ class DeltaContext:
 
     @cached_property
     def snapshot(self) -> Snapshot:
-        """The version, read another way where the usual one fails.  Raises ``NotCheckedError``."""
+        """The version, with fallbacks for damaged files.  Raises ``NotCheckedError``."""
         try:
             return self.log.snapshot(self.version)
         except UnsupportedProtocolError as e:
@@ -191,7 +191,7 @@ class DeltaContext:
             if state.protocol is not None and state.metadata is not None:
                 segment = choose_segment(self._commits_only(), uri=self.store.uri, version=self.version)
                 return Snapshot(self.store.uri, self.version, state, segment, self.engine)
-        raise NotCheckedError(f"version {self.version} cannot be made up from the log", file=self.store.uri)
+        raise NotCheckedError(f"version {self.version} cannot be reconstructed from the log", file=self.store.uri)
 
     def _commits_only(self) -> LogListing:
         """The log without compaction files, and without checkpoints where the commits go back to the beginning."""

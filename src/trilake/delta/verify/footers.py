@@ -26,8 +26,7 @@ DROP_MISSING, DROP_DAMAGED = "delta.drop-missing-files", "delta.drop-damaged-fil
 RECOMPUTE = "delta.recompute-statistics"
 #: Help for a damaged file.
 DAMAGED_HELP = (
-    "restore the file from a copy; or take the reference out of the table, which gives its rows up"
-    " (trilake.repair with accept_loss)"
+    "restore the file from a copy; or remove it from the table, which loses its rows (trilake.repair with accept_loss)"
 )
 
 
@@ -82,13 +81,13 @@ def _column(values: Iterable[int | None]) -> pa.Array:
 
 
 def present(table: DeltaContext) -> Generator[Finding, None, int]:
-    """Every file that the version names is there."""
+    """Every file of the version exists."""
     missing = pc.is_null(_column(o.size for o in stored_files(table)))
     for path in table.adds["file"].filter(missing).to_pylist():
         yield Finding(
             "delta.file-missing",
-            "a data file that the version names is not there: its rows cannot be read",
-            "restore the file from a copy; or take the reference out of the table, which gives its rows up"
+            "a data file of the version is missing, so its rows cannot be read",
+            "restore the file from a copy; or remove it from the table, which loses its rows"
             " (trilake.repair with accept_loss)",
             file=path,
             version=table.version,
@@ -150,7 +149,7 @@ def counted(table: DeltaContext) -> Generator[Finding, None, int]:
         yield Finding(
             "delta.statistics-num-records",
             f"the statistics state {counts[number].as_py():,} rows, the file has {true[number].as_py():,}",
-            "let the statistics be computed again (trilake.repair): counts and skipping of files go by them",
+            "recompute the statistics (trilake.repair), which counts and data skipping use",
             file=table.adds["file"][number].as_py(),
             version=table.version,
             repair=RECOMPUTE,

@@ -16,7 +16,7 @@ DROP_TORN = "delta.drop-torn-commits"
 
 
 def no_gap(table: DeltaContext) -> Generator[Finding, None, int]:
-    """The versions that the log holds follow each other."""
+    """The versions in the log are contiguous."""
     versions = sorted(table.listing.commits)
     for before, after in pairwise(versions):
         if after == before + 1:
@@ -75,7 +75,7 @@ def commits_readable(table: DeltaContext) -> Generator[Finding, None, int]:
 
 
 def version_readable(table: DeltaContext) -> Generator[Finding, None, int]:
-    """Readers can make up the version from the log."""
+    """Readers can reconstruct the version from the log."""
     try:
         _ = table.snapshot
     except NotCheckedError:

@@ -16,7 +16,7 @@ from trilake.delta.verify.context import DeltaContext
 from trilake.errors import CorruptLogError
 from trilake.table.findings import Finding
 
-_HELP = "take the files out of the table and add their rows again with the right values"
+_HELP = "remove the files from the table, and write their rows again with the right values"
 
 
 def _fields(table: DeltaContext) -> list[StructField]:
@@ -36,7 +36,7 @@ def values(table: DeltaContext) -> Generator[Finding, None, int]:
         wrong = pc.or_(wrong, pc.is_null(pc.map_lookup(maps, pa.scalar(f.physical_name, pa.string()), "all")))
     for path in adds["file"].filter(wrong).to_pylist():
         names = ", ".join(f.physical_name for f in fields) or "none"
-        yield _wrong(table, f"the file has not one value of each partition column ({names})", path, None)
+        yield _wrong(table, f"the file does not have exactly one value per partition column ({names})", path, None)
     for f in fields:
         strings = pc.map_lookup(maps, pa.scalar(f.physical_name, pa.string()), "first")
         try:
@@ -93,7 +93,7 @@ def paths(table: DeltaContext) -> Generator[Finding, None, int]:
                 yield Finding(
                     "delta.partition-path-differs",
                     f"the file's folder says {f.name}={pair['folder']:.100}, the log says {pair['value']!r:.100}",
-                    "readers go by the log; look at the rows to see which is right",
+                    "readers use the value in the log; check the rows to see which is right",
                     severity="warning",
                     file=path,
                     version=table.version,

@@ -136,7 +136,7 @@ def once(table: DeltaContext) -> Generator[Finding, None, int]:
     for path in twice:
         yield Finding(
             "delta.file-twice",
-            "a data file is in the version more than once: its rows would be read as often",
+            "a data file is in the version more than once, so its rows would be duplicated",
             "restore the log from a copy, or an older version of the table",
             file=path.as_py(),
             version=table.version,

@@ -14,7 +14,7 @@ from trilake.delta.verify.context import DeltaContext
 from trilake.errors import TrilakeError
 from trilake.table.findings import Finding
 
-_MARK_HELP = "set it again before rows are written: new ids would be given to rows a second time"
+_MARK_HELP = "correct it before writing rows: ids would be assigned twice"
 
 
 def present(table: DeltaContext) -> Generator[Finding, None, int]:
@@ -30,7 +30,7 @@ def present(table: DeltaContext) -> Generator[Finding, None, int]:
         yield _finding(
             table,
             "row-ids-missing",
-            "the file's rows are of a version to come",
+            "the file's rows have a future version",
             "write its rows again (OPTIMIZE)",
             path,
         )

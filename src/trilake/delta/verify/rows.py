@@ -237,7 +237,7 @@ def rules_hold(table: DeltaContext) -> Generator[Finding, None, int]:
         yield Finding(
             "delta.constraint-violated",
             message,
-            "change or delete the rows that break the rule, or drop the rule",
+            "update or delete the rows that violate the rule, or drop the rule",
             file=table.adds["file"][number].as_py(),
             version=table.version,
         )

@@ -103,7 +103,7 @@ def test_a_vacuum_that_begins_beside_a_restore_takes_no_file_that_comes_back(ret
         restore(log, version=0, runtime=world.runtime)
         assert rows(world.read()) == [{"p": 1, "n": 1}]
         return
-    with pytest.raises(ConcurrentDeleteReadError, match="a vacuum began"):
+    with pytest.raises(ConcurrentDeleteReadError, match="a concurrent vacuum"):
         restore(log, version=0, runtime=world.runtime)
     assert rows(world.read()) == [{"p": 1, "n": 2}]
     with pytest.raises(MissingFileError):
