@@ -334,49 +334,49 @@ class ConflictError(TrilakeError):
 
 
 class ConcurrentWriteError(ConflictError):
-    """Other writers committed first again and again."""
+    """Other writers kept committing first."""
 
     code = "CONCURRENT_WRITE"
     default_condition = "DELTA_CONCURRENT_WRITE"
 
 
 class ConcurrentAppendError(ConflictError):
-    """The winner added files where this transaction read."""
+    """A concurrent commit added files where this transaction read."""
 
     code = "CONCURRENT_APPEND"
     default_condition = "DELTA_CONCURRENT_APPEND"
 
 
 class ConcurrentDeleteReadError(ConflictError):
-    """The winner removed files that this transaction read."""
+    """A concurrent commit removed files that this transaction read."""
 
     code = "CONCURRENT_DELETE_READ"
     default_condition = "DELTA_CONCURRENT_DELETE_READ"
 
 
 class ConcurrentDeleteDeleteError(ConflictError):
-    """The winner removed files that this transaction removes too."""
+    """A concurrent commit removed files that this transaction also removes."""
 
     code = "CONCURRENT_DELETE_DELETE"
     default_condition = "DELTA_CONCURRENT_DELETE_DELETE"
 
 
 class MetadataChangedError(ConflictError):
-    """The winner changed the table's metadata."""
+    """A concurrent commit changed the table's metadata."""
 
     code = "METADATA_CHANGED"
     default_condition = "DELTA_METADATA_CHANGED"
 
 
 class ProtocolChangedError(ConflictError):
-    """The winner changed the table's protocol."""
+    """A concurrent commit changed the table's protocol."""
 
     code = "PROTOCOL_CHANGED"
     default_condition = "DELTA_PROTOCOL_CHANGED"
 
 
 class ConcurrentTransactionError(ConflictError):
-    """The winner advanced an application id that this transaction depends on."""
+    """A concurrent commit advanced an application id that this transaction depends on."""
 
     code = "CONCURRENT_TRANSACTION"
     default_condition = "DELTA_CONCURRENT_TRANSACTION"

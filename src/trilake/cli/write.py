@@ -67,7 +67,7 @@ def write(
     ] = None,
     from_format: Annotated[From | None, typer.Option("--from", help="Format of the rows; detected by default.")] = None,
     mode: WriteMode = Mode.error,
-    format: Annotated[str | None, format_option(f"Format of a new table; {DEFAULT}.")] = None,
+    format: Annotated[str | None, format_option(f"Format of a new table; {DEFAULT} by default.")] = None,
     partition_by: PartitionBy = None,
     property: Properties = None,
     type: Annotated[
@@ -166,8 +166,15 @@ def convert(
         ),
     ],
     target: Annotated[str | None, typer.Argument(help=f"Table or folder to write; none with --to {_ICEBERG}.")] = None,
-    source_format: Annotated[str | None, format_option("Format of the source; detected.", "--from", "parquet")] = None,
-    mode: WriteMode = Mode.error,
+    source_format: Annotated[
+        str | None, format_option("Format of the source; detected by default.", "--from", "parquet")
+    ] = None,
+    mode: Annotated[
+        Mode,
+        typer.Option(
+            "--mode", "-m", metavar="error|append|overwrite", help="If the target exists: fail, append, or overwrite."
+        ),
+    ] = Mode.error,
     column: Columns = None,
     filter: Filter = None,
     partition_by: PartitionBy = None,

@@ -41,7 +41,7 @@ class StreamRowsChangedError(StreamError):
 
 
 class StreamDataLossError(StreamError, VersionNotFoundError):
-    """Commits or files that the stream has not read yet are gone, by log cleanup or vacuum."""
+    """Log cleanup or vacuum deleted commits or files that the stream has not read yet."""
 
     code = "STREAM_DATA_LOSS"
     default_help = (

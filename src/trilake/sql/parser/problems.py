@@ -9,7 +9,7 @@ from trilake.sql.parser.cursor import SyntaxProblem
 
 
 class SqlTextError(InvalidArgumentError):
-    """A statement that neither Spark's grammar nor Delta's takes."""
+    """A statement that is valid in neither Spark's grammar nor Delta's."""
 
     code = "PARSE_SYNTAX_ERROR"
 
