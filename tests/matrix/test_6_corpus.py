@@ -28,7 +28,7 @@ if MODE == "connect":
     _LACKING |= dict.fromkeys(("show-tables-schema", "drop-table-external"), _VIEWS)
 
 #: What refuses each case that makes a name, where a client cannot register our formats with its server.
-_NO_NAMES = "makes no names of trilake tables" if MODE == "connect" and RELEASE < (4, 0) else None
+_NO_NAMES = "cannot create names of trilake tables" if MODE == "connect" and RELEASE < (4, 0) else None
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
-"""trilake on Spark: choose a Java, start local sessions, read and write tables.
+"""trilake on Spark: start local sessions, read and write tables.
 
-Importing this package does not import PySpark, so that :mod:`trilake.spark.session.java` can run first.  It raises
+Importing this package does not import PySpark: :mod:`trilake.spark.session.java` must run first.  Raises
 ``MissingDependencyError`` if PySpark is not installed.
 """
 

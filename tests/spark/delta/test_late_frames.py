@@ -98,7 +98,7 @@ def listed(caplog: pytest.LogCaptureFixture) -> Iterator[Callable[[], list[int]]
     """How many files the lists so far have."""
 
     def numbers() -> list[int]:
-        found = [re.match(r"(\d+) files are listed of", r.message) for r in caplog.records]
+        found = [re.match(r"listed (\d+) files of", r.message) for r in caplog.records]
         caplog.clear()
         return [int(m[1]) for m in found if m]
 

@@ -22,7 +22,7 @@ from trilake.delta.commit import row_tracking
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.standard import standard_engine
 from trilake.errors import InvalidArgumentError
-from trilake.spark.delta.optimize import RESULT, conjuncts, explained, shown_predicates
+from trilake.spark.delta.optimize import RESULT, conjuncts, history_predicates, print_condition
 from trilake.spark.delta.optimize_shuffle import OptimizeRunner
 from trilake.spark.delta.table import DeltaTable
 from trilake.storage import open_store
@@ -103,7 +103,7 @@ def test_zorder_and_its_errors(spark: SparkSession, tmp_path: Path) -> None:
 )
 def test_conditions_are_printed_alike_without_the_jvm(spark: SparkSession, condition: str) -> None:
     """Spark Connect does not give its parser away, but it explains."""
-    assert conjuncts(explained(spark, condition)) == shown_predicates(spark, condition)
+    assert conjuncts(print_condition(spark, condition)) == history_predicates(spark, condition)
 
 
 def test_settings_of_the_session(spark: SparkSession, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import trilake
 from tests.spark.patches.frames import two_rows
 from trilake import DeltaTable
 from trilake.errors import InvalidArgumentError, TableExistsError, TableNotFoundError
-from trilake.spark.delta.names.catalogue import known_location
+from trilake.spark.delta.names.catalogue import existing_location
 
 
 def test_tables_of_the_catalogue(session: SparkSession) -> None:
@@ -78,12 +78,12 @@ def test_write_to_a_table(session: SparkSession) -> None:
     try:
         writer = df.writeTo("writer_v2").using("delta").partitionedBy(F.col("key")).tableProperty("owner", "me")
         writer.tableProperty("comment", "for tests").create()
-        with pytest.raises(InvalidArgumentError, match="a comment is said"):
+        with pytest.raises(InvalidArgumentError, match="a comment can only be set"):
             df.writeTo("writer_v2").tableProperty("comment", "others").append()
         with pytest.raises(AnalysisException, match="writer_v2 already exists"):
             df.writeTo("writer_v2").using("delta").create()
         df.writeTo("writer_v2").append()
-        path = known_location(session, "writer_v2")
+        path = existing_location(session, "writer_v2")
         table = trilake.open(path)
         assert table.metadata.partition_columns == ("key",)  # type: ignore[attr-defined]
         assert table.metadata.configuration == {"owner": "me"}  # type: ignore[attr-defined]

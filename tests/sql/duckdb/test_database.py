@@ -57,7 +57,7 @@ def test_rows_are_sent_once_where_files_cannot_be_read(tmp_path: Path, monkeypat
         return f"SELECT CASE WHEN n > 0 THEN error('no rows')::BIGINT END AS n FROM ({own(db, paths, schema)})"
 
     monkeypatch.setattr(f"{database.__name__}.parquet_relation", wrong)
-    monkeypatch.setattr(database, "_checked", database._Checked())
+    monkeypatch.setattr(database, "_file_queries", database._FileQueries())
     assert pa.Table.from_batches(_batches(place, "SELECT n FROM t"))["n"].to_pylist() == [1, 2, 3]
 
 

@@ -56,11 +56,11 @@ def test_a_quoted_name_reads_as_the_name_it_was_made_of(name: str) -> None:
 
 
 @given(st.text(max_size=60), st.data())
-def test_places_of_an_edited_text_lead_back_to_the_original(text: str, data: st.DataObject) -> None:
+def test_positions_in_edited_sql_lead_back_to_the_original(text: str, data: st.DataObject) -> None:
     start = data.draw(st.integers(0, len(text)))
     end = data.draw(st.integers(start, len(text)))
     edited = Edited.of(text, [Edit(start, end, "abcdef")])
-    assert edited.text == text[:start] + "abcdef" + text[end:]
+    assert edited.sql == text[:start] + "abcdef" + text[end:]
     for i in range(start):
         assert edited.source_index(i) == i
     for i in range(end, len(text)):

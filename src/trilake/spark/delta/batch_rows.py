@@ -26,7 +26,7 @@ _OWN_FORMS = ("variant", "void")
 
 @dataclass(frozen=True)
 class BatchRows:
-    """The rows of a batch: as a frame, and as Arrow if they were read here and need no further steps."""
+    """The rows of a batch as a frame; ``here`` as Arrow, if this process read them and the query has no other steps."""
 
     make: Callable[[], DataFrame]
     here: pa.Table | None = None
@@ -57,7 +57,7 @@ def few_rows(
 
 
 def _as_stored(reader: DeltaStreamReader, schema: T.StructType) -> bool:
-    """Whether the columns have the table's current types: those from the start of the query are unknown."""
+    """Whether the columns have the table's current types."""
     types = {f.name.lower(): f.dataType.simpleString() for f in to_spark(reader.stream.reading.metadata.schema)}
     kinds = [(types.get(f.name.lower()), f.dataType.simpleString()) for f in schema]
     return all(stored == declared and not any(n in declared for n in _OWN_FORMS) for stored, declared in kinds)

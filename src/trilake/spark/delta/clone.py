@@ -27,10 +27,10 @@ from trilake.spark.delta.maintenance import (
     check_string,
 )
 from trilake.spark.delta.names.catalogue import (
-    add_name,
+    absolute,
     default_location,
+    existing_location,
     find_table,
-    known_location,
     location_of,
     name_aside,
     new_name,
@@ -38,7 +38,7 @@ from trilake.spark.delta.names.catalogue import (
     quoted,
     refresh_name,
 )
-from trilake.spark.delta.names.entries import About, convert_entry, has_catalog
+from trilake.spark.delta.names.entries import About, convert_entry, has_catalog, make_entry
 from trilake.spark.delta.settings import CONVERT_BY_MANIFEST, default_properties, session_flag, session_log
 from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.schemas import from_spark
@@ -109,9 +109,7 @@ def clone_table(spark: SparkSession, log: DeltaLog, options: Mapping[str, str], 
 
 
 def clone_place(spark: SparkSession, target: str) -> tuple[str, str | None, bool | None]:
-    """The path of a target, its name in the catalogue if it is one, and whether the catalogue manages its files
-    (``None`` for a new name).
-    """
+    """The path of a target, its name in the catalogue, if any, and whether that is managed, ``None`` if new."""
     by_path = _BY_PATH.fullmatch(target.strip())
     if by_path is not None and by_path[1].lower() == "delta":
         return by_path[2].replace("``", "`"), None, None
@@ -152,7 +150,7 @@ def convert_table(
         return _convert_named(spark, identifier, fields, collect_stats, options)
     provider, path = by_path[1].lower(), by_path[2].replace("``", "`")
     if provider == "delta":
-        return known_location(spark, identifier)
+        return existing_location(spark, identifier)
     if provider not in ("parquet", "iceberg"):
         raise InvalidArgumentError(
             f"CONVERT TO DELTA converts Parquet files and Iceberg tables, not {provider}",
@@ -193,8 +191,8 @@ def _partition_fields(partition_schema: str | T.StructType | None) -> list[str |
     if isinstance(partition_schema, T.StructType):
         return list(from_spark(partition_schema).fields)
     raise TypeError(
-        "partitionSchema must be a string or a StructType, found"
-        f" {partition_schema} with type {type(partition_schema)}."
+        f"partitionSchema must be a string or a StructType, got {partition_schema!r}"
+        f" ({type(partition_schema).__name__})"
     )
 
 
@@ -225,7 +223,7 @@ def _convert_named(
     managed, parts = kind != "EXTERNAL", parts_of(name)
     if managed and not has_catalog(spark, parts):
         raise InvalidArgumentError(
-            f"{name} is a managed table, and its catalogue entry cannot change to another format",
+            f"{name} is a managed table, and the format of its catalogue entry cannot be changed",
             help=f"convert its files in place with parquet.`{about.get('Location')}`",
         )
     path = str(about["Location"])
@@ -248,6 +246,6 @@ def partition_fields_of(spark: SparkSession, name: str) -> list[str | StructFiel
 
 
 def _rename(spark: SparkSession, name: str, path: str, head: Head) -> None:
-    """Make the name of an external table refer to the Delta table at its location; files are not touched."""
+    """Replace the entry of an external Parquet table by one of the Delta table at its location."""
     with name_aside(spark, name, head.engine.runtime.new_hex_id()):
-        add_name(spark, name, path, About.of(head))
+        make_entry(spark, parts_of(name), About.of(head), path=absolute(path))

@@ -29,9 +29,7 @@ def delete_rows(
 ) -> ChangeResult:
     """Delete the rows of an open table for which ``condition`` is true; all rows without one.
 
-    ``frames`` has the frames whose columns the condition may name.
-
-    Raises the errors of :func:`trilake.delta.commands.write.delete.delete_rows`.
+    ``frames``: the frames whose columns the condition may name.
     """
     skipped = ChangeResult("DELETE", table.version, {"numDeletedRows": 0}, committed=False)
     columns = frames or FrameColumns()

@@ -73,10 +73,7 @@ class SparkDeltaFormat(SparkFormat):
         return load_delta(spark, path, options, schema)
 
     def save(self, request: SaveRequest, path: str) -> None:
-        """Write a Delta table in any mode, partitioned or clustered or neither.
-
-        Raises ``InvalidArgumentError`` where it is to be bucketed.
-        """
+        """Write a Delta table.  Raises ``InvalidArgumentError`` for ``bucketBy``."""
         self.check_save(request, path)
         options = Options(request.options, WRITE_OPTIONS, properties=True)
         check_one_partitioning(request, options, path)
@@ -97,8 +94,8 @@ class SparkDeltaFormat(SparkFormat):
         if request.replaces or comment is not None:
             if request.operation is None:
                 raise InvalidArgumentError(
-                    "a comment is said of a table that is made or replaced",
-                    help="write COMMENT ON TABLE t IS '...' to change that of a table that is there",
+                    "a comment can only be set when a table is created or replaced",
+                    help="write COMMENT ON TABLE t IS '...' for an existing table",
                     file=path,
                 )
             write = _in_place(request, write, comment)
@@ -109,7 +106,7 @@ class SparkDeltaFormat(SparkFormat):
 
 
 def _in_place(request: SaveRequest, write: WriteRequest, comment: str | None) -> WriteRequest:
-    """The write that creates or replaces a table entirely, as REPLACE TABLE AS SELECT does."""
+    """The write of CREATE OR REPLACE TABLE AS SELECT."""
     table = TableDescription(
         write.schema,
         write.partition_by or (),

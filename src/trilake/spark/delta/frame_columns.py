@@ -73,7 +73,7 @@ class FrameColumns:
         return {n: name for n, name in columns.items() if n in numbers}
 
     def added(self, frame: DataFrame, expressions: Iterable[object], *, joined: DataFrame | None = None) -> DataFrame:
-        """``frame`` with the columns that expressions take from remembered frames.
+        """Add the columns that expressions take from remembered frames.
 
         Parameters
         ----------
@@ -98,8 +98,8 @@ class FrameColumns:
             return frame
 
     def shared(self, expressions: Iterable[object], joined: DataFrame) -> str | None:
-        """A column that expressions take from a remembered frame and that ``joined`` has too, as it is derived from
-        that frame: which one is meant is ambiguous.  ``None`` if there is none.
+        """An ambiguous column, or ``None``: expressions take it from a remembered frame, and ``joined`` is derived from
+        the same frame.
         """
         columns = [e for e in expressions if not isinstance(e, str)]
         named = self.columns_in(columns).keys()
@@ -117,10 +117,7 @@ _classes: dict[type, type] = {}
 
 
 def _noting_aliases(frame: type) -> type:
-    """A subclass of Spark's Connect frames that also remembers aliases.
-
-    An alias has its own plan and plan ID, and its columns are those of the frame.
-    """
+    """A subclass of a Connect frame that also notes its aliases: each has its own plan ID, and the same columns."""
     if frame in _classes.values():
         return frame
     original: Callable[[Any, str], Any] = frame.alias  # type: ignore[attr-defined]  # every class of frames has it

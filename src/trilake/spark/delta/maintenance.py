@@ -18,7 +18,7 @@ from pyspark.sql import types as T
 from trilake.delta.commands.maintenance.restore import restore
 from trilake.delta.commands.maintenance.vacuum import vacuum
 from trilake.delta.commands.rows.row_changes import run_here
-from trilake.delta.commit.symlink_manifest import check_mode, format_path, generate_manifests
+from trilake.delta.commit.symlink_manifest import format_path
 from trilake.delta.log.detail import DETAIL, detail
 from trilake.delta.log.history import HISTORY
 from trilake.delta.log.log import DeltaLog
@@ -52,10 +52,6 @@ class ManyRunner:
         if len(tasks) < self.least or self.store.uri.startswith("memory:"):
             return run_here(function, tasks)
         return SparkRunner(self.spark)(function, tasks)
-
-
-def _longs(names: Sequence[str]) -> T.StructType:
-    return T.StructType([T.StructField(n, T.LongType()) for n in names])
 
 
 # --- vacuum ----------------------------------------------------------------------------------------------------------
@@ -100,7 +96,7 @@ def vacuum_table(
 
 # --- restore ---------------------------------------------------------------------------------------------------------
 
-_RESTORED = (
+_METRICS = (
     "table_size_after_restore",
     "num_of_files_after_restore",
     "num_removed_files",
@@ -113,7 +109,7 @@ _RESTORED = (
 def restore_table(
     spark: SparkSession, log: DeltaLog, *, version: int | None = None, timestamp: str | None = None
 ) -> DataFrame:
-    """Restore a version and return delta-spark's row of metrics."""
+    """Restore a version; return delta-spark's row of metrics."""
     result = restore(
         log,
         version=version,
@@ -121,16 +117,11 @@ def restore_table(
         ignore_missing=session_flag(spark, IGNORE_MISSING, False),
         run=ManyRunner(spark, log.store, least=64),
     )
-    return spark.createDataFrame([tuple(getattr(result, n) for n in _RESTORED)], _longs(_RESTORED))
+    schema = T.StructType([T.StructField(n, T.LongType()) for n in _METRICS])
+    return spark.createDataFrame([tuple(getattr(result, n) for n in _METRICS)], schema)
 
 
-# --- manifests, history, detail --------------------------------------------------------------------------------------
-
-
-def generate(log: DeltaLog, mode: str) -> None:
-    """Generate manifests; see :func:`trilake.delta.commit.symlink_manifest.generate_manifests`."""
-    check_mode(mode)
-    generate_manifests(log)
+# --- history, detail --------------------------------------------------------------------------------------------------
 
 
 def history_frame(spark: SparkSession, table: ArrowDeltaTable, limit: int | None) -> DataFrame:

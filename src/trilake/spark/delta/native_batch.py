@@ -95,7 +95,7 @@ def with_rows(df: DataFrame, work: Callable[[BatchRows], R], *, small: bool = Fa
         try:
             out = work(batch)
         except (WriteFailedError, PySparkException, Py4JError) as e:
-            _log.warning("a batch that Spark was to read itself failed, and is read through its source: %s", e)
+            _log.warning("a batch failed in Spark's native scan, and is read again through its source: %s", e)
         else:
             metric.add(rows)
             return out
@@ -108,8 +108,8 @@ def _native_or_none(df: DataFrame, small: bool) -> tuple[BatchRows, int, Any] | 
     except _NotNativelyReadable as e:
         _log.info("a batch is read through its source: %s", e)
     except (TrilakeError, OSError, pa.ArrowException) as e:
-        _log.info("a batch is read through its source, which will say more: %s", e)
-    except Exception as e:  # noqa: BLE001 - whatever another Spark than this was written for may answer
+        _log.info("a batch is read through its source, which raises the error: %s", e)
+    except Exception as e:  # noqa: BLE001 - private API of an unknown Spark release
         _log.warning("a batch is read through its source: %s: %s", type(e).__name__, e)
     return None
 
@@ -131,7 +131,7 @@ def _native(df: DataFrame, small: bool) -> tuple[BatchRows, int, Any]:
         if table is not None:
             return _local(df, steps, source, table), table.num_rows, _counter(execution, source.leaf)
     if not tasks or sum(t.size for t in tasks) < SMALL:
-        raise _NotNativelyReadable("so little comes quicker through the source")
+        raise _NotNativelyReadable("the batch is small")
     metadata = reader.stream.reading.metadata
     vectors = any(t.vector is not None for t in tasks)
     refusal = files_refusal(metadata, store.uri, df.sparkSession, vectors=vectors)
@@ -164,11 +164,11 @@ def _execution(df: DataFrame) -> Any:
     context = session.sparkContext
     query_id = context.getLocalProperty(_QUERY_ID)
     if not query_id:
-        raise _NotNativelyReadable("no query runs")
+        raise _NotNativelyReadable("the session has no streaming query")
     queries = java_session(session).sharedState().activeStreamingQueries()
     query = queries.get(jvm(session).java.util.UUID.fromString(query_id))
     if query is None:
-        raise _NotNativelyReadable("the query is not known")
+        raise _NotNativelyReadable("the query is not active")
     execution, plan = query.lastExecution(), query_execution(df).logical()
     # A frame derived from the batch has another plan, or at least other rows.
     if plan.nodeName() != "LogicalRDD" or plan.rdd().id() != execution.toRdd().id():
@@ -183,7 +183,7 @@ def _source(plan: Any) -> tuple[list[Any], _Source]:
         plan = plan.children().head()
     while plan.nodeName() != _SOURCE:
         if plan.nodeName() not in _STEPS or plan.children().size() != 1:
-            raise _NotNativelyReadable(f"the query has a step that is more than row by row: {plan.nodeName()}")
+            raise _NotNativelyReadable(f"the query has a step that does not work row by row: {plan.nodeName()}")
         steps.append(plan)
         plan = plan.children().head()
     relation = plan.relation()
@@ -220,7 +220,7 @@ def _counter(execution: Any, leaf: Any) -> Any:
 def _replaced(df: DataFrame, steps: list[Any], source: _Source, frame: DataFrame) -> DataFrame:
     """The steps over other rows with the same columns."""
     if [(f.name, f.dataType) for f in frame.schema] != [(f.name, f.dataType) for f in source.schema]:
-        raise _NotNativelyReadable("the source's columns were declared with other types")
+        raise _NotNativelyReadable("the stream's schema declares other types")
     spark, analyzed = df.sparkSession, query_execution(frame).analyzed()
     pairs = zip(items_of(analyzed.output()), items_of(source.leaf.output()), strict=True)
     plan = renumbered(spark, analyzed, pairs)
@@ -233,7 +233,7 @@ def _replaced(df: DataFrame, steps: list[Any], source: _Source, frame: DataFrame
 
 
 def _reader(df: DataFrame, source: _Source) -> DeltaStreamReader:
-    """The source again, in this process; one per run, which keeps its position in the log."""
+    """The source in this process; cached per run, with its position in the log."""
     run = df.sparkSession.sparkContext.getLocalProperty("spark.jobGroup.id")
     key = (run, source.path, tuple(sorted(source.options.items())), source.schema.json())
     reader = _streams.pop(key, None)
@@ -254,7 +254,7 @@ def _count(store: Store, tasks: list[FileTask]) -> int:
         place, key = locate(store, task.path)
         path = place.local_path(key)
         if path is None:
-            raise _NotNativelyReadable("the files are on no local disk")
+            raise _NotNativelyReadable("the files are not on a local disk")
         stored = int(pq.read_metadata(path).num_rows)
         if task.vector is None:
             return stored

@@ -137,7 +137,7 @@ class DeltaOptimizeBuilder(PublicNames):
         return " AND ".join(f"({c})" for c in self._conditions) or None
 
     def _predicates(self) -> tuple[str, ...]:
-        return tuple(p for c in self._conditions for p in shown_predicates(self._spark, c))
+        return tuple(p for c in self._conditions for p in history_predicates(self._spark, c))
 
     def _conf(self, name: str) -> str | None:
         return setting(self._spark, f"optimize.{name}")
@@ -153,10 +153,10 @@ class DeltaOptimizeBuilder(PublicNames):
         return f"<OPTIMIZE of {self._path}" + (f" where {self._where()}>" if self._conditions else ">")
 
 
-def shown_predicates(spark: SparkSession, condition: str) -> list[str]:
-    """A condition as delta-spark's history shows it: the conjuncts of the parsed condition, as Spark prints them."""
+def history_predicates(spark: SparkSession, condition: str) -> list[str]:
+    """A condition as in delta-spark's history: the conjuncts of the parsed condition, as Spark prints them."""
     if is_connect(spark):
-        return conjuncts(explained(spark, condition))
+        return conjuncts(print_condition(spark, condition))
     try:
         todo, out = [java_session(spark).sessionState().sqlParser().parseExpression(condition)], []
         while todo:
@@ -166,11 +166,11 @@ def shown_predicates(spark: SparkSession, condition: str) -> list[str]:
             else:
                 out.append(str(node.toString()))
     except Py4JError:
-        return conjuncts(explained(spark, condition))
+        return conjuncts(print_condition(spark, condition))
     return out
 
 
-def explained(spark: SparkSession, condition: str) -> str:
+def print_condition(spark: SparkSession, condition: str) -> str:
     """A condition as Spark prints it, from the parsed plan of a query that is never analysed."""
     plan = str(spark.sql(f"EXPLAIN EXTENDED SELECT 1 FROM trilake_no_such_table WHERE {condition}").collect()[0][0])
     match = re.search(r"^.*?'?Filter (.*)$", plan, re.MULTILINE)

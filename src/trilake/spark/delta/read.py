@@ -1,12 +1,12 @@
 """A version of a Delta table as a DataFrame, by the first of these ways that is possible.
 
-* A data source that looks for the newest version in each plan: for streams that are joined with a table.
+* A data source that opens the newest version in each plan: for a stream joined with a table.
 * Spark's own scan of files that are listed when a query is planned (:mod:`.large.late_frames`): for very large tables.
 * Spark's own scan of the files of the version (:mod:`.reading.listed_frames`).
 * A data source that reads through Arrow: if Spark cannot scan the files.
 
-:func:`files_refusal` decides by the table's metadata and the session.  Only a look at every file can find some reasons,
-such as a name that Spark skips; the scans raise ``NativeScanError`` for these.
+:func:`files_refusal` decides by the table's metadata and the session.  Some reasons, such as a file name that Spark
+skips, show only when files are listed; the scans raise ``NativeScanError`` for these.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from trilake.delta.scan.scan import plan_scan, read_schema, resolve_columns, vec
 from trilake.delta.table import ArrowDeltaTable
 from trilake.expr import Filter, parse_filter
 from trilake.spark.delta.large.late_frames import late_frame
-from trilake.spark.delta.large.lookup import looked_up
+from trilake.spark.delta.large.lookup import look_up
 from trilake.spark.delta.reading.listed_frames import listed_frame
 from trilake.spark.delta.source import TrilakeDeltaDataSource
 from trilake.spark.live_frames.versions import is_read_in_each_plan
@@ -44,7 +44,7 @@ from trilake.table.table import FilterLike
 
 _log = logging.getLogger("trilake.spark")
 _INTEGERS = {"byte", "short", "integer", "long"}
-#: Types that Parquet files have as integers of 32 bits, so that widening one to another changes no file.
+#: Types that Parquet stores as INT32: widening one to another changes no file.
 _INT32 = {"short", "integer"}
 
 
@@ -59,8 +59,8 @@ def read_dataframe(
 ) -> DataFrame:
     """The rows of an open table's version for which ``filter`` is true, projected to ``columns``.
 
-    ``newest``: the version was read as the newest one, so writing these rows into the table depends on it.  Files that
-    cannot match are skipped on the driver; Spark applies the filter to the rows.
+    ``newest``: without time travel, so that a write of these rows into the table can conflict with concurrent commits.
+    Files that cannot match are skipped on the driver; Spark applies the filter to the rows.
     """
     schema = read_schema(table.metadata.schema)
     output = resolve_columns(schema, columns, table.uri)
@@ -100,7 +100,7 @@ def _natively(spark: SparkSession, table: ArrowDeltaTable, filter: Filter | None
             frame = late_frame(spark, table, newest=newest)
             if frame is not None:
                 return frame
-        version = looked_up(spark, table.log, table.opened, filter, lambda _: table.snapshot)
+        version = look_up(spark, table.log, table.opened, filter, lambda _: table.snapshot)
         scan = plan_scan(version, None, filter)
         vectors = vector_count(scan.snapshot.adds) > 0
         refusal = files_refusal(table.metadata, table.uri, spark, vectors=vectors)
@@ -131,9 +131,9 @@ def files_refusal(metadata: Metadata, uri: str, spark: SparkSession, *, vectors:
     """Why Spark cannot read files of a table with this metadata natively, some of which have ``vectors``."""
     changes = [c for f in nested_fields(metadata.schema) for c in f.metadata.get("delta.typeChanges") or ()]
     if any(c.get("fromType") in _INTEGERS and str(c.get("toType")).startswith("decimal") for c in changes):
-        return "a column was widened from integers to decimals, which Spark's Parquet reader does not follow"
+        return "a column was widened from integer to decimal, which Spark's Parquet reader does not support"
     if RELEASE < (4, 0) and any(c.get("toType") not in _INT32 for c in changes):
-        return f"a column was widened, which the Parquet reader of Spark {spark.version} does not follow"
+        return f"a column was widened, which the Parquet reader of Spark {spark.version} does not support"
     return native_refusal(uri, metadata.provider.lower(), vectors=vectors, spark=spark)
 
 

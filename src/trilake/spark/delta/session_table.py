@@ -45,8 +45,8 @@ class SessionTable:
     ) -> None:
         if not path or options is None:
             raise InvalidArgumentError(
-                "a DeltaTable is not made of arguments",
-                help="write DeltaTable.forPath(spark, path) or DeltaTable.forName(spark, name); without Spark,"
+                "DeltaTable cannot be called to open a table",
+                help="call DeltaTable.forPath(spark, path) or DeltaTable.forName(spark, name); without Spark,"
                 " trilake.open(path)",
             )
         self._spark, self._path, self._alias = spark, path, alias

@@ -34,8 +34,7 @@ def session_transaction(spark: SparkSession) -> Transaction | None:
         return None
     if app_id is None or version is None:
         raise InvalidArgumentError(
-            f"the session says {VERSION if app_id is None else APP_ID}, and not"
-            f" {APP_ID if app_id is None else VERSION}: they belong together",
+            f"{VERSION if app_id is None else APP_ID} is set without {APP_ID if app_id is None else VERSION}",
             help="set both, or unset both",
             condition="DELTA_INVALID_IDEMPOTENT_WRITES_OPTIONS",
         )
@@ -46,8 +45,8 @@ def session_transaction(spark: SparkSession) -> Transaction | None:
     if not app_id or not 0 <= number < 1 << 63:
         wrong, value = (APP_ID, app_id) if not app_id else (VERSION, version)
         raise InvalidArgumentError(
-            f"the session's {wrong} is {value!r}",
-            help="the application must be a non-empty string, the version a whole number of 0 or more",
+            f"{wrong} is {value!r}",
+            help="the application must be a non-empty string, the version an integer of at least 0",
             setting=wrong,
             condition="DELTA_ILLEGAL_OPTION",
         )
@@ -55,7 +54,7 @@ def session_transaction(spark: SparkSession) -> Transaction | None:
 
 
 def once(spark: SparkSession, snapshot: Snapshot, skipped: R, change: Callable[[Transaction | None], R]) -> R:
-    """Run a change for the session's transaction; returns ``skipped`` instead if the table has had that transaction."""
+    """Run a change for the session's transaction; return ``skipped`` if the table already has that transaction."""
     transaction = session_transaction(spark)
     done = transaction is not None and snapshot.has_transaction(*transaction)
     result = skipped if done else change(transaction)
@@ -64,7 +63,6 @@ def once(spark: SparkSession, snapshot: Snapshot, skipped: R, change: Callable[[
 
 
 def settle(spark: SparkSession, transaction: Transaction | None) -> None:
-    """Unset the session's version after a change, or a skipped one, if the session resets it: the next change must not
-    count as this one."""
+    """Unset the session's version after a change, if the session asks for it: the next change is another one."""
     if transaction is not None and session_flag(spark, AUTO_RESET, False):
         spark.conf.unset(VERSION)

@@ -218,35 +218,32 @@ def check_settings(settings: Mapping[str, str]) -> None:
         if setting is None:
             if name not in _warned:
                 _warned.add(name)
-                _log.warning("the session's %s is not known here, and has no effect", name)
+                _log.warning("the setting %s is unknown, and has no effect", name)
         elif setting.effect == "refused" and value.lower() != setting.unless:
             raise InvalidArgumentError(
                 f"the session's {name} is {value!r} ({setting.meaning}), which trilake does not support",
-                help="unset it" if setting.unless is None else f"unset it, or say {setting.unless}",
+                help="unset it" if setting.unless is None else f"unset it, or set it to {setting.unless}",
                 setting=name,
             )
 
 
 def session_log(spark: SparkSession, store: Store) -> DeltaLog:
-    """The log of the table in ``store``, whose commits have the session's user metadata, and set :data:`LAST_VERSION`.
-
-    Raises the errors of :func:`check_settings`.
-    """
+    """A log for commits of this session: with its user metadata, and setting :data:`LAST_VERSION`."""
     settings = delta_settings(spark)
     check_settings(settings)
     engine = spark_engine()
-    # The first hook: others may commit, and set a later version.
-    hooks: tuple[CommitHook, ...] = (_TellVersion(spark), *engine.commit_hooks(store.uri))
+    # The first hook: later ones may commit, and set a later version.
+    hooks: tuple[CommitHook, ...] = (_SetLastVersion(spark), *engine.commit_hooks(store.uri))
     return DeltaLog(store, replace(engine, hooks=hooks), user_metadata=settings.get(USER_METADATA))
 
 
 @dataclass(frozen=True)
-class _TellVersion:
+class _SetLastVersion:
     """Sets a session's :data:`LAST_VERSION` after a commit; does nothing once it is pickled."""
 
     spark: SparkSession | None
 
-    def __reduce__(self) -> tuple[type[_TellVersion], tuple[None]]:
+    def __reduce__(self) -> tuple[type[_SetLastVersion], tuple[None]]:
         return type(self), (None,)
 
     def __call__(self, event: CommitEvent) -> None:

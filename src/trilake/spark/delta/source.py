@@ -132,14 +132,11 @@ class DeltaDataSource(DataSource):
 
 
 def _check_place(options: Mapping[str, str]) -> None:
-    """Refuse a table of the catalogue in Spark's own plan, which does not say where it is.
-
-    Raises ``InvalidArgumentError``.
-    """
+    """Raise ``InvalidArgumentError`` for a table of the catalogue, whose path Spark does not pass."""
     if not options.get("path"):
         raise InvalidArgumentError(
-            "Spark's SQL does not say where a table of the catalogue is",
-            help="call trilake.install(spark), and names work in SQL, except for bodies of functions of SQL; or use"
+            "Spark does not pass the location of a catalogue table to its data source",
+            help="call trilake.install(spark) to use names in SQL, except in bodies of SQL functions; or use"
             " spark.table(name) and df.write.insertInto",
         )
 

@@ -9,19 +9,19 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import types as T
 
 from trilake.delta.commands.alter.alter_table import Alter
+from trilake.delta.commit.symlink_manifest import check_mode, generate_manifests
 from trilake.errors import InvalidArgumentError, UnsupportedProtocolError
 from trilake.spark.delta.clone import CloneCall, clone_table, convert_table
 from trilake.spark.delta.delete import delete_rows
 from trilake.spark.delta.maintenance import (
     check_int,
     check_string,
-    generate,
     restore_table,
     vacuum_table,
 )
 from trilake.spark.delta.merge.builder import DeltaMergeBuilder
 from trilake.spark.delta.merge.request import merge_request, source_frame
-from trilake.spark.delta.names.catalogue import known_location, parts_of, table_at
+from trilake.spark.delta.names.catalogue import existing_location, parts_of, table_at
 from trilake.spark.delta.optimize import DeltaOptimizeBuilder
 from trilake.spark.delta.reading.conditions import violation_finder
 from trilake.spark.delta.session_table import SessionTable
@@ -35,7 +35,7 @@ from trilake.spark.session.settings import is_utc
 
 @raises_for_spark
 class DeltaTable(SessionTable):
-    """A Delta table on Spark.  Make one with :meth:`forPath`.
+    """A Delta table on Spark; open one with :meth:`forPath`.
 
     The names are delta-spark's, so that existing code runs after changing its import.
 
@@ -65,7 +65,7 @@ class DeltaTable(SessionTable):
         """
         if not isinstance(tableOrViewName, str):
             raise InvalidArgumentError(f"the name must be a string, got {type(tableOrViewName).__name__}")
-        table = cls.forPath(sparkSession, known_location(sparkSession, tableOrViewName), hadoopConf)
+        table = cls.forPath(sparkSession, existing_location(sparkSession, tableOrViewName), hadoopConf)
         if table_at(tableOrViewName) is None:
             table._name = parts_of(tableOrViewName)[-1]
         return table
@@ -77,7 +77,7 @@ class DeltaTable(SessionTable):
         """Describe a new table; creating it fails if it exists.
 
         ``sparkSession`` is the session, the active one by default; ``hadoopConf`` has options of the store.  Raises
-        ``InvalidArgumentError`` if no session is given and none is active.
+        ``InvalidArgumentError`` without an active session.
 
         >>> made = DeltaTable.create(spark).location("lake/create").addColumn("id", "BIGINT").execute()
         >>> made.toDF().columns
@@ -92,7 +92,7 @@ class DeltaTable(SessionTable):
         """Describe a table that is created if it doesn't exist; an existing one is unchanged.
 
         ``sparkSession`` is the session, the active one by default; ``hadoopConf`` has options of the store.  Raises
-        ``InvalidArgumentError`` if no session is given and none is active.
+        ``InvalidArgumentError`` without an active session.
 
         >>> for _ in range(2):
         ...     made = DeltaTable.createIfNotExists(spark).location("lake/if-not").addColumn("id", "BIGINT").execute()
@@ -108,7 +108,7 @@ class DeltaTable(SessionTable):
         """Describe a table that replaces an existing one and its rows.
 
         ``sparkSession`` is the session, the active one by default; ``hadoopConf`` has options of the store.  Raises
-        ``InvalidArgumentError`` if no session is given and none is active.
+        ``InvalidArgumentError`` without an active session.
         Executing raises ``TableNotFoundError`` if there is none.
 
         >>> import trilake
@@ -126,7 +126,7 @@ class DeltaTable(SessionTable):
         """Describe a table that is created, or replaces an existing one.
 
         ``sparkSession`` is the session, the active one by default; ``hadoopConf`` has options of the store.  Raises
-        ``InvalidArgumentError`` if no session is given and none is active.
+        ``InvalidArgumentError`` without an active session.
 
         >>> made = DeltaTable.createOrReplace(spark).location("lake/or-replace").addColumn("id", "BIGINT").execute()
         >>> made.toDF().count()
@@ -168,7 +168,7 @@ class DeltaTable(SessionTable):
         return cls(sparkSession, path, hadoopConf or {})
 
     def delete(self, condition: str | Column | None = None) -> None:
-        """Delete the rows for which ``condition``, a SQL or a column, is true; all rows without one.
+        """Delete the rows for which ``condition``, a SQL string or a column, is true; all rows without one.
 
         Tables with deletion vectors get new vectors; in others, files with such rows are rewritten.  If no row matches,
         nothing is committed; :meth:`history` has the metrics.
@@ -190,7 +190,7 @@ class DeltaTable(SessionTable):
 
         Parameters
         ----------
-        condition: a SQL or a column.
+        condition: a SQL string or a column.
         set: SQL strings or columns over the old row, by column (``"a"``, or ``"a.b"`` for a field of a struct).
 
         Raises ``ValueError`` without ``set``, ``TypeError`` for arguments of other types, ``SchemaMismatchError`` for
@@ -310,7 +310,7 @@ class DeltaTable(SessionTable):
         version: the version to clone.
         target, isShallow, replace, properties: those of :meth:`clone`.
 
-        Raises the errors of :meth:`clone`, and ``VersionNotFoundError``.
+        Raises ``VersionNotFoundError``, and ``TableExistsError`` if the target exists.
 
         >>> import trilake
         >>> for n in 1, 2:
@@ -336,7 +336,7 @@ class DeltaTable(SessionTable):
         timestamp: the time, such as ``2024-05-01 12:30:00``.
         target, isShallow, replace, properties: those of :meth:`clone`.
 
-        Raises the errors of :meth:`clone`, and ``VersionNotFoundError``.
+        Raises ``VersionNotFoundError``, and ``TableExistsError`` if the target exists.
 
         >>> import trilake
         >>> _ = trilake.write({"n": [1]}, "lake/cloned-time", mode="overwrite")
@@ -352,7 +352,7 @@ class DeltaTable(SessionTable):
         return DeltaTable(self._spark, clone_table(self._spark, self._log(), self._options, call), self._options)
 
     def generate(self, mode: str) -> None:
-        """Generate manifests for other engines; the one ``mode`` is ``symlink_format_manifest``.
+        """Generate manifests for other engines; the only ``mode`` is ``symlink_format_manifest``.
 
         Raises ``InvalidArgumentError`` for another mode, and for tables with deletion vectors or column mapping.
 
@@ -362,17 +362,18 @@ class DeltaTable(SessionTable):
         >>> os.listdir("lake/generate/_symlink_format_manifest")
         ['manifest']
         """
-        generate(self._log(), mode)
+        check_mode(mode)
+        generate_manifests(self._log())
 
     def merge(self, source: Any, condition: str | Column, *, round_times: bool = True) -> DeltaMergeBuilder:
-        """Describe a merge of ``source`` into the table: ``condition``, a SQL or a column, says which rows match.
+        """Describe a merge of ``source`` into the table; ``condition`` says which rows match.
 
         Parameters
         ----------
         source: a DataFrame; or Arrow, pandas or polars data, which expressions call ``source``.
-        condition: a SQL or a column.
-        round_times: whether to cut times in nanoseconds to the microsecond, the precision of tables; otherwise a time
-            between two microseconds is refused.
+        condition: a SQL string or a column.
+        round_times: whether to truncate times in nanoseconds to microseconds, the precision of tables; otherwise they
+            must be whole microseconds.
 
         Raises ``ValueError`` for ``None``, ``TypeError`` for arguments of other types.
 
@@ -469,7 +470,7 @@ def _session(spark: SparkSession | None) -> SparkSession:
     session = spark or SparkSession.getActiveSession()
     if session is None:
         raise InvalidArgumentError(
-            "no Spark session is given, and none is active",
+            "there is no active Spark session",
             help="pass sparkSession",
             condition="DELTA_ACTIVE_SPARK_SESSION_NOT_FOUND",
         )

@@ -107,18 +107,18 @@ class DeltaTableBuilder(PublicNames, Generic[Opened]):
         self._table = TableDescription(StructType(()))
 
     def tableName(self, identifier: str) -> Self:
-        """``identifier`` is the name in Spark's catalogue, ``table`` or ``database.table``, or ``delta.`/path```."""
-        self._name = _text("Identifier", identifier)
+        """Set the name in Spark's catalogue: ``table``, ``database.table`` or ``delta.`/path```."""
+        self._name = _string("Identifier", identifier)
         return self
 
     def location(self, location: str) -> Self:
-        """``location`` is the table's path or URI."""
-        self._location = _text("Location", location)
+        """Set the table's path or URI."""
+        self._location = _string("Location", location)
         return self
 
     def comment(self, comment: str) -> Self:
-        """``comment`` describes the table."""
-        self._table = replace(self._table, comment=_text("Table comment", comment))
+        """Set the table's comment."""
+        self._table = replace(self._table, comment=_string("Table comment", comment))
         return self
 
     def addColumn(
@@ -148,23 +148,23 @@ class DeltaTableBuilder(PublicNames, Generic[Opened]):
         Raises ``TypeError`` for arguments of other types, ``ValueError`` for both kinds of generated values,
         ``InvalidArgumentError`` for an unknown type.
         """
-        name = _text("Column name", colName)
+        name = _string("Column name", colName)
         if not isinstance(nullable, bool):
             raise _wrong("Column nullable must be bool", nullable)
         field = _column(name, dataType)
         metadata = {**field.metadata, **_rule(generatedAlwaysAs, generatedByDefaultAs)}
         if START in metadata and field.type != PrimitiveType("long"):
             wrong = InvalidArgumentError(
-                f"an identity column is a bigint, not {field.type}",
-                help="declare it as bigint",
+                f"an identity column must be BIGINT, got {field.type}",
+                help="declare it as BIGINT",
                 column=name,
                 condition="DELTA_IDENTITY_COLUMNS_UNSUPPORTED_DATA_TYPE",
             )
             raise unsupported_error(wrong)
         if comment is not None:
-            metadata["comment"] = _text("Column comment", comment)
+            metadata["comment"] = _string("Column comment", comment)
         if default is not None:
-            metadata[CURRENT_DEFAULT] = _text("Column default", default)
+            metadata[CURRENT_DEFAULT] = _string("Column default", default)
         return self._add(replace(field, nullable=nullable, metadata=metadata))
 
     def addColumns(self, cols: T.StructType | Iterable[T.StructField]) -> Self:
@@ -182,18 +182,18 @@ class DeltaTableBuilder(PublicNames, Generic[Opened]):
         return self
 
     def partitionedBy(self, *cols: str | list[str] | tuple[str, ...]) -> Self:
-        """``cols`` are the partition columns, one by one or as one list."""
-        self._table = replace(self._table, partition_by=_texts("Partitioning column", cols))
+        """Set the partition columns, passed one by one or as one list."""
+        self._table = replace(self._table, partition_by=_strings("Partitioning column", cols))
         return self
 
     def clusterBy(self, *cols: str | list[str] | tuple[str, ...]) -> Self:
-        """``cols`` are the clustering columns, one by one or as one list, nested ones with dots."""
-        self._table = replace(self._table, cluster_by=_texts("Clustering column", cols))
+        """Set the clustering columns, passed one by one or as one list; nested ones with dots."""
+        self._table = replace(self._table, cluster_by=_strings("Clustering column", cols))
         return self
 
     def property(self, key: str, value: str) -> Self:
-        """The table property ``key`` gets ``value``."""
-        properties = {**self._table.properties, _text("Key of property", key): _text("Value of property", value)}
+        """Set a table property."""
+        properties = {**self._table.properties, _string("Key of property", key): _string("Value of property", value)}
         self._table = replace(self._table, properties=properties)
         return self
 
@@ -263,14 +263,14 @@ class DeltaTableBuilder(PublicNames, Generic[Opened]):
         differs = existing is not None and self._location is not None and not same_place(existing, self._location)
         if differs and self._name is not None and table_at(self._name) is not None:
             raise InvalidArgumentError(
-                f"the table is to be at {existing} and at {self._location}",
-                help="name the place once",
+                f"the table's name says {existing}, and its location {self._location}",
+                help="leave one of the two out",
                 condition="DELTA_CREATE_TABLE_IDENTIFIER_LOCATION_MISMATCH",
             )
         if differs:
             raise TableExistsError(
-                f"{self._name} is a table at {existing}, and the location says {self._location}",
-                help="leave one of the two out, or drop the name from the catalogue first",
+                f"the table {self._name} exists at {existing}, not at {self._location}",
+                help="leave the location out, or drop the table first",
                 condition="DELTA_TABLE_LOCATION_MISMATCH",
             )
         if (
@@ -331,13 +331,13 @@ def _wrong(message: str, value: object) -> TypeError:
     return TypeError(f"{message}. Found {value} with type {type(value)}.")
 
 
-def _text(what: str, value: object) -> str:
+def _string(what: str, value: object) -> str:
     if not isinstance(value, str):
         raise _wrong(f"{what} must be str", value)
     return value
 
 
-def _texts(what: str, values: tuple[Any, ...]) -> tuple[str, ...]:
+def _strings(what: str, values: tuple[Any, ...]) -> tuple[str, ...]:
     if len(values) == 1 and isinstance(values[0], list | tuple):
         values = tuple(values[0])
-    return tuple(_text(what, v) for v in values)
+    return tuple(_string(what, v) for v in values)

@@ -31,7 +31,7 @@ from trilake.errors import (
     TableExistsError,
     UnsupportedExpressionError,
 )
-from trilake.spark.delta.names.catalogue import absolute, find_table, known_table, new_name
+from trilake.spark.delta.names.catalogue import absolute, existing_table, find_table, new_name
 from trilake.spark.delta.reading.time_travel import split_place
 from trilake.spark.delta.settings import FEED_BEYOND, session_flag, session_log, with_session
 from trilake.spark.delta.source import WRITE_OPTIONS
@@ -330,7 +330,7 @@ def _created_empty(request: _Request, name: str) -> str:
     options = {k: v for k, v in request.options.items() if k.lower() not in of_stream}
     empty = spark.createDataFrame([], request.df.schema)
     save_as_table(SaveRequest(empty, request.format, "error", options, request.partition_by or None), name)
-    return known_table(spark, name).location
+    return existing_table(spark, name).location
 
 
 def _table(original: Any, reader: Any, tableName: str) -> Action | None:

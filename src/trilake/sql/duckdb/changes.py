@@ -18,18 +18,17 @@ from trilake.sql.duckdb.places import Context, place_of
 from trilake.sql.duckdb.query import read_of, rows_to_write
 from trilake.sql.parser.cursor import Cursor
 from trilake.sql.parser.defaults import default_or
-from trilake.sql.parser.delete_update import parse_delete, parse_update
+from trilake.sql.parser.delete_update import parse_delete, parse_truncate, parse_update
 from trilake.sql.parser.expressions import has_query, requalified, unqualified
 from trilake.sql.parser.insert import partition_condition
 from trilake.sql.parser.merge import When, parse_merge
 from trilake.sql.parser.numbers import MERGE, numbers
 from trilake.sql.parser.tokens import path_tokens
-from trilake.sql.parser.truncate import parse_truncate
 
 _Names = dict[tuple[str, ...], str]
 
 
-def counted(**numbers: int | None) -> pa.Table:
+def one_row(**numbers: int | None) -> pa.Table:
     """One row of numbers."""
     return pa.table({n: pa.array([v], pa.int64()) for n, v in numbers.items()})
 
@@ -57,7 +56,7 @@ def run_delete(context: Context, sql: str) -> pa.Table:
     change = parse_delete(Cursor(sql, path_tokens(sql)))
     table = place_of(context, change.parts).delta(context, "DELETE")
     where = None if change.condition is None else _plain(change.condition, _names(change.parts, change.alias))
-    return counted(num_affected_rows=table.delete(where).rows)
+    return one_row(num_affected_rows=table.delete(where).rows)
 
 
 def run_truncate(context: Context, sql: str) -> pa.Table:
@@ -69,7 +68,7 @@ def run_truncate(context: Context, sql: str) -> pa.Table:
     snapshot = table.snapshot
     fields = partition_fields(read_schema(snapshot.schema), snapshot.metadata.partition_columns)
     condition = partition_condition(change.partition, fields, place.path)
-    return counted(num_affected_rows=table.delete(condition).rows)
+    return one_row(num_affected_rows=table.delete(condition).rows)
 
 
 def run_update(context: Context, sql: str) -> pa.Table:
@@ -81,7 +80,7 @@ def run_update(context: Context, sql: str) -> pa.Table:
     columns = [(unqualified(name, names), value) for name, value in change.values]
     values = assigned_once((c, _plain(default_or(schema, c, value), names)) for c, value in columns)
     where = None if change.condition is None else _plain(change.condition, names)
-    return counted(num_affected_rows=table.update(values, where).rows)
+    return one_row(num_affected_rows=table.update(values, where).rows)
 
 
 # --- MERGE -----------------------------------------------------------------------------------------------------------
@@ -106,7 +105,7 @@ def run_merge(context: Context, sql: str) -> pa.Table:
     on = requalified(context.filled(call.condition), names)
     request = MergeRequest(on, clauses, _SOURCE, _TARGET, call.evolve, source_read=read)
     result = merge(table.log, source, request)
-    return counted(**numbers(result, MERGE))
+    return one_row(**numbers(result, MERGE))
 
 
 _TARGET, _SOURCE = "trilake_target", "trilake_source"

@@ -90,8 +90,8 @@ def _quoted(name: tuple[str, ...]) -> str:
     return ".".join(map(double_quoted, ("main", *name)[-2:]))
 
 
-class KeptDatabases:
-    """The process's idle databases, least recently used first."""
+class DatabasePool:
+    """Idle databases of this process, least recently used first."""
 
     def __init__(self) -> None:
         self.idle: list[Database] = []
@@ -99,24 +99,24 @@ class KeptDatabases:
 
     @contextmanager
     def of(self, files: frozenset[FileState]) -> Iterator[tuple[Database, duckdb.DuckDBPyConnection]]:
-        """Take a database that may open ``files`` for the block, with a new connection; after an error, close it."""
-        database = self._taken(files) or Database(files)
+        """Lend a database that may open ``files``, with a new connection; close it after an error."""
+        database = self._take(files) or Database(files)
         try:
             with closing(database.connection.cursor()) as connection:
                 yield database, connection
         except BaseException:
             database.connection.close()
             raise
-        self._give_back(database)
+        self._return(database)
 
-    def _taken(self, files: frozenset[FileState]) -> Database | None:
+    def _take(self, files: frozenset[FileState]) -> Database | None:
         with self.lock:
             for place, database in enumerate(self.idle):
                 if database.files == files:
                     return self.idle.pop(place)
         return None
 
-    def _give_back(self, database: Database) -> None:
+    def _return(self, database: Database) -> None:
         with self.lock:
             self.idle.append(database)
             surplus, self.idle = self.idle[:-_MOST_IDLE], self.idle[-_MOST_IDLE:]
@@ -137,8 +137,8 @@ Sources = Mapping[tuple[str, ...], Source]
 _Files = Mapping[tuple[str, ...], Sequence[FileState]]
 #: Makes names unique: DuckDB caches the columns of views.
 _numbers = itertools.count()
-#: Most entries of the cache of checked files.
-_MOST_CHECKED = 256
+#: Most entries of the cache of queries over files.
+_MOST_FILE_QUERIES = 256
 
 
 def table_of(
@@ -154,7 +154,7 @@ def table_of(
 
     def of(files: _Files) -> pa.Table:
         errors: list[TrilakeError] = []
-        with _kept.of(_all(files)) as (database, db), _raise_noted(errors):
+        with _pool.of(_all(files)) as (database, db), _raise_scan_errors(errors):
             only_views = _relate(database, db, sources, files, errors)
             if only_views and not parameters:
                 return _arrow(database.relation(query), json=json)
@@ -181,10 +181,7 @@ def _relation(
 
 
 def batches_of(sources: Sources, query: str, rows: int) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    """Run a query; return its schema, and its rows in batches of ``rows``.
-
-    Raises as :func:`table_of`, also while batches are read.
-    """
+    """Run a query; return its schema, and its rows in batches of ``rows``, which may raise, too."""
     files = _files(sources)
     if files:
         with suppress(duckdb.Error):
@@ -196,15 +193,15 @@ def batches_of(sources: Sources, query: str, rows: int) -> tuple[pa.Schema, Iter
 def _reading(sources: Sources, files: _Files, query: str, rows: int) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     errors: list[TrilakeError] = []
     with ExitStack() as opened:
-        database, db = opened.enter_context(_kept.of(_all(files)))
-        with _raise_noted(errors):
+        database, db = opened.enter_context(_pool.of(_all(files)))
+        with _raise_scan_errors(errors):
             _relate(database, db, sources, files, errors)
             reader = db.sql(query).to_arrow_reader(rows)
         return reader.schema, _batches(opened.pop_all(), reader, errors)
 
 
 def _batches(opened: ExitStack, reader: pa.RecordBatchReader, errors: list[TrilakeError]) -> Iterator[pa.RecordBatch]:
-    with opened, _raise_noted(errors):
+    with opened, _raise_scan_errors(errors):
         try:
             yield from reader
         except (pa.ArrowException, OSError) as e:  # Arrow's stream wraps DuckDB's errors
@@ -214,7 +211,7 @@ def _batches(opened: ExitStack, reader: pa.RecordBatchReader, errors: list[Trila
 def _or_again(
     batches: Iterator[pa.RecordBatch], again: Callable[[], Iterator[pa.RecordBatch]]
 ) -> Iterator[pa.RecordBatch]:
-    """The batches; where they fail, those of a second run, or its error."""
+    """Yield the batches; if the first fails, those of a second run."""
     sent = False
     try:
         for batch in batches:
@@ -230,8 +227,8 @@ def _or_again(
 
 
 @contextmanager
-def _raise_noted(errors: list[TrilakeError]) -> Iterator[None]:
-    """Raise errors of the tables' scans as they were, not as DuckDB's strings."""
+def _raise_scan_errors(errors: list[TrilakeError]) -> Iterator[None]:
+    """Raise the scans' own errors, not DuckDB's strings of them."""
     try:
         yield
     except duckdb.Error:
@@ -252,7 +249,9 @@ def _relate(
     errors: list[TrilakeError],
 ) -> bool:
     """Create a view over files, or register Arrow rows, for each source; return whether all are views."""
-    queries = {name: _checked.query(db, files[name], rows.schema) for name, rows in sources.items() if name in files}
+    queries = {
+        name: _file_queries.query(db, files[name], rows.schema) for name, rows in sources.items() if name in files
+    }
     views = {name: query for name, query in queries.items() if query is not None}
     only_views = len(views) == len(sources)
     for name, rows in sources.items():
@@ -276,15 +275,15 @@ def _files(sources: Sources) -> _Files:
     return files
 
 
-class _Checked:
-    """Cache of queries over files whose columns match the table's: checking opens each file."""
+class _FileQueries:
+    """Cache of queries over Parquet files: making one opens each file to check its columns."""
 
     def __init__(self) -> None:
         self.queries: OrderedDict[tuple[object, ...], str | None] = OrderedDict()
         self.lock = threading.Lock()
 
     def query(self, db: duckdb.DuckDBPyConnection, files: Sequence[FileState], schema: pa.Schema) -> str | None:
-        """:func:`parquet_relation`, once for unchanged files."""
+        """Cached :func:`parquet_relation`."""
         key = (schema.serialize().to_pybytes(), *files)
         with self.lock:
             if key in self.queries:
@@ -293,11 +292,11 @@ class _Checked:
         query = parquet_relation(db, [file.path for file in files], schema)
         with self.lock:
             self.queries[key] = query
-            while len(self.queries) > _MOST_CHECKED:
+            while len(self.queries) > _MOST_FILE_QUERIES:
                 self.queries.popitem(last=False)
         return query
 
 
-_checked = _Checked()
-_kept = KeptDatabases()
-os.register_at_fork(after_in_child=_kept.forget)
+_file_queries = _FileQueries()
+_pool = DatabasePool()
+os.register_at_fork(after_in_child=_pool.forget)

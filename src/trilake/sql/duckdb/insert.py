@@ -33,11 +33,11 @@ def run_insert(context: Context, sql: str) -> pa.Table:
 
     Raises ``SchemaMismatchError`` for rows that do not fit, and what a write raises.
     """
-    written = 0
+    rows = 0
     for insert in parse_inserts(sql, path_tokens(sql)):
         place = place_of(context, insert.parts)
-        written += _into_delta(context, place, insert) if place.format == "delta" else _into(context, place, insert)
-    return pa.table({"num_affected_rows": pa.array([written]), "num_inserted_rows": pa.array([written])})
+        rows += _into_delta(context, place, insert) if place.format == "delta" else _into(context, place, insert)
+    return pa.table({"num_affected_rows": pa.array([rows]), "num_inserted_rows": pa.array([rows])})
 
 
 def _into_delta(context: Context, place: Place, insert: Insert) -> int:
@@ -47,12 +47,12 @@ def _into_delta(context: Context, place: Place, insert: Insert) -> int:
     static = own_partitions(values, insert.dynamic, metadata.partition_columns, place.path)
     where = insert.replace_where and context.filled(insert.replace_where)
     if static and (insert.overwrite or insert.if_not_exists):
-        chosen = " AND ".join(f"{quote_name(c)} <=> {v}" for c, v in static.items())
-        if insert.if_not_exists and table.count(chosen):
+        partition = " AND ".join(f"{quote_name(c)} <=> {v}" for c, v in static.items())
+        if insert.if_not_exists and table.count(partition):
             return 0
-        where = chosen if insert.overwrite and where is None else where
+        where = partition if insert.overwrite and where is None else where
     widen = insert.evolve and type_widening.enabled(metadata)
-    rows = _given(context, insert, schema, static, place, widen=widen)
+    rows = _rows_of(context, insert, schema, static, place, widen=widen)
     request = WriteRequest(
         mode="overwrite" if insert.overwrite else "append",
         schema=from_arrow(rows.schema),
@@ -77,24 +77,24 @@ def _into(context: Context, place: Place, insert: Insert) -> int:
         raise InvalidArgumentError(
             f"{place.shown} does not support schema evolution", help="leave WITH SCHEMA EVOLUTION out", file=place.path
         )
-    there = place.open(context).schema
-    rows = _given(context, insert, from_arrow(there), {}, place)
-    extra = [n for n in rows.column_names if n not in there.names]
+    schema = place.open(context).schema
+    rows = _rows_of(context, insert, from_arrow(schema), {}, place)
+    extra = [n for n in rows.column_names if n not in schema.names]
     if extra:
         raise SchemaMismatchError(
             f"the table has no column {extra[0]!r}",
-            help=columns_help(extra[0], there.names),
+            help=columns_help(extra[0], schema.names),
             column=extra[0],
         )
-    missing = [f for f in there if f.name not in rows.column_names]
+    missing = [f for f in schema if f.name not in rows.column_names]
     for f in missing:
         rows = rows.append_column(f, pa.nulls(rows.num_rows, f.type))
-    rows = rows.select(there.names)
+    rows = rows.select(schema.names)
     write = TableWrite("overwrite" if insert.overwrite else "append")
     return format_named(place.format).write(open_store(place.path, dict(context.options)), rows, write).rows_added
 
 
-def _given(
+def _rows_of(
     context: Context,
     insert: Insert,
     schema: StructType,
@@ -128,12 +128,12 @@ def _given(
             help="select a value for each column, or list the columns after the table's name, or write BY NAME",
             file=place.path,
         )
-    elif insert.columns is not None or not _as_they_are(rows, expected, schema, evolve=insert.evolve):
+    elif insert.columns is not None or not _needs_no_cast(rows, expected, schema, evolve=insert.evolve):
         rows = _by_position(rows.rename_columns(expected), schema)
     rows = rows.drop_columns([c for c in rows.column_names if c in absent])
     for column, value in static.items():
         rows = rows.append_column(column, pa.repeat(constant(value)[0], rows.num_rows))
-    return _stored(rows, schema, widen)
+    return _cast(rows, schema, widen)
 
 
 def _delta_schema(rows: pa.Table) -> StructType | None:
@@ -144,7 +144,7 @@ def _delta_schema(rows: pa.Table) -> StructType | None:
         return None
 
 
-def _as_they_are(rows: pa.Table, names: Sequence[str], schema: StructType, *, evolve: bool) -> bool:
+def _needs_no_cast(rows: pa.Table, names: Sequence[str], schema: StructType, *, evolve: bool) -> bool:
     row_schema = _delta_schema(rows)
     return row_schema is not None and needs_no_cast(row_schema, names, schema, evolve=evolve)
 
@@ -155,14 +155,14 @@ def _by_position(rows: pa.Table, schema: StructType) -> pa.Table:
         field, column = schema.find(name), rows.column(i)
         if field is None:
             continue
-        kind = _named_as(column.type, field.type.arrow, name)
+        kind = _with_names_of(column.type, field.type.arrow, name)
         if kind != column.type:
             rows = rows.set_column(i, name, pa.chunked_array([c.view(kind) for c in column.chunks], kind))
     return rows
 
 
-def _named_as(source: pa.DataType, target: pa.DataType, path: str) -> pa.DataType:
-    """The type ``source`` with the field names of ``target``.
+def _with_names_of(source: pa.DataType, target: pa.DataType, path: str) -> pa.DataType:
+    """Give ``source`` the field names of ``target``.
 
     Raises ``SchemaMismatchError`` for a struct of fewer or more fields.
     """
@@ -177,19 +177,21 @@ def _named_as(source: pa.DataType, target: pa.DataType, path: str) -> pa.DataTyp
             )
         pairs = zip(source, target, strict=True)
         return pa.struct(
-            [s.with_name(t.name).with_type(_named_as(s.type, t.type, f"{path}.{t.name}")) for s, t in pairs]
+            [s.with_name(t.name).with_type(_with_names_of(s.type, t.type, f"{path}.{t.name}")) for s, t in pairs]
         )
     if is_.is_map(source) and is_.is_map(target):
-        key = source.key_field.with_type(_named_as(source.key_type, target.key_type, f"{path}.key"))
-        return pa.map_(key, source.item_field.with_type(_named_as(source.item_type, target.item_type, f"{path}.value")))
+        key = source.key_field.with_type(_with_names_of(source.key_type, target.key_type, f"{path}.key"))
+        return pa.map_(
+            key, source.item_field.with_type(_with_names_of(source.item_type, target.item_type, f"{path}.value"))
+        )
     if is_.is_list(source) and is_.is_list(target):
         return pa.list_(
-            source.value_field.with_type(_named_as(source.value_type, target.value_type, f"{path}.element"))
+            source.value_field.with_type(_with_names_of(source.value_type, target.value_type, f"{path}.element"))
         )
     return source
 
 
-def _stored(rows: pa.Table, schema: StructType, widen: bool) -> pa.Table:
+def _cast(rows: pa.Table, schema: StructType, widen: bool) -> pa.Table:
     """Cast the rows to the columns' types, where SQL assigns one to the other; the write checks the rest."""
     for i, name in enumerate(rows.column_names):
         field = schema.find(name)
@@ -206,12 +208,12 @@ def _stored(rows: pa.Table, schema: StructType, widen: bool) -> pa.Table:
         elif pa.types.is_timestamp(column.type) and pa.types.is_timestamp(type_):
             column = column.cast(type_)  # the session's time zone is UTC
         elif not pa.types.is_nested(column.type) and not pa.types.is_nested(type_):
-            column = _assigned(column, name, type_, sql_type(field.type))
+            column = _assign(column, name, type_, sql_type(field.type))
         rows = rows.set_column(i, name, column)
     return rows
 
 
-def _assigned(column: pa.ChunkedArray, name: str, type_: pa.DataType, kind: str) -> pa.ChunkedArray:
+def _assign(column: pa.ChunkedArray, name: str, type_: pa.DataType, kind: str) -> pa.ChunkedArray:
     """Cast values by Spark's store assignment rules.
 
     Raises ``SchemaMismatchError`` for types that cannot be assigned, and for a value that does not fit.

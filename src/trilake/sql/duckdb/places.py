@@ -33,15 +33,15 @@ _SETTLED_MS = 10_000
 _Key = tuple[str, frozenset[tuple[str, str]]]
 
 
-class KnownTables:
-    """The last versions, by the table's URI and its store's options."""
+class SnapshotCache:
+    """The newest known version of each table, by URI and storage options."""
 
     def __init__(self) -> None:
         self.versions: OrderedDict[_Key, Snapshot] = OrderedDict()
         self.lock = threading.Lock()
 
     def open(self, path: str, options: Mapping[str, str]) -> ArrowDeltaTable:
-        """Open the newest version.  Raises as :class:`ArrowDeltaTable`."""
+        """Open the newest version."""
         store = open_store(path, dict(options))
         key = (store.uri, frozenset(options.items()))
         with self.lock:
@@ -71,7 +71,7 @@ def _worth_keeping(version: Snapshot) -> bool:
     return all(file.modified_ms < settled for file in files) and state.adds.nbytes + state.removes.nbytes <= _LARGEST
 
 
-_tables = KnownTables()
+_tables = SnapshotCache()
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class Context:
         return open_store(path, dict(self.options))
 
     def filled(self, sql: str) -> str:
-        """Replace parameters in Spark SQL by literals."""
+        """Replace parameters by literals of Spark SQL."""
         return with_values(sql, self.values, literal) if self.values else sql
 
 

@@ -47,14 +47,14 @@ def run_query(context: Context, sql: str, *, json: bool = False) -> pa.Table:
 def open_query(context: Context, sql: str, rows: int) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     """Run a query; return its schema, and its rows in batches of ``rows``.
 
-    Raises as :func:`run_query`, and ``duckdb.Error`` for an invalid value, also while batches are read.
+    Reading a batch may raise ``duckdb.Error`` for an invalid value.
     """
     query = parse_query(sql)
     return batches_of(_sources(context, query), query.sql, rows)
 
 
 def rows_to_write(context: Context, sql: str) -> pa.Table:
-    """Run a query, and round times to microseconds, as tables store them.  Raises as :func:`run_query`."""
+    """Run a query, and round times to microseconds, as tables store them."""
     table = run_query(context, sql)
     schema = microseconds_schema(table.schema)
     if schema is table.schema:
@@ -63,7 +63,7 @@ def rows_to_write(context: Context, sql: str) -> pa.Table:
 
 
 def read_of(context: Context, sql: str, target: Table) -> ReadSet:
-    """The read set of a query whose rows are written into ``target``.  Raises as :func:`run_query`."""
+    """The read set of a query whose rows are written into ``target``."""
     for relation in parse_query(sql).relations:
         if relation.changes is None and relation.at is None:
             place = relation_of(context, relation.parts, quoted=relation.quoted)

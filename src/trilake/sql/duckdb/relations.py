@@ -69,10 +69,10 @@ def parse_query(sql: str) -> Query:
     >>> [r.parts for r in parse_query("SELECT * FROM '/lake/t' JOIN delta.`/lake/u` USING (id)").relations]
     [('/lake/t',), ('delta', '/lake/u')]
     """
-    return _kept(sql) if len(sql) <= _LONGEST else _parsed(sql)
+    return _parse_cached(sql) if len(sql) <= _LONGEST else _parse(sql)
 
 
-def _parsed(sql: str) -> Query:
+def _parse(sql: str) -> Query:
     try:
         tree = _tree(sql)
     except SqlTextError:
@@ -96,7 +96,7 @@ def _parsed(sql: str) -> Query:
     return Query(edited, tuple(reader.relations.values()), frozenset(parameters), frozenset(defined))
 
 
-_kept = lru_cache(maxsize=128)(_parsed)
+_parse_cached = lru_cache(maxsize=128)(_parse)
 
 
 def _tree(sql: str) -> dict[str, Any]:
@@ -201,7 +201,7 @@ class _Reader:
         return Cursor(self.sql, tokens)
 
     def edited(self) -> str:
-        return Edited.of(self.sql, self.edits).text if self.edits else self.sql
+        return Edited.of(self.sql, self.edits).sql if self.edits else self.sql
 
 
 def _as_of_to_at(sql: str) -> str | None:
@@ -229,7 +229,7 @@ def _as_of_to_at(sql: str) -> str | None:
             raise SqlTextError.at(sql, e) from None
         end = tokens[cursor.at - 1].end
         edits.append(Edit(end, end, f" AT ({unit.upper} => {expression})"))
-    return Edited.of(sql, edits).text if edits else None
+    return Edited.of(sql, edits).sql if edits else None
 
 
 def _operand(cursor: Cursor) -> str:
@@ -248,4 +248,4 @@ def _operand(cursor: Cursor) -> str:
             elif cursor.token is not None and cursor.token.kind == "string":
                 cursor.take()
         if not (cursor.accept_symbol("+") or cursor.is_symbol("-")):
-            return cursor.text[cursor.tokens[first].start : cursor.tokens[cursor.at - 1].end]
+            return cursor.sql[cursor.tokens[first].start : cursor.tokens[cursor.at - 1].end]

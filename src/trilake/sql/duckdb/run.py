@@ -19,7 +19,7 @@ from trilake.delta.commands.optimize.optimize import OptimizeResult
 from trilake.delta.standard import standard_engine
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import InvalidArgumentError, TableNotFoundError
-from trilake.sql.duckdb.changes import counted, run_delete, run_merge, run_truncate, run_update
+from trilake.sql.duckdb.changes import one_row, run_delete, run_merge, run_truncate, run_update
 from trilake.sql.duckdb.insert import run_insert
 from trilake.sql.duckdb.places import Context, place_of
 from trilake.sql.duckdb.query import constant, run_query
@@ -76,8 +76,8 @@ def run_maintenance(context: Context, statement: Maintenance) -> pa.Table:
         table.generate(statement.mode)
         return pa.table({})
     assert isinstance(statement, Fsck)
-    gone = fsck(table.log, dry_run=statement.dry_run)
-    return pa.table({"dataFilePath": pa.array(gone, pa.string()), "dataFileMissing": pa.repeat(True, len(gone))})
+    missing = fsck(table.log, dry_run=statement.dry_run)
+    return pa.table({"dataFilePath": pa.array(missing, pa.string()), "dataFileMissing": pa.repeat(True, len(missing))})
 
 
 def run_analyze(context: Context, sql: str) -> pa.Table:
@@ -110,12 +110,9 @@ def _restore(table: ArrowDeltaTable, statement: Restore) -> pa.Table:
         result = table.restore(statement.version)
     else:
         assert statement.timestamp is not None
-        result = table.restore(timestamp=_moment(constant(statement.timestamp)[0].as_py()))
-    return counted(**numbers(result, RESTORE))
-
-
-def _moment(value: Any) -> str | dt.datetime:
-    return value if isinstance(value, dt.datetime) else str(value)
+        time = constant(statement.timestamp)[0].as_py()
+        result = table.restore(timestamp=time if isinstance(time, dt.datetime) else str(time))
+    return one_row(**numbers(result, RESTORE))
 
 
 def _convert(context: Context, statement: Convert) -> pa.Table:
@@ -188,7 +185,7 @@ def sql(text: str, args: Args = None, *, storage_options: Mapping[str, str] | No
 def query(sql: str, frames: Mapping[str, Any]) -> pa.Table:
     """Run a query over ``frames`` by name.
 
-    Raises ``InvalidArgumentError`` for any other statement, and as :func:`trilake.sql.duckdb.query.run_query`.
+    Raises ``InvalidArgumentError`` for any other statement or an error in the query.
     """
     try:
         cursor = Cursor(sql)

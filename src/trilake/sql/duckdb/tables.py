@@ -15,7 +15,7 @@ from trilake.delta.protocol.schema import StructType, from_arrow
 from trilake.delta.protocol.sql_types import type_sql
 from trilake.delta.scan.scan import read_schema
 from trilake.errors import InvalidArgumentError
-from trilake.sql.duckdb.changes import counted
+from trilake.sql.duckdb.changes import one_row
 from trilake.sql.duckdb.places import Context, Place, place_of
 from trilake.sql.duckdb.query import constant, rows_to_write, run_query
 from trilake.sql.parser.alter import change_table
@@ -48,7 +48,7 @@ def run_create(context: Context, sql: str) -> pa.Table:
     Raises ``TableExistsError``, ``TableNotFoundError``, and ``InvalidArgumentError`` for a table that is not named by
     path.
     """
-    call = _parsed(context, sql)
+    call = _parse(context, sql)
     if call is None:
         raise InvalidArgumentError(
             f"without Spark there is no catalogue for this statement: {sql.strip()[:200]}",
@@ -73,7 +73,7 @@ def run_create(context: Context, sql: str) -> pa.Table:
     return _create_delta(context, call, place, there=there)
 
 
-def _parsed(context: Context, sql: str) -> Create | None:
+def _parse(context: Context, sql: str) -> Create | None:
     """The statement with its parameters, except those of its query."""
     call = parse_create(Cursor(sql, path_tokens(sql)))
     if call is None or not context.values:
@@ -155,7 +155,7 @@ def _clone(context: Context, call: Create, place: Place) -> pa.Table:
         replace=call.replace,
         properties=call.properties,
     )
-    return counted(**numbers(result, CLONE))
+    return one_row(**numbers(result, CLONE))
 
 
 def _clone_of_parquet(context: Context, call: Create, path: str, place: Place) -> pa.Table:
@@ -171,7 +171,7 @@ def _clone_of_parquet(context: Context, call: Create, path: str, place: Place) -
         properties=call.properties,
         parquet=files.store.uri,
     )
-    return counted(**numbers(result, CLONE))
+    return one_row(**numbers(result, CLONE))
 
 
 def run_alter(context: Context, sql: str) -> pa.Table:

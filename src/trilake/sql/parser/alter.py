@@ -10,12 +10,12 @@ from trilake.common.text import quote_name
 from trilake.delta.commands.alter.alter_table import Alter
 from trilake.delta.metadata.column_changes import ColumnChange
 from trilake.delta.metadata.schema_changes import NewColumn
-from trilake.delta.protocol.schema_edit import FIRST, Position
+from trilake.delta.protocol.schema import StructType
+from trilake.delta.protocol.schema_edit import FIRST, PathLike, Position, parse_path, spelled, type_at
 from trilake.errors import InvalidArgumentError
 from trilake.sql.parser.create import key_values, parse_column, parse_type, property_key
 from trilake.sql.parser.cursor import Cursor, items
 from trilake.sql.parser.descriptions import field_of
-from trilake.sql.parser.exact_alter import existing_columns
 from trilake.sql.parser.expressions import split_names
 
 _END = ("FIRST", "AFTER")
@@ -41,7 +41,7 @@ def change_table(alter: Alter, cursor: Cursor) -> None:
 def _refuse(alter: Alter, cursor: Cursor) -> NoReturn:
     begin = cursor.tokens[: cursor.at + 5]
     raise InvalidArgumentError(
-        f"this form of ALTER TABLE is not supported for Delta tables: {cursor.text.strip()}",
+        f"this form of ALTER TABLE is not supported for Delta tables: {cursor.sql.strip()}",
         help="leave it out: partitions follow from the rows"
         if any(t.upper in ("PARTITION", "PARTITIONS") for t in begin)
         else "you can alter columns, properties, constraints, features, clustering, name and location",
@@ -210,3 +210,62 @@ _FORMS: tuple[tuple[tuple[str, ...], Callable[[Alter, Cursor], _Change]], ...] =
     (("ALTER",), _alter_column),
     (("CHANGE",), _alter_column),
 )
+
+
+# --- case-sensitive column names, under ``spark.sql.caseSensitive`` ---------------------------------------------------
+
+
+class ExactAlter(Alter):
+    """``Alter`` that raises ``SchemaMismatchError`` for a column in another case.
+
+    Names of new columns must still differ by more than case, as Delta's protocol says.
+    """
+
+    def add(self, *columns: NewColumn) -> int:
+        """Add columns."""
+        for column in columns:
+            self._find(column.parent)
+            self._find_place(column.parent, column.position)
+        return super().add(*columns)
+
+    def rename_column(self, path: PathLike, new_name: str) -> int:
+        """Rename a column or nested field."""
+        self._find(path)
+        return super().rename_column(path, new_name)
+
+    def drop_columns(self, *paths: PathLike) -> int:
+        """Drop columns or nested fields."""
+        for path in paths:
+            self._find(path)
+        return super().drop_columns(*paths)
+
+    def change_columns(self, *changes: ColumnChange) -> int:
+        """Change columns in one commit."""
+        for change in changes:
+            self._find(change.path)
+            self._find_place(parse_path(change.path)[:-1], change.position)
+        return super().change_columns(*changes)
+
+    def sync_identity(self, column: PathLike) -> int:
+        """Continue an identity column after the highest value in the rows."""
+        self._find(column)
+        return super().sync_identity(column)
+
+    def _find(self, path: PathLike) -> None:
+        if path:
+            spelled(existing_columns(self), path)
+
+    def _find_place(self, parent: PathLike, position: Position | None) -> None:
+        """Check the case of the column named by ``AFTER``, unless it is new."""
+        if position is None or position.after is None:
+            return
+        columns = existing_columns(self)
+        siblings = type_at(columns, parent) if parent else columns
+        if isinstance(siblings, StructType) and StructType(siblings.fields).find(position.after) is not None:
+            spelled(siblings, (position.after,))
+
+
+def existing_columns(alter: Alter) -> StructType:
+    """The table's columns; their names are case-sensitive for an ``ExactAlter``."""
+    schema = alter.log.head().schema
+    return schema.exact() if isinstance(alter, ExactAlter) else schema

@@ -20,7 +20,7 @@ _AFTER_DEFAULT = (
 
 @dataclass(frozen=True)
 class Column:
-    """A column definition.  ``identity`` is start, step, and whether rows may bring values."""
+    """A column definition.  ``identity`` is start, step, and whether INSERT may provide values."""
 
     name: str
     type: str
@@ -102,7 +102,7 @@ def parse_create(cursor: Cursor) -> Create | None:
 
 
 def _is_query(cursor: Cursor) -> bool:
-    look = Cursor(cursor.text, cursor.tokens, cursor.at)
+    look = Cursor(cursor.sql, cursor.tokens, cursor.at)
     while look.accept_symbol("("):
         pass
     return look.is_any("SELECT", "WITH", "FROM", "VALUES") and not (
@@ -192,7 +192,7 @@ def _one(cursor: Cursor) -> tuple[int, int]:
 
 
 def _without_not_null(cursor: Cursor, start: int, end: int, fields: dict[str, object]) -> str:
-    sql = cursor.text[start:end]
+    sql = cursor.sql[start:end]
     tokens = Cursor(sql).tokens
     if len(tokens) > 2 and tokens[-2].upper == "NOT" and tokens[-1].upper == "NULL" and tokens[-3].upper != "IS":
         fields["nullable"] = False
@@ -249,7 +249,7 @@ def parse_type(cursor: Cursor) -> str:
             end = cursor.tokens[cursor.at - 1].end
             continue
         end = cursor.take().end
-    return cursor.text[start:end]
+    return cursor.sql[start:end]
 
 
 # --- what follows the columns ----------------------------------------------------------------------------------------
@@ -309,7 +309,7 @@ def _partitions(cursor: Cursor, fields: dict[str, object]) -> None:
             names.append(piece.part())
         elif piece.is_symbol("(", ahead=1):
             raise InvalidArgumentError(
-                f"a table must be partitioned by columns, got the expression {piece.text.strip()}",
+                f"a table must be partitioned by columns, got the expression {piece.sql.strip()}",
                 help="add a generated column, and name that",
                 condition="DELTA_OPERATION_NOT_ALLOWED",
             )

@@ -24,7 +24,7 @@ class Ctes:
         return f"{self.clause} {query}"
 
     def before_others(self, *, recursive: bool) -> str:
-        """The clause, to be continued by the common tables of a nested query."""
+        """The clause with a comma at its end, to put before the common tables of a nested query."""
         first, *rest = tokenize(self.clause)
         is_recursive = rest[0].upper == "RECURSIVE"
         listed = self.clause[rest[1 if is_recursive else 0].start :]
@@ -89,4 +89,4 @@ def without_ctes(sql: str) -> tuple[str, Ctes]:
             continue
         last = tokens[i + 2] if tokens[i + 2 : i + 3] and tokens[i + 2].upper == "RECURSIVE" else first
         edits.append(Edit(start, last.end - begin, ctes.before_others(recursive=last is not first)))
-    return Edited.of(sql[begin:], edits).text, ctes
+    return Edited.of(sql[begin:], edits).sql, ctes

@@ -27,7 +27,7 @@ class Cursor:
     """Reads tokens one by one.  Words are case-insensitive."""
 
     def __init__(self, sql: str, tokens: Sequence[Token] | None = None, at: int = 0) -> None:
-        self.text = sql
+        self.sql = sql
         self.tokens = tokenize(sql) if tokens is None else tokens
         self.at = at
 
@@ -150,7 +150,7 @@ class Cursor:
 
     def bracketed(self) -> str:
         """Skip a pair of brackets; its content.  Raises ``SyntaxProblem``."""
-        return self.text[slice(*self.brackets())]
+        return self.sql[slice(*self.brackets())]
 
     def listed(self) -> list[str]:
         """Skip a list, in brackets or up to the end; its items."""
@@ -158,7 +158,7 @@ class Cursor:
 
     def sql_until(self, *words: str, symbols: str = "") -> str:
         """Skip up to one of the words or symbols outside of all brackets; the SQL before it."""
-        return self.text[slice(*self.until(*words, symbols=symbols))]
+        return self.sql[slice(*self.until(*words, symbols=symbols))]
 
     def until(self, *words: str, symbols: str = "") -> tuple[int, int]:
         """Skip up to one of the words or symbols outside of all brackets; the positions of the SQL before it."""
@@ -191,7 +191,7 @@ class Cursor:
                 break
             self.at += 1
         if first == self.at:
-            end = self.tokens[first].start if first < len(self.tokens) else len(self.text)
+            end = self.tokens[first].start if first < len(self.tokens) else len(self.sql)
             return end, end
         return self.tokens[first].start, self.tokens[self.at - 1].end
 
@@ -207,7 +207,7 @@ class Cursor:
         while tokens and tokens[-1].kind == "symbol" and tokens[-1].text == ";":
             tokens.pop()
         self.at = len(self.tokens)
-        return self.text[start : tokens[-1].end] if tokens and tokens[-1].end > start else ""
+        return self.sql[start : tokens[-1].end] if tokens and tokens[-1].end > start else ""
 
     def end(self) -> None:
         """Check that nothing follows.  Raises ``SyntaxProblem``."""
@@ -217,9 +217,9 @@ class Cursor:
     def fail(self, hint: str = "") -> NoReturn:
         """Raise ``SyntaxProblem`` for the next token."""
         token = self.token
-        start = len(self.text.rstrip()) if token is None else token.start
+        start = len(self.sql.rstrip()) if token is None else token.start
         token_text = "end of input" if token is None else f"'{token.text}'"
-        raise SyntaxProblem(place_of(self.text, start), token_text, hint)
+        raise SyntaxProblem(place_of(self.sql, start), token_text, hint)
 
 
 def items(sql: str) -> list[str]:

@@ -27,12 +27,9 @@ def with_defaults(
     sql: str,
     schema: StructType,
     expected: Sequence[str],
-    shown: Callable[[StructField, str], str] = lambda _, default: f"({default})",
+    format_default: Callable[[StructField, str], str] = lambda _, default: f"({default})",
 ) -> tuple[str, set[str]]:
-    """Replace the word DEFAULT in a query by the defaults; also return the columns whose values are all DEFAULT.
-
-    ``shown`` formats a column's default for the SQL of the query.
-    """
+    """Replace the word DEFAULT in a query by the defaults; also return the columns whose values are all DEFAULT."""
     if not any(t.upper == "DEFAULT" for t in Cursor(sql).tokens):
         return sql, set()
     lists, only = _value_lists(sql)
@@ -50,9 +47,9 @@ def with_defaults(
         if whole:
             absent.add(field.name)
         default = None if whole else default_expression(field)
-        value = "NULL" if default is None else shown(field, default)
+        value = "NULL" if default is None else format_default(field, default)
         edits += [Edit(t.start, t.end, value) for t in tokens]
-    return Edited.of(sql, edits).text, absent
+    return Edited.of(sql, edits).sql, absent
 
 
 def _value_lists(sql: str) -> tuple[list[list[list[Token]]], bool]:

@@ -1,11 +1,13 @@
-"""Parse DELETE and UPDATE."""
+"""Parse DELETE, UPDATE and TRUNCATE."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from trilake.sql.parser.ctes import without_ctes
 from trilake.sql.parser.cursor import Cursor, items
+from trilake.sql.parser.insert import partition_clause
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,7 @@ def parse_update(cursor: Cursor) -> DeleteOrUpdate:
 
 
 def _without_ctes(cursor: Cursor) -> Cursor:
-    return Cursor(without_ctes(cursor.text)[0]) if cursor.is_any("WITH") else cursor
+    return Cursor(without_ctes(cursor.sql)[0]) if cursor.is_any("WITH") else cursor
 
 
 def assignments(sql: str) -> tuple[tuple[tuple[str, ...], str], ...]:
@@ -65,3 +67,22 @@ def _where(cursor: Cursor) -> str | None:
         return cursor.rest()
     cursor.end()
     return None
+
+
+@dataclass(frozen=True)
+class Truncate:
+    """A TRUNCATE; ``partition`` are values of partition columns."""
+
+    parts: tuple[str, ...]
+    partition: Mapping[str, str]
+
+
+def parse_truncate(cursor: Cursor) -> Truncate:
+    """``TRUNCATE TABLE name [PARTITION (column = value, ...)]``.  Raises ``SyntaxProblem``."""
+    cursor.expect("TRUNCATE", "TABLE")
+    parts = cursor.name()
+    static, dynamic = partition_clause(cursor)
+    if dynamic:
+        cursor.fail()
+    cursor.end()
+    return Truncate(parts, static)

@@ -1,4 +1,4 @@
-"""Parsed CREATE and REPLACE TABLE: fields, table, and the write of its query."""
+"""Convert a parsed CREATE or REPLACE TABLE to a schema, a table description and a write request."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def description_of(call: Create, schema: StructType) -> TableDescription:
 
 
 def create_mode(call: Create) -> CreateMode:
-    """What happens where the table exists."""
+    """How the statement treats an existing table."""
     if call.replace:
         return "create_or_replace" if call.create else "replace"
     return "create_if_not_exists" if call.if_not_exists else "create"
@@ -182,7 +182,7 @@ def write_of_query(
 ) -> WriteRequest:
     """The write of CREATE TABLE AS SELECT; ``there`` says whether a table exists.
 
-    Raises ``SchemaMismatchError`` where one does, and the statement does not replace it.
+    Raises ``SchemaMismatchError`` for an existing table, unless the statement replaces it.
     """
     if there and not call.replace:
         raise SchemaMismatchError(

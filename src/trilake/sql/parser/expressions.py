@@ -1,4 +1,4 @@
-"""Expressions as SQL strings: replace and remove the table's name before columns."""
+"""Expressions as SQL strings: replace and remove the qualifiers of columns."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from trilake.sql.parser.tokens import Token, tokenize
 
 
 def requalified(sql: str, names: Mapping[tuple[str, ...], str]) -> str:
-    """Replace the table's name before columns: each of ``names`` by its value, an empty one removes it.
+    """Replace the qualifiers of columns: each of ``names``, in lower case, by its value; an empty value removes it.
 
-    ``names`` are in lower case.  A lambda's variables hide them in its body.
+    The variables of a lambda hide them in its body.
 
     >>> requalified("db.t.a > 1 AND t.b = 't.c'", {("db", "t"): "x", ("t",): ""})
     "x.a > 1 AND b = 't.c'"
@@ -29,7 +29,7 @@ def requalified(sql: str, names: Mapping[tuple[str, ...], str]) -> str:
                 behind = tokens[at + 2 * len(name)].start
                 edits.append(Edit(tokens[at].start, behind, f"{names[name]}." if names[name] else ""))
                 break
-    return Edited.of(sql, edits).text
+    return Edited.of(sql, edits).sql
 
 
 def _lambda_variables(tokens: Sequence[Token]) -> dict[int, set[str]]:
@@ -54,7 +54,7 @@ def _lambda_variables(tokens: Sequence[Token]) -> dict[int, set[str]]:
 
 
 def unqualified(parts: tuple[str, ...], fronts: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
-    """A column without the longest of these names, in lower case, that it begins with.
+    """Remove the longest of these qualifiers, in lower case, from a column's name.
 
     >>> unqualified(("DB", "t", "a"), [("t",), ("db", "t")])
     ('a',)

@@ -101,7 +101,7 @@ def partition_clause(cursor: Cursor) -> tuple[dict[str, str], list[str]]:
 
 def _is_query(cursor: Cursor) -> bool:
     """Whether a query in brackets follows, not a list of columns."""
-    look = Cursor(cursor.text, cursor.tokens, cursor.at)
+    look = Cursor(cursor.sql, cursor.tokens, cursor.at)
     while look.accept_symbol("("):
         pass
     if not look.is_any(*QUERY_WORDS):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from trilake.sql.parser.ctes import behind_ctes
-from trilake.sql.parser.tokens import Token, depths, tokenize
+from trilake.sql.parser.tokens import Token, depths
 
 _CHANGES = ("INSERT", "MERGE", "UPDATE", "DELETE")
 #: The kinds of queries, which do nothing until their rows are used.
@@ -15,6 +15,7 @@ QUERIES = frozenset(("SELECT", "WITH", "FROM", "TABLE", "VALUES", "("))
 def kind(tokens: Sequence[Token]) -> str:
     """The word that says what a statement does; for ``WITH`` and ``FROM``, the INSERT, UPDATE and so on that follows.
 
+    >>> from trilake.sql.parser.tokens import tokenize
     >>> kind(tokenize("WITH a AS (SELECT 1) INSERT INTO t SELECT * FROM a")), kind(tokenize("(SELECT 1)"))
     ('INSERT', '(')
     """
@@ -31,6 +32,3 @@ def kind(tokens: Sequence[Token]) -> str:
             if i > behind and depth == 0 and t.upper in _CHANGES and follows in ("INTO", "OVERWRITE", "FROM", "WITH"):
                 return t.upper
     return word
-
-
-__all__ = ["QUERIES", "kind", "tokenize"]

@@ -45,7 +45,7 @@ def with_values(sql: str, args: Args, to_sql: Callable[[Any], str]) -> str:
                 raise InvalidArgumentError(f"parameter {token.text} has no value", help=f"pass args={{'{name}': ...}}")
             value = values[name]
         edits.append(Edit(token.start, token.end, to_sql(value)))
-    return Edited.of(sql, edits).text
+    return Edited.of(sql, edits).sql
 
 
 def literal(value: Any, other: Callable[[Any], str] | None = None) -> str:

@@ -180,9 +180,7 @@ def _vacuum(cursor: Cursor) -> Vacuum:
             else:
                 first = cursor.at
                 cursor.name()
-                inventory = (
-                    f"SELECT * FROM {cursor.text[cursor.tokens[first].start : cursor.tokens[cursor.at - 1].end]}"
-                )
+                inventory = f"SELECT * FROM {cursor.sql[cursor.tokens[first].start : cursor.tokens[cursor.at - 1].end]}"
         else:
             cursor.fail()
     return Vacuum(parts, hours, dry_run, lite, inventory)

@@ -44,7 +44,7 @@ class Merge:
 
 def parse_merge(cursor: Cursor) -> Merge:
     """Parse a MERGE.  Raises ``SyntaxProblem``."""
-    sql, ctes = without_ctes(cursor.text)
+    sql, ctes = without_ctes(cursor.sql)
     if ctes.clause:
         cursor = Cursor(sql)
     cursor.expect("MERGE")
@@ -61,7 +61,7 @@ def parse_merge(cursor: Cursor) -> Merge:
         travels = ("VERSION", "TIMESTAMP", "SYSTEM_VERSION", "SYSTEM_TIME")
         if cursor.is_any("FOR") or any(cursor.is_word(w, "AS", "OF") for w in travels):
             cursor.until("AS", "ON")
-        source = cursor.text[cursor.tokens[first].start : cursor.tokens[cursor.at - 1].end]
+        source = cursor.sql[cursor.tokens[first].start : cursor.tokens[cursor.at - 1].end]
     source_alias = table_alias(cursor, "ON")
     if source_parts is not None and len(source_parts) == 1 and source_parts[0].lower() in ctes.names:
         source, source_alias = f"({ctes.before(f'SELECT * FROM {source}')})", source_alias or source_parts[0]

@@ -35,7 +35,7 @@ def bare_path(parts: tuple[str, ...]) -> tuple[str, str] | None:
 
 
 def place(path: str) -> str:
-    """The path with a slash in it: without one it would be a name in the catalogue.
+    """Add ``./`` to a path without a slash, which would be a name in the catalogue.
 
     >>> place("t"), place("lake/t"), place("s3://lake/t")
     ('./t', 'lake/t', 's3://lake/t')

@@ -1,4 +1,4 @@
-"""Positions in a string: line and column, also after pieces were replaced."""
+"""Positions in SQL as line and column, also after edits."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Place:
-    """A place in a string: lines count from 1, positions in a line from 0, as Spark counts them."""
+    """A position in SQL: lines count from 1, positions in a line from 0, as in Spark's errors."""
 
     line: int
     position: int
@@ -27,20 +27,20 @@ def place_of(sql: str, index: int) -> Place:
 
 @dataclass(frozen=True)
 class Edit:
-    """A part of a string, by its positions, and its replacement."""
+    """Replaces ``sql[start:end]``."""
 
     start: int
     end: int
-    text: str
+    replacement: str
 
 
 @dataclass(frozen=True)
 class Edited:
-    """A string with edits applied, which maps positions back to the original."""
+    """Edited SQL, which maps positions back to the original."""
 
     original: str
     edits: tuple[Edit, ...]
-    text: str
+    sql: str
 
     @classmethod
     def of(cls, original: str, edits: Iterable[Edit]) -> Edited:
@@ -49,7 +49,7 @@ class Edited:
         out, at = [], 0
         for e in ordered:
             assert e.start >= at, "edits overlap"
-            out += [original[at : e.start], e.text]
+            out += [original[at : e.start], e.replacement]
             at = e.end
         return cls(original, ordered, "".join([*out, original[at:]]))
 
@@ -64,13 +64,13 @@ class Edited:
             begin = e.start + shift
             if index < begin:
                 break
-            if index < begin + len(e.text):
+            if index < begin + len(e.replacement):
                 return e.start
-            shift += len(e.text) - (e.end - e.start)
+            shift += len(e.replacement) - (e.end - e.start)
         return index - shift
 
     def source_place(self, line: int, position: int) -> Place:
         """The place in the original for a line and position in the result."""
-        lines = self.text.split("\n")
+        lines = self.sql.split("\n")
         index = sum(len(x) + 1 for x in lines[: line - 1]) + position
         return place_of(self.original, self.source_index(index))

@@ -52,7 +52,7 @@ def _projection(cursor: Cursor) -> Projection:
     if cursor.accept("AS") or (cursor.token is not None and cursor.token.is_name):
         fronts = {cursor.part().lower()}
     cursor.end()
-    sql = cursor.text[start:end]
+    sql = cursor.sql[start:end]
     if _is_star(Cursor(sql), fronts):
         return below
     columns = [_column(Cursor(sql[a:b]), fronts) for a, b in spans(Cursor(sql))]
@@ -94,7 +94,7 @@ class Beside:
 
 def by_column(
     sql: str,
-    shown: Mapping[str, str],
+    view_columns: Mapping[str, str],
     columns: Collection[str],
     fronts: Collection[str],
     beside: Beside | None = None,
@@ -104,7 +104,7 @@ def by_column(
     Parameters
     ----------
     sql: the expression.
-    shown: the table's columns by their names in the view, in lower case.
+    view_columns: the table's columns by their names in the view, in lower case.
     columns: all columns of the table, in lower case.
     fronts: possible qualifiers of a column, in lower case; they stay, and with another relation unqualified columns get
         the first one.
@@ -128,7 +128,7 @@ def by_column(
         name = parts[first]
         if behind.is_symbol("(") and len(parts) == 1:
             continue  # a function
-        column = shown.get(name)
+        column = view_columns.get(name)
         token = tokens[at + 2 * first]
         front = ""
         if beside is not None and not first:
@@ -143,10 +143,10 @@ def by_column(
         elif name in columns:
             raise SchemaMismatchError(
                 f"[UNRESOLVED_COLUMN.WITH_SUGGESTION] the view has no column {token.name}",
-                help=f"its columns are {', '.join(shown)}",
+                help=f"its columns are {', '.join(view_columns)}",
                 column=token.name,
             )
-    return Edited.of(sql, edits).text
+    return Edited.of(sql, edits).sql
 
 
 def _front_of(beside: Beside, name: str, column: str | None) -> str:

@@ -17,7 +17,7 @@ from trilake.sql.parser.tokens import unquoted
 class Plain:
     """Any other statement."""
 
-    text: str
+    sql: str
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Declare:
 
 @dataclass(frozen=True)
 class DeclareCondition:
-    """A name for errors, with their SQLSTATE where one is given."""
+    """A name for an error condition, with its SQLSTATE, if any."""
 
     name: str
     state: str | None
@@ -38,9 +38,9 @@ class DeclareCondition:
 
 @dataclass(frozen=True)
 class Handler:
-    """What runs when a statement fails; ``leaves`` for EXIT, which ends the compound statement.
+    """Runs when a statement fails; ``leaves`` is EXIT, which ends the compound statement.
 
-    ``names`` are error conditions, ``states`` SQLSTATEs; ``any`` stands for SQLEXCEPTION.
+    ``names`` are error conditions, ``states`` SQLSTATEs; ``any`` is SQLEXCEPTION.
     """
 
     leaves: bool
@@ -103,12 +103,12 @@ _ENDS = ("END", "ELSE", "ELSEIF", "WHEN", "UNTIL")
 def parse_script(sql: str) -> Compound:
     """The tree of a script.  Raises ``SyntaxProblem``.
 
-    >>> text = "BEGIN DECLARE n INT DEFAULT 1; IF n > 0 THEN SELECT CASE WHEN n = 1 THEN 2 END; END IF; END"
-    >>> script = parse_script(text)
+    >>> sql = "BEGIN DECLARE n INT DEFAULT 1; IF n > 0 THEN SELECT CASE WHEN n = 1 THEN 2 END; END IF; END"
+    >>> script = parse_script(sql)
     >>> script.body[0]
     Declare(names=('n',), rest='INT DEFAULT 1')
     >>> script.body[1].branches
-    (('n > 0', (Plain(text='SELECT CASE WHEN n = 1 THEN 2 END'),)),)
+    (('n > 0', (Plain(sql='SELECT CASE WHEN n = 1 THEN 2 END'),)),)
     """
     cursor = Cursor(sql)
     statement = _statement(cursor)
@@ -118,14 +118,14 @@ def parse_script(sql: str) -> Compound:
     return statement
 
 
-def texts(statement: Statement) -> list[str]:
-    """All statements, queries and conditions in a tree."""
+def sql_in(statement: Statement) -> list[str]:
+    """The SQL of all statements, queries and conditions in a tree."""
     if isinstance(statement, Plain):
-        return [statement.text]
+        return [statement.sql]
     if isinstance(statement, Declare):
         return [f"DECLARE {statement.rest}"]
     if isinstance(statement, Handler):
-        return texts(statement.body)
+        return sql_in(statement.body)
     out: list[str] = []
     below: tuple[Statement, ...] = ()
     if isinstance(statement, Compound):
@@ -139,7 +139,7 @@ def texts(statement: Statement) -> list[str]:
     elif isinstance(statement, For):
         out.append(statement.query)
         below = statement.body
-    return out + [t for s in below for t in texts(s)]
+    return out + [t for s in below for t in sql_in(s)]
 
 
 def _statements(cursor: Cursor) -> tuple[Statement, ...]:
@@ -160,21 +160,21 @@ def _statement(cursor: Cursor) -> Statement:
     if cursor.is_word("BEGIN"):
         return _compound(cursor, label)
     if cursor.accept("WHILE"):
-        before = _text(cursor, "DO")
+        before = _sql_before(cursor, "DO")
         return Loop(label, before, _ended(cursor, "WHILE", label), None)
     if cursor.accept("LOOP"):
         return Loop(label, None, _ended(cursor, "LOOP", label), None)
     if cursor.accept("REPEAT"):
         body = _statements(cursor)
         cursor.expect("UNTIL")
-        after = _text(cursor, "END")
+        after = _sql_before(cursor, "END")
         _close(cursor, "REPEAT", label)
         return Loop(label, None, body, after)
     if cursor.accept("FOR"):
         variable = cursor.part() if cursor.is_word("AS", ahead=1) else None
         if variable is not None:
             cursor.expect("AS")
-        query = _text(cursor, "DO")
+        query = _sql_before(cursor, "DO")
         return For(label, variable, query, _ended(cursor, "FOR", label))
     if cursor.accept("IF"):
         return _if(cursor)
@@ -200,7 +200,7 @@ def _compound(cursor: Cursor, label: str | None) -> Compound:
 def _if(cursor: Cursor) -> Branches:
     branches = []
     while True:
-        condition = _text(cursor, "THEN")
+        condition = _sql_before(cursor, "THEN")
         branches.append((condition, _statements(cursor)))
         if not cursor.accept("ELSEIF"):
             break
@@ -214,7 +214,7 @@ def _case(cursor: Cursor) -> Branches:
     compared = None if cursor.is_word("WHEN") else cursor.sql_until("WHEN")
     branches = []
     while cursor.accept("WHEN"):
-        value = _text(cursor, "THEN")
+        value = _sql_before(cursor, "THEN")
         condition = value if compared is None else f"({compared}) = ({value})"
         branches.append((condition, _statements(cursor)))
     otherwise = _statements(cursor) if cursor.accept("ELSE") else ()
@@ -281,7 +281,7 @@ def _closing_label(cursor: Cursor, label: str | None) -> None:
         cursor.part()
 
 
-def _text(cursor: Cursor, word: str) -> str:
+def _sql_before(cursor: Cursor, word: str) -> str:
     """The SQL up to a word, which is skipped unless it is END."""
     sql = cursor.sql_until(word)
     if word != "END":

@@ -100,20 +100,20 @@ def _comment(session: SqlSession, cursor: Cursor) -> DataFrame | None:
     target = _target(session, cursor)
     if target is None:
         return None
-    return _commented(session, target, None, cursor)
+    return _set_comment(session, target, None, cursor)
 
 
 def _comment_column(session: SqlSession, cursor: Cursor) -> DataFrame | None:
-    """``COMMENT ON COLUMN table.column IS 'text'``, where the longest prefix that is a table counts."""
+    """``COMMENT ON COLUMN table.column IS 'comment'``; the longest prefix that is a table wins."""
     parts = cursor.name()
     for split in range(len(parts) - 1, 0, -1):
         target = resolve(session, parts[:split])
         if isinstance(target, Target):
-            return _commented(session, target, parts[split:], cursor)
+            return _set_comment(session, target, parts[split:], cursor)
     return None
 
 
-def _commented(session: SqlSession, target: Target, path: tuple[str, ...] | None, cursor: Cursor) -> DataFrame:
+def _set_comment(session: SqlSession, target: Target, path: tuple[str, ...] | None, cursor: Cursor) -> DataFrame:
     cursor.expect("IS")
     comment = None if cursor.accept("NULL") else cursor.string()
     head_of(session, target)
@@ -186,13 +186,13 @@ def _explain(session: SqlSession, cursor: Cursor, args: Args) -> DataFrame:
     if cursor.is_any(*_MODES):
         head += cursor.take().text + " "
     body = cursor.rest()
-    explained = _explained_change(session, with_parameters(session, body, args))
-    if explained is not None:
-        return rows(session, "plan string", [(explained,)])
+    plan = _explain_change(session, with_parameters(session, body, args))
+    if plan is not None:
+        return rows(session, "plan string", [(plan,)])
     return run_local(session, localized(session, body, args), args, before=head)
 
 
-def _explained_change(session: SqlSession, sql: str) -> str | None:
+def _explain_change(session: SqlSession, sql: str) -> str | None:
     """The plan of a DELETE, UPDATE, MERGE or INSERT; ``None`` for any other statement."""
     word = kind(tokenize(sql))
     if word == "DELETE":
@@ -224,7 +224,7 @@ def _scan(parts: tuple[str, ...], alias: str | None, condition: str | None) -> s
 
 
 def _detail(session: SqlSession, what: str, parts: tuple[str, ...], sql: str) -> str:
-    """The change, and below it the plan of its reads."""
+    """The name of the change, and below it the plan of its reads."""
     plan = str(run_local(session, localized(session, sql), before="EXPLAIN ").collect()[0][0])
     name = ".".join(parts)
     lines = plan.replace("== Physical Plan ==\n", "", 1).split("\n")

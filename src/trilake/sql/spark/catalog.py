@@ -41,8 +41,8 @@ def _target(session: SqlSession, name: Any, database: Any = None) -> Target | No
     return target if isinstance(target, Target) else None
 
 
-def _caught(act: Callable[[], R]) -> Callable[[], R]:
-    """Run an action so that its errors are Spark's, too."""
+def _with_spark_errors(act: Callable[[], R]) -> Callable[[], R]:
+    """Make the action's errors Spark's errors, too."""
 
     def run() -> R:
         with errors_of_spark():
@@ -74,20 +74,20 @@ def _create_table(
         format = format_of_provider(str(source or session.setting("spark.sql.sources.default", "parquet")))
     if format is None:
         return None
-    strings = {key: _text(value) for key, value in options.items()}
+    strings = {key: _option_value(value) for key, value in options.items()}
     if path is not None:
         strings["path"] = str(path)
-    spark_says = partial(original, tableName, path, source, schema, description, **options)
+    spark_method = partial(original, tableName, path, source, schema, description, **options)
 
     def act() -> DataFrame:
-        from trilake.sql.spark.tables.create_by_catalog import create_by_catalog
+        from trilake.sql.spark.tables.create_table import create_by_catalog
 
-        return create_by_catalog(session, parts, format, schema, description or None, strings, spark_says)
+        return create_by_catalog(session, parts, format, schema, description or None, strings, spark_method)
 
-    return _caught(act)
+    return _with_spark_errors(act)
 
 
-def _text(value: Any) -> str:
+def _option_value(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -104,13 +104,13 @@ def _list_columns(session: SqlSession, original: Any, tableName: Any, dbName: An
 
         return columns(session, target)
 
-    return _caught(act)
+    return _with_spark_errors(act)
 
 
 def _table_exists(session: SqlSession, original: Any, tableName: Any, dbName: Any = None) -> Action | None:
     parts = _parts(tableName, dbName)
     target = None if parts is None else path_target(session, parts)
-    return None if target is None else _caught(partial(exists, target))
+    return None if target is None else _with_spark_errors(partial(exists, target))
 
 
 def _get_table(session: SqlSession, original: Any, tableName: Any) -> Action | None:
@@ -123,7 +123,7 @@ def _get_table(session: SqlSession, original: Any, tableName: Any) -> Action | N
 
         return table(session, target, partial(original, tableName))
 
-    return _caught(act)
+    return _with_spark_errors(act)
 
 
 def _list_tables(session: SqlSession, original: Any, *args: Any, **kwargs: Any) -> Action:
@@ -152,7 +152,7 @@ def _statement(sql: str, answer: Callable[[DataFrame], Any] = lambda _: None) ->
 def _run(session: SqlSession, sql: str, target: Target) -> DataFrame:
     from trilake.sql.spark.statements import run
 
-    return run(session, sql.format(quote_parts(target.parts)), known=True)
+    return run(session, sql.format(quote_parts(target.parts)), is_trilake=True)
 
 
 def _partitions(frame: DataFrame) -> list[Any]:
@@ -173,7 +173,7 @@ def _create_table_string(session: SqlSession, original: Any, tableName: Any, asS
             )
         return str(_run(session, "SHOW CREATE TABLE {}", target).collect()[0][0])
 
-    return _caught(show)
+    return _with_spark_errors(show)
 
 
 def _analyze_table(session: SqlSession, original: Any, tableName: Any, noScan: bool = False) -> Action | None:
@@ -186,12 +186,12 @@ def _analyze_table(session: SqlSession, original: Any, tableName: Any, noScan: b
 
 def _cache_table(session: SqlSession, original: Any, tableName: Any, storageLevel: Any = None) -> Action | None:
     target = _target(session, tableName)
-    return None if target is None else _caught(partial(cache, session, target, storageLevel))
+    return None if target is None else _with_spark_errors(partial(cache, session, target, storageLevel))
 
 
 def _is_cached(session: SqlSession, original: Any, tableName: Any) -> Action | None:
     target = _target(session, tableName)
-    return None if target is None else _caught(partial(is_cached, session, target))
+    return None if target is None else _with_spark_errors(partial(is_cached, session, target))
 
 
 METHODS: dict[str, Method] = {

@@ -10,7 +10,7 @@ from trilake.errors import InvalidArgumentError
 from trilake.sql.parser.cursor import Cursor, items
 from trilake.sql.parser.literals import Args
 from trilake.sql.spark.session.placeholders import literal
-from trilake.sql.spark.session.relations import names_ours
+from trilake.sql.spark.session.relations import names_trilake_table
 from trilake.sql.spark.session.session import SqlSession
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def execute_immediate(
     parameters: Args = None
     if cursor.accept("USING"):
         parameters = _parameters(session, cursor.rest(), args)
-    if not isinstance(sql, str) or not (concerns(session, sql) or names_ours(session, sql)):
+    if not isinstance(sql, str) or not (concerns(session, sql) or names_trilake_table(session, sql)):
         return None
     frame = run(session, sql, parameters)
     if not into:

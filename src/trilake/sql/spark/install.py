@@ -18,7 +18,13 @@ from trilake.spark.patches.recorder import Action, Decide, patch, record_of, und
 from trilake.spark.patches.register import register, with_sources
 from trilake.sql.parser.cursor import name_parts
 from trilake.sql.spark.catalog import METHODS, Method
-from trilake.sql.spark.session.frame_texts import active_session, may_hold_query, text_functions, with_text, with_texts
+from trilake.sql.spark.session.frame_expressions import (
+    active_session,
+    expression_functions,
+    may_hold_query,
+    with_queries,
+    with_query,
+)
 from trilake.sql.spark.session.frame_views import make_view, named_alike, note_query
 from trilake.sql.spark.session.relations import frame_of_name
 from trilake.sql.spark.session.session import SqlSession, TempView
@@ -36,16 +42,15 @@ _SESSIONS: dict[str, SqlSession] = {}
 _DERIVED: WeakValueDictionary[str, SqlSession] = WeakValueDictionary()
 #: Global temporary views.
 _GLOBAL_VIEWS: dict[str, TempView] = {}
-#: Attribute of that object for its ``SqlSession``.
-_KEPT = "_trilake_sql"
+#: Attribute of a derived session for its ``SqlSession``.
+_SESSION_ATTRIBUTE = "_trilake_sql"
 
 
 def install(spark: SparkSession) -> None:
     """Add trilake tables to ``spark.sql``, ``spark.table``, ``spark.read.table`` and ``spark.catalog`` of a session.
 
-    It includes :func:`trilake.register`.  Statements without trilake tables run as before.  Sessions of ``newSession``
-    and ``foreachBatch`` have it, too.  A second call changes nothing; :func:`uninstall` undoes it.  ``spark`` is the
-    session.
+    It includes :func:`trilake.register`.  Statements without trilake tables run as before.  Sessions from
+    ``newSession`` and ``foreachBatch`` have it, too.  A second call changes nothing; :func:`uninstall` undoes it.
 
     Raises ``MissingDependencyError`` without PySpark, and ``UnsupportedSparkError`` for a release or session that
     trilake does not support.
@@ -70,18 +75,18 @@ def install(spark: SparkSession) -> None:
         for name, decide in _CATALOG.items():
             patch(cls, name, decide, owner=_OWNER)
     for cls in classes("frame"):
-        for name, decide in (*_FRAMES.items(), *_TEXTS.items()):
+        for name, decide in (*_FRAMES.items(), *_EXPRESSION_METHODS.items()):
             patch(cls, name, decide, owner=_OWNER)
-    for module, function in text_functions():
-        patch(module, function, _function_of_text, owner=_OWNER)
+    for module, function in expression_functions():
+        patch(module, function, _expr, owner=_OWNER)
     for cls in classes("batch_function"):
         patch(cls, "__init__", _batch_function, owner=_OWNER)
 
 
 def uninstall(spark: SparkSession) -> None:
-    """Undo :func:`install`: restore Spark's own ``sql`` of the session ``spark``.  Data sources stay registered.
+    """Undo :func:`install` for the session ``spark``: restore Spark's own ``sql``.  Data sources stay registered.
 
-    Derived sessions keep trilake's until you call it for them, or for the last session with trilake.
+    Derived sessions keep SQL over trilake tables until you uninstall it there, or from the last other session.
 
     >>> install(spark)
     >>> uninstall(spark)
@@ -91,7 +96,7 @@ def uninstall(spark: SparkSession) -> None:
     key = session_key(spark)
     _SESSIONS.pop(key, None)
     _DERIVED.pop(key, None)
-    spark.__dict__.pop(_KEPT, None)
+    spark.__dict__.pop(_SESSION_ATTRIBUTE, None)
     if not _SESSIONS:
         _DERIVED.clear()
         undo(_OWNER)
@@ -106,7 +111,7 @@ def installed(spark: SparkSession) -> SqlSession | None:
 
 
 def session_key(spark: SparkSession) -> str:
-    """A key for the session that all of its Python objects share."""
+    """A key of the session, the same for all of its Python objects."""
     key = spark.__dict__.get("_trilake_key")
     if key is None:
         java = getattr(spark, "_jsparkSession", None)
@@ -157,7 +162,7 @@ def _batch_function(
 
 
 def _in_derived_session(func: Callable[[DataFrame, int], None], parent: SqlSession) -> Callable[[DataFrame, int], None]:
-    """Wrap a function of ``foreachBatch`` so that its batches' session has SQL: Spark clones one for each query."""
+    """Wrap a function of ``foreachBatch``: Spark clones a session for each query, which needs SQL, too."""
     derived: SqlSession | None = None
 
     def call(df: DataFrame, batch_id: int) -> None:
@@ -172,7 +177,7 @@ def _derive(derived: SparkSession, views: Mapping[str, TempView]) -> SqlSession:
     sql_session = installed(derived)
     if sql_session is None:
         # The class is patched already.
-        sql_session = _DERIVED[session_key(derived)] = derived.__dict__[_KEPT] = SqlSession(
+        sql_session = _DERIVED[session_key(derived)] = derived.__dict__[_SESSION_ATTRIBUTE] = SqlSession(
             derived, dict(views), _GLOBAL_VIEWS
         )
     return sql_session
@@ -211,7 +216,7 @@ def _frame_of(session: SqlSession, source: Target | View) -> DataFrame:
 
 
 def _in_session(method: Method) -> Decide:
-    """A method of ``spark.catalog`` for sessions with SQL."""
+    """Patch for a method of ``spark.catalog``."""
 
     def decide(original: Any, catalog: Any, *args: Any, **kwargs: Any) -> Action | None:
         session = installed(catalog._sparkSession)
@@ -224,7 +229,7 @@ _CATALOG = {name: _in_session(method) for name, method in METHODS.items()}
 
 
 def _view_maker(*, is_global: bool) -> Decide:
-    """A method of frames that creates a temporary view, for sessions with SQL."""
+    """Patch for a method of frames that creates a temporary view."""
 
     def decide(original: Any, frame: DataFrame, name: Any) -> Action | None:
         session = installed(frame.sparkSession)
@@ -234,25 +239,24 @@ def _view_maker(*, is_global: bool) -> Decide:
 
 
 def _alias(original: Any, frame: DataFrame, alias: str) -> Action | None:
-    """``DataFrame.alias`` for sessions with SQL."""
+    """Patch for ``DataFrame.alias``."""
     return None if installed(frame.sparkSession) is None else named_alike(original, frame, alias)
 
 
-def _taking_texts(original: Any, frame: DataFrame, *expressions: Any, **kwargs: Any) -> Action | None:
-    """A method of frames that takes SQL expressions, for sessions with SQL."""
+def _with_expressions(original: Any, frame: DataFrame, *expressions: Any, **kwargs: Any) -> Action | None:
+    """Patch for a method of frames that takes SQL expressions."""
     expressions = (*expressions, *kwargs.values())
     if not any(isinstance(t, str | list) for t in expressions):
         return None
     session = installed(frame.sparkSession)
-    return None if session is None else with_texts(session, original, expressions)
+    return None if session is None else with_queries(session, original, expressions)
 
 
-_TEXTS = dict.fromkeys(("where", "filter", "selectExpr"), _taking_texts)
+_EXPRESSION_METHODS = dict.fromkeys(("where", "filter", "selectExpr"), _with_expressions)
 
 
-def _function_of_text(original: Any, first: Any, *rest: Any) -> Action | None:
-    """``F.expr`` for an active session with SQL: in a classic session a function called with this name first, in a
-    Connect session with the SQL alone."""
+def _expr(original: Any, first: Any, *rest: Any) -> Action | None:
+    """Patch for ``F.expr``: a classic session calls ``original("expr", sql)``, a Connect session ``original(sql)``."""
     if not _SESSIONS or (rest and first != "expr"):
         return None
     sql = rest[0] if rest else first
@@ -263,7 +267,7 @@ def _function_of_text(original: Any, first: Any, *rest: Any) -> Action | None:
     if session is None:
         return None
     # ``original`` is bound to the first argument, which may be the SQL
-    return with_text(session, original if rest else original.func, sql)
+    return with_query(session, original if rest else original.func, sql)
 
 
 _FRAMES = {

@@ -15,18 +15,17 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from trilake.spark.live_frames.frames import made_of, template_of
 from trilake.sql.parser.ctes import behind_ctes
 from trilake.sql.parser.cursor import Cursor, SyntaxProblem
-from trilake.sql.parser.delete_update import parse_delete, parse_update
+from trilake.sql.parser.delete_update import parse_delete, parse_truncate, parse_update
 from trilake.sql.parser.kinds import QUERIES, kind
 from trilake.sql.parser.literals import Args
 from trilake.sql.parser.maintenance import parse_maintenance
 from trilake.sql.parser.merge import parse_merge
 from trilake.sql.parser.tokens import Token, tokenize
-from trilake.sql.parser.truncate import parse_truncate
 from trilake.sql.spark.session.frame_views import note_query
 from trilake.sql.spark.session.judge import check_statement
 from trilake.sql.spark.session.placeholders import formatted, with_identifiers, with_parameters
 from trilake.sql.spark.session.problems import deleted_by_spark, errors_of_spark, syntax_error
-from trilake.sql.spark.session.relations import names_ours, query
+from trilake.sql.spark.session.relations import names_trilake_table, query
 from trilake.sql.spark.session.session import SqlSession
 from trilake.sql.spark.session.targets import Target, find_entry, not_found, resolve
 
@@ -50,13 +49,18 @@ def action(
     word = kind(tokens)
     if frames or word in _ALWAYS or word in _DELTA_WORDS or _has_identifier_clause(tokens):
         return lambda: run(session, sql, args, frames)
-    if names_ours(session, sql, tokens):
-        return lambda: run(session, sql, args, frames, known=True)
+    if names_trilake_table(session, sql, tokens):
+        return lambda: run(session, sql, args, frames, is_trilake=True)
     return (lambda: deleted_by_spark(session, sql, args)) if word == "DELETE" else None
 
 
 def run(
-    session: SqlSession, sql: str, args: Any = None, frames: Mapping[str, Any] | None = None, *, known: bool = False
+    session: SqlSession,
+    sql: str,
+    args: Any = None,
+    frames: Mapping[str, Any] | None = None,
+    *,
+    is_trilake: bool = False,
 ) -> DataFrame:
     """Run one statement as ``spark.sql`` does; errors are Spark's errors, too."""
     live = tuple((frames or {}).values()) if kind(tokenize(sql)) in QUERIES else ()
@@ -64,7 +68,7 @@ def run(
     with formatted(session, sql, templates) as plain:
         try:
             with errors_of_spark():
-                frame = made_of(run_sql(session, plain, args, known=known), *live)
+                frame = made_of(run_sql(session, plain, args, is_trilake=is_trilake), *live)
                 return frame if args or frames else note_query(session, frame, sql)
         except SyntaxProblem as e:
             raise syntax_error(plain, e) from None
@@ -76,7 +80,7 @@ def concerns(session: SqlSession, sql: str) -> bool:
     return word in _ALWAYS or word in _DELTA_WORDS
 
 
-def run_sql(session: SqlSession, sql: str, args: Args = None, *, known: bool = False) -> DataFrame:
+def run_sql(session: SqlSession, sql: str, args: Args = None, *, is_trilake: bool = False) -> DataFrame:
     """Run one statement, without the conversions of :func:`run`."""
     original, tokens = sql, tokenize(sql)
     if _has_identifier_clause(tokens):
@@ -92,7 +96,7 @@ def run_sql(session: SqlSession, sql: str, args: Args = None, *, known: bool = F
 
             return run_maintenance(session, statement)
     handler = _HANDLERS.get(word, query)
-    if not known and word not in _ALWAYS and not names_ours(session, sql, tokens):
+    if not is_trilake and word not in _ALWAYS and not names_trilake_table(session, sql, tokens):
         return session.run(original, args)
     result = handler(session, sql, args)
     return session.run(original, args) if result is None else result
@@ -119,7 +123,7 @@ def _delete(session: SqlSession, sql: str, args: Args) -> DataFrame | None:
 
     check_statement(session, sql)
     change = parse_delete(Cursor(with_parameters(session, sql, args)))
-    return run_delete(session, change) if _ours(session, change.parts) else deleted_by_spark(session, sql, args)
+    return run_delete(session, change) if _is_trilake(session, change.parts) else deleted_by_spark(session, sql, args)
 
 
 def _update(session: SqlSession, sql: str, args: Args) -> DataFrame | None:
@@ -127,7 +131,7 @@ def _update(session: SqlSession, sql: str, args: Args) -> DataFrame | None:
 
     check_statement(session, sql)
     change = parse_update(Cursor(with_parameters(session, sql, args)))
-    return run_update(session, change) if _ours(session, change.parts) else None
+    return run_update(session, change) if _is_trilake(session, change.parts) else None
 
 
 def _merge(session: SqlSession, sql: str, args: Args) -> DataFrame | None:
@@ -141,7 +145,7 @@ def _merge(session: SqlSession, sql: str, args: Args) -> DataFrame | None:
     if len(merge.parts) == 1 and resolve(session, merge.parts) is None and find_entry(session, merge.parts) is None:
         # Spark would look for the source first, and does not find trilake tables.
         raise not_found(merge.parts)
-    return run_merge(session, merge) if _ours(session, merge.parts) else None
+    return run_merge(session, merge) if _is_trilake(session, merge.parts) else None
 
 
 def _truncate(session: SqlSession, sql: str, args: Args) -> DataFrame | None:
@@ -196,7 +200,7 @@ def _auxiliary(session: SqlSession, sql: str, args: Args) -> DataFrame | None:
     return run_auxiliary(session, sql, args)
 
 
-def _ours(session: SqlSession, parts: tuple[str, ...]) -> bool:
+def _is_trilake(session: SqlSession, parts: tuple[str, ...]) -> bool:
     return resolve(session, parts) is not None
 
 

@@ -142,7 +142,7 @@ def test_a_file_that_is_gone_is_the_business_of_the_source(
 
     grow(tmp_path / "in", range(2), range(2, 4))
     (tmp_path / "in" / trilake.open(tmp_path / "in").files()["path"].to_pylist()[0]).unlink()
-    with pytest.raises(StreamDataLossError, match="a file that the stream has not read yet is gone"):
+    with pytest.raises(StreamDataLossError, match="a file was deleted before the stream read it"):
         run(stream(spark, tmp_path / "in"), tmp_path / "out")
     assert ways == [SOURCE]
     run(stream(spark, tmp_path / "in", failOnDataLoss="false"), tmp_path / "out")

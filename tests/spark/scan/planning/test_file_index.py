@@ -51,7 +51,7 @@ def read_files(caplog: pytest.LogCaptureFixture) -> Iterator[Callable[[], list[i
     """How many files the plans so far have kept."""
 
     def numbers() -> list[int]:
-        found = [re.match(r"(\d+) of \d+ files are read of", r.message) for r in caplog.records]
+        found = [re.match(r"reading (\d+) of \d+ files of", r.message) for r in caplog.records]
         caplog.clear()
         return [int(m[1]) for m in found if m]
 

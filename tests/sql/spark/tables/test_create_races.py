@@ -259,11 +259,11 @@ def test_the_name_of_parquet_files_is_told_where_it_cannot_come_back(
         raise RuntimeError("the name was taken")
 
     session.sql(f"CREATE TABLE raced USING parquet LOCATION '{tmp_path}' AS SELECT 1 AS id")
-    monkeypatch.setattr(clone, "add_name", taken)
+    monkeypatch.setattr(clone, "make_entry", taken)
     with pytest.raises(RuntimeError, match="taken"):
         trilake.DeltaTable.convertToDelta(session, "raced")
     assert ids(session) == [7]
-    aside = re.findall(r"is called `(raced_\w+)` now", caplog.text)
+    aside = re.findall(r"is now called `(raced_\w+)`", caplog.text)
     assert [row.id for row in session.table(aside[0]).collect()] == [1]
     session.sql(f"DROP TABLE {aside[0]}")
 

@@ -207,7 +207,7 @@ def test_a_new_name_stands_for_no_files_that_went_meanwhile(
 
 def test_a_name_that_goes_between_two_looks_is_not_found(session: SparkSession, before: Before) -> None:
     make(session)
-    before(dml, "shown_table", "ALTER TABLE raced RENAME TO renamed")
+    before(dml, "changeable_table", "ALTER TABLE raced RENAME TO renamed")
     with pytest.raises(TableNotFoundError, match="cannot be found"):
         session.sql("DELETE FROM raced WHERE id = 1")
     assert ids(session, "renamed") == [1]

@@ -34,7 +34,7 @@ from trilake.delta.scan.statistics import is_float, record_counts
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import CorruptLogError, TrilakeError
 from trilake.expr import Filter
-from trilake.spark.delta.large.lookup import looked_up
+from trilake.spark.delta.large.lookup import look_up
 from trilake.spark.delta.reading.native_files import load_vectors, native_files, native_output
 from trilake.spark.delta.reading.plan_filter import PlanFilter, read_set
 from trilake.spark.scan.bases import cache_value, cached_value
@@ -77,7 +77,7 @@ def late_frame(spark: SparkSession, table: ArrowDeltaTable, *, newest: bool) -> 
 
 @dataclass(frozen=True)
 class _LargeTable:
-    """A table version of which only the files with deletion vectors are listed; ``size`` is approximate."""
+    """A table version; only its files with deletion vectors are listed.  ``size`` is approximate."""
 
     log: DeltaLog
     pending: PendingSnapshot
@@ -107,7 +107,7 @@ class _LargeTable:
             filter = plan_filter(conditions)
             scan = self._scan(spark, filter)
             where = "true" if filter is None else filter.text
-            _log.info("%d files are listed of %s where %s", len(scan.paths), pending.uri, where)
+            _log.info("listed %d files of %s where %s", len(scan.paths), pending.uri, where)
             return LateList(self._files(scan), self._slots(scan.files))
 
         def read(conditions: Sequence[str]) -> ReadSet:
@@ -133,7 +133,7 @@ class _LargeTable:
 
     def _scan(self, spark: SparkSession, filter: Filter | None) -> Scan:
         """The files that may have a row for which the filter is true."""
-        return plan_scan(looked_up(spark, self.log, self.pending, filter, self.log.load), None, filter)
+        return plan_scan(look_up(spark, self.log, self.pending, filter, self.log.load), None, filter)
 
     @cached_property
     def _keys(self) -> pa.Array:
@@ -157,7 +157,7 @@ class _LargeTable:
 
 
 def _stated_size(log: DeltaLog, pending: PendingSnapshot) -> int | None:
-    """The approximate bytes of the files by a checksum file, or ``None``."""
+    """The approximate size of the table by a checksum file, or ``None``."""
     version = pending.segment.checkpoint_version
     if pending.segment.checksum is None or version is None:
         return None

@@ -20,7 +20,7 @@ _FEWER = 5
 _log = logging.getLogger("trilake.spark")
 
 
-def looked_up(
+def look_up(
     spark: SparkSession,
     log: DeltaLog,
     opened: Snapshot | PendingSnapshot,
@@ -30,7 +30,7 @@ def looked_up(
     """The version with at least the files that may have a row for which ``filter`` is true.
 
     ``whole`` reads all files, if needed.  If a job fails, for example because tasks cannot see the table, this process
-    does the work.  Raises the errors of :meth:`~trilake.delta.log.log.DeltaLog.load`.
+    does the work.
     """
     if filter is None or isinstance(opened, Snapshot):
         return snapshot_for(log, opened, filter, whole)
@@ -39,6 +39,6 @@ def looked_up(
     try:
         narrowed = narrowed_by_jobs(log, opened, filter, SparkJobs(spark, opened.uri))
     except TrilakeError as e:
-        _log.info("files of %s are not looked up by a job: %s", opened.uri, e.message)
+        _log.info("a job cannot look up the files of %s: %s", opened.uri, e.message)
         return snapshot_for(log, opened, filter, whole)
     return whole(opened) if narrowed is None else narrowed

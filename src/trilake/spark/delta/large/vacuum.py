@@ -73,7 +73,7 @@ _CHUNK = 1000
 
 @dataclass(frozen=True)
 class LargeVacuum:
-    """What a vacuum by jobs deleted, or would delete; ``paths`` are the full paths of a dry run."""
+    """The result of a vacuum by jobs; ``paths`` are the full paths of a dry run."""
 
     files: int
     size: int
@@ -112,12 +112,12 @@ def vacuum_large(
     folders = Folders(0)
     if store.local_path("x") is not None:
         folders = list_folders(store, LISTING.empty_table(), scope.cutoff, scope.names, Territory(store))
-    # Materialise: files committed until now are in the version that is opened next.
-    listed = _listed(spark, store, scope, links=folders.links)
+    # Listed before the version is opened: it has all files that were committed until now.
+    listing = _list_old_files(spark, store, scope, links=folders.links)
     version = log.opened()
-    old = listed.where(F.col("path").isNotNull())
-    garbage = _without(spark, log, version, old, recent_commits(log, version, scope.cutoff), scope.cutoff)
-    garbage, foreign = _accounted_for(spark, log, version, garbage)
+    old = listing.where(F.col("path").isNotNull())
+    garbage = _unreferenced(spark, log, version, old, recent_commits(log, version, scope.cutoff), scope.cutoff)
+    garbage, foreign = _without_foreign(spark, log, version, garbage)
     garbage = garbage.localCheckpoint(eager=True)
     temporary = LISTING.empty_table()
     if folders.unfinished:
@@ -137,7 +137,7 @@ def vacuum_large(
         delete_files(store, here, run_here)
         deleted.append(int(rows[0][0] or 0) + here.num_rows)
         remove_empty(store, folders)
-        of_folders = listed.where(F.col("path").isNull()).agg(F.sum("size")).collect()[0][0]
+        of_folders = listing.where(F.col("path").isNull()).agg(F.sum("size")).collect()[0][0]
         return deleted[0], (folders.count or int(of_folders or 0)) + 1
 
     vacuum_end = recorded(log, version, scope, (count, size), delete, runtime, record=record)
@@ -149,30 +149,29 @@ def _total(files: DataFrame) -> tuple[int, int]:
     return int(row[0]), int(row[1] or 0)
 
 
-def _listed(spark: SparkSession, store: Store, scope: VacuumScope, *, links: bool) -> DataFrame:
+def _list_old_files(spark: SparkSession, store: Store, scope: VacuumScope, *, links: bool) -> DataFrame:
     """The old files, and a row without a path per task with its number of folders."""
     read = OldFiles(store, scope.cutoff, tuple(scope.names), links)
     return task_rows(spark, read, parts(store), OLD_FILES).localCheckpoint(eager=True)
 
 
-def _without(
+def _unreferenced(
     spark: SparkSession,
     log: DeltaLog,
     version: Snapshot | PendingSnapshot,
     files: DataFrame,
     commits: list[tuple[int, ObjectMeta]],
     cutoff: int,
-    *,
-    those: bool = False,
 ) -> DataFrame:
-    """The files that no version needs which is current at the cut-off time or later; with ``those``, the others."""
+    """The files that versions since the cut-off time do not need."""
     if isinstance(version, PendingSnapshot):
         rare = checkpoint_actions(log.store, version.segment)
         tasks, touched = tasks_of(version, rare, commits), version.touched
     else:
         tasks = [(version.adds, log.tombstones(version)), *([tuple(commits)] if commits else [])]
         touched, rare = Touched(), []
-    references = task_rows(spark, Named(log.store, touched, cutoff), tasks, REFERENCES).localCheckpoint(eager=True)
+    read = ReadReferences(log.store, touched, cutoff)
+    references = task_rows(spark, read, tasks, REFERENCES).localCheckpoint(eager=True)
     if isinstance(version, PendingSnapshot):
         row = references.where("kind = 'files'").agg(F.sum("files"), F.sum("bytes")).collect()[0]
         # A lost line of the log would turn needed files into garbage.
@@ -184,41 +183,40 @@ def _without(
     unreferenced = _without_rows_of(unreferenced, names, base == F.col("named_name"))
     if references.where("kind = 'every'").limit(1).count():
         unreferenced = unreferenced.where(~F.col("path").rlike(_VECTOR))
-    return _less(files, unreferenced) if those else unreferenced
+    return unreferenced
 
 
-def _less(files: DataFrame, others: DataFrame) -> DataFrame:
+def _minus(files: DataFrame, others: DataFrame) -> DataFrame:
     other = others.select(F.col("path").alias("other_path"))
     return _without_rows_of(files, other, F.col("path") == F.col("other_path"))
 
 
 def _without_rows_of(files: DataFrame, others: DataFrame, same: Column) -> DataFrame:
-    """The files without a match in ``others``, by a sort-merge join: Spark takes checkpointed rows for small, whatever
-    their size, and would broadcast them.
-    """
+    """An anti-join, by sort-merge: Spark would broadcast checkpointed rows of any size."""
     return files.join(others.hint("merge"), same, "left_anti")
 
 
-def _accounted_for(
+def _without_foreign(
     spark: SparkSession, log: DeltaLog, version: Snapshot | PendingSnapshot, files: DataFrame
 ) -> tuple[DataFrame, int]:
-    """The files that the table or its writers can have made, and the number of others."""
+    """The files that this table's writers can have written, and the number of others."""
     provider = version.metadata.provider.lower()
     judged = map_rows(files, _Doubtful(born(log, version), provider), f"{OLD_FILES}, doubtful boolean")
     judged = judged.localCheckpoint(eager=True)
     suspects = judged.where("doubtful").drop("doubtful")
     if not suspects.limit(1).count():
         return judged.drop("doubtful"), 0
-    referenced = _without(spark, log, version, suspects, log.commits(end=version.version), -(1 << 62), those=True)
+    unknown = _unreferenced(spark, log, version, suspects, log.commits(end=version.version), -(1 << 62))
+    referenced = _minus(suspects, unknown)
     foreign = _total(suspects)[0] - _total(referenced)[0]
     if foreign:
-        warn_of_foreign(log, foreign, str(_less(suspects, referenced).limit(1).collect()[0].path))
+        warn_of_foreign(log, foreign, str(_minus(suspects, referenced).limit(1).collect()[0].path))
     return judged.where("not doubtful").drop("doubtful").union(referenced), foreign
 
 
 @dataclass(frozen=True)
 class _Doubtful:
-    """Marks files that no write of the table can have made."""
+    """Marks files that this table's writers cannot have written."""
 
     born: int
     provider: str
@@ -338,7 +336,7 @@ def tasks_of(
 
 
 @dataclass(frozen=True)
-class Named:
+class ReadReferences:
     """Reads the references of a task: files of the version, tombstones since the cut-off time, and commits."""
 
     store: Store

@@ -45,7 +45,7 @@ class SparkClause:
     def of(
         cls, number: int, clause: ResolvedClause[Expr], metadata: Metadata, *, uri: str, now_ms: int, zoned: bool
     ) -> SparkClause:
-        """A clause with the rules for its columns.  Raises the errors of :meth:`RowRules.of`."""
+        """A clause with the rules for its columns."""
         if clause.action == "delete":
             return cls(number, clause, None)
         fields = tuple(
@@ -91,8 +91,8 @@ def _collect(value: Any, path: Path, out: dict[Path, Expr]) -> None:
 class Sides:
     """The frames of both tables; ``target`` is ``None`` if only source rows are read.
 
-    ``before`` and ``after`` are the table's schemas before and after schema evolution, ``source_schema`` is the
-    source's; ``evolve``: the schema may evolve, and structs may lack fields.
+    ``before`` and ``after`` are the table's schemas before and after schema evolution.  ``evolve``: the schema may
+    evolve, and structs may lack fields.
     """
 
     source: DataFrame
@@ -135,8 +135,8 @@ class Values:
     def __init__(self, sides: Sides, frame: DataFrame, clauses: Sequence[SparkClause], *, hoist: bool = False) -> None:
         """Resolve the clauses' expressions in ``frame``.
 
-        ``hoist`` adds them as columns to :attr:`frame`: for expressions whose names would mean something else where
-        they are used.  Raises Spark's errors for names that cannot be resolved.
+        ``hoist`` adds them as columns to :attr:`frame`, for use in a join where their names would be ambiguous.  Raises
+        Spark's errors for names that cannot be resolved.
         """
         self.sides, self.clauses, self.frame = sides, clauses, frame
         columns: dict[tuple[int, Path | None], Column] = {}

@@ -4,11 +4,11 @@
 
     source --tasks--> Arrow files, mapped --> trilake.delta.commands.merge
 
-To join large tables row by row, Spark caches the source, shuffles all columns of both tables, and passes the result to
-Python, which writes it.  The merge without Spark joins keys, reads only matching rows, and needs memory only for mapped
-files.  It is used if it certainly gives the same result: an expression that it doesn't know or evaluates differently
-leaves the merge to Spark.  Only the rows can tell whether an expression fails on one of them, or that the source or its
-matches are too large: then this strategy gives way, before anything is written.
+A join in Spark caches the source, shuffles all columns of both tables, and passes the result to Python, which writes
+it.  The merge without Spark joins keys, reads only matching rows, and needs memory only for mapped files.  It runs only
+if its result is certainly the same: a merge with an expression that it does not support, or evaluates differently, is
+left to Spark.  If an expression fails on a row, or the source or its matches are too large, the next strategy runs;
+nothing has been written then.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ class EmbeddedMerge:
         self._job = job
 
     def can_run(self) -> str | None:
-        """Why the embedded engine would not merge as Spark does, or not faster."""
+        """Why the embedded engine may give another result than Spark, or would not be faster."""
         request = self._request
         return request if isinstance(request, str) else None
 
     def run(self) -> MergeResult | str:
-        """Merge, or say which rows the engine cannot merge."""
+        """Merge, or return why the engine cannot merge these rows."""
         # Imported late: loading the parser takes a third of a second.
         from trilake.delta.commands.merge import match, merge
 
@@ -93,21 +93,21 @@ class EmbeddedMerge:
         if is_connect(spark) or not str(spark.conf.get("spark.master", None) or "").startswith("local"):
             return "tasks may run on other machines"
         if spark.sparkContext.defaultParallelism > _MOST_CORES:
-            return "Spark has many cores for it"
+            return "Spark has enough cores to be faster"
         if not is_utc(spark) or job.rules != AssignmentRules():
-            return "the session's zone is not UTC, or it is not in ANSI mode, or case counts in names"
+            return "the session's time zone is not UTC, or ANSI mode is off, or names are case-sensitive"
         if not reads_quotes_plainly(spark):
-            return "the session reads strings and names in another way"
+            return "the session has other quoting rules for strings and names"
         if request.frames.columns_in(request.expressions):
             return "an expression names a column of a frame"
         if plan_bytes(request.source) <= FEW_BYTES:
             return "the source is small"
         sql = _sql(job)
         if sql is None:
-            return "an expression is more than Spark's own functions of columns"
+            return "an expression is not made of Spark's built-in functions"
         on, clauses = sql
         names = alias_of(request.source) or SOURCE_NAME, request.alias or TARGET_NAME
-        embedded = MergeRequest(on, tuple(clauses), *names, job.evolve, txn=request.txn, for_history=job.shown)
+        embedded = MergeRequest(on, tuple(clauses), *names, job.evolve, txn=request.txn, for_history=job.for_history)
 
         from trilake.delta.commands.merge import merge  # late, as above
 

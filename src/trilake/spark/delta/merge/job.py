@@ -121,7 +121,7 @@ class MergeJob:
         self.reads_besides: Callable[[], ReadSet] = ReadSet
 
     def of_source(self, source: DataFrame, condition: str) -> MergeJob:
-        """The same merge with its source read from elsewhere, before it has looked at its own."""
+        """A copy of this merge with another source and condition."""
         other = copy(self)
         other.request = replace(self.request, source=source, condition=condition)
         other.source = other.numbered(source)
@@ -199,7 +199,7 @@ class MergeJob:
         pruned = self.pruned(source.keys)
         outcomes: list[MergeOutcome] = []
         try:
-            taken: Mapping[int, BitMap64] = {}
+            old_rows: Mapping[int, BitMap64] = {}
             matched: BitMap64 | pa.Array | None = None
             if len(pruned.numbers) and (count or self.unmatched):
                 target = addressed_rows(self.spark, self.table, pruned.numbers.tolist(), row_ids=self.changing)
@@ -207,13 +207,13 @@ class MergeJob:
                     target = replace(target, frame=prefiltered(self.spark, target.frame, source.keys))
                 if self.changing:
                     outcomes.append(self._change(target, count))
-                    taken = {int(target.files[n]): rows for n, rows in outcomes[-1].taken.items()}
-                    matched = outcomes[-1].seen
+                    old_rows = {int(target.files[n]): rows for n, rows in outcomes[-1].old_rows.items()}
+                    matched = outcomes[-1].source_rows
                 else:
                     matched = self._matched_ids(target, count)
             scanned_at = clock()
             if self.inserts and count:
-                outcomes.append(self._insert(matched, source, feed=self.feed and bool(taken)))
+                outcomes.append(self._insert(matched, source, feed=self.feed and bool(old_rows)))
             parts = MergeOutcome.of([], lenient=True) if not outcomes else outcomes[0]
             for other in outcomes[1:]:
                 parts = replace(
@@ -222,7 +222,7 @@ class MergeJob:
                     cdc=(*parts.cdc, *other.cdc),
                     counts=parts.counts + other.counts,
                 )
-            removed = self.take(taken)
+            removed = self.take(old_rows)
         except BaseException:
             for part in outcomes:
                 discard(self.log.store, part.actions, self.job_id)
@@ -259,15 +259,15 @@ class MergeJob:
         )
 
     @property
-    def shown(self) -> tuple[str, list[Clause[str]]]:
-        """Condition and clauses as the history tells them."""
+    def for_history(self) -> tuple[str, list[Clause[str]]]:
+        """Condition and clauses as strings for the history."""
         clauses: list[Clause[str]] = [
             Clause(c.kind, c.action, None if c.condition is None else _text(c.condition)) for c in self.request.clauses
         ]
         return _text(self.request.condition), clauses
 
     def _plan(self, pruned: Pruned) -> MergePlan:
-        on, clauses = self.shown
+        on, clauses = self.for_history
         read = pruned.read.beside(self.reads_besides())
         return MergePlan(on, clauses, self.metadata, self.protocol, read, self.job_id, txn=self.request.txn)
 
@@ -407,9 +407,8 @@ def _text(condition: Expr) -> str:
     return condition if isinstance(condition, str) else column_sql(condition) or str(condition)
 
 
-# --- A filter before the join of a MERGE that drops target rows whose key is certainly not in the source --------------
-# Most rows of a large target match nothing.  The join needs a hash table look-up for each; a bit of a small bitmap
-# excludes nearly all of them for a tenth of the cost.
+# --- Filter the target before the join of a MERGE: a bitmap excludes rows whose key is certainly not in the source ----
+# Most rows of a large target match nothing.  Testing a bit costs a tenth of a look-up in the join's hash table.
 
 #: Bits per key: with 32, one in thirty non-matching rows passes.
 _BITS = 32
@@ -417,7 +416,7 @@ _LEAST_BITS = 1 << 12
 
 
 def prefiltered(spark: SparkSession, target: DataFrame, keys: Sequence[KeyValues]) -> DataFrame:
-    """The rows of ``target`` that may have one of the keys; all rows if no key is an integer.
+    """Drop rows of ``target`` that certainly have none of the keys; all rows stay if no key is an integer.
 
     Only for joins that drop rows without a match.
     """

@@ -1,10 +1,10 @@
 """Run a MERGE of a frame on Spark by the first strategy that can.
 
-* :class:`~.upsert.Upsert`: a large source whose rows go in as they are, written by Spark.
-* :class:`~.embedded.EmbeddedMerge`: any other large source on one machine, merged as without Spark.
-* :class:`JoinedRows`: every other merge, by one join of Spark's.
+* :class:`~.upsert.Upsert`: a large source whose rows are written unchanged, by Spark.
+* :class:`~.embedded.EmbeddedMerge`: another large source, on one machine: the merge without Spark.
+* :class:`JoinedRows`: every other merge, by a join in Spark.
 
-The log ``trilake.spark`` says at level INFO which strategy merged, and why those before it did not.
+The logger ``trilake.spark`` reports at level INFO which strategy ran, and why those before it did not.
 """
 
 from __future__ import annotations
@@ -44,31 +44,28 @@ _log = logging.getLogger("trilake.spark")
 
 
 class Strategy(Protocol):
-    """A way to run a merge, made for one job."""
+    """A way to run one merge."""
 
-    #: What the log calls it.
+    #: For the log.
     name: str
 
     def can_run(self) -> str | None:
-        """Why it cannot run the job, ``None`` if it can; decided by plans and types, before a row is computed."""
+        """``None`` if it can run the merge, else the reason; decided by plans and types, before a row is computed."""
 
     def run(self) -> MergeResult | str:
-        """Merge and commit; or, without any effect, why the rows themselves do not allow this way.
-
-        Raises the errors of :func:`merge_dataframe`.
-        """
+        """Merge and commit; or return, without any effect, why this strategy cannot merge these rows."""
 
 
 class JoinedRows:
-    """One join of Spark's, whose rows tasks write."""
+    """One join in Spark, whose rows tasks write."""
 
-    name = "a join of Spark's"
+    name = "a join in Spark"
 
     def __init__(self, job: MergeJob) -> None:
         self._job = job
 
     def can_run(self) -> str | None:
-        """It always can."""
+        """Always ``None``."""
         return None
 
     def run(self) -> MergeResult | str:
@@ -189,8 +186,8 @@ def _deterministic() -> Iterator[None]:
         if error_condition(e) != "INVALID_NON_DETERMINISTIC_EXPRESSIONS":
             raise
         error = ExpressionError(
-            "a condition of MERGE may be another each time it is computed",
-            help="store what it gives in a column of the source first, and use that",
+            "a condition of MERGE must be deterministic",
+            help="compute the value in a column of the source first, and use that column",
             condition="DELTA_NON_DETERMINISTIC_FUNCTION_NOT_SUPPORTED",
         )
         raise analysed_error(error, e) from None

@@ -83,7 +83,7 @@ def look_at_source(
     columns: columns of the target that must equal something of the source.
     inserts: computes the rows to insert; ``None`` if there are none.
     files: number of files of the target, which keys can skip.
-    small: whether a small source may be looked at whole, here.
+    small: whether this process may read all rows of a small source.
     """
     if small and plan_bytes(original) <= FEW_BYTES:
         try:
@@ -91,7 +91,7 @@ def look_at_source(
         except AnalysisException:
             raise
         except PySparkException:
-            pass  # a value that fails on a row which may never be inserted: then it is computed for those that are
+            pass  # an expression fails on a row that may never be inserted
     aggregates = [F.count(F.lit(1)).alias("n")]
     for i, key in enumerate(columns):
         aggregates += [F.min(key.source).alias(f"low{i}"), F.max(key.source).alias(f"high{i}")]

@@ -45,13 +45,12 @@ class TaskOutcome:
 
     written: WrittenFiles = field(default_factory=lambda: WrittenFiles(()))
     cdc: tuple[Mapping[str, object], ...] = ()
-    taken: Mapping[int, bytes] = field(default_factory=dict)
-    seen: bytes | None = None
+    old_rows: Mapping[int, bytes] = field(default_factory=dict)
+    source_rows: bytes | None = None
     counts: RowCounts = field(default_factory=RowCounts)
     #: A target row (file and index) that several source rows would change.
     clash: tuple[int, int] | None = None
-    #: Why the task failed; its files are deleted.  Returned instead of raised, so that those of other tasks can be
-    #: deleted.
+    #: Why the task failed; its files are deleted.  Not raised, so that the driver can delete the files of other tasks.
     error: TrilakeError | None = None
 
 
@@ -84,13 +83,13 @@ class MergeTask:
 
 
 class Addresses:
-    """The target rows that a task changes: :attr:`taken` by file number.
+    """The target rows that a task changes: :attr:`rows` by file number.
 
     A row that is added twice is a :attr:`clash`.
     """
 
     def __init__(self, *, lenient: bool) -> None:
-        self.taken: dict[int, BitMap64] = {}
+        self.rows: dict[int, BitMap64] = {}
         self.clash: tuple[int, int] | None = None
         self._lenient = lenient
 
@@ -102,7 +101,7 @@ class Addresses:
             at = np.flatnonzero(files == file)
             here = places[at].astype(np.uint64)
             distinct, first = np.unique(here, return_index=True)
-            old = self.taken.get(int(file), BitMap64())
+            old = self.rows.get(int(file), BitMap64())
             add = BitMap64(distinct)
             again = old & add
             if len(distinct) < len(here) or len(again):
@@ -113,7 +112,7 @@ class Addresses:
                 new[at] = fresh
                 if not self._lenient and self.clash is None:
                     self.clash = (int(file), int(here[np.flatnonzero(~fresh)[0]]))
-            self.taken[int(file)] = old | add
+            self.rows[int(file)] = old | add
         return new
 
 
@@ -132,7 +131,7 @@ class ClauseRunner:
             for i, c in enumerate(job.clauses)
         ]
         self.addresses = Addresses(lenient=job.lenient)
-        self.seen = BitMap64()
+        self.source_rows = BitMap64()
         self.rows = 0
 
     def __enter__(self) -> ClauseRunner:
@@ -148,7 +147,7 @@ class ClauseRunner:
         names = rows.schema.names
         if SOURCE in names:
             numbers = pc.drop_null(rows.column(SOURCE)).to_numpy()
-            self.seen |= BitMap64(numbers.astype(np.uint64))
+            self.source_rows |= BitMap64(numbers.astype(np.uint64))
         chosen = pc.fill_null(rows.column(CLAUSE), -1).to_numpy()
         if FILE in names:
             keep = chosen >= 0
@@ -192,8 +191,8 @@ class ClauseRunner:
         return TaskOutcome(
             written,
             changes,
-            {n: rows.serialize() for n, rows in self.addresses.taken.items()},
-            self.seen.serialize() if len(self.seen) else None,
+            {n: rows.serialize() for n, rows in self.addresses.rows.items()},
+            self.source_rows.serialize() if len(self.source_rows) else None,
             self.writer.counts,
         )
 
@@ -204,8 +203,8 @@ class MergeOutcome:
 
     written: tuple[WrittenFiles, ...] = ()
     cdc: tuple[Mapping[str, object], ...] = ()
-    taken: Mapping[int, BitMap64] = field(default_factory=dict)
-    seen: BitMap64 = field(default_factory=BitMap64)
+    old_rows: Mapping[int, BitMap64] = field(default_factory=dict)
+    source_rows: BitMap64 = field(default_factory=BitMap64)
     counts: RowCounts = field(default_factory=RowCounts)
     clash: tuple[int, int] | None = None
     error: TrilakeError | None = None
@@ -213,29 +212,29 @@ class MergeOutcome:
     @classmethod
     def of(cls, parts: Sequence[TaskOutcome], *, lenient: bool) -> MergeOutcome:
         """Combine outcomes; a target row that two tasks changed is also a clash, unless ``lenient``."""
-        taken: dict[int, BitMap64] = {}
+        old_rows: dict[int, BitMap64] = {}
         matched, counts = BitMap64(), RowCounts()
         clash = next((p.clash for p in parts if p.clash is not None), None)
         twice = 0
         for part in parts:
             counts += part.counts
-            if part.seen is not None:
-                matched |= BitMap64.deserialize(part.seen)
-            for file, data in part.taken.items():
+            if part.source_rows is not None:
+                matched |= BitMap64.deserialize(part.source_rows)
+            for file, data in part.old_rows.items():
                 rows = BitMap64.deserialize(data)
-                if file in taken:
-                    both = taken[file] & rows
+                if file in old_rows:
+                    both = old_rows[file] & rows
                     if len(both):
                         clash = clash or (file, int(both.min()))
                         twice += len(both)
-                    rows = taken[file] | rows
-                taken[file] = rows
+                    rows = old_rows[file] | rows
+                old_rows[file] = rows
         if lenient:
             clash, counts = None, replace(counts, deleted_matched=counts.deleted_matched - twice)
         return cls(
             tuple(p.written for p in parts),
             tuple(c for p in parts for c in p.cdc),
-            taken,
+            old_rows,
             matched,
             counts,
             clash,

@@ -7,8 +7,8 @@
                   +-- columns of the condition --join--> rows of the target that they replace
 
 The source is computed once and never passes through Python; afterwards it is read from the new files.  If the condition
-only compares columns for equality, this process joins the keys in a tenth of the time of a Spark job.  Only the keys
-can tell whether a row of either table has several matches: then the new files are deleted, and this strategy gives way.
+only compares columns for equality, this process joins the keys in a tenth of the time of a Spark job.  If the keys show
+that a row has several matches, the new files are deleted, and the next strategy runs.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _SEVERAL = "a row has several matches"
 
 
 class Upsert:
-    """The merge whose source Spark writes as it is: a :class:`~trilake.spark.delta.merge.run.Strategy`."""
+    """The merge whose source Spark writes unchanged: a :class:`~trilake.spark.delta.merge.run.Strategy`."""
 
     name = "an upsert"
 
@@ -67,12 +67,12 @@ class Upsert:
         self._job = job
 
     def can_run(self) -> str | None:
-        """Why the merge is more than an upsert, or Spark cannot write the source as it is."""
+        """Why the merge is not a plain upsert, or Spark cannot write the source."""
         plan = self._plan
         return plan if isinstance(plan, str) else None
 
     def run(self) -> MergeResult | str:
-        """Merge, or say that a row has several matches."""
+        """Merge, or return that a row has several matches."""
         job, plan = self._job, self._plan
         assert isinstance(plan, _Plan)
         try:
@@ -99,7 +99,7 @@ class Upsert:
         job = self._job
         columns = _columns(job)
         if columns is None:
-            return "its clauses do not take each row of the source as it is"
+            return "its clauses do not write every source row unchanged"
         if job.feed or job.request.frames.columns_in([job.request.condition]):
             return "the table records changes, or the condition names a frame of the table"
         if plan_bytes(job.request.source) <= FEW_BYTES:
@@ -115,7 +115,7 @@ class Upsert:
         same = {n: c for n, c in columns.items() if job.request.source.schema[c].dataType == kinds[n]}
         condition = condition_sql(job.spark, job.snapshot.schema, job.source, job.request.condition, job.request.alias)
         if condition is None or not _resolves(job, condition, list(same.values())):
-            return "the condition names more than the columns that the table gets as they are"
+            return "the condition names source columns that are not written unchanged"
         return _Plan(job, rows, files, same, condition)
 
 
@@ -224,18 +224,18 @@ class _Replaced:
 
 
 def _replaced(plan: _Plan, written: WrittenFiles) -> _Replaced | str:
-    """Remove the matching rows from the target; or why the source's rows are not what to write."""
+    """Remove the matching rows from the target; or return why this is not an upsert."""
     join = plan.key_join()
     if join is None or _key_bytes(join, written) > _MOST_KEY_BYTES:
         return _replaced_by_job(plan.reading(written))
-    job, held_at = plan.job, plan.job.runtime.clock_ms()
+    job, source_ms = plan.job, plan.job.runtime.clock_ms()
     keys = plan.keys(written, join)
     matches = join.matches(job.log.store, job.snapshot, keys)
     if matches is None:
         return _SEVERAL
-    found_at = job.runtime.clock_ms()
+    matched_ms = job.runtime.clock_ms()
     counts = RowCounts(source=keys.num_rows, updated_matched=matches.count, inserted=keys.num_rows - matches.count)
-    return _Replaced(matches.pruned, job.take(matches.rows), counts, (held_at, found_at))
+    return _Replaced(matches.pruned, job.take(matches.rows), counts, (source_ms, matched_ms))
 
 
 def _key_bytes(join: KeyJoin, written: WrittenFiles) -> int:
@@ -246,22 +246,22 @@ def _key_bytes(join: KeyJoin, written: WrittenFiles) -> int:
 
 
 def _replaced_by_job(job: MergeJob) -> _Replaced | str:
-    """The same by a Spark join."""
-    held_at = job.runtime.clock_ms()
+    """:func:`_replaced` by a join in Spark."""
+    source_ms = job.runtime.clock_ms()
     source = job.look_at_source(small=False)
     pruned = job.pruned(source.keys)
     outcome = MergeOutcome()
-    taken: dict[int, BitMap64] = {}
+    old_rows: dict[int, BitMap64] = {}
     if len(pruned.numbers) and source.count:
         target = addressed_rows(job.spark, job.table, pruned.numbers.tolist())
         joined = job.joined(job.named(target), source.count, "inner")
         outcome = job.run_over(joined.select(FILE, ROW, job.source[SOURCE]), _match)
-        if outcome.clash is not None or len(outcome.seen) < outcome.counts.updated:
+        if outcome.clash is not None or len(outcome.source_rows) < outcome.counts.updated:
             return _SEVERAL
-        taken = {int(target.files[n]): rows for n, rows in outcome.taken.items()}
-    found_at = job.runtime.clock_ms()
+        old_rows = {int(target.files[n]): rows for n, rows in outcome.old_rows.items()}
+    matched_ms = job.runtime.clock_ms()
     counts = outcome.counts + RowCounts(source=source.count, inserted=source.count - outcome.counts.updated)
-    return _Replaced(pruned, job.take(taken), counts, (held_at, found_at))
+    return _Replaced(pruned, job.take(old_rows), counts, (source_ms, matched_ms))
 
 
 def _match(batches: Iterator[pa.RecordBatch], task: int) -> TaskOutcome | None:
@@ -272,8 +272,8 @@ def _match(batches: Iterator[pa.RecordBatch], task: int) -> TaskOutcome | None:
         matched |= BitMap64(rows.column(SOURCE).to_numpy().astype(np.uint64))
         count += rows.num_rows
     return TaskOutcome(
-        taken={n: rows.serialize() for n, rows in addresses.taken.items()},
-        seen=matched.serialize(),
+        old_rows={n: rows.serialize() for n, rows in addresses.rows.items()},
+        source_rows=matched.serialize(),
         clash=addresses.clash,
         counts=RowCounts(updated_matched=count),
     )

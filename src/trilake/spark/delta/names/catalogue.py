@@ -115,8 +115,8 @@ def find_table(spark: SparkSession, name: str) -> NamedTable | None:
     format = format_of_provider(entry.provider)
     if format is None or entry.location is None:
         raise InvalidArgumentError(
-            f"{name} is not a table of the catalogue that trilake reads",
-            help="views and tables of other formats are read with spark.table",
+            f"{name} is a view, or not a Delta, Lance or Trevni table",
+            help="read it with spark.table",
             condition="DELTA_MISSING_DELTA_TABLE",
         )
     return NamedTable(format, entry.location, entry.managed)
@@ -130,8 +130,8 @@ def location_of(spark: SparkSession, name: str) -> str | None:
     table = find_table(spark, name)
     if table is not None and table.format != "delta":
         raise InvalidArgumentError(
-            f"{name} is not a Delta table of the catalogue, but a {table.format} table",
-            help="it is read with spark.table, and written with df.write.saveAsTable or insertInto",
+            f"expected a Delta table, {name} is a {table.format} table",
+            help="read it with spark.table, write it with df.write.saveAsTable or insertInto",
             condition="DELTA_MISSING_DELTA_TABLE",
         )
     return None if table is None else table.location
@@ -158,8 +158,8 @@ def new_name(
 ) -> Iterator[str]:
     """Create a name and yield the location of its table, which the block writes; drop the name if that fails.
 
-    The name is created first, so that no version exists without its name.  It stays if someone else has written to the
-    location, or if the outcome of the write is unknown and the table exists.
+    The name is created first, so that no version exists without its name.  It stays if another writer has written to
+    the location, or if the outcome of the write is unknown and the table exists.
 
     Parameters
     ----------
@@ -172,9 +172,8 @@ def new_name(
     options: of the store, beside the session's.
     replaces: whether the block replaces a Delta table that was left at the default location.
 
-    Raises ``TableExistsError`` where the name is taken now, and where files are at the place that the catalogue
-    would choose, and ``UnsupportedSparkError`` over a Connect session of a Spark that lets only its own formats into
-    its catalogue.
+    Raises ``TableExistsError`` for a name that was created concurrently, and for files at the default location, and
+    ``UnsupportedSparkError`` over Spark Connect before PySpark 4.0.
     """
     about = About(to_spark(read_schema(schema)), comment)
     there_before = path is not None and has_table(session_store(spark, path, options), format)
@@ -193,7 +192,7 @@ def new_name(
         check_left_over(spark, parts_of(name), session_store(spark, location, options), format, replaces=replaces)
         there_before = True
         make_entry(spark, parts_of(name), about, path=absolute(location), provider=format, managed=True)
-    place = path if path is not None else known_table(spark, name).location
+    place = path if path is not None else existing_table(spark, name).location
     store = session_store(spark, place, options)
     try:
         yield place
@@ -205,7 +204,7 @@ def new_name(
         if may_go:
             take_back(spark, parts_of(name), store)
         else:
-            _log.warning("the name %s stays: files of others may be at %s", name, place)
+            _log.warning("the name %s stays: other writers may have files at %s", name, place)
         raise
 
 
@@ -239,7 +238,7 @@ def take_back(spark: SparkSession, parts: list[str], store: Store) -> None:
         if entry is not None and entry.location is not None and open_store(entry.location).uri == store.uri:
             drop_entry(spark, parts)
     except Exception as e:  # noqa: BLE001 - whatever the catalogue raises
-        _log.warning("the name %s of a write that failed is left: %s", quote_parts(parts), e)
+        _log.warning("cannot drop the name %s of a failed write: %s", quote_parts(parts), e)
 
 
 def holds_nothing(store: Store) -> bool:
@@ -266,19 +265,18 @@ def has_table(store: Store, format: str) -> bool:
 
 
 def absolute(path: str | None) -> str | None:
-    """An absolute path: the catalogue would put a relative one below its warehouse."""
+    """Make a path absolute: the catalogue would put a relative one below its warehouse."""
     return path if path is None or re.match(r"[A-Za-z][A-Za-z0-9+.\-]*:/", path) else os.path.abspath(path)
 
 
 def refresh_name(spark: SparkSession, name: str, location: str, log: DeltaLog, *, managed: bool) -> None:
-    """Let a name of the catalogue say what the table at ``location`` is by its newest version, behind a write to it.
+    """Update the entry of a table after a write to its ``location``.
 
-    A name that stands for that place keeps what it is, managed or not.  One that is gone stays gone, and a table that
-    went with it, or elsewhere, has the write all the same.  But where the catalogue kept its files, as ``managed``
-    says, and there is a table, the write came behind the drop and made a new one, which gets the name.
+    An entry that was dropped concurrently stays dropped.  But if the table was ``managed`` and exists, the write
+    recreated it after the drop, and it gets the name.
 
-    Raises ``TableExistsError`` where the name stands for another place, which it keeps, and ``InvalidArgumentError``
-    where for no Delta table.
+    Raises ``TableExistsError`` if the name now refers to another location, and ``InvalidArgumentError`` if it no longer
+    refers to a Delta table.
     """
     entry = find_entry(spark, parts_of(name))
     about = newest(log)
@@ -304,11 +302,11 @@ def refresh_name(spark: SparkSession, name: str, location: str, log: DeltaLog, *
     create_sql(parts_of(name), about, path=absolute(location))
     if HAS_DATA_SOURCES:
         with name_aside(spark, name, log.engine.runtime.new_hex_id()):
-            add_name(spark, name, location, about)
+            make_entry(spark, parts_of(name), about, path=absolute(location))
         return
     with bypass():  # Spark doesn't rename tables of an unknown provider
         spark.sql(f"DROP TABLE {quoted(name)}")
-    add_name(spark, name, location, about)
+    make_entry(spark, parts_of(name), about, path=absolute(location))
 
 
 def refresh_entry(
@@ -344,11 +342,6 @@ def newest(log: DeltaLog) -> About | None:
         return None
 
 
-def add_name(spark: SparkSession, name: str, location: str, about: About) -> None:
-    """Create a name for the table at ``location``."""
-    make_entry(spark, parts_of(name), about, path=absolute(location))
-
-
 @contextmanager
 def name_aside(spark: SparkSession, name: str, id: str) -> Iterator[None]:
     """Rename an external table, appending ``id``, while a new entry takes its place.
@@ -372,25 +365,25 @@ def name_aside(spark: SparkSession, name: str, id: str) -> Iterator[None]:
             with bypass():
                 spark.sql(f"ALTER TABLE {aside} RENAME TO {quoted(name)}")
         except Exception as e:  # noqa: BLE001 - why the new name could not be made is the error to show
-            _log.warning("the table %s is called %s now: %s", name, aside, e)
+            _log.warning("table %s is now called %s: it could not be renamed back: %s", name, aside, e)
         raise
     with bypass():
         spark.sql(f"DROP TABLE {aside}")
 
 
-def known_table(spark: SparkSession, name: str) -> NamedTable:
+def existing_table(spark: SparkSession, name: str) -> NamedTable:
     """The table of a name that existed a moment ago.  Raises ``TableNotFoundError`` if it was dropped."""
     table = find_table(spark, name)
     if table is None:
         raise TableNotFoundError(
-            f"the catalogue has no table {name} any more: another one dropped it, or gave it another name",
-            help="do it again",
+            f"another session has dropped or renamed table {name}",
+            help="repeat the statement",
             condition="TABLE_OR_VIEW_NOT_FOUND",
         )
     return table
 
 
-def known_location(spark: SparkSession, name: str) -> str:
+def existing_location(spark: SparkSession, name: str) -> str:
     """Like :func:`location_of`, but raises ``TableNotFoundError`` for an unknown name."""
     place = location_of(spark, name)
     if place is None:

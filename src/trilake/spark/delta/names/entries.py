@@ -107,16 +107,16 @@ def make_entry(
     provider: the format of its files.
     managed: whether DROP deletes the files at ``path``.
 
-    Raises Spark's ``TABLE_OR_VIEW_ALREADY_EXISTS`` for a name that is taken, ``LOCATION_ALREADY_EXISTS`` where files
-    are at the place that the catalogue chooses, and ``UnsupportedSparkError`` for what SQL cannot say: a table without
-    columns, a managed one at a place that is given, and any name where a client cannot register our formats.
+    Raises Spark's ``TABLE_OR_VIEW_ALREADY_EXISTS`` for an existing name, ``LOCATION_ALREADY_EXISTS`` for files at the
+    default location, and, over Spark Connect, ``UnsupportedSparkError`` for a table without columns, for a managed
+    table at a ``path``, and for any name before PySpark 4.0.
     """
     has_jvm_catalog = has_catalog(spark, parts)
     parts = _short(parts)
     if not has_jvm_catalog:
         if not HAS_DATA_SOURCES and is_connect(spark):
             raise UnsupportedSparkError(
-                f"over Spark Connect, a client of PySpark {pyspark.__version__} makes no names of trilake tables",
+                f"PySpark {pyspark.__version__} cannot create names of trilake tables over Spark Connect",
                 table=".".join(parts),
                 help="save to a path, use a classic session, or PySpark 4.0 or newer",
             )
@@ -144,9 +144,9 @@ def make_entry(
 def create_sql(
     parts: list[str], about: About, *, path: str | None, provider: str = "delta", managed: bool = False
 ) -> str:
-    """The CREATE TABLE statement of an entry.  It states the columns, so that Spark does not read the table.
+    """The CREATE TABLE statement of an entry.  It lists the columns, so that Spark does not read the table.
 
-    Raises ``UnsupportedSparkError`` for what no statement can express.
+    Raises ``UnsupportedSparkError`` for a table without columns, and for a managed one at a path.
 
     >>> columns = T.StructType([T.StructField("id", T.LongType(), False)])
     >>> create_sql(["t"], About(columns), path="/lake/t", provider="delta", managed=False)
@@ -155,13 +155,13 @@ def create_sql(
     name = quote_parts(parts)
     if not about.columns.fields:
         raise UnsupportedSparkError(
-            f"over Spark Connect, the catalogue takes no table without columns, and {name} has none",
-            help="name the columns, or use a classic session",
+            f"over Spark Connect, a new table needs columns, got none for {name}",
+            help="list the columns, or use a classic session",
         )
     if managed and path is not None:
         raise UnsupportedSparkError(
-            f"over Spark Connect, the catalogue takes no managed table where files are, and {name} has some",
-            help="name the place with LOCATION, or use a classic session",
+            f"over Spark Connect, a managed table cannot be created where files exist: {name}",
+            help="add LOCATION with the path, or use a classic session",
             file=path,
         )
     statement = f"CREATE TABLE {name} ({to_ddl(about.columns)}) USING {quote_name(provider)}"
@@ -349,17 +349,16 @@ def _identifier(spark: SparkSession, parts: list[str]) -> Any:
 
 
 def _entry_by_sql(spark: SparkSession, parts: list[str]) -> Entry | None:
-    """The entry by SQL."""
     if not spark.catalog.tableExists(quote_parts(parts)):
         return None
-    for _, facts in shown_entries(spark, parts):
+    for _, facts in entry_rows(spark, parts):
         place, kind = facts.get("Location"), facts.get("Type", "")
         provider = "" if kind == "VIEW" else facts.get("Provider", "").lower()
         return Entry(provider, None if place is None else decoded(place), kind == "MANAGED")
     return Entry("", None, False)
 
 
-def shown_entries(spark: SparkSession, parts: Sequence[str]) -> Iterator[tuple[Row, dict[str, str]]]:
+def entry_rows(spark: SparkSession, parts: Sequence[str]) -> Iterator[tuple[Row, dict[str, str]]]:
     """The rows of ``SHOW TABLE EXTENDED`` for a name, each with its facts."""
     *database, table = parts
     inside = f" IN {quote_parts(database)}" if database else ""

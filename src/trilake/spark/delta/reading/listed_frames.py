@@ -33,7 +33,7 @@ from trilake.spark.scan.scan import NativeFiles, NativeScan, native_frame, nativ
 from trilake.storage.base import Store
 
 _log = logging.getLogger("trilake.spark")
-#: What the log says of a file that its scan depends on, beside its size.
+#: Columns of the log that a scan depends on, apart from the size.
 _FILE_COLUMNS = [
     "path",
     "partitionValues",
@@ -53,7 +53,7 @@ def listed_frame(spark: SparkSession, store: Store, scan: Scan, *, newest: bool)
         return native_frame(spark, _pruned(spark, native_files(store, scan, {}), scan, newest))
     sizes = scan.files["size"]
     if len(sizes) <= native_manifest.CHECKED_SIZES:
-        # So few files are checked for their true sizes each time.
+        # For few files, check the sizes in the log against the files.
         sizes = native_manifest.sound_sizes(absolute(store, scan.paths), sizes)
     key = _digest(store, scan, sizes, newest)
     native: NativeScan | None = cached_value(spark, key)
@@ -65,7 +65,7 @@ def listed_frame(spark: SparkSession, store: Store, scan: Scan, *, newest: bool)
         native.reads.holds_at(scan.snapshot.version)
     frame = native.frame(spark, native_output(read_schema(scan.snapshot.schema)))
     marked = scan.files.filter(pc.field("deletionVector").is_valid())
-    # If the log does not say how many rows a file has, a vector may delete more than there are.
+    # Without a row count in the log, a vector's size cannot be checked.
     return frame if record_counts(marked).null_count else note_row_count(frame, native.count)
 
 
@@ -74,7 +74,7 @@ def _pruned(spark: SparkSession, files: NativeFiles, scan: Scan, newest: bool) -
     snapshot = scan.snapshot
     plan_filter = PlanFilter(spark, read_schema(snapshot.schema), files.id_mode)
 
-    def kept(filter: Filter) -> npt.NDArray[np.bool_]:
+    def matching(filter: Filter) -> npt.NDArray[np.bool_]:
         keep = skip_files(snapshot, filter, scan.files).keep
         assert keep is not None
         return keep
@@ -83,14 +83,14 @@ def _pruned(spark: SparkSession, files: NativeFiles, scan: Scan, newest: bool) -
         filter = plan_filter(conditions)
         if filter is None:
             return ReadSet(whole_table=True)
-        return read_set(snapshot, filter, scan.files["path"].filter(pa.array(kept(filter))))
+        return read_set(snapshot, filter, scan.files["path"].filter(pa.array(matching(filter))))
 
     def prune(conditions: Sequence[str]) -> npt.NDArray[np.bool_] | None:
         filter = plan_filter(conditions)
         if filter is None:
             return None
-        keep = kept(filter)
-        _log.info("%d of %d files are read of %s where %s", keep.sum(), len(keep), snapshot.uri, filter.text)
+        keep = matching(filter)
+        _log.info("reading %d of %d files of %s where %s", keep.sum(), len(keep), snapshot.uri, filter.text)
         return keep
 
     required = frozenset(f.physical_name for f in snapshot.schema.fields if not f.nullable)

@@ -1,4 +1,4 @@
-"""Conditions of Spark's plans over a Delta table, as filters, and what a transaction with such a plan reads."""
+"""Conditions in Spark's plans over a Delta table, as filters, and the read sets of such plans."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class PlanFilter:
     id_mode: bool
 
     def __call__(self, conditions: Sequence[str]) -> Filter | None:
-        """The conditions that certainly mean the same here, ``None`` if there are none."""
+        """The conditions that certainly mean the same to the embedded engine; ``None`` without any."""
         names: dict[str, str] = {}
         fields: dict[str, pa.Field] = {}
         for f in self.schema.fields:
@@ -39,5 +39,5 @@ class PlanFilter:
 
 
 def read_set(snapshot: Snapshot, filter: Filter, paths: pa.ChunkedArray) -> ReadSet:
-    """What a transaction has read whose plan needs the rows of these files for which a filter is true."""
+    """The read set of a plan that reads the rows of these files for which a filter is true."""
     return ReadSet(predicates=(PartitionPredicate.of(snapshot, filter),), files=frozenset(paths.to_pylist()))

@@ -71,7 +71,7 @@ def load_delta(spark: SparkSession, path: str, options: Mapping[str, str], schem
     if any(read_options.flag(name) for name in _FEED):
         if place.is_travel or read_options.get("versionAsOf") or read_options.get("timestampAsOf"):
             raise InvalidArgumentError(
-                "a change feed is of a range of versions, not of one",
+                "a change feed cannot be read at a single version",
                 help="pass startingVersion and endingVersion",
                 file=store.uri,
                 condition="DELTA_UNSUPPORTED_TIME_TRAVEL_VIEWS",
@@ -87,7 +87,7 @@ def load_delta(spark: SparkSession, path: str, options: Mapping[str, str], schem
         lost = [name for name in _RANGE if read_options.get(name) is not None]
         if lost:
             raise InvalidArgumentError(
-                f"{', '.join(lost)} mean something to a change feed only",
+                f"{', '.join(lost)} can only be used with a change feed",
                 help='add .option("readChangeFeed", "true"), or read one version with versionAsOf',
                 file=store.uri,
             )
@@ -121,8 +121,8 @@ def with_schema(df: DataFrame, schema: Any) -> DataFrame:
         source = by_lower.get(field.name.lower())
         if source is None:
             raise InvalidArgumentError(
-                f"the schema names a column that the table lacks: {field.name!r}",
-                help=f"it has {', '.join(df.columns)}",
+                f"the table has no column {field.name!r}, which the schema names",
+                help=f"its columns are {', '.join(df.columns)}",
                 column=field.name,
                 condition="DELTA_UNSUPPORTED_SCHEMA_DURING_READ",
             )
@@ -185,7 +185,7 @@ def _natively(spark: SparkSession, store: Store, schema: StructType, scan: Chang
         times[(*kind, task.file.path)] += 1
         groups.setdefault((*kind, nth), []).append(task)
     if len(groups) > _MOST_SCANS:
-        raise NativeScanError(f"its files take {len(groups)} scans, because some appear that often")
+        raise NativeScanError(f"it would take {len(groups)} scans, as some files appear that often")
     if not groups:
         return _empty(spark, schema)
     parts = [_files(store, schema, scan, tasks) for tasks in groups.values()]

@@ -20,10 +20,7 @@ _NOW = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 def judge_defaults(spark: SparkSession, schema: StructType) -> None:
-    """Let Spark resolve the defaults of a new table that the embedded engine does not support.
-
-    Raises the errors of :func:`judge_default`.
-    """
+    """Call :func:`judge_default` for the defaults of a new table that the embedded engine does not support."""
     for f in schema.fields:
         sql = default_expression(f)
         if sql is not None and parse_default(f, sql, _NOW) is None:

@@ -44,11 +44,11 @@ class DeltaStreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, path: str, options: Options, request: WriteRequest) -> None:
         if request.txn is not None:
             raise InvalidArgumentError(
-                "txnAppId and txnVersion are those of the query and its batch here", help="leave both options out"
+                "a streaming sink sets txnAppId and txnVersion itself", help="leave both options out"
             )
         if request.optimize_write:
             raise InvalidArgumentError(
-                "a sink cannot send rows from task to task, which an optimized write does",
+                "a streaming sink does not support optimizeWrite",
                 help="leave optimizeWrite out and use trilake.write_stream, or let the table compact itself"
                 " (delta.autoOptimize.autoCompact)",
             )

@@ -100,7 +100,7 @@ class DeltaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if unknown:
             raise InvalidArgumentError(
                 f"the table has no column {', '.join(map(repr, unknown))}",
-                help=f"it has {', '.join(metadata.schema.names)}",
+                help=f"its columns are {', '.join(metadata.schema.names)}",
                 file=self.path,
             )
         return tuple(metadata.schema.field(n).name for n in names)
@@ -153,9 +153,9 @@ class DeltaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _missing(self, error: MissingFileError) -> None:
         if self.options.fail_on_data_loss:
             raise StreamDataLossError(
-                f"a file that the stream has not read yet is gone: {error.message}", **error.context
+                f"a file was deleted before the stream read it: {error.message}", **error.context
             ) from error
-        _log.warning("rows are missed, as failOnDataLoss=false allows: %s", error)
+        _log.warning("the stream skips rows of a missing file, as failOnDataLoss is false: %s", error)
 
 
 def _arranged(batch: pa.RecordBatch, declared: pa.Schema) -> pa.RecordBatch:

@@ -21,11 +21,10 @@ from trilake.spark.delta.storing.store_assignment import stored
 from trilake.spark.delta.update import update_rows
 from trilake.spark.session.schemas import to_spark
 from trilake.sql.parser.defaults import default_or
-from trilake.sql.parser.delete_update import DeleteOrUpdate
+from trilake.sql.parser.delete_update import DeleteOrUpdate, Truncate
 from trilake.sql.parser.expressions import has_query, requalified, split_names
 from trilake.sql.parser.insert import partition_condition
 from trilake.sql.parser.projections import by_column
-from trilake.sql.parser.truncate import Truncate
 from trilake.sql.spark.rows.plain_changes import delete_plainly, update_plainly
 from trilake.sql.spark.session.frames import open_delta
 from trilake.sql.spark.session.judge import check_condition, check_values, resolved
@@ -33,7 +32,7 @@ from trilake.sql.spark.session.local import Local
 from trilake.sql.spark.session.relations import local_views, localized
 from trilake.sql.spark.session.results import counts, nothing
 from trilake.sql.spark.session.session import SqlSession
-from trilake.sql.spark.session.targets import Target, full_parts, not_found, shown_table
+from trilake.sql.spark.session.targets import Target, changeable_table, full_parts, not_found
 from trilake.table.registry import DEFAULT
 
 
@@ -59,9 +58,10 @@ class Named:
         return out
 
     def plain(self, sql: str) -> tuple[str, bool]:
-        """Remove the table's name before columns, and say whether that was possible.
+        """Remove the qualifiers of columns; also return whether that was possible.
 
-        It is not where an unqualified column could be another one: in a query, or where a column has the table's name.
+        It is not if a column without its qualifier could be another one: in a query, or if a column has the table's
+        name.
         """
         heads = {n[-1] for n in self.names}
         if has_query(sql) or any(self.schema.find(h) is not None for h in heads):
@@ -91,8 +91,8 @@ def run_delete(session: SqlSession, change: DeleteOrUpdate) -> DataFrame:
     local = localized(session, sql if plain else columns.inside(sql), expression=True)
     alias = None if plain else columns.qualifier()
     with local_views(session, local):
-        check_condition(session, columns.schema, alias, local.text)
-        result = delete_rows(session.spark, table, local.text, alias=alias)
+        check_condition(session, columns.schema, alias, local.sql)
+        result = delete_rows(session.spark, table, local.sql, alias=alias)
     return counts(session, num_affected_rows=result.rows)
 
 
@@ -119,13 +119,13 @@ def run_update(session: SqlSession, change: DeleteOrUpdate) -> DataFrame:
     alias = None if plain else columns.qualifier()
     with local_views(session, *values.values(), *([] if condition is None else [condition])):
         if condition is not None:
-            check_condition(session, columns.schema, alias, condition.text)
-        _check_assigned(session, columns.schema, alias, {n: v.text for n, v in values.items()})
+            check_condition(session, columns.schema, alias, condition.sql)
+        _check_assigned(session, columns.schema, alias, {n: v.sql for n, v in values.items()})
         result = update_rows(
             session.spark,
             table,
-            {format_path(with_alias(parse_path(n), alias)): F.expr(v.text) for n, v in values.items()},
-            None if condition is None else condition.text,
+            {format_path(with_alias(parse_path(n), alias)): F.expr(v.sql) for n, v in values.items()},
+            None if condition is None else condition.sql,
             alias=alias,
         )
     return counts(session, num_affected_rows=result.rows)
@@ -166,7 +166,7 @@ def column_path(named: Named, name: tuple[str, ...]) -> tuple[str, ...]:
 
 def _target(session: SqlSession, change: DeleteOrUpdate) -> tuple[Target, DeleteOrUpdate]:
     """The table to change, and the change in terms of its columns."""
-    target, display_names = shown_table(session, change.parts)
+    target, display_names = changeable_table(session, change.parts)
     if target is None:  # dropped or renamed since it was looked up
         raise not_found(change.parts)
     if target.parts != change.parts and change.alias is None:
@@ -174,7 +174,7 @@ def _target(session: SqlSession, change: DeleteOrUpdate) -> tuple[Target, Delete
     return target, change if display_names is None else _through(target, change, display_names)
 
 
-def _through(target: Target, change: DeleteOrUpdate, shown: Mapping[str, str]) -> DeleteOrUpdate:
+def _through(target: Target, change: DeleteOrUpdate, view_columns: Mapping[str, str]) -> DeleteOrUpdate:
     """Rewrite a change of a view to one of its table."""
     columns = {n.lower() for n in target.log.head().schema.names}
     fronts = {(change.alias or change.parts[-1]).lower()}
@@ -182,7 +182,7 @@ def _through(target: Target, change: DeleteOrUpdate, shown: Mapping[str, str]) -
     whole = {tuple(p.lower() for p in change.parts): quote_name(change.alias or change.parts[-1])}
 
     def named(sql: str) -> str:
-        return by_column(requalified(sql, whole), shown, columns, fronts)
+        return by_column(requalified(sql, whole), view_columns, columns, fronts)
 
     values = tuple((split_names([named(quote_parts(n))])[0], named(v)) for n, v in change.values)
     return replace(change, values=values, condition=None if change.condition is None else named(change.condition))

@@ -29,7 +29,7 @@ from trilake.sql.spark.session.frames import frame_of, head_of
 from trilake.sql.spark.session.relations import query
 from trilake.sql.spark.session.results import nothing
 from trilake.sql.spark.session.session import SqlSession
-from trilake.sql.spark.session.targets import Target, known_table
+from trilake.sql.spark.session.targets import Target, whole_table_of
 from trilake.table.format import TableWrite, parse_mode
 
 #: Options that the statement decides, not the session's settings.
@@ -41,7 +41,7 @@ def run_insert(session: SqlSession, sql: str, args: Args) -> DataFrame:
     if _is_directory(sql):
         return query(session, sql, args)  # only its query can name trilake tables
     for insert in parse_inserts(sql):
-        target = known_table(session, insert.parts)
+        target = whole_table_of(session, insert.parts)
         if target is None:
             _into_spark(session, insert, args)
         elif target.format == "delta":
@@ -84,7 +84,7 @@ def _into_delta(session: SqlSession, target: Target, insert: Insert, args: Args)
     if insert.if_not_exists and _partition_exists(session, target, static):
         return
     evolve = insert.evolve or session_flag(session.spark, AUTO_MERGE, False)
-    frame, by_name = _given(session, insert, schema, static, args, target, evolve=evolve)
+    frame, by_name = _rows_of(session, insert, schema, static, args, target, evolve=evolve)
     if insert.by_name and not evolve:
         _check_whole(frame, schema)
     widen, rows = type_widening.enabled(metadata), frame
@@ -137,7 +137,7 @@ def _into_other(session: SqlSession, target: Target, insert: Insert, args: Args)
             file=target.path,
         )
     schema = read_schema(from_spark(there))
-    frame, by_name = _given(session, insert, schema, {}, args, target)
+    frame, by_name = _rows_of(session, insert, schema, {}, args, target)
     frame = stored_columns(frame, schema, by_name=by_name)
     missing = [f for f in there.fields if f.name not in frame.columns]
     frame = frame.select("*", *(F.lit(None).cast(f.dataType).alias(f.name) for f in missing)).select(
@@ -154,7 +154,7 @@ def _partition_exists(session: SqlSession, target: Target, static: Mapping[str, 
     return bool(frame.limit(1).collect())
 
 
-def _given(
+def _rows_of(
     session: SqlSession,
     insert: Insert,
     schema: StructType,

@@ -30,13 +30,13 @@ from trilake.sql.spark.session.local import Local
 from trilake.sql.spark.session.relations import local_views, localized, query
 from trilake.sql.spark.session.results import counts
 from trilake.sql.spark.session.session import SqlSession
-from trilake.sql.spark.session.targets import find_entry, full_parts, not_found, path_target, shown_table
+from trilake.sql.spark.session.targets import changeable_table, find_entry, full_parts, not_found, path_target
 from trilake.table.registry import DEFAULT
 
 
 def run_merge(session: SqlSession, merge: Merge) -> DataFrame:
     """Merge rows; return the numbers of changed rows."""
-    target, visible = shown_table(session, merge.parts)
+    target, view_columns = changeable_table(session, merge.parts)
     if target is None:
         if find_entry(session, merge.parts) is None:
             raise not_found(merge.parts)
@@ -45,7 +45,7 @@ def run_merge(session: SqlSession, merge: Merge) -> DataFrame:
             help="convert it with CONVERT TO DELTA",
         )
     source_alias = merge.source_alias or (merge.source_parts[-1] if merge.source_parts else None)
-    if visible is not None and source_alias is None:
+    if view_columns is not None and source_alias is None:
         source_alias = session.private_name()  # the view's columns may have names of the table's columns
     named_source = merge.source if source_alias is None else f"{merge.source} AS {quote_name(source_alias)}"
     source = query(session, f"SELECT * FROM {named_source}")
@@ -57,19 +57,19 @@ def run_merge(session: SqlSession, merge: Merge) -> DataFrame:
     schema = named_columns(session.spark, read_schema(table.snapshot.schema))
     named = Named(session, target, schema, merge.alias or merge.parts[-1])
     names = _names(session, merge, named.alias or "", source_alias)
-    if visible is not None:
+    if view_columns is not None:
         merge = by_columns_of_table(
-            merge, visible, schema.names, named.alias or "", source_alias, source.columns, names
+            merge, view_columns, schema.names, named.alias or "", source_alias, source.columns, names
         )
     locals_: list[Local] = []
 
-    def text(expression: str) -> str:
+    def local_sql(expression: str) -> str:
         local = localized(session, requalified(expression, names), expression=True)
         locals_.append(local)
-        return local.text
+        return local.sql
 
-    condition = text(merge.condition)
-    clauses = tuple(_clause(named, names, c, text) for c in merge.clauses)
+    condition = local_sql(merge.condition)
+    clauses = tuple(_clause(named, names, c, local_sql) for c in merge.clauses)
     request = SparkMerge(source, condition, clauses, named.alias, merge.evolve)
     with local_views(session, *locals_):
         try:
@@ -125,29 +125,29 @@ def _clause(named: Named, names: dict[tuple[str, ...], str], when: When, sql) ->
     return Clause(when.kind, when.action, condition, values)
 
 
-# --- MERGE through a view that renames columns, rewritten to the table's own names ------------------------------------
+# --- MERGE through a view that renames columns: rewrite it with the table's names -------------------------------------
 
 
 @dataclass(frozen=True)
 class _Through:
-    """The names in a merge through a view; see :func:`by_columns_of_table`."""
+    """A merge through a view; see :func:`by_columns_of_table`."""
 
-    shown: Mapping[str, str]
+    view_columns: Mapping[str, str]
     columns: frozenset[str]
     view: str
     source: str | None
-    given: Sequence[str]
+    source_columns: Sequence[str]
     short: Mapping[tuple[str, ...], str]
 
     def of_both(self, sql: str) -> str:
         """Rewrite an expression over the view and the source."""
         front = None if self.source is None else self.source.lower()
-        beside = Beside(front, frozenset(n.lower() for n in self.given))
-        return by_column(requalified(sql, self.short), self.shown, self.columns, (self.view.lower(),), beside)
+        beside = Beside(front, frozenset(n.lower() for n in self.source_columns))
+        return by_column(requalified(sql, self.short), self.view_columns, self.columns, (self.view.lower(),), beside)
 
     def of_view(self, sql: str) -> str:
         """Rewrite an expression over the view."""
-        return by_column(requalified(sql, self.short), self.shown, self.columns, (self.view.lower(),))
+        return by_column(requalified(sql, self.short), self.view_columns, self.columns, (self.view.lower(),))
 
     def clause(self, when: When) -> When:
         """Rewrite a clause; the expressions of an insert name source columns only, and stay."""
@@ -166,44 +166,44 @@ class _Through:
     def _all(self, excluded: Sequence[str]) -> Values:
         """Assignments for ``*``: the columns of the view from those of the source with the same name."""
         without = {n.strip("`").lower() for n in excluded}
-        by_name = {n.lower(): n for n in self.given}
-        lost = [name for name in self.shown if name not in by_name and name not in without]
+        by_name = {n.lower(): n for n in self.source_columns}
+        lost = [name for name in self.view_columns if name not in by_name and name not in without]
         if lost:
             raise SchemaMismatchError(
                 f"the source has no column {lost[0]!r}, which the view {self.view} has",
-                help=columns_help(lost[0], self.given),
+                help=columns_help(lost[0], self.source_columns),
                 column=lost[0],
                 condition="DELTA_MERGE_UNRESOLVED_EXPRESSION",
             )
         front = "" if self.source is None else f"{quote_name(self.source)}."
-        return tuple(((name,), front + quote_name(by_name[name])) for name in self.shown if name not in without)
+        return tuple(((name,), front + quote_name(by_name[name])) for name in self.view_columns if name not in without)
 
     def _assigned(self, name: tuple[str, ...]) -> tuple[str, ...]:
         column_name = unqualified(name, [(self.view.lower(),), *self.short])
-        return split_names([by_column(quote_parts(column_name), self.shown, self.columns, ())])[0]
+        return split_names([by_column(quote_parts(column_name), self.view_columns, self.columns, ())])[0]
 
 
 def by_columns_of_table(
     merge: Merge,
-    shown: Mapping[str, str],
+    view_columns: Mapping[str, str],
     columns: Sequence[str],
     view: str,
     source: str | None,
-    given: Sequence[str],
+    source_columns: Sequence[str],
     short: Mapping[tuple[str, ...], str],
 ) -> Merge:
     """Rewrite a merge into a view to one into its table.
 
     Parameters
     ----------
-    shown: the table's columns by their names in the view, in lower case.
+    view_columns: the table's columns by their names in the view, in lower case.
     columns: all columns of the table.
     view, source: the aliases of the view and of the source.
-    given: the columns of the source.
-    short: longer names of these two, and the alias for each.
+    source_columns: the columns of the source.
+    short: the alias that replaces each longer qualifier of the two.
 
     Raises ``SchemaMismatchError`` for a column that is not in the view, ``InvalidArgumentError`` for an ambiguous name.
     """
-    through = _Through(shown, frozenset(c.lower() for c in columns), view, source, given, short)
+    through = _Through(view_columns, frozenset(c.lower() for c in columns), view, source, source_columns, short)
     clauses = tuple(map(through.clause, merge.clauses))
     return replace(merge, condition=through.of_both(merge.condition), clauses=clauses)

@@ -33,11 +33,11 @@ from trilake.sql.parser.script import (
     Plain,
     Statement,
     parse_script,
-    texts,
+    sql_in,
 )
 from trilake.sql.parser.tokens import tokenize
 from trilake.sql.spark.session.placeholders import literal, with_parameters
-from trilake.sql.spark.session.relations import names_ours
+from trilake.sql.spark.session.relations import names_trilake_table
 from trilake.sql.spark.session.results import nothing
 from trilake.sql.spark.session.session import SqlSession
 from trilake.table.registry import format_of_provider
@@ -56,18 +56,18 @@ def run_script(
     Raises an error of a statement that no handler of the script handles.
     """
     script = parse_script(with_parameters(session, sql, args))
-    if not any(_ours(session, t) for t in texts(script)):
+    if not any(_names_trilake(session, t) for t in sql_in(script)):
         return None
     return _Script(session, run).result(script)
 
 
-def _ours(session: SqlSession, sql: str) -> bool:
+def _names_trilake(session: SqlSession, sql: str) -> bool:
     tokens = tokenize(sql)
     word = kind(tokens)
     if word == "EXECUTE":  # its SQL is a value
         return True
     using = any(a.upper == "USING" and format_of_provider(b.name) is not None for a, b in pairwise(tokens))
-    return (using and word in ("CREATE", "REPLACE")) or names_ours(session, sql, tokens)
+    return (using and word in ("CREATE", "REPLACE")) or names_trilake_table(session, sql, tokens)
 
 
 class _LeaveScope(Exception):
@@ -180,7 +180,7 @@ class _Script:
             assert len(self.scopes) == height
 
     def _plain(self, statement: Plain) -> None:
-        sql = self._assignment(self._unqualified(statement.text))
+        sql = self._assignment(self._unqualified(statement.sql))
         frame = self.run_statement(self.session, sql, None)
         if kind(tokenize(sql)) == "SET":
             return
@@ -236,7 +236,7 @@ class _Script:
                 declared = labels.get(label.name.lower())
                 if declared is not None and name.name.lower() in declared:
                     edits.append(Edit(label.start, name.start, ""))
-        return Edited.of(sql, edits).text if edits else sql
+        return Edited.of(sql, edits).sql if edits else sql
 
     def _holds(self, condition: str) -> bool | None:
         """Whether a condition is true; ``None`` where it failed and a CONTINUE handler ran."""

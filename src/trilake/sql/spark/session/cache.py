@@ -1,7 +1,4 @@
-"""Trilake tables in Spark's cache: the version that was current when the table was cached.
-
-A read of a newer version does not use the cache.
-"""
+"""Trilake tables in Spark's cache, which holds one version; reads of a newer version do not use it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What replaces the JVM over Spark Connect: sqlglot parses queries, SHOW statements read the catalogue."""
+"""Spark Connect, without the JVM: sqlglot parses queries, SHOW statements read the catalogue."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sqlglot import exp, parse_one
 from sqlglot.errors import SqlglotError
 
 from trilake.common.text import quote_parts
-from trilake.spark.delta.names.entries import decoded, shown_entries
+from trilake.spark.delta.names.entries import decoded, entry_rows
 from trilake.spark.session.bypass import bypass
 from trilake.sql.parser.cursor import Cursor
 from trilake.sql.parser.places import Edit, Edited
@@ -40,7 +40,7 @@ def relations(sql: str) -> Iterator[Relation]:
     """
     readable = _readable(sql)
     try:
-        tree = parse_one(readable.text, dialect="databricks")
+        tree = parse_one(readable.sql, dialect="databricks")
     except SqlglotError as e:
         _log.info("sqlglot cannot parse a query, which runs in Spark unchanged: %s", e)
         return
@@ -132,8 +132,8 @@ def _cursor_at(sql: str, index: int) -> Cursor:
 def _travel_end(sql: str, end: int) -> int | None:
     """The position after a version, ``None`` where there is none.
 
-    >>> text = "t TIMESTAMP AS OF current_timestamp() - INTERVAL 2 SECONDS x WHERE x.n > 0"
-    >>> text[_travel_end(text, 1) :]
+    >>> sql = "t TIMESTAMP AS OF current_timestamp() - INTERVAL 2 SECONDS x WHERE x.n > 0"
+    >>> sql[_travel_end(sql, 1) :]
     ' x WHERE x.n > 0'
     """
     cursor = _cursor_at(sql, end)
@@ -228,7 +228,7 @@ def find_entry(session: SqlSession, database: str, table: str) -> Entry | None:
     """The catalogue's entry for a table or permanent view; ``None`` where there is none."""
     if not session.spark.catalog.tableExists(quote_parts((database, table))):
         return None
-    for row, stated in shown_entries(session.spark, (database, table)):
+    for row, stated in entry_rows(session.spark, (database, table)):
         if not row["isTemporary"]:
             place, kind = stated.get("Location"), stated.get("Type", "")
             entry = Entry(
@@ -255,10 +255,10 @@ def view_description(rows: Sequence[tuple[str, str]]) -> tuple[str | None, ViewF
 
     >>> rows = [("n", "int"), ("", ""), ("# Detailed Table Information", ""), ("View Text", "SELECT `a b`\nFROM t")]
     >>> rows += [("View Catalog and Namespace", "spark_catalog.`d b`"), ("View Query Output Columns", "[`a b`]")]
-    >>> text, form = view_description(rows)
-    >>> text
+    >>> sql, form = view_description(rows)
+    >>> sql
     'SELECT `a b`\nFROM t'
-    >>> form.namespace, form.queried, form.shown
+    >>> form.namespace, form.query_columns, form.columns
     (('spark_catalog', 'd b'), ('a b',), (('n', 'int'),))
     """
     end = next((i for i, (name, _) in enumerate(rows) if not name), len(rows))

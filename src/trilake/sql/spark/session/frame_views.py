@@ -1,7 +1,8 @@
-"""Temporary views of frames: the view of a frame that reads a single table keeps a query, like a view created in SQL.
+"""Temporary views of frames that read trilake tables.
 
-It shows the table's newest rows, and statements can change the table through it, as with delta-spark.  A view of a
-frame derived from tables shows their newest rows, too; any other view is Spark's own.
+The view of a projection of one table keeps a query, like a view created in SQL: it shows the newest rows, and
+statements can change the table through it, as with delta-spark.  A view of any other frame over trilake tables shows
+the newest rows, too.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from trilake.sql.parser.projections import parse_projection
 from trilake.sql.spark.session.session import Query, SqlSession
 from trilake.sql.spark.session.targets import Target, keep_view, resolve, temporary_view
 
-_KEPT = "_trilake_query"
+_QUERY_ATTRIBUTE = "_trilake_query"
 
 
 def query_here(session: SqlSession, sql: str) -> Query:
@@ -31,7 +32,7 @@ def query_here(session: SqlSession, sql: str) -> Query:
 def note_query(session: SqlSession, frame: DataFrame, sql: str) -> DataFrame:
     """Remember the query of a frame that may be a projection of one trilake table; return the frame."""
     if parse_projection(sql) is not None:
-        frame.__dict__[_KEPT] = query_here(session, sql)
+        frame.__dict__[_QUERY_ATTRIBUTE] = query_here(session, sql)
     return frame
 
 
@@ -40,8 +41,8 @@ def query_of(session: SqlSession, frame: DataFrame) -> Query | None:
     table = whole_table(frame)
     if table is not None:
         return query_here(session, f"SELECT * FROM {quote_parts((table.format, place(table.path)))}")
-    query = getattr(frame, "__dict__", {}).get(_KEPT)
-    if not isinstance(query, Query) or (projection := parse_projection(query.text)) is None:
+    query = getattr(frame, "__dict__", {}).get(_QUERY_ATTRIBUTE)
+    if not isinstance(query, Query) or (projection := parse_projection(query.sql)) is None:
         return None
     parts = projection.table
     if len(parts) == 1 and temporary_view(session, parts) is None:
@@ -51,14 +52,14 @@ def query_of(session: SqlSession, frame: DataFrame) -> Query | None:
 
 def named_alike(original: Any, frame: DataFrame, alias: str) -> Action | None:
     """Alias a frame that reads a table, so that it still is that table; ``None`` for any other frame."""
-    query, table = getattr(frame, "__dict__", {}).get(_KEPT), whole_table(frame)
+    query, table = getattr(frame, "__dict__", {}).get(_QUERY_ATTRIBUTE), whole_table(frame)
     if query is None and table is None:
         return None
 
     def name() -> DataFrame:
         aliased: DataFrame = original(alias)
         if query is not None:
-            aliased.__dict__[_KEPT] = query
+            aliased.__dict__[_QUERY_ATTRIBUTE] = query
         return aliased if table is None else note_whole_table(aliased, table.format, table.path)
 
     return name

@@ -1,4 +1,4 @@
-"""Let Spark parse statements, and resolve conditions and values, before anything runs, also for empty tables."""
+"""Check statements, conditions and values with Spark's parser and analyzer before anything runs."""
 
 from __future__ import annotations
 

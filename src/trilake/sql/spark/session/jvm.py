@@ -1,6 +1,6 @@
 """The JVM of a classic session: its parser's plans, and its catalogue's entries.
 
-Only this module here uses Spark's private API.
+No other module of this package uses Spark's private API.
 """
 
 from __future__ import annotations
@@ -120,13 +120,13 @@ def _span(node: Any) -> tuple[int, int]:
 class ViewForm:
     """A permanent view's columns, and the namespace of its query.
 
-    ``namespace`` is the catalogue and database in which it was created, ``queried`` the names of its query's columns,
-    none for views of old releases, and ``shown`` name and type of the view's columns.
+    ``namespace`` is the catalogue and database in which it was created, ``query_columns`` the names of its query's
+    columns, empty for views of old releases, and ``columns`` name and type of the view's columns.
     """
 
     namespace: tuple[str, ...]
-    queried: tuple[str, ...]
-    shown: tuple[tuple[str, str], ...]
+    query_columns: tuple[str, ...]
+    columns: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)

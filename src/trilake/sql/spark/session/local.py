@@ -29,9 +29,9 @@ class Local:
     with_metadata: list[WithMetadata] = field(default_factory=list)
 
     @property
-    def text(self) -> str:
+    def sql(self) -> str:
         """The SQL for Spark."""
-        return self.edited.text
+        return self.edited.sql
 
     @property
     def changed(self) -> bool:

@@ -50,7 +50,7 @@ def with_identifiers(session: SqlSession, sql: str, args: Args) -> str:
         if not isinstance(value, str):
             return sql  # Spark raises
         edits.append(Edit(start, end, quote_parts(Cursor(value).name())))
-    return Edited.of(sql, edits).text
+    return Edited.of(sql, edits).sql
 
 
 @contextmanager

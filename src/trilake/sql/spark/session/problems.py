@@ -63,21 +63,21 @@ def deleted_by_spark(session: SqlSession, sql: str, args: Args) -> DataFrame:
             raise
         refused = InvalidArgumentError(
             "a DELETE through the view of a frame is only possible for a projection of one trilake table",
-            help="delete them from the table",
+            help="delete the rows from the table",
             condition="DELTA_TABLE_ONLY_OPERATION",
         )
         raise_for_spark(refused, analysis_error(refused))
 
 
-def _text_attribute(error: PySparkException) -> str | None:
-    """The attribute with the message of Spark's error: in classic and Connect sessions, then the same before 4.0."""
+def _message_attribute(error: PySparkException) -> str | None:
+    """The attribute with the message of Spark's error, which differs by release and kind of session."""
     names = ("_desc", "_message", "desc", "message")
     return next((name for name in names if isinstance(getattr(error, name, None), str)), None)
 
 
 def in_place(error: PySparkException, local: Local, *, shift: int = 0) -> PySparkException:
-    """Make positions and names in Spark's error those of the original SQL."""
-    attribute = _text_attribute(error)
+    """Translate positions and names in Spark's error to those of the original SQL."""
+    attribute = _message_attribute(error)
     if not local.changed or attribute is None:
         return error
     message = str(getattr(error, attribute))
@@ -96,8 +96,8 @@ def in_place(error: PySparkException, local: Local, *, shift: int = 0) -> PySpar
 
 
 def without_prefix(error: PySparkException, prefix: str) -> PySparkException:
-    """Make Spark's error for SQL with a prefix that for the SQL alone."""
-    attribute = _text_attribute(error)
+    """Remove the prefix of the SQL from Spark's error."""
+    attribute = _message_attribute(error)
     if attribute is None:
         return error
     message = str(getattr(error, attribute)).replace(f"== SQL ==\n{prefix}", "== SQL ==\n")

@@ -38,15 +38,15 @@ CHANGES = ("table_changes", "table_changes_by_path")
 _METADATA = "_metadata"
 
 
-def names_ours(session: SqlSession, sql: str, tokens: Sequence[Token] | None = None) -> bool:
-    """Whether SQL may name a trilake table, without Spark's parser."""
+def names_trilake_table(session: SqlSession, sql: str, tokens: Sequence[Token] | None = None) -> bool:
+    """Whether SQL may name a trilake table: a cheap check without Spark's parser."""
     with session.one_namespace():
         return any(p[-1].lower() in CHANGES or resolve(session, p) is not None for p in candidates(sql, tokens))
 
 
 def localized(session: SqlSession, sql: str, args: Args = None, *, expression: bool = False) -> Local:
     """Replace the trilake tables in a query or an expression by private names.  Raises ``ParseException``."""
-    if not names_ours(session, sql):
+    if not names_trilake_table(session, sql):
         return Local(Edited.of(sql, ()))
     head = "SELECT " if expression else ""
     relations = _relations(session, head + sql)
@@ -193,7 +193,7 @@ def _streamed(session: SqlSession, out: Local, source: Target, cursor: Cursor) -
     token = cursor.tokens[cursor.at]
     cursor.name()
     end = cursor.tokens[cursor.at - 1].end
-    return [Edit(token.start, end, _private(session, out, stream_of(session, source), cursor.text[token.start : end]))]
+    return [Edit(token.start, end, _private(session, out, stream_of(session, source), cursor.sql[token.start : end]))]
 
 
 def _private(session: SqlSession, out: Local, frame: DataFrame, display_name: str) -> str:
@@ -212,7 +212,7 @@ def with_metadata(frame: DataFrame) -> DataFrame:
 
 def _alias_of(cursor: Cursor) -> str | None:
     """A relation's alias; ``None`` where it has none."""
-    look = Cursor(cursor.text, cursor.tokens, cursor.at)
+    look = Cursor(cursor.sql, cursor.tokens, cursor.at)
     _past_sample(look)
     if look.accept("AS") or _alias_follows(look):
         return look.part()
@@ -273,7 +273,7 @@ def _travel(
     start = cursor.tokens[cursor.at].start
     while cursor.at < len(cursor.tokens) and cursor.tokens[cursor.at].end <= end:
         cursor.at += 1
-    spelled = cursor.text[start:end]
+    spelled = cursor.sql[start:end]
     if kind in ("VERSION", "SYSTEM_VERSION"):
         return stated_version(session.value(spelled, args)), None
     return None, moment_ms(session, spelled, args)
@@ -302,7 +302,7 @@ def _function(session: SqlSession, out: Local, cursor: Cursor, relation: jvm.Rel
     token = cursor.take()
     inside = cursor.brackets()
     end = cursor.tokens[cursor.at - 1].end
-    sql = cursor.text[slice(*inside)]
+    sql = cursor.sql[slice(*inside)]
     values = session.values(sql, args) if sql.strip() else []
     if not 2 <= len(values) <= 3 or not isinstance(values[0], str):
         raise InvalidArgumentError(
@@ -322,7 +322,7 @@ def _function(session: SqlSession, out: Local, cursor: Cursor, relation: jvm.Rel
             help="pass the name of a Delta table in the catalogue",
             condition="DELTA_TABLE_ONLY_OPERATION",
         )
-    private = _private(session, out, changes_of(session, target, values[1:]), cursor.text[token.start : end])
+    private = _private(session, out, changes_of(session, target, values[1:]), cursor.sql[token.start : end])
     alias = "" if _alias_follows(cursor) else f" AS {quote_name(name)}"
     return [Edit(token.start, end, private + alias)]
 
@@ -336,8 +336,8 @@ def _alias_follows(cursor: Cursor) -> bool:
 
 @contextmanager
 def local_views(session: SqlSession, *parts: Local, follow: bool = False) -> Iterator[None]:
-    """Create views of the frames under their private names for the block; with ``follow``, of their templates
-    (:func:`~trilake.spark.live_frames.frames.made_of`)."""
+    """Create views of the frames under their private names for the block; ``follow`` makes derived frames follow
+    their tables, see :func:`~trilake.spark.live_frames.frames.made_of`."""
     frames = {name: frame for part in parts for name, frame in part.frames.items()}
     if follow:
         frames = {name: template_of(frame) for name, frame in frames.items()}
@@ -362,7 +362,7 @@ def run_local(
     """Run SQL with private names, after ``before``; ``follow`` as :func:`local_views`."""
     with local_views(session, local, follow=follow):
         try:
-            return session.run(before + local.text, args)
+            return session.run(before + local.sql, args)
         except PySparkException as e:
             raise in_place(e, local, shift=len(before)) from None
 
@@ -378,12 +378,12 @@ def view_frame(session: SqlSession, view: View) -> DataFrame:
         return temporary.frame
     assert view.query is not None
     with in_namespace_of(session, view.query):
-        frame = query(session, view.query.text)
+        frame = query(session, view.query.sql)
     if view.entry is not None:
         return _as_declared(frame, view.entry)
     assert temporary is not None
-    if tuple(frame.columns) != temporary.queried:
-        frame = _with_columns(frame, view.parts, temporary.queried)
+    if tuple(frame.columns) != temporary.query_columns:
+        frame = _with_columns(frame, view.parts, temporary.query_columns)
     return frame if temporary.columns is None else frame.toDF(*temporary.columns)
 
 
@@ -418,9 +418,9 @@ def in_namespace_of(session: SqlSession, view: Query) -> Iterator[None]:
 def _as_declared(frame: DataFrame, entry: jvm.Entry) -> DataFrame:
     """The columns with the view's names and types."""
     form = jvm.view_form(entry)
-    names = form.queried or frame.columns
+    names = form.query_columns or frame.columns
     columns = [
         f"CAST({quote_name(have)} AS {kind}) AS {quote_name(name)}"
-        for have, (name, kind) in zip(names, form.shown, strict=False)
+        for have, (name, kind) in zip(names, form.columns, strict=False)
     ]
     return frame.selectExpr(*columns)

@@ -34,23 +34,23 @@ _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 class Query:
     """A query over trilake tables, and the database in which its names are resolved."""
 
-    text: str
+    sql: str
     database: str
 
 
 @dataclass(frozen=True)
 class TempView:
-    """A temporary view over trilake tables: Spark's own view has the rows as of its creation, this one its query.
+    """A temporary view over trilake tables: Spark's own view has old rows, this one the query for the newest.
 
     ``mark`` identifies Spark's view, as the name may be used for another one later: the view in the JVM, or, in a
-    Connect session, the hash of its plan.  ``queried`` are the query's columns when the view was created, ``columns``
-    the names in a column list.  ``frame`` is the frame of a view of a frame, which Spark may have cached; without a
-    query, the view's rows are the frame's.
+    Connect session, the hash of its plan.  ``query_columns`` are the query's columns when the view was created,
+    ``columns`` the names in a column list.  ``frame`` is set for a view of a frame, which Spark may have cached;
+    without a query, the view has its rows.
     """
 
     query: Query | None
     mark: Any
-    queried: tuple[str, ...]
+    query_columns: tuple[str, ...]
     columns: tuple[str, ...] | None = None
     frame: DataFrame | None = None
 
@@ -78,7 +78,7 @@ class SqlSession:
     global_views: dict[str, TempView] = field(default_factory=dict)
     cached: dict[tuple[str, ...], DataFrame] = field(default_factory=dict)
     #: Views for ``F.expr``, by the current database and the name that they replace.
-    kept_views: dict[tuple[str, str], str] = field(default_factory=dict)
+    lasting_views: dict[tuple[str, str], str] = field(default_factory=dict)
     lock: threading.RLock = field(default_factory=threading.RLock)
     #: In a Connect session, how many blocks and queries use a private view; and those that no longer do.
     view_users: Counter[str] = field(default_factory=Counter)

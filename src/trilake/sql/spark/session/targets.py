@@ -110,7 +110,7 @@ def _of_entry(session: SqlSession, parts: tuple[str, ...], entry: jvm.Entry, dep
 
 
 def _names_ours(session: SqlSession, query: Query, depth: int) -> bool:
-    for name in candidates(query.text):
+    for name in candidates(query.sql):
         parts = name if len(name) > 1 else (query.database, *name)
         if name[-1].lower() in ("table_changes", "table_changes_by_path"):
             return True
@@ -231,26 +231,26 @@ def full_parts(session: SqlSession, parts: tuple[str, ...]) -> tuple[str, str]:
     return session.current_database, parts[-1]
 
 
-def known_table(session: SqlSession, parts: tuple[str, ...]) -> Target | None:
+def whole_table_of(session: SqlSession, parts: tuple[str, ...]) -> Target | None:
     """The trilake table of a name, or of a view that shows all of it; ``None`` for anything else.
 
     Raises ``InvalidArgumentError`` for any other view.
     """
-    target, columns = shown_table(session, parts)
+    target, columns = changeable_table(session, parts)
     if columns is not None:
-        raise _not_whole(parts)
+        raise _not_whole_table(parts)
     return target
 
 
 def not_found(parts: Sequence[str]) -> TableNotFoundError:
-    """The error for a name that is not, or no longer, in the catalogue."""
+    """The error for a name that is not in the catalogue."""
     return TableNotFoundError(
         f"the table {'.'.join(parts)} cannot be found", help="check the name", condition="TABLE_OR_VIEW_NOT_FOUND"
     )
 
 
-def shown_table(session: SqlSession, parts: tuple[str, ...]) -> tuple[Target | None, Mapping[str, str] | None]:
-    """The trilake table of a name, or of a view that is a projection of it.
+def changeable_table(session: SqlSession, parts: tuple[str, ...]) -> tuple[Target | None, Mapping[str, str] | None]:
+    """The trilake table that a statement may change: by its name, or through a view that is a projection of it.
 
     Also returns the table's columns by their names in the view, in lower case; ``None`` where they are the same.
     Raises ``InvalidArgumentError`` for any other view.
@@ -272,40 +272,40 @@ def _behind(session: SqlSession, view: View) -> tuple[Target | None, Mapping[str
             help="change the table itself",
             condition="DELTA_TABLE_ONLY_OPERATION",
         )
-    projection = parse_projection(view.query.text)
+    projection = parse_projection(view.query.sql)
     if projection is None:
-        raise _not_whole(view.parts)
+        raise _not_whole_table(view.parts)
     parts = projection.table
     if len(parts) == 1 and path_target(session, parts) is None:
         parts = (view.query.database, *parts)
-    target = known_table(session, parts)
-    names = _own_names(view)
+    target = whole_table_of(session, parts)
+    names = _column_list(view)
     if target is None or (projection.columns is None and names is None):
         return target, None
     if target.format != "delta":
-        raise _not_whole(view.parts)
+        raise _not_whole_table(view.parts)
     schema = read_schema(target.log.head().schema)
     columns = projection.columns or tuple((n, n) for n in schema.names)
     if names is not None:
         columns = tuple((display_name, column) for display_name, (_, column) in zip(names, columns))
     if any(schema.find(column) is None for _, column in columns) or len({s.lower() for s, _ in columns}) < len(columns):
-        raise _not_whole(view.parts)
+        raise _not_whole_table(view.parts)
     as_it_is = [(s.lower(), c.lower()) for s, c in columns] == [(n.lower(), n.lower()) for n in schema.names]
     return target, None if as_it_is else {s.lower(): schema.field(c).name for s, c in columns}
 
 
-def _own_names(view: View) -> Sequence[str] | None:
+def _column_list(view: View) -> Sequence[str] | None:
     """The names in a view's column list, ``None`` where it has none."""
     if view.temporary is not None:
         return view.temporary.columns
     if view.entry is None:
         return None
     form = jvm.view_form(view.entry)
-    names = tuple(name for name, _ in form.shown)
-    return None if not form.queried or names == form.queried else names
+    names = tuple(name for name, _ in form.columns)
+    return None if not form.query_columns or names == form.query_columns else names
 
 
-def _not_whole(parts: tuple[str, ...]) -> InvalidArgumentError:
+def _not_whole_table(parts: tuple[str, ...]) -> InvalidArgumentError:
     return InvalidArgumentError(
         f"{'.'.join(parts)} is a view that does not show a whole table", help="change the table itself"
     )

@@ -50,7 +50,7 @@ def _column(
     return Column(name, comment, type, nullable, partition, False, **clustered)
 
 
-def table(session: SqlSession, target: Target, spark_says: Callable[[], Table]) -> Table:
+def table(session: SqlSession, target: Target, spark_method: Callable[[], Table]) -> Table:
     """Spark's description of a table, with the table's own comment and the right table type.
 
     Spark takes a table of any Python data source for a managed one.
@@ -62,7 +62,7 @@ def table(session: SqlSession, target: Target, spark_says: Callable[[], Table]) 
         description = None
     if target.entry is None:
         return Table(target.path, "spark_catalog", [target.format], description, "EXTERNAL", False)
-    entry = spark_says()._replace(tableType="MANAGED" if target.entry.managed else "EXTERNAL")
+    entry = spark_method()._replace(tableType="MANAGED" if target.entry.managed else "EXTERNAL")
     return entry._replace(description=description) if target.format == "delta" else entry
 
 

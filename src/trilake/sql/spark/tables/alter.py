@@ -15,9 +15,8 @@ from trilake.spark.delta.storing.defaults import judge_default
 from trilake.spark.session.runner import SparkRunner
 from trilake.spark.session.settings import is_utc
 from trilake.spark.session.sources.api import HAS_DATA_SOURCES
-from trilake.sql.parser.alter import change_table
+from trilake.sql.parser.alter import ExactAlter, change_table
 from trilake.sql.parser.cursor import Cursor
-from trilake.sql.parser.exact_alter import ExactAlter
 from trilake.sql.spark.session import catalogue, jvm
 from trilake.sql.spark.session.frames import head_of, log_to_change
 from trilake.sql.spark.session.results import nothing

@@ -1,4 +1,4 @@
-"""CREATE and REPLACE of tables and views: find out which are trilake's, and dispatch them."""
+"""Dispatch CREATE and REPLACE of tables and views; leave those of other formats to Spark."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trilake.sql.parser.literals import Args
 from trilake.sql.parser.tokens import Token, depths, tokenize
 from trilake.sql.spark.session import jvm
 from trilake.sql.spark.session.placeholders import with_parameters
-from trilake.sql.spark.session.relations import names_ours, query
+from trilake.sql.spark.session.relations import names_trilake_table, query
 from trilake.sql.spark.session.session import SqlSession
 from trilake.sql.spark.session.targets import Target, path_target, resolve
 from trilake.sql.spark.tables.create_table import create_as_select, create_clone, create_like, create_plain
@@ -28,7 +28,7 @@ def run_create(session: SqlSession, sql: str, args: Args) -> DataFrame | None:
     if is_view(tokens):
         return create_view(session, with_parameters(session, sql, args))
     if not _is_table(tokens):
-        return query(session, sql, args) if names_ours(session, sql, tokens) else None
+        return query(session, sql, args) if names_trilake_table(session, sql, tokens) else None
     cloned = _is_clone(tokens)
     # Spark before 4.0 knows neither identity columns nor CLUSTER BY.
     older = session.spark.version.startswith("3.") and _names_format(tokens)
@@ -41,13 +41,13 @@ def run_create(session: SqlSession, sql: str, args: Args) -> DataFrame | None:
             raise
         call = None
     if call is None:
-        return query(session, sql, args) if names_ours(session, sql, tokens) else None
+        return query(session, sql, args) if names_trilake_table(session, sql, tokens) else None
     if call.clone_of is not None:
         return create_clone(session, with_options(call, "delta"))
     format = _format(session, call)
     if format is None:
-        _check_not_ours(session, call)
-        return query(session, sql, args) if names_ours(session, sql, tokens) else None
+        _check_replaceable(session, call)
+        return query(session, sql, args) if names_trilake_table(session, sql, tokens) else None
     call = with_options(call, format)
     if call.like is not None:
         return create_like(session, call, format)
@@ -56,7 +56,7 @@ def run_create(session: SqlSession, sql: str, args: Args) -> DataFrame | None:
     return create_plain(session, call, format)
 
 
-def _check_not_ours(session: SqlSession, call: Create) -> None:
+def _check_replaceable(session: SqlSession, call: Create) -> None:
     """Raise ``InvalidArgumentError`` where a table of another format would replace a trilake table."""
     target = resolve(session, call.parts) if call.replace else None
     if isinstance(target, Target):

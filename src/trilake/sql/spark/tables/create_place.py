@@ -38,7 +38,7 @@ class Namer(Protocol):
 class Place:
     """The location of a table to create; ``parts`` are its name, ``None`` for a path.
 
-    ``exists`` says whether the name, or the table at the path, exists; ``managed`` whether the catalogue chose the
+    ``exists``: whether the name, or the table at the path, exists.  ``managed``: whether the catalogue chose the
     location.
     """
 
@@ -126,10 +126,10 @@ def _absolute(session: SqlSession, path: str) -> str:
 def named(session: SqlSession, place: Place, about: About, *, call: Create) -> Iterator[Namer]:
     """Yield a function that adds or refreshes the table's entry, once the table exists.
 
-    If the entry cannot be added, a table that the statement created stays, as others may use it by now; repeating the
-    statement finds it.  If a concurrent statement adds the same entry first, that is fine, unless ``call`` refuses an
-    existing table; if it adds one for another table, IF NOT EXISTS accepts that.  A Connect session can only add a
-    managed table's entry before its files, with what ``about`` says.
+    If the entry cannot be added, the new table stays, as other writers may use it by now; repeating the statement adds
+    the entry.  If a concurrent statement adds the same entry first, that is fine, unless ``call`` refuses an existing
+    table; IF NOT EXISTS also accepts an entry for another table.  A Connect session must add a managed table's entry
+    before its files, with the columns and properties of ``about``.
     """
     new = place.parts is not None and not place.exists
     if new and place.managed and not session.classic:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
@@ -26,6 +28,7 @@ from trilake.spark.delta.names.entries import About
 from trilake.spark.delta.settings import default_properties, session_log
 from trilake.spark.delta.storing.defaults import judge_defaults
 from trilake.spark.delta.storing.generated import judge_generated
+from trilake.spark.delta.table_builder import described_schema
 from trilake.spark.delta.write import write_dataframe
 from trilake.spark.patches.formats import FORMATS
 from trilake.spark.session.engine import spark_engine
@@ -39,6 +42,7 @@ from trilake.sql.parser.descriptions import (
     description_like,
     description_of,
     schema_of,
+    with_options,
     write_of_query,
 )
 from trilake.sql.parser.numbers import CLONE, numbers
@@ -49,7 +53,7 @@ from trilake.sql.spark.session.judge import check_values
 from trilake.sql.spark.session.relations import frame_of_name, query
 from trilake.sql.spark.session.results import counts, nothing
 from trilake.sql.spark.session.session import SqlSession
-from trilake.sql.spark.session.targets import Target, View, find_entry, known_table, not_found, resolve
+from trilake.sql.spark.session.targets import Target, View, find_entry, not_found, resolve, whole_table_of
 from trilake.sql.spark.tables.create_place import (
     Place,
     gets_its_name,
@@ -73,8 +77,8 @@ _NO_PARTITION_COLUMN = "UNSUPPORTED_FEATURE.PARTITION_WITH_NESTED_COLUMN_IS_UNSU
 def create_plain(session: SqlSession, call: Create, format: str, columns: StructType | None = None) -> DataFrame:
     """Create an empty table, or an entry for an existing one; ``columns`` replace those of ``call``.
 
-    Raises as :func:`trilake.delta.commands.write.create.create_table`, ``TableExistsError`` for a name that is taken,
-    and ``SchemaMismatchError`` where the existing table differs from the statement.
+    Raises ``TableExistsError`` for a name that is taken, and ``SchemaMismatchError`` where the existing table differs
+    from the statement.
     """
     place = place_of_new(session, call, format)
     if place.exists and call.if_not_exists:
@@ -107,6 +111,29 @@ def create_plain(session: SqlSession, call: Create, format: str, columns: Struct
                 check_same_table(log, description_of(call, schema))
         name(log, is_new)
     return nothing(session)
+
+
+def create_by_catalog(
+    session: SqlSession,
+    parts: tuple[str, ...],
+    format: str,
+    schema: Any,
+    comment: str | None,
+    options: Mapping[str, str],
+    spark_method: Callable[[], DataFrame],
+) -> DataFrame:
+    """Create a table, or an entry for the one at the options' path; return its rows.
+
+    ``spark_method`` is Spark's own method, which raises for an invalid ``schema``.
+    """
+    if not isinstance(schema, T.StructType | None):
+        return spark_method()
+    call = Create(parts, create=True, replace=False, if_not_exists=False, comment=comment, options=dict(options))
+    create_plain(session, with_options(call, format), format, described_schema(schema or T.StructType()))
+    target = resolve(session, parts)
+    if target is None:  # dropped since
+        raise not_found(parts)
+    return frame_of_name(session, target)
 
 
 def _judge_checks(session: SqlSession, table: TableDescription, log: DeltaLog) -> None:
@@ -173,7 +200,7 @@ def _partition_columns(session: SqlSession, parts: tuple[str, ...]) -> tuple[str
 
 
 def create_clone(session: SqlSession, call: Create) -> DataFrame:
-    """Clone a table; return its metrics.  Raises as :func:`clone_source`, and ``TableExistsError``."""
+    """Clone a table; return its metrics."""
     source = clone_source(session, call)
     place = place_of_new(session, call, "delta")
     if place.exists and call.if_not_exists:
@@ -275,7 +302,7 @@ def _name_existing(session: SqlSession, call: Create, place: Place, schema: T.St
 
 @dataclass(frozen=True)
 class CloneSource:
-    """The version to clone, its log, the URI of its Parquet files, if it is not a Delta table, and its full name."""
+    """The version to clone.  ``parquet`` is the URI of Parquet files without a log."""
 
     snapshot: Snapshot
     log: DeltaLog
@@ -297,7 +324,7 @@ def clone_source(session: SqlSession, call: Create) -> CloneSource:
             help="name the table",
             condition="DELTA_CLONE_UNSUPPORTED_SOURCE",
         )
-    source = known_table(session, call.clone_of)
+    source = whole_table_of(session, call.clone_of)
     if source is None:
         return _of_parquet(session, call)
     if source.format != "delta":

@@ -41,7 +41,7 @@ from trilake.sql.spark.session.frames import log_to_change, moment_ms, open_delt
 from trilake.sql.spark.session.relations import query
 from trilake.sql.spark.session.results import nothing, rows
 from trilake.sql.spark.session.session import SqlSession
-from trilake.sql.spark.session.targets import Target, View, find_entry, known_table, not_found, path_target, resolve
+from trilake.sql.spark.session.targets import Target, View, find_entry, not_found, path_target, resolve, whole_table_of
 from trilake.table.registry import DEFAULT
 
 Statement: TypeAlias = Optimize | Vacuum | History | Detail | Restore | Convert | Generate | Reorg | Fsck
@@ -94,7 +94,7 @@ def place_of_statement(session: SqlSession, parts: tuple[str, ...], what: str) -
         target = path_target(session, ("delta", parts[0]))
     else:
         _check_no_view(session, parts, what, "EXPECT_TABLE_NOT_VIEW.NO_ALTERNATIVE")
-        target = known_table(session, parts)
+        target = whole_table_of(session, parts)
     if target is None:
         if find_entry(session, parts) is not None:
             raise InvalidArgumentError(
@@ -184,7 +184,7 @@ def _detail(session: SqlSession, statement: Detail) -> DataFrame:
             return _detail_of_folder(session, parts[0])
     else:
         _check_no_view(session, parts, "DESCRIBE DETAIL", "DELTA_UNSUPPORTED_DESCRIBE_DETAIL_VIEW")
-        table = known_table(session, parts)
+        table = whole_table_of(session, parts)
         if table is None or table.format != "delta":
             return _detail_of_other(session, parts, table)
         target = table

@@ -1,7 +1,7 @@
 """CREATE VIEW and ALTER VIEW over trilake tables.
 
-Spark creates a permanent view with a query without tables that has the same columns; then its SQL is replaced.  A
-temporary view is created from the frame, and its SQL is remembered.
+For a permanent view, Spark first creates one with the same columns and no tables; then its SQL is replaced.  A
+temporary view is created from the frame, and the session keeps its SQL.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from trilake.sql.parser.cursor import Cursor, items
 from trilake.sql.parser.tokens import Token
 from trilake.sql.spark.session import jvm
 from trilake.sql.spark.session.frame_views import query_here
-from trilake.sql.spark.session.relations import in_namespace_of, names_ours, query, relations_of
+from trilake.sql.spark.session.relations import in_namespace_of, names_trilake_table, query, relations_of
 from trilake.sql.spark.session.results import nothing
 from trilake.sql.spark.session.session import SqlSession
 from trilake.sql.spark.session.targets import View, find_entry, full_parts, keep_view, resolve, temporary_view
@@ -61,7 +61,7 @@ def parse_view(cursor: Cursor) -> CreateView | None:
     if cursor.done:
         return None
     cursor.expect("AS")
-    head = cursor.text[: cursor.tokens[cursor.at - 1].end]
+    head = cursor.sql[: cursor.tokens[cursor.at - 1].end]
     return CreateView(parts, replace, temporary, is_global, columns, head, cursor.rest())
 
 
@@ -70,7 +70,7 @@ def create_view(session: SqlSession, sql: str) -> DataFrame | None:
     if session.classic and not jvm.parses(session.parser, sql):
         return None
     call = parse_view(Cursor(sql))
-    if call is None or not names_ours(session, call.query):
+    if call is None or not names_trilake_table(session, call.query):
         return None
     if call.replace:
         _check_acyclic(session, call.parts, call.query, temporary=call.temporary)
@@ -84,7 +84,7 @@ def create_view(session: SqlSession, sql: str) -> DataFrame | None:
         return _temporary(session, call, frame)
     _check_permanent(session, call.parts)
     session.run(f"{call.head} {stub(frame)}")
-    set_text(session, call.parts, call.query)
+    set_view_sql(session, call.parts, call.query)
     return nothing(session)
 
 
@@ -118,7 +118,7 @@ def _check_acyclic(session: SqlSession, parts: tuple[str, ...], sql: str, *, tem
     while waiting:
         below = waiting.pop()
         with in_namespace_of(session, below):
-            views = [v for v in (resolve(session, n) for n in relations_of(session, below.text)) if isinstance(v, View)]
+            views = [v for v in (resolve(session, n) for n in relations_of(session, below.sql)) if isinstance(v, View)]
             for view in views:
                 other_identity = _identity(session, view.parts, temporary=view.temporary is not None)
                 if other_identity == identity:
@@ -142,7 +142,7 @@ def stub(frame: DataFrame) -> str:
     return f"SELECT {', '.join(columns)}"
 
 
-def set_text(session: SqlSession, parts: tuple[str, ...], sql: str) -> None:
+def set_view_sql(session: SqlSession, parts: tuple[str, ...], sql: str) -> None:
     """Set a permanent view's SQL."""
     entry = find_entry(session, parts)
     if entry is not None and session.classic:
@@ -158,7 +158,7 @@ def alter_view(session: SqlSession, sql: str) -> DataFrame | None:
         return None
     head = sql[: cursor.tokens[cursor.at - 1].end]
     body = cursor.rest()
-    if not names_ours(session, body):
+    if not names_trilake_table(session, body):
         return None
     temporary = temporary_view(session, parts) is not None
     _check_acyclic(session, parts, body, temporary=temporary)
@@ -170,5 +170,5 @@ def alter_view(session: SqlSession, sql: str) -> DataFrame | None:
         return nothing(session)
     _check_permanent(session, parts)
     session.run(f"{head} {stub(frame)}")
-    set_text(session, parts, body)
+    set_view_sql(session, parts, body)
     return nothing(session)

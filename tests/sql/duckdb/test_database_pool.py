@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import trilake
-from trilake.sql.duckdb.database import FileState, KeptDatabases, file_states
+from trilake.sql.duckdb.database import DatabasePool, FileState, file_states
 
 
 def _file(folder: Path, name: str, *values: int) -> frozenset[FileState]:
@@ -21,7 +21,7 @@ def _file(folder: Path, name: str, *values: int) -> frozenset[FileState]:
     return frozenset(file_states([str(path)]))
 
 
-def _read(kept: KeptDatabases, files: frozenset[FileState], name: str = "t") -> tuple[int, list[tuple[int, ...]]]:
+def _read(kept: DatabasePool, files: frozenset[FileState], name: str = "t") -> tuple[int, list[tuple[int, ...]]]:
     """Which database has answered, and the rows of all files."""
     paths = ", ".join(f"'{file.path}'" for file in files)
     with kept.of(files) as (database, connection):
@@ -30,7 +30,7 @@ def _read(kept: KeptDatabases, files: frozenset[FileState], name: str = "t") -> 
 
 
 def test_the_next_query_of_the_same_files_has_the_same_database(tmp_path: Path) -> None:
-    kept, one, two = KeptDatabases(), _file(tmp_path, "one", 1), _file(tmp_path, "two", 2)
+    kept, one, two = DatabasePool(), _file(tmp_path, "one", 1), _file(tmp_path, "two", 2)
     first, other, again = _read(kept, one), _read(kept, two), _read(kept, one)
     assert (first[1], other[1]) == ([(1,)], [(2,)])
     assert again == first
@@ -38,7 +38,7 @@ def test_the_next_query_of_the_same_files_has_the_same_database(tmp_path: Path) 
 
 
 def test_a_file_that_was_replaced_is_another_one(tmp_path: Path) -> None:
-    kept = KeptDatabases()
+    kept = DatabasePool()
     before = _read(kept, _file(tmp_path, "a", 1))
     after = _read(kept, _file(tmp_path, "a", 5))
     assert (before[1], after[1]) == ([(1,)], [(5,)])
@@ -46,7 +46,7 @@ def test_a_file_that_was_replaced_is_another_one(tmp_path: Path) -> None:
 
 
 def test_views_of_another_query_are_gone(tmp_path: Path) -> None:
-    kept, files = KeptDatabases(), _file(tmp_path, "a", 1)
+    kept, files = DatabasePool(), _file(tmp_path, "a", 1)
     first, _ = _read(kept, files, "private")
     with kept.of(files) as (database, connection):
         assert id(database) == first
@@ -57,7 +57,7 @@ def test_views_of_another_query_are_gone(tmp_path: Path) -> None:
 
 
 def test_a_query_is_kept_until_the_views_are_others(tmp_path: Path) -> None:
-    kept, files = KeptDatabases(), _file(tmp_path, "a", 1)
+    kept, files = DatabasePool(), _file(tmp_path, "a", 1)
     query, found = "SELECT n FROM t", list[duckdb.DuckDBPyRelation]()
     for number in (1, 1, 2):
         with kept.of(files) as (database, _):
@@ -70,7 +70,7 @@ def test_a_query_is_kept_until_the_views_are_others(tmp_path: Path) -> None:
 
 def test_few_and_short_queries_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trilake.sql.duckdb.database._LONGEST", 10)
-    with KeptDatabases().of(_file(tmp_path, "a", 1)) as (database, _):
+    with DatabasePool().of(_file(tmp_path, "a", 1)) as (database, _):
         for number in range(50):
             database.relation(f"SELECT {number}")
         database.relation("SELECT        50")
@@ -78,7 +78,7 @@ def test_few_and_short_queries_are_kept(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_what_a_query_made_on_its_connection_goes_with_it(tmp_path: Path) -> None:
-    kept, files = KeptDatabases(), _file(tmp_path, "a", 1)
+    kept, files = DatabasePool(), _file(tmp_path, "a", 1)
     with kept.of(files) as (first, connection):
         connection.register("rows", pa.table({"x": [1]}))
         connection.execute("CREATE TEMP TABLE kept AS SELECT 1")
@@ -90,7 +90,7 @@ def test_what_a_query_made_on_its_connection_goes_with_it(tmp_path: Path) -> Non
 
 
 def test_no_other_file_is_opened(tmp_path: Path) -> None:
-    kept, one, two = KeptDatabases(), _file(tmp_path, "one", 1), _file(tmp_path, "two", 2)
+    kept, one, two = DatabasePool(), _file(tmp_path, "one", 1), _file(tmp_path, "two", 2)
     _read(kept, two)
     [other] = two
     for _ in range(2):
@@ -99,7 +99,7 @@ def test_no_other_file_is_opened(tmp_path: Path) -> None:
 
 
 def test_a_database_goes_after_an_error(tmp_path: Path) -> None:
-    kept, files = KeptDatabases(), _file(tmp_path, "a", 1)
+    kept, files = DatabasePool(), _file(tmp_path, "a", 1)
     _read(kept, files)
     with pytest.raises(KeyError), kept.of(files) as (database, _):
         raise KeyError
@@ -110,7 +110,7 @@ def test_a_database_goes_after_an_error(tmp_path: Path) -> None:
 
 def test_few_stay_idle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trilake.sql.duckdb.database._MOST_IDLE", 4)
-    kept = KeptDatabases()
+    kept = DatabasePool()
     files = [_file(tmp_path, str(n), n) for n in range(7)]
     for these in files:
         _read(kept, these)
@@ -118,7 +118,7 @@ def test_few_stay_idle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_queries_at_the_same_time_have_databases_of_their_own(tmp_path: Path) -> None:
-    kept, files = KeptDatabases(), _file(tmp_path, "a", 1)
+    kept, files = DatabasePool(), _file(tmp_path, "a", 1)
     both, seen = threading.Barrier(2), list[int]()
 
     def query() -> None:

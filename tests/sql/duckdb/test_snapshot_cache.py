@@ -12,7 +12,7 @@ import pytest
 
 import trilake
 from trilake.delta.log.log import DeltaLog
-from trilake.sql.duckdb.places import KnownTables
+from trilake.sql.duckdb.places import SnapshotCache
 
 _LONG_AGO = (1_700_000_000, 1_700_000_000)
 
@@ -36,12 +36,12 @@ def read() -> Iterator[list[str]]:
         yield seen
 
 
-def _rows(known: KnownTables, place: Path) -> list[dict[str, int]]:
+def _rows(known: SnapshotCache, place: Path) -> list[dict[str, int]]:
     return list(known.open(str(place), {}).to_arrow().sort_by("n").to_pylist())
 
 
 def test_an_unchanged_log_is_read_once(tmp_path: Path, read: list[str]) -> None:
-    known, place = KnownTables(), tmp_path / "t"
+    known, place = SnapshotCache(), tmp_path / "t"
     trilake.write({"n": [1]}, place)
     _age(place)
     read.clear()
@@ -50,7 +50,7 @@ def test_an_unchanged_log_is_read_once(tmp_path: Path, read: list[str]) -> None:
 
 
 def test_each_commit_is_seen(tmp_path: Path) -> None:
-    known, place = KnownTables(), tmp_path / "t"
+    known, place = SnapshotCache(), tmp_path / "t"
     trilake.write({"n": [1]}, place)
     for n in range(2, 6):
         _age(place)
@@ -60,7 +60,7 @@ def test_each_commit_is_seen(tmp_path: Path) -> None:
 
 
 def test_another_table_at_the_same_place_is_seen(tmp_path: Path, read: list[str]) -> None:
-    known, place = KnownTables(), tmp_path / "t"
+    known, place = SnapshotCache(), tmp_path / "t"
     trilake.write({"n": [1]}, place)
     _age(place)
     assert _rows(known, place) == [{"n": 1}]
@@ -71,7 +71,7 @@ def test_another_table_at_the_same_place_is_seen(tmp_path: Path, read: list[str]
 
 
 def test_a_log_that_is_young_is_read_each_time(tmp_path: Path, read: list[str]) -> None:
-    known, place = KnownTables(), tmp_path / "t"
+    known, place = SnapshotCache(), tmp_path / "t"
     trilake.write({"n": [1]}, place)
     read.clear()
     for _ in range(3):
@@ -81,7 +81,7 @@ def test_a_log_that_is_young_is_read_each_time(tmp_path: Path, read: list[str]) 
 
 
 def test_a_large_list_of_files_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    known, place = KnownTables(), tmp_path / "t"
+    known, place = SnapshotCache(), tmp_path / "t"
     trilake.write({"n": [1]}, place)
     _age(place)
     monkeypatch.setattr("trilake.sql.duckdb.places._LARGEST", 10)
@@ -90,7 +90,7 @@ def test_a_large_list_of_files_is_not_kept(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_few_tables_are_kept(tmp_path: Path) -> None:
-    known, first = KnownTables(), tmp_path / "0"
+    known, first = SnapshotCache(), tmp_path / "0"
     for n in range(33):
         place = tmp_path / str(n)
         trilake.write({"n": [n]}, place)
@@ -103,7 +103,7 @@ def test_few_tables_are_kept(tmp_path: Path) -> None:
 
 
 def test_options_are_part_of_what_is_known(tmp_path: Path) -> None:
-    known, place = KnownTables(), tmp_path / "t"
+    known, place = SnapshotCache(), tmp_path / "t"
     trilake.write({"n": [1]}, place)
     _age(place)
     known.open(str(place), {})
