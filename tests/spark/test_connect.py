@@ -163,7 +163,7 @@ for delete in (
 ):
     try:
         delete()
-        raise AssertionError("a condition that is another each time was taken")
+        raise AssertionError("a condition that is must be deterministic was taken")
     except AnalysisException as e:
         assert e.getCondition() == "INVALID_NON_DETERMINISTIC_EXPRESSIONS", e
 assert not [t.name for t in spark.catalog.listTables() if "trilake" in t.name]

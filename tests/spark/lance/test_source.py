@@ -22,7 +22,7 @@ from trilake.lance.versions.versions import Listing
 from trilake.spark.lance import frames
 from trilake.spark.lance import jobs as lance_jobs
 from trilake.spark.lance.frames import read_dataframe, write_dataframe
-from trilake.spark.lance.source import LanceDataSource, LanceReader, LanceWriter, _gathered
+from trilake.spark.lance.source import LanceDataSource, LanceReader, LanceWriter, _join_batches
 from trilake.spark.lance.vectors import vector_sizes
 from trilake.spark.session.sources.rows_source import Piece
 from trilake.storage import open_store
@@ -188,11 +188,11 @@ def test_changes_as_jobs(session: SparkSession, uri: str) -> None:
 
 def test_small_batches_are_gathered_in_their_order() -> None:
     batches = [pa.record_batch({"n": range(i * 1000, (i + 1) * 1000)}) for i in range(100)]
-    gathered = list(_gathered(iter(batches)))
-    assert pa.Table.from_batches(gathered) == pa.Table.from_batches(batches).combine_chunks()
-    assert [b.num_rows for b in gathered[:3]] == [1000, 2000, 4000]
-    assert max(b.num_rows for b in gathered) < 66_000
-    assert len(gathered) < 10
-    assert list(_gathered(iter([]))) == []
+    joined = list(_join_batches(iter(batches)))
+    assert pa.Table.from_batches(joined) == pa.Table.from_batches(batches).combine_chunks()
+    assert [b.num_rows for b in joined[:3]] == [1000, 2000, 4000]
+    assert max(b.num_rows for b in joined) < 66_000
+    assert len(joined) < 10
+    assert list(_join_batches(iter([]))) == []
     wide = [pa.record_batch({"b": [b"x" * (10 << 20)]}) for _ in range(6)]
-    assert max(b.num_rows for b in _gathered(iter(wide))) == 2
+    assert max(b.num_rows for b in _join_batches(iter(wide))) == 2

@@ -47,7 +47,7 @@ def test_a_change_feed_is_not_chosen_by_the_option_filter(session: SparkSession,
     trilake.write(pa.table({"n": [1, 2]}), path, properties={"delta.enableChangeDataFeed": "true"})
     feed = session.read.format("delta").option("readChangeFeed", "true").option("startingVersion", 0)
     assert feed.load(path).count() == 2
-    with pytest.raises(InvalidArgumentError, match="not of a change feed"):
+    with pytest.raises(InvalidArgumentError, match="not supported for a change feed"):
         feed.option("filter", "n > 1").load(path)
 
 

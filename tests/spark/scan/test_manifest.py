@@ -119,7 +119,7 @@ def test_hidden_names_are_read_from_spark_4_3_on(version: str, found: str | None
 
 def test_a_file_twice_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     path = write(tmp_path / "x.parquet")
-    with pytest.raises(NativeScanError, match="named twice"):
+    with pytest.raises(NativeScanError, match="lists a file twice"):
         native_frame(spark, listed(tmp_path, [path, path]))
 
 
@@ -147,7 +147,7 @@ def test_a_wrong_size_costs_no_rows(spark: SparkSession, tmp_path: Path, size: i
 
 
 def test_a_remote_file_without_a_size_is_refused(spark: SparkSession, tmp_path: Path) -> None:
-    with pytest.raises(NativeScanError, match="no size"):
+    with pytest.raises(NativeScanError, match="has no size"):
         native_frame(spark, listed(tmp_path, ["hdfs://host/x"], sizes=chunk([None], pa.int64())))
 
 

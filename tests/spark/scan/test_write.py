@@ -227,7 +227,7 @@ def test_what_is_not_for_spark(spark: SparkSession, tmp_path: Path) -> None:
     trilake.write(df, tmp_path / "t")
     assert refusal(df, tmp_path / "t") is None
     assert refusal(df.select("s", "id"), tmp_path / "t") is None
-    assert "column n is bigint and the table has int" in str(refusal(df.withColumn("n", df.id), tmp_path / "t"))
+    assert "column n is bigint, expected int" in str(refusal(df.withColumn("n", df.id), tmp_path / "t"))
     reasons: Mapping[str, Mapping[str, Any]] = {
         "partitioned": {"partition_by": ("n",)},
         "how large": {"properties": {"delta.targetFileSize": "1m"}},
@@ -239,11 +239,11 @@ def test_what_is_not_for_spark(spark: SparkSession, tmp_path: Path) -> None:
         assert trilake.open(tmp_path / f"new{i}").count() == 3
     trilake.create(tmp_path / "nested", pa.schema([("s", pa.struct([pa.field("x", pa.int64(), False)]))]))
     trilake.create(tmp_path / "made", {"id": "long", "twice": "long"}, generated={"twice": "id * 2"})
-    assert "made or checked" in str(refusal(spark.range(3), tmp_path / "made"))
+    assert "must be computed or checked" in str(refusal(spark.range(3), tmp_path / "made"))
     inside = spark.range(1).selectExpr("named_struct('x', id) AS s")
-    assert "parts of column s" in str(refusal(inside, tmp_path / "nested"))
+    assert "nested values of column s" in str(refusal(inside, tmp_path / "nested"))
     with settings(spark, {"spark.master": "spark://host:7077"}):
-        assert "disks of their own" in str(refusal(df, tmp_path / "t"))
+        assert "do not share this disk" in str(refusal(df, tmp_path / "t"))
     memory = plan_write(
         DeltaLog(open_store("memory://x"), standard_engine()), WriteRequest("append", from_spark(df.schema))
     )

@@ -49,7 +49,7 @@ def test_an_error_answers_what_handlers_of_sparks_errors_ask(which: str) -> None
 @pytest.mark.parametrize(
     "error",
     [
-        IllegalArgumentError("no path was given", help="write one"),
+        IllegalArgumentError("a path is required", help="write one"),
         InvalidArgumentError("both", condition="DELTA_ONEOF_IN_TIMETRAVEL"),
         InvalidArgumentError("[DELTA_ILLEGAL_OPTION] no"),
     ],

@@ -19,7 +19,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import Column, DataFrame, SparkSession
 
 from trilake.spark.scan.connect_columns import column_plans, frame_plans
-from trilake.spark.session.compat import column_text, dataset_of, is_column
+from trilake.spark.session.compat import column_string, dataset_of, is_column
 from trilake.spark.session.internals import jvm, plan_id, query_execution, with_plan_id
 
 #: Prefix of the repeated columns.
@@ -66,7 +66,7 @@ class FrameColumns:
         columns = {number: name for numbers in self._frames for number, name in numbers.items()}
         if not columns:
             return {}
-        strings = [sql for e in expressions if not isinstance(e, str) and (sql := column_text(e)) is not None]
+        strings = [sql for e in expressions if not isinstance(e, str) and (sql := column_string(e)) is not None]
         if any(_CUT in t for t in strings):
             return columns
         numbers = {int(n) for t in strings for n in re.findall(r"#(\d+)", t)}
@@ -105,7 +105,7 @@ class FrameColumns:
         named = self.columns_in(columns).keys()
         if self._plans:
             return "a column of toDF()" if named & frame_plans(joined) else None
-        strings = [sql for c in columns if (sql := column_text(c)) is not None]
+        strings = [sql for c in columns if (sql := column_string(c)) is not None]
         numbers = {int(n) for t in strings for n in re.findall(r"#(\d+)", t)}
         joined_columns = _numbers(joined) if named & numbers else {}
         same = named & numbers & joined_columns.keys()

@@ -46,7 +46,7 @@ def read_dataframe(
     Raises ``FilterError``, ``InvalidArgumentError`` for an unknown column, and ``SchemaMismatchError``.
     """
     output = table.schema if columns is None else table.projected_schema(columns)
-    names = ml_vectors.chosen((options or {}).get("mlVectors"), output)
+    names = ml_vectors.vector_columns((options or {}).get("mlVectors"), output)
     if names and not (filter is None or isinstance(filter, str)):
         raise InvalidArgumentError("with mlVectors, a filter must be SQL", help='write it as "n > 5"')
     declared = rows_schema(output, table.uri)
@@ -95,14 +95,14 @@ def write_dataframe(
         return None, []
     try:
         writer = LanceWriter.begin(uri, store, df.schema, _MODES[mode], options or WriteOptions(), vectors)
-        return _written(df, target, writer)
+        return _run_write(df, target, writer)
     except DatasetExistsError:  # created concurrently
         if mode != "ignore":
             raise
         return None, []
 
 
-def _written(df: DataFrame, target: Store, writer: LanceWriter) -> tuple[Snapshot, list[Fragment]]:
+def _run_write(df: DataFrame, target: Store, writer: LanceWriter) -> tuple[Snapshot, list[Fragment]]:
     """Run a write that was begun.  Raises the errors of :func:`write_dataframe`."""
 
     def failed(cause: Exception) -> Exception:

@@ -4,10 +4,9 @@
 
     sample, centroids --(tasks: some pieces each)--> words --(tasks: some rows each)--> parts --(driver)--> index
 
-The sample is chosen by a seed, so each task reads it from the dataset itself; only centroids, words and file names
-travel.  A task leaves the rows it has encoded as an index of its own, and the driver puts the parts together,
-one partition of the index at a time.  Where the sample is large, the centroids too are found by tasks, which add up
-their shares of it.
+The sample is drawn with a seed, so each task reads it from the dataset; only centroids, code words and file names are
+sent.  Each task writes the rows it encoded as an index of its own, and the driver merges these by partition.  If the
+sample is large, tasks also compute the centroids, each from a share of it.
 """
 
 from __future__ import annotations
@@ -95,7 +94,9 @@ def create_index(
         seed=seed,
     )
     if what.kind != "IVF_PQ":
-        raise UnsupportedIndexError(f"Spark builds IVF_PQ, not {what.kind}", help="LanceDataset.create_index does")
+        raise UnsupportedIndexError(
+            f"Spark builds only IVF_PQ indices, got {what.kind}", help="use LanceDataset.create_index"
+        )
 
     def plan(current: Snapshot) -> op.Operation:
         what.check(current)

@@ -161,7 +161,7 @@ def delete(
     >>> delete(spark, "lake/lance-delete", "n > 1").version
     2
     """
-    return _changed(spark, uri, storage_options, predicate, None, WriteOptions())[0]
+    return _change_rows(spark, uri, storage_options, predicate, None, WriteOptions())[0]
 
 
 def update(
@@ -191,11 +191,11 @@ def update(
     >>> update(spark, "lake/lance-update", {"n": "n * 10"}, "n > 1").num_rows_updated
     2
     """
-    snapshot, count = _changed(spark, uri, storage_options, where, dict(updates), options or WriteOptions())
+    snapshot, count = _change_rows(spark, uri, storage_options, where, dict(updates), options or WriteOptions())
     return updating.UpdateResult(snapshot, count)
 
 
-def _changed(
+def _change_rows(
     spark: SparkSession,
     uri: str,
     storage_options: Mapping[str, str] | None,

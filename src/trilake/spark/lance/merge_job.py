@@ -105,18 +105,19 @@ def _check(snapshot: Snapshot, source: DataFrame, clauses: MergeInsert, keys: Se
     names = snapshot.schema.names
     unknown = [k for k in keys if k not in names]
     if unknown or not keys:
-        raise InvalidArgumentError(f"there is no column {unknown} to match on", help=f"columns are {', '.join(names)}")
+        problem = f"unknown key columns {', '.join(unknown)}" if unknown else "a merge needs key columns"
+        raise InvalidArgumentError(problem, help=f"columns are {', '.join(names)}")
     if sorted(source.columns) != sorted(names):
         raise SchemaMismatchError(
             f"the source has the columns {', '.join(source.columns)}, the dataset {', '.join(names)}",
             help="give the source all columns of the dataset",
         )
     if sum((clauses.update, clauses.delete_matched, clauses.fail_matched)) > 1:
-        raise InvalidArgumentError("matched rows can be updated, deleted or refused, not several of these")
+        raise InvalidArgumentError("when_matched clauses exclude each other: update, delete or fail")
     if not any(
         (clauses.update, clauses.delete_matched, clauses.fail_matched, clauses.insert, clauses.delete_unmatched)
     ):
-        raise InvalidArgumentError("the merge insert does nothing", help="say what becomes of matched rows, or others")
+        raise InvalidArgumentError("the merge has no clauses", help="add a clause for matched or unmatched rows")
     snapshot.filter(clauses.delete_if)
     parse_filter(clauses.update_if, pair_schema(snapshot.schema))
 
@@ -164,11 +165,11 @@ def _pairs(
 def _mark_rows(
     pairs: DataFrame, snapshot: Snapshot, clauses: MergeInsert
 ) -> tuple[tuple[Fragment, ...], tuple[int, ...], int]:
-    """Mark rows as deleted: the fragments that are left, the IDs of those that are not, and the number of rows."""
+    """Mark rows as deleted: the changed fragments, the IDs of the removed ones, and the number of rows."""
     if clauses.fail_matched:
         count = pairs.where("matched").count()
         if count:
-            raise InvalidArgumentError(f"{count} rows match, which this merge insert forbids")
+            raise InvalidArgumentError(f"{count} rows match, but the merge fails on matched rows")
     place, must_differ = Place.of(snapshot), clauses.update
 
     def work(batches: Iterator[pa.RecordBatch], _: int) -> list[ChangedFragment] | str | None:

@@ -78,7 +78,7 @@ def declared(schema: T.StructType, names: Iterable[str]) -> T.StructType:
     return T.StructType(fields)
 
 
-def chosen(option: str | None, schema: pa.Schema) -> list[str]:
+def vector_columns(option: str | None, schema: pa.Schema) -> list[str]:
     """The columns to read as vectors: those of the option (``*`` for all), or those that were written from vectors."""
     if option is None:
         return [f.name for f in schema if f.metadata is not None and ML_VECTOR in f.metadata]
@@ -114,7 +114,9 @@ def as_lists(vectors: pa.StructArray) -> pa.ListArray:
     sizes = np.where(dense, counts, size.fill_null(0).to_numpy(zero_copy_only=False)).astype(np.int64)
     sizes[~valid] = 0
     if len(sizes) and (sizes.min() < 0 or int(sizes.sum()) > _MOST):
-        raise CorruptFileError(f"the vectors of a batch have {int(sizes.sum())} places", help="write smaller ones")
+        raise CorruptFileError(
+            f"the vectors of a batch have {int(sizes.sum())} dimensions in total", help="read smaller batches"
+        )
     offsets = np.concatenate(([0], np.cumsum(sizes)))
     numbers = np.zeros(int(offsets[-1]))
     counts = np.where(valid, counts, 0)
@@ -126,10 +128,10 @@ def as_lists(vectors: pa.StructArray) -> pa.ListArray:
     if len(sparse):
         places = _flat(indices, np.where(dense, 0, counts), np.int64)
         if len(places) != len(sparse):
-            raise CorruptFileError("a sparse vector has not as many places as values")
+            raise CorruptFileError("a sparse vector has different numbers of indices and values")
         place[sparse] = places
     if len(place) and (place.min() < 0 or (place >= sizes[row]).any()):
-        raise CorruptFileError("a sparse vector has a value outside of its size")
+        raise CorruptFileError("a sparse vector has an index outside its size")
     numbers[offsets[row] + place] = sparse_values
     edges = pa.array(offsets.astype(np.int32), mask=np.append(~valid, False) if not valid.all() else None)
     return pa.ListArray.from_arrays(edges, pa.array(numbers))

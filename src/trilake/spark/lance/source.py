@@ -85,7 +85,7 @@ class LanceDataSource(DataSource):
             if options.flag(option):
                 schema = schema.append(pa.field(name, pa.int64()))
         rows = rows_schema(schema, snapshot.store.uri)
-        names = ml_vectors.chosen(options.get("mlVectors"), schema)
+        names = ml_vectors.vector_columns(options.get("mlVectors"), schema)
         return ml_vectors.declared(rows, names) if names else rows
 
     def reader(self, schema: T.StructType) -> DataSourceReader:
@@ -179,7 +179,7 @@ class LanceReader(RowsReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         batches = super().read(partition)
-        for batch in batches if self.batch_size is not None or not len(self.declared) else _gathered(batches):
+        for batch in batches if self.batch_size is not None or not len(self.declared) else _join_batches(batches):
             yield ml_vectors.vectors_in(batch, self.ml)
 
     def rows_of(self, piece: Fragment) -> Iterator[pa.RecordBatch]:
@@ -209,7 +209,7 @@ class LanceReader(RowsReader):
         return pa.RecordBatch.from_arrays(arrays, names=self.declared.names)
 
 
-def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _join_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The rows in fewer batches: the first unchanged, then each twice as large, up to a limit.
 
     Files have groups of 1,024 rows by default, and for Spark's worker a batch of one row costs as much as one of 1,000.
@@ -341,16 +341,16 @@ class LanceWriter(DataSourceArrowWriter):
         Raises ``SchemaMismatchError``, with nothing committed, if tasks found vectors of different sizes.
         """
         store = open_store(self.path, self.store)
-        fragments, target = self.gathered(written)
+        fragments, target = self.collect_fragments(written)
         base = transaction.load(store, self.read_version) if self.read_version else None
         return commit_write(store, WritePlan(self.mode, base, self.options, self.runtime), target, fragments)
 
-    def gathered(self, messages: Sequence[WriterCommitMessage | None]) -> tuple[list[Fragment], Target]:
+    def collect_fragments(self, messages: Sequence[WriterCommitMessage | None]) -> tuple[list[Fragment], Target]:
         """The fragments of all tasks, and their target.  Raises the errors of :meth:`finish`."""
         written = [m for m in messages if isinstance(m, WrittenFragments)]
         fragments = [f for w in written for f in w.fragments]
         try:
-            target = self.target(self.vectors.agreed([w.sizes for w in written]) if self.schema is None else {})
+            target = self.target(self.vectors.common_sizes([w.sizes for w in written]) if self.schema is None else {})
         except TrilakeError:
             discard(open_store(self.path, self.store), fragments)
             raise

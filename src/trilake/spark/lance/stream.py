@@ -137,7 +137,7 @@ class JobWriter(Protocol):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write the rows of one task."""
 
-    def gathered(self, messages: Sequence[WriterCommitMessage | None]) -> tuple[list[Fragment], Target]:
+    def collect_fragments(self, messages: Sequence[WriterCommitMessage | None]) -> tuple[list[Fragment], Target]:
         """The fragments of all tasks, and their target."""
 
 
@@ -154,7 +154,7 @@ class LanceStreamWriter(DataSourceStreamArrowWriter):
         job = self.job
         store = open_store(job.path, job.store)
         batch = LanceBatch(query_id(open_store(self.checkpoint, job.store)), batchId)
-        fragments, target = job.gathered(messages)
+        fragments, target = job.collect_fragments(messages)
         base = transaction.load(store, job.read_version) if job.read_version else None
         commit_batch(store, WritePlan(job.mode, base, job.options, job.runtime), target, batch, fragments)
 

@@ -75,14 +75,16 @@ class Vectors:
             raise self._unknown(missing[0])
         return sizes, chain(pending, batches)
 
-    def agreed(self, by_task: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    def common_sizes(self, by_task: Iterable[Mapping[str, int]]) -> dict[str, int]:
         """The sizes from all tasks.  Raises ``SchemaMismatchError`` if they differ, or no task had rows."""
         result: dict[str, int] = {}
         for sizes in by_task:
             for name, size in sizes.items():
                 if result.setdefault(name, size) != size:
                     raise SchemaMismatchError(
-                        f"vectors have {result[name]} numbers and {size}", help="write vectors of one size", column=name
+                        f"vectors have different sizes, {result[name]} and {size}",
+                        help="write vectors of one size",
+                        column=name,
                     )
         missing = [name for name in self.unsized if name not in result]
         if missing:
@@ -91,7 +93,9 @@ class Vectors:
 
     def _unknown(self, name: str) -> SchemaMismatchError:
         return SchemaMismatchError(
-            "no row tells the size of the vectors", help=f'pass the option vectors, as "{name}:128"', column=name
+            "the size of the vectors is unknown, because no row has one",
+            help=f'pass the option vectors, as "{name}:128"',
+            column=name,
         )
 
 
@@ -118,7 +122,7 @@ def with_vectors(schema: pa.Schema, vectors: Vectors, sizes: Mapping[str, int]) 
     for name, stated in vectors.sizes.items():
         size = stated if stated is not None else sizes[name]
         if size < 1:
-            raise SchemaMismatchError("vectors without numbers cannot be stored", column=name)
+            raise SchemaMismatchError("vectors must have at least one number, got 0", column=name)
         i = schema.get_field_index(name)
         is_ml = name in vectors.ml
         kind = _KINDS[vectors.kind or ("double" if is_ml else "float")]

@@ -11,20 +11,20 @@ from trilake.spark.session.analysis_errors import analysis_error, raise_for_spar
 from trilake.spark.session.type_tree import all_nullable, paired
 
 #: Attributes in which PySpark caches what it derives from a frame's plan; the second pair in PySpark 3.5.
-_KEPT, _KEPT_IN_35 = ("rdd", "schema"), ("_lazy_rdd", "_schema")
+_CACHED_ATTRIBUTES, _CACHED_ATTRIBUTES_35 = ("rdd", "schema"), ("_lazy_rdd", "_schema")
 
 
-def is_kept(frame: DataFrame) -> bool:
+def is_in_cache(frame: DataFrame) -> bool:
     """Whether Spark's cache holds the rows of this frame."""
     level = frame.storageLevel
     return bool(level.useMemory or level.useDisk)
 
 
-def forget_kept(frame: DataFrame) -> None:
+def drop_cached_attributes(frame: DataFrame) -> None:
     """Drop the cached RDD and schema of a frame whose plan has changed."""
-    for name in _KEPT:
+    for name in _CACHED_ATTRIBUTES:
         vars(frame).pop(name, None)
-    for name in _KEPT_IN_35:
+    for name in _CACHED_ATTRIBUTES_35:
         if name in vars(frame):
             vars(frame)[name] = None
 

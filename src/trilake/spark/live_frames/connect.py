@@ -17,14 +17,14 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
 from trilake.common.text import quote_name
-from trilake.spark.live_frames.columns import check_columns, in_types_of, is_kept
+from trilake.spark.live_frames.columns import check_columns, in_types_of, is_in_cache
 from trilake.spark.live_frames.versions import Source
 from trilake.spark.session.bypass import bypass, is_bypassed
 from trilake.spark.session.compat import frame_of_plan
 from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.internals import connect_plan
 
-_RENEW, _STAYS = "_trilake_renew", "_trilake_stays"
+_RENEW, _IS_CACHED = "_trilake_renew", "_trilake_is_cached"
 _Any = TypeVar("_Any")
 #: Where a Connect plan keeps its ID.
 _NUMBERS = frozenset(("_plan_id", "_root_plan_id"))
@@ -46,7 +46,7 @@ def let_follow(frame: DataFrame, source: Source) -> None:
         nonlocal current, rows
         with lock:
             newest = source.look()
-            if newest is current or is_kept(rows):
+            if newest is current or is_in_cache(rows):
                 return
             with bypass():
                 check_columns(first.frame.schema, newest.frame.schema, newest.snapshot)
@@ -74,16 +74,16 @@ def can_follow(spark: SparkSession) -> bool:
     return bool(number == plan._plan_id)
 
 
-def keeping(frame: DataFrame, persist: Callable[[], _Any]) -> Callable[[], _Any] | None:
+def caching_call(frame: DataFrame, persist: Callable[[], _Any]) -> Callable[[], _Any] | None:
     """A function that caches a frame which follows tables; ``None`` for any other frame."""
-    return (lambda: _keep(frame, persist)) if follows(frame) else None
+    return (lambda: _cache(frame, persist)) if follows(frame) else None
 
 
-def _keep(frame: DataFrame, persist: Callable[[], _Any]) -> _Any:
+def _cache(frame: DataFrame, persist: Callable[[], _Any]) -> _Any:
     """Cache the newest rows of a frame on the server, and send the same plan for as long as they are cached.
 
-    The plan reads views.  The server knows cached rows by the files of their plan, as objects: it has those of the last
-    five reads and makes others again, which are not the same to it.  A view keeps them.
+    That plan reads views.  The server recognizes cached rows by the relation objects in their plan, but it keeps only
+    those of the last five reads; a view keeps its own.
 
     Parameters
     ----------
@@ -92,22 +92,22 @@ def _keep(frame: DataFrame, persist: Callable[[], _Any]) -> _Any:
     """
     renew_plans(frame)
     plan = connect_plan(frame)
-    if hasattr(plan, _STAYS):  # it is cached already
+    if hasattr(plan, _IS_CACHED):  # it is cached already
         return persist()
-    tables = [p for p in _plans(plan, is_whole=_stays) if hasattr(p, _RENEW)]
+    tables = [p for p in _plans(plan, is_whole=_is_cached) if hasattr(p, _RENEW)]
     try:
         # Views of the tables leave the names of columns as they are: after a join of aliases, l.id and r.id.
-        return _keep_as_views(frame, tables, persist)
+        return _cache_as_views(frame, tables, persist)
     except AnalysisException:  # a view has no _metadata
-        return _keep_as_views(frame, [plan], persist)
+        return _cache_as_views(frame, [plan], persist)
 
 
-def _keep_as_views(frame: DataFrame, parts: list[Any], persist: Callable[[], _Any]) -> _Any:
-    """:func:`_keep` with views of these parts of the frame's plan."""
+def _cache_as_views(frame: DataFrame, parts: list[Any], persist: Callable[[], _Any]) -> _Any:
+    """:func:`_cache` with views of these parts of the frame's plan."""
     spark, plan = frame.sparkSession, connect_plan(frame)
     build, names, views = plan.plan, list[str](), dict[int, Any]()
     for part in parts:
-        name = f"trilake_kept_{spark_engine().runtime.new_id().replace('-', '')}"
+        name = f"trilake_cached_{spark_engine().runtime.new_id().replace('-', '')}"
         frame_of_plan(copy.copy(part), spark).createGlobalTempView(name)
         names.append(name)
         views[part._plan_id] = view = connect_plan(spark.table(f"global_temp.{name}")).plan(spark.client)
@@ -117,17 +117,17 @@ def _keep_as_views(frame: DataFrame, parts: list[Any], persist: Callable[[], _An
         message = views[plan._plan_id] if plan._plan_id in views else build(spark.client)
     finally:
         _views.reset(token)
-    kept = copy.copy(plan)
-    plan.plan = kept.plan = lambda session: copy.deepcopy(message)
+    cached_plan = copy.copy(plan)
+    plan.plan = cached_plan.plan = lambda session: copy.deepcopy(message)
 
     def follow_again() -> None:
-        vars(plan).pop(_STAYS, None)
+        vars(plan).pop(_IS_CACHED, None)
         plan.plan = build
         for name in names:
             spark.catalog.dropGlobalTempView(name)
 
-    def stays() -> bool:
-        if is_kept(frame_of_plan(kept, spark)):
+    def is_still_cached() -> bool:
+        if is_in_cache(frame_of_plan(cached_plan, spark)):
             return True
         follow_again()
         return False
@@ -137,14 +137,14 @@ def _keep_as_views(frame: DataFrame, parts: list[Any], persist: Callable[[], _An
     except BaseException:
         follow_again()
         raise
-    plan.plan = lambda session: copy.deepcopy(message) if stays() else build(session)
-    setattr(plan, _STAYS, stays)
+    plan.plan = lambda session: copy.deepcopy(message) if is_still_cached() else build(session)
+    setattr(plan, _IS_CACHED, is_still_cached)
     return result
 
 
 def renew_plans(origin: Any) -> None:
     """Update the plans that a Connect frame (or plan) is made of, except those that are cached."""
-    for plan in _plans(origin, is_whole=_stays):
+    for plan in _plans(origin, is_whole=_is_cached):
         renew = getattr(plan, _RENEW, None)
         if renew is not None:
             renew()
@@ -155,9 +155,9 @@ def follows(origin: Any) -> bool:
     return any(hasattr(plan, _RENEW) for plan in _plans(origin))
 
 
-def _stays(plan: Any) -> bool:
+def _is_cached(plan: Any) -> bool:
     """Whether the rows of a plan are cached."""
-    return hasattr(plan, _STAYS) and getattr(plan, _STAYS)()
+    return hasattr(plan, _IS_CACHED) and getattr(plan, _IS_CACHED)()
 
 
 def _plans(origin: Any, is_whole: Callable[[Any], bool] = lambda plan: False) -> Iterator[Any]:

@@ -30,7 +30,7 @@ from pyspark.sql import DataFrame, GroupedData, PandasCogroupedOps
 
 from trilake.errors import TrilakeError, UnsupportedSparkError
 from trilake.spark.live_frames import connect
-from trilake.spark.live_frames.columns import check_columns, forget_kept, in_types_of, is_kept
+from trilake.spark.live_frames.columns import check_columns, drop_cached_attributes, in_types_of, is_in_cache
 from trilake.spark.live_frames.mode import follow
 from trilake.spark.live_frames.templates import (
     Slot,
@@ -145,10 +145,10 @@ def make(method: Callable[..., _Any], *args: Any, **kwargs: Any) -> _Any:
     for origin in args:
         if result is template_of(origin):  # a method that had nothing to do
             return origin  # type: ignore[no-any-return]
-    return made_of(result, *args, *kwargs.values())
+    return follow_tables_of(result, *args, *kwargs.values())
 
 
-def made_of(result: _Any, *origins: Any) -> _Any:
+def follow_tables_of(result: _Any, *origins: Any) -> _Any:
     """Make a result built from templates follow what ``origins`` follow; returns the result.
 
     Only classic frames, groups and lists of them need this: a Connect frame contains the plans it is built from.
@@ -268,7 +268,7 @@ def _follow_in_stream(frame: DataFrame, sources: Mapping[int, Source]) -> None:
         reads = {n: (first, in_types_of(first.schema, rows[n])) for n, first in firsts.items()}
         leaves = slots(frame, lambda number: len(firsts[number].columns))
         vars(frame)[_PLAN] = filled(frame, leaves, reads.__getitem__)
-        forget_kept(frame)
+        drop_cached_attributes(frame)
 
 
 def _java(frame: Any) -> Any:
@@ -285,7 +285,7 @@ def _fill(frame: Any, live: _Live, *, look: bool) -> None:
         if not live.filled:
             _slots(frame, live)
     newest = {n: live.reads[n] for n in live.sources}
-    if not (frame.is_cached and _is_kept(frame)) and (look or not are_of_one_version(newest.values())):
+    if not (frame.is_cached and _is_in_cache(frame)) and (look or not are_of_one_version(newest.values())):
         newest = look_for_newest(live.sources)
     with _raising(frame), bypass():
         if not live.filled:
@@ -301,7 +301,7 @@ def _fill_with(frame: Any, live: _Live, reads: Mapping[int, Read]) -> None:
     pairs = {n: _in_first_columns(source, reads[n]) for n, source in live.sources.items()}
     vars(frame)[_PLAN] = filled(template_of(frame), _slots(frame, live), pairs.__getitem__)
     live.reads, live.filled = dict(reads), True
-    forget_kept(frame)
+    drop_cached_attributes(frame)
 
 
 def _slots(frame: DataFrame, live: _Live) -> list[Slot]:
@@ -404,9 +404,9 @@ def _describing() -> Iterator[None]:
         _still.on = before
 
 
-def _is_kept(frame: DataFrame) -> bool:
+def _is_in_cache(frame: DataFrame) -> bool:
     with _describing():
-        return is_kept(frame)
+        return is_in_cache(frame)
 
 
 def _set_plan(frame: Any, plan: Any) -> None:
@@ -451,7 +451,7 @@ def _pivot(base: Any) -> Callable[..., Any]:
     def pivot(self: Any, pivot_col: str, values: Any = None) -> Any:
         live = _live_of(self)
         if values is None and live is not None:
-            frame = made_of(java_frame(self._df.sparkSession, java_of(self._df)), self)
+            frame = follow_tables_of(java_frame(self._df.sparkSession, java_of(self._df)), self)
             limit = int(str(frame.sparkSession.conf.get("spark.sql.pivotMaxValues")))
             rows = frame.select(pivot_col).distinct().sort(pivot_col).limit(limit + 1)
             values = [row.get(0) for row in java_of(rows).collectAsList()]

@@ -189,9 +189,7 @@ class _NoFiles(JavaObject):
 
     def listFiles(self, partition_filters: Any, data_filters: Any) -> Any:
         """Raises: a slot has no rows."""
-        raise UnsupportedSparkError(
-            "a plan was run that stands for any version of a table", help="use the frame itself, not its template"
-        )
+        raise UnsupportedSparkError("the template of a frame cannot be run", help="use the frame itself")
 
     def inputFiles(self) -> Any:
         """Raises: a slot has no files."""

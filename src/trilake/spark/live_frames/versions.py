@@ -79,7 +79,7 @@ class Source:
     first: Read
     current: Read
     #: Time of the last check for a newer version.
-    looked_ms: int
+    checked_ms: int
     lock: threading.RLock = field(default_factory=threading.RLock)
 
     def look(self) -> Read:
@@ -119,14 +119,14 @@ class Source:
 
     def _is_behind(self) -> bool:
         now_ms, snapshot = spark_engine().runtime.clock_ms(), self.current.snapshot
-        if 0 <= now_ms - self.looked_ms < _FRESH_MS and snapshot.table.store.local_path("x") is None:
+        if 0 <= now_ms - self.checked_ms < _FRESH_MS and snapshot.table.store.local_path("x") is None:
             return False
         try:
             behind = snapshot.table.has_newer(snapshot.version, snapshot.file)
         except OSError as e:
             uri = snapshot.table.store.uri
             raise StorageError(f"cannot look for a newer version of the table: {e}", file=uri) from e
-        self.looked_ms = now_ms
+        self.checked_ms = now_ms
         return behind
 
 

@@ -64,15 +64,15 @@ def watch_chains() -> None:
 
 def frame_of(record: Record) -> DataFrame:
     """The DataFrame that a writer writes."""
-    first: DataFrame = record.made_of[0]
+    first: DataFrame = record.constructor_args[0]
     if hasattr(first, "sparkSession"):
         return first
-    return frame_of_plan(first, record.made_of[1])  # Connect's writers take a plan and a session
+    return frame_of_plan(first, record.constructor_args[1])  # Connect's writers take a plan and a session
 
 
 def table_of(record: Record) -> str:
     """The table name in ``df.writeTo(name)``."""
-    return next(str(a) for a in record.made_of[1:] if isinstance(a, str))
+    return next(str(a) for a in record.constructor_args[1:] if isinstance(a, str))
 
 
 def session_of(record: Record) -> SparkSession:
@@ -115,7 +115,7 @@ def all_partitions(record: Record, partition_by: Any) -> tuple[str, ...] | None:
 
 
 def _record_origin(record: Record, *args: Any, **kwargs: Any) -> None:
-    record.made_of = tuple(map(pinned, (*args, *kwargs.values())))
+    record.constructor_args = tuple(map(pinned, (*args, *kwargs.values())))
 
 
 def _format(record: Record, source: str) -> None:

@@ -24,10 +24,10 @@ def converters() -> Iterator[ModuleType]:
             continue
 
 
-def error_text(convert: Callable[[], BaseException], error: Any) -> str:
+def error_message(convert: Callable[[], BaseException], error: Any) -> str:
     r"""The message of an error that Spark is about to convert (by ``convert``), without Java's stack traces.
 
-    >>> error_text(lambda: OSError("[A] no\n\nJVM stacktrace:\nCaused by: java.io.IOException"), object())
+    >>> error_message(lambda: OSError("[A] no\n\nJVM stacktrace:\nCaused by: java.io.IOException"), object())
     '[A] no'
     """
     if not hasattr(error, "toString"):

@@ -21,7 +21,7 @@ from trilake.errors import InvalidArgumentError
 from trilake.spark.delta.names.catalogue import has_table
 from trilake.spark.delta.names.entries import About, find_entry, make_entry
 from trilake.spark.patches.chains import classes, default_source
-from trilake.spark.patches.dataframe_writer import translated
+from trilake.spark.patches.dataframe_writer import with_spark_errors
 from trilake.spark.patches.formats import FORMATS, is_default
 from trilake.spark.patches.recorder import Action, patch
 from trilake.spark.scan.columns import no_rows
@@ -85,13 +85,13 @@ def _action(spark: SparkSession, call: _Create, who: str, result: Callable[[], A
     if find_entry(spark, list(call.parts)) is not None:
         return None  # Spark raises its own error
     if not _is_table(spark, call):
-        return lambda: translated(lambda: _refuse(call, f"{who} makes the name of a table, and no table"))
+        return lambda: with_spark_errors(lambda: _refuse(call, f"{who} creates only the catalogue entry"))
     if not call.alone:
         return None  # Spark makes an entry with the stated columns; reads show the table's
 
     def act() -> Any:
-        translated(lambda: _name(spark, call))
-        return translated(result)
+        with_spark_errors(lambda: _name(spark, call))
+        return with_spark_errors(result)
 
     return act
 
@@ -149,7 +149,7 @@ def _name(spark: SparkSession, call: _Create) -> None:
 def _refuse(call: _Create, why: str) -> None:
     name, format = ".".join(call.parts), call.format
     raise InvalidArgumentError(
-        f"{why}: {name} would be a name without a {format} table",
-        help="call trilake.install(spark), and CREATE TABLE and spark.catalog.createTable make both; or write"
+        f"{why}: {name} would have no {format} table",
+        help="call trilake.install(spark), so that CREATE TABLE and spark.catalog.createTable create both; or write"
         f' df.write.format("{format}").saveAsTable("{name}")',
     )

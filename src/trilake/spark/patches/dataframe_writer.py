@@ -92,10 +92,10 @@ def _save(
     def act() -> None:
         check_one_place(place, request.options)
         if not isinstance(place, str | PathLike):
-            raise IllegalArgumentError("no path was given", help='write .save("/path/to/table")')
+            raise IllegalArgumentError("a path is required", help='write .save("/path/to/table")')
         FORMATS[request.format].save(request, fspath(place))
 
-    return lambda: translated(act)
+    return lambda: with_spark_errors(act)
 
 
 def _save_as_table(
@@ -105,7 +105,7 @@ def _save_as_table(
     if record is None or source_of(record, format, session_of(record)) not in FORMATS:
         return None
     request = _request(record, format, mode, partitionBy, options)
-    return lambda: translated(lambda: save_as_table(request, name))
+    return lambda: with_spark_errors(lambda: save_as_table(request, name))
 
 
 def _insert_into(original: Any, writer: Any, tableName: str, overwrite: bool | None = None) -> Action | None:
@@ -116,24 +116,24 @@ def _insert_into(original: Any, writer: Any, tableName: str, overwrite: bool | N
         return None
     request = _request(record, format, None, None, {})
     if request.partition_by is not None:
-        return lambda: translated(partial(_refuse_partitions, tableName))
+        return lambda: with_spark_errors(partial(_refuse_partitions, tableName))
     if unsupported := request.buckets or (request.cluster_by and "clusterBy"):
-        return lambda: translated(partial(_refuse_layout, tableName, unsupported))
+        return lambda: with_spark_errors(partial(_refuse_layout, tableName, unsupported))
     replaces = request.mode == "overwrite" if overwrite is None else overwrite
     mode = "overwrite" if replaces else "append"
-    return lambda: translated(lambda: insert_into(request, session_of(record), tableName, mode))
+    return lambda: with_spark_errors(lambda: insert_into(request, session_of(record), tableName, mode))
 
 
 def _refuse_partitions(name: str) -> None:
     raise InvalidArgumentError(
         "insertInto() can't be used together with partitionBy()",
-        help=f"leave partitionBy out: {name} has its partition columns already",
+        help=f"leave partitionBy out: {name} already has its partition columns",
     )
 
 
 def _refuse_layout(name: str, call: str) -> None:
     raise InvalidArgumentError(
-        f"insertInto() can't be used together with {call}()", help=f"leave {call} out: {name} is laid out already"
+        f"insertInto() can't be used together with {call}()", help=f"leave {call} out: {name} already has its layout"
     )
 
 
@@ -167,7 +167,7 @@ def record_option(options: Mapping[str, str], name: str) -> str | None:
     return next((v for k, v in options.items() if k.lower() == name.lower()), None)
 
 
-def translated(write: Callable[[], R]) -> R:
+def with_spark_errors(write: Callable[[], R]) -> R:
     """Run a write; its errors can be caught as Spark's."""
     try:
         return write()
@@ -239,7 +239,7 @@ def new_place(request: SaveRequest, name: str, path: str | None) -> Iterator[str
     must_be_of(path_table, name, format)
     if path is not None:
         raise InvalidArgumentError(
-            f"{name} is a path, and cannot be given a place of its own", help="leave the other path out", file=path
+            f"{name} is a path, and the option path names another", help="leave the option out", file=path
         )
     yield path_table.location
 
@@ -348,7 +348,7 @@ def insert_into(request: SaveRequest, spark: SparkSession, name: str, mode: str)
     table = find_table(spark, name)
     if table is None:
         raise TableNotFoundError(
-            f"the catalogue has no table {name}", help="make it with saveAsTable", condition="TABLE_OR_VIEW_NOT_FOUND"
+            f"the catalogue has no table {name}", help="create it with saveAsTable", condition="TABLE_OR_VIEW_NOT_FOUND"
         )
     must_be_at(table, name, record_option(request.options, "path"))
     evolve = widen = False

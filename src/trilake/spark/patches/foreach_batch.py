@@ -117,9 +117,7 @@ def sink_batches(path: str, options: Options, schema: T.StructType, *, complete:
     """
     request = write_request(options, schema, complete)
     if request.txn is not None:
-        raise InvalidArgumentError(
-            "txnAppId and txnVersion are those of the query and its batch here", help="leave both options out"
-        )
+        raise InvalidArgumentError("foreach_batch sets txnAppId and txnVersion itself", help="leave both options out")
     return WriteBatch(
         path,
         "overwrite" if complete else "append",

@@ -16,7 +16,7 @@ from trilake.spark.delta.merge.builder import DeltaMergeBuilder
 from trilake.spark.delta.names.catalogue import parts_of
 from trilake.spark.delta.table import DeltaTable
 from trilake.spark.patches.chains import classes
-from trilake.spark.patches.dataframe_writer import delta_location, translated
+from trilake.spark.patches.dataframe_writer import delta_location, with_spark_errors
 from trilake.spark.patches.recorder import Action, patch
 
 
@@ -28,7 +28,9 @@ def patch_merge_into() -> None:
 
 def _merge_into(original: Any, df: DataFrame, table: str, condition: Column) -> Action | None:
     place = delta_location(df.sparkSession, table)
-    return None if place is None else lambda: translated(lambda: MergeIntoTable.begin(df, table, place, condition))
+    return (
+        None if place is None else lambda: with_spark_errors(lambda: MergeIntoTable.begin(df, table, place, condition))
+    )
 
 
 class MergeIntoTable:
@@ -67,7 +69,7 @@ class MergeIntoTable:
 
     def merge(self) -> None:
         """Run the merge and commit it.  Raises the errors of :meth:`trilake.DeltaTable.merge`."""
-        translated(self._builder.execute)
+        with_spark_errors(self._builder.execute)
 
     def _continued(self, builder: DeltaMergeBuilder) -> MergeIntoTable:
         self._builder = builder  # like Spark's writer, which is mutable
@@ -116,7 +118,7 @@ class _NotMatchedBySource(_When):
     def updateAll(self) -> MergeIntoTable:
         """Raise ``InvalidArgumentError``: there is no source row to take values from."""
         raise InvalidArgumentError(
-            "rows that no source row matches have nothing to take all values from", help="name the values with update"
+            "updateAll needs a source row, and whenNotMatchedBySource has none", help="name the values with update"
         )
 
     def update(self, assignments: Mapping[str, Column]) -> MergeIntoTable:

@@ -20,7 +20,7 @@ from typing import Any
 
 from trilake.errors import CorruptFileError, MissingFileError, SchemaMismatchError
 from trilake.parquet.files import UNREADABLE_HELP
-from trilake.spark.patches.converted_errors import converters, error_text, first_cause
+from trilake.spark.patches.converted_errors import converters, error_message, first_cause
 from trilake.spark.patches.recorder import Action, patch
 from trilake.spark.scan.roots import is_read
 from trilake.spark.session.analysis_errors import job_error
@@ -55,7 +55,7 @@ def patch_read_errors() -> None:
 
 def _converted(original: Any, error: Any, *args: Any, **kwargs: Any) -> Action | None:
     convert = partial(original, *args, **kwargs)
-    message = error_text(convert, error)
+    message = error_message(convert, error)
     mapped = missing_file(message) or other_type(message) or error_at_end(message)
     if mapped is None and _UNREADABLE.search(message):
         mapped = damaged_file(message, first_cause(convert, error))
@@ -80,7 +80,7 @@ def other_type(message: str) -> SchemaMismatchError | None:
         return None
     column, expected, stored = (match[name] or match[f"{name}_3"] for name in ("column", "expected", "stored"))
     return SchemaMismatchError(
-        f"Spark makes no {expected} of the {stored} that is stored in a data file",
+        f"Spark cannot read {stored} in a data file as {expected}",
         help="read it without Spark, by trilake.open, which converts what fits, and write the rows again",
         file=file,
         column=column,

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession, functions
 
 from trilake.errors import IllegalArgumentError, InvalidArgumentError, TrilakeError
 from trilake.spark.delta.names.catalogue import NamedTable, table_at
-from trilake.spark.live_frames.connect import keeping
+from trilake.spark.live_frames.connect import caching_call
 from trilake.spark.live_frames.frames import following, follows, is_live, make, makers
 from trilake.spark.patches.chains import all_options, classes, is_connect_class, source_of, watch_chains
 from trilake.spark.patches.dataframe_writer import check_one_place, must_be_at, record_option, trilake_table
@@ -54,7 +54,7 @@ def _load(
     record = record_of(reader)
     if record is None:
         return None
-    spark = record.made_of[0]
+    spark = record.constructor_args[0]
     source = source_of(record, format, spark)
     if source not in FORMATS:
         return None
@@ -63,12 +63,12 @@ def _load(
     def act() -> DataFrame:
         place = _one_path(path, record_option(merged, "path"))
         check_one_place(place, merged)
-        return _followed(spark, FORMATS[source], place, merged, record.schema if schema is None else schema)
+        return _follow_table(spark, FORMATS[source], place, merged, record.schema if schema is None else schema)
 
-    return lambda: _translated(act)
+    return lambda: _with_spark_errors(act)
 
 
-def _followed(
+def _follow_table(
     spark: SparkSession,
     format: SparkFormat,
     place: str,
@@ -97,7 +97,7 @@ def _make(original: Any, frame: DataFrame, *args: Any, **kwargs: Any) -> Action 
 
 
 def _persist(original: Any, frame: DataFrame, *level: Any, **kwargs: Any) -> Action | None:
-    return keeping(frame, lambda: original(*level, **kwargs))
+    return caching_call(frame, lambda: original(*level, **kwargs))
 
 
 def _broadcast(original: Any, frame: Any) -> Action | None:
@@ -109,17 +109,17 @@ def _one_path(path: Any, option: str | None) -> str:
     paths = [path] if isinstance(path, str | PathLike) else list(path or ([] if option is None else [option]))
     if len(paths) > 1:
         raise InvalidArgumentError(
-            f"one read is of one table, not of several paths: {', '.join(map(str, paths))}",
-            help="read each and union() the frames; parts of one table are chosen with where()",
+            f"a read takes one path, got {', '.join(map(str, paths))}",
+            help="read each table and union() the frames; use where() for parts of one table",
         )
     if not paths or not fspath(paths[0]):
-        raise IllegalArgumentError("no path was given", help='write .load("/path/to/table")')
+        raise IllegalArgumentError("a path is required", help='write .load("/path/to/table")')
     return fspath(paths[0])
 
 
 def _read_table(original: Any, reader: Any, tableName: str) -> Action | None:
     record = record_of(reader)
-    return None if record is None else _table(record.made_of[0], tableName, record)
+    return None if record is None else _table(record.constructor_args[0], tableName, record)
 
 
 def _session_table(original: Any, spark: Any, tableName: str) -> Action | None:
@@ -135,9 +135,9 @@ def _table(spark: SparkSession, name: str, record: Record) -> Action | None:
 
     def act() -> DataFrame:
         must_be_at(table, name, record_option(record.options, "path"))
-        return _followed(spark, FORMATS[format], table.location, record.options, record.schema, names)
+        return _follow_table(spark, FORMATS[format], table.location, record.options, record.schema, names)
 
-    return lambda: _translated(act)
+    return lambda: _with_spark_errors(act)
 
 
 def _table_of(spark: SparkSession, name: str) -> tuple[NamedTable | None, list[str]]:
@@ -160,11 +160,11 @@ def with_table_name(spark: SparkSession, frame: DataFrame, names: Sequence[str])
     try:
         return frame_named(spark, frame, names)
     except Py4JError as e:
-        say_once("columns are found by their own names alone", e)
+        say_once("columns cannot be qualified with the table's name", e)
         return frame
 
 
-def _translated(read: Callable[[], DataFrame]) -> DataFrame:
+def _with_spark_errors(read: Callable[[], DataFrame]) -> DataFrame:
     """Run a read; its errors can be caught as Spark's."""
     try:
         return read()

@@ -41,11 +41,10 @@ _RECORD = "_trilake_record"
 class Record:
     """The calls of a chain.
 
-    ``made_of`` has the arguments of the constructor.  Options are strings, as Spark makes them; a schema is as the user
-    passed it.  Unused fields keep their default.
+    Options are strings, as Spark makes them; a schema is as the user passed it.  Unused fields keep their default.
     """
 
-    made_of: tuple[Any, ...] = ()
+    constructor_args: tuple[Any, ...] = ()
     format: str | None = None
     options: dict[str, str] = field(default_factory=dict)
     properties: dict[str, str] = field(default_factory=dict)
@@ -153,7 +152,7 @@ def _replace(cls: type | ModuleType, name: str) -> _Replaced | None:
         return existing
     original = getattr(cls, name, None)
     if not callable(original):
-        _log.debug("%s.%s is not there in this release of Spark", cls.__name__, name)
+        _log.debug("this release of Spark has no %s.%s", cls.__name__, name)
         return None
     replaced = _Replaced(cls, name, original, name in vars(cls))
 
@@ -216,4 +215,4 @@ def _surprise(replaced: _Replaced, error: Exception) -> None:
         if name in _said:
             return
         _said.add(name)
-    _log.warning("%s is not as expected, and calls of it are left to Spark: %r", name, error)
+    _log.warning("%s differs in this release of Spark, so trilake does not replace it: %r", name, error)

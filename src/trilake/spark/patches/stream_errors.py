@@ -14,7 +14,7 @@ from typing import Any
 
 from trilake.errors import TrilakeError
 from trilake.spark.patches.chains import classes, is_connect_class
-from trilake.spark.patches.converted_errors import converters, error_text
+from trilake.spark.patches.converted_errors import converters, error_message
 from trilake.spark.patches.recorder import Action, patch
 from trilake.spark.session.analysis_errors import stream_error
 from trilake.spark.session.job_errors import error_in
@@ -35,8 +35,8 @@ def patch_stream_errors() -> None:
 
 
 def _converted(original: Any, error: Any, *args: Any, **kwargs: Any) -> Action | None:
-    message = error_text(partial(original, *args, **kwargs), error)
-    return _given(message, stopped_by(message)) if message.startswith(_STOPPED) else None
+    message = error_message(partial(original, *args, **kwargs), error)
+    return _raise_stream_error(message, stopped_by(message)) if message.startswith(_STOPPED) else None
 
 
 def _exception(original: Any, query: Any) -> Action | None:
@@ -44,16 +44,16 @@ def _exception(original: Any, query: Any) -> Action | None:
     if raised.isEmpty():
         return None
     message = str(raised.get().toString())
-    return _given(message, stopped_by(message))
+    return _raise_stream_error(message, stopped_by(message))
 
 
 def _exception_of_connect(original: Any, query: Any) -> Action | None:
     raised = original()
     message = str(raised)
-    return None if raised is None else _given(message, stopped_by(message))
+    return None if raised is None else _raise_stream_error(message, stopped_by(message))
 
 
-def _given(message: str, error: TrilakeError | None) -> Action | None:
+def _raise_stream_error(message: str, error: TrilakeError | None) -> Action | None:
     if error is None:
         return None
     _log.info("a query stopped: %s", message)

@@ -57,8 +57,8 @@ from trilake.spark.patches.dataframe_writer import (
     rename,
     save_as_table,
     store_options,
-    translated,
     trilake_table,
+    with_spark_errors,
 )
 from trilake.spark.patches.foreach_batch import sink_batches
 from trilake.spark.patches.formats import FORMATS, SOURCES, is_default, registered
@@ -115,7 +115,7 @@ def _request(
 ) -> _Request:
     if record.cluster_by is not None:
         raise InvalidArgumentError(
-            "clusterBy of a stream is not supported", help="make the table with trilake.create(..., cluster_by=[...])"
+            "clusterBy is not supported for streams", help="create the table with trilake.create(..., cluster_by=[...])"
         )
     return _Request(
         frame_of(record),
@@ -146,9 +146,9 @@ def _start(
 
     def act() -> Any:
         request = _request(record, source, outputMode, partitionBy, queryName, options)
-        return _started(request, path, batches=batches)
+        return _start_query(request, path, batches=batches)
 
-    return lambda: translated(act)
+    return lambda: with_spark_errors(act)
 
 
 def _to_table(
@@ -177,17 +177,17 @@ def _to_table(
         if table is not None:
             must_be_of(table, tableName, streamed.removeprefix("trilake-"))
             must_be_at(table, tableName, path)
-        place = _created_place(request, tableName, path) if table is None else table.location
+        place = _create_table(request, tableName, path) if table is None else table.location
         others = {k: v for k, v in request.options.items() if k.lower() != "path"}
         spark = request.df.sparkSession
         if table is None or is_there(table.format, session_store(spark, place, store_options(others))):
             others[EXISTING] = "true"  # if the table is dropped, batches must not create an unnamed one
-        return _started(replace(request, options=others), place, batches=batches)
+        return _start_query(replace(request, options=others), place, batches=batches)
 
-    return lambda: translated(act)
+    return lambda: with_spark_errors(act)
 
 
-def _started(request: _Request, place: Any, *, batches: bool) -> Any:
+def _start_query(request: _Request, place: Any, *, batches: bool) -> Any:
     """Start a query.  With ``batches``, batches of a Delta table are written on the driver, without passing rows
     through Python.  Other sinks run in another process, maybe in another working directory, so paths are made absolute.
     """
@@ -226,7 +226,7 @@ def _check_zone(request: _Request, place: Any) -> None:
     expressions = depending_on_zone(log.head().metadata, from_spark(request.df.schema), log.engine.runtime.now())
     if expressions:
         raise UnsupportedExpressionError(
-            f"over Spark Connect the rows of a stream are computed in UTC, and not in {session_zone(spark)}: "
+            f"over Spark Connect a stream's rows are computed in UTC, but the session's zone is {session_zone(spark)}: "
             + ", ".join(expressions),
             help="write the stream in a classic session, or set spark.sql.session.timeZone to UTC",
             file=log.store.uri,
@@ -267,11 +267,11 @@ def _absolute(place: Any) -> Any:
 
 def _start_by_batches(request: _Request, place: Any) -> Any:
     if not isinstance(place, str | PathLike):
-        raise IllegalArgumentError("no path was given", help='write .start("/path/to/table")')
+        raise IllegalArgumentError("a path is required", help='write .start("/path/to/table")')
     if request.mode not in ("append", "complete"):
         raise InvalidArgumentError(
-            f"a Delta table takes no stream in output mode {request.mode}",
-            help="it is append or complete; rows are updated by trilake.foreach_batch.merge",
+            f"output mode {request.mode} is not supported for Delta tables",
+            help="use append or complete, or trilake.foreach_batch.merge to update rows",
             condition="DELTA_UNSUPPORTED_OUTPUT_MODE",
         )
     options = Options(request.options, (*WRITE_OPTIONS, *STREAM_WRITE_OPTIONS), properties=True)
@@ -283,18 +283,18 @@ def _start_by_batches(request: _Request, place: Any) -> Any:
 def _start_sink_by_batches(request: _Request, place: Any) -> Any:
     """Start a query into a trilake sink on a Spark without Python data sources."""
     if not isinstance(place, str | PathLike):
-        raise IllegalArgumentError("no path was given", help='write .start("/path/to/table")')
+        raise IllegalArgumentError("a path is required", help='write .start("/path/to/table")')
     source = _source(request.format)
     options, schema = {**request.options, "path": fspath(place)}, request.df.schema
     sink = partial(source(options).streamWriter, schema, request.mode == "complete")
     return _writer(request).foreachBatch(SinkBatch(sink)).start()
 
 
-def _created_place(request: _Request, name: str, path: str | None) -> str:
+def _create_table(request: _Request, name: str, path: str | None) -> str:
     """Create a table with the stream's columns, at ``path`` if given, and return its location."""
     spark = request.df.sparkSession
     if not is_default(request.format):
-        return _created_empty(request, name)
+        return _create_empty(request, name)
     schema = from_spark(request.df.schema, limits=True)
     others = {k: v for k, v in request.options.items() if k.lower() != "path"}
     options = Options(others, (*WRITE_OPTIONS, *STREAM_WRITE_OPTIONS), properties=True)
@@ -323,7 +323,7 @@ def _created_place(request: _Request, name: str, path: str | None) -> str:
     return place
 
 
-def _created_empty(request: _Request, name: str) -> str:
+def _create_empty(request: _Request, name: str) -> str:
     """Create an empty table that is not Delta, with the stream's columns, and return its location."""
     spark = request.df.sparkSession
     of_stream = {option.lower() for option in STREAM_WRITE_OPTIONS}
@@ -337,7 +337,7 @@ def _table(original: Any, reader: Any, tableName: str) -> Action | None:
     record = record_of(reader)
     if record is None:
         return None
-    table = trilake_table(record.made_of[0], tableName)
+    table = trilake_table(record.constructor_args[0], tableName)
     streamed = None if table is None else registered(table.format)
     if table is None or streamed is None:
         return None
@@ -345,20 +345,20 @@ def _table(original: Any, reader: Any, tableName: str) -> Action | None:
     def load(path: str, **more: str) -> Any:
         return reader.format(streamed).load(path, **more)
 
-    return _loaded(load, record, streamed, table.location, record.options)
+    return _load_stream(load, record, streamed, table.location, record.options)
 
 
 def _load(
     original: Any, reader: Any, path: Any = None, format: Any = None, schema: Any = None, **options: Any
 ) -> Action | None:
     record = record_of(reader)
-    source = "" if record is None else source_of(record, format, record.made_of[0])
+    source = "" if record is None else source_of(record, format, record.constructor_args[0])
     if record is None or source not in FORMATS:
         return None
     merged = all_options(record, options)
     option = next((name for name in merged if name.lower() == "path"), None)
     if path is not None or option is None:
-        return _loaded(
+        return _load_stream(
             partial(original, format=format, schema=schema, **options), record, source, _absolute(path), merged
         )
     others = {name: value for name, value in options.items() if name.lower() != "path"}
@@ -367,15 +367,17 @@ def _load(
         reader.option("path", _absolute(merged[option]))
         return original(format=format, schema=schema, **others, **more)
 
-    return _loaded(load, record, source, None, merged)
+    return _load_stream(load, record, source, None, merged)
 
 
-def _loaded(load: Callable[..., Any], record: Record, source: str, path: Any, options: Mapping[str, str]) -> Action:
+def _load_stream(
+    load: Callable[..., Any], record: Record, source: str, path: Any, options: Mapping[str, str]
+) -> Action:
     """A stream from a trilake format, whose planning process gets the session's settings.
 
     Unsupported features are refused here: an error of that process would arrive as one of Spark's.
     """
-    spark = record.made_of[0]
+    spark = record.constructor_args[0]
     place = path or record_option(options, "path")
 
     def act() -> Any:
@@ -422,7 +424,7 @@ def _check_no_travel(place: Any, options: Mapping[str, str]) -> None:
         versions.append(f"the version in {fspath(place)}")
     if versions:
         error = InvalidArgumentError(
-            f"a stream is of all versions that are to come, and {' and '.join(versions)} is of one",
+            f"a stream reads all later versions: {' and '.join(versions)} is not supported",
             help="begin with startingVersion or startingTimestamp, or read one version with spark.read",
             condition="DELTA_UNSUPPORTED_TIME_TRAVEL_VIEWS",
         )

@@ -27,8 +27,8 @@ from trilake.spark.patches.dataframe_writer import (
     record_option,
     save_named,
     store_options,
-    translated,
     trilake_table,
+    with_spark_errors,
 )
 from trilake.spark.patches.formats import FORMATS, is_default, registered
 from trilake.spark.patches.recorder import Action, Record, patch, record_of
@@ -92,7 +92,7 @@ def _decider(act: Callable[..., None]) -> Callable[..., Action | None]:
             existing = None if named_table is None else existing_table(df.sparkSession, table, record.options)
             act(_Request(df, table, existing, format, record), *args)
 
-        return lambda: translated(write)
+        return lambda: with_spark_errors(write)
 
     return decide
 
@@ -161,7 +161,7 @@ def _overwrite(request: _Request, condition: Any) -> None:
     location = _delta_alone(request, "overwrite(condition)")
     if record_option(request.record.options, "replaceWhere") is not None:
         raise InvalidArgumentError(
-            "the option replaceWhere and the condition of overwrite() cannot both be given",
+            "the option replaceWhere and the condition of overwrite() exclude each other",
             help="leave one of them out",
             file=location,
             condition="DELTA_REPLACE_WHERE_IN_OVERWRITE",

@@ -143,8 +143,8 @@ def read_condition(
     if not settled:
         display = condition if isinstance(condition, str) else column_sql(column) or str(column)
         raise FilterError(
-            f"the condition may be another each time: {display}",
-            help="store what it gives in a column first, and use that",
+            f"a condition must be deterministic, got {display}",
+            help="compute it into a column first, and use the column",
             condition=_NON_DETERMINISTIC,
         )
     if isinstance(condition, str) and alias is None and reads_quotes_plainly(spark):
@@ -169,7 +169,7 @@ def plain_text(spark: SparkSession, source: str, schema: StructType) -> str:
             sql = built_in_sql(query_execution(frame).analyzed().condition)
     if sql is None:
         raise FilterError(
-            f"cannot write with this session's settings for strings and names: {source}",
+            f"cannot rewrite for this session's settings of strings and names: {source}",
             help="unset spark.sql.ansi.doubleQuotedIdentifiers and spark.sql.parser.escapedStringLiterals",
         )
     return sql

@@ -43,7 +43,7 @@ def connect_sql(spark: SparkSession, column: Column) -> str | None:
     session: Any = spark
     unsent: Any = column
     try:
-        return _text(unsent.to_plan(session.client))
+        return _to_sql(unsent.to_plan(session.client))
     except (_NoSqlError, AttributeError, OverflowError, ValueError):  # the messages differ between releases
         return None
 
@@ -76,7 +76,7 @@ def _is_message(value: object) -> bool:
     return hasattr(value, "ListFields")
 
 
-def _text(message: Any) -> str:
+def _to_sql(message: Any) -> str:
     kind = message.WhichOneof("expr_type")
     write = _KINDS.get(kind)
     if write is None:
@@ -92,7 +92,7 @@ def _attribute(message: Any) -> str:
 
 
 def _function(message: Any) -> str:
-    name, arguments = message.function_name, [_text(a) for a in message.arguments]
+    name, arguments = message.function_name, [_to_sql(a) for a in message.arguments]
     if message.is_distinct or message.is_user_defined_function or getattr(message, "is_internal", False):
         raise _NoSqlError(name)
     if name in _BINARY and len(arguments) == 2:
@@ -118,7 +118,7 @@ def _cast(message: Any) -> str:
     mode = getattr(message, "eval_mode", 0)
     if mode not in (0, 3):
         raise _NoSqlError("another way to cast")
-    return f"{'TRY_CAST' if mode == 3 else 'CAST'}({_text(message.expr)} AS {message.type_str})"
+    return f"{'TRY_CAST' if mode == 3 else 'CAST'}({_to_sql(message.expr)} AS {message.type_str})"
 
 
 def _literal(message: Any) -> str:
@@ -165,6 +165,6 @@ _KINDS: Mapping[str | None, Callable[[Any], str]] = {
     "unresolved_attribute": _attribute,
     "unresolved_function": _function,
     "expression_string": lambda message: f"({message.expression}\n)",  # a comment may end it
-    "alias": lambda message: _text(message.expr),
+    "alias": lambda message: _to_sql(message.expr),
     "cast": _cast,
 }

@@ -131,8 +131,8 @@ def _reads_as(spelled: pa.Array, folder: pa.Array, values: pa.Array) -> bool:
     allowed = _spellings(typed.dictionary)
     if allowed is None:
         return False
-    folder_texts = spelled.take(folder)
-    equal = reduce(pc.or_, (pc.equal(folder_texts, strings.take(typed.indices)) for strings in allowed))
+    folder_strings = spelled.take(folder)
+    equal = reduce(pc.or_, (pc.equal(folder_strings, strings.take(typed.indices)) for strings in allowed))
     return bool(pc.all(equal).as_py())
 
 

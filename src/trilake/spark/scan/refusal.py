@@ -62,11 +62,11 @@ def check_files(spark: SparkSession, provider: str, paths: pa.ChunkedArray, *, v
     if unread is not None:
         raise NativeScanError("Spark does not read files of this name", file=unread)
     if len(paths.unique()) < len(paths):
-        raise NativeScanError("a file is named twice, and Spark would read it once")
+        raise NativeScanError("the log lists a file twice, and Spark would read it once")
     if provider == "parquet" and len(paths) <= _MOST_FOOTERS:
         untyped = first_untyped(p for p in paths.to_pylist() if p.startswith("/"))
         if untyped is not None:
-            raise NativeScanError("a file has a column of no type, which Spark reads as integers", file=untyped)
+            raise NativeScanError("a file has a column of type void, which Spark reads as integers", file=untyped)
 
 
 def check_types(schema: T.StructType) -> None:
@@ -76,7 +76,7 @@ def check_types(schema: T.StructType) -> None:
     """
     for field in schema.fields:
         if not isinstance(field.dataType, T.NullType) and _may_be_lost(field.dataType):
-            raise NativeScanError(f"a part of the column {field.name} has no type")
+            raise NativeScanError(f"column {field.name} contains the type void")
 
 
 def _may_be_lost(type_: T.DataType) -> bool:

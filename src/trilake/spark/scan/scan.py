@@ -334,7 +334,7 @@ def _folders(files: NativeFiles) -> dict[str, str] | None:
 
 
 def _file_key(files: NativeFiles, *, address: bool, inferred: bool) -> tuple[FileKey, Mapping[str, pa.Array]]:
-    """The numbers that rows must know about their file, and the partition values to look up by them."""
+    """The numbers encoded per file, and the partition values that they index."""
     parts: dict[str, Integers] = {}
     values: Mapping[str, pa.Array] = {}
     if files.partition_columns and not inferred:

@@ -75,17 +75,17 @@ def native_write_refusal(df: DataFrame, store: Store, plan: FilePlan) -> str | N
     if plan.provider != "parquet":
         return f"the files are {plan.provider}"
     if plan.action != "add" or plan.extra or plan.required is not None:
-        return "the files are to hold more than the rows, or only rows of some kind"
+        return "the files need extra columns or only some of the rows"
     if plan.compression not in _COMPRESSIONS:
-        return f"releases of Spark differ in what they write for the compression {plan.compression}"
+        return f"not all releases of Spark support the compression {plan.compression}"
     if plan.partition_columns:
         return "the table is partitioned"
     if plan.rules is None or not plan.rules.plain:
-        return "values are made or checked on their way in"
+        return "values must be computed or checked"
     if "delta.targetFileSize" in plan.configuration:
-        return "the table says how large its files are to be"
+        return "the table sets delta.targetFileSize"
     if any(nested_ids(f) for f in nested_fields(plan.schema)):
-        return "parts of arrays and maps have field ids"
+        return "array elements or map entries have field IDs"
     reason = _types_refusal(df.schema, plan.schema)
     if reason is not None:
         return reason
@@ -93,7 +93,7 @@ def native_write_refusal(df: DataFrame, store: Store, plan: FilePlan) -> str | N
         return "Spark writes to local disks only"
     if not str(df.sparkSession.conf.get("spark.master", None) or "").startswith("local"):
         # The committer runs on the driver and would not see their files.
-        return "tasks may run on machines with disks of their own"
+        return "tasks may run on machines that do not share this disk"
     return native_refusal(store.uri, "parquet", spark=df.sparkSession)
 
 
@@ -102,16 +102,16 @@ def _types_refusal(row_schema: T.StructType, schema: StructType) -> str | None:
     types = {f.name.lower(): f.dataType for f in row_schema.fields}
     for field in schema.fields:
         if is_void(field.type) and not isinstance(types.get(field.name.lower(), _VOID), T.NullType):
-            return f"column {field.name} has no type yet"
+            return f"column {field.name} has type void"
     stored = without_voids(schema)
     for field, spark in zip(stored.fields, to_spark(stored).fields, strict=True):
         row_type = types.get(field.name.lower())
         if row_type is not None and row_type.simpleString() != spark.dataType.simpleString():
-            return f"column {field.name} is {row_type.simpleString()} and the table has {spark.dataType.simpleString()}"
+            return f"column {field.name} is {row_type.simpleString()}, expected {spark.dataType.simpleString()}"
         if forbids_null(field.type) or (not field.nullable and not isinstance(field.type, PrimitiveType)):
-            return f"parts of column {field.name} must not be null"
+            return f"nested values of column {field.name} must not be null"
     variants = any(f.type.name == "variant" for f in nested_fields(schema) if isinstance(f.type, PrimitiveType))
-    return "the table has columns of type variant" if variants else None
+    return "the table has a column of type variant" if variants else None
 
 
 def write_natively(df: DataFrame, store: Store, plan: FilePlan, runtime: Runtime | None = None) -> WrittenFiles:

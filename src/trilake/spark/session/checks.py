@@ -48,7 +48,7 @@ def check_session(spark: SparkSession) -> None:
     """Check that the tasks of a session run a Python that has trilake, if possible.
 
     A local session without a configured Python gets that of this process: PySpark would use the first ``python3`` on
-        the ``PATH``, which is rarely the one that runs the script.
+    the ``PATH``, which is rarely the one that runs the script.
 
     Raises ``UnsupportedSparkError`` for a local session whose configured Python doesn't have trilake.
     """

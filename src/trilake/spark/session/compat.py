@@ -269,7 +269,7 @@ def _cast(column: Column, target: T.DataType, mode: str, unavailable: Unsupporte
     return column_of(expressions.Cast(expression_of(java), java_type, jvm.scala.Option.empty(), eval_mode))
 
 
-def column_text(column: Any) -> str | None:
+def column_string(column: Any) -> str | None:
     """A column as Spark's plans print it, with expression IDs; ``None`` if unknown."""
     java = getattr(column, "_jc", None)
     if java is None:

@@ -68,7 +68,7 @@ def say_once(what: str, error: object) -> None:
 
 
 class JavaObject:
-    """An object of Python that the JVM calls; a subclass names its interfaces in a class ``Java``, as py4j asks for."""
+    """A Python object that the JVM calls; a subclass names its interfaces in a class ``Java``, as py4j requires."""
 
     def equals(self, other: object) -> bool:
         """The JVM asks only about other objects."""
@@ -304,7 +304,7 @@ def select_expressions(df: DataFrame, expressions: Sequence[str]) -> DataFrame:
     """
     java = getattr(df, "_jdf", None)
     if java is None or not expressions or any(_BETWEEN in t for t in expressions):
-        raise InternalsError("the strings cannot be sent together")
+        raise InternalsError("the strings contain the separator")
     spark: Any = df.sparkSession
     array = java_class(spark, "java.util.regex.Pattern").compile(_BETWEEN).split(_BETWEEN.join(expressions))
     return java_frame(spark, java.selectExpr(array))

@@ -67,10 +67,10 @@ def error_in(message: str) -> TrilakeError | None:
 def error_at_end(message: str) -> TrilakeError | None:
     r"""The trilake error that a task failed with; ``None`` if user code replaced it.
 
-    >>> text = "Traceback (most recent call last):\n  File ...\nerrors.TableNotFoundError: [TABLE_NOT_FOUND] no\n\tat x"
-    >>> error_at_end(text)
+    >>> log = "Traceback (most recent call last):\n  File ...\nerrors.TableNotFoundError: [TABLE_NOT_FOUND] no\n\tat x"
+    >>> error_at_end(log)
     TableNotFoundError('no')
-    >>> error_at_end(text.replace("\tat x", "Traceback (most recent call last):\nValueError: mine"))
+    >>> error_at_end(log.replace("\tat x", "Traceback (most recent call last):\nValueError: mine"))
     """
     ends = _PYTHON.search(message.rpartition(_TRACEBACK)[2]) if _TRACEBACK in message else None
     return None if ends is None else error_in(ends[0])
@@ -106,23 +106,23 @@ def short_cause(cause: BaseException) -> str:
     >>> trace = "Job aborted.\n\tat x.Y.z(Y.scala:1)\nCaused by: java.io.IOException: Disk full\n\tat x.Y.z(Y.scala:2)"
     >>> short_cause(ValueError(f"An error occurred while calling o7.parquet.\n: org.SparkException: {trace}"))
     'IOException: Disk full'
-    >>> text = "[CAST_INVALID_INPUT] a value does not fit int"
-    >>> short_cause(ValueError(f"An error occurred while calling o7.parquet.\n: java.lang.RuntimeException: {text}"))
+    >>> message = "[CAST_INVALID_INPUT] a value does not fit int"
+    >>> short_cause(ValueError(f"An error occurred while calling o7.parquet.\n: java.lang.RuntimeException: {message}"))
     '[CAST_INVALID_INPUT] a value does not fit int'
     """
-    text = str(cause)
-    raised = _PYTHON.findall(text) if _TRACEBACK in text else []
+    message = str(cause)
+    raised = _PYTHON.findall(message) if _TRACEBACK in message else []
     if raised:
         name, message = raised[-1]
         return _cut(f"{name}: {message}")
-    causes = _CAUSED_BY.findall(text) if _CALLING.match(text) else []
+    causes = _CAUSED_BY.findall(message) if _CALLING.match(message) else []
     if causes:
         name, message = causes[-1]
         # Omit the class if the message has a condition, or comes from ``raise_error``.
         return _cut(
             message if message.startswith("[") or (message and name == "RuntimeException") else f"{name}: {message}"
         )
-    lines = [line.strip() for line in _JVM.split(text, maxsplit=1)[0].splitlines() if line.strip()]
+    lines = [line.strip() for line in _JVM.split(message, maxsplit=1)[0].splitlines() if line.strip()]
     # The first line says what happened, the others where.
     return _cut(_RAISED.sub("", lines[0]) if lines else type(cause).__name__)
 

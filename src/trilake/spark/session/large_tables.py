@@ -58,12 +58,12 @@ class SparkJobs:
         """A string that occurs more than once in all tasks together."""
 
         def find() -> str | None:
-            rows = task_rows(self.spark, _Texts(strings), tasks, "text string")
-            hashed = rows.groupBy(F.xxhash64("text").alias("hash")).count().where("count > 1")
+            rows = task_rows(self.spark, _Strings(strings), tasks, "value string")
+            hashed = rows.groupBy(F.xxhash64("value").alias("hash")).count().where("count > 1")
             if not hashed.limit(1).count():
                 return None
-            repeats = rows.groupBy("text").count().where("count > 1").limit(1).collect()
-            return str(repeats[0].text) if repeats else None
+            repeats = rows.groupBy("value").count().where("count > 1").limit(1).collect()
+            return str(repeats[0].value) if repeats else None
 
         repeated: str | None = self._done(find) if tasks else None
         return repeated
@@ -79,10 +79,10 @@ class SparkJobs:
 
 
 @dataclass(frozen=True)
-class _Texts:
-    texts: Callable[[Any], Iterator[pa.ChunkedArray]]
+class _Strings:
+    strings: Callable[[Any], Iterator[pa.ChunkedArray]]
 
     def __call__(self, task: Any) -> Iterator[pa.RecordBatch]:
-        for column in self.texts(task):
+        for column in self.strings(task):
             for chunk in column.chunks:
-                yield pa.RecordBatch.from_arrays([chunk.cast(pa.string())], ["text"])
+                yield pa.RecordBatch.from_arrays([chunk.cast(pa.string())], ["value"])

@@ -42,8 +42,8 @@ class Options:
             lowered = key.lower()
             if lowered == "pushfilters":
                 raise UnknownOptionError(
-                    "the option pushFilters is gone: it gave wrong rows where a DataFrame was used twice",
-                    help="leave it out: conditions of where() choose files and row groups by themselves",
+                    "the option pushFilters was removed: it returned wrong rows if a DataFrame was used twice",
+                    help="leave it out: conditions of where() skip files and row groups anyway",
                 )
             if lowered in names:
                 self.values[names[lowered]] = value
@@ -104,7 +104,9 @@ def table_path(options: Mapping[str, str]) -> str:
     """The ``path`` option; raises ``InvalidArgumentError`` if it is missing."""
     path = options.get("path")
     if not path:
-        raise IllegalArgumentError("no path was given", help='write .load("/path/to/table") or .save("/path/to/table")')
+        raise IllegalArgumentError(
+            "a path is required", help='write .load("/path/to/table") or .save("/path/to/table")'
+        )
     return path
 
 
@@ -150,8 +152,8 @@ def change_range(
     """
     if options.get("filter") is not None:
         raise InvalidArgumentError(
-            "the option filter chooses rows of one version, and not of a change feed",
-            help="use where() on the frame: its conditions choose files too",
+            "the option filter is not supported for a change feed",
+            help="use where() on the frame: its conditions skip files too",
             file=log.store.uri,
         )
     options.one_of("startingVersion", "startingTimestamp", condition="DELTA_MULTIPLE_CDC_BOUNDARY")

@@ -17,7 +17,7 @@ from trilake.spark.session.checks import check_session
 from trilake.spark.session.compat import arrow_frame
 from trilake.spark.session.void_types import with_arrow_types
 
-#: The only column of rows that have none.
+#: Name of the placeholder column of rows without columns.
 NO_COLUMN = "__trilake_row"
 #: Up to these limits, each task is one Spark task; beyond them Spark distributes them.
 _FEW_TASKS, _FEW_BYTES = 64, 1 << 20

@@ -53,6 +53,6 @@ def some(spark: SparkSession, value: object) -> Any:
     return jvm(spark).scala.Option.apply(value)
 
 
-def text_map(spark: SparkSession, values: Mapping[str, str]) -> Any:
+def string_map(spark: SparkSession, values: Mapping[str, str]) -> Any:
     """An immutable Scala map of strings."""
     return jvm(spark).PythonUtils.toScalaMap(dict(values))

@@ -120,8 +120,7 @@ def from_spark(schema: T.StructType, *, keep_nullability: bool = False, limits: 
 def new_columns(schema: T.StructType) -> pa.Schema:
     """The columns of a new dataset or file for rows of a DataFrame.
 
-    Raises the errors of :func:`arrow_columns`, and ``InvalidArgumentError`` for a collation, which no format of trilake
-    stores.
+    Raises ``InvalidArgumentError`` for a collation, which trilake's formats do not store.
     """
     columns = _without_user_types(schema)
     check_collations(columns)
@@ -131,7 +130,7 @@ def new_columns(schema: T.StructType) -> pa.Schema:
 def arrow_columns(schema: T.StructType) -> pa.Schema:
     """The columns of rows for a format without user-defined types.
 
-    Raises the errors of :func:`from_spark`, and ``SchemaMismatchError`` for a user-defined type, such as ``VectorUDT``.
+    Raises ``SchemaMismatchError`` for a user-defined type, such as ``VectorUDT``.
     """
     return _without_user_types(schema).to_arrow_schema()
 

@@ -52,7 +52,7 @@ def check_shared(uri: str | os.PathLike[str]) -> None:
     """
     if parse_location(uri).scheme == "memory":
         raise InvalidArgumentError(
-            "a table in memory is seen by its own process alone, and Spark's tasks run in others",
+            "Spark's tasks run in other processes and cannot see a table in memory",
             help="use a folder or a bucket, or trilake.open and trilake.write without Spark",
             file=str(uri),
         )

@@ -15,7 +15,7 @@ def checkpoint_of(options: Options) -> str:
     place = options.get("checkpointLocation")
     if not place:
         raise InvalidArgumentError(
-            "the sink must know the query's checkpoint, and a setting of the session does not reach it",
+            "the sink needs the option checkpointLocation; it cannot see the session's setting",
             help='write .option("checkpointLocation", "/path/to/checkpoint")',
         )
     return place

@@ -190,7 +190,7 @@ def _table(original: Any, spark: SparkSession, tableName: Any) -> Action | None:
 
 def _read_table(original: Any, reader: DataFrameReader, tableName: Any) -> Action | None:
     record = record_of(reader)
-    session = None if record is None else installed(record.made_of[0])
+    session = None if record is None else installed(record.constructor_args[0])
     if session is None or record is None or record.options or record.schema is not None:
         return None
     return _table_action(session, tableName)

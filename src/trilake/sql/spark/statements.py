@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from trilake.spark.live_frames.frames import made_of, template_of
+from trilake.spark.live_frames.frames import follow_tables_of, template_of
 from trilake.sql.parser.ctes import behind_ctes
 from trilake.sql.parser.cursor import Cursor, SyntaxProblem
 from trilake.sql.parser.delete_update import parse_delete, parse_truncate, parse_update
@@ -68,7 +68,7 @@ def run(
     with formatted(session, sql, templates) as plain:
         try:
             with errors_of_spark():
-                frame = made_of(run_sql(session, plain, args, is_trilake=is_trilake), *live)
+                frame = follow_tables_of(run_sql(session, plain, args, is_trilake=is_trilake), *live)
                 return frame if args or frames else note_query(session, frame, sql)
         except SyntaxProblem as e:
             raise syntax_error(plain, e) from None

@@ -139,7 +139,7 @@ def test_a_name_that_gets_another_place_behind_a_write_keeps_that(
     trilake.write(pa.table({"id": pa.array([9], pa.int32())}), tmp_path / "b")
     before(
         place_names if more else entries,
-        "change_entry" if more else "text_map",
+        "change_entry" if more else "string_map",
         f"ALTER TABLE raced SET LOCATION '{tmp_path / 'b'}'",
     )
     session.conf.set("spark.databricks.delta.alterLocation.bypassSchemaCheck", "true")

@@ -26,7 +26,7 @@ from trilake.errors import UnsupportedSparkError
 from trilake.spark.session.bypass import bypass
 from trilake.spark.session.compat import is_connect
 from trilake.spark.session.internals import java_session, jvm
-from trilake.spark.session.scala_values import case_class_value, changed, some, text_map
+from trilake.spark.session.scala_values import case_class_value, changed, some, string_map
 from trilake.spark.session.schemas import to_ddl, to_spark
 from trilake.spark.session.sources.api import HAS_DATA_SOURCES
 
@@ -135,7 +135,7 @@ def make_entry(
     entry = changed(
         case_class_value(spark, f"{_PACKAGE}.catalog.CatalogTable", name, kind, storage, columns),
         provider=some(spark, provider),
-        properties=text_map(spark, about.properties),
+        properties=string_map(spark, about.properties),
         comment=some(spark, about.comment),
     )
     catalog.createTable(entry, False, path is None)
@@ -188,7 +188,7 @@ def change_entry(spark: SparkSession, parts: list[str], about: About) -> bool:
         return True
     columns = java_session(spark).parseDataType(about.columns.json())
     identifier = entry.identifier()
-    properties, comment = text_map(spark, about.properties), some(spark, about.comment)
+    properties, comment = string_map(spark, about.properties), some(spark, about.comment)
     if not (entry.properties().equals(properties) and entry.comment().equals(comment)):
         catalog.alterTable(changed(entry, properties=properties, comment=comment))
     if entry.schema().equals(columns):

@@ -5,7 +5,7 @@ one frame share a scan.  So the frame's table is an object of Python that the JV
 query.  It returns Spark's own scan of the source with these columns and this filter.  Each plan has its own scan, so a
 frame can be filtered in many ways, and joined with itself.
 
-This needs a classic session; elsewhere, and on any surprise, all columns are read and Spark filters.
+This needs a classic session; elsewhere, and if an internal differs, all columns are read and Spark filters.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from trilake.table.table import FilterLike, Table
 _log = logging.getLogger("trilake.spark")
 _READ = "org.apache.spark.sql.connector.read"
 
-#: Makes the source's frame for some of its columns and with a filter, a SQL.
+#: Makes the source's frame for some of its columns and with a SQL filter.
 Load = Callable[[T.StructType, str | None], DataFrame]
 
 

@@ -30,5 +30,6 @@ def as_declared(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         return batch.cast(schema)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError) as e:
         raise SchemaMismatchError(
-            f"the rows do not fit the schema given: {e}", help="leave .schema(...) out, or give the table's own types"
+            f"the rows do not fit the schema of the read: {e}",
+            help="leave .schema(...) out, or pass the table's own types",
         ) from e

@@ -28,8 +28,8 @@ def rows_schema(schema: pa.Schema, uri: str) -> T.StructType:
         return to_spark(cast(StructType, all_nullable(from_arrow(schema))))
     except SchemaMismatchError as e:
         raise SchemaMismatchError(
-            f"Spark cannot take the columns as they are: {e.message}",
-            help="give .schema(...) without the column, or with a type that it can become, such as bigint",
+            f"Spark cannot read these columns: {e.message}",
+            help="pass .schema(...) without the column, or with a type that Spark has, such as bigint",
             file=uri,
             column=e.context.get("column"),
         ) from e

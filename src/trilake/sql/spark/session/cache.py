@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from trilake.spark.live_frames.columns import is_kept
+from trilake.spark.live_frames.columns import is_in_cache
 from trilake.sql.spark.session.frames import frame_of
 from trilake.sql.spark.session.session import SqlSession
 from trilake.sql.spark.session.targets import Target
@@ -29,7 +29,7 @@ def uncache(session: SqlSession, target: Target) -> None:
 
 def is_cached(session: SqlSession, target: Target) -> bool:
     """Whether a read of the newest version uses Spark's cache."""
-    return is_kept(frame_of(session, target))
+    return is_in_cache(frame_of(session, target))
 
 
 def _key(target: Target) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ from typing import Any
 from pyspark.errors import ParseException, PySparkException
 from pyspark.sql import DataFrame, SparkSession, functions
 
-from trilake.spark.live_frames.frames import made_of
+from trilake.spark.live_frames.frames import follow_tables_of
 from trilake.spark.patches.recorder import Action
 from trilake.sql.spark.session.local import Local
 from trilake.sql.spark.session.problems import errors_of_spark, in_place
@@ -85,7 +85,9 @@ def _run(session: SqlSession, original: Any, expressions: Sequence[Any]) -> Data
             return original(*arguments)  # type: ignore[no-any-return]
         arguments = [t if part is None else part.sql for t, part in zip(expressions, locals_, strict=True)]
         with local_views(session, *changed, follow=True), _places(changed):
-            out: DataFrame = made_of(original(*arguments), *(f for part in changed for f in part.frames.values()))
+            out: DataFrame = follow_tables_of(
+                original(*arguments), *(f for part in changed for f in part.frames.values())
+            )
             return out
 
 

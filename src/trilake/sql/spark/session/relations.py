@@ -14,9 +14,9 @@ from pyspark.sql import DataFrame
 from trilake.common.option_values import stated_version
 from trilake.common.text import quote_name
 from trilake.errors import InvalidArgumentError, SchemaMismatchError, UnsupportedSparkError
-from trilake.spark.live_frames.columns import is_kept
+from trilake.spark.live_frames.columns import is_in_cache
 from trilake.spark.live_frames.connect import renew_plans
-from trilake.spark.live_frames.frames import following, made_of, template_of
+from trilake.spark.live_frames.frames import follow_tables_of, following, template_of
 from trilake.spark.session.compat import parse_release
 from trilake.sql.parser.candidates import candidates
 from trilake.sql.parser.cursor import Cursor
@@ -337,7 +337,7 @@ def _alias_follows(cursor: Cursor) -> bool:
 @contextmanager
 def local_views(session: SqlSession, *parts: Local, follow: bool = False) -> Iterator[None]:
     """Create views of the frames under their private names for the block; ``follow`` makes derived frames follow
-    their tables, see :func:`~trilake.spark.live_frames.frames.made_of`."""
+    their tables, see :func:`~trilake.spark.live_frames.frames.follow_tables_of`."""
     frames = {name: frame for part in parts for name, frame in part.frames.items()}
     if follow:
         frames = {name: template_of(frame) for name, frame in frames.items()}
@@ -353,7 +353,7 @@ def query(session: SqlSession, sql: str, args: Args = None) -> DataFrame:
     local = localized(session, sql, args)
     if kind(tokenize(sql)) not in QUERIES:
         return run_local(session, local, args)
-    return made_of(run_local(session, local, args, follow=True), *local.frames.values())
+    return follow_tables_of(run_local(session, local, args, follow=True), *local.frames.values())
 
 
 def run_local(
@@ -373,7 +373,7 @@ def view_frame(session: SqlSession, view: View) -> DataFrame:
     Raises ``SchemaMismatchError`` where its tables no longer have one of them.
     """
     temporary = view.temporary
-    if temporary is not None and temporary.frame is not None and (view.query is None or is_kept(temporary.frame)):
+    if temporary is not None and temporary.frame is not None and (view.query is None or is_in_cache(temporary.frame)):
         renew_plans(temporary.frame)
         return temporary.frame
     assert view.query is not None
