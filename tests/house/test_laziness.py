@@ -186,7 +186,7 @@ PROMISES = (
     Promise("trilake.tools.report.run", (*EXTRAS, "altair", "jinja2"), "formats and charts are extras"),
     Promise("trilake.table.comparison.compare", ("numba",), "tables of one schema and file list have no rows to hash"),
     Promise("trilake.table.comparison.*", ("duckdb",), "rows are compared with duckdb only where a key is given"),
-    Promise("trilake.lance.scan.sql_text", ("sqlglot",), "most conditions call no functions of JSON"),
+    Promise("trilake.lance.scan.parse_sql", ("sqlglot",), "most conditions call no functions of JSON"),
     Promise("trilake.lance.index.*", ("numba",), "only indices of vectors have kernels"),
     Promise("trilake.lance.data_files", ("numba",), "kernels are loaded with the first page"),
     Promise("trilake.lance.v2.kernel_loader", ("numba",), "the same"),

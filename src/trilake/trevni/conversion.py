@@ -91,8 +91,8 @@ class TrevniRows:
     def write(self, task: int, batches: Iterable[pa.RecordBatch]) -> list[StagedFile]:
         return write_rows(self.store, self.plan, batches, task=f"{task:05d}", attempt=self.runtime.new_attempt())
 
-    def read_back(self, written: list[StagedFile]) -> Iterator[pa.RecordBatch]:
-        files = [(f, data_file(ObjectMeta(f.key, f.size, 0))) for f in written]
+    def read_back(self, staged_files: list[StagedFile]) -> Iterator[pa.RecordBatch]:
+        files = [(f, data_file(ObjectMeta(f.key, f.size, 0))) for f in staged_files]
         fields = {name.lower(): self.plan.schema.field(name) for name in self.plan.schema.names}
         # Partition columns have the types that readers infer from the names of folders.
         fields.update({f.name.lower(): f for f in partition_fields([d for _, d in files])})
@@ -113,11 +113,13 @@ class TrevniTarget:
         self.store, self.plan, self.runtime = store, plan, runtime
         self.rows = TrevniRows(store, plan, tuple(names), runtime)
 
-    def commit(self, written: Sequence[list[StagedFile]]) -> Done:
-        result = finish_table_write(self.store, self.plan, [f for some in written for f in some], runtime=self.runtime)
+    def commit(self, staged_files: Sequence[list[StagedFile]]) -> Done:
+        result = finish_table_write(
+            self.store, self.plan, [f for some in staged_files for f in some], runtime=self.runtime
+        )
         return Done(None, result.files_added, result.bytes_added)
 
-    def discard(self, written: Sequence[list[StagedFile]]) -> None:
+    def discard(self, staged_files: Sequence[list[StagedFile]]) -> None:
         give_up(self.store, self.plan)
 
 

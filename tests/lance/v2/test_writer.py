@@ -177,7 +177,7 @@ def test_packed_structs_are_read_back(tmp_path: Path, version: str, name: str) -
 @pytest.mark.parametrize("metadata", [{"a": "bool"}, {"a": "list"}])
 def test_packed_structs_refuse_what_they_cannot_hold(tmp_path: Path, metadata: dict[str, str]) -> None:
     kind = pa.bool_() if metadata["a"] == "bool" else pa.list_(INT)
-    with pytest.raises(UnsupportedProtocolError, match="packed struct cannot hold type"):
+    with pytest.raises(UnsupportedProtocolError, match="packed struct cannot contain type"):
         write(tmp_path, with_metadata(column(pa.struct({"a": kind}), 3), packed="true"))
     with pytest.raises(UnsupportedProtocolError, match="1 nulls"):
         write(tmp_path, with_metadata(pa.array([{"a": None}], pa.struct({"a": INT})), packed="true"))

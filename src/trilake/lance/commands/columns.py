@@ -25,9 +25,9 @@ from trilake.lance.file import null_masks
 from trilake.lance.file.errors import ColumnExistsError, RowsDoNotFitError, WrongTypeError
 from trilake.lance.file.schema import Field, LanceSchema
 from trilake.lance.scan.fragment_reader import FragmentReader
+from trilake.lance.scan.parse_sql import expression_of
 from trilake.lance.scan.scan import one_array, one_batch
 from trilake.lance.scan.snapshot import Snapshot
-from trilake.lance.scan.sql_text import expression_of
 from trilake.lance.versions import operations as op
 from trilake.lance.versions.effects import with_files_of
 from trilake.lance.versions.manifest import Fragment, Manifest

@@ -30,8 +30,8 @@ from trilake.lance.file.errors import RowsDoNotFitError
 from trilake.lance.file.storage_version import StorageVersion
 from trilake.lance.scan.fragment_reader import ROW_ADDRESS, FragmentReader, Rows, split
 from trilake.lance.scan.id_conditions import id_columns
+from trilake.lance.scan.parse_sql import filter_of
 from trilake.lance.scan.snapshot import Snapshot
-from trilake.lance.scan.sql_text import filter_of
 from trilake.lance.versions import operations as op
 from trilake.lance.versions.manifest import Fragment
 

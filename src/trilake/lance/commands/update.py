@@ -18,9 +18,9 @@ from trilake.lance.commands.fragment_writer import Target, WriteOptions, check_f
 from trilake.lance.commands.replan import USUAL, Retries, replanned_with_files
 from trilake.lance.file.errors import WrongTypeError
 from trilake.lance.scan.fragment_reader import ROW_ADDRESS, FragmentReader, Rows, split
+from trilake.lance.scan.parse_sql import expression_of
 from trilake.lance.scan.scan import one_array
 from trilake.lance.scan.snapshot import Snapshot
-from trilake.lance.scan.sql_text import expression_of
 from trilake.lance.versions import operations as op
 from trilake.lance.versions.manifest import Fragment
 from trilake.table.table import FilterLike

@@ -56,7 +56,7 @@ class _Table:
     def table(self, field: int) -> _Table:
         place = self._place(field)
         if not place:
-            raise ValueError("a part of an Arrow message is missing")
+            raise ValueError("an Arrow message is incomplete")
         return _Table(self._data, place + _number(self._data, "<I", place))
 
     def structs(self, field: int, kind: np.dtype) -> np.ndarray:
@@ -68,13 +68,13 @@ class _Table:
         count = _number(self._data, "<I", place)
         end = place + 4 + count * kind.itemsize
         if end > len(self._data):
-            raise ValueError("a vector of an Arrow message is outside of it")
+            raise ValueError("a vector of an Arrow message lies outside the message")
         return np.frombuffer(self._data[place + 4 : end], kind)
 
 
 def _number(data: memoryview, kind: str, at: int) -> int:
     if at < 0 or at + struct.calcsize(kind) > len(data):
-        raise ValueError("an Arrow message is cut off")
+        raise ValueError("an Arrow message is truncated")
     return int(struct.unpack_from(kind, data, at)[0])
 
 
@@ -92,10 +92,10 @@ def ipc_sizes(data: pa.Buffer) -> IpcSizes:
     view = memoryview(data)
     tail = len(_MAGIC) + 4
     if len(view) < tail or bytes(view[-len(_MAGIC) :]) != _MAGIC:
-        raise ValueError("it does not end like an Arrow file")
+        raise ValueError("the file does not end with Arrow's magic bytes")
     length = _number(view, "<i", len(view) - tail)
     if not 0 < length <= len(view) - tail:
-        raise ValueError("its footer is outside of it")
+        raise ValueError("the footer lies outside the file")
     footer = _root(view[len(view) - tail - length : len(view) - tail])
     if len(footer.structs(_FOOTER_DICTIONARIES, _BLOCK)):
         raise ValueError("it has dictionaries")
@@ -112,17 +112,17 @@ def _root(data: memoryview) -> _Table:
 
 def _batch_sizes(view: memoryview, *, offset: int, metadata: int, body: int) -> IpcSizes:
     if offset < 0 or metadata < 8 or body < 0 or offset + metadata + body > len(view):
-        raise ValueError("a batch is outside of the file")
+        raise ValueError("a batch lies outside the file")
     head = 8 if _number(view, "<I", offset) == _CONTINUATION else 4
     batch = _root(view[offset + head : offset + metadata]).table(_MESSAGE_HEADER)
     rows = batch.number(_BATCH_LENGTH)
     if rows < 0 or (batch.structs(_BATCH_NODES, _NODE)["length"] != rows).any():
-        raise ValueError("a column of a batch has another number of rows")
+        raise ValueError("a column of a batch has a different number of rows")
     expanded = 0
     inside = view[offset + metadata : offset + metadata + body]
     for start, length in batch.structs(_BATCH_BUFFERS, _BUFFER).tolist():
         if start < 0 or length < 0 or start + length > body:
-            raise ValueError("a buffer of a batch is outside of it")
+            raise ValueError("a buffer lies outside its batch")
         if batch.has(_BATCH_COMPRESSION) and length:
             size = _number(inside, "<q", start)
             length = length - 8 if size == -1 else size  # -1: this buffer is not compressed

@@ -39,7 +39,7 @@ def decode(array: pa.Array, file: str = "") -> pa.Array:
     try:
         strings = [None if value is None else _decoded(value) for value in array.to_pylist()]
     except (struct.error, ValueError, IndexError, RecursionError) as e:
-        raise CorruptFileError(f"a value is not JSON in binary form: {e}", file=file or None) from e
+        raise CorruptFileError(f"a value is not valid JSONB: {e}", file=file or None) from e
     return pa.array(strings, pa.string())
 
 

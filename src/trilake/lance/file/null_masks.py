@@ -65,15 +65,15 @@ def companions(schema: LanceSchema) -> dict[str, Field]:
     return by_name
 
 
-def renamed(companion: Field, name: str, taken: Iterable[str]) -> Field:
-    """The companion of a column with the new name ``name``; ``taken`` are the names of the other columns."""
+def renamed(companion: Field, name: str, other_names: Iterable[str]) -> Field:
+    """The companion of a column with the new name ``name``; ``other_names`` are the names of the other columns."""
     metadata = {**companion.metadata, NULLS_OF: name.encode()}
-    return replace(companion, name=_companion_name(name, set(taken)), metadata=metadata)
+    return replace(companion, name=_companion_name(name, set(other_names)), metadata=metadata)
 
 
-def _companion_name(column: str, taken: Set[str]) -> str:
+def _companion_name(column: str, other_names: Set[str]) -> str:
     name = f"{column}__is_null"
-    while name in taken:
+    while name in other_names:
         name += "_"
     return name
 
@@ -129,17 +129,17 @@ def _check(field: Field, array: pa.Array, *, masked: bool) -> None:
     if path is not None:
         deeper = path != field.name
         raise RowsDoNotFitError(
-            f"a null would be lost: Lance does not yet support nulls for type {_written(array.type)}",
+            f"a null would be lost: Lance does not yet support nulls for type {_pylance_name(array.type)}",
             help='fill the nulls, or pass nulls="zero" to write what is in their place'
             + ("" if deeper or masked else ', or create the dataset with nulls="mask" to keep them'),
             column=path,
         )
 
 
-def _written(kind: pa.DataType) -> str:
+def _pylance_name(kind: pa.DataType) -> str:
     """The name of a type in pylance's words.
 
-    >>> _written(pa.int64()), _written(pa.float32())
+    >>> _pylance_name(pa.int64()), _pylance_name(pa.float32())
     ('Int64', 'Float32')
     """
     names = {"halffloat": "Float16", "float": "Float32", "double": "Float64", "bool": "Boolean"}

@@ -81,7 +81,7 @@ class View:
         if self._masks:
             masks = {f.name: self._masks[f.name].name for f in columns.fields if f.name in self._masks}
             batch = null_masks.fold(batch, masks) if masks else batch
-        return batch if columns.is_plain or not columns.fields else _shown(batch, columns)
+        return batch if columns.is_plain or not columns.fields else _with_json_strings(batch, columns)
 
 
 def _with_bytes(field: Field) -> Field:
@@ -90,12 +90,12 @@ def _with_bytes(field: Field) -> Field:
     return replace(field, as_bytes=field.is_blob, children=tuple(map(_with_bytes, field.children)))
 
 
-def _shown(batch: pa.RecordBatch, columns: LanceSchema) -> pa.RecordBatch:
+def _with_json_strings(batch: pa.RecordBatch, columns: LanceSchema) -> pa.RecordBatch:
     """A batch with JSON as strings."""
     arrays = [_strings(field, array) for field, array in zip(columns.fields, batch.columns, strict=True)]
     storage = pa.schema([f.shown_field for f in columns.fields], columns.shown_schema.metadata)
-    shown = pa.RecordBatch.from_arrays(arrays, schema=storage)
-    return restore_batch(shown) if columns.has_extensions else shown
+    result = pa.RecordBatch.from_arrays(arrays, schema=storage)
+    return restore_batch(result) if columns.has_extensions else result
 
 
 def _strings(field: Field, array: pa.Array) -> pa.Array:

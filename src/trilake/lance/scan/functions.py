@@ -43,7 +43,7 @@ def _path(json_path: str) -> list[str]:
     return parts
 
 
-def _found(document: str, path: str) -> str:
+def _matches(document: str, path: str) -> str:
     """The list of the values that a path matches."""
     values = f"[{document}]"
     for part in _path(path):
@@ -64,23 +64,23 @@ def _found(document: str, path: str) -> str:
 Template = Callable[[str, str, str], str]
 
 
-def _of_found(to_sql: Callable[[str, str], str]) -> Template:
+def _of_matches(to_sql: Callable[[str, str], str]) -> Template:
     """A function of the list of the values that a path matches; null for a document that is null."""
 
     def template(document: str, path: str, value: str) -> str:
         document = f"CAST({document} AS JSON)"
-        return f"(CASE WHEN {document} IS NOT NULL THEN {to_sql(_found(document, path), value)} END)"
+        return f"(CASE WHEN {document} IS NOT NULL THEN {to_sql(_matches(document, path), value)} END)"
 
     return template
 
 
-def _extract(found: str, _: str) -> str:
-    return f"CAST(CASE len({found}) WHEN 0 THEN NULL WHEN 1 THEN ({found})[1] ELSE to_json({found}) END AS VARCHAR)"
+def _extract(hits: str, _: str) -> str:
+    return f"CAST(CASE len({hits}) WHEN 0 THEN NULL WHEN 1 THEN ({hits})[1] ELSE to_json({hits}) END AS VARCHAR)"
 
 
-def _contains(found: str, value: str) -> str:
+def _contains(hits: str, value: str) -> str:
     """Whether an item is the value as JSON is written, or a string of that content."""
-    items = f"flatten([json_extract(v, '$[*]') for v in {found} if json_type(v) = 'ARRAY'])"
+    items = f"flatten([json_extract(v, '$[*]') for v in {hits} if json_type(v) = 'ARRAY'])"
     as_json = f"list_contains([CAST(v AS VARCHAR) for v in {items}], CAST({value} AS VARCHAR))"
     as_string = f"list_contains([v ->> '$' for v in {items} if json_type(v) = 'VARCHAR'], CAST({value} AS VARCHAR))"
     return f"CASE WHEN {value} IS NOT NULL THEN {as_json} OR {as_string} END"
@@ -113,10 +113,10 @@ _WORDS = "WHEN lower({s}) IN ('true', 'yes') THEN TRUE WHEN lower({s}) IN ('fals
 
 #: By lower-case name: the number of arguments, the SQL, and DuckDB's name of its type.
 _TEMPLATES: dict[str, tuple[int, Template, str]] = {
-    "json_extract": (2, _of_found(_extract), "VARCHAR"),
-    "json_exists": (2, _of_found(lambda found, _: f"len({found}) > 0"), "BOOLEAN"),
-    "json_array_length": (2, _of_found(lambda found, _: f"CAST(json_array_length(({found})[1]) AS BIGINT)"), "BIGINT"),
-    "json_array_contains": (3, _of_found(_contains), "BOOLEAN"),
+    "json_extract": (2, _of_matches(_extract), "VARCHAR"),
+    "json_exists": (2, _of_matches(lambda hits, _: f"len({hits}) > 0"), "BOOLEAN"),
+    "json_array_length": (2, _of_matches(lambda hits, _: f"CAST(json_array_length(({hits})[1]) AS BIGINT)"), "BIGINT"),
+    "json_array_contains": (3, _of_matches(_contains), "BOOLEAN"),
     "json_get": (2, lambda document, key, _: f"CAST({_get(document, key)} AS VARCHAR)", "VARCHAR"),
     "json_get_string": (2, _get_as("a string", f"WHEN {_SCALAR} THEN {{s}}"), "VARCHAR"),
     # A fraction is rounded half away from zero, as DuckDB casts strings.

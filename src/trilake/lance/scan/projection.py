@@ -18,8 +18,8 @@ from trilake.lance.file.errors import WrongTypeError
 from trilake.lance.file.schema import LanceSchema
 from trilake.lance.file.view import View
 from trilake.lance.scan.fragment_reader import PLACE_TYPE, PLACES, ROW_ADDRESS, ROW_ID
+from trilake.lance.scan.parse_sql import expression_of
 from trilake.lance.scan.scan import one_array, one_batch
-from trilake.lance.scan.sql_text import expression_of
 from trilake.table.data_files import no_columns
 
 
@@ -71,7 +71,7 @@ class Projection:
         return cls(_unless(first, columns) | columns | _unless(behind or {}, columns))
 
     def __str__(self) -> str:
-        return ", ".join(f"{_text(one)} as {name}" for name, one in self.columns.items())
+        return ", ".join(f"{_to_sql(one)} as {name}" for name, one in self.columns.items())
 
     @cached_property
     def reads(self) -> frozenset[str]:
@@ -99,7 +99,7 @@ class Projection:
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
 
-def _text(one: Expression | Part | pa.Field) -> str:
+def _to_sql(one: Expression | Part | pa.Field) -> str:
     if isinstance(one, Part):
         return ".".join(one.path)
     return str(one.text if isinstance(one, Expression) else one.name)

@@ -72,14 +72,14 @@ class IndexQuery:
 
     Parameters
     ----------
-    text: the part in plans.
+    description: the part in plans.
     fragments: ids of those that all of its indices cover.
     exact: whether nothing of the filter is left out.
     row_ids: gives the sorted ids of the rows that may match; ``None`` where scanning is cheaper.
     certain: whether these rows match, as the part is only about ids.
     """
 
-    text: str
+    description: str
     fragments: FrozenBitMap
     exact: bool
     row_ids: Callable[[], RowIds | None]
@@ -163,7 +163,7 @@ class _QueryBuilder:
         if index is None or index.answers_items != isinstance(leaf, Contains):
             return None
         covered = entry.fragment_bitmap or FrozenBitMap()
-        description = f"[{_text(leaf)}]@{entry.name}({index.kind})"
+        description = f"[{_describe(leaf)}]@{entry.name}({index.kind})"
         if isinstance(leaf, IsNull):
             return IndexQuery(description, covered, True, index.is_null) if index.has_nulls else None
         if isinstance(leaf, Contains):
@@ -203,7 +203,7 @@ class _QueryBuilder:
         ids = named_ids(leaf, self.manifest)
         if ids is None:
             return None
-        return IndexQuery(_text(leaf), self.everywhere, True, lambda: ids, certain=True)
+        return IndexQuery(_describe(leaf), self.everywhere, True, lambda: ids, certain=True)
 
     @property
     def everywhere(self) -> FrozenBitMap:
@@ -310,7 +310,7 @@ def _intersection(parts: list[IndexQuery | None]) -> IndexQuery | None:
             result = np.intersect1d(result, other, assume_unique=True)
         return result
 
-    description = queries[0].text if len(queries) == 1 else f"AND({','.join(p.text for p in queries)})"
+    description = queries[0].description if len(queries) == 1 else f"AND({','.join(p.description for p in queries)})"
     whole = len(queries) == len(parts)
     exact, certain = (whole and all(of) for of in ((p.exact for p in queries), (p.certain for p in queries)))
     return IndexQuery(description, fragments, exact, row_ids, certain)
@@ -331,7 +331,7 @@ def _union(parts: list[IndexQuery | None]) -> IndexQuery | None:
             answers.append(answer)
         return np.unique(np.concatenate(answers))
 
-    description = f"OR({','.join(p.text for p in queries)})"
+    description = f"OR({','.join(p.description for p in queries)})"
     exact, certain = all(p.exact for p in queries), all(p.certain for p in queries)
     return IndexQuery(description, fragments, exact, row_ids, certain)
 
@@ -347,10 +347,10 @@ def _segments(parts: list[IndexQuery]) -> IndexQuery:
             return None
         return np.unique(np.concatenate([answer for answer in answers if answer is not None]))
 
-    return IndexQuery(parts[0].text, FrozenBitMap.union(*(p.fragments for p in parts)), True, row_ids)
+    return IndexQuery(parts[0].description, FrozenBitMap.union(*(p.fragments for p in parts)), True, row_ids)
 
 
-def _text(leaf: IndexedLeaf) -> str:
+def _describe(leaf: IndexedLeaf) -> str:
     name = ".".join(leaf.path)
     match leaf:
         case IsNull():
@@ -360,7 +360,7 @@ def _text(leaf: IndexedLeaf) -> str:
         case Compare(_, op, literal):
             return f"{name} {op} {literal.as_py()}"
         case Between(_, low, high):
-            return f"{_text(low)} && {_text(high)}"
+            return f"{_describe(low)} && {_describe(high)}"
         case In(_, values):
             return f"{name} IN {values.to_pylist()[:10]}"
         case StartsWith(_, prefix):
@@ -381,7 +381,7 @@ def candidates(query: IndexQuery | None, locate: Callable[[RowIds], RowIds], num
     if not query.certain and len(ids) > max(_MANY, num_rows // _PART):
         return None
     if len(ids) and (ids[1:] == ids[:-1]).any():
-        raise CorruptFileError(f"an index names a row twice for {query.text}", help=REMAKE)
+        raise CorruptFileError(f"an index names a row twice for {query.description}", help=REMAKE)
     of, offsets = split(locate(ids))
     edges = np.flatnonzero(np.diff(of)) + 1
     parts = zip(of[np.concatenate(([0], edges))].tolist(), np.split(offsets, edges)) if len(of) else ()

@@ -271,14 +271,14 @@ def _filtered(plan: ScanPlan, chunk: Chunk) -> Iterator[pa.RecordBatch]:
     hits = int(np.count_nonzero(mask))
     if not hits:
         return
-    shown = pa.concat_tables([table for table, _ in tests])
+    tested_rows = pa.concat_tables([table for table, _ in tests])
     rest = _rest(plan, tested)
     # A call for each column and part costs as much as some thousand rows.
     together = len(mask) if hits * _FEW < len(mask) else rows
     for part in _cut(reader, [(chunk.start, chunk.stop)], together):
         low, high = part.start - chunk.start, part.stop - chunk.start
         if mask[low:high].any():
-            yield _matching(plan, part, shown.slice(low, high - low), rest, mask[low:high])
+            yield _matching(plan, part, tested_rows.slice(low, high - low), rest, mask[low:high])
 
 
 def _test(plan: ScanPlan, chunk: Chunk, tested: LanceSchema) -> tuple[pa.Table, npt.NDArray[np.bool_]]:
@@ -286,18 +286,18 @@ def _test(plan: ScanPlan, chunk: Chunk, tested: LanceSchema) -> tuple[pa.Table, 
     assert plan.filter is not None
     reader, view = chunk.reader, plan.view
     read = [view.show(b, tested) for b in reader.read_range(view.stored(tested), chunk.start, chunk.stop)]
-    shown = pa.Table.from_batches(read, schema=tested.shown_schema)
+    tested_rows = pa.Table.from_batches(read, schema=tested.shown_schema)
     ids = id_columns(plan.filter, view.arrow)
-    rows = with_ids(shown, ids, reader, np.arange(chunk.start, chunk.stop)) if ids else shown
+    rows = with_ids(tested_rows, ids, reader, np.arange(chunk.start, chunk.stop)) if ids else tested_rows
     mask = np.asarray(plan.filter.mask(rows))
     live = None if plan.include_deleted else reader.live_mask(chunk.start, chunk.stop)
-    return shown, mask if live is None else mask & live
+    return tested_rows, mask if live is None else mask & live
 
 
 def _matching(
-    plan: ScanPlan, chunk: Chunk, shown: pa.Table, rest: LanceSchema, mask: npt.NDArray[np.bool_]
+    plan: ScanPlan, chunk: Chunk, tested_rows: pa.Table, rest: LanceSchema, mask: npt.NDArray[np.bool_]
 ) -> pa.RecordBatch:
-    """The rows of a chunk that ``mask`` says; ``shown`` has some of its columns, and ``rest`` says which it lacks."""
+    """The rows of a chunk that ``mask`` selects; ``rest`` names the columns that ``tested_rows`` lacks."""
     reader = chunk.reader
     hits = np.flatnonzero(mask).astype(np.int64)
     offsets = hits + chunk.start
@@ -306,13 +306,13 @@ def _matching(
     if rest.fields and len(hits) > 1 and stop - start == len(hits):  # as a range of a sorted column gives
         batches = [plan.view.show(b, rest) for b in reader.read_range(plan.view.stored(rest), start, stop)]
     elif not rest.fields or len(hits) * _FEW < sum(b - a for a, b in groups):
-        batches = _taken(plan, reader, rest, offsets)
+        batches = _take(plan, reader, rest, offsets)
     else:
         selection, batches = pa.array(mask), []
         for a, b in groups:
             read = reader.read_batches(plan.view.stored(rest), chunk.start + a, chunk.start + b)
             batches += [plan.view.show(batch, rest).filter(selection.slice(a, b - a)) for batch in read]
-    return _with_places(plan, _arranged(plan, shown, rest, hits, batches), reader, offsets)
+    return _with_places(plan, _arranged(plan, tested_rows, rest, hits, batches), reader, offsets)
 
 
 def _picked(plan: ScanPlan, chunk: Chunk, rows: Rows) -> list[pa.RecordBatch]:
@@ -330,17 +330,17 @@ def _picked(plan: ScanPlan, chunk: Chunk, rows: Rows) -> list[pa.RecordBatch]:
         ids = {f.id for f in tested.fields}
         more = (f for f in plan.columns.fields if f.id not in ids)
         tested = LanceSchema((*tested.fields, *more), plan.columns.metadata)
-    shown = pa.Table.from_batches([view.show(one_batch(reader.take(rows, view.stored(tested))), tested)])
-    shown_with_ids = with_ids(shown, id_columns(plan.filter, view.arrow), reader, rows)
+    tested_rows = pa.Table.from_batches([view.show(one_batch(reader.take(rows, view.stored(tested))), tested)])
+    shown_with_ids = with_ids(tested_rows, id_columns(plan.filter, view.arrow), reader, rows)
     hits = np.flatnonzero(np.asarray(plan.filter.mask(shown_with_ids))).astype(np.int64)
     if not len(hits):
         return []
     rest = _rest(plan, tested)
-    batch = _arranged(plan, shown, rest, hits, _taken(plan, reader, rest, rows[hits]))
+    batch = _arranged(plan, tested_rows, rest, hits, _take(plan, reader, rest, rows[hits]))
     return [_with_places(plan, batch, reader, rows[hits])]
 
 
-def _taken(plan: ScanPlan, reader: FragmentReader, columns: LanceSchema, offsets: Rows) -> list[pa.RecordBatch]:
+def _take(plan: ScanPlan, reader: FragmentReader, columns: LanceSchema, offsets: Rows) -> list[pa.RecordBatch]:
     if not columns.fields:
         return []
     return [plan.view.show(one_batch(reader.take(offsets, plan.view.stored(columns))), columns)]
@@ -356,17 +356,17 @@ def _groups_with(mask: npt.NDArray[np.bool_], offsets: Rows, chunk: Chunk) -> li
 
 
 def _arranged(
-    plan: ScanPlan, shown: pa.Table, rest: LanceSchema, hits: Rows, batches: list[pa.RecordBatch]
+    plan: ScanPlan, tested_rows: pa.Table, rest: LanceSchema, hits: Rows, batches: list[pa.RecordBatch]
 ) -> pa.RecordBatch:
-    """The matching rows in the columns of a plan: ``hits`` of ``shown``, and ``batches`` of the rest."""
+    """The matching rows in the columns of a plan: ``hits`` of ``tested_rows``, and ``batches`` of the rest."""
     arrow = plan.columns.shown_schema
     if not arrow.names:
         return no_columns(len(hits))
     later = set(rest.names)
-    kept = shown.select([name for name in arrow.names if name not in later])
+    early = tested_rows.select([name for name in arrow.names if name not in later])
     start, count = int(hits[0]), len(hits)
     consecutive = int(hits[-1]) - start == count - 1
-    rows = kept.slice(start, count) if consecutive else rows_at(kept, pa.array(hits))
+    rows = early.slice(start, count) if consecutive else rows_at(early, pa.array(hits))
     columns = dict(zip(rows.column_names, rows.columns))
     if rest.fields:
         read = pa.Table.from_batches(batches)

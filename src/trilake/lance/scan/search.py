@@ -450,8 +450,8 @@ def _flat(
         reader = chunk.reader
         at = np.arange(chunk.start, chunk.stop, dtype=np.int64)
         batches = reader.read_batches(projection, chunk.start, chunk.stop)
-        shown = [vector_leaf(snapshot.view.show(b, columns).column(0)) for b in batches]
-        parts = [distances(vectors_of(c, len(nearest.q)), nearest.q, metric) for c in shown]
+        arrays = [vector_leaf(snapshot.view.show(b, columns).column(0)) for b in batches]
+        parts = [distances(vectors_of(c, len(nearest.q)), nearest.q, metric) for c in arrays]
         nearness = np.concatenate([np.array([], np.float32), *parts])
         keep = reader.live_mask(chunk.start, chunk.stop)
         if condition is not None:
@@ -459,8 +459,8 @@ def _flat(
         within = nearest.in_range(nearness)
         if within is not None:
             keep = within if keep is None else keep & within
-        if any(c.null_count for c in shown):  # rows without a vector are not found
-            valid = np.concatenate([_valid(c) for c in shown])
+        if any(c.null_count for c in arrays):  # rows without a vector are not found
+            valid = np.concatenate([_valid(c) for c in arrays])
             keep = valid if keep is None else keep & valid
         if keep is not None:
             at, nearness = at[keep], nearness[keep]
@@ -514,4 +514,4 @@ def explain(snapshot: Snapshot, plan: ScanPlan, nearest: Nearest, *, prefilter: 
 def index_step(snapshot: Snapshot, plan: ScanPlan) -> tuple[list[str], bool]:
     """The step by which indices find the rows of a filter, if any, and whether it answers the whole filter."""
     query = snapshot.index_query(plan.filter) if plan.use_index else None
-    return ([], False) if query is None else ([f"ScalarIndexQuery: query={query.text}"], query.exact)
+    return ([], False) if query is None else ([f"ScalarIndexQuery: query={query.description}"], query.exact)

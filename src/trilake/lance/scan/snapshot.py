@@ -27,9 +27,9 @@ from trilake.lance.scan.blob_bytes import BlobPlace
 from trilake.lance.scan.fragment_reader import ROW_ADDRESS, FragmentReader, Ids, Rows, addresses, split
 from trilake.lance.scan.id_conditions import condition_schema, id_columns
 from trilake.lance.scan.open_indices import OpenIndices
+from trilake.lance.scan.parse_sql import filter_of
 from trilake.lance.scan.scalar_search import IndexQuery
 from trilake.lance.scan.scan import ScanPlan
-from trilake.lance.scan.sql_text import filter_of
 from trilake.lance.versions import transaction
 from trilake.lance.versions.bases import Bases
 from trilake.lance.versions.effects import carried

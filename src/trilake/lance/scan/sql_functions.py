@@ -45,7 +45,7 @@ class _Frame:
     def add(self, part: str) -> None:
         self.arguments[-1].append(part)
 
-    def texts(self) -> list[str]:
+    def strings(self) -> list[str]:
         return [_argument(parts) for parts in self.arguments]
 
     def follows_value(self) -> bool:
@@ -169,13 +169,13 @@ class Rewrites:
     brackets: bool = False
 
     @cached_property
-    def _known(self) -> re.Pattern[str]:
+    def _pattern(self) -> re.Pattern[str]:
         brackets = r"|\[" if self.brackets else ""
         return re.compile(rf"(?<![\w.`])(?:{'|'.join(self.calls)})\s*\({brackets}", re.IGNORECASE)
 
     def apply(self, sql: str) -> str:
         """The SQL with the calls rewritten; brackets that do not match are left to its parser."""
-        if self._known.search(sql) is None:
+        if self._pattern.search(sql) is None:
             return sql
         frames = [_Frame()]
         for token in _TOKEN.finditer(sql):
@@ -197,7 +197,7 @@ class Rewrites:
 
     def _closed(self, frame: _Frame, around: _Frame, close: str) -> str:
         """A call, or brackets, with its arguments."""
-        arguments = frame.texts()
+        arguments = frame.strings()
         whole = f"{frame.opener}{','.join(arguments)}{close}"
         if close == ")":
             name = frame.opener[:-1].strip().lower()

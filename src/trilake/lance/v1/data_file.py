@@ -271,7 +271,7 @@ class V1File(DataFileReader):
 def _file_schema(source: Source, metadata: format_pb2.Metadata) -> LanceSchema:
     """The schema in the file itself, without dictionaries.  Raises ``CorruptFileError``."""
     if not metadata.manifest_position:
-        raise CorruptFileError("the file does not hold its schema", file=source.file)
+        raise CorruptFileError("the file has no schema", file=source.file)
     manifest = framing.read_message(source, metadata.manifest_position, format_pb2.Manifest)
     return LanceSchema.from_proto(manifest.fields, dict(manifest.metadata), damaged=CorruptFileError, file=source.file)
 

@@ -72,7 +72,7 @@ class V1Writer(DataFileWriter):
     ) -> None:
         ids = schema.field_ids
         if len(set(ids)) < len(ids):
-            raise InvalidArgumentError("two fields of the schema have the same id", file=key)
+            raise InvalidArgumentError("the schema has duplicate field IDs", file=key)
         FIRST.check_types(schema)
         self._schema = schema
         self._arrow = schema.storage_schema
@@ -117,7 +117,7 @@ class V1Writer(DataFileWriter):
             return
         if self.num_rows + batch.num_rows > MAX_ROWS:
             raise InvalidArgumentError(
-                f"a data file has {MAX_ROWS} rows at most", help="lower max_rows_per_file", file=self._key
+                f"a data file can have at most {MAX_ROWS} rows", help="lower max_rows_per_file", file=self._key
             )
         if self._last_schema is None or not batch.schema.equals(self._last_schema):
             self._check(batch)

@@ -53,7 +53,7 @@ class Decoder:
             if each.id in self._checked or layout_of(each).kind is PageKind.STRUCT:
                 continue
             if not self.pages.has(each.id):
-                raise self.fail("the file has no pages of a field that it must have", each, None)
+                raise self.fail("the file has no pages for a required field", each, None)
             layout, size = layout_of(each), self.source.size
             extra = 64 if layout.kind is PageKind.VARIABLE else 0
             most = 8 * size // layout.bits if layout.bits else MAX_UNBACKED + 8 * size

@@ -48,7 +48,7 @@ def take(decoder: Decoder, field: Field, slots: Slots) -> Job[pa.Array]:
     count = lengths[slots.batch] - (kind is PageKind.OFFSETS)
     if (slots.index >= count).any():
         batch = int(slots.batch[np.argmax(slots.index >= count)])
-        raise decoder.fail("a page has fewer values than it must", field, batch)
+        raise decoder.fail("a page has too few values", field, batch)
     base = positions[slots.batch]
     if kind is PageKind.NULL:
         return pa.nulls(len(slots))
@@ -90,7 +90,7 @@ def _variable(decoder: Decoder, field: Field, base: Int64s, slots: Slots) -> Job
     ends = starts + lengths
     # Values do not overlap, so together they are at most as long as the file.
     if len(slots) and ((lengths < 0).any() or starts.min() < 0 or ends.max() > size or _exceeds(lengths, size)):
-        raise decoder.fail("the offsets of strings or bytes fall, or lie outside of the file", field, None)
+        raise decoder.fail("offsets of strings or bytes decrease, or point outside the file", field, None)
     (content,) = yield [Pieces(starts, lengths)]
     offsets = np.zeros(len(slots) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
@@ -108,10 +108,10 @@ def _list(decoder: Decoder, field: Field, base: Int64s, slots: Slots) -> Job[pa.
     starts, lengths = _pairs(data, "<i8" if large else "<i4")
     limit = 8 * decoder.source.size + MAX_UNBACKED
     if len(slots) and ((lengths < 0).any() or starts.min() < 0 or _exceeds(lengths, limit)):
-        raise decoder.fail("the offsets of lists fall, or ask for more than the file can hold", field, None)
+        raise decoder.fail("offsets of lists decrease, or exceed what the file can contain", field, None)
     total = int(lengths.sum())
     if not large and total > 2**31 - 1:
-        raise decoder.fail("more than 2^31 items of lists in one request; take fewer rows at a time", field, None)
+        raise decoder.fail("more than 2^31 list items in one request; take fewer rows at a time", field, None)
     items = slots.expand(starts, lengths)
     values = yield from take(decoder, child, items)
     offsets: npt.NDArray[np.int64] = np.zeros(len(slots) + 1, np.int64)

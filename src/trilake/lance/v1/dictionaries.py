@@ -121,7 +121,7 @@ class DictionaryUnifier:
     def _grow(self, new: pa.Array) -> None:
         if not self._extend:
             raise SchemaMismatchError(
-                f"the column has values that its dictionary does not have, e.g. {new[0]}",
+                f"the dictionary lacks values of the column, e.g. {new[0]}",
                 help="cast the column to the type of its values, or write all rows at once",
                 column=self._field.name,
             )
@@ -129,7 +129,7 @@ class DictionaryUnifier:
         most = 2 ** (index.bit_width - (1 if str(index).startswith("int") else 0))
         if len(self.values) + len(new) > most:
             raise InvalidArgumentError(
-                f"the column has more than {most} different values, which {index} cannot count",
+                f"the column has more than {most} distinct values, more than {index} keys can number",
                 help="use a wider type of dictionary keys",
                 column=self._field.name,
             )

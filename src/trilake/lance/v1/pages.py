@@ -93,6 +93,6 @@ def check_offsets(offsets: Int64s, limit: int, *, file: str, column: str, batch:
     # All of them must be in range: differences of numbers far out of range would overflow.
     if least < 0 or offsets.min() < 0 or offsets.max() > limit:
         raise CorruptFileError(
-            f"the offsets of {what} fall, or lie outside of what they point into", file=file, column=column, batch=batch
+            f"offsets of {what} decrease, or point outside their values", file=file, column=column, batch=batch
         )
     return least

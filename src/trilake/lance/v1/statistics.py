@@ -196,7 +196,7 @@ def read_statistics(source: Source, metadata: format_pb2.Metadata.StatisticsMeta
         raise CorruptFileError(f"a page table for statistics {first} to {last} is not in the file", file=source.file)
     pages = PageTable.parse(source.read(metadata.page_table_position, size), first, last, 1)
     if not all(pages.has(f.id) for f in schema.walk()):
-        raise CorruptFileError("the page table of the statistics lacks some of them", file=source.file)
+        raise CorruptFileError("the page table of the statistics is incomplete", file=source.file)
     decoder = Decoder(source, pages, {})
     columns = {}
     for each in schema.fields:

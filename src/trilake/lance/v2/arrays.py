@@ -87,7 +87,7 @@ def _read_lists(node: Node, parts: Sequence[tuple[Page, Rows]], pages: Pages) ->
     below = (yield from read_array(child, items, pages)) if total else pa.nulls(0, child.type)
     large = pt.is_large_list(node.type)
     if not large and total > 2**31 - 1:
-        raise DamagedPage("more than 2^31 items of lists in one read; read fewer rows")
+        raise DamagedPage("more than 2^31 list items in one read; read fewer rows")
     offsets = np.zeros(len(length) + 1, np.int64 if large else np.int32)
     np.cumsum(length, out=offsets[1:])
     return pa.Array.from_buffers(node.type, len(length), [bitmap(valid), pa.py_buffer(offsets)], children=[below])
@@ -103,7 +103,7 @@ def _item_bases(pages: Sequence[Page]) -> dict[int, int]:
         if page.encoding.WhichOneof("array_encoding") == "list":
             total += page.encoding.list.num_items
     if total >= 1 << 48:
-        raise DamagedPage(f"lists claim {total} items")
+        raise DamagedPage(f"a page has lists with {total} items")
     return bases
 
 
@@ -195,13 +195,13 @@ class _Tree:
                 raise DamagedPage(f"{len(rows)} nulls in one read are too many; read fewer rows")
             return Nothing(len(rows)), np.zeros(len(rows), np.bool_)
         if kind != "some_nulls":
-            raise DamagedPage("a page does not say which values are null")
+            raise DamagedPage("a page has no validity bitmap")
         some = nullable.some_nulls
         (bits, _), (values, _) = yield from together(
             [self._decode(some.validity, rows, None), self._decode(some.values, rows, arrow)]
         )
         if not isinstance(bits, Flat) or bits.bits != 1:
-            raise DamagedPage("nulls are not a bit each")
+            raise DamagedPage("a validity bitmap does not have one bit per value")
         unpacked = np.unpackbits(bits.data, count=bits.skip + bits.count, bitorder="little")
         return values, unpacked[bits.skip :].astype(np.bool_)
 
@@ -244,12 +244,12 @@ class _Tree:
         end = np.where(null, last - limit, last)
         begin = np.where(previous >= limit, previous - limit, previous) if adjustment else previous
         if len(end) and (int(max(end.max(), begin.max())) >= 1 << 56 or (end < begin).any()):
-            raise DamagedPage("the ends of strings, bytes or lists fall, or are too high")
+            raise DamagedPage("the ends of strings, bytes or lists decrease, or are too large")
         return begin.astype(np.int64), end.astype(np.int64), ~null
 
     def _numbers(self, values: Values) -> Any:
         if not isinstance(values, Flat) or values.bits != 64:
-            raise DamagedPage("ends are not numbers of 64 bits")
+            raise DamagedPage("ends of strings, bytes or lists are not 64-bit integers")
         return values.data[: 8 * values.count].copy().view("<u8")
 
     def _binary(self, binary: Any, rows: Rows, arrow: pa.DataType | None) -> PlacedJob[Decoded]:
@@ -265,10 +265,10 @@ class _Tree:
         begin, end, valid = yield from self.ends(binary.indices, rows, binary.null_adjustment)
         flat, bits = _flat_items(binary.bytes)
         if flat is None or bits != 8:
-            raise UnsupportedPage("strings or bytes that are not flat are not supported")
+            raise UnsupportedPage("only flat strings or bytes are supported")
         if isinstance(rows, range):
             if (begin[1:] != end[:-1]).any():
-                raise DamagedPage("the ends of strings, bytes or lists fall, or are too high")
+                raise DamagedPage("the ends of strings, bytes or lists decrease, or are too large")
             total = end[-1:] - begin[:1]
             data, at = yield from self._pieces(flat, begin[:1], total)
             return data, begin - begin[:1] + at[:1], end - begin, valid
@@ -277,7 +277,7 @@ class _Tree:
 
     def _fsst(self, fsst: Any, rows: Rows, arrow: pa.DataType | None) -> PlacedJob[Decoded]:
         if fsst.binary.WhichOneof("array_encoding") != "binary":
-            raise UnsupportedPage("FSST of anything but strings or bytes is not supported")
+            raise UnsupportedPage("FSST is supported only for strings and bytes")
         data, at, length, valid = yield from self._strings(fsst.binary.binary, rows)
         return SymbolTable.parse(fsst.symbol_table).decode(data, at, length), valid
 
@@ -289,7 +289,7 @@ class _Tree:
             [self._decode(dictionary.indices, rows, None), self._decode(dictionary.items, range(count), below)]
         )
         if not isinstance(indices, Flat) or indices.bits == 1:
-            raise DamagedPage("the indices of a dictionary are not numbers")
+            raise DamagedPage("the indices of a dictionary are not integers")
         numbers = indices.typed()
         if typed:  # an entry may be null
             if present is not None and not present.all():
@@ -324,7 +324,7 @@ class _Tree:
                 else:
                     break
             if kind != "flat" or inner.flat.bits_per_value * items % 8:
-                raise UnsupportedPage(f"a field of a packed struct that is encoded as {kind!r} is not supported")
+                raise UnsupportedPage(f"the encoding {kind!r} in a packed struct is not supported")
             widths.append(int(inner.flat.bits_per_value) * items)
         return PackedRows(
             widths, (yield from self._packed(encodings20_pb2.Flat(buffer=struct.buffer), rows, sum(widths)))
@@ -333,7 +333,7 @@ class _Tree:
     def _fixed_size_binary(self, binary: Any, rows: Rows, arrow: pa.DataType | None) -> PlacedJob[Decoded]:
         flat, bits = _flat_items(binary.bytes)
         if flat is None or bits != 8:
-            raise UnsupportedPage("bytes that are not flat are not supported")
+            raise UnsupportedPage("only flat bytes are supported")
         return (yield from self._packed(flat, rows, 8 * int(binary.byte_width))), None
 
     def _constant(self, constant: Any, rows: Rows, arrow: pa.DataType | None) -> PlacedJob[Decoded]:

@@ -123,7 +123,7 @@ def _variable(encoding: Any, data: Bytes, count: int) -> Variable:
         bits = head[0]
         width = bits // 8
         if bits not in (32, 64) or len(data) < 1 + 2 * width:
-            raise DamagedPage("a block of strings or bytes does not begin with the width of its offsets")
+            raise DamagedPage("a block of strings or bytes has an invalid offset width")
         at = 1 + 2 * width
         start = int.from_bytes(data[1 + width : at].tobytes(), "little")
     else:
@@ -131,11 +131,11 @@ def _variable(encoding: Any, data: Bytes, count: int) -> Variable:
         at = 2 * width
         start = int.from_bytes(head[width : 2 * width], "little")
     if at + (count + 1) * width > start or start > len(data):
-        raise DamagedPage("the offsets of a block of strings or bytes are not inside of it")
+        raise DamagedPage("the offsets of a block of strings or bytes lie outside the block")
     offsets = np.frombuffer(data[at : at + (count + 1) * width].tobytes(), f"<i{width}")
     content = data[start:]
     if offsets[0] < 0 or (np.diff(offsets) < 0).any() or int(offsets[-1]) > len(content):
-        raise DamagedPage("the offsets of a block of strings or bytes fall, or lie outside of it")
+        raise DamagedPage("the offsets of a block of strings or bytes decrease, or point outside the block")
     return Variable(offsets, content)
 
 

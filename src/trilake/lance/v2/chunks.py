@@ -203,7 +203,7 @@ class _Strings(Codec):
         total = int(first.size.sum())
         offsets, out = new_offsets(int(counts.sum()), total), allocate(total)
         if kernels().copy_chunks(first.data, first.at, first.size, counts, self.width, out, offsets) >= 0:
-            raise DamagedPage("the offsets of strings or bytes fall, or lie outside of their chunk")
+            raise DamagedPage("offsets of strings or bytes decrease, or point outside their chunk")
         return Variable(offsets, out[: int(offsets[-1])])
 
     def pick(self, pieces: list[Buffers], counts: Int64s, pick: Pick) -> Variable:
@@ -216,7 +216,7 @@ class _Strings(Codec):
             *(first.data, first.at, first.size, counts, self.width, pick.piece, pick.number, begin, length)
         )
         if bad >= 0:
-            raise DamagedPage("the offsets of strings or bytes fall, or lie outside of their chunk")
+            raise DamagedPage("offsets of strings or bytes decrease, or point outside their chunk")
         return begin, length
 
 
@@ -340,7 +340,7 @@ class _Structs(Codec):
 
     def _of(self, rows: Values) -> PackedRows:
         if not isinstance(rows, Flat) or rows.bits != sum(self.widths):
-            raise UnsupportedPage("the rows of packed structs are not as wide as their fields")
+            raise UnsupportedPage("the fields of packed structs do not add up to the row width")
         return PackedRows(self.widths, rows)
 
 
@@ -426,7 +426,7 @@ class LevelCodec:
         k, mode, width = kernels(), self._mode, self._width
         total = int(counts.sum())
         if total > MAX_UNBACKED + 8 * int(pieces.size.sum()):
-            raise DamagedPage(f"{total} levels cannot be in {pieces.size.sum()} bytes")
+            raise DamagedPage(f"{pieces.size.sum()} bytes are too few for {total} levels")
         if pick is not None and mode in (k.FLAT, k.INLINE, k.BLOCKS):
             out = np.empty(len(pick.piece), np.uint16)
             where = pieces.data, pieces.at, pieces.size, counts, pick.piece, pick.number

@@ -103,7 +103,7 @@ class BlobPage:
         part = yield from self._inner.read(rows)
         values = part.values
         if not isinstance(values, PackedRows) or list(values.widths) != [64, 64]:
-            raise DamagedPage("the places of blobs are not pairs of numbers")
+            raise DamagedPage("blob positions are not pairs of integers")
         position, size = values.data.data[: 16 * values.count].view("<u8").reshape(-1, 2).T
         levels = np.where(size == 0, position >> 16, 0)
         if levels.any():

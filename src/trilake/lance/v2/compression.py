@@ -40,27 +40,27 @@ def decompressed(name: str, data: Bytes) -> Bytes:
     else:
         size = int.from_bytes(data[:head].tobytes(), "little")
     if size > _RATIO[name] * max(len(data) - head, 1) or size >= 1 << 40:
-        raise DamagedPage(f"{len(data)} bytes of {name} claim to be {size}")
+        raise DamagedPage(f"{len(data)} bytes of {name} state an uncompressed size of {size}")
     if not size:
         return np.empty(0, np.uint8)
     try:
         out = _codec(name).decompress(pa.py_buffer(data[head:]), size)
     except (OSError, ValueError, pa.ArrowException) as e:
-        raise DamagedPage(f"what {name} compressed is damaged: {e}") from e
+        raise DamagedPage(f"cannot decompress {name}: {e}") from e
     if out.size != size:
-        raise DamagedPage(f"what {name} compressed has {out.size} bytes, not {size}")
+        raise DamagedPage(f"{name} decompressed to {out.size} bytes, expected {size}")
     return np.frombuffer(out, np.uint8)
 
 
 def _frame_size(data: Bytes) -> int:
     """The size in the header of a Zstandard frame."""
     if len(data) < 6:
-        raise DamagedPage("a Zstandard frame is cut off")
+        raise DamagedPage("a Zstandard frame is truncated")
     flags = int(data[4])
     single = flags >> 5 & 1
     at = 5 + (not single) + (0, 1, 2, 4)[flags & 3]
     width = (single, 2, 4, 8)[flags >> 6]
     if not width:
-        raise DamagedPage("a Zstandard frame does not say its size")
+        raise DamagedPage("a Zstandard frame has no content size")
     size = int.from_bytes(data[at : at + width].tobytes(), "little")
     return size + 256 if width == 2 else size

@@ -84,7 +84,7 @@ class ConstantPage:
                 raise DamagedPage(f"a page of {page.length} rows has {len(definitions)} levels")
             return item, reps, definitions, None
         if reps is None or (definitions is not None and len(definitions) != len(reps)):
-            raise DamagedPage("a page with lists has no repetition levels, or not as many as definition levels")
+            raise DamagedPage("a page with lists has different numbers of repetition and definition levels")
         starts = np.append(np.flatnonzero(reps == self._layers.lists), len(reps))
         if len(starts) != page.length + 1:
             raise DamagedPage(f"repetition levels begin {len(starts) - 1} rows, not {page.length}")
@@ -101,7 +101,7 @@ def _levels(layout: Any, kind: str, data: Bytes | None) -> Uint16s | None:
             raise DamagedPage(f"levels have {levels.bits} bits, not 16")
         return levels.typed() if count else None
     if len(data) % 2:
-        raise DamagedPage("levels are of half a number")
+        raise DamagedPage("levels have an odd number of bytes")
     return np.frombuffer(data.tobytes(), "<u2") if len(data) else None
 
 
@@ -113,7 +113,7 @@ def _item(data: Bytes, arrow: pa.DataType) -> Values:
     sizes = np.frombuffer(data[4 : 4 + 4 * count].tobytes(), "<u4").tolist()
     at = 4 + 4 * count
     if at + sum(sizes) > len(data):
-        raise DamagedPage("a constant is longer than its buffer")
+        raise DamagedPage("a constant extends beyond its buffer")
     first = data[at : at + sizes[0]]
     if count == 1:
         return fixed(first, 1, arrow)
@@ -122,7 +122,7 @@ def _item(data: Bytes, arrow: pa.DataType) -> Values:
         raise DamagedPage(f"the offsets of a constant have {len(first)} bytes")
     offsets = np.frombuffer(first.tobytes(), f"<i{len(first) // 2}")
     if not 0 <= offsets[0] <= offsets[1] <= len(content):
-        raise DamagedPage("the offsets of a constant are not inside of it")
+        raise DamagedPage("the offsets of a constant point outside it")
     if not types.is_variable(arrow) and not pt.is_dictionary(arrow):
         raise DamagedPage(f"strings or bytes cannot be {arrow}")
     return Variable(offsets, content)

@@ -71,12 +71,12 @@ class Container:
         #: The version in the footer.
         self.footer_version: tuple[int, int] = major, minor
         if columns > size or tables > size - _ENTRY * count or globals_at > size - _ENTRY * globals_:
-            raise self.fail("the footer points out of the file")
+            raise self.fail("the footer points outside the file")
         #: Position and size of the metadata of each column, and of each global buffer: the first is the schema.
         self.column_places = self._table(tables, count)
         self.global_places = self._table(globals_at, globals_)
         if not self.global_places:
-            raise self.fail("the file does not hold its schema")
+            raise self.fail("the file has no schema")
         descriptor = self._parse(file2_pb2.FileDescriptor, *self.global_places[0])
         self.schema: file2_pb2.Schema = descriptor.schema
         self.length: int | None = descriptor.length or None
@@ -101,7 +101,7 @@ class Container:
     def _table(self, position: int, count: int) -> list[tuple[int, int]]:
         entries = np.frombuffer(self.source.read(position, _ENTRY * count), "<u8").reshape(-1, 2)
         if len(entries) and (entries.max() > self.source.size or entries.sum(axis=1).max() > self.source.size):
-            raise self.fail("a table before the footer points out of the file")
+            raise self.fail("an offset table points outside the file")
         return [(a, b) for a, b in entries.tolist()]
 
     def _parse(self, kind: Any, position: int, size: int) -> Any:
@@ -133,7 +133,7 @@ class Container:
 
     def _encoding(self, encoding: file2_pb2.Encoding, number: int) -> Any:
         if encoding.WhichOneof("location") != "direct":
-            raise self._unsupported(f"an encoding that is kept elsewhere ({encoding.WhichOneof('location')})", number)
+            raise self._unsupported(f"an encoding stored outside the page ({encoding.WhichOneof('location')})", number)
         try:
             packed = any_pb2.Any.FromString(encoding.direct.encoding)
         except DecodeError as e:

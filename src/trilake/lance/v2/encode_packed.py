@@ -103,7 +103,7 @@ def _is_plain(kind: pa.DataType) -> bool:
 
 
 def _unsupported(field: pa.Field, what: str, help: str) -> UnsupportedProtocolError:
-    return UnsupportedProtocolError(f"a packed struct cannot hold {what}", help=help, column=field.name)
+    return UnsupportedProtocolError(f"a packed struct cannot contain {what}", help=help, column=field.name)
 
 
 @jit

@@ -298,12 +298,12 @@ def _dictionary(leaf: Leaf, options: Options, minor: int) -> Page:
     data, bits = fixed_bytes(leaf.values.indices)
     indices = data.view(f"<u{bits // 8}").copy()
     if leaf.values.indices.null_count or items.null_count:
-        kept = items.drop_null()
+        non_null = items.drop_null()
         numbers = np.zeros(len(items) + 1, indices.dtype)
         numbers[: len(items)] = np.maximum(np.cumsum(items.is_valid().to_numpy(zero_copy_only=False)) - 1, 0)
         valid = leaf.values.indices.is_valid().to_numpy(zero_copy_only=False)
         indices = np.where(valid, numbers[np.where(valid, indices, 0)], 0).astype(indices.dtype)
-        items = kept
+        items = non_null
     if is_variable(items.type):
         encoded = string_items(Strings.of(items), options, minor)
     else:

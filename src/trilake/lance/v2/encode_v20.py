@@ -162,7 +162,7 @@ def _dictionary(array: pa.Array, options: Options, add: _Add) -> pb.ArrayEncodin
         null = int(numbers[0]) if len(numbers) else len(items)
         if null > np.iinfo(array.type.index_type.to_pandas_dtype()).max:
             raise UnsupportedProtocolError(
-                f"version 2.0 has no room for nulls among {len(items)} values of a dictionary with "
+                f"version 2.0 cannot store nulls with {len(items)} values of a dictionary with "
                 f"{array.type.index_type} indices",
                 help='cast the indices to a wider type, or write it with data_storage_version="2.1" or newer',
             )
@@ -187,7 +187,7 @@ def _packed(array: pa.Array, field: Field, add: _Add) -> pb.ArrayEncoding:
     for child in map(storage_array, array.flatten()):
         if child.null_count and not field.is_blob:
             raise UnsupportedProtocolError(
-                f"a packed struct cannot hold nulls, got {child.null_count}",
+                f"a packed struct cannot contain nulls, got {child.null_count}",
                 help="fill the nulls, or do not pack the struct",
                 column=field.name,
             )
@@ -198,7 +198,7 @@ def _packed(array: pa.Array, field: Field, add: _Add) -> pb.ArrayEncoding:
             items = child.values.slice(child.offset * size, count * size)
         if pt.is_nested(items.type) or pt.is_boolean(items.type) or not _has_width(items.type):
             raise UnsupportedProtocolError(
-                f"a packed struct cannot hold type {child.type} in version 2.0",
+                f"a packed struct cannot contain type {child.type} in version 2.0",
                 help='write it with data_storage_version="2.2" or newer, or do not pack the struct',
                 column=field.name,
             )

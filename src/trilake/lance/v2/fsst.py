@@ -33,13 +33,13 @@ class SymbolTable:
         header = int.from_bytes(data[:8], "little")
         count = header & 0xFF
         if len(data) < 8 + 9 * count or header >> 32 != _MAGIC:
-            raise DamagedPage("a table of FSST symbols is damaged")
+            raise DamagedPage("an FSST symbol table is invalid")
         symbols = np.zeros(_SYMBOLS, np.uint64)
         lengths = np.zeros(_SYMBOLS, np.uint8)
         symbols[:count] = np.frombuffer(data, "<u8", count, 8)
         lengths[:count] = np.frombuffer(data, np.uint8, count, 8 + 8 * count)
         if lengths.max() > 8:
-            raise DamagedPage("a table of FSST symbols is damaged")
+            raise DamagedPage("an FSST symbol table is invalid")
         return cls(symbols, lengths, bool(header & _ON))
 
     def decode(self, data: Bytes, begin: Int64s, length: Int64s) -> Variable:
@@ -58,7 +58,7 @@ class SymbolTable:
         buffer = pa.allocate_buffer(8 * size + 8, resizable=True)
         out = np.frombuffer(buffer, np.uint8)
         if getattr(kernels(), kernel)(*pieces, self.symbols, self.lengths, out, offsets) >= 0:
-            raise DamagedPage("strings that FSST coded are damaged")
+            raise DamagedPage("FSST-encoded strings are invalid")
         del out
         buffer.resize(int(offsets[-1]), shrink_to_fit=True)
         return Variable(offsets, np.frombuffer(buffer, np.uint8))

@@ -47,7 +47,7 @@ class FullZipPage:
             self._width = (layout.bits_per_value + 7) // 8
         self._indexed = bool(self._prefix or self._layers.lists)
         if len(page.buffers) < 1 + self._indexed:
-            raise DamagedPage(f"a full-zip page has {len(page.buffers)} buffers, fewer than it must")
+            raise DamagedPage(f"a full-zip page has {len(page.buffers)} buffers, too few for its layout")
         if self._layers.lists and not layout.bits_rep:
             raise DamagedPage("a page with lists has no repetition levels")
 
@@ -66,7 +66,7 @@ class FullZipPage:
             else:
                 begin, end = rows * stride, (rows + 1) * stride
         if (begin < 0).any() or (end < begin).any() or (end > size).any():
-            raise DamagedPage("the repetition index falls, or points out of the page")
+            raise DamagedPage("the repetition index decreases, or points outside the page")
         (placed,) = yield [Pieces(position + begin, end - begin)]
         data, begin, end = placed.data, placed.at, placed.at + (end - begin)
         if not self._indexed:
@@ -79,7 +79,7 @@ class FullZipPage:
         entries = self._page.length + 1
         width = size // entries
         if width not in (1, 2, 4, 8) or width * entries != size:
-            raise DamagedPage(f"a repetition index of {size} bytes cannot be that of {self._page.length} rows")
+            raise DamagedPage(f"a repetition index of {size} bytes does not fit {self._page.length} rows")
         if isinstance(rows, range):
             bounds = np.array([rows.start, rows.stop], np.int64)
             pieces = Pieces(position + bounds * width, width)
@@ -91,7 +91,7 @@ class FullZipPage:
         index = placed.at[:, None] + np.arange(length)
         numbers = placed.data[index].reshape(-1, width).copy().view(f"<u{width}").reshape(-1)
         if len(numbers) and int(numbers.max()) > self._page.buffers[0][1]:
-            raise DamagedPage("the repetition index points out of the page")
+            raise DamagedPage("the repetition index points outside the page")
         numbers = numbers.astype(np.int64)
         return (numbers[:1], numbers[1:]) if isinstance(rows, range) else (numbers[::2], numbers[1::2])
 
@@ -115,16 +115,16 @@ class FullZipPage:
         most = self._layers.max_visible
         how = self._head, self._layout.bits_def, most, self._width, self._prefix
         if not (self._head or self._width or self._prefix):
-            raise DamagedPage("the entries of a page take no bytes")
+            raise DamagedPage("the entries of a page have no bytes")
         entries, visible = k.count_zipped(data, begin, end, *how)
         if entries < 0:
-            raise DamagedPage("a value is longer than the bytes that its row has")
+            raise DamagedPage("a value is longer than its row")
         rep, definition = np.empty(entries, np.uint16), np.empty(entries, np.uint16)
         at, length = np.empty(visible, np.int64), np.empty(visible, np.int64)
         k.walk_zipped(data, begin, end, *how, rep, definition, at, length)
         rows = entries if not self._layers.lists else int(np.count_nonzero(rep == self._layers.lists))
         if rows != count:
-            raise DamagedPage(f"{rows} rows begin where {count} must")
+            raise DamagedPage(f"expected {count} rows, got {rows}")
         if self._prefix:
             values: Values = _variable(self._layout.value_compression, data, at, length)
         else:
@@ -149,7 +149,7 @@ def fixed_values(encoding: Any, data: Bytes, count: int, width: int) -> Values:
     elif kind == "packed_struct":
         widths = [int(bits) for bits in encoding.packed_struct.bits_per_value]
         if any(bits % 8 for bits in widths) or sum(widths) != 8 * width:
-            raise unsupported(encoding, "structs of this width")
+            raise unsupported(encoding, "structs of variable width")
         values = PackedRows(widths, Flat(data, 8 * width, count))
     else:
         raise unsupported(encoding, f"full-zip values of {width} bytes")
@@ -178,7 +178,7 @@ def _variable(encoding: Any, data: Bytes, at: Int64s, length: Int64s) -> Values:
         return _variable(encoding.general.values, whole, np.cumsum(size) - size, size)
     if kind == "variable_packed_struct":
         return _structs(encoding.variable_packed_struct, data, at, length)
-    raise unsupported(encoding, "full-zip values of any length")
+    raise unsupported(encoding, "full-zip values of variable length")
 
 
 def _structs(encoding: Any, data: Bytes, begin: Int64s, length: Int64s) -> Structs:
@@ -199,7 +199,7 @@ def _structs(encoding: Any, data: Bytes, begin: Int64s, length: Int64s) -> Struc
     b, n = (begin, length) if here is None else (begin[here], length[here])
     at, size = np.zeros((len(fields), len(b)), np.int64), np.zeros((len(fields), len(b)), np.int64)
     if kernels().walk_structs(data, b, n, widths, prefixes, at, size) >= 0:
-        raise DamagedPage("the fields of a packed struct are longer than it is")
+        raise DamagedPage("the fields of a packed struct are longer than the struct")
     children: list[Values] = []
     for f, field in enumerate(fields):
         if prefixes[f]:

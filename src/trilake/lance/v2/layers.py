@@ -46,7 +46,7 @@ class Layers:
         """Raises ``DamagedPage``."""
         layers = cls(tuple(kinds))
         if not layers.kinds or any(kind not in _LEVELS for kind in layers.kinds) or layers.kinds[0] not in ITEMS:
-            raise DamagedPage(f"the layers {list(kinds)} are not those of a column")
+            raise DamagedPage(f"invalid layers of a column: {list(kinds)}")
         return layers
 
     @cached_property

@@ -69,7 +69,7 @@ class MiniBlockPages:
         fewest = 2 + (self._dictionary_codec is not None) + (self._depth > 0)
         for page in pages:
             if len(page.buffers) < fewest:
-                raise DamagedPage(f"a mini-block page has {len(page.buffers)} buffers, fewer than it must")
+                raise DamagedPage(f"a mini-block page has {len(page.buffers)} buffers, too few for its layout")
         if self._depth > 1:
             raise UnsupportedPage(f"a repetition index of depth {self._depth} is not supported")
         self.rep = LevelCodec(layout.rep_compression) if layout.HasField("rep_compression") else None
@@ -80,7 +80,7 @@ class MiniBlockPages:
             raise UnsupportedPage(f"chunks of {self.buffers} buffers are not supported")
         self.values = codec(layout.value_compression)
         if self.buffers < self.values.buffers:
-            raise DamagedPage(f"chunks have {self.buffers} buffers, fewer than their encoding has")
+            raise DamagedPage(f"chunks have {self.buffers} buffers, too few for their encoding")
         self.dictionary: Values | None = None
         #: The index of each page that was read, and all of them together: one attribute, as several threads may read.
         self._loaded: tuple[dict[int, _Index], _Index | None] = {}, None
@@ -126,7 +126,7 @@ class MiniBlockPages:
         visible = None if definition is None else definition <= self._layers.max_visible
         number = len(rep) if visible is None else int(np.count_nonzero(visible))
         if number != chunks.total:
-            raise DamagedPage(f"levels are those of {number} values, not of {chunks.total}")
+            raise DamagedPage(f"expected levels for {chunks.total} values, got {number}")
         starts = np.flatnonzero(rep == self._layers.lists)
         i = rows.start
         if begun is not None:
@@ -154,7 +154,9 @@ class MiniBlockPages:
             *(chunks.level_counts, chunks.counts, picked[0, :0] if begun is None else begun, rows, levels, picked),
         )
         if entries < 0:
-            raise DamagedPage(_WRONG_INDEX if values < 0 else f"levels are not those of {chunks.counts[values]} values")
+            raise DamagedPage(
+                _WRONG_INDEX if values < 0 else f"the number of levels does not match {chunks.counts[values]} values"
+            )
         pick = Pick(picked[0, :values], picked[1, :values])
         below = None if definition is None else levels[1, :entries]
         return Part(chunks.values(pick), levels[0, :entries], below, self._layers)
@@ -163,15 +165,15 @@ class MiniBlockPages:
 
     def _load(self, rows: Rows) -> PlacedJob[tuple[_Index, _Data | None]]:
         """The index of pages with some rows; where it pays their data too, in the same round of requests."""
-        known, index = self._loaded
-        if index is not None and len(known) == len(self._pages):
+        loaded_pages, index = self._loaded
+        if index is not None and len(loaded_pages) == len(self._pages):
             return index, None
         if isinstance(rows, range):
             first, last = self._firsts.searchsorted((rows.start, rows.stop - 1), "right") - 1
             numbers = list(range(first, last + 1))
         else:
             numbers = np.unique(self._firsts.searchsorted(rows, "right") - 1).tolist()
-        new = [n for n in numbers if n not in known]
+        new = [n for n in numbers if n not in loaded_pages]
         if index is not None and not new:
             return index, None
         pages = [self._pages[n] for n in new]
@@ -232,7 +234,7 @@ class MiniBlockPages:
         elif self._depth:
             pairs = np.frombuffer(parts[-1].tobytes(), "<u8") if len(parts[-1]) == 16 * len(words) else None
             if pairs is None or (len(pairs) and pairs.max() > page.length + MAX_UNBACKED * 8):
-                raise DamagedPage("the repetition index does not fit to the chunks")
+                raise DamagedPage("the repetition index does not match the chunks")
             finished, left = pairs.astype(np.int64).reshape(-1, 2).T
             ended = np.cumsum(finished) - finished
             if int(finished.sum()) != page.length:
@@ -270,7 +272,7 @@ class _Chunks:
             data, at, size, of.rep is not None, of.definition is not None, of.buffers, of.wide, heads
         )
         if bad >= 0:
-            raise DamagedPage(f"a chunk of {size[bad]} bytes says that it is longer")
+            raise DamagedPage(f"a chunk of {size[bad]} bytes states a larger size")
         self._of, self._data, self._heads = of, data, heads
         self.counts = counts
         #: The levels of each chunk.
@@ -298,5 +300,5 @@ class _Chunks:
         if of.dictionary is None:
             return values
         if not isinstance(values, Flat):
-            raise UnsupportedPage("the indices of a dictionary are not plain numbers")
+            raise UnsupportedPage("the indices of a dictionary are not plain integers")
         return Indexed(values, of.dictionary)

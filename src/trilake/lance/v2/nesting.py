@@ -159,7 +159,7 @@ def _leaf_array(part: Part, arrow: pa.DataType) -> pa.Array:
             levels = levels[levels <= part.layers.max_visible]
         validity = bitmap(levels == 0)
         if len(levels) != part.values.count:
-            raise DamagedPage(f"levels are those of {len(levels)} values, not of {part.values.count}")
+            raise DamagedPage(f"expected levels for {part.values.count} values, got {len(levels)}")
     return part.values.arrow(arrow, validity)
 
 
@@ -192,7 +192,7 @@ class _State(NamedTuple):
         """The state above an item layer of ``count`` slots, and its validity."""
         kind = self.kind()
         if kind not in ITEMS:
-            raise DamagedPage("a page has a list where its column has a struct")
+            raise DamagedPage("a page has a list, its column a struct")
         validity: pa.Buffer | None = None
         if kind == NULLABLE_ITEM and self.definition is not None:
             levels = self.definition
@@ -239,7 +239,7 @@ def _vectors(node: Node, items: pa.Array, state: _State) -> tuple[pa.Array, _Sta
     size = node.size
     count = len(items) // size
     if len(items) % size:
-        raise DamagedPage(f"{len(items)} items are not lists of {size}")
+        raise DamagedPage(f"{len(items)} items cannot be divided into lists of {size}")
     definition = None if state.definition is None else state.definition[::size]
     state, validity = state._replace(definition=definition).item_validity(count)
     return pa.Array.from_buffers(node.type, count, [validity], children=[items]), state
@@ -247,7 +247,7 @@ def _vectors(node: Node, items: pa.Array, state: _State) -> tuple[pa.Array, _Sta
 
 def _lists(node: Node, items: pa.Array, state: _State) -> tuple[pa.Array, _State]:
     if state.kind() in ITEMS or state.rep is None:
-        raise DamagedPage("a page has a struct where its column has a list")
+        raise DamagedPage("a page has a struct, its column a list")
     rep = state.rep
     new = state.base + state.layers.levels(state.layer)
     most = new + state.layers.visible_from(state.layer + 1)
@@ -256,7 +256,7 @@ def _lists(node: Node, items: pa.Array, state: _State) -> tuple[pa.Array, _State
     offsets = np.empty(len(rep) + 1, np.int64 if large else np.int32)
     valid, left = np.empty(len(rep), np.bool_), np.empty(len(rep), np.int64)
     if not large and len(rep) > _MAX_INT32:
-        raise DamagedPage("more than 2^31 items of lists in one read; read fewer rows")
+        raise DamagedPage("more than 2^31 list items in one read; read fewer rows")
     levels = np.empty(0, np.uint16) if state.definition is None else state.definition
     lists, kept, nulls = kernels().unravel_lists(rep, levels, state.base, null, new, most, offsets, valid, left)
     if offsets[lists] != len(items):

@@ -150,8 +150,10 @@ class TrevniWriter:
         names: dict[str, int] = {}
         descriptors: list[ColumnDescriptor] = []
         declared: Sequence[ColumnDescriptor | Column] = columns
-        given: object = columns
-        kinds = {isinstance(c, ColumnDescriptor | Column) for c in given} if isinstance(given, Sequence) else {False}
+        untyped: object = columns
+        kinds = (
+            {isinstance(c, ColumnDescriptor | Column) for c in untyped} if isinstance(untyped, Sequence) else {False}
+        )
         if False in kinds:
             raise InvalidArgumentError(
                 f"columns must be options by column name, or the columns of a file, got {columns!r:.80}",

@@ -105,12 +105,12 @@ class TrevniStream:
         seen = set(start.recent)
         young = [m for m in files if m.modified_ms > start.horizon_ms]
         new = [m for m in young if m.key not in seen and (self._until is None or m.key in self._until)]
-        taken = new[:limit]
-        if not taken:
+        batch_files = new[:limit]
+        if not batch_files:
             return start
         # Files that are not yet read must be after the horizon.
-        horizon = max(start.horizon_ms, taken[-1].modified_ms - self.window_ms)
-        seen.update(m.key for m in taken)
+        horizon = max(start.horizon_ms, batch_files[-1].modified_ms - self.window_ms)
+        seen.update(m.key for m in batch_files)
         read = [m for m in young if m.key in seen]
         passed = [m.key for m in read if m.modified_ms <= horizon]
         return TrevniOffset(
@@ -118,7 +118,7 @@ class TrevniStream:
             start.older + len(passed),
             (start.older_hash + sum(map(_hash, passed))) % _MODULUS,
             tuple(m.key for m in read if m.modified_ms > horizon),
-            tuple(m.key for m in taken),
+            tuple(m.key for m in batch_files),
         )
 
     def batch(self, end: TrevniOffset) -> list[Split]:

@@ -185,7 +185,7 @@ def plan_table_write(
 
 def _current_files(store: Store, mode: str) -> tuple[list[DataFile], pa.Schema]:
     """The files that matter for a write; for appends also the schema of the first one."""
-    for left in reversed(range(_ATTEMPTS)):
+    for attempts_left in reversed(range(_ATTEMPTS)):
         files = list_files(store)
         try:
             if mode != "ignore":
@@ -195,7 +195,7 @@ def _current_files(store: Store, mode: str) -> tuple[list[DataFile], pa.Schema]:
             reads = mode == "append" and bool(files)
             return files, TrevniFile((store, files[0].key)).schema if reads else pa.schema([])
         except ObjectNotFoundError:  # removed by a concurrent overwrite
-            if not left:
+            if not attempts_left:
                 raise
     raise AssertionError("the last attempt raises")
 
