@@ -99,7 +99,7 @@ def test_types_that_spark_lacks_are_named_and_can_be_read_as_others(tmp_path: Pa
 def test_columns_of_one_name_are_read_by_a_schema_alone(tmp_path: Path) -> None:
     path = tmp_path / "t.trv"
     path.write_bytes(craft(1, [Col("a", "int", [Block(1, zigzag(value))]) for value in (1, 2)]))
-    with pytest.raises(trilake.TrilakeError, match="several columns of the file are called 'a'"):
+    with pytest.raises(trilake.TrilakeError, match="the file has duplicate column names 'a'"):
         TrevniDataSource({"path": str(path)}).schema()
     assert read_partitions(path, "a long")[1].to_pylist() == [{"a": 2}]
 

@@ -76,7 +76,7 @@ def test_every_file_is_read_once_over_windows() -> None:
     assert len(start.recent) < written
     store.put("late.trv", b"x")
     store.times["late.trv"] = 1
-    with pytest.raises(TrevniStreamError, match="came late or went"):
+    with pytest.raises(TrevniStreamError, match="arrived late or were removed"):
         TrevniStream(store).latest(start)
     assert TrevniStream(store, fail_on_data_loss=False).latest(start) == start
 

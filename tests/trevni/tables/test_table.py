@@ -144,7 +144,7 @@ def test_duplicate_column_names(tmp_path: Path) -> None:
     table = TrevniTable(tmp_path)
     assert table.count() == 1
     for read in (lambda: table.schema, table.to_arrow, lambda: table.count("b = 3")):
-        with pytest.raises(SchemaMismatchError, match="several columns of the file are called 'a'"):
+        with pytest.raises(SchemaMismatchError, match="the file has duplicate column names 'a'"):
             read()
     stated = TrevniTable(tmp_path, schema=pa.schema([("a", pa.int32()), ("b", pa.int32())]))
     assert stated.to_arrow().to_pydict() == {"a": [2], "b": [3]}

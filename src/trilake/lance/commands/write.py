@@ -105,7 +105,7 @@ def plan_write(store: Store, mode: Mode, runtime: Runtime, options: WriteOptions
     listing = list_versions(store)
     if listing.versions and mode == "create":
         raise DatasetExistsError(
-            "a Lance dataset already exists there",
+            "a Lance dataset already exists here",
             help='pass mode="append" or mode="overwrite" to write into it',
             file=store.uri,
             version=listing.latest,

@@ -1,4 +1,4 @@
-"""Blobs: scans return descriptions of where the bytes are."""
+"""Blobs: scans return descriptions, which locate the bytes."""
 
 from __future__ import annotations
 

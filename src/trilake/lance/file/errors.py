@@ -21,7 +21,7 @@ class DatasetNotFoundError(TableNotFoundError, ValueError, OSError):
 
 
 class DatasetVersionNotFoundError(VersionNotFoundError, ValueError, OSError):
-    """The dataset has no such version or tag, or none as old as the timestamp."""
+    """The dataset has no such version or tag, or no version as old as the timestamp."""
 
 
 class DatasetExistsError(TableExistsError, OSError):
@@ -33,7 +33,7 @@ class RowsDoNotFitError(SchemaMismatchError, ValueError, OSError):
 
 
 class CommitConflictError(ConflictError, OSError):
-    """Another commit excludes this one; nothing was committed.
+    """The commit conflicts with another one; nothing was committed.
 
     A user's commit lock raises it, without arguments, where another writer was first.
     """
@@ -55,7 +55,7 @@ class OutsideBasesError(InvalidArgumentError, OSError):
 
 
 class TaggedVersionError(InvalidArgumentError, OSError):
-    """A version that a clean-up is to remove has a tag."""
+    """A cleanup would remove a tagged version."""
 
 
 class UnknownRowError(InvalidArgumentError, OSError):
@@ -99,7 +99,7 @@ class WrongTypeError(InvalidArgumentError, TypeError):
 
 
 class NothingToWriteError(InvalidArgumentError, OSError):
-    """There are no rows, or no columns, to make a fragment of."""
+    """A fragment needs at least one row and one column."""
 
 
 class DeletePredicateError(FilterError, OSError):

@@ -1,7 +1,7 @@
-"""The end of a file of the first format, or of a manifest, and the messages in it.
+"""Read and write the footer and messages of a manifest, or of a file of the first format.
 
-The last 16 bytes are the position of a message, the version of the format and the letters ``LANC``.  A position points
-to the length of the message in four bytes, which the message follows.
+The last 16 bytes are the position of a message, the format version and ``LANC``.  At the position is the length of the
+message, in four bytes, followed by the message.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The sizes of an Arrow IPC file by its headers, before anything is decompressed.
+"""Compute the decompressed size of an Arrow IPC file from its headers.
 
-Compressed buffers say in their first eight bytes how long they become, and Arrow's reader believes that.  A file of a
-few bytes must not fill the memory, so the caller compares the sizes with what it expects.
+Compressed buffers state their decompressed size in their first eight bytes, and Arrow's reader trusts it.  A file of a
+few bytes must not fill the memory, so the caller checks the size first.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""JSON in binary form, as JSON columns are stored, and the strings that users see.
+"""Convert between JSON strings and the JSONB in which JSON columns are stored.
 
-A value is a header of four bytes with its kind and number of parts, an entry of four bytes with kind and size for each
-part, and the parts.  In an object all keys come first, sorted; numbers are big-endian.
+A value is a four-byte header with its kind and number of parts, a four-byte entry with kind and size for each part, and
+the parts.  In an object all keys come first, sorted; numbers are big-endian.
 """
 
 from __future__ import annotations

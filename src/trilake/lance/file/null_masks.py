@@ -1,11 +1,11 @@
-"""Nulls: the first format has none for most types, so they are refused, or kept by a companion column.
+"""Store nulls in the first format, which has none for most types: in a companion column, or else refuse them.
 
-A companion is a boolean column after its column, true where that one is null, and marked by metadata.  trilake folds it
-back when it reads; other readers see one more column.  Only top-level columns have companions: a null deeper in a
-column that the format cannot hold is refused, unless nulls may be lost.
+A companion is a boolean column after its column, true for its nulls, and marked by metadata.  trilake hides it when
+reading; other readers see one more column.  Only top-level columns have companions; a null inside a column raises an
+error, unless nulls may be lost.
 
-The format does hold nulls of nullable strings and binaries: it stores them as empty values and therefore reads empty
-values as null; a companion tells the two apart.
+The format stores nulls of strings and binaries as empty values, and so reads empty values as null; a companion tells
+the two apart.
 """
 
 from __future__ import annotations

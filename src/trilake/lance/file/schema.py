@@ -1,7 +1,7 @@
-"""Fields and schemas: Arrow's types with field ids, by which data files know their columns whatever their names.
+"""Fields and schemas: Arrow's types with field IDs, which identify columns in data files even after a rename.
 
-Ids count from 0, depth first, a parent before its children.  They are never reused within a dataset: a renamed column
-keeps its id; one that is dropped and added again gets another.
+IDs count from 0, depth first, parents before children.  A dataset never reuses one: a column that is dropped and added
+again gets a new ID.
 """
 
 from __future__ import annotations

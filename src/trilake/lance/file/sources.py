@@ -1,7 +1,7 @@
-"""Sources of a data file's bytes: a mapped file, or ranges of a remote object.
+"""Read the bytes of a data file: from a mapped file, or by ranges of a remote object.
 
-A request for many small pieces is answered by one run of bytes: a copy of a mapped file, or one call for all ranges of
-an object, which the store coalesces.
+A request for many small pieces returns one buffer: copied from the mapped file, or from one call to the store, which
+coalesces ranges.
 """
 
 from __future__ import annotations

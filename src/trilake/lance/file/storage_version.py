@@ -1,4 +1,4 @@
-"""Storage versions: the versions of data files, by number and by the names that users know."""
+"""Storage versions: the versions of data files, by number and by name."""
 
 from __future__ import annotations
 

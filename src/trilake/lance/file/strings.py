@@ -1,4 +1,4 @@
-"""A check that no invalid string is written."""
+"""Check that strings to write are UTF-8."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What users see of a dataset's columns, and what is stored for them.
+"""Convert between stored columns and the columns that users see.
 
-A companion column that keeps nulls (see :mod:`trilake.lance.file.null_masks`) is hidden: it is read with its column,
-and folded into it.
+A companion column (see :mod:`trilake.lance.file.null_masks`) is hidden: it is read with its column, whose nulls it
+restores.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from trilake.lance.file.types import LISTS, is_text
 class View:
     """The columns of a dataset.
 
-    ``whole`` is the schema in the manifest; unless ``folded``, companions are columns like others; with ``blob_bytes``
-    blobs are read as bytes, and not as descriptions.
+    ``whole`` is the schema in the manifest; unless ``folded``, companions are ordinary columns; with ``blob_bytes``,
+    blobs are read as bytes, not as descriptions.
     """
 
     whole: LanceSchema

@@ -1,4 +1,4 @@
-"""Batches of another size: of a number of rows, or of at most a number of bytes."""
+"""Resize batches: to a number of rows, or to a maximum number of bytes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def regroup(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordB
 
 
 def limit_bytes(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.RecordBatch]:
-    """The batches, cut where they have more than ``size`` bytes; a row is never cut."""
+    """Split batches of more than ``size`` bytes, between rows."""
     for batch in batches:
         rows = max(batch.num_rows * size // max(batch.nbytes, 1), 1)
         yield from (batch.slice(at, rows) for at in range(0, batch.num_rows, rows))

@@ -63,7 +63,7 @@ def places(place: FilePlace, descriptions: pa.StructArray) -> list[BlobPlace | N
     store, key, bases = place
     if not pa.types.is_struct(descriptions.type):
         raise WrongTypeError(
-            "files of the Lance format 1 keep no blobs apart",
+            "files of Lance format 1 have no blob columns",
             help="read the column itself, or migrate the dataset to 2.1 or newer",
             file=f"{store.uri}/{key}",
         )
@@ -133,7 +133,9 @@ def check_part(offset: int, length: int, size: int | None) -> None:
     if offset < 0 or length < 0:
         raise InvalidArgumentError(f"offset and length must be non-negative, got {offset} and {length}")
     if offset + length >= 1 << 64:
-        raise InvalidArgumentError(f"offset + length overflowed: {offset} + {length}", help="they are of 64 bits")
+        raise InvalidArgumentError(
+            f"offset + length overflowed: {offset} + {length}", help="the sum must fit in 64 bits"
+        )
     if size is not None and offset + length > size:
         raise InvalidArgumentError(f"the part from {offset} to {offset + length} exceeds blob size {size}")
 
@@ -152,9 +154,7 @@ def _ranges(store: Store, key: str, ranges: Sequence[tuple[int, int]]) -> list[p
 
 
 class BlobFile(io.BufferedIOBase):
-    """A blob as a file to read; its bytes are fetched when they are read, at least ``buffer_size`` at a time, 0 for
-    none.
-    """
+    """A blob as a readable file.  A read fetches at least ``buffer_size`` bytes; 0 turns buffering off."""
 
     def __init__(self, place: BlobPlace, buffer_size: int = 512 << 10) -> None:
         self._place, self._buffer_size = place, buffer_size

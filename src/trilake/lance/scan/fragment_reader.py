@@ -1,7 +1,7 @@
-"""Reading one fragment: its data files side by side, without its deleted rows.
+"""Read one fragment: the columns of all its data files, without deleted rows.
 
-Rows are identified by their offset in the fragment, deleted ones counted.  A batch of the fragment is a range of rows,
-which ends where a part of its first file does.  A column that no file has is null.
+Rows are identified by their offset in the fragment, which counts deleted rows.  Batches end where those of the first
+data file do.  A column in no file is null.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ class FragmentReader:
             rows = self.fragment.physical_rows
             if rows > MAX_UNBACKED:
                 raise CorruptFileError(
-                    f"a fragment without data files claims {rows} rows", fragment=self.fragment.id, file=self.store.uri
+                    f"a fragment without data files states {rows} rows", fragment=self.fragment.id, file=self.store.uri
                 )
             return np.array([0, rows], np.int64)
         return np.asarray(self.file(self.fragment.files[0]).batch_offsets, np.int64)
@@ -383,7 +383,7 @@ class FragmentReader:
         """Raise ``CorruptFileError`` unless all offsets are rows of the fragment."""
         if len(offsets) and (offsets.min() < 0 or offsets.max() >= self.physical_rows):
             raise CorruptFileError(
-                f"row {offsets.max()} is outside of a fragment with {self.physical_rows} rows",
+                f"row {offsets.max()} is outside a fragment of {self.physical_rows} rows",
                 fragment=self.fragment.id,
                 file=self.store.uri,
             )
@@ -421,7 +421,7 @@ def _combined(pieces: Sequence[pa.RecordBatch], arrow: pa.Schema, rows: int) -> 
     absent = [f.name for f, a in zip(arrow, arrays) if a.null_count and not f.nullable]
     if absent:
         raise CorruptFileError(
-            "no file of a fragment has a column that must not be null", help="read the other columns", column=absent[0]
+            "a fragment has no file with a non-nullable column", help="read the other columns", column=absent[0]
         )
     return pa.RecordBatch.from_arrays(arrays, schema=arrow)
 
@@ -440,7 +440,9 @@ def _joined(columns: Sequence[pa.Array], one: pa.Field, rows: int) -> pa.Array:
         return columns[0]
     if not pa.types.is_struct(one.type):
         if len(columns) == 1:
-            raise SchemaMismatchError(f"a file has {columns[0].type} where the dataset has {one.type}", column=one.name)
+            raise SchemaMismatchError(
+                f"expected {one.type} as in the dataset, got {columns[0].type} in a file", column=one.name
+            )
         raise SchemaMismatchError("several files of a fragment have the same column", column=one.name)
     children = []
     for child in one.type:

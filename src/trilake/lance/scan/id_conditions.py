@@ -1,7 +1,7 @@
-"""Conditions on row ids: ``_rowid``, ``_rowaddr`` and the like, which are not columns of files, in filters.
+"""Filters on row IDs: ``_rowid``, ``_rowaddr`` and the like, which no file stores.
 
-Such a column is added to the rows that a condition is evaluated on, and only there.  Where a condition says which ids
-it matches, other rows are not read.
+These columns are computed only to evaluate the filter.  If a filter names the IDs that it matches, other rows are not
+read.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def with_ids(rows: pa.Table, names: list[str], reader: FragmentReader, offsets: 
 
 
 def is_of_ids(leaf: Compare | In | IsNull, schema: LanceSchema) -> bool:
-    """Whether a comparison is one of ids."""
+    """Whether a comparison is between a column of IDs and values."""
     return len(leaf.path) == 1 and leaf.path[0] in (ROW_ID, ROW_ADDRESS) and schema.find(leaf.path) is None
 
 

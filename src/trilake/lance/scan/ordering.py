@@ -1,6 +1,6 @@
-"""Rows of a scan in the order of some columns.
+"""Sort the rows of a scan.
 
-The columns of the order are read first, and of the others only the rows that a limit leaves.
+The sort columns are read first, the other columns only for the rows within the limit.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _FEW = 8
 
 @dataclass(frozen=True)
 class ColumnOrdering:
-    """One column of an order.
+    """A column to sort by.
 
     Parameters
     ----------
     column_name: its name; ``"struct.field"`` is a part of one.
     ascending: whether the least value comes first; NaN is greater than all numbers.
-    nulls_first: whether nulls come before all values, or behind them.
+    nulls_first: whether nulls come before all values, or after them.
     """
 
     column_name: str
@@ -89,7 +89,7 @@ def ordered(
 
 
 def ordered_found(snapshot: Snapshot, rows: pa.Table, orderings: Orderings) -> pa.Table:
-    """The rows that a search returns, with their ids, in an order other than that of their distance."""
+    """The result of a search, with row IDs, sorted by other columns than the distance."""
     names = [o.column_name for o in orderings if o.column_name not in rows.schema.names]
     keys = rows
     for name in names:

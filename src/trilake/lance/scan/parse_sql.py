@@ -1,6 +1,6 @@
-"""SQL in Lance datasets: Spark's, with the forms and functions that users of pylance know.
+"""SQL in Lance datasets: Spark's, plus pylance's syntax and functions.
 
-Forms that Spark does not have are replaced outside of quotes; the rest of the SQL stays as it is.
+Syntax that Spark does not have is replaced, except inside quotes.
 """
 
 from __future__ import annotations

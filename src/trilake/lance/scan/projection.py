@@ -42,7 +42,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Projection:
-    """Columns by name, in order: each an expression, a field in structs, or an unchanged column."""
+    """Output columns by name, in order: expressions, nested fields, or unchanged columns."""
 
     columns: Mapping[str, Expression | Part | pa.Field]
     metadata: Mapping[bytes, bytes] | None = None

@@ -1,11 +1,10 @@
-"""Rows by a filter and scalar indices: where to look, instead of everywhere.
+"""Find the rows that may match a filter by scalar indices.
 
-An index returns the rows that may match; they are tested by the whole filter again, so the answer may have too
-many rows but never too few.  Parts of a filter that no index can answer are left to that test.  Fragments that an index
-does not cover are scanned.
+The whole filter is applied to these rows again, so an index may return too many rows, never too few, and need not cover
+all parts of the filter.  Fragments that an index does not cover are scanned.
 
-The test cannot be left out for a fresh index, as nothing proves that it is one: the caller that commits an index
-states its ``dataset_version`` and fragments, and may have built its files before a column was rewritten.
+A new index needs this test too: nothing proves that its files match the ``dataset_version`` and fragments that its
+committer states; a column may have been rewritten since they were built.
 """
 
 from __future__ import annotations
@@ -126,7 +125,7 @@ class _QueryBuilder:
         return None
 
     def conjunction(self, parts: Sequence[Predicate]) -> IndexQuery | None:
-        """What indices can say about the rows for which all of some conditions are true."""
+        """The index query for the rows that satisfy all conditions."""
         queries: list[IndexQuery | None] = []
         rest = list(parts)
         for low in [p for p in parts if isinstance(p, Compare) and p.op in (">", ">=") and not p.widened]:
@@ -199,7 +198,7 @@ class _QueryBuilder:
         return IndexQuery(description, covered, True, lambda: index.is_in([leaf.value]))
 
     def of_ids(self, leaf: Compare | In) -> IndexQuery | None:
-        """Rows by their ids, without an index."""
+        """A query for rows by their IDs, which needs no index."""
         ids = named_ids(leaf, self.manifest)
         if ids is None:
             return None

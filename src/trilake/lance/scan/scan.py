@@ -1,11 +1,11 @@
-"""Scanning fragments: chunks of row groups, read in parallel, filtered, and returned in order.
+"""Scan fragments: read chunks of row groups in parallel, filter them, and return them in order.
 
-The life of a scan::
+::
 
     fragments --(statistics)--> ranges of row groups --(cut)--> chunks --(pool)--> batches --(limit)--> out
 
 A chunk is a range of rows of one fragment, small enough that several fit into memory.  The filter's columns are read
-first, and of the others only what the matching rows need.
+first, the other columns only for the matching rows.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from trilake.lance.scan.id_conditions import id_columns, with_ids
 from trilake.lance.scan.skipping import candidate_groups
 from trilake.table.data_files import no_columns
 
-#: Chunks of other machines' files that are read at once, and about how many stored bytes and rows a chunk has.
+#: Number of chunks of remote files to read at once, and the approximate stored bytes and rows of a chunk.
 THREADS = 8
 CHUNK_BYTES, CHUNK_ROWS = 1 << 24, 1 << 17
 
@@ -98,7 +98,7 @@ class ScanPlan:
 
 @dataclass(frozen=True)
 class Chunk:
-    """Rows of one fragment, from ``start`` up to ``stop``, deleted ones counted; or only ``rows`` of them."""
+    """Rows ``start`` to ``stop`` of a fragment, including deleted ones; or only ``rows`` of them."""
 
     reader: FragmentReader
     start: int
@@ -229,7 +229,7 @@ def _whole(plan: ScanPlan, chunk: Chunk) -> list[pa.RecordBatch]:
 
 
 def finish(plan: ScanPlan, reader: FragmentReader, stored: pa.RecordBatch, offsets: Rows | None) -> pa.RecordBatch:
-    """A stored batch in the plan's schema, with the ids of the rows at ``offsets``."""
+    """Convert a stored batch to the plan's schema; ``offsets`` are those of its rows, for their IDs."""
     batch = plan.view.show(stored, plan.columns)
     return batch if offsets is None else _with_places(plan, batch, reader, offsets)
 
@@ -255,7 +255,7 @@ def _tested(filter: Filter, view: View) -> LanceSchema:
 
 
 def _rest(plan: ScanPlan, tested: LanceSchema) -> LanceSchema:
-    """The columns of a plan that are still to be read."""
+    """The columns of a plan that have not been read."""
     have = {f.id: f for f in tested.fields}
     return LanceSchema(tuple(f for f in plan.columns.fields if have.get(f.id) != f), plan.columns.metadata)
 
@@ -316,7 +316,7 @@ def _matching(
 
 
 def _picked(plan: ScanPlan, chunk: Chunk, rows: Rows) -> list[pa.RecordBatch]:
-    """The rows of those that an index has found which live and match."""
+    """The live, matching rows among those that an index returned."""
     assert plan.filter is not None
     reader, view = chunk.reader, plan.view
     rows = rows[reader.is_live(rows)]
@@ -454,7 +454,7 @@ def _limited(batches: Iterator[pa.RecordBatch], limit: int | None, offset: int) 
 
 
 def count(plan: ScanPlan, readers: Iterable[FragmentReader]) -> int:
-    """The number of rows that a scan returns; without a filter from the manifest and headers alone."""
+    """The number of rows that a scan returns; without a filter, it reads only the manifest and headers."""
     if plan.filter is not None:
         return sum(b.num_rows for b in scan(plan, readers))
     total = max(sum(_num_rows(plan, r) for r in readers) - plan.offset, 0)

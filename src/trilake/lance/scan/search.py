@@ -1,7 +1,7 @@
-"""Nearest rows: by a vector index if there is one, else by comparing all vectors.
+"""Nearest-neighbour search: with a vector index if there is one, otherwise by comparing all vectors.
 
-Rows of fragments that an index does not cover are compared one by one, so that appended rows are found too; deleted
-rows are left out.
+Fragments that the index does not cover are always searched by comparing vectors, so appended rows are found too.
+Deleted rows are left out.
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ class Nearest:
     q: the vector, float32.
     k: number of rows.
     metric: ``l2`` (squared), ``cosine`` or ``dot``, of bytes ``hamming``; ``None`` for that of the index, or ``l2``.
-    nprobes: partitions of the index that are looked into first.
-    maximum_nprobes: the most that are looked into, one after another until ``k`` rows are found; ``None`` for all.
-    refine_factor: that many times ``k`` rows are compared by their vectors, not by their codes.
+    nprobes: minimum number of index partitions to search.
+    maximum_nprobes: maximum number, searched one by one until ``k`` rows are found; ``None`` for all.
+    refine_factor: so many times ``k`` rows are ranked again by their full vectors.
     use_index: whether an index may be used.
-    distance_range: the least distance, and that which all are less than; ``None`` for no bound.
-    batch: all vectors where several are searched for, ``k`` rows for each; ``q`` is the first one.
+    distance_range: lower bound (inclusive) and upper bound (exclusive) of distances; ``None`` for no bound.
+    batch: all query vectors if there are several, ``k`` rows for each; ``q`` is the first one.
     """
 
     column: str
@@ -245,9 +245,9 @@ def schema(plan: ScanPlan, nearest: Nearest) -> pa.Schema:
 def search(
     snapshot: Snapshot, plan: ScanPlan, nearest: Nearest, readers: Sequence[FragmentReader], *, prefilter: bool
 ) -> pa.Table:
-    """The rows of a scan that are nearest to a vector, nearest first; for several vectors, those of each in turn.
+    """The rows of a scan that are nearest to a vector, nearest first; for several vectors, one result after another.
 
-    With ``prefilter`` they are chosen from the rows that match the plan's filter; without, it is applied to the result.
+    With ``prefilter``, the plan's filter applies before the search, otherwise to its result.
     """
     if nearest.batch is None:
         return _nearest_rows(snapshot, plan, nearest, readers, prefilter=prefilter)

@@ -1,4 +1,4 @@
-"""Skipping of row groups by the statistics in data files."""
+"""Skip row groups by the statistics in data files."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Functions of lists, structs and strings that users of pylance know, in Spark's SQL.
+"""Translate pylance's functions of lists, structs and strings to Spark's SQL.
 
-SQL is cut into calls and brackets; the calls in a table are rewritten, the rest stays as it is.
+SQL is split at calls and brackets; calls of these functions are rewritten, everything else stays.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ _SPARK: dict[str, Rewrite] = {
 
 @dataclass(frozen=True)
 class Rewrites:
-    """What becomes of calls, by lower-case name; ``brackets``: also of lists and fields in ``[]``."""
+    """Rewrites of calls, by lower-case name; ``brackets``: also rewrite lists and fields in ``[]``."""
 
     calls: Mapping[str, Rewrite]
     brackets: bool = False

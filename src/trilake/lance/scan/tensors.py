@@ -1,4 +1,4 @@
-"""Batches as numpy arrays, for libraries of tensors."""
+"""Convert batches to numpy arrays, for tensor libraries."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def _point(root: Store, name: str, line: str | None, branches: Mapping[str, Bran
     if line is not None and branches[name].identifier:
         return None
     raise CorruptLogError(
-        f"the branch {name!r} does not say which version it began from",
+        f"the branch {name!r} has no parent version",
         help="delete the branch, or clean up with the library that created it",
         file=f"{root.uri}/{BRANCHES}",
     )
@@ -97,7 +97,7 @@ def _point(root: Store, name: str, line: str | None, branches: Mapping[str, Bran
 def _key(name: str) -> str:
     if name == "main" or _NAME.match(name) is None or ".." in name or name.endswith((".", ".lock")):
         raise InvalidArgumentError(
-            f"{name!r} cannot be the name of a branch",
+            f"{name!r} is not a valid branch name",
             help="use letters, digits, '.', '-', '_' and '/', beginning with a letter or digit; main is the main line",
         )
     return f"{BRANCHES}/{quote(name, safe='')}.json"
@@ -201,7 +201,7 @@ def clone(source: Manifest, store: Store, target: Store, runtime: Runtime, *, br
     Raises ``TableExistsError`` where a dataset exists.
     """
     if list_versions(target).versions:
-        raise DatasetExistsError("a Lance dataset already exists there", file=target.uri)
+        raise DatasetExistsError("a Lance dataset already exists here", file=target.uri)
     scheme: Scheme = list_versions(store).scheme
     path = store.uri.removeprefix("file://") if store.uri.startswith("file:///") else store.uri
     operation = op.Clone(path, source.version, source.branch, branch)
@@ -214,7 +214,7 @@ def clone(source: Manifest, store: Store, target: Store, runtime: Runtime, *, br
     try:
         target.put_if_absent(manifest_key(manifest.version, scheme), serialise_manifest(manifest))
     except ObjectExistsError as e:
-        raise DatasetExistsError("a Lance dataset already exists there", file=target.uri) from e
+        raise DatasetExistsError("a Lance dataset already exists here", file=target.uri) from e
     return manifest
 
 
@@ -262,7 +262,9 @@ def delete_branch(root: Store, name: str) -> None:
     others = branch_points(root, name)
     if others:
         raise InvalidArgumentError(
-            f"the branch {min(others.values())!r} comes from {name!r}", help="delete that one first", file=root.uri
+            f"the branch {min(others.values())!r} comes from {name!r}",
+            help="delete {min(others.values())!r} first",
+            file=root.uri,
         )
     root.delete([_key(name)])
     inside = [other for other in read_branches(root) if other.startswith(f"{name}/")]

@@ -62,7 +62,7 @@ def apply(
         base = _changed(newest, operation)
     if base.max_fragment_id > MAX_FRAGMENT_ID:
         raise InvalidArgumentError(
-            f"the ids of fragments are used up: {base.max_fragment_id} would be the next",
+            f"no fragment IDs are left: the next would be {base.max_fragment_id}",
             help="write the rows into a new dataset",
             version=base.version,
         )
@@ -249,7 +249,7 @@ def _appended(newest: Manifest, present: tuple[Fragment, ...], new: Iterable[Fra
     added, last = _numbered(new, _last_id(newest))
     both = {f.id for f in present} & {f.id for f in added}
     if both:
-        raise CommitConflictError(f"fragment {min(both)} to be added is there already", version=newest.version)
+        raise CommitConflictError(f"fragment {min(both)} to be added already exists", version=newest.version)
     return replace(newest, fragments=(*present, *added), max_fragment_id=max(last, newest.max_fragment_id))
 
 
@@ -258,7 +258,7 @@ def _replaced(newest: Manifest, updated: Iterable[Fragment], removed: Iterable[i
     missing = (by_id.keys() | removed_ids) - {f.id for f in newest.fragments}
     if missing:
         raise CommitConflictError(
-            f"fragment {min(missing)} is not there any more",
+            f"fragment {min(missing)} no longer exists",
             help="read the newest version and repeat the change",
             version=newest.version,
         )
@@ -286,7 +286,7 @@ def _rewritten(newest: Manifest, rewrite: op.Rewrite) -> Manifest:
     for group in rewrite.groups:
         ids = {f.id for f in group.old}
         if not ids or not ids <= {f.id for f in fragments}:
-            raise CommitConflictError("a fragment that was compacted is not there any more", version=newest.version)
+            raise CommitConflictError("a fragment that was compacted no longer exists", version=newest.version)
         new, last = _numbered(group.new, last)
         fragments = [*(f for f in fragments if f.id not in ids), *new]
         groups.append((ids, new))
@@ -358,7 +358,7 @@ def _configured(newest: Manifest, update: op.UpdateConfig) -> Manifest:
         schema = replace(schema, metadata=_encoded(update.schema_metadata.apply(_decoded(schema.metadata))))
     unknown = [id for id in update.field_metadata if schema.by_id(id) is None]
     if unknown:
-        raise CommitConflictError(f"field {unknown[0]} is not there any more", version=newest.version)
+        raise CommitConflictError(f"field {unknown[0]} no longer exists", version=newest.version)
 
     def of_field(field: Field) -> Field:
         change = update.field_metadata.get(field.id)
@@ -389,7 +389,7 @@ def _with_files(newest: Manifest, replacements: Iterable[tuple[int, DataFile]]) 
         new.setdefault(id, []).append(file)
     missing = new.keys() - {f.id for f in newest.fragments}
     if missing:
-        raise CommitConflictError(f"fragment {min(missing)} is not there any more", version=newest.version)
+        raise CommitConflictError(f"fragment {min(missing)} no longer exists", version=newest.version)
     fragments = []
     for fragment in newest.fragments:
         files = fragment.files

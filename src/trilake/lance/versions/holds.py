@@ -83,8 +83,8 @@ def hold(store: Store, version: int, runtime: Runtime) -> Iterator[None]:
     try:
         if any(removal.names(version) for removal in notices(store, REMOVALS)):
             raise CommitConflictError(
-                f"version {version} is being removed by a clean-up",
-                help="choose a version that stays; if that clean-up has died, run it again",
+                f"version {version} is being removed by a cleanup",
+                help="choose a later version; if that cleanup has died, run it again",
                 file=store.uri,
                 version=version,
             )

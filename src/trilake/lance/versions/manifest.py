@@ -348,7 +348,7 @@ def parse_fragment(message: pb.DataFragment, *, file: str = "") -> Fragment:
     """The entry in a message.  Raises ``CorruptLogError`` for more rows than a data file can count."""
     if message.physical_rows >= MAX_ROWS or message.deletion_file.num_deleted_rows >= MAX_ROWS:
         raise CorruptLogError(
-            f"fragment {message.id} claims {message.physical_rows} rows, "
+            f"fragment {message.id} states {message.physical_rows} rows, "
             f"{message.deletion_file.num_deleted_rows} of them deleted; a data file has less than 2^31",
             file=file or None,
         )
@@ -369,7 +369,7 @@ def parse_fragment(message: pb.DataFragment, *, file: str = "") -> Fragment:
     if message.HasField("deletion_file"):
         d = message.deletion_file
         if d.file_type not in (ARROW_ARRAY, BITMAP):
-            raise CorruptLogError(f"deletion files of type {d.file_type} are unknown", file=file or None)
+            raise CorruptLogError(f"unknown deletion file type {d.file_type}", file=file or None)
         base = d.base_id if d.HasField("base_id") else None
         deletion = DeletionFile(d.file_type, d.read_version, d.id, d.num_deleted_rows, base)
     return Fragment(
@@ -517,7 +517,7 @@ def parse_manifest(data: pa.Buffer, *, file: str, version: int | None = None) ->
     source = MappedSource(file, data)
     message = framing.read_message(source, position, pb.Manifest, damaged=CorruptLogError)
     if not message.version:
-        raise CorruptLogError("the manifest does not say its version", file=file)
+        raise CorruptLogError("the manifest has no version", file=file)
     if version not in (None, message.version):
         raise CorruptLogError(f"expected a manifest of version {version}, got version {message.version}", file=file)
     schema = LanceSchema.from_proto(message.fields, dict(message.metadata), file=file)
@@ -528,7 +528,7 @@ def parse_manifest(data: pa.Buffer, *, file: str, version: int | None = None) ->
     fragments = tuple(parse_fragment(f, file=file) for f in message.fragments)
     ids = {f.id for f in fragments}
     if len(ids) != len(fragments) or max(ids, default=0) > MAX_FRAGMENT_ID:
-        raise CorruptLogError("two fragments have the same id, or one is out of range", file=file)
+        raise CorruptLogError("fragment IDs are duplicate or out of range", file=file)
     stamp = message.timestamp
     if not _FIRST_SECOND <= stamp.seconds <= _LAST_SECOND or not 0 <= stamp.nanos < 10**9:
         raise CorruptLogError(
@@ -577,7 +577,7 @@ def serialise_manifest(manifest: Manifest) -> bytes:
     if missing and first:
         raise InvalidArgumentError(
             "the values of a dictionary column are unknown",
-            help="begin the dataset with rows, by write_dataset, or cast the column to its values",
+            help="create the dataset with rows, or cast the column to its value type",
             column=missing[0],
         )
     out, places = encode_dictionaries(manifest.schema)

@@ -86,7 +86,7 @@ class LanceOffset:
             )
         except (KeyError, TypeError, ValueError, AttributeError) as e:
             raise LanceStreamError(
-                f"the checkpoint's offset {str(data)[:200]} is not one of a Lance dataset",
+                f"the checkpoint's offset {str(data)[:200]} is not an offset of a Lance dataset",
                 help="use the checkpoint of a query that reads this dataset, or a new one",
             ) from e
 

@@ -374,7 +374,7 @@ def commit(
             if listing.versions:
                 if create:
                     raise DatasetExistsError(
-                        "a Lance dataset already exists there", file=store.uri, version=listing.latest
+                        "a Lance dataset already exists here", file=store.uri, version=listing.latest
                     )
                 is_guessed = guessed and (listing.latest, listing.key(listing.latest)) == (guessed.version, known)
                 newest = guessed if is_guessed else load(store, listing.latest, listing)
@@ -473,11 +473,11 @@ def _check_winners(
         try:
             other = of_manifest(store, winner)
         except ObjectNotFoundError as e:
-            raise CommitConflictError("what another commit did was cleaned up", help=help, version=version) from e
-        if other is None:
             raise CommitConflictError(
-                "another commit does not say what it did", help=help, file=store.uri, version=version
-            )
+                "the transaction of another commit was cleaned up", help=help, version=version
+            ) from e
+        if other is None:
+            raise CommitConflictError("another commit has no transaction", help=help, file=store.uri, version=version)
         if base is None and any(map(op.changes_nullability, (mine.operation, other.operation))):
             base = _manifest_or_none(store, listing.key(mine.read_version), mine.read_version)
         reason = op.conflict(mine.operation, other.operation, None if base is None else base.schema)
@@ -496,7 +496,7 @@ def _locked_put(store: Store, key: str, data: bytes, transaction_file: str, vers
         if won:
             raise UnknownOutcomeError(
                 f"version {version} is committed, but its lock failed: {e}",
-                help="the commit stands; look after the lock",
+                help="the commit is complete; check the lock",
                 file=f"{store.uri}/{key}",
                 version=version,
             ) from e

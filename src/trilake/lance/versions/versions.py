@@ -86,7 +86,7 @@ def list_versions(store: Store) -> Listing:
             numbers["v1"].append(number)
     if numbers["v1"] and numbers["v2"]:
         raise CorruptLogError(
-            "the dataset's manifests are named in two ways",
+            "the dataset's manifests use two naming schemes",
             help="a writer used the wrong naming scheme: keep the manifests of one scheme only",
             file=f"{store.uri}/{VERSIONS}",
         )
@@ -164,7 +164,7 @@ class Tag:
 def _tag_key(name: str) -> str:
     if _TAG.match(name) is None or name.endswith((".", ".lock")) or ".." in name:
         raise InvalidArgumentError(
-            f"{name!r} cannot be the name of a tag", help="use letters, digits, '.', '-' and '_', beginning with one"
+            f"{name!r} is not a valid tag name", help="use letters, digits, '.', '-' and '_', beginning with one"
         )
     return f"{TAGS}/{name}.json"
 

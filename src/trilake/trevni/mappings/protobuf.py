@@ -163,7 +163,7 @@ class _Fields(Shape):
 
     def write(self, value: Any) -> None:
         if len(unknown_fields.UnknownFieldSet(value)):
-            raise SchemaMismatchError(f"a {value.DESCRIPTOR.full_name} has unknown fields, which have no column")
+            raise SchemaMismatchError(f"a {value.DESCRIPTOR.full_name} has unknown fields, which cannot be stored")
         for field in self._fields:
             field.write(value)
 
@@ -221,8 +221,8 @@ class _Messages(Sheet):
         if other is not None:
             assert self.file is not None
             raise SchemaMismatchError(
-                f"the file has the column {other!r} where the message has {column!r}",
-                help="read it without a class, or with the class that it was written with",
+                f"the file has column {other!r}, the message {column!r}",
+                help="read it without a class, or with the class of its writer",
                 file=self.file.uri,
                 column=other,
             )

@@ -44,7 +44,7 @@ class Stream:
         except (pa.ArrowException, ValueError, TypeError, OverflowError) as e:
             raise SchemaMismatchError(f"a value is not of type {self.type.value}: {e}", column=self.name) from e
         if values.null_count and self.type is not ValueType.NULL:
-            raise SchemaMismatchError("a value is missing, which the schema does not allow", column=self.name)
+            raise SchemaMismatchError("a required value is missing", column=self.name)
         lengths = np.array(self.lengths, np.int32) if self.array else None
         self.values, self.lengths = [], []
         return ColumnValues(self.name, self.type.value, lengths, values)
@@ -141,7 +141,7 @@ class Sheet:
                     yield self.shape.read()
                 except StopIteration:  # it would end the generator without an error
                     raise CorruptFileError(
-                        "the columns hold fewer values than their lengths say", file=file.uri
+                        "the columns have fewer values than their lengths state", file=file.uri
                     ) from None
 
 

@@ -70,7 +70,7 @@ def check_form(field: pa.Field) -> None:
     for type_ in _within(field.type):
         if T.is_dictionary(type_) and T.is_nested(plain_type(type_.value_type)):
             raise InvalidArgumentError(
-                f"a dictionary of {type_.value_type} cannot be kept: Arrow cannot build it again",
+                f"a dictionary of {type_.value_type} is not supported: Arrow cannot build one",
                 help="decode the column before writing it",
                 column=field.name,
             )
@@ -81,7 +81,7 @@ def check_form(field: pa.Field) -> None:
         survives = False
     if not survives:
         raise InvalidArgumentError(
-            f"the type {field.type} cannot be kept: it does not survive Arrow's IPC format",
+            f"the type {field.type} is not supported: Arrow's IPC format changes it",
             help="cast the column to another type",
             column=field.name,
         )
@@ -270,7 +270,7 @@ def _to_union(array: pa.Array, type_: pa.DataType) -> pa.Array:
     lengths = lengths.reshape(len(lists), count)
     there = np.asarray(array.is_valid())
     if (lengths.sum(axis=0) != there).any() or (lengths > 1).any() or (count and not lists):
-        raise ValueError("a union has one value, of one of its branches")
+        raise ValueError("a union must have one value, of one of its branches")
     branch = lengths.argmax(axis=0) if lists else np.empty(0, np.int64)
     codes = pa.py_buffer(np.array(type_.type_codes, np.int8)[branch])
     places = np.where(lengths == 1, lengths.cumsum(axis=1) - 1, -1)

@@ -69,7 +69,7 @@ def value_type(type_: pa.DataType) -> ValueType | None:
     if T.is_nested(type_) and not T.is_union(type_):
         return None
     raise InvalidArgumentError(
-        f"the Arrow type {type_} cannot be stored in a Trevni file", help="cast the column to a type that can"
+        f"the Arrow type {type_} cannot be stored in a Trevni file", help="cast the column to a supported type"
     )
 
 

@@ -103,7 +103,7 @@ def schema_nodes(schema: pa.Schema, header: Header, file: str) -> list[Node]:
         if walk.next != len(header.columns):
             raise _Mismatch(f"column {header.columns[walk.next].label!r} belongs to no field")
     except _Mismatch as e:
-        raise CorruptFileError(f"the Arrow schema in the file is not that of its columns: {e}", file=file) from None
+        raise CorruptFileError(f"the Arrow schema in the file does not match its columns: {e}", file=file) from None
     return nodes
 
 
@@ -115,10 +115,10 @@ class _SchemaMatcher:
 
     def _take(self, field: pa.Field, parent: int | None) -> ColumnDescriptor:
         if self.next >= len(self._columns):
-            raise _Mismatch(f"there is no column for field {field.name!r}")
+            raise _Mismatch(f"field {field.name!r} has no column")
         column = self._columns[self.next]
         if column.parent != parent:
-            raise _Mismatch(f"column {column.label!r} has another parent than field {field.name!r}")
+            raise _Mismatch(f"column {column.label!r} and field {field.name!r} have different parents")
         self.next += 1
         return column
 
@@ -152,7 +152,7 @@ class _SchemaMatcher:
         if leaf is not None:
             column = self._take(field, parent)
             if column.array or column.type.arrow != leaf.arrow:
-                raise _Mismatch(f"column {column.label!r} is not what field {field.name!r} of type {field.type} needs")
+                raise _Mismatch(f"column {column.label!r} does not match field {field.name!r} of type {field.type}")
             return Node("leaf", field, column.number)
         column = self._take(field, parent)
         if not column.array:
@@ -202,7 +202,7 @@ class Assembler:
         try:
             return self._plain(node, slots, places)
         except (pa.ArrowException, ValueError, OverflowError) as e:
-            raise self._fail(node.column, f"the values are not those of the type {node.field.type}: {e}") from e
+            raise self._fail(node.column, f"values do not match the type {node.field.type}: {e}") from e
 
     def _plain(self, node: Node, slots: int, places: Places | None) -> pa.Array:
         type_ = plain_type(node.field.type)

@@ -138,7 +138,7 @@ class Shredder(ABC):
             return
         if any(column.encoder.values for column in self.columns()):
             raise InvalidArgumentError(
-                f"column {self._path!r} has the option values, so it cannot have nulls",
+                f"column {self._path!r} cannot have nulls with the option values",
                 column=self._path,
             )
         self._presence = self._make(f"{self._path}?", ValueType.NULL, True, self._parent, self._number)

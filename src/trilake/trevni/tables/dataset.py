@@ -138,7 +138,7 @@ def check_trevni(store: Store, files: Sequence[DataFile]) -> None:
         if not file.key.endswith(".trv") and store.read_range(file.key, 0, len(MAGIC)).to_pybytes() != MAGIC:
             raise ForeignFilesError(
                 f"the folder has files of other formats: {file.key} is not a Trevni file",
-                help="write to another folder, or convert the files first; a folder of Trevni files holds nothing else",
+                help="write to another folder, or convert the files first; a Trevni folder must contain no other files",
                 file=store.uri,
             )
 

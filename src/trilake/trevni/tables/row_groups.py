@@ -111,7 +111,7 @@ class RowGroupWriter:
         if missing or len(set(partition_by)) < len(partition_by):
             raise InvalidArgumentError(f"partition_by {list(partition_by)} must name different columns of the data")
         if len(partition_by) == len(schema) and partition_by:
-            raise InvalidArgumentError("a table needs a column that it is not partitioned by")
+            raise InvalidArgumentError("a table needs a column besides its partition columns")
         self._store, self._write_id, self._task = store, write_id, task
         self._partition_by = list(partition_by)
         self._schema = schema
@@ -253,7 +253,7 @@ def publish(
         sync_names(store, plan.adds)
     except (StorageError, OSError) as e:
         _roll_back(store, job, plan, under_way=isinstance(e, UnknownOutcomeError))
-        raise _failed(store, f"file {done} of {len(files)} could not be moved to its place: {e}") from e
+        raise _failed(store, f"file {done} of {len(files)} could not be renamed: {e}") from e
     try:
         outcome = jobs.record_outcome(store, job, "committed")
     except UnknownOutcomeError:
@@ -275,7 +275,7 @@ def _check_free(store: Store, keys: Sequence[str]) -> None:
     for key in keys:
         with suppress(ObjectNotFoundError):
             store.head(key)
-            raise WriteFailedError("a file of this name exists already", help="use a new write id", file=key)
+            raise WriteFailedError("a file with this name already exists", help="use a new write id", file=key)
 
 
 def _roll_back(store: Store, job: str, plan: jobs.Plan, *, under_way: bool = False) -> None:

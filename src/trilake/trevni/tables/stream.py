@@ -132,7 +132,7 @@ class TrevniStream:
         if self.fail_on_data_loss:
             raise TrevniStreamError(
                 f"the folder has {len(older)} files older than the stream's window, and {start.older} were read: files"
-                " came late or went",
+                " arrived late or were removed",
                 help="set failOnDataLoss=false to continue without late files, or start with a new checkpoint",
                 file=self.store.uri,
             )

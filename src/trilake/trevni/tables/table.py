@@ -127,9 +127,9 @@ class TrevniTable(Table):
         twice = sorted(name for name in set(names) - set(self.partition_names) if names.count(name) > 1)
         if twice:
             raise SchemaMismatchError(
-                f"several columns of the file are called {', '.join(map(repr, twice))}",
-                help="read the file with TrevniFile, by the numbers of its columns; or pass a schema, which reads the "
-                "last column of each name",
+                f"the file has duplicate column names {', '.join(map(repr, twice))}",
+                help="read the file with TrevniFile, by column number, or pass a schema, which reads the last "
+                "column of each name",
                 file=f"{self._store.uri}/{self._files[0].key}",
             )
         return self.found_schema

@@ -79,7 +79,7 @@ def write_options(strings: Mapping[str, str]) -> WriteOptions:
     unknown = sorted(name for name in strings if name.lower() not in by_lower)
     if unknown:
         raise UnknownOptionError(
-            f"{', '.join(map(repr, unknown))} is not an option of a Trevni write",
+            f"{', '.join(map(repr, unknown))} is not a Trevni write option",
             help=f"options are {', '.join(OPTIONS)}",
         )
     options = WriteOptions()
