@@ -110,7 +110,7 @@ def open_at(
     timestamp: TimestampLike | None,
     storage_options: Mapping[str, str] | None,
 ) -> Table:
-    """A table as :func:`open` opens it, with arguments that were looked at.  Raises as :func:`open`."""
+    """Open a table, with arguments that were checked."""
     version = as_version(version)
     store = open_store(uri, dict(storage_options or {}))
     try:

@@ -21,10 +21,7 @@ _ROWS, _BYTES = 256, 1 << 20
 
 
 def lance_facts(table: LanceTable, now_ms: int) -> Facts:
-    """Return the facts of a dataset at its version.
-
-    Raises the errors of reading manifests, and data files of fragments without row counts.
-    """
+    """Return the facts of a dataset at its version."""
     snapshot = table.snapshot
     fragments = snapshot.manifest.fragments
     files = _files(table)

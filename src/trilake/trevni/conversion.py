@@ -124,7 +124,7 @@ class TrevniTarget:
 
 
 def trevni_target(store: Store, source: Source, request: TargetRequest, exists: bool) -> TrevniTarget:
-    """A folder as the target of a conversion.  Raises the errors of :func:`plan_table_write`."""
+    """A folder as the target of a conversion."""
     schema = for_trevni(source.schema)
     plan = plan_table_write(
         store,

@@ -16,7 +16,7 @@ _FILES = 12
 
 
 def trevni_facts(table: TrevniTable, now_ms: int) -> Facts:
-    """The facts of the files of a table.  Raises the errors of reading their headers."""
+    """The facts of the files of a table."""
     files = table.files()
     zeros = pa.array(np.zeros(files.num_rows, np.int64))
     return Facts(

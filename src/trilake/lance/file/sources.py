@@ -69,12 +69,12 @@ class Source(ABC):
         return self._read(start, length)
 
     def gather_all(self, requests: Sequence[Pieces]) -> list[Bytes]:
-        """The bytes of each request, its pieces one after another; errors as :meth:`read`."""
+        """The bytes of each request, its pieces one after another."""
         self._check(requests)
         return self._gather_all(requests)
 
     def place_all(self, requests: Sequence[Pieces]) -> list[Placed]:
-        """The pieces of each request where they are, or one after another; errors as :meth:`read`."""
+        """The pieces of each request where they are, or one after another."""
         self._check(requests)
         return self._place_all(requests)
 

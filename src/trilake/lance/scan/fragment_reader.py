@@ -161,7 +161,7 @@ class FragmentReader:
         return file
 
     def open(self) -> None:
-        """Read the headers of the files, and the deleted rows; errors as :meth:`file`."""
+        """Read the headers of the files, and the deleted rows."""
         for entry in self.fragment.files:
             self.file(entry)
         _ = self.deleted_set

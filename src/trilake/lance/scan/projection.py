@@ -182,7 +182,6 @@ class Selection:
         scored: whether the last one is returned where it is not selected.
 
         Names, and those in SQL, may be those of ``scores`` and of :data:`~trilake.lance.scan.fragment_reader.PLACES`.
-        Raises as :meth:`Projection.of` does.
         """
         ids = [pa.field(name, PLACE_TYPE) for name in PLACES]
         computed = {f.name: f for f in (*scores, *ids) if f.name not in view.arrow.names}

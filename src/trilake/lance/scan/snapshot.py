@@ -205,7 +205,7 @@ class Snapshot:
         return self.take_addresses(self.addresses_of(np.asarray(ids, np.uint64)), columns, places=places)
 
     def take_addresses(self, addresses: Ids, columns: LanceSchema, *, places: Sequence[str] = ()) -> pa.Table:
-        """The rows at some addresses; errors as :meth:`take_rows`."""
+        """The rows at some addresses."""
         of, offsets = split(addresses)
         plan = ScanPlan(self.view, columns, places=tuple(places))
         stored = self.view.stored(columns)
@@ -308,7 +308,7 @@ class Snapshot:
         return np.sort(current[current != _NOWHERE])
 
     def stable_ids(self, places: Ids) -> Ids:
-        """The sorted stable ids of rows at addresses from an index; errors as :meth:`indexed_addresses`."""
+        """The sorted stable ids of rows at addresses from an index."""
         self.check_indexed(places, by_address=True)
         of, offsets = split(places)
         readers = [self._by_id[number] for number in np.unique(of).tolist() if number in self._by_id]
@@ -375,10 +375,7 @@ class Snapshot:
             raise CorruptLogError("more rows are deleted than there are", file=uri, fragment=fragment.id)
 
     def commit(self, operation: Operation, read_version: int | None = None) -> Snapshot:
-        """Commit an operation that was made for this version or ``read_version``; return the new version.
-
-        Errors as :func:`trilake.lance.versions.transaction.commit`.
-        """
+        """Commit an operation that was made for this version or ``read_version``; return the new version."""
         new_transaction = transaction.begin(
             self.version if read_version is None else read_version, operation, self.runtime
         )

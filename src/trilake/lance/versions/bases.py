@@ -28,12 +28,12 @@ class Bases:
         return self._place(entry.base_id, "data", entry.path)
 
     def deletion_file(self, fragment_id: int, entry: DeletionFile) -> tuple[Store, str]:
-        """The store and key of a fragment's deletion file; errors as :meth:`data_file`."""
+        """The store and key of a fragment's deletion file."""
         folder, _, name = entry.key(fragment_id).partition("/")
         return self._place(entry.base_id, folder, name)
 
     def index_folder(self, entry: IndexMetadata) -> tuple[Store, str]:
-        """The store and key of an index's folder; errors as :meth:`data_file`."""
+        """The store and key of an index's folder."""
         return self._place(entry.base_id, "_indices", str(entry.uuid))
 
     def external_blob(self, base_id: int, path: str) -> tuple[Store, str]:

@@ -273,7 +273,7 @@ def delete_branch(root: Store, name: str) -> None:
 
 
 def set_branch_metadata(root: Store, name: str, metadata: Mapping[str, str]) -> None:
-    """Replace the metadata of a branch; errors as :func:`branch_of`."""
+    """Replace the metadata of a branch."""
     branch_of(root, name)
     content = orjson.loads(root.read(_key(name)).to_pybytes()) | {"metadata": dict(metadata)}
     root.put(_key(name), orjson.dumps(content, option=orjson.OPT_INDENT_2))

@@ -258,7 +258,7 @@ def _content(store: Store, name: str) -> dict[str, Any]:
 
 
 def set_tag_metadata(store: Store, name: str, metadata: Mapping[str, str]) -> None:
-    """Replace the metadata of a tag; errors as :func:`read_tag`."""
+    """Replace the metadata of a tag."""
     content = _content(store, name) | {"metadata": dict(metadata)}
     store.put(_tag_key(name), orjson.dumps(content, option=orjson.OPT_INDENT_2))
 

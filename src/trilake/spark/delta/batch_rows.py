@@ -40,10 +40,7 @@ class BatchRows:
 def few_rows(
     reader: DeltaStreamReader, schema: T.StructType, tasks: Sequence[FileTask], plan: ReadPlan
 ) -> pa.Table | None:
-    """The rows of the files; ``None`` if there are too many, or Spark may convert them.
-
-    Raises the errors of a task that reads them.
-    """
+    """The rows of the files; ``None`` if there are too many, or Spark may convert them."""
     if len(tasks) > MOST_FILES or not _as_stored(reader, schema):
         return None
     batches: list[pa.RecordBatch] = []

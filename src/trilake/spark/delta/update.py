@@ -68,9 +68,8 @@ def update_rows(
 
     ``frames`` has the frames whose columns condition and values may name.
 
-    Raises the errors of :func:`trilake.delta.commands.write.update.update_rows`, ``FilterError`` and
-    ``ExpressionError`` for expressions that Spark cannot resolve, and ``WriteFailedError``, with nothing committed, if
-    the job failed.
+    Raises ``FilterError`` and ``ExpressionError`` for expressions that Spark cannot resolve, and ``WriteFailedError``,
+    with nothing committed, if the job failed.
     """
     skipped = ChangeResult("UPDATE", table.version, {"numUpdatedRows": 0}, committed=False)
     columns = frames or FrameColumns()
@@ -228,14 +227,16 @@ class _UpdateTask:
         return part if part.updated else None
 
     def _write(self, batches: Iterator[pa.RecordBatch], task: int) -> UpdatedPart:
-        taken: dict[int, BitMap64] = {}
+        old_rows: dict[int, BitMap64] = {}
         pipeline = self.rules.start(task)
         with RowChangeWriter(self.store, self.files, task, feed=self.feed) as out:
             for rows in chunks(batches):
                 for file, bitmap in bitmaps(rows.select([FILE, ROW])).items():
-                    taken[file] = taken[file] | bitmap if file in taken else bitmap
+                    old_rows[file] = old_rows[file] | bitmap if file in old_rows else bitmap
                 old = [old_images(rows, self.files.schema.names, self.files.schema)] if self.feed else []
                 new = new_images(pipeline, rows, self.files.schema)
                 out.update(new, old, self.origins.kept_ids(rows, out.id_column))
-            written, cdc = out.close([pipeline])
-        return UpdatedPart(written, cdc, {n: rows.serialize() for n, rows in taken.items()}, updated=out.counts.updated)
+            new_files, cdc = out.close([pipeline])
+        return UpdatedPart(
+            new_files, cdc, {n: rows.serialize() for n, rows in old_rows.items()}, updated=out.counts.updated
+        )

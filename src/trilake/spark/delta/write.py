@@ -73,9 +73,7 @@ def write_dataframe(
     ``seen`` is the table, if it was opened already.  ``here`` are the rows, if this process has them already: then
     ``df`` only states their columns and session.
 
-    Raises the errors of :func:`trilake.delta.commands.write.write.plan_write` and
-    :func:`trilake.delta.commands.write.write.finish_write`, and ``WriteFailedError`` if a task failed: then nothing is
-    committed, and the error says which files remain.
+    Raises ``WriteFailedError`` if a task failed: then nothing is committed, and the error says which files remain.
     """
     store = session_options(df.sparkSession, uri, store)
     log = session_log(df.sparkSession, open_store(uri, store))

@@ -59,7 +59,7 @@ def load_lance(spark: SparkSession, path: str, options: Mapping[str, str], schem
     """The frame of ``spark.read.format("lance").options(...).schema(...).load(path)``.
 
     It shows the newest version unless the options name one.  ``schema`` has the columns to read, as a type or a DDL
-    string.  Raises the errors of :class:`~trilake.spark.lance.source.LanceDataSource`.
+    string.
     """
     source = TrilakeLanceDataSource({**options, "path": path})
     source_schema = source.schema()
@@ -83,8 +83,8 @@ def write_dataframe(
 ) -> tuple[Snapshot | None, list[Fragment]]:
     """Run a write as one Spark job and commit it, in any mode: ``error``, ``ignore``, ``append`` or ``overwrite``.
 
-    Returns the version (``None`` if ``ignore`` found a dataset) and the added fragments.  Raises the errors of
-    :func:`trilake.lance.commands.write.write`, and ``WriteFailedError``, with nothing written, if a task failed.
+    Returns the version (``None`` if ``ignore`` found a dataset) and the added fragments.  Raises
+    ``WriteFailedError``, with nothing written, if a task failed.
     """
     check_shared(uri)
     store = session_options(df.sparkSession, uri, store)
@@ -103,7 +103,6 @@ def write_dataframe(
 
 
 def _run_write(df: DataFrame, target: Store, writer: LanceWriter) -> tuple[Snapshot, list[Fragment]]:
-    """Run a write that was begun.  Raises the errors of :func:`write_dataframe`."""
 
     def failed(cause: Exception) -> Exception:
         return job_error_of(
@@ -114,5 +113,5 @@ def _run_write(df: DataFrame, target: Store, writer: LanceWriter) -> tuple[Snaps
             file=target.uri,
         )
 
-    written: list[WrittenFragments] = row_outcomes(df, lambda batches, _: writer.write(batches), failed)
-    return writer.finish(written), [f for w in written for f in w.fragments]
+    results: list[WrittenFragments] = row_outcomes(df, lambda batches, _: writer.write(batches), failed)
+    return writer.finish(results), [f for w in results for f in w.fragments]

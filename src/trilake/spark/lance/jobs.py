@@ -206,7 +206,7 @@ def _change_rows(
     start = Snapshot.open(session_store(spark, uri, storage_options), standard_engine().runtime)
     count = 0
 
-    def plan(current: Snapshot, written: list[Fragment]) -> op.Operation:
+    def plan(current: Snapshot, new_fragments: list[Fragment]) -> op.Operation:
         nonlocal count
         current.filter(where)  # raises here instead of in a task
         if updates is not None:
@@ -219,10 +219,10 @@ def _change_rows(
         touched = [c for c in run_tasks(spark, [f.id for f in current.manifest.fragments], job) if c.rows]
         count = sum(c.rows for c in touched)
         changed_fragments, removed_ids = left_of(touched)
-        written.extend(fragment for c in touched for fragment in c.new)
+        new_fragments.extend(fragment for c in touched for fragment in c.new)
         if updates is None:
             return op.Delete(changed_fragments, removed_ids, str(where))
-        return op.Update(removed_ids, changed_fragments, tuple(written))
+        return op.Update(removed_ids, changed_fragments, tuple(new_fragments))
 
     changed = replanned_with_files(start, plan, by_ids=start.names_ids(start.filter(where)))
     return changed, count

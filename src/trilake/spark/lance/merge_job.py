@@ -82,16 +82,18 @@ def merge_insert(
     rows = source.select(F.struct(*[F.col(quote_name(n)) for n in names]).alias(_SOURCE)).persist()
     stats = MergeStats()
 
-    def plan(current: Snapshot, written: list[Fragment]) -> op.Operation:
+    def plan(current: Snapshot, new_fragments: list[Fragment]) -> op.Operation:
         nonlocal stats
         pairs = _pairs(spark, current, rows, clauses, keys, store).persist()
         try:
             changed_fragments, removed_ids, deleted = _mark_rows(pairs, current, clauses)
-            inserted, updated = _write_rows(pairs, current, clauses, options or WriteOptions(), tuple(vectors), written)
+            inserted, updated = _write_rows(
+                pairs, current, clauses, options or WriteOptions(), tuple(vectors), new_fragments
+            )
         finally:
             pairs.unpersist()
         stats = MergeStats(inserted, updated, deleted - updated)
-        return op.Update(removed_ids, changed_fragments, tuple(written))
+        return op.Update(removed_ids, changed_fragments, tuple(new_fragments))
 
     try:
         replanned_with_files(start, plan, by_ids=start.names_ids(start.filter(clauses.delete_if)))
@@ -206,9 +208,9 @@ def _write_rows(
     clauses: MergeInsert,
     options: WriteOptions,
     vectors: tuple[str, ...],
-    written: list[Fragment],
+    new_fragments: list[Fragment],
 ) -> tuple[int, int]:
-    """Write new rows, adding their fragments to ``written``; returns how many were inserted and updated."""
+    """Write new rows, adding their fragments to ``new_fragments``; returns how many were inserted and updated."""
     if not (clauses.update or clauses.insert):
         return 0, 0
     schema, version = snapshot.manifest.schema, snapshot.manifest.storage_version
@@ -233,5 +235,5 @@ def _write_rows(
     inserts = F.col("matched") == F.lit(False) if clauses.insert else F.lit(False)
     new = pairs.where(F.col(_SOURCE).isNotNull() & (F.col(_UPDATES) | inserts)).select(_SOURCE, _UPDATES)
     results = row_outcomes(new, work, failed_job)
-    written.extend(fragment for _, _, fragments in results for fragment in fragments)
+    new_fragments.extend(fragment for _, _, fragments in results for fragment in fragments)
     return sum(inserted for inserted, _, _ in results), sum(updated for _, updated, _ in results)

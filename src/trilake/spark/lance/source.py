@@ -335,22 +335,22 @@ class LanceWriter(DataSourceArrowWriter):
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         self.finish([m for m in messages if isinstance(m, WrittenFragments)])
 
-    def finish(self, written: Sequence[WrittenFragments]) -> Snapshot:
+    def finish(self, results: Sequence[WrittenFragments]) -> Snapshot:
         """Commit the fragments of all tasks.
 
         Raises ``SchemaMismatchError``, with nothing committed, if tasks found vectors of different sizes.
         """
         store = open_store(self.path, self.store)
-        fragments, target = self.collect_fragments(written)
+        fragments, target = self.collect_fragments(results)
         base = transaction.load(store, self.read_version) if self.read_version else None
         return commit_write(store, WritePlan(self.mode, base, self.options, self.runtime), target, fragments)
 
     def collect_fragments(self, messages: Sequence[WriterCommitMessage | None]) -> tuple[list[Fragment], Target]:
-        """The fragments of all tasks, and their target.  Raises the errors of :meth:`finish`."""
-        written = [m for m in messages if isinstance(m, WrittenFragments)]
-        fragments = [f for w in written for f in w.fragments]
+        """The fragments of all tasks, and their target."""
+        results = [m for m in messages if isinstance(m, WrittenFragments)]
+        fragments = [f for w in results for f in w.fragments]
         try:
-            target = self.target(self.vectors.common_sizes([w.sizes for w in written]) if self.schema is None else {})
+            target = self.target(self.vectors.common_sizes([w.sizes for w in results]) if self.schema is None else {})
         except TrilakeError:
             discard(open_store(self.path, self.store), fragments)
             raise

@@ -85,7 +85,7 @@ class Source:
     def look(self) -> Read:
         """The newest version; reads the table again if there is a newer one than last time.
 
-        Raises the errors of the read as Spark's, also if the store does not say which version is the newest.
+        Errors of the read are raised as Spark's.
         """
         with self.lock, _as_spark_raises():
             if self._is_behind():

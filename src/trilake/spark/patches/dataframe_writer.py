@@ -186,7 +186,7 @@ def trilake_table(spark: SparkSession, name: str) -> NamedTable | None:
 def existing_table(spark: SparkSession, name: str, options: Mapping[str, str]) -> NamedTable | None:
     """The trilake table that a name refers to, ``None`` if there is none, also at a path.
 
-    ``options`` are those of the write.  Raises the errors of :func:`find_table`.
+    ``options`` are those of the write.
     """
     table = find_table(spark, name)
     if table is None or table_at(name) is None:

@@ -68,7 +68,7 @@ class MergeIntoTable:
         return self._continued(self._builder.withSchemaEvolution())
 
     def merge(self) -> None:
-        """Run the merge and commit it.  Raises the errors of :meth:`trilake.DeltaTable.merge`."""
+        """Run the merge and commit it."""
         with_spark_errors(self._builder.execute)
 
     def _continued(self, builder: DeltaMergeBuilder) -> MergeIntoTable:

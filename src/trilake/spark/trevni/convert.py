@@ -105,8 +105,6 @@ def from_trevni(
     properties: for Avro ``codec``: ``null``, ``deflate``, ``bzip2`` or ``xz``.
 
     Each Trevni file with a schema in ``avro.schema`` becomes one Avro file.  Returns what was written, for Avro only.
-
-    Raises the errors of :func:`to_trevni`.
     """
     store = dict(storage_options or {})
     if format != "avro":

@@ -39,8 +39,7 @@ def read_dataframe(
 def load_trevni(spark: SparkSession, path: str, options: Mapping[str, str], schema: Any = None) -> DataFrame:
     """The frame of ``spark.read.format("trevni").options(...).schema(...).load(path)``.
 
-    ``schema`` has the columns to read, a type or a DDL string.  Raises the errors of
-    :class:`~trilake.spark.trevni.source.TrevniDataSource`.
+    ``schema`` has the columns to read, a type or a DDL string.
     """
     table, _ = TrilakeTrevniDataSource({**options, "path": path}).opened()
     if schema is None:

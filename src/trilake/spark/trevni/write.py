@@ -31,8 +31,7 @@ def write_dataframe(
 ) -> TableWrite:
     """Run the write as one Spark job and move its files into place.
 
-    Raises the errors of :func:`trilake.trevni.tables.table_write.plan_table_write`, and ``WriteFailedError``, with
-    nothing written, if a task failed.
+    Raises ``WriteFailedError``, with nothing written, if a task failed.
     """
     check_shared(uri)
     store_options = session_options(df.sparkSession, uri, store)

@@ -144,10 +144,7 @@ _MOST_FILE_QUERIES = 256
 def table_of(
     sources: Sources, query: str, parameters: Mapping[str, Any] | None = None, *, json: bool = False
 ) -> pa.Table:
-    """Run a query over ``sources``; with ``json``, columns of DuckDB's type JSON have Arrow's JSON type.
-
-    Raises the errors of the tables' scans, and ``duckdb.Error`` otherwise.
-    """
+    """Run a query over ``sources``; with ``json``, columns of DuckDB's type JSON have Arrow's JSON type."""
     if not sources:
         with idle_connection() as db:
             return _arrow(_relation(db, query, parameters), json=json)

@@ -51,7 +51,7 @@ from trilake.table.registry import find_format, format_of_provider
 
 
 def run_maintenance(context: Context, statement: Maintenance) -> pa.Table:
-    """Run one statement.  Raises what the methods of the table raise."""
+    """Run one statement."""
     if isinstance(statement, Convert):
         return _convert(context, statement)
     place = place_of(context, statement.parts)

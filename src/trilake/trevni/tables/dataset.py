@@ -113,10 +113,7 @@ def _exists(place: Location, options: Mapping[str, str] | None) -> bool:
 
 
 def list_files(store: Store) -> list[DataFile]:
-    """The files below a table's root that readers see, in key order.
-
-    Raises the errors of :func:`trilake.trevni.tables.jobs.visible`.
-    """
+    """The files below a table's root that readers see, in key order."""
     return [data_file(meta) for meta in visible(store) if not is_hidden(meta.key)]
 
 

@@ -40,10 +40,7 @@ class TrevniBatch:
 
 
 def commit_batch(store: Store, plan: TableWritePlan, batch: TrevniBatch, files: Sequence[StagedFile]) -> bool:
-    """Commit the staged files of a batch, unless it is committed; whether this call did it.
-
-    Raises the errors of :func:`trilake.trevni.publish`.
-    """
+    """Commit the staged files of a batch, unless it is committed; whether this call did it."""
     if not files and not plan.describe and plan.mode != "overwrite":
         return False
     attempt = 0

@@ -150,7 +150,7 @@ def change_feed(
 ) -> tuple[DataFrame, int]:
     """The changes of versions ``start`` to ``end`` (the newest by default), both included, and the last of them.
 
-    ``options`` are those of the store.  Raises the errors of :func:`trilake.delta.scan.changes.plan_changes`.
+    ``options`` are those of the store.
     """
     scan = plan_changes(log, start, end)
     refusal = files_refusal(

@@ -261,7 +261,7 @@ class _Assignment:
         return value
 
     def _casts(self, source: T.DataType, target: T.DataType, name: str) -> bool:
-        """Whether casting the array or map as a whole is the same.  Raises the errors of :meth:`_check`."""
+        """Whether casting the array or map as a whole is the same."""
         if isinstance(source, T.NullType) or _same(source, target):
             return True
         if not isinstance(source, T.AtomicType):

@@ -132,7 +132,7 @@ def run_update(session: SqlSession, change: DeleteOrUpdate) -> DataFrame:
 
 
 def _check_assigned(session: SqlSession, schema: StructType, alias: str | None, values: dict[str, str]) -> None:
-    """Check that each value can be assigned to its column.  Raises what Spark raises."""
+    """Check that each value can be assigned to its column."""
     frame = check_values(session, schema, alias, values.values())
     try:
         fields = [to_spark(StructType((field_at(schema, n),))).fields[0] for n in values]

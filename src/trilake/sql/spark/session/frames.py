@@ -60,7 +60,7 @@ def open_delta(
 
 
 def head_of(session: SqlSession, target: Target) -> Head:
-    """Open a Delta table without its files.  Raises as :func:`open_delta`."""
+    """Open a Delta table without its files."""
     log, version = _opened(session, target, None, None)
     return log.head(version)
 

@@ -34,18 +34,18 @@ def check_statement(session: SqlSession, sql: str) -> None:
 
 
 def check_condition(session: SqlSession, schema: StructType, alias: str | None, sql: str) -> None:
-    """Check that Spark can resolve a condition.  Raises what Spark raises."""
+    """Check that Spark can resolve a condition."""
     resolved(session, _empty(session, schema, alias).where(F.expr(sql)))
 
 
 def check_values(session: SqlSession, schema: StructType, alias: str | None, expressions: Iterable[str]) -> DataFrame:
-    """Check that Spark can resolve values; return a frame with their types.  Raises what Spark raises."""
+    """Check that Spark can resolve values; return a frame with their types."""
     values = (F.expr(t).alias(f"v{i}") for i, t in enumerate(expressions))
     return resolved(session, _empty(session, schema, alias).select(*values))
 
 
 def resolved(session: SqlSession, frame: DataFrame) -> DataFrame:
-    """Resolve a frame now, also in a Connect session.  Raises what Spark raises."""
+    """Resolve a frame now, also in a Connect session."""
     if not session.classic:
         _ = frame.schema
     return frame

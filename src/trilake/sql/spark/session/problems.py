@@ -54,7 +54,7 @@ def syntax_error(sql: str, problem: SyntaxProblem) -> SqlTextError:
 def deleted_by_spark(session: SqlSession, sql: str, args: Args) -> DataFrame:
     """Run a DELETE from another table in Spark.
 
-    Raises what Spark raises, and ``InvalidArgumentError`` instead of its internal error for the view of a frame.
+    Raises ``InvalidArgumentError`` for the view of a frame, where Spark has an internal error.
     """
     try:
         return session.run(sql, args)

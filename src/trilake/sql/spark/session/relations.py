@@ -349,7 +349,7 @@ def local_views(session: SqlSession, *parts: Local, follow: bool = False) -> Ite
 
 
 def query(session: SqlSession, sql: str, args: Args = None) -> DataFrame:
-    """Run a query that may name trilake tables.  Raises what Spark raises, with positions in the original SQL."""
+    """Run a query that may name trilake tables.  Spark's errors get positions in the original SQL."""
     local = localized(session, sql, args)
     if kind(tokenize(sql)) not in QUERIES:
         return run_local(session, local, args)

@@ -137,7 +137,7 @@ def create_by_catalog(
 
 
 def _judge_checks(session: SqlSession, table: TableDescription, log: DeltaLog) -> None:
-    """Let Spark resolve the constraints that only Spark can evaluate.  Raises what Spark raises."""
+    """Let Spark resolve the constraints that only Spark can evaluate."""
     schema, now = read_schema(table.schema), log.engine.runtime.now()
     conditions = [c for n, c in table.checks if parse_check("CHECK constraint", n, c, schema, now).condition is None]
     if conditions:

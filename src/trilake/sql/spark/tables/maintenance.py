@@ -48,7 +48,7 @@ Statement: TypeAlias = Optimize | Vacuum | History | Detail | Restore | Convert 
 
 
 def run_maintenance(session: SqlSession, statement: Statement) -> DataFrame:
-    """Run one statement.  Raises what the Python interface raises."""
+    """Run one statement."""
     spark = session.spark
     if isinstance(statement, Convert):
         return _convert(session, statement)
