@@ -171,7 +171,7 @@ def test_compressed_zeros_of_more_rows_than_there_are() -> None:
             writer.write_batch(pa.record_batch([pa.array(np.zeros(4 << 20, np.uint32))], schema=schema))
     data = out.getvalue()
     assert data.size < 1 << 16
-    with pytest.raises(DeletionVectorError, match="claims 33554432 rows"):
+    with pytest.raises(DeletionVectorError, match="states 33554432 rows"):
         deletions.decode(ARROW_ARRAY, data, rows=1000, file="d")
 
 
@@ -183,7 +183,7 @@ def test_a_file_may_say_less_of_its_rows_than_a_buffer_of_its_bytes() -> None:
     data = bytearray(out.getvalue())
     at = bytes(data).index((4000).to_bytes(8, "little"))  # how long the buffer becomes
     data[at : at + 8] = (1 << 40).to_bytes(8, "little")
-    with pytest.raises(DeletionVectorError, match="claims 1000 rows in 1099511627776 bytes"):
+    with pytest.raises(DeletionVectorError, match="states 1000 rows in 1099511627776 bytes"):
         deletions.decode(ARROW_ARRAY, pa.py_buffer(bytes(data)), rows=1000, file="d")
 
 
@@ -246,7 +246,7 @@ def test_ids_of_fragments_end() -> None:
         1, schema, (Fragment((1 << 32) - 1, (DataFile("x", (0,)),), None, 1),), max_fragment_id=(1 << 32) - 1
     )
     for operation in (op.ReserveFragments(1), op.Append((Fragment(0, (DataFile("y", (0,)),), None, 1),))):
-        with pytest.raises(InvalidArgumentError, match="used up"):
+        with pytest.raises(InvalidArgumentError, match="no fragment IDs are left"):
             effects.apply(last, operation, file="f", now_ns=0)
 
 

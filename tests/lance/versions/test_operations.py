@@ -136,7 +136,7 @@ def test_delete_and_update() -> None:
     made = done(newest, op.Update((0,), (fragment(1, deleted=True),), (fragment(0, path="new"),)))
     assert ids(made) == [1, 2, 3]
     assert made.fragments[-1].files[0].path == "new"
-    with pytest.raises(ConflictError, match="fragment 9 is not there"):
+    with pytest.raises(ConflictError, match="fragment 9 no longer exists"):
         done(newest, op.Delete((), (9,), "x"))
 
 

@@ -57,7 +57,7 @@ def test_the_newer_names_count_down() -> None:
     found = list_versions(store)
     assert (found.scheme, found.versions) == ("v2", (1, 7))
     store.put("_versions/3.manifest", b"x")
-    with pytest.raises(CorruptLogError, match="two ways"):
+    with pytest.raises(CorruptLogError, match="two naming schemes"):
         list_versions(store)
 
 

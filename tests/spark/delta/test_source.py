@@ -63,7 +63,7 @@ def test_conditions_skip_files(session: SparkSession, table: str) -> None:
 
 
 def test_push_filters_is_refused_with_the_remedy(session: SparkSession, table: str) -> None:
-    with pytest.raises(PySparkException, match=r"pushFilters is gone.*leave it out"):
+    with pytest.raises(PySparkException, match=r"pushFilters was removed.*leave it out"):
         session.read.format("delta").option("pushFilters", "true").load(table)
 
 

@@ -115,7 +115,7 @@ def test_what_is_refused(session: SparkSession, table: str, tmp_path: Path) -> N
     with pytest.raises(AnalysisException, match="readChangeFeed"):
         session.read.format("delta").option("startingVersion", 1).load(table)
     for format in ("delta", "lance", "trevni"):
-        with pytest.raises(AnalysisException, match="pushFilters is gone"):
+        with pytest.raises(AnalysisException, match="pushFilters was removed"):
             session.read.format(format).option("pushFilters", True).load(table)
 
 
