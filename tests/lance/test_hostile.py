@@ -236,7 +236,7 @@ def test_rows_that_no_file_has() -> None:
         store.put("_versions/1.manifest", serialise_manifest(Manifest(1, schema, (fragment,))))
         from trilake.lance.scan.snapshot import Snapshot
 
-        with pytest.raises((CorruptFileError, CorruptLogError), match="claims"):
+        with pytest.raises((CorruptFileError, CorruptLogError), match="states"):
             list(Snapshot.open(store, SYSTEM_RUNTIME).readers[0].read_batches(schema))
 
 

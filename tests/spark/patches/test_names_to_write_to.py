@@ -170,7 +170,7 @@ def test_write_to_a_path_where_nothing_is(session: SparkSession, tmp_path: Path,
             missing()
     with pytest.raises(InvalidArgumentError, match="delta table"):
         df.writeTo(name).using("lance").create()
-    with pytest.raises(InvalidArgumentError, match="place of its own"):
+    with pytest.raises(InvalidArgumentError, match="names another"):
         df.writeTo(name).using("delta").option("path", f"{tmp_path}/other").create()
     assert list(tmp_path.iterdir()) == []
     df.writeTo(name).using("delta").partitionedBy("key").tableProperty("owner", "me").create()

@@ -71,7 +71,7 @@ _TRAVEL = "DELTA_UNSUPPORTED_TIME_TRAVEL_VIEWS"
             "DELTA_UNSUPPORTED_TIME_TRAVEL_VIEWS",
             "timestamp",
         ),
-        ({}, "t@v0", InvalidArgumentError, _TRAVEL, "t@v0 is of one"),
+        ({}, "t@v0", InvalidArgumentError, _TRAVEL, "t@v0 is not supported"),
     ],
 )
 def test_a_stream_that_cannot_be_read_is_refused_in_a_line(

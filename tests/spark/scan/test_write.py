@@ -230,7 +230,7 @@ def test_what_is_not_for_spark(spark: SparkSession, tmp_path: Path) -> None:
     assert "column n is bigint, expected int" in str(refusal(df.withColumn("n", df.id), tmp_path / "t"))
     reasons: Mapping[str, Mapping[str, Any]] = {
         "partitioned": {"partition_by": ("n",)},
-        "how large": {"properties": {"delta.targetFileSize": "1m"}},
+        "sets delta.targetFileSize": {"properties": {"delta.targetFileSize": "1m"}},
         "trevni": {"data_format": "trevni"},
     }
     for i, (reason, fields) in enumerate(reasons.items()):
