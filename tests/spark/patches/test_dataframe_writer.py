@@ -44,7 +44,7 @@ def test_partition_by_and_options_reach_the_table(session: SparkSession, tmp_pat
     two_rows(session).write.format("delta").partitionBy("key").mode("append").save(path)
     with pytest.raises(AnalysisException, match="partition"):
         two_rows(session).write.format("delta").partitionBy("value").mode("append").save(path)
-    with pytest.raises(InvalidArgumentError, match="no path"):
+    with pytest.raises(InvalidArgumentError, match="a path is required"):
         two_rows(session).write.format("delta").save()
 
 
