@@ -163,7 +163,7 @@ def test_a_delete_that_fails_is_told_in_the_history(
         raise PythonException("no more")
 
     monkeypatch.setattr(vacuum_module, "map_rows", broken)
-    monkeypatch.setattr(vacuum_module, "_accounted_for", lambda *a: (a[-1], 0))
+    monkeypatch.setattr(vacuum_module, "_without_foreign", lambda *a: (a[-1], 0))
     with pytest.raises(PythonException):
         DeltaTable.forPath(spark, str(tmp_path / "t")).vacuum(0.0)
     last = trilake.open(tmp_path / "t").history(1).to_pylist()[0]
