@@ -1,6 +1,6 @@
-"""Pages of 2.0: a tree of encodings per page, whose leaves are buffers in which rows are found by arithmetic.
+"""Pages of 2.0: a tree of encodings, whose leaves are buffers that are addressed by row number.
 
-Lists and structs are columns of their own; a list points to its items in the column below.
+Lists and structs have columns of their own; a list refers to its items in the column below.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from trilake.lance.v2.values import (
 from trilake.lance.v2.values import Rows as PackedRows
 
 Valid = npt.NDArray[np.bool_] | None
-#: Values, and which of them are not null; none where all are.
+#: Values, and a mask of the valid ones; ``None`` if all are valid.
 Decoded = tuple[Values, Valid]
 Pages = Callable[[int], Sequence[Page]]
 _COMPRESSIONS = {"zstd": "zstd", "lz4": "lz4_raw"}
@@ -46,7 +46,7 @@ _COMPRESSIONS = {"zstd": "zstd", "lz4": "lz4_raw"}
 def read_array(node: Node, rows: Rows, pages: Pages) -> PlacedJob[pa.Array]:
     """Read ascending rows of a field.
 
-    ``pages`` returns the pages of a column.  Raises ``DamagedPage``.
+    ``pages`` returns the pages of a column by its number.  Raises ``DamagedPage``.
     """
     if node.kind == "struct":
         children = yield from together([read_array(child, rows, pages) for child in node.children])
@@ -94,7 +94,7 @@ def _read_lists(node: Node, parts: Sequence[tuple[Page, Rows]], pages: Pages) ->
 
 
 def _item_bases(pages: Sequence[Page]) -> dict[int, int]:
-    """The number of items in the pages before each page, by its first row."""
+    """Count the items in the pages before each page, by the page's first row."""
     bases = {}
     total = 0
     for page in pages:
@@ -108,7 +108,7 @@ def _item_bases(pages: Sequence[Page]) -> dict[int, int]:
 
 
 def _read_ends(page: Page, rows: Rows) -> PlacedJob[tuple[Int64s, Int64s, npt.NDArray[np.bool_]]]:
-    """First item, number of items and validity of each list."""
+    """Return the first item, the number of items and the validity of each list."""
     kind = page.encoding.WhichOneof("array_encoding")
     if kind != "list":
         raise DamagedPage(f"a page of lists is encoded as {kind!r}")
@@ -147,7 +147,7 @@ class _Tree:
         return position, size
 
     def _pieces(self, flat: Any, begin: Int64s, length: Int64s) -> PlacedJob[tuple[Bytes, Int64s]]:
-        """Pieces of a buffer: bytes, and where each piece begins in them."""
+        """Read pieces of a buffer; return the bytes, and the position of each piece in them."""
         position, size = self._buffer(flat.buffer)
         scheme = flat.compression.scheme if flat.HasField("compression") else "none"
         if scheme not in ("none", ""):
@@ -224,7 +224,7 @@ class _Tree:
         return FixedLists(size, values, validity, len(rows)), None
 
     def ends(self, encoding: Any, rows: Rows, adjustment: int) -> PlacedJob[tuple[Int64s, Int64s, Any]]:
-        """Begin, end and validity of each row, from ends to which ``adjustment`` is added for nulls."""
+        """Return begin, end and validity of each row; the stored end of a null has ``adjustment`` added."""
         before: Rows
         if isinstance(rows, range):
             before = range(max(rows.start - 1, 0), rows.stop)
@@ -261,7 +261,7 @@ class _Tree:
         return gather(data, at, length), valid
 
     def _strings(self, binary: Any, rows: Rows) -> PlacedJob[tuple[Bytes, Int64s, Int64s, Any]]:
-        """Where strings or binaries are: data, positions, lengths; and their validity."""
+        """Locate strings or binaries: return data, positions, lengths and validity."""
         begin, end, valid = yield from self.ends(binary.indices, rows, binary.null_adjustment)
         flat, bits = _flat_items(binary.bytes)
         if flat is None or bits != 8:
@@ -345,7 +345,7 @@ class _Tree:
 
 
 def _flat_items(encoding: Any) -> tuple[Any, int]:
-    """The flat encoding below one without nulls, and its bits; ``None`` for another encoding."""
+    """Return the flat encoding and its bits, also below a wrapper without nulls; ``None`` for other encodings."""
     if (
         encoding.WhichOneof("array_encoding") == "nullable"
         and encoding.nullable.WhichOneof("nullability") == "no_nulls"

@@ -1,4 +1,4 @@
-"""Block codecs: one buffer with a known number of values, as levels and dictionaries have."""
+"""Block codecs: decode one buffer with a given number of values, such as levels or a dictionary."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ from trilake.lance.v2.values import (
     allocate,
 )
 
-#: The most values without bytes in one piece: a file of a few bytes must not fill the memory.
+#: Maximum values without bytes in one piece: a tiny file must not exhaust the memory.
 MAX_UNBACKED = 1 << 25
 _WIDTHS = (8, 16, 32, 64)
 
 
 def kind_of(encoding: Any) -> str:
-    """The name of a codec; empty without one."""
+    """The name of a codec; empty if the message has none."""
     return encoding.WhichOneof("compression") or ""
 
 
 def unsupported(encoding: Any, place: str) -> UnsupportedPage:
-    """The error for a codec that is not allowed in a place."""
+    """Build the error for a codec that is not allowed in ``place``."""
     return UnsupportedPage(f"the encoding {kind_of(encoding) or 'none'!r} is not supported for {place}")
 
 
 def block(encoding: Any, data: Bytes, count: int) -> Values:
-    """The values in a buffer.  Raises ``DamagedPage``."""
+    """Decode ``count`` values from a buffer.  Raises ``DamagedPage``."""
     kind = kind_of(encoding)
     decode = _CODECS.get(kind)
     if decode is None:
@@ -48,7 +48,7 @@ def block(encoding: Any, data: Bytes, count: int) -> Values:
 
 
 def flat_block(encoding: Any, data: Bytes, count: int, place: str) -> Flat:
-    """As :func:`block`, for numbers."""
+    """Decode ``count`` numbers or booleans from a buffer.  Raises ``DamagedPage``."""
     values = block(encoding, data, count)
     if not isinstance(values, Flat):
         raise unsupported(encoding, place)
@@ -56,7 +56,7 @@ def flat_block(encoding: Any, data: Bytes, count: int, place: str) -> Flat:
 
 
 def words_of(data: Bytes, bits: int) -> Any:
-    """Bytes as words; copied if they are not aligned."""
+    """View bytes as words of ``bits`` bits; copy them if they are not aligned."""
     words = data[: len(data) // (bits // 8) * (bits // 8)].view(f"<u{bits // 8}")
     if not words.flags.aligned:
         words = words.copy()
@@ -65,7 +65,7 @@ def words_of(data: Bytes, bits: int) -> Any:
 
 
 def word_width(bits: int, place: str = "bit packing") -> int:
-    """The bits of a word.  Raises ``DamagedPage`` for other widths."""
+    """Return ``bits`` if it is 8, 16, 32 or 64.  Raises ``DamagedPage`` for other widths."""
     if bits not in _WIDTHS:
         raise UnsupportedPage(f"{place} of values of {bits} bits is not supported")
     return bits
@@ -103,7 +103,7 @@ def _blocks(encoding: Any, data: Bytes, count: int) -> Flat:
 
 
 def packed_width(encoding: Any, bits: int) -> int:
-    """The width of packed blocks.  Raises ``DamagedPage``."""
+    """Return the bit width of packed blocks.  Raises ``DamagedPage`` if it is not valid."""
     if kind_of(encoding.values) != "flat":
         raise unsupported(encoding.values, "packed values")
     width = int(encoding.values.flat.bits_per_value)
@@ -119,7 +119,7 @@ def _variable(encoding: Any, data: Bytes, count: int) -> Variable:
         raise DamagedPage("a block of strings or bytes is too short")
     head = data[:16].tobytes()
     bits = int.from_bytes(head[:4], "little")
-    if bits not in (32, 64):  # the head was a byte of bits, a count and a start once
+    if bits not in (32, 64):  # older files begin with a byte of bits, a count and a start
         bits = head[0]
         width = bits // 8
         if bits not in (32, 64) or len(data) < 1 + 2 * width:
@@ -161,7 +161,7 @@ def _runs(encoding: Any, data: Bytes, count: int) -> Flat:
 
 
 def runs(encoding: Any, values: Bytes, lengths: Bytes, counts: Any) -> Flat:
-    """One piece of runs, whose values and lengths may be blocks themselves, one of them of unknown length."""
+    """Decode one piece of runs; its values or its lengths may be blocks themselves, but not both."""
     width, bits = run_width(encoding), None
     if kind_of(encoding.values) == "flat":
         bits = word_width(encoding.values.flat.bits_per_value, "runs")
@@ -190,14 +190,14 @@ def runs(encoding: Any, values: Bytes, lengths: Bytes, counts: Any) -> Flat:
 
 
 def run_width(encoding: Any) -> int | None:
-    """The bytes of a run's length; ``None`` where lengths are encoded."""
+    """Bytes of a stored run length; ``None`` if the lengths are encoded."""
     if kind_of(encoding.run_lengths) != "flat":
         return None
     return length_width(encoding.run_lengths)
 
 
 def length_width(encoding: Any) -> int:
-    """The bytes of a run's length after decoding.  Raises ``DamagedPage``."""
+    """Bytes of a decoded run length.  Raises ``DamagedPage``."""
     kind = kind_of(encoding)
     if kind == "general":
         return length_width(encoding.general.values)
@@ -217,7 +217,7 @@ def _split(encoding: Any, data: Bytes, count: int) -> Flat:
 
 
 def split_width(encoding: Any) -> int:
-    """The bits of values whose bytes are split.  Raises ``DamagedPage``."""
+    """Bits of values with split bytes.  Raises ``DamagedPage``."""
     if kind_of(encoding.values) != "flat" or encoding.values.flat.bits_per_value % 8:
         raise unsupported(encoding.values, "split bytes")
     return int(encoding.values.flat.bits_per_value)
@@ -233,7 +233,7 @@ def _lists(encoding: Any, data: Bytes, count: int) -> Values:
 
 
 def interleaved_lists(encoding: Any, data: Bytes, count: int) -> Values:
-    """Fixed-size lists one after another, each with the bits of its nulls in front."""
+    """Decode fixed-size lists, each with the validity bits of its items in front."""
     levels = []
     items = 1
     node = encoding
@@ -274,7 +274,7 @@ def interleaved_lists(encoding: Any, data: Bytes, count: int) -> Values:
 
 
 def _bits(rows: Bytes, count: int) -> Flat:
-    """The first ``count`` bits of each row, one row after another."""
+    """Concatenate the first ``count`` bits of each row."""
     bits = np.unpackbits(np.ascontiguousarray(rows), axis=1, count=count, bitorder="little")
     return Flat(np.packbits(bits.reshape(-1), bitorder="little"), 1, bits.size)
 

@@ -1,7 +1,6 @@
-"""The codecs of mini-blocks: the values and levels of chunks, of all their entries or of single ones.
+"""Mini-block codecs: decode the values and levels of chunks, all entries or single ones.
 
-A codec is made once from the encoding that a page names, and then decodes any number of chunks with one call of a
-kernel.
+A codec is created once, from the encoding of a page, and then decodes any number of chunks with one kernel call.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ from trilake.lance.v2.values import Rows as PackedRows
 
 
 class Buffers(NamedTuple):
-    """One buffer of each chunk: piece ``i`` is ``size[i]`` bytes from ``at[i]`` on."""
+    """One buffer of each chunk: piece ``i`` has ``size[i]`` bytes at ``at[i]``."""
 
     data: Bytes
     at: Int64s
@@ -54,11 +53,11 @@ class Buffers(NamedTuple):
         return self.data[self.at[i] : self.at[i] + self.size[i]]
 
     def words(self, bits: int) -> tuple[Any, Int64s]:
-        """The data as words, and the byte positions of pieces in it."""
+        """View the data as words; also return the byte positions of the pieces in them."""
         width = bits // 8
         if not (self.at % width).any():
             return words_of(self.data, bits), self.at
-        out = np.zeros(int((self.size + width).sum()), np.uint8)  # a file whose buffers lie anywhere
+        out = np.zeros(int((self.size + width).sum()), np.uint8)  # some buffers are not aligned
         stride = (self.size + width - 1) // width * width
         at = np.cumsum(stride) - stride
         for a, b, n in zip(at.tolist(), self.at.tolist(), self.size.tolist(), strict=True):
@@ -67,21 +66,21 @@ class Buffers(NamedTuple):
 
 
 class Pick(NamedTuple):
-    """Single entries of chunks: ``number[i]`` of chunk ``piece[i]``."""
+    """Single entries of chunks: entry ``number[i]`` of chunk ``piece[i]``."""
 
     piece: Int64s
     number: Int64s
 
     def of(self, counts: Int64s) -> Int64s:
-        """Their numbers among the entries of all chunks, which have ``counts`` entries."""
+        """Their indices among the entries of all chunks, which have ``counts`` entries."""
         places: Int64s = (np.cumsum(counts) - counts)[self.piece] + self.number
         return places
 
 
 class Codec(ABC):
-    """How the values of chunks are stored.  Constructors take the encoding, and raise ``DamagedPage``."""
+    """Decodes the values of chunks.  Constructors take the encoding, and raise ``DamagedPage``."""
 
-    #: The buffers of a chunk.
+    #: Number of buffers in a chunk.
     buffers = 1
 
     def __init__(self, encoding: Any) -> None:
@@ -89,15 +88,15 @@ class Codec(ABC):
 
     @abstractmethod
     def all(self, pieces: list[Buffers], counts: Int64s) -> Values:
-        """The values of chunks with ``counts`` values each.  Raises ``DamagedPage``."""
+        """Decode chunks with ``counts`` values each.  Raises ``DamagedPage``."""
 
     def pick(self, pieces: list[Buffers], counts: Int64s, pick: Pick) -> Values:
-        """Single values of these chunks."""
+        """Decode single values of these chunks."""
         return self.all(pieces, counts).take(pick.of(counts))
 
 
 def codec(encoding: Any) -> Codec:
-    """The codec of values.  Raises ``DamagedPage``."""
+    """Create the codec of an encoding.  Raises ``DamagedPage``."""
     kind = kind_of(encoding)
     make = _CODECS.get(kind)
     if make is None:
@@ -106,14 +105,14 @@ def codec(encoding: Any) -> Codec:
 
 
 def _check_widths(counts: Int64s, bits: int) -> None:
-    """Refuse numbers of values whose bits would overflow."""
+    """Refuse counts whose number of bits would overflow."""
     most = int(counts.max()) if len(counts) else 0
     if most >= 1 << 40 or bits >= 1 << 31 or most * bits >= 1 << 56:
         raise UnsupportedPage(f"a chunk of {most} values of {bits} bits is not supported")
 
 
 class _Packed(Codec):
-    """Values of a number of bits, one after another."""
+    """Plain values of a fixed number of bits."""
 
     def __init__(self, encoding: Any) -> None:
         if encoding.HasField("data"):
@@ -164,7 +163,7 @@ def _pick_packed(pieces: Buffers, counts: Int64s, pick: Pick, bits: int) -> Flat
 
 
 class _Inline(Codec):
-    """Packed values, with their width in front of each chunk."""
+    """Bit-packed values; each chunk begins with their bit width."""
 
     def __init__(self, encoding: Any) -> None:
         self.bits = word_width(encoding.uncompressed_bits_per_value)
@@ -189,7 +188,7 @@ class _Inline(Codec):
 
 
 class _Strings(Codec):
-    """Strings or bytes, with offsets in front."""
+    """Strings or binaries, with offsets in front."""
 
     def __init__(self, encoding: Any) -> None:
         if kind_of(encoding.offsets) != "flat" or encoding.offsets.flat.bits_per_value not in (32, 64):
@@ -210,7 +209,7 @@ class _Strings(Codec):
         return gather(pieces[0].data, *self.places(pieces[0], counts, pick))
 
     def places(self, first: Buffers, counts: Int64s, pick: Pick) -> tuple[Int64s, Int64s]:
-        """Where single values begin, and their bytes."""
+        """Return the positions of single values, and their bytes."""
         begin, length = np.empty((2, len(pick.piece)), np.int64)
         bad = kernels().pick_offsets(
             *(first.data, first.at, first.size, counts, self.width, pick.piece, pick.number, begin, length)
@@ -221,7 +220,7 @@ class _Strings(Codec):
 
 
 class _Fsst(Codec):
-    """Strings of FSST's codes."""
+    """FSST-coded strings."""
 
     def __init__(self, encoding: Any) -> None:
         if kind_of(encoding.values) != "variable":
@@ -239,7 +238,7 @@ class _Fsst(Codec):
 
 
 class _Runs(Codec):
-    """Values in one buffer, and how often each comes in another."""
+    """Run-length encoded values: a buffer of values, and one of lengths."""
 
     buffers = 2
 
@@ -247,7 +246,7 @@ class _Runs(Codec):
         if kind_of(encoding.values) != "flat":
             raise unsupported(encoding.values, "runs")
         self.bits = word_width(encoding.values.flat.bits_per_value, "runs")
-        #: The encoding of lengths, where they are not plain.
+        #: Encoding of the lengths; ``None`` if they are plain.
         self.lengths = encoding.run_lengths if run_width(encoding) is None else None
         self.width = length_width(encoding.run_lengths)
 
@@ -270,7 +269,7 @@ class _Runs(Codec):
 
 
 class _SplitBytes(Codec):
-    """The first bytes of all values, then their second bytes, and so on."""
+    """Byte stream split: the first bytes of all values, then their second bytes, and so on."""
 
     def __init__(self, encoding: Any) -> None:
         self.width = split_width(encoding) // 8
@@ -285,10 +284,10 @@ class _SplitBytes(Codec):
 
 
 class _FixedSizeLists(Codec):
-    """Lists of one size, or nested ones, each level with a buffer of nulls if it has any."""
+    """Fixed-size lists, possibly nested; each level with nulls has a validity buffer."""
 
     def __init__(self, encoding: Any) -> None:
-        #: The size of each level from the outermost, and whether it has nulls.
+        #: Size of each level, outermost first, and whether it has nulls.
         self.levels: list[tuple[int, bool]] = []
         while True:
             if encoding.items_per_value > MAX_UNBACKED:
@@ -323,7 +322,7 @@ class _FixedSizeLists(Codec):
 
 
 class _Structs(Codec):
-    """Structs whose fields are side by side."""
+    """Packed structs: the fields of a row are adjacent."""
 
     def __init__(self, encoding: Any) -> None:
         self.widths = [int(bits) for bits in encoding.bits_per_value]
@@ -345,7 +344,7 @@ class _Structs(Codec):
 
 
 class _General(Codec):
-    """The first buffer of each chunk compressed; then as another codec."""
+    """General compression of the first buffer of each chunk, around another codec."""
 
     def __init__(self, encoding: Any) -> None:
         self.scheme, self.below = scheme(encoding.compression), codec(encoding.values)
@@ -376,7 +375,7 @@ _CODECS: dict[str, type[Codec]] = {
 
 
 def _joined(parts: list[Any]) -> Buffers:
-    """Pieces in new memory, aligned for words."""
+    """Join pieces in new memory, where each is aligned to eight bytes."""
     size = np.array([len(part) for part in parts], np.int64)
     stride = (size + 7) // 8 * 8
     stops = np.cumsum(stride)
@@ -388,12 +387,12 @@ def _joined(parts: list[Any]) -> Buffers:
 
 
 class LevelCodec:
-    """How the levels of chunks are stored."""
+    """Decodes the levels of chunks."""
 
     def __init__(self, encoding: Any) -> None:
         self._encoding = encoding
         kind, k = kind_of(encoding), kernels()
-        #: The kernels' name for the encoding; none where each chunk is decoded on its own.
+        #: The kernels' constant for the encoding; ``None`` if each chunk is decoded on its own.
         self._mode: int | None = None
         self._width = 0
         if kind == "flat" and encoding.flat.bits_per_value == 16:
@@ -407,7 +406,7 @@ class LevelCodec:
         self._has_short_runs = kind == "rle" and run_width(encoding.rle) == 1
 
     def counts(self, pieces: Buffers, counts: Int64s) -> Int64s:
-        """The number of levels in each chunk: its 16 bits may have overflowed for runs."""
+        """The number of levels in each chunk; for runs, the stored 16-bit number may have overflowed."""
         if not self._has_short_runs:
             return counts
         data, at = pieces.data, pieces.at
@@ -422,7 +421,7 @@ class LevelCodec:
         return np.where((totals > counts) & (totals % (1 << 16) == counts), totals, counts)
 
     def read(self, pieces: Buffers, counts: Int64s, pick: Pick | None = None) -> Uint16s:
-        """All levels, or single ones.  Raises ``DamagedPage``."""
+        """Read all levels, or single ones.  Raises ``DamagedPage``."""
         k, mode, width = kernels(), self._mode, self._width
         total = int(counts.sum())
         if total > MAX_UNBACKED + 8 * int(pieces.size.sum()):

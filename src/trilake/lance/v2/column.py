@@ -1,4 +1,4 @@
-"""One column of a 2.1 or 2.2 file: its pages, and the values and levels of some rows."""
+"""One column of a 2.1 or 2.2 file: read values and levels of rows from its pages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from trilake.lance.v2.values import Rows as PackedRows
 
 
 class Column:
-    """A column: the type of its values, and its pages."""
+    """A column whose values have the type ``stored``, and its pages."""
 
     def __init__(self, stored: pa.DataType, pages: Sequence[Page]) -> None:
         self._stored = stored
@@ -32,7 +32,7 @@ class Column:
         self._open: dict[int, ReadablePage] = {}
 
     def read(self, rows: Rows, items: int) -> PlacedJob[Leaf]:
-        """Read ascending rows with at least ``items`` entries each.  Raises ``DamagedPage``."""
+        """Read ascending rows, of ``items`` entries or lists each.  Raises ``DamagedPage``."""
         if items != 1:
             if isinstance(rows, range):
                 rows = range(rows.start * items, rows.stop * items)
@@ -52,7 +52,7 @@ class Column:
 
 
 def _runs(pages: Sequence[Page]) -> list[Sequence[Page]]:
-    """The pages, with those together that follow each other and can be read as one."""
+    """Group adjacent pages that can be read as one."""
     runs: list[Sequence[Page]] = []
     for _, alike in groupby(pages, _layout_key):
         run = list(alike)
@@ -61,7 +61,7 @@ def _runs(pages: Sequence[Page]) -> list[Sequence[Page]]:
 
 
 def _layout_key(page: Page) -> bytes:
-    """What pages that can be read as one have in common; empty for pages that are read alone."""
+    """A key that is equal for pages that can be read as one; empty for pages that are read alone."""
     if page.encoding.WhichOneof("layout") != "mini_block_layout" or not joinable(page.encoding.mini_block_layout):
         return b""
     layout = encodings21_pb2.MiniBlockLayout()
@@ -92,7 +92,7 @@ def open_page(page: Page, layout: Any, arrow: pa.DataType) -> ReadablePage:
 
 
 class BlobPage:
-    """A page of 2.1 with the positions of blobs in an inner page; an empty range says what is null instead."""
+    """A page of blobs in 2.1: byte ranges in an inner page; the position of an empty range holds a definition level."""
 
     def __init__(self, inner: ReadablePage, layers: Layers) -> None:
         if layers.lists:

@@ -1,4 +1,4 @@
-"""General compression: LZ4 and Zstandard, each with the decompressed size in front."""
+"""General compression: LZ4 and Zstandard buffers, which begin with their decompressed size."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trilake.lance.proto import encodings21_pb2
 from trilake.lance.v2.values import Bytes, DamagedPage, UnsupportedPage
 
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
-#: The highest possible compression ratio; a larger size is wrong, and must not be allocated.
+#: Maximum compression ratio; a larger stated size is wrong, and must not be allocated.
 _RATIO = {"lz4_raw": 256, "zstd": 1 << 15}
 _SCHEMES = {encodings21_pb2.LZ4: "lz4_raw", encodings21_pb2.ZSTD: "zstd"}
 
@@ -22,7 +22,7 @@ def _codec(name: str) -> pa.Codec:
 
 
 def scheme(compression: encodings21_pb2.BufferCompression) -> str:
-    """The name of a compression scheme.  Raises ``DamagedPage``."""
+    """Arrow's name of a compression scheme.  Raises ``DamagedPage``."""
     name = _SCHEMES.get(compression.scheme)
     if name is None:
         raise UnsupportedPage(f"compression scheme {compression.scheme} is not supported")

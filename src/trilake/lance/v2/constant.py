@@ -1,4 +1,4 @@
-"""Constant pages: one value for all entries that are not null, or only nulls."""
+"""Constant pages: all valid entries have the same value, or every entry is null."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trilake.lance.v2.container import Page
 from trilake.lance.v2.layers import Layers, Part, Rows, Uint16s, ranges
 from trilake.lance.v2.values import Bytes, DamagedPage, Flat, Indexed, Nothing, Values, Variable, fixed
 
-#: The most bytes of repeated constants in one read.
+#: Maximum bytes of repeated constants in one read.
 _MAX_BYTES = 1 << 31
 
 
@@ -106,7 +106,7 @@ def _levels(layout: Any, kind: str, data: Bytes | None) -> Uint16s | None:
 
 
 def _item(data: Bytes, arrow: pa.DataType) -> Values:
-    """The value in a buffer: the number of buffers in it, their sizes, and the buffers."""
+    """Decode a value from a buffer: the number of its buffers, their sizes, the buffers."""
     count = int.from_bytes(data[:4].tobytes(), "little") if len(data) >= 4 else 0
     if not 1 <= count <= 2 or len(data) < 4 + 4 * count:
         raise DamagedPage(f"a constant has {count} buffers")

@@ -1,4 +1,4 @@
-"""The container of 2.x files: footer, tables, the schema, and the pages of each column.
+"""The container of 2.x files: footer, offset tables, schema, and the pages of each column.
 
 The end of the file is read once; the pages of a column are parsed when the column is first read.
 """
@@ -19,9 +19,9 @@ from trilake.lance.file.sources import Source
 from trilake.lance.proto import DecodeError, any_pb2, encodings20_pb2, encodings21_pb2, file2_pb2
 
 FOOTER = struct.Struct("<QQQIIHH4s")
-#: Versions by the numbers in footers.
+#: File format version by the version numbers in the footer.
 VERSIONS = {(0, 3): (2, 0), (2, 0): (2, 0), (2, 1): (2, 1), (2, 2): (2, 2)}
-#: Rows of a fragment have addresses of 32 bits.
+#: Row offsets in a fragment have 32 bits.
 MAX_ROWS = 1 << 32
 _ENTRY = 16
 _URLS: dict[str, Any] = {
@@ -32,9 +32,10 @@ _URLS: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page of a column: its first row, or item, in the column, its number of rows, or items, and its buffers.
+    """A page of a column.
 
-    ``encoding`` is an ``ArrayEncoding`` in files of 2.0, later a ``PageLayout``; ``buffers`` are positions and sizes.
+    ``first`` is its first row (or item) in the column, ``length`` their number.  ``encoding`` is an ``ArrayEncoding``
+    in files of 2.0, a ``PageLayout`` in later ones; ``buffers`` are pairs of position and size.
     """
 
     first: int
@@ -44,7 +45,7 @@ class Page:
 
 
 class Container:
-    """The end of a file.
+    """The metadata of a file: version, schema, and positions of columns and global buffers.
 
     Raises ``CorruptFileError``, and ``UnsupportedProtocolError`` for versions that cannot be read.
     """
@@ -72,7 +73,7 @@ class Container:
         self.footer_version: tuple[int, int] = major, minor
         if columns > size or tables > size - _ENTRY * count or globals_at > size - _ENTRY * globals_:
             raise self.fail("the footer points outside the file")
-        #: Position and size of the metadata of each column, and of each global buffer: the first is the schema.
+        #: Position and size of each column's metadata, and of each global buffer; the first of these is the schema.
         self.column_places = self._table(tables, count)
         self.global_places = self._table(globals_at, globals_)
         if not self.global_places:
@@ -83,13 +84,13 @@ class Container:
         self._pages: dict[int, tuple[list[Page], int]] = {}
 
     def global_buffer(self, number: int) -> pa.Buffer:
-        """The bytes of a global buffer.  Raises ``CorruptFileError`` where the file has fewer."""
+        """Return the bytes of a global buffer.  Raises ``CorruptFileError`` if the file does not have it."""
         if not 0 <= number < len(self.global_places):
             raise self.fail(f"the file has {len(self.global_places)} global buffers, none with number {number}")
         return self.source.read(*self.global_places[number])
 
     def column(self, number: int) -> tuple[list[Page], int]:
-        """The pages of a column, and its number of rows."""
+        """Return the pages of a column, and its number of rows."""
         cached = self._pages.get(number)
         if cached is None:
             cached = self._pages[number] = self._column(number)
@@ -142,7 +143,7 @@ class Container:
         if kind is None:
             raise self._unsupported(f"the encoding {packed.type_url!r}", number)
         if (kind is encodings20_pb2.ArrayEncoding) != (self.version == (2, 0)):
-            # Drafts of 2.1 had the same version number, and pages as in 2.0.
+            # Drafts of 2.1 have the same version number, but the pages of 2.0.
             raise self._unsupported(
                 f"pages of {packed.type_url!r} in a file of {self.version[0]}.{self.version[1]}", number
             )

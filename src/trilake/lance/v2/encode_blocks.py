@@ -13,9 +13,9 @@ from trilake.lance.v2.encode_integers import bit_length, count_runs, fill_runs, 
 
 
 def level_blocks(levels: Any, bounds: Any, *, runs: bool) -> tuple[pb.CompressiveEncoding, Stream]:
-    """Encode the levels of each chunk in the smallest way.
+    """Encode the levels of each chunk, with the smallest encoding.
 
-    ``bounds`` are the first entry of each chunk, and the number of all; ``runs`` allows run lengths, which 2.1 lacks.
+    ``bounds`` are the first entry of each chunk, then the total; ``runs`` allows run lengths, which 2.1 lacks.
     """
     counts = np.diff(bounds)
     width = int(bit_length(levels.max(initial=0)))
@@ -49,7 +49,7 @@ def _runs(levels: Any, bounds: Any, starts: Any) -> tuple[pb.CompressiveEncoding
 
 
 def variable_block(offsets: Any, data: Any) -> bytes:
-    """Strings as one block: the width of offsets, where the bytes begin, the offsets from 0, the bytes."""
+    """Encode strings as one block: offset width, start of the bytes, offsets from 0, bytes."""
     width = offsets.dtype.type
     head = np.array([offsets.itemsize * 8, offsets.itemsize * (2 + len(offsets))], width)
     return b"".join((head.tobytes(), (offsets - offsets[0]).tobytes(), data[offsets[0] : offsets[-1]].tobytes()))
@@ -57,7 +57,7 @@ def variable_block(offsets: Any, data: Any) -> bytes:
 
 @jit
 def pack_levels(levels: Any, bounds: Any, width: int, words: Any, starts: Any) -> None:
-    """Pack the levels of each chunk in blocks of 1024; the remainder is copied where that takes no more bytes."""
+    """Pack the levels of each chunk in blocks of 1024; copy the remainder if that takes no more bytes."""
     tail = np.zeros(1024, np.uint16)
     for chunk in range(len(bounds) - 1):
         at, first, end = starts[chunk] // 2, bounds[chunk], bounds[chunk + 1]
@@ -77,7 +77,7 @@ def pack_levels(levels: Any, bounds: Any, width: int, words: Any, starts: Any) -
 
 @jit
 def join_runs(heads: Any, lengths: Any, starts: Any, data: Any) -> None:
-    """Join, for each chunk, the bytes of its values as 64 bits, its 16-bit values and the lengths of its runs."""
+    """Join, for each chunk, the size of its values as 64 bits, its 16-bit values, and its run lengths."""
     at = 0
     for chunk in range(len(starts) - 1):
         first, end = starts[chunk], starts[chunk + 1]

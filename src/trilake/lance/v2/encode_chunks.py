@@ -1,4 +1,4 @@
-"""Values of a mini-block page, cut into chunks and encoded: the result of each codec of this kind."""
+"""Encoded chunks of a mini-block page: the result of every mini-block codec."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trilake.lance.proto import encodings21_pb2 as pb
 U8 = npt.NDArray[np.uint8]
 I64 = npt.NDArray[np.int64]
 
-#: About how many bytes of values a chunk has, and the most values.
+#: Target bytes of a chunk's values, and their maximum number.
 CHUNK_BYTES, CHUNK_VALUES = 8192, 4096
 
 
@@ -44,7 +44,7 @@ class Stream:
 
 @dataclass(frozen=True)
 class Chunks:
-    """Encoded values: ``streams`` are the value buffers, ``bounds`` the first value of each chunk, then the total."""
+    """Encoded values: ``streams`` are their buffers, ``bounds`` the first value of each chunk, then the total."""
 
     encoding: pb.CompressiveEncoding
     bounds: I64
@@ -56,7 +56,7 @@ class Chunks:
 
 
 def even_bounds(count: int, per_chunk: int) -> I64:
-    """Bounds of chunks with ``per_chunk`` values each, and the remainder in the last one.
+    """Bounds of chunks with ``per_chunk`` values each; the last chunk has the remainder.
 
     >>> even_bounds(5, 2).tolist()
     [0, 2, 4, 5]
@@ -65,7 +65,7 @@ def even_bounds(count: int, per_chunk: int) -> I64:
 
 
 def values_per_chunk(bits: int, limit: int = CHUNK_BYTES) -> int:
-    """The number of values of a width that fit into a chunk: a power of two, 2 at least.
+    """How many values of a bit width fit into a chunk: a power of two, at least 2.
 
     >>> values_per_chunk(64), values_per_chunk(1), values_per_chunk(8 * 3000)
     (1024, 4096, 2)
@@ -75,7 +75,7 @@ def values_per_chunk(bits: int, limit: int = CHUNK_BYTES) -> int:
 
 
 def bit_stream(bits: U8, bounds: I64, per_value: int) -> Stream:
-    """Values of a number of bits each; all chunks but the last hold a multiple of 8 values or of whole bytes."""
+    """Cut packed values into chunks; each chunk except the last must fill whole bytes."""
     return Stream(bits, -(-bounds * per_value // 8))
 
 
@@ -86,7 +86,7 @@ def flat(bits: int) -> pb.CompressiveEncoding:
 
 @jit
 def scatter(target: Any, places: Any, data: Any, starts: Any) -> None:
-    """Copy each piece of ``data`` to its place."""
+    """Copy each piece of ``data`` to its position in ``target``."""
     for i in range(len(places)):
         size = starts[i + 1] - starts[i]
         target[places[i] : places[i] + size] = data[starts[i] : starts[i + 1]]

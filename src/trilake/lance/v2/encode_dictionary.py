@@ -1,4 +1,4 @@
-"""Dictionaries of pages: distinct values once, and an index for each value."""
+"""Dictionary-encode pages: distinct values, and an index for each value."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from trilake.lance.v2.encode_options import Options
 from trilake.lance.v2.encode_strings import Strings, variable
 from trilake.lance.v2.unaligned import load64, read_only
 
-#: The fewest values of a page for which a dictionary is made, and the most entries that it has.
+#: Minimum values of a page with a dictionary, and maximum entries of the dictionary.
 MIN_VALUES, MAX_ITEMS = 100, 100_000
-#: After this many values the dictionary is given up if nearly all of them differ.
+#: After this many values, give up if nearly all of them are distinct.
 _PROBE = 32_768
-#: 2.1 compresses dictionaries from this size.
+#: 2.1 compresses dictionaries of at least this many bytes.
 _LARGE = 32_768
 
 
 def distinct_words(values: Any, options: Options) -> tuple[Any, Any] | None:
-    """The distinct 64-bit values and the index of each value; ``None`` if there are too many."""
+    """Return the distinct 64-bit values, and the index of each value; ``None`` if there are too many."""
     limit = _limit(len(values), options)
     indices, firsts = np.empty(len(values), np.uint32), np.empty(limit, np.int64)
     count = find_words(read_only(values), indices, firsts, _PROBE)
@@ -33,7 +33,7 @@ def distinct_words(values: Any, options: Options) -> tuple[Any, Any] | None:
 
 
 def distinct_strings(strings: Strings, options: Options) -> tuple[Strings, Any] | None:
-    """The distinct strings and the index of each string; ``None`` if there are too many."""
+    """Return the distinct strings, and the index of each string; ``None`` if there are too many."""
     limit = _limit(len(strings), options)
     indices, firsts = np.empty(len(strings), np.uint32), np.empty(limit, np.int64)
     count = find_strings(strings.offsets, strings.data, indices, firsts, _PROBE)
@@ -43,7 +43,7 @@ def distinct_strings(strings: Strings, options: Options) -> tuple[Strings, Any] 
 
 
 def pick(strings: Strings, numbers: Any) -> Strings:
-    """Some of the strings, in a given order."""
+    """Return the strings with these numbers, in this order."""
     offsets = np.zeros(len(numbers) + 1, strings.offsets.dtype)
     np.cumsum(strings.offsets[numbers + 1] - strings.offsets[numbers], out=offsets[1:])
     data = np.empty(offsets[-1], np.uint8)
@@ -52,13 +52,13 @@ def pick(strings: Strings, numbers: Any) -> Strings:
 
 
 def string_items(strings: Strings, options: Options, minor: int) -> Items:
-    """A dictionary of strings."""
+    """Encode a dictionary of strings."""
     encoding = variable(8 * strings.offsets.itemsize)
     return _items(variable_block(strings.offsets, strings.data), encoding, len(strings), options, minor)
 
 
 def fixed_items(values: Any, bits: int, count: int, options: Options, minor: int) -> Items:
-    """A dictionary of values of one width."""
+    """Encode a dictionary of fixed-width values."""
     return _items(values.tobytes(), flat(bits), count, options, minor)
 
 
@@ -77,7 +77,7 @@ def _limit(count: int, options: Options) -> int:
 
 @jit
 def find_words(values: Any, indices: Any, firsts: Any, probe: int) -> int:
-    """Fill in the index of each value and the first row of each distinct value; -1 if there is no room."""
+    """Fill in the index of each value and the first row of each distinct one; return how many, -1 if too many."""
     size = 1024
     while size < 2 * len(firsts):
         size *= 2
@@ -134,7 +134,7 @@ def same_string(data: Any, a: int, b: int, size: int) -> bool:
 
 @jit
 def find_strings(offsets: Any, data: Any, indices: Any, firsts: Any, probe: int) -> int:
-    """As :func:`find_words`."""
+    """Find distinct strings; parameters and result are those of :func:`find_words`."""
     slots = 1024
     while slots < 2 * len(firsts):
         slots *= 2
@@ -164,7 +164,7 @@ def find_strings(offsets: Any, data: Any, indices: Any, firsts: Any, probe: int)
 
 @jit
 def copy_strings(offsets: Any, data: Any, numbers: Any, places: Any, target: Any) -> None:
-    """Copy some strings, each to its place."""
+    """Copy the strings with these numbers, each to its position in ``target``."""
     for i in range(len(numbers)):
         start = offsets[numbers[i]]
         size = offsets[numbers[i] + 1] - start

@@ -1,8 +1,8 @@
 """FSST: strings in which frequent sequences of up to eight bytes are single codes (Boncz, Neumann, Leis 2020).
 
-A table of at most 255 symbols grows in five rounds: a sample is coded with the current table, and the symbols, and
-pairs of adjacent symbols, that save most bytes become the next table.  A symbol of three or more bytes has one slot in
-a hash table by its first three; of two with the same slot the better one stays.
+A table of at most 255 symbols grows in five rounds: each round codes a sample with the current table, and the symbols
+and pairs of adjacent symbols that save the most bytes become the next table.  A symbol of three or more bytes has one
+slot in a hash table, by its first three bytes; if two share a slot, the better one stays.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from trilake.lance.v2.encode_strings import Strings
 from trilake.lance.v2.kernel_loader import kernels
 from trilake.lance.v2.unaligned import load64
 
-#: Bytes of a sample, and the most of one string in it.
+#: Bytes of a sample, and the maximum from one string.
 SAMPLE_BYTES, SAMPLE_STRING = 1 << 14, 1 << 10
 _ROUNDS = 5
 _MAGIC, _ON = 0x46535354 << 32, 1 << 24
@@ -30,11 +30,11 @@ _ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
 
 @dataclass(frozen=True)
 class SymbolTable:
-    """Symbols by code, as words with the first byte lowest, and their lookup tables.
+    """Symbols by code, as little-endian words, and their lookup tables.
 
-    ``short`` is by the first two bytes, ``slots`` by a hash of the first three; both have ``length << 8 | code``, where
-    code 255 stands for a byte without a symbol.  ``words`` and ``masks`` are the symbols of the slots, and their bytes
-    that count.
+    ``short`` is indexed by the first two bytes, ``slots`` by a hash of the first three; an entry is ``length << 8 |
+    code``, and code 255 stands for a byte without a symbol.  ``words`` are the symbols of the slots, ``masks`` cover
+    their bytes.
     """
 
     symbols: Any
@@ -46,7 +46,7 @@ class SymbolTable:
 
     @classmethod
     def of(cls, symbols: Any, lengths: Any) -> SymbolTable:
-        """The table of some symbols, the best first."""
+        """Build a table from symbols, best first."""
         slots = _slot(symbols)
         long = np.flatnonzero(lengths > 2)
         long = long[np.sort(np.unique(slots[long], return_index=True)[1])]
@@ -60,14 +60,14 @@ class SymbolTable:
         table = cls(
             symbols, lengths, short.reshape(-1), *(np.zeros(_SLOTS, t) for t in (np.uint16, np.uint64, np.uint64))
         )
-        table.words[:] = _ALL  # where there is no symbol nothing matches
+        table.words[:] = _ALL  # an empty slot matches nothing
         table.slots[slots[long]], table.words[slots[long]] = entries[long], symbols[long]
         table.masks[slots[long]] = _mask(lengths[long])
         return table
 
     @property
     def blob(self) -> bytes:
-        """The table in the form of the file."""
+        """The serialized table."""
         count = len(self.symbols)
         table = np.zeros(_TABLE_BYTES, np.uint8)
         table[:8].view(np.uint64)[0] = _MAGIC | _ON | count
@@ -77,7 +77,7 @@ class SymbolTable:
 
 
 def compress_strings(strings: Strings) -> tuple[Strings, bytes] | None:
-    """The coded strings and their serialised symbol table; ``None`` if they do not get shorter."""
+    """Return the coded strings and their serialized symbol table; ``None`` if they do not get shorter."""
     table = train(*_sample(strings))
     data = np.empty(2 * strings.size + 1, np.uint8)
     offsets = np.empty(len(strings.offsets), np.int64)
@@ -88,7 +88,7 @@ def compress_strings(strings: Strings) -> tuple[Strings, bytes] | None:
 
 
 def fsst(table: bytes, inner: pb.CompressiveEncoding) -> pb.CompressiveEncoding:
-    """The encoding of coded strings."""
+    """The encoding of FSST-coded strings."""
     return pb.CompressiveEncoding(fsst=pb.Fsst(symbol_table=table, values=inner))
 
 
@@ -99,7 +99,7 @@ def train(sample: Any, bounds: Any) -> SymbolTable:
         singles, pairs = np.zeros(512, np.int64), np.zeros((512, 512), np.int32)
         share = 128 * (number + 1) // _ROUNDS
         count_symbols(sample, bounds, share, table.short, table.slots, table.words, table.masks, singles, pairs)
-        # Codes from 256 on are bytes without a symbol.
+        # Codes from 256 on stand for bytes without a symbol.
         symbols = np.append(np.zeros(256, np.uint64), np.arange(256, dtype=np.uint64))
         symbols[: len(table.symbols)] = table.symbols
         lengths = np.ones(512, np.int64)
@@ -119,7 +119,7 @@ def train(sample: Any, bounds: Any) -> SymbolTable:
 
 
 def _best(words: Any, sizes: Any, gains: Any) -> tuple[Any, Any]:
-    """Distinct candidates, in descending order of their gain."""
+    """Merge equal candidates, and return them by descending gain."""
     order = np.lexsort((sizes, words))
     words, sizes, gains = words[order], sizes[order], gains[order]
     fresh = np.append(True, (words[1:] != words[:-1]) | (sizes[1:] != sizes[:-1]))
@@ -131,7 +131,7 @@ def _best(words: Any, sizes: Any, gains: Any) -> tuple[Any, Any]:
 
 
 def _sample(strings: Strings) -> tuple[Any, Any]:
-    """Whole strings, or the beginnings of long ones, from all over the page."""
+    """Sample whole strings, or the beginnings of long ones, from all over the page."""
     count = len(strings)
     starts = strings.offsets[:-1].astype(np.int64)
     sizes = np.minimum(np.diff(strings.offsets), SAMPLE_STRING).astype(np.int64)
@@ -156,7 +156,7 @@ def _slot(symbols: Any) -> Any:
 
 @jit
 def load_word(data: Any, at: Any) -> Any:
-    """Eight bytes, with zeros after the end."""
+    """Load eight bytes; bytes past the end are zero."""
     if at + 8 <= len(data):
         return load64(data, at)
     word = np.uint64(0)
@@ -167,7 +167,7 @@ def load_word(data: Any, at: Any) -> Any:
 
 @jit
 def find_symbol(word: Any, left: Any, short: Any, slots: Any, words: Any, masks: Any) -> Any:
-    """``length << 8 | code`` of the longest symbol at the start of a word of which ``left`` bytes count."""
+    """Find the longest symbol at the start of a word with ``left`` valid bytes; return ``length << 8 | code``."""
     h = (word & np.uint64(0xFFFFFF)) * np.uint64(2971215073)
     slot = np.int64((h ^ (h >> np.uint64(15))) & np.uint64(1023))
     if (word & masks[slot]) == words[slot]:
@@ -182,7 +182,7 @@ def find_symbol(word: Any, left: Any, short: Any, slots: Any, words: Any, masks:
 def count_symbols(
     sample: Any, bounds: Any, share: int, short: Any, slots: Any, words: Any, masks: Any, singles: Any, pairs: Any
 ) -> None:
-    """Count symbols, bytes and their pairs in ``share`` of 128 parts of a sample."""
+    """Count symbols, bytes and their pairs in ``share`` / 128 of the strings of a sample."""
     for piece in range(len(bounds) - 1):
         if (piece * 37) % 128 >= share:
             continue
@@ -208,13 +208,13 @@ def count_symbols(
 def code_strings(
     offsets: Any, source: Any, short: Any, slots: Any, words: Any, masks: Any, data: Any, targets: Any
 ) -> None:
-    """Code all strings, one after another."""
+    """Code all strings, one after another; fill ``targets`` with their offsets."""
     out = np.int64(0)
     targets[0] = 0
     for i in range(len(offsets) - 1):
         at, end = np.int64(offsets[i]), np.int64(offsets[i + 1])
         while at < end:
-            if at + 8 <= end:  # as find_symbol, without branches, as all symbols fit
+            if at + 8 <= end:  # find_symbol without branches: every symbol fits
                 word = load64(source, at)
                 h = (word & np.uint64(0xFFFFFF)) * np.uint64(2971215073)
                 slot = np.int64((h ^ (h >> np.uint64(15))) & np.uint64(1023))

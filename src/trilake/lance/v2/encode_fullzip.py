@@ -14,7 +14,7 @@ from trilake.lance.v2.write_levels import Leaf
 
 
 def zip_fixed(leaf: Leaf, rows: Any, encoding: pb.CompressiveEncoding) -> Page:
-    """Lay out values of one width; ``rows`` is a matrix of bytes, a row for each visible entry."""
+    """Lay out fixed-width values; ``rows`` is a byte matrix with a row for each visible entry."""
     count, width = rows.shape
     layout, control = _layout(leaf, count, encoding)
     layout.bits_per_value = 8 * width
@@ -34,7 +34,7 @@ def zip_fixed(leaf: Leaf, rows: Any, encoding: pb.CompressiveEncoding) -> Page:
 
 
 def zip_strings(leaf: Leaf, strings: Strings, encoding: pb.CompressiveEncoding) -> Page:
-    """Lay out strings or binaries; a null among the visible entries is only its control word."""
+    """Lay out strings or binaries; a visible null has only a control word."""
     layout, control = _layout(leaf, len(strings), encoding)
     width = strings.offsets.itemsize
     layout.bits_per_offset = 8 * width
@@ -47,7 +47,7 @@ def zip_strings(leaf: Leaf, strings: Strings, encoding: pb.CompressiveEncoding) 
 
 
 def _layout(leaf: Leaf, values: int, encoding: pb.CompressiveEncoding) -> tuple[pb.FullZipLayout, Any]:
-    """The layout, and the control words as rows of bytes."""
+    """Return the layout, and the control words as rows of bytes."""
     bits_rep, bits_def = (
         0 if levels is None else int(levels.max(initial=0)).bit_length()
         for levels in (leaf.repetition, leaf.definition)
@@ -77,7 +77,7 @@ def _page(leaf: Leaf, layout: pb.FullZipLayout, buffers: tuple[Any, ...]) -> Pag
 
 
 def _row_index(leaf: Leaf, starts: Any) -> Any:
-    """Where each row begins, and the total size, in as few bytes as possible."""
+    """Build the repetition index: the position of each row, then the total size, in the narrowest integers."""
     if leaf.repetition is not None:
         starts = np.append(starts[:-1][leaf.repetition == leaf.lists], starts[-1])
     bits = int(starts[-1]).bit_length()
@@ -86,7 +86,7 @@ def _row_index(leaf: Leaf, starts: Any) -> Any:
 
 @jit
 def zip_rows(control: Any, visible: Any, rows: Any, data: Any) -> None:
-    """Fill in control words and the rows of the visible entries."""
+    """Write the control words, and the rows of visible entries."""
     word, width = control.shape[1], rows.shape[1]
     at, row = 0, 0
     for i in range(len(control)):
@@ -101,7 +101,7 @@ def zip_rows(control: Any, visible: Any, rows: Any, data: Any) -> None:
 
 @jit
 def measure_strings(definition: Any, visible: int, offsets: Any, word: int, width: int, starts: Any) -> None:
-    """Fill in where each entry begins."""
+    """Fill ``starts`` with the position of each entry, then the total size."""
     at, value = 0, 0
     for i in range(len(definition)):
         starts[i] = at
@@ -117,7 +117,7 @@ def measure_strings(definition: Any, visible: int, offsets: Any, word: int, widt
 def fill_strings(
     control: Any, definition: Any, visible: int, offsets: Any, source: Any, starts: Any, data: Any
 ) -> None:
-    """Fill in control words, lengths and bytes."""
+    """Write control words, lengths and bytes."""
     word, width = control.shape[1], offsets.itemsize
     value = 0
     for i in range(len(definition)):

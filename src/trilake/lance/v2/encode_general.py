@@ -1,4 +1,4 @@
-"""General compression: Zstandard and LZ4, each with the size of the data in front."""
+"""General compression: Zstandard and LZ4 buffers, which begin with the size of the data."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trilake.lance.v2.encode_chunks import Chunks, Stream
 
 #: Zstandard's default level; Arrow's is 1.
 ZSTD_LEVEL = 3
-#: Shorter data is not compressed.
+#: Less data than this is not compressed.
 MIN_BYTES = 4096
 
 
@@ -33,13 +33,13 @@ def _codec(scheme: str, level: int | None) -> pa.Codec:
 
 
 def general(scheme: str, level: int | None, inner: pb.CompressiveEncoding) -> pb.CompressiveEncoding:
-    """The encoding of compressed data."""
+    """The encoding of compressed values."""
     compression = pb.BufferCompression(scheme=pb.ZSTD if scheme == "zstd" else pb.LZ4, level=level)
     return pb.CompressiveEncoding(general=pb.General(compression=compression, values=inner))
 
 
 def compress_chunks(chunks: Chunks, scheme: str, level: int | None) -> Chunks:
-    """Compress the first buffer of each chunk, unless that does not make them smaller."""
+    """Compress the first buffer of each chunk, if that saves bytes."""
     first, *others = chunks.streams
     if len(first.data) < MIN_BYTES:
         return chunks

@@ -1,4 +1,4 @@
-"""Codecs for values of 8, 16, 32 or 64 bits: flat, bit packing or run lengths, whichever is smallest."""
+"""Codecs for values of 8, 16, 32 or 64 bits: plain, bit-packed or run-length encoded, whichever is smallest."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from trilake.lance.proto import encodings21_pb2 as pb
 from trilake.lance.v2.encode_chunks import Chunks, Stream, even_bounds, flat, values_per_chunk
 from trilake.lance.v2.unaligned import read_only
 
-#: Values in a block of bit packing, and in a chunk of runs.
+#: Values in a bit-packed block, and in a chunk of runs.
 BLOCK, RUN_CHUNK = 1024, 4096
-#: The longest run of an 8-bit length.
+#: Maximum length of a run: lengths have 8 bits.
 MAX_RUN = 255
 
 
@@ -24,7 +24,7 @@ class Measures:
 
     #: significant bits of each block of 1024 values
     widths: Any
-    #: number of values that differ from the one before
+    #: number of values that differ from the previous one
     changes: int
 
     @classmethod
@@ -33,18 +33,18 @@ class Measures:
         return cls(widths, int(measure(read_only(values), widths)))
 
     def packed_bytes(self, width: int) -> int:
-        """Bytes of the packed values; ``width`` is the size of a value."""
+        """Bytes of the packed values; ``width`` is the number of bytes of a plain value."""
         return len(self.widths) * width + 128 * int(self.widths.sum(dtype=np.int64))
 
     def run_count(self, count: int) -> int:
-        """About how many runs there are: each has a length of one byte and ends with its chunk."""
+        """Estimate the number of runs: a run has at most 255 values, and ends with its chunk."""
         return self.changes + 1 + count // MAX_RUN + count // RUN_CHUNK
 
 
 def integer_chunks(values: Any, *, pack: bool = True, runs: float = 0.5) -> Chunks:
-    """Encode unsigned integers in the smallest way.
+    """Encode unsigned integers with the smallest encoding.
 
-    ``pack`` allows bit packing; run lengths are used if there are fewer runs than the part ``runs`` of the values.
+    ``pack`` allows bit packing; run lengths are used if there are fewer runs than the fraction ``runs`` of the values.
     """
     values = read_only(values)
     width, count = values.itemsize, len(values)
@@ -59,13 +59,13 @@ def integer_chunks(values: Any, *, pack: bool = True, runs: float = 0.5) -> Chun
 
 
 def flat_chunks(data: Any, bits: int, count: int) -> Chunks:
-    """Plain values of whole bytes."""
+    """Encode plain values of whole bytes."""
     bounds = even_bounds(count, values_per_chunk(bits))
     return Chunks(flat(bits), bounds, (Stream(data, bounds * (bits // 8)),))
 
 
 def packed_chunks(values: Any, widths: Any) -> Chunks:
-    """Blocks of 1024 values, each packed to its own width."""
+    """Encode blocks of 1024 values, each packed to its own width."""
     bits = values.itemsize * 8
     starts = np.zeros(len(widths) + 1, np.int64)  # in words
     np.cumsum(1 + widths.astype(np.int64) * (BLOCK // bits), out=starts[1:])
@@ -77,7 +77,7 @@ def packed_chunks(values: Any, widths: Any) -> Chunks:
 
 
 def run_chunks(values: Any) -> Chunks:
-    """Runs of equal values: a buffer of values and one of lengths."""
+    """Encode runs of equal values: a buffer of values, and one of lengths."""
     width = values.itemsize
     bounds = even_bounds(len(values), RUN_CHUNK)
     starts = np.zeros(len(bounds), np.int64)
@@ -101,7 +101,7 @@ def bit_length(value: Any) -> int:
 
 @jit
 def measure(values: Any, widths: Any) -> int:
-    """Fill in the significant bits of each block; return how often a value differs from the one before it."""
+    """Fill in the significant bits of each block; return how many values differ from the previous one."""
     changes = 0
     for block in range(len(widths)):
         start = block * 1024
@@ -117,7 +117,7 @@ def measure(values: Any, widths: Any) -> int:
 
 @jit
 def pack_block(block: Any, width: Any, words: Any, at: int) -> None:
-    """Pack 1024 values to ``width`` bits in FastLanes' order, over zeros from ``words[at]`` on."""
+    """Pack 1024 values to ``width`` bits in FastLanes order, into zeros from ``words[at]`` on."""
     bits = block.itemsize * 8
     lanes = 1024 // bits
     for row in range(bits):
@@ -135,7 +135,7 @@ def pack_block(block: Any, width: Any, words: Any, at: int) -> None:
 
 @jit
 def pack_blocks(values: Any, widths: Any, words: Any, starts: Any) -> None:
-    """Pack all blocks, each behind its width."""
+    """Pack all blocks, each after a word with its width."""
     tail = np.zeros(1024, values.dtype)
     for i in range(len(widths)):
         width = np.int64(widths[i])
@@ -151,7 +151,7 @@ def pack_blocks(values: Any, widths: Any, words: Any, starts: Any) -> None:
 
 @jit
 def count_runs(values: Any, bounds: Any, starts: Any) -> None:
-    """Fill in how many runs of at most 255 values there are before each chunk."""
+    """Fill in the number of runs, of at most 255 values each, before each chunk."""
     runs = 0
     for chunk in range(len(bounds) - 1):
         begin = bounds[chunk]

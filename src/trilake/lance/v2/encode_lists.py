@@ -1,4 +1,4 @@
-"""Fixed-size lists of numbers as single values: validity of the items, then the items."""
+"""Encode fixed-size lists as single values: the validity of the items, then the items."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ from trilake.lance.v2.write_levels import validity
 
 @dataclass(frozen=True)
 class FixedLists:
-    """The dimensions from the outermost to the innermost, the validity of the items of each, and the innermost
-    items.
+    """Fixed-size lists, possibly nested, as flat buffers.
+
+    ``dimensions`` are the list sizes from the outermost level inwards, ``valid`` the validity of the items of each
+    level, ``items`` the innermost items.
     """
 
     count: int
@@ -55,7 +57,7 @@ class FixedLists:
 
     @property
     def _parts(self) -> list[tuple[Any, int]]:
-        """The buffers, and the bits of one value in each."""
+        """The buffers, and the bits per value in each."""
         parts, size = [], 1
         for dimension, valid in zip(self.dimensions, self.valid, strict=True):
             size *= dimension
@@ -64,20 +66,20 @@ class FixedLists:
         return [*parts, (self.items, size * self.item_bits)]
 
     def chunks(self) -> Chunks:
-        """The values of a mini-block page."""
+        """Encode the values for a mini-block page."""
         bits = sum(bits for _, bits in self._parts)
         bounds = even_bounds(self.count, max(values_per_chunk(bits), 8))
         streams = tuple(bit_stream(data, bounds, bits) for data, bits in self._parts)
         return Chunks(self.encoding, bounds, streams)
 
     def rows(self) -> Any:
-        """The values of a full-zip page, as a matrix of bytes."""
+        """Return the values for a full-zip page, as a byte matrix with a row per value."""
         rows = [byte_rows(data, bits, self.count) for data, bits in self._parts]
         return rows[0] if len(rows) == 1 else np.hstack(rows)
 
 
 def byte_rows(data: Any, bits: int, count: int) -> Any:
-    """Values as rows of whole bytes."""
+    """Return a row of whole bytes per value."""
     if bits % 8 == 0:
         return data[: count * (bits // 8)].reshape(count, bits // 8)
     every = np.unpackbits(data, count=count * bits, bitorder="little").reshape(count, bits)
@@ -85,7 +87,7 @@ def byte_rows(data: Any, bits: int, count: int) -> Any:
 
 
 def aligned_bits(bitmap: Any, offset: int, count: int) -> Any:
-    """``count`` bits from ``offset``, shifted to the start of a byte."""
+    """Return ``count`` bits from ``offset``, shifted to the start of a byte."""
     if offset % 8 == 0:
         return bitmap[offset // 8 : offset // 8 + -(-count // 8)]
     start = offset % 8
@@ -94,7 +96,7 @@ def aligned_bits(bitmap: Any, offset: int, count: int) -> Any:
 
 
 def fixed_bytes(array: pa.Array) -> tuple[Any, int]:
-    """The bytes of values of one width, and their bits; a boolean is one bit."""
+    """Return the bytes of fixed-width values, and their bit width; a boolean has one bit."""
     bits = array.type.bit_width
     data = array.buffers()[1]
     if data is None:

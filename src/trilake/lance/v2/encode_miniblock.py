@@ -1,4 +1,4 @@
-"""Mini-block pages: chunks with their levels, the words that describe them, and the index of rows."""
+"""Mini-block pages: chunks of levels and values, the table of chunks, and the repetition index."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from trilake.lance.v2.write_levels import Leaf
 
 
 class ChunkTooLargeError(Exception):
-    """A chunk has more levels or bytes than fit into its header: the page must have fewer rows."""
+    """A chunk has more levels or bytes than its header can state: the page must have fewer rows."""
 
 
 @dataclass(frozen=True)
 class Page:
-    """An encoded page: the message that describes it; ``length`` is that of its metadata."""
+    """An encoded page: layout message, buffers and rows; ``length`` is the length in its metadata."""
 
     layout: Any
     buffers: tuple[Any, ...]
@@ -39,7 +39,7 @@ class Items:
 
 @dataclass
 class _Header:
-    """The numbers at the head of each chunk, in 16-bit words."""
+    """The level count and buffer sizes at the head of each chunk, as 16-bit words."""
 
     words: list[Any] = field(default_factory=list)
 
@@ -54,8 +54,8 @@ class _Header:
 def mini_block(leaf: Leaf, chunks: Chunks, *, large: bool, items: Items | None = None) -> Page:
     """Lay out a mini-block page.  Raises ``ChunkTooLargeError``.
 
-    ``large``, from 2.2 on, has 32-bit sizes and allows run lengths of levels; ``items`` is the dictionary of the
-    values.
+    ``large``, for 2.2 and later, means 32-bit sizes, and allows run lengths of levels; ``items`` is the dictionary of
+    the values.
     """
     layout = pb.MiniBlockLayout(
         value_compression=chunks.encoding,
@@ -91,7 +91,7 @@ def mini_block(leaf: Leaf, chunks: Chunks, *, large: bool, items: Items | None =
 
 
 def _level_bounds(leaf: Leaf, bounds: Any) -> Any:
-    """The first entry of each chunk: entries without a value belong to the next chunk, at the end to the last one."""
+    """The first entry of each chunk.  Entries without a value go to the next chunk, those at the end to the last."""
     if leaf.definition is None or not leaf.lists:
         return bounds
     places = np.empty(len(bounds), np.int64)
@@ -118,7 +118,7 @@ def _join(header: _Header, streams: list[Stream], bounds: Any, large: bool) -> t
         halves[starts[:-1] // 2 + i] = values
     for place, stream in zip(places, streams, strict=True):
         scatter(data, starts[:-1] + place, stream.data, stream.starts)
-    exponents = np.zeros(count, np.int64)  # the last chunk has what is left
+    exponents = np.zeros(count, np.int64)  # the last chunk has the remainder
     exponents[:-1] = np.log2(np.diff(bounds)[:-1])
     words = (sizes // 8 - 1) << 4 | exponents
     return words.astype(np.uint32 if large else np.uint16), data
@@ -126,7 +126,7 @@ def _join(header: _Header, streams: list[Stream], bounds: Any, large: bool) -> t
 
 @jit
 def level_bounds(definition: Any, visible: int, bounds: Any, places: Any) -> None:
-    """Fill in the entry after the last value of each chunk."""
+    """Fill ``places`` with the end of each chunk: the entry after its last value."""
     values, chunk = 0, 1
     places[0] = 0
     for i in range(len(definition)):
@@ -140,7 +140,7 @@ def level_bounds(definition: Any, visible: int, bounds: Any, places: Any) -> Non
 
 @jit
 def index_rows(repetition: Any, top: int, bounds: Any, index: Any) -> None:
-    """Fill in, for each chunk, the rows that end in it, and the levels of the row that continues in the next."""
+    """For each chunk, fill in how many rows end in it, and how many levels the row has that goes on in the next."""
     for chunk in range(len(bounds) - 1):
         first, end = bounds[chunk], bounds[chunk + 1]
         rows, last = 0, first

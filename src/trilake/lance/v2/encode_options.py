@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from trilake.errors import InvalidArgumentError
 
 _PREFIX = "lance-encoding:"
-#: Names of general compression.
+#: Schemes of general compression.
 GENERAL = ("zstd", "lz4")
 
 
 @dataclass(frozen=True)
 class Options:
-    """Encoding options of one column; those that are ``None`` depend on the values.
+    """Encoding options of one column; an option that is ``None`` depends on the values.
 
     >>> Options.of({b"lance-encoding:compression": b"zstd", b"lance-encoding:compression-level": b"9"}).level
     9
@@ -78,7 +78,7 @@ class Options:
 
 
 def whole_number(metadata: Mapping[bytes, bytes], key: str, default: int) -> int:
-    """A number of bytes in the metadata of a field.  Raises ``InvalidArgumentError``."""
+    """Read a number of bytes from the metadata of a field.  Raises ``InvalidArgumentError``."""
     value = metadata.get((_PREFIX + key).encode())
     if value is None:
         return default

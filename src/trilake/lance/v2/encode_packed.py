@@ -1,4 +1,4 @@
-"""Packed structs: one column whose values are the rows of a struct, field by field."""
+"""Packed structs: one column that stores structs row by row."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from trilake.lance.v2.encode_options import Options
 from trilake.lance.v2.encode_strings import Strings, variable
 from trilake.lance.v2.write_levels import Leaf
 
-#: Rows of this many bytes are zipped.
+#: Rows of at least this many bytes use the full-zip layout.
 _WIDE = 256
 
 
@@ -79,7 +79,7 @@ def _variable(leaf: Leaf, children: list[tuple[pa.Field, pa.Array]]) -> Page:
 
 
 def _part(field: pa.Field, child: pa.Array) -> tuple[Any, pb.VariablePackedStruct.FieldEncoding]:
-    """The values of a field, strings or a matrix of bytes, and their description."""
+    """Return the values of a field, strings or a byte matrix, and their encoding."""
     described = pb.VariablePackedStruct.FieldEncoding
     if is_variable(child.type):
         strings = Strings.of(child)
@@ -97,7 +97,7 @@ def _part(field: pa.Field, child: pa.Array) -> tuple[Any, pb.VariablePackedStruc
 
 
 def _is_plain(kind: pa.DataType) -> bool:
-    """Whether values are of a fixed number of bytes, and not lists."""
+    """Whether values are not nested, and have a fixed number of whole bytes."""
     nested = pt.is_nested(kind) or pt.is_dictionary(kind) or pt.is_boolean(kind) or pt.is_null(kind)
     return not (nested or is_variable(kind)) and kind.bit_width % 8 == 0
 
@@ -108,7 +108,7 @@ def _unsupported(field: pa.Field, what: str, help: str) -> UnsupportedProtocolEr
 
 @jit
 def put_rows(rows: Any, at: Any, data: Any) -> None:
-    """Copy a row of bytes to each position, and advance the positions."""
+    """Write a row of bytes at each position, and advance the positions."""
     width = rows.shape[1]
     for i in range(len(rows)):
         data[at[i] : at[i] + width] = rows[i]
@@ -117,7 +117,7 @@ def put_rows(rows: Any, at: Any, data: Any) -> None:
 
 @jit
 def put_strings(offsets: Any, source: Any, at: Any, data: Any) -> None:
-    """Copy the length and the bytes of a string to each position, and advance the positions."""
+    """Write the length and bytes of a string at each position, and advance the positions."""
     width = offsets.itemsize
     for i in range(len(at)):
         size = np.int64(offsets[i + 1] - offsets[i])

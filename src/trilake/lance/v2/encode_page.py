@@ -1,4 +1,4 @@
-"""From a leaf to pages: the layout and the codec are chosen by the type and the values of the page."""
+"""Encode a leaf as pages: the type and the values of a page decide its layout and codec."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ from trilake.lance.v2.encode_packed import packed
 from trilake.lance.v2.encode_strings import Strings, string_chunks, variable
 from trilake.lance.v2.write_levels import Leaf
 
-#: Values of this many bytes are zipped.
+#: Values of at least this many bytes use the full-zip layout.
 WIDE = 256
-#: Up to this many levels are stored uncompressed next to a constant.
+#: Maximum levels of a constant page with a value, where levels are not compressed.
 FEW_LEVELS = 256
-#: The largest value that is part of the layout message.
+#: Maximum bytes of a value inside the layout message.
 MAX_INLINE = 32
-#: Strings are compressed one by one when the longest of them has more bytes than this.
+#: If the longest string has more bytes than this, each string is compressed on its own.
 HUGE = 32_768
-#: The fewest bytes of a page, and of its longest value, for FSST.
+#: FSST needs at least this many bytes in a page, and in its longest value.
 SYMBOL_BYTES, SYMBOL_VALUE = 32_768, 5
 
 
 def encode(leaf: Leaf, options: Options, minor: int) -> Iterator[Page]:
-    """The pages of a leaf: one, unless the levels of a chunk do not fit into its header.
+    """Encode a leaf as one page, or as several if the levels of a chunk do not fit into its header.
 
-    Values are an Arrow array without extension type; the version is 2.``minor``, 1 or more.
+    The values of the leaf have no extension type; the file version is 2.``minor``, with ``minor`` at least 1.
     """
     try:
         yield _page(leaf, options, minor)
@@ -78,9 +78,10 @@ def _page(leaf: Leaf, options: Options, minor: int) -> Page:
 
 
 def _constant(leaf: Leaf, value: tuple[Any, ...] | None, *, compress: bool) -> Page:
-    """A page whose valid values all are ``value``, its bytes, or offsets and bytes; ``None`` if all are null.
+    """Build a constant page.
 
-    From 2.2 on levels may be compressed where all values are null.
+    ``value`` is the bytes of the valid values, or their offsets and bytes; ``None`` if all values are null.  From
+    2.2 on, the levels of an all-null page may be compressed.
     """
     layout = pb.ConstantLayout(layers=leaf.layers)  # type: ignore[arg-type]
     buffers: list[Any] = []
@@ -136,7 +137,7 @@ def _fixed(leaf: Leaf, valid: Any, options: Options, minor: int) -> Page:
 
 
 def _wide(leaf: Leaf, data: Any, bits: int, options: Options, minor: int) -> Page:
-    """Decimals, and binaries of an unusual width."""
+    """Encode values that are not 8, 16, 32 or 64 bits wide: decimals and fixed-size binaries."""
     count, width = len(leaf.values), bits // 8
     if bits == 128 and count >= MIN_VALUES:
         strings = Strings(np.arange(0, (count + 1) * width, width, dtype=np.int64), data)
@@ -157,7 +158,7 @@ def _integers(values: Any, options: Options, floating: bool) -> Chunks:
 
 
 def _split_bytes(values: Any) -> Chunks:
-    """Byte ``j`` of all values of a chunk, for each ``j``."""
+    """Split each chunk by bytes: the first bytes of all its values, then their second bytes, and so on."""
     width = values.itemsize
     bounds = even_bounds(len(values), values_per_chunk(8 * width))
     per_chunk = int(bounds[1])
@@ -178,7 +179,7 @@ def _word_dictionary(leaf: Leaf, values: Any, options: Options, minor: int) -> P
         return None
     measures = Measures.of(values)
     packed, runs = measures.packed_bytes(8), measures.run_count(count)
-    if packed <= count and packed < 9 * runs:  # eight bits a value
+    if packed <= count and packed < 9 * runs:  # at most eight bits per value
         return None
     distinct = distinct_words(values, options)
     if distinct is None:
@@ -191,7 +192,7 @@ def _word_dictionary(leaf: Leaf, values: Any, options: Options, minor: int) -> P
 
 
 def _pays(count: int, distinct: int, item_bytes: int, plain: int, options: Options, runs: int | None = None) -> bool:
-    """Whether a dictionary and its indices are small enough compared to the ``plain`` bytes of the values."""
+    """Whether a dictionary and its indices are small enough, compared to the ``plain`` bytes of the values."""
     indices = count * max(distinct - 1, 1).bit_length() // 8
     if runs is not None:
         indices = min(indices, 5 * runs)
@@ -209,12 +210,12 @@ def _compressed(chunks: Chunks, options: Options) -> Chunks:
 
 
 def _few_levels(leaf: Leaf) -> bool:
-    """Whether levels are small enough for a constant page, which does not compress them next to a value."""
+    """Whether a constant page may store the levels: next to a value it does not compress them."""
     return (leaf.repetition is None and leaf.definition is None) or leaf.entries <= FEW_LEVELS
 
 
 def _words(data: Any, bits: int, count: int) -> Any:
-    """The values as integers of their width, or as rows of bytes where there are none."""
+    """View values as integers of their width, or as rows of bytes if no integer has that width."""
     if bits in (8, 16, 32, 64):
         return data.view(f"<u{bits // 8}")
     return data.reshape(count, bits // 8)
@@ -274,7 +275,7 @@ def _strings(leaf: Leaf, valid: Any, options: Options, minor: int) -> Page:
 
 
 def _one_string(strings: Strings, valid: Any) -> tuple[bytes, bytes] | None:
-    """Offsets and bytes of the value, if all valid ones are equal."""
+    """Return the offsets and bytes of the value that all valid strings share; ``None`` if they differ."""
     sizes = np.diff(strings.offsets)
     first = 0 if valid is None else int(valid.argmax())
     size = int(sizes[first])
@@ -293,7 +294,7 @@ def _one_string(strings: Strings, valid: Any) -> tuple[bytes, bytes] | None:
 
 
 def _dictionary(leaf: Leaf, options: Options, minor: int) -> Page:
-    """An Arrow dictionary; null values are left out of it, and are null by their levels."""
+    """Encode an Arrow dictionary array without its null items: their rows are null by definition level."""
     items = leaf.values.dictionary
     data, bits = fixed_bytes(leaf.values.indices)
     indices = data.view(f"<u{bits // 8}").copy()
@@ -320,7 +321,7 @@ def _lists(leaf: Leaf, options: Options, minor: int) -> Page:
 
 
 def _blobs(leaf: Leaf) -> Page:
-    """Ranges of bytes of the file; the position of an empty one says that it is null, and at which level."""
+    """Encode byte ranges of the file; the position of a null's empty range holds its definition level."""
     rows = np.empty((len(leaf.values), 2), np.uint64)
     for i, child in enumerate(leaf.values.flatten()):
         rows[:, i] = child.fill_null(0).to_numpy()

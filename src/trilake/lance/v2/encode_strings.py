@@ -1,4 +1,4 @@
-"""Strings and binaries of mini-block pages: offsets and bytes, chunk by chunk."""
+"""Strings and binaries of mini-block pages: chunks of offsets and bytes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Strings:
 
     @classmethod
     def of(cls, array: pa.Array) -> Strings:
-        """The strings or binaries of an Arrow array, with its own width of offsets; nothing is copied."""
+        """Wrap the buffers of a string or binary array without a copy; its offset width stays."""
         width = np.dtype(np.int64 if is_large(array.type) else np.int32)
         _, offsets, data = array.buffers()
         if offsets is None or not len(array):
@@ -58,12 +58,12 @@ class Strings:
 
 
 def variable(bits: int) -> pb.CompressiveEncoding:
-    """The encoding of offsets and bytes."""
+    """The encoding of strings with offsets of ``bits`` bits."""
     return pb.CompressiveEncoding(variable=pb.Variable(offsets=flat(bits)))
 
 
 def string_chunks(strings: Strings, limit: int = CHUNK_BYTES) -> Chunks:
-    """Values cut into chunks of about ``limit`` bytes; offsets count from the start of the chunk's buffer."""
+    """Cut values into chunks of about ``limit`` bytes; offsets count from the start of the chunk's buffer."""
     width = strings.offsets.itemsize
     bounds = np.empty(len(strings) // 2 + 2, np.int64)
     bounds = bounds[: 1 + string_bounds(strings.offsets, width, limit, CHUNK_VALUES, bounds)]
@@ -78,7 +78,7 @@ def string_chunks(strings: Strings, limit: int = CHUNK_BYTES) -> Chunks:
 
 @jit
 def string_bounds(offsets: Any, width: int, limit: int, most: int, bounds: Any) -> int:
-    """Fill in where chunks begin, and the number of values; return the number of chunks."""
+    """Fill ``bounds`` with the first value of each chunk, then the total; return the number of chunks."""
     count = len(offsets) - 1
     first, chunks = 0, 0
     bounds[0] = 0
@@ -100,7 +100,7 @@ def string_bounds(offsets: Any, width: int, limit: int, most: int, bounds: Any) 
 
 @jit
 def fill_strings(offsets: Any, source: Any, bounds: Any, starts: Any, data: Any, words: Any) -> None:
-    """Fill in the offsets and bytes of each chunk."""
+    """Write the offsets and bytes of each chunk."""
     width = words.itemsize
     for chunk in range(len(bounds) - 1):
         first, end, start = bounds[chunk], bounds[chunk + 1], starts[chunk]

@@ -1,4 +1,4 @@
-"""Pages of version 2.0: a tree of array encodings, whose leaves name buffers of the page."""
+"""Pages of version 2.0: a tree of array encodings, whose leaves refer to buffers of the page."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from trilake.lance.v2.encode_options import GENERAL, Options
 from trilake.lance.v2.encode_strings import Strings
 from trilake.lance.v2.write_levels import validity
 
-#: The most distinct strings in a dictionary, and the fewest values for one.
+#: Maximum distinct strings in a dictionary, and minimum values of its page.
 MAX_DISTINCT, MIN_VALUES = 100, 200
 
 _Add = Callable[[Any], pb.Buffer]
 
 
 def pages(array: pa.Array, field: Field, column: int = 0) -> Iterator[tuple[int, Page]]:
-    """The pages of a field and of those below it, each with the number of its column.
+    """Yield the pages of a field and of its children, each with its column number.
 
     Raises ``UnsupportedProtocolError`` for null structs, and ``RowsDoNotFitError`` for strings that are not UTF-8.
     """
@@ -52,7 +52,7 @@ def pages(array: pa.Array, field: Field, column: int = 0) -> Iterator[tuple[int,
         ends, adjustment, items = _lists(array)
         offsets = pb.List(offsets=_no_nulls(_flat(64, 0)), null_offset_adjustment=adjustment, num_items=len(items))
         yield column, _page(pb.ArrayEncoding(list=offsets), [ends], len(array))
-        # Without items, too: pylance cannot read a struct without a page.
+        # Also without items: pylance cannot read a struct that has no page.
         yield from pages(items, field.children[0], column + 1)
     else:
         check_strings(array, field.name)
@@ -70,7 +70,7 @@ def _page(encoding: pb.ArrayEncoding, buffers: list[Any], length: int) -> Page:
 
 
 def _lists(array: pa.Array) -> tuple[Any, int, pa.Array]:
-    """The end of each list among the items, the number that is added for null lists, and the items."""
+    """Return the end of each list among the items, the number added to the ends of null lists, and the items."""
     offsets = array.offsets.to_numpy().astype(np.int64)
     sizes = np.diff(offsets)
     missing = array.is_null().to_numpy(zero_copy_only=False)
@@ -135,7 +135,7 @@ def _binary(array: pa.Array, options: Options, add: _Add) -> pb.ArrayEncoding:
 
 
 def _string_dictionary(array: pa.Array, add: _Add) -> pb.ArrayEncoding | None:
-    """Strings by their index in a dictionary, from 1; 0 is null."""
+    """Encode strings as indices into a dictionary, from 1; 0 is null.  ``None`` if there are too many strings."""
     if len(array) < MIN_VALUES or array.null_count == len(array):
         return None
     distinct = distinct_strings(Strings.of(array), Options(dict_divisor=max(len(array) // MAX_DISTINCT, 1)))
@@ -153,7 +153,7 @@ def _string_dictionary(array: pa.Array, add: _Add) -> pb.ArrayEncoding | None:
 
 
 def _dictionary(array: pa.Array, options: Options, add: _Add) -> pb.ArrayEncoding:
-    """An Arrow dictionary; null rows have the index of a null item."""
+    """Encode a dictionary array; null rows point to a null item."""
     data, bits = fixed_bytes(array.indices)
     indices = data.view(f"<u{bits // 8}")
     items = array.dictionary
@@ -176,7 +176,7 @@ def _dictionary(array: pa.Array, options: Options, add: _Add) -> pb.ArrayEncodin
 
 
 def _packed(array: pa.Array, field: Field, add: _Add) -> pb.ArrayEncoding:
-    """The rows of a struct one by one; null blobs are the empty range at position 1."""
+    """Encode a packed struct row by row; a null blob is the empty range at position 1."""
     if array.null_count and not field.is_blob:
         raise UnsupportedProtocolError(
             f"version 2.0 has no null structs, got {array.null_count}",

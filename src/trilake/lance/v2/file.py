@@ -1,7 +1,7 @@
-"""``V2File``: some columns of a fragment in a file of version 2.0, 2.1 or 2.2, read by range or by row.
+"""``V2File``: read some columns of a fragment from a file of version 2.0, 2.1 or 2.2, by range or by row.
 
-A local file is mapped.  Of an object in a store only ranges are fetched: the end when it is opened, then the
-descriptions of chunks, then the chunks that have the rows; those of all columns together.
+A local file is memory-mapped.  An object in a store is read in ranges: its end on open, then the chunk metadata, then
+the chunks that contain the rows, for all columns together.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from trilake.lance.v2.values import DamagedPage, UnsupportedPage
 from trilake.storage.base import Store
 from trilake.table.data_files import no_columns
 
-#: Bytes of a file, and rows, that are best read at once.
+#: Target bytes of one part of a file, and the minimum and maximum rows of a part.
 _PART_BYTES, _MIN_PART, _MAX_PART = 16 << 20, 1 << 12, 1 << 18
 
 
@@ -37,10 +37,10 @@ class V2File(DataFileReader):
     def __init__(self, container: Container, schema: LanceSchema, columns: Mapping[int, int]) -> None:
         super().__init__(container.source)
         self.container = container
-        #: The column of each field that has one, by the field's id.
+        #: The file column of each field that has one, by field id.
         self.columns = columns
         self._place = DESCRIPTION_V2 if container.version >= (2, 2) else DESCRIPTION
-        #: The version of the file.
+        #: Version of the file format, major and minor.
         self.version: tuple[int, int] = container.version
         nodes = [tree(field, columns, self._place, schema) for field in schema.fields]
         self.schema = LanceSchema(tuple(n.field for n in nodes if n is not None), schema.metadata)
@@ -59,9 +59,10 @@ class V2File(DataFileReader):
     ) -> V2File:
         """Open a data file.
 
-        ``schema`` is that of the dataset; ``column_indices`` are the columns of the fields ``field_ids`` in the
-        manifest, negative for none.  Without them the schema in the file is used.  Raises ``MissingFileError``,
-        ``CorruptFileError``, and ``UnsupportedProtocolError`` for other versions.
+        ``schema`` is the schema of the dataset, by default the schema in the file.  ``column_indices`` are the columns
+        of the fields ``field_ids``, as in the manifest; a negative index means no column.  By default the columns
+        follow the schema in the file.  Raises ``MissingFileError``, ``CorruptFileError``, and
+        ``UnsupportedProtocolError`` for other versions.
         """
         container = Container(open_source(store, key))
         if schema is not None and field_ids is not None and column_indices is not None:
@@ -76,10 +77,10 @@ class V2File(DataFileReader):
         columns = {field.id: number for number, field in enumerate(stored.columns(parents=container.version == (2, 0)))}
         return cls(container, stored if schema is None else schema, columns)
 
-    # --- what is in it ---
+    # --- metadata ---
 
     def _count(self, nodes: Sequence[Node]) -> int:
-        """The number of rows in the schema, or in the first column."""
+        """The number of rows that the file states, else that of its first column."""
         rows = self.container.length
         if rows is None and nodes:
             rows = self.container.column(nodes[0].leaves[0].column or 0)[1]
@@ -88,13 +89,13 @@ class V2File(DataFileReader):
         return rows or 0
 
     def column_bytes(self, number: int) -> int:
-        """The size of the pages of a column."""
+        """Bytes of a column's pages."""
         return sum(size for page in self.container.column(number)[0] for _, size in page.buffers)
 
     # --- reading ---
 
     def read_rows(self, start: int, stop: int, columns: LanceSchema | None = None) -> pa.RecordBatch:
-        """As :meth:`DataFileReader.read_rows`; blobs are read as the positions of their bytes."""
+        """Read rows, see :meth:`DataFileReader.read_rows`.  Blobs are returned as descriptions."""
         self._check_rows(start, stop)
         return self._read(range(start, stop), columns)
 
@@ -154,7 +155,7 @@ class V2File(DataFileReader):
 
 @dataclass(frozen=True, slots=True)
 class _Projection:
-    """Some columns, and how they are read."""
+    """Requested columns, resolved to nodes and an Arrow schema."""
 
     columns: LanceSchema
     nodes: list[Node]
@@ -163,7 +164,7 @@ class _Projection:
 
 
 def _parts(rows: int, size: int) -> Int64s:
-    """Offsets of the parts that are best read at once."""
+    """Row offsets of parts of at most about 16 MiB each."""
     step = _MAX_PART
     while step > _MIN_PART and step * size > _PART_BYTES * max(rows, 1):
         step //= 2

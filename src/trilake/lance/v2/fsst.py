@@ -1,4 +1,4 @@
-"""FSST: strings as one-byte codes, which stand for up to eight bytes, or for the byte that follows."""
+"""FSST: strings as one-byte codes; a code stands for a symbol of up to eight bytes, 255 escapes the next byte."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ _SYMBOLS = 256
 
 @dataclass(frozen=True)
 class SymbolTable:
-    """The symbols of codes, and their lengths."""
+    """The symbol of each code, as a little-endian word, and its length in bytes."""
 
     symbols: npt.NDArray[np.uint64]
     lengths: npt.NDArray[np.uint8]
-    #: Whether strings are coded.
+    #: Whether strings are coded; if not, they are stored as they are.
     used: bool
 
     @classmethod
     def parse(cls, data: bytes) -> SymbolTable:
-        """Raises ``DamagedPage``."""
+        """Parse a serialized symbol table.  Raises ``DamagedPage``."""
         header = int.from_bytes(data[:8], "little")
         count = header & 0xFF
         if len(data) < 8 + 9 * count or header >> 32 != _MAGIC:
@@ -43,7 +43,7 @@ class SymbolTable:
         return cls(symbols, lengths, bool(header & _ON))
 
     def decode(self, data: Bytes, begin: Int64s, length: Int64s) -> Variable:
-        """Decode these pieces of ``data``.  Raises ``DamagedPage``."""
+        """Decode pieces of ``data``.  Raises ``DamagedPage``."""
         if not self.used:
             return gather(data, begin, length)
         return self._decode(len(begin), int(length.sum()), "fsst_decode", data, begin, length)
@@ -54,7 +54,7 @@ class SymbolTable:
 
     def _decode(self, count: int, size: int, kernel: str, *pieces: Any) -> Variable:
         offsets = new_offsets(count, 8 * size)
-        # The length of values is only known after decoding; the rest of the memory is returned untouched.
+        # The decoded length is only known afterwards: allocate for the worst case, then shrink.
         buffer = pa.allocate_buffer(8 * size + 8, resizable=True)
         out = np.frombuffer(buffer, np.uint8)
         if getattr(kernels(), kernel)(*pieces, self.symbols, self.lengths, out, offsets) >= 0:

@@ -1,4 +1,4 @@
-"""Full-zip pages: large values, each after a control word with its levels, and an index of where rows begin."""
+"""Full-zip pages: large values, each after a control word with its levels, and an index of row positions."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class FullZipPage:
         return self._walk(data, begin, end, len(rows))
 
     def _places(self, rows: Rows) -> PlacedJob[tuple[Int64s, Int64s]]:
-        """The byte ranges of rows from the repetition index: one range for consecutive rows, or one for each."""
+        """Look up rows in the repetition index: one byte range for consecutive rows, else one per row."""
         position, size = self._page.buffers[1]
         entries = self._page.length + 1
         width = size // entries
@@ -140,7 +140,7 @@ class FullZipPage:
 
 
 def fixed_values(encoding: Any, data: Bytes, count: int, width: int) -> Values:
-    """Values of ``width`` bytes each, one after another."""
+    """Decode adjacent values of ``width`` bytes each."""
     kind = kind_of(encoding)
     if kind == "fixed_size_list":
         values = interleaved_lists(encoding.fixed_size_list, data, count)
@@ -159,7 +159,7 @@ def fixed_values(encoding: Any, data: Bytes, count: int, width: int) -> Values:
 
 
 def _variable(encoding: Any, data: Bytes, at: Int64s, length: Int64s) -> Values:
-    """Values of any length in these pieces of ``data``."""
+    """Decode variable-length values from pieces of ``data``."""
     kind = kind_of(encoding)
     if kind == "variable":
         return gather(data, at, length)
@@ -194,7 +194,7 @@ def _structs(encoding: Any, data: Bytes, begin: Int64s, length: Int64s) -> Struc
             if bits % 8 or bits > 1 << 34:
                 raise UnsupportedPage(f"a field of {bits} bits is not supported")
             widths[f] = bits // 8
-    # A null struct has no bytes, nor do its fields.
+    # Null structs have no bytes, so their fields have none.
     here = np.flatnonzero(length) if not length.all() else None
     b, n = (begin, length) if here is None else (begin[here], length[here])
     at, size = np.zeros((len(fields), len(b)), np.int64), np.zeros((len(fields), len(b)), np.int64)
@@ -212,7 +212,7 @@ def _structs(encoding: Any, data: Bytes, begin: Int64s, length: Int64s) -> Struc
 
 
 def _spread(values: Values, at: Int64s, count: int) -> Values:
-    """Values at their positions among ``count``; the gaps repeat the value before them."""
+    """Spread values to their positions among ``count``; a gap repeats the value before it."""
     if not values.count:
         return Nothing(count)
     index = np.clip(np.searchsorted(at, np.arange(count), "right") - 1, 0, None)

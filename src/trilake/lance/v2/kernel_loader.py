@@ -1,4 +1,4 @@
-"""Access to the kernels, which are loaded when the first page is decoded."""
+"""Load the kernels when the first page is decoded."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from types import ModuleType
 @cache
 def kernels() -> ModuleType:
     """The module :mod:`trilake.lance.v2.kernels`."""
-    # Loading numba takes a second, and reading manifests and footers does not need it.
+    # Importing numba takes a second, and readers of manifests and footers do not need it.
     from trilake.lance.v2 import kernels as loaded
 
     return loaded

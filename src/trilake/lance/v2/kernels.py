@@ -1,10 +1,10 @@
-"""The loops over values, levels and chunks.
+"""Loops over values, levels and chunks.
 
-Compiled by numba, which caches the result on disk; with ``TRILAKE_NUMBA=0``, or where numba cannot be loaded, the same
-functions run interpreted.  They release Python's lock.
+numba compiles them, and caches the result on disk; with ``TRILAKE_NUMBA=0``, or if numba cannot be loaded, the same
+functions run interpreted.  They release the GIL.
 
-Positions are in bytes of ``data`` unless a name says otherwise; ``at[i]`` is where piece ``i`` begins, ``size[i]`` its
-bytes.  Compiled code does not check bounds: the caller has checked that pieces are inside ``data``, and each kernel
+Positions are in bytes of ``data`` unless a name says otherwise; ``at[i]`` is the start of piece ``i``, ``size[i]`` its
+number of bytes.  Compiled code does not check bounds: callers check that pieces are inside ``data``, and each kernel
 checks what it reads from a piece against that piece, and what it writes against its target.  A kernel returns -1, or
 the number of the damaged piece.
 """
@@ -21,7 +21,7 @@ from trilake.lance.v2.unaligned import load8, load16, load32, load64, store8, st
 
 @jit
 def _number(data: Any, at: Any, width: Any) -> Any:
-    """The unsigned integer of 1, 2, 4 or 8 bytes at a position."""
+    """Read an unsigned integer of 1, 2, 4 or 8 bytes."""
     if width == 4:
         return np.int64(load32(data, at))
     if width == 8:
@@ -33,7 +33,7 @@ def _number(data: Any, at: Any, width: Any) -> Any:
 
 @jit
 def _copy(data: Any, p: Any, out: Any, o: Any, n: Any) -> None:
-    """Copy ``n`` bytes.  Assigning a slice would take seconds to compile."""
+    """Copy ``n`` bytes.  A slice assignment would take seconds to compile."""
     whole = n - n % 8
     for j in range(0, whole, 8):
         store64(out, o + j, load64(data, p + j))
@@ -53,9 +53,10 @@ def _copy_words(words: Any, p: Any, out: Any, o: Any, n: Any) -> None:
 
 @jit
 def locate(firsts: Any, rows: Any, ids: Any, piece: Any, number: Any) -> Any:
-    """The pieces that ascending rows are in, whose first rows are ``firsts``; return how many they are.
+    """Find the pieces that contain ascending rows; return the number of pieces.
 
-    Their numbers are in ``ids``; for each row ``piece`` is the place of its piece there, ``number`` the row within it.
+    ``firsts`` are the first rows of all pieces.  Fills ``ids`` with the pieces and, for each row, ``piece`` with an
+    index into ``ids`` and ``number`` with the row's offset in its piece.
     """
     count = 0
     low = -1
@@ -78,7 +79,11 @@ def locate(firsts: Any, rows: Any, ids: Any, piece: Any, number: Any) -> Any:
 
 @jit
 def chunk_headers(data: Any, at: Any, size: Any, has_rep: Any, has_def: Any, buffers: Any, wide: Any, out: Any) -> Any:
-    """Fill the rows of ``out``: levels, position and bytes of repetition, of definition, and of each value buffer."""
+    """Parse chunk headers into the rows of ``out``.
+
+    Row 0 is the number of levels.  Then each buffer has two rows, position and size: repetition levels, definition
+    levels, and the value buffers.
+    """
     width = 4 if wide else 2
     head = 2 + 2 * has_rep + 2 * has_def + width * buffers
     for i in range(len(at)):
@@ -127,7 +132,7 @@ def _unpack(words: Any, p: Any, width: Any, out: Any, o: Any) -> None:
         target = o + _ORDER[r >> 3] * 16 + (r & 7) * 128
         shift = (r * width) & (bits - 1)
         right = np.uint64(shift)
-        # Only loops over whole slices are vectorised.
+        # Only loops over whole slices are vectorized.
         values = out[target : target + lanes]
         low = words[first : first + lanes]
         if shift + width <= bits:
@@ -142,9 +147,9 @@ def _unpack(words: Any, p: Any, width: Any, out: Any, o: Any) -> None:
 
 @jit
 def unpack_inline(words: Any, at: Any, size: Any, counts: Any, out: Any) -> Any:
-    """Unpack chunks of one block each, whose width is in the word before it.
+    """Unpack chunks of one block each; the word before a block is its bit width.
 
-    ``words`` and ``out`` are of the type of the values; ``out`` has room for a block after the last value.
+    ``words`` and ``out`` have the type of the values; ``out`` has room for one block after the last value.
     """
     bits = 8 * out.itemsize
     o = 0
@@ -162,7 +167,7 @@ def unpack_inline(words: Any, at: Any, size: Any, counts: Any, out: Any) -> Any:
 
 @jit
 def pick_inline(data: Any, at: Any, size: Any, piece: Any, index: Any, out: Any) -> Any:
-    """Single values of the chunks of :func:`unpack_inline`: entry ``index[i]`` of chunk ``piece[i]``."""
+    """Unpack entry ``index[i]`` of chunk ``piece[i]``, for the chunks of :func:`unpack_inline`."""
     word = out.itemsize
     for i in range(len(piece)):
         c = piece[i]
@@ -177,7 +182,7 @@ def pick_inline(data: Any, at: Any, size: Any, piece: Any, index: Any, out: Any)
 
 @jit
 def _packed_value(data: Any, p: Any, width: Any, word: Any, index: Any) -> Any:
-    """The value at ``index`` of a FastLanes block of words of ``word`` bytes."""
+    """Unpack the value at ``index`` of a FastLanes block with words of ``word`` bytes."""
     if width == 0:
         return np.uint64(0)
     bits = 8 * word
@@ -193,7 +198,7 @@ def _packed_value(data: Any, p: Any, width: Any, word: Any, index: Any) -> Any:
 
 @jit
 def _row(index: Any, lanes: Any) -> Any:
-    """The row of a FastLanes block that has a value: its index is order * 16 + (row % 8) * 128 + lane."""
+    """The row of a value in a FastLanes block, where its index is order * 16 + (row % 8) * 128 + lane."""
     within, group = index // 128, index % 128 // 16
     # With more than 16 lanes only every second, fourth or eighth of the groups begins a row.
     group -= group % (lanes // 16)
@@ -205,7 +210,10 @@ def _row(index: Any, lanes: Any) -> Any:
 
 @jit
 def unpack_blocks(words: Any, p: Any, size: Any, width: Any, count: Any, out: Any, o: Any) -> Any:
-    """Unpack ``count`` values in blocks of one width; a remainder of less than a block may be stored unpacked."""
+    """Unpack ``count`` values from blocks of one bit width; return False if the blocks are too short.
+
+    An incomplete last block may be stored unpacked.
+    """
     bits = 8 * out.itemsize
     lanes = BLOCK // bits
     step = width * lanes
@@ -235,7 +243,7 @@ def unpack_blocks(words: Any, p: Any, size: Any, width: Any, count: Any, out: An
 
 @jit
 def count_runs(data: Any, at: Any, size: Any, width: Any, totals: Any) -> None:
-    """The number of values in the runs of each piece, with lengths of ``width`` bytes; at most 2^40."""
+    """Fill in the sum of each piece's run lengths, at most 2^40; a length has ``width`` bytes."""
     for i in range(len(at)):
         total = np.int64(0)
         for k in range(size[i] // width):
@@ -247,7 +255,7 @@ def count_runs(data: Any, at: Any, size: Any, width: Any, totals: Any) -> None:
 def expand_runs(
     values: Any, at: Any, size: Any, lengths: Any, lengths_at: Any, lengths_size: Any, width: Any, counts: Any, out: Any
 ) -> Any:
-    """Expand runs, each piece cut to its count; ``values`` and ``out`` are of the type of the values."""
+    """Expand runs, and cut each piece to its count; ``values`` and ``out`` have the type of the values."""
     o = 0
     for i in range(len(at)):
         stop = o + counts[i]
@@ -277,7 +285,8 @@ FLAT, INLINE, BLOCKS, RUNS = 0, 1, 2, 3
 def decode_levels(kind: Any, width: Any, data: Any, words: Any, at: Any, size: Any, counts: Any, out: Any) -> Any:
     """Decode the levels of chunks, one chunk after another; ``words`` is ``data`` as uint16.
 
-    ``width`` is that of packed blocks.  Runs have their bytes in front, then values, then one-byte lengths.
+    ``width`` is the bit width of ``BLOCKS``.  A chunk of ``RUNS`` has the size of its values in eight bytes, then the
+    values, then one-byte lengths.
     """
     o = 0
     block = np.empty(BLOCK, np.uint16)
@@ -322,14 +331,11 @@ def decode_levels(kind: Any, width: Any, data: Any, words: Any, at: Any, size: A
     return -1
 
 
-# --- bytes of any length ---
-
-
 @jit
 def pick_levels(
     kind: Any, width: Any, data: Any, at: Any, size: Any, counts: Any, piece: Any, index: Any, out: Any
 ) -> Any:
-    """Level ``index[i]`` of chunk ``piece[i]`` of the chunks of :func:`decode_levels`, which are not runs."""
+    """Decode level ``index[i]`` of chunk ``piece[i]``, for the chunks of :func:`decode_levels`; not for ``RUNS``."""
     for i in range(len(piece)):
         c, k = piece[i], index[i]
         p, bytes_, count = at[c], size[c], counts[c]
@@ -357,6 +363,9 @@ def pick_levels(
     return -1
 
 
+# --- values of variable length ---
+
+
 @jit
 def copy_pieces(data: Any, at: Any, size: Any, out: Any) -> None:
     """Copy all pieces, one after another."""
@@ -377,7 +386,7 @@ def copy_pieces(data: Any, at: Any, size: Any, out: Any) -> None:
 
 @jit
 def _offset_fits(data: Any, at: Any, size: Any, count: Any, width: Any) -> Any:
-    """Whether the offsets of a chunk rise, and are inside it."""
+    """Whether the offsets of a chunk ascend, and stay inside it."""
     if (count + 1) * width > size:
         return False
     last = _number(data, at, width)
@@ -393,7 +402,7 @@ def _offset_fits(data: Any, at: Any, size: Any, count: Any, width: Any) -> Any:
 
 @jit
 def copy_chunks(data: Any, at: Any, size: Any, counts: Any, width: Any, out: Any, offsets: Any) -> Any:
-    """Copy the variable values of chunks, one after another; fill in their ends in ``offsets[1:]``.
+    """Copy the strings or binaries of chunks, one after another; fill ``offsets[1:]`` with their ends.
 
     Offsets in a chunk count from its start and have ``width`` bytes.  ``out`` has room for all bytes of the chunks.
     """
@@ -417,7 +426,10 @@ def copy_chunks(data: Any, at: Any, size: Any, counts: Any, width: Any, out: Any
 def fsst_chunks(
     data: Any, at: Any, size: Any, counts: Any, width: Any, symbols: Any, lengths: Any, out: Any, offsets: Any
 ) -> Any:
-    """As :func:`copy_chunks`, for coded values; ``out`` has eight bytes for each byte of the chunks, and eight more."""
+    """Decode the FSST-coded values of chunks with the layout of :func:`copy_chunks`.
+
+    ``out`` has room for eight bytes per byte of the chunks, and eight more.
+    """
     v = 0
     o = 0
     for i in range(len(at)):
@@ -437,7 +449,7 @@ def fsst_chunks(
 
 @jit
 def _decode_value(data: Any, p: Any, end: Any, symbols: Any, lengths: Any, out: Any, o: Any) -> Any:
-    """Decode the value from ``p`` to ``end``; return its end in ``out``, negative if it ends in an escape."""
+    """Decode the value from ``p`` to ``end``; return its end in ``out``, or -1 if it ends in an escape."""
     while p < end:
         code = np.int64(load8(data, p))
         p += 1
@@ -457,7 +469,7 @@ def _decode_value(data: Any, p: Any, end: Any, symbols: Any, lengths: Any, out: 
 def pick_offsets(
     data: Any, at: Any, size: Any, counts: Any, width: Any, piece: Any, index: Any, begin: Any, length: Any
 ) -> Any:
-    """Where single values of the chunks of :func:`copy_chunks` are: entry ``index[i]`` of chunk ``piece[i]``."""
+    """Locate entry ``index[i]`` of chunk ``piece[i]``, for the chunks of :func:`copy_chunks`."""
     for i in range(len(piece)):
         c = piece[i]
         if (counts[c] + 1) * width > size[c] or index[i] >= counts[c]:
@@ -473,7 +485,7 @@ def pick_offsets(
 
 @jit
 def fsst_decode(data: Any, begin: Any, length: Any, symbols: Any, lengths: Any, out: Any, offsets: Any) -> Any:
-    """Decode values one after another; fill in their ends in ``offsets[1:]``.  ``out`` is as in :func:`fsst_chunks`."""
+    """Decode FSST-coded values; fill ``offsets[1:]`` with their ends.  ``out`` is as in :func:`fsst_chunks`."""
     o = 0
     for i in range(len(begin)):
         o = _decode_value(data, begin[i], begin[i] + length[i], symbols, lengths, out, o)
@@ -485,7 +497,7 @@ def fsst_decode(data: Any, begin: Any, length: Any, symbols: Any, lengths: Any, 
 
 @jit
 def join_bytes(data: Any, at: Any, counts: Any, width: Any, out: Any) -> None:
-    """Join values whose first bytes are together in a chunk, then their second bytes, and so on."""
+    """Join split bytes: a chunk has the first bytes of all its values, then their second bytes, and so on."""
     o = 0
     for i in range(len(at)):
         n = counts[i]
@@ -501,7 +513,7 @@ def join_bytes(data: Any, at: Any, counts: Any, width: Any, out: Any) -> None:
 
 @jit
 def count_zipped(data: Any, begin: Any, end: Any, head: Any, def_bits: Any, most: Any, width: Any, prefix: Any) -> Any:
-    """The entries and visible values in the pieces of :func:`walk_zipped`; the first is negative for damage."""
+    """Count entries and visible values in the pieces of :func:`walk_zipped`; a negative first count means damage."""
     entries = np.int64(0)
     values = np.int64(0)
     mask = (np.int64(1) << def_bits) - 1
@@ -546,10 +558,11 @@ def walk_zipped(
     at: Any,
     length: Any,
 ) -> None:
-    """Levels of entries, and where visible values are, in pieces that :func:`count_zipped` has checked.
+    """Read the levels of entries, and locate visible values, in pieces that :func:`count_zipped` has checked.
 
     An entry is a control word of ``head`` bytes, with the definition level in its lowest ``def_bits``, and a value if
-    that is at most ``most``: ``width`` bytes, or as many as a length of ``prefix`` bytes says, unless it is null.
+    that level is at most ``most``.  A value has ``width`` bytes; with ``prefix``, its length comes first, in that many
+    bytes, and a null has neither.
     """
     mask = (np.int64(1) << def_bits) - 1
     e = 0
@@ -579,9 +592,9 @@ def walk_zipped(
 
 @jit
 def walk_structs(data: Any, begin: Any, length: Any, widths: Any, prefixes: Any, at: Any, size: Any) -> Any:
-    """Where the fields of packed structs are: ``at`` and ``size`` have a row for each field.
+    """Locate the fields of packed structs; ``at`` and ``size`` have a row for each field.
 
-    Field ``f`` has ``widths[f]`` bytes, or as many as a length of ``prefixes[f]`` bytes says.
+    Field ``f`` has ``widths[f]`` bytes, or a length of ``prefixes[f]`` bytes in front.
     """
     for i in range(len(begin)):
         p = begin[i]
@@ -617,12 +630,12 @@ def pick_lists(
     levels: Any,
     picked: Any,
 ) -> Any:
-    """The entries of ascending rows in chunks of ``entries`` entries and ``counts`` values each.
+    """Pick the entries of ascending rows from chunks of ``entries`` entries and ``counts`` values each.
 
-    ``begun`` are the rows that have begun before each chunk, if that is known; ``most`` is the definition level of
-    entries with a value.  Fills the two rows of ``levels`` with repetition and definition levels, those of ``picked``
-    with the chunk of each value and its number there.  Returns how many there are of both; the first is negative for
-    damage, then the second is the damaged chunk, or negative where a row is missing.
+    ``begun`` is the number of rows that begin before each chunk, or empty; ``most`` is the highest definition level of
+    an entry with a value.  Fills the two rows of ``levels`` with repetition and definition levels, and those of
+    ``picked`` with the chunk of each value and its index there.  Returns the numbers of entries and values.  For damage
+    the first is -1, and the second is the damaged chunk, or -1 if a row is missing.
     """
     has_def = len(definition) > 0
     row = np.int64(0)
@@ -661,18 +674,19 @@ def pick_lists(
 def unravel_lists(
     rep: Any, definition: Any, base: Any, null: Any, new: Any, most: Any, offsets: Any, valid: Any, left: Any
 ) -> Any:
-    """The lists of one layer: ``offsets`` of their items, whether each is ``valid``, and which entries are ``left``.
+    """Build the lists of one layer.
 
-    ``base`` are the definition levels below the layer, ``new`` those up to it, ``most`` those up to where entries have
-    a slot here; ``null`` is the layer's level of nulls.  Without definition levels all are 0.  Returns the number of
-    lists, of entries that are left, and of nulls.
+    Fills ``offsets`` with those of the lists, ``valid`` with their validity, and ``left`` with the entries that remain
+    for the layer above.  ``base`` counts the definition levels below the layer, ``new`` those up to it; an entry has a
+    slot here if its level is at most ``most``, and is a null list at level ``null``.  Without definition levels all are
+    0.  Returns the numbers of lists, of entries that remain, and of nulls.
     """
     lists = 0
     kept = 0
     nulls = 0
     items = np.int64(0)
     has_def = len(definition) > 0
-    # Without branches: what is written and not counted is written over.
+    # Branch-free: the next write replaces a value that was not counted.
     for i in range(len(rep)):
         level = np.int64(definition[i]) if has_def else np.int64(0)
         begins = rep[i] > 0

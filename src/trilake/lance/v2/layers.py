@@ -1,8 +1,8 @@
-"""Layers and levels: nulls, empty lists and list boundaries, as numbers beside the values.
+"""Layers and levels: how nulls, empty lists and list boundaries are stored next to the values.
 
-Layers go from the innermost, that of the leaf, to the outermost.  Definition level 0 is a value; higher levels are
-nulls and empty lists, further out the higher they are.  Repetition level 0 continues the innermost list, the number of
-list layers begins a row.
+Layers go from the innermost, the leaf's own, to the outermost.  Definition level 0 is a value; higher levels are nulls
+and empty lists, further out the higher they are.  Repetition level 0 continues the innermost list; the level that
+equals the number of list layers begins a row.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from trilake.lance.file.sources import Int64s, PlacedJob
 from trilake.lance.v2.values import DamagedPage, Values
 
 Uint16s = npt.NDArray[np.uint16]
-#: Ascending rows: a range, or single ones.
+#: Ascending rows: a range, or row numbers.
 Rows = range | Int64s
 
 ALL_VALID_ITEM, ALL_VALID_LIST, NULLABLE_ITEM, NULLABLE_LIST, EMPTYABLE_LIST, NULL_AND_EMPTY_LIST = range(1, 7)
@@ -37,13 +37,13 @@ ITEMS = frozenset({ALL_VALID_ITEM, NULLABLE_ITEM})
 
 @dataclass(frozen=True)
 class Layers:
-    """The layers of a page, from the innermost."""
+    """The layers of a page, innermost first."""
 
     kinds: tuple[int, ...]
 
     @classmethod
     def of(cls, kinds: Sequence[int]) -> Layers:
-        """Raises ``DamagedPage``."""
+        """Check the layers of a page.  Raises ``DamagedPage``."""
         layers = cls(tuple(kinds))
         if not layers.kinds or any(kind not in _LEVELS for kind in layers.kinds) or layers.kinds[0] not in ITEMS:
             raise DamagedPage(f"invalid layers of a column: {list(kinds)}")
@@ -64,7 +64,7 @@ class Layers:
         return sum(map(self.levels, range(len(self.kinds))))
 
     def visible_from(self, layer: int) -> int:
-        """The levels of the item layers from ``layer`` up to the next list layer."""
+        """The number of definition levels of the item layers from ``layer`` up to the next list layer."""
         total = 0
         for kind in self.kinds[layer:]:
             if kind not in ITEMS:
@@ -76,15 +76,15 @@ class Layers:
         return _LEVELS[self.kinds[layer]]
 
     def null_level(self, layer: int, base: int) -> int:
-        """The level of null lists of a layer above ``base`` levels; -1 without one."""
+        """The level of a null list in a layer above ``base`` levels; -1 if the lists have no nulls."""
         return base + 1 if self.kinds[layer] in (NULLABLE_LIST, NULL_AND_EMPTY_LIST) else -1
 
     def widest(self) -> Layers:
-        """The layers in which everything may be null or empty."""
+        """The same layers, each with nulls and empty lists."""
         return Layers(tuple(NULLABLE_ITEM if kind in ITEMS else NULL_AND_EMPTY_LIST for kind in self.kinds))
 
     def to_widest(self) -> Uint16s:
-        """The level in :meth:`widest` for each level."""
+        """Map each level to its level in :meth:`widest`."""
         table = [0]
         base = 0
         for kind in self.kinds:
@@ -100,7 +100,7 @@ class Layers:
 
 
 class Part(NamedTuple):
-    """Some rows of one page: the visible values, and the levels of all entries if it has any."""
+    """Some rows of one page: the visible values, and the levels of all entries if there are any."""
 
     values: Values
     rep: Uint16s | None
@@ -112,11 +112,11 @@ class ReadablePage(Protocol):
     """A page of any layout."""
 
     def read(self, rows: Rows) -> PlacedJob[Part]:
-        """The values of ascending rows, and their levels."""
+        """Read the values and levels of ascending rows."""
 
 
 def ranges(begin: Int64s, end: Int64s) -> Int64s:
-    """The numbers of all ranges, one range after another."""
+    """Concatenate the numbers of all ranges."""
     lengths = np.maximum(end - begin, 0)
     stops = np.cumsum(lengths)
     numbers: Int64s = np.arange(int(stops[-1]) if len(stops) else 0) + np.repeat(begin - (stops - lengths), lengths)
@@ -124,9 +124,10 @@ def ranges(begin: Int64s, end: Int64s) -> Int64s:
 
 
 def split(firsts: Int64s, count: int, rows: Rows) -> Iterator[tuple[int, Rows]]:
-    """The pages that have some of the ascending rows, by number, and these rows counted from the page's first.
+    """Split ascending rows by page; yield page numbers, and rows counted from the page's first.
 
-    ``firsts`` are the first rows of the pages, which have ``count`` rows.  Rows that no page has are left out.
+    ``firsts`` are the first rows of the pages, ``count`` is the number of rows in all pages.  Rows outside all pages
+    are dropped.
     """
     if isinstance(rows, range):
         for number in range(max(int(firsts.searchsorted(rows.start, "right")) - 1, 0), len(firsts)):

@@ -1,7 +1,6 @@
 """Mini-block pages: chunks of up to a few thousand small values, each with its levels and buffers.
 
-Pages of one layout that follow each other are read as one: the chunks that have the rows are decoded together, with one
-call of a kernel.
+Adjacent pages of one layout are read as one: a single kernel call decodes the chunks that contain the rows.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from trilake.lance.v2.kernel_loader import kernels
 from trilake.lance.v2.layers import Layers, Part, Rows, Uint16s, ranges
 from trilake.lance.v2.values import Bytes, DamagedPage, Flat, Indexed, UnsupportedPage, Values
 
-#: Chunks of so few bytes in all are read with what the page says of them: another request would take longer.
+#: Chunks of at most this many bytes are read with the page's metadata: another request would take longer.
 _SMALL = 1 << 17
 _WRONG_INDEX = "the repetition index does not fit to the repetition levels"
 
@@ -33,7 +32,7 @@ class _Index:
     size: Int64s
     #: The number of values in each chunk.
     counts: Int64s
-    #: The rows that have begun before each chunk, and those that have ended; without lists both are its first row.
+    #: Number of rows that begin, and that end, before each chunk; without lists, both are its first row.
     begun: Int64s
     ended: Int64s
     #: The page of each chunk.
@@ -42,21 +41,21 @@ class _Index:
 
 @dataclass(frozen=True, slots=True)
 class _Data:
-    """The data of pages; ``shift`` is, for each page, how far its position there is from that in the file."""
+    """Fetched pages; ``shift`` is, for each page, the distance from its position in the file to that in ``data``."""
 
     data: Bytes
     shift: Int64s
 
 
 def joinable(layout: Any) -> bool:
-    """Whether pages of this layout can be read together."""
+    """Whether pages of this layout can be read as one."""
     return not layout.HasField("dictionary") and (
         layout.repetition_index_depth > 0 or not layout.HasField("rep_compression")
     )
 
 
 class MiniBlockPages:
-    """Mini-block pages of one layout, except for ``num_items``; several only if they are :func:`joinable`."""
+    """Mini-block pages whose layouts differ only in ``num_items``; several pages must be :func:`joinable`."""
 
     def __init__(self, pages: Sequence[Page], layouts: Sequence[Any]) -> None:
         layout = layouts[0]
@@ -82,7 +81,7 @@ class MiniBlockPages:
         if self.buffers < self.values.buffers:
             raise DamagedPage(f"chunks have {self.buffers} buffers, too few for their encoding")
         self.dictionary: Values | None = None
-        #: The index of each page that was read, and all of them together: one attribute, as several threads may read.
+        #: The index of each page read so far, and all of them joined: one attribute, because several threads may read.
         self._loaded: tuple[dict[int, _Index], _Index | None] = {}, None
 
     def read(self, rows: Rows) -> PlacedJob[Part]:
@@ -107,7 +106,8 @@ class MiniBlockPages:
     def _read_lists(self, index: _Index, data: _Data | None, rows: Rows) -> PlacedJob[Part]:
         first, last = (rows.start, rows.stop - 1) if isinstance(rows, range) else (rows, rows)
         if self._depth:
-            # A row begins in the last chunk before which it has not, and ends in the first after which it has.
+            # A row begins in the last chunk before which it has not begun, and ends in the last one before which it
+            # has not ended.
             a = index.begun.searchsorted(first, "right") - 1
             b = index.ended.searchsorted(last, "right") - 1
             ids = np.arange(int(a), int(b) + 1) if isinstance(rows, range) else np.unique(ranges(a, b + 1))
@@ -164,7 +164,7 @@ class MiniBlockPages:
     # --- index of chunks ---
 
     def _load(self, rows: Rows) -> PlacedJob[tuple[_Index, _Data | None]]:
-        """The index of pages with some rows; where it pays their data too, in the same round of requests."""
+        """Load the index of the pages with some rows; if it pays, also their data, in the same round of requests."""
         loaded_pages, index = self._loaded
         if index is not None and len(loaded_pages) == len(self._pages):
             return index, None
@@ -202,7 +202,7 @@ class MiniBlockPages:
         return index, _Data(answers[-1].data, shift)
 
     def _described(self, page: Page) -> list[tuple[int, int]]:
-        """The buffers that say what is in the chunks of a page."""
+        """Positions of the buffers that describe the chunks of a page."""
         places = [page.buffers[0]]
         if self._dictionary_codec is not None:
             places.append(page.buffers[2])
@@ -247,13 +247,13 @@ class MiniBlockPages:
         )
 
     def _chunks(self, index: _Index, data: _Data | None, ids: Int64s) -> PlacedJob[_Chunks]:
-        """Read ascending chunks; ``data`` are the buffers of their pages, if they were read already."""
+        """Read ascending chunks; ``data`` has the buffers of their pages, if they were fetched already."""
         if not len(ids):
             raise DamagedPage("a page with rows has no chunks")
         at, size = index.at[ids], index.size[ids]
         if data is not None:
             return _Chunks(self, data.data, at + data.shift[index.page[ids]], size, index.counts[ids])
-        if len(ids) > 1 and int(ids[-1] - ids[0]) == len(ids) - 1:  # one piece of each page
+        if len(ids) > 1 and int(ids[-1] - ids[0]) == len(ids) - 1:  # adjacent chunks: one piece per page
             first = np.flatnonzero(np.append(True, at[1:] != (at + size)[:-1]))
             (placed,) = yield [Pieces(at[first], np.add.reduceat(size, first))]
             at += np.repeat(placed.at - at[first], np.diff(first, append=len(at)))
@@ -264,7 +264,7 @@ class MiniBlockPages:
 
 
 class _Chunks:
-    """Some chunks: the levels and values of all their entries, or of single ones."""
+    """Some chunks; decodes the levels and values of all their entries, or of single ones."""
 
     def __init__(self, of: MiniBlockPages, data: Bytes, at: Int64s, size: Int64s, counts: Int64s) -> None:
         heads = np.empty((5 + 2 * of.buffers, len(at)), np.int64)
@@ -275,7 +275,7 @@ class _Chunks:
             raise DamagedPage(f"a chunk of {size[bad]} bytes states a larger size")
         self._of, self._data, self._heads = of, data, heads
         self.counts = counts
-        #: The levels of each chunk.
+        #: Number of levels in each chunk.
         self.level_counts = counts if of.rep is None else of.rep.counts(self._buffer(0), heads[0])
 
     @property

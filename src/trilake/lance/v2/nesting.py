@@ -1,4 +1,4 @@
-"""From the leaves of a column to nested arrays, layer by layer from the inside."""
+"""Assemble nested arrays from the leaves of a column, layer by layer from the inside."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class Node:
     field: of the schema.
     kind: ``"leaf"``, ``"struct"``, ``"list"`` (or map) or ``"vector"``, a fixed-size list of structs.
     children: of a struct, list or vector.
-    column: of the file; for a leaf, and in 2.0 for all.
-    stored: the type of a leaf's column: descriptions for blobs, all fields for packed structs.
+    column: of the file; only leaves have one, except in 2.0.
+    stored: type of a leaf's column: that of descriptions for blobs, with all fields for packed structs.
     """
 
     field: Field
@@ -42,7 +42,7 @@ class Node:
 
     @cached_property
     def type(self) -> pa.DataType:
-        """The type that is read: for blobs, that of their descriptions."""
+        """The type of the result; for blobs, that of their descriptions."""
         field = self.field
         if self.kind == "leaf":
             return self.stored if field.is_blob else field.arrow_type
@@ -51,14 +51,14 @@ class Node:
     @cached_property
     def arrow(self) -> pa.Field:
         if self.kind == "leaf" and self.field.is_blob:
-            # A description is not of the extension type.
+            # Descriptions do not have the extension type.
             metadata = {BLOB: b"true"} if self.type == DESCRIPTION else {PACKED: b"true", BLOB: b"true"}
             return pa.field(self.field.name, self.type, self.field.nullable, metadata)
         return self.field.storage_field.with_type(self.type)
 
     @property
     def size(self) -> int:
-        """The items of a fixed-size list of structs."""
+        """The number of items in a fixed-size list of structs."""
         return types.list_size(self.field.logical_type)
 
     @cached_property
@@ -67,7 +67,7 @@ class Node:
 
     @cached_property
     def items(self) -> Mapping[int, int]:
-        """The number of entries per row of each leaf, by column: fixed-size lists of structs multiply them."""
+        """Entries per row of each leaf, by column; fixed-size lists of structs multiply them."""
         if self.kind == "leaf":
             assert self.column is not None
             return {self.column: 1}
@@ -76,9 +76,9 @@ class Node:
 
 
 def tree(field: Field, columns: Mapping[int, int], place: pa.DataType, file: LanceSchema) -> Node | None:
-    """The node of a field, with those below it whose columns are in the file; ``None`` without any.
+    """Build the node of a field, with the children whose columns are in the file; ``None`` if there are none.
 
-    ``columns`` are the columns by field id, ``place`` is the type of blob columns, ``file`` the schema of the file.
+    ``columns`` maps field ids to columns, ``place`` is the type of blob columns, ``file`` the schema of the file.
     """
     if field.is_column:
         column = columns.get(field.id)
@@ -97,7 +97,7 @@ def tree(field: Field, columns: Mapping[int, int], place: pa.DataType, file: Lan
 
 
 def narrowed(node: Node, array: pa.Array) -> pa.Array:
-    """The part of a leaf's column that is read: some fields of a packed struct."""
+    """Select the fields of a packed struct that the node reads."""
     if array.type == node.type or not pt.is_struct(array.type):
         return array
     children = [array.field(field.name) for field in node.type]
@@ -114,7 +114,7 @@ class Leaf(NamedTuple):
 
 
 def merge(parts: Sequence[Part], arrow: pa.DataType) -> Leaf:
-    """Join the parts of several pages.  Raises ``DamagedPage``."""
+    """Concatenate the parts of several pages.  Raises ``DamagedPage``."""
     if len(parts) == 1:
         (part,) = parts
         return Leaf(_leaf_array(part, arrow), part.rep, part.definition, part.layers)
@@ -141,7 +141,7 @@ def _or_zeros(levels: Uint16s | None, part: Part) -> Uint16s:
 
 
 def _widest(part: Part) -> Part:
-    """The part with the levels of :meth:`Layers.widest`."""
+    """Translate a part to the levels of :meth:`Layers.widest`."""
     layers = part.layers.widest()
     if part.definition is None or layers.kinds == part.layers.kinds:
         return part._replace(layers=layers)
@@ -164,19 +164,19 @@ def _leaf_array(part: Part, arrow: pa.DataType) -> pa.Array:
 
 
 def bitmap(valid: Any) -> pa.Buffer | None:
-    """The validity bitmap of an array; ``None`` where all values are valid."""
+    """Build the validity bitmap of an array; ``None`` if all values are valid."""
     return None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
 
 
 class _State(NamedTuple):
-    """The entries that are left above a layer."""
+    """The entries that remain above the layers assembled so far."""
 
     rep: Uint16s | None
     definition: Uint16s | None
     layers: Layers
-    #: The next layer.
+    #: Index of the next layer.
     layer: int
-    #: Definition levels of the layers before.
+    #: Number of definition levels below that layer.
     base: int
 
     def kind(self) -> int:
@@ -189,7 +189,7 @@ class _State(NamedTuple):
         return self._replace(layer=self.layer + 1, base=self.base + levels, **changes)
 
     def item_validity(self, count: int) -> tuple[_State, pa.Buffer | None]:
-        """The state above an item layer of ``count`` slots, and its validity."""
+        """Return the state above an item layer of ``count`` slots, and the validity of the layer."""
         kind = self.kind()
         if kind not in ITEMS:
             raise DamagedPage("a page has a list, its column a struct")
@@ -205,7 +205,7 @@ class _State(NamedTuple):
 
 
 def assemble(node: Node, leaves: Sequence[Leaf], count: int) -> pa.Array:
-    """The array of ``count`` rows of a field, from its leaves in their order.  Raises ``DamagedPage``."""
+    """Assemble ``count`` rows of a field from its leaves, in order.  Raises ``DamagedPage``."""
     array, state = _build(node, iter(leaves))
     if state.layer != len(state.layers.kinds):
         raise DamagedPage("a page has more layers than its column")
@@ -233,7 +233,7 @@ def _build(node: Node, leaves: Iterator[Leaf]) -> tuple[pa.Array, _State]:
 
 
 def _vectors(node: Node, items: pa.Array, state: _State) -> tuple[pa.Array, _State]:
-    """Fixed-size lists of structs: only the first of each group of entries is left."""
+    """Assemble fixed-size lists of structs; only the first entry of each list remains."""
     if state.rep is not None:
         raise UnsupportedPage("fixed-size lists of structs in lists are not supported")
     size = node.size

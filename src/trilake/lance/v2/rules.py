@@ -1,4 +1,4 @@
-"""Rules that readers of 2.x files enforce, checked by the metadata of a file and the tables of its chunks."""
+"""Rules that readers of 2.x files enforce, checked on the metadata of a file and its chunk tables."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from trilake.errors import TrilakeError
 from trilake.lance.proto import encodings21_pb2 as pb
 from trilake.lance.v2.container import Container, Page
 
-#: Where buffers of pages and global buffers begin.
+#: Alignment of page buffers and global buffers, in bytes.
 ALIGN = 64
-#: The most bytes of a chunk of 2.1.
+#: Maximum bytes of a chunk in 2.1.
 MAX_CHUNK = 1 << 15
 _LISTS = frozenset({pb.ALL_VALID_LIST, pb.NULLABLE_LIST, pb.EMPTYABLE_LIST, pb.NULL_AND_EMPTY_LIST})
 _LEVELS = frozenset({pb.NULLABLE_ITEM, pb.NULLABLE_LIST, pb.EMPTYABLE_LIST, pb.NULL_AND_EMPTY_LIST})
@@ -22,7 +22,7 @@ _LEVELS = frozenset({pb.NULLABLE_ITEM, pb.NULLABLE_LIST, pb.EMPTYABLE_LIST, pb.N
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A rule that a file breaks; ``column`` and ``page`` are ``None`` where it is about all of them."""
+    """A rule that a file breaks; ``column`` and ``page`` are ``None`` if it concerns all of them."""
 
     message: str
     column: int | None = None
@@ -30,7 +30,7 @@ class Violation:
 
 
 def violations(container: Container) -> Iterator[Violation]:
-    """The rules that a file breaks; errors of damaged metadata are violations too."""
+    """Yield the rules that a file breaks; damaged metadata is a violation too."""
     for number, (position, _) in enumerate(container.global_places):
         if position % ALIGN:
             yield Violation(f"global buffer {number} begins at byte {position}, not at a multiple of {ALIGN}")

@@ -1,7 +1,7 @@
-"""Unsigned integers at any byte of a uint8 array, in compiled and in interpreted loops.
+"""Unsigned integers at any byte of a uint8 array, for compiled and interpreted loops.
 
-``load64(data, at)`` reads eight bytes as a little-endian integer, ``store64(data, at, value)`` writes one; they must be
-inside the array.
+``load64(data, at)`` reads eight bytes as a little-endian integer, ``store64(data, at, value)`` writes them.  Positions
+must be inside the array; compiled code does not check them.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ if COMPILED:
 
 
 def _accessor(store: bool, bits: int) -> Callable[..., Any]:
-    """An intrinsic that reads or writes an unsigned integer of ``bits`` at any byte of a uint8 array.
+    """Build an intrinsic that reads or writes an unsigned integer of ``bits`` at any byte of a uint8 array.
 
-    Unlike an index, a negative position does not count from the end, which would take time to check.
+    A negative position does not count from the end, as an index would: that check takes time.
     """
     kind = numba.types.Integer.from_bitwidth(bits, signed=False)
 
@@ -67,7 +67,7 @@ else:
 
 
 def read_only(array: Any) -> Any:
-    """A read-only view: kernels are compiled once for it, wherever the array comes from."""
+    """Return a read-only view, so that a kernel is compiled once for writable and read-only arrays."""
     view = array.view()
     view.flags.writeable = False
     return view

@@ -1,6 +1,4 @@
-"""The values of a page between decoding and Arrow: buffers without nulls, which can be sliced, taken from and
-joined.
-"""
+"""Decoded values of a page, before they become Arrow arrays: buffers without nulls, with slice and take."""
 
 from __future__ import annotations
 
@@ -21,16 +19,16 @@ from trilake.lance.v2.kernel_loader import kernels
 
 Bytes = npt.NDArray[np.uint8]
 _MAX_INT32 = 2**31 - 1
-#: Bytes after the last that a copy may overwrite.
+#: Bytes after the last value that a copy may overwrite.
 _SLACK = 16
 
 
 class DamagedPage(Exception):
-    """A page is damaged; the reader adds where the page is."""
+    """A page is damaged; the reader adds the file and the column."""
 
 
 class UnsupportedPage(DamagedPage):
-    """The encoding of a page cannot be read."""
+    """The encoding of a page is not supported."""
 
 
 def allocate(size: int) -> Bytes:
@@ -49,19 +47,19 @@ class Values(ABC):
 
     @abstractmethod
     def take(self, index: Int64s) -> Values:
-        """Single values, all of which exist."""
+        """Take single values; every index must exist."""
 
     @abstractmethod
     def arrow(self, arrow: pa.DataType, validity: pa.Buffer | None = None) -> pa.Array:
-        """The array of a type, with a validity bitmap if some values are null.
+        """Convert to an array of a type, with a validity bitmap if some values are null.
 
-        Raises ``DamagedPage`` if these are not values of the type.
+        Raises ``DamagedPage`` if the values do not fit the type.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class Flat(Values):
-    """Values of ``bits`` each, packed; the first begins at bit ``skip``."""
+    """Packed values of ``bits`` bits each; the first begins at bit ``skip``."""
 
     data: Bytes
     bits: int
@@ -86,13 +84,13 @@ class Flat(Values):
         return Flat(rows.view(np.uint8), self.bits, len(index))
 
     def typed(self) -> npt.NDArray[Any]:
-        """The values as unsigned integers of their width, or as bytes."""
+        """View the values as unsigned integers of their width, or as fixed-size bytes."""
         width = self.bits // 8
         kind = {1: "u1", 2: "<u2", 4: "<u4", 8: "<u8"}.get(width)
         return self.data[: self.count * width].view(kind or np.dtype((np.void, width)))
 
     def bitmap(self) -> pa.Buffer:
-        """The bits, shifted to the start of a byte."""
+        """Return the bits, shifted to the start of a byte."""
         if not self.skip:
             return pa.py_buffer(self.data)
         bits = np.unpackbits(self.data, count=self.skip + self.count, bitorder="little")[self.skip :]
@@ -101,7 +99,7 @@ class Flat(Values):
     def arrow(self, arrow: pa.DataType, validity: pa.Buffer | None = None) -> pa.Array:
         if not types.is_flat(arrow):
             raise DamagedPage(f"values of {self.bits} bits cannot be {arrow}")
-        if arrow.bit_width == 1 and self.bits == 8:  # full-zip pages have a byte for each
+        if arrow.bit_width == 1 and self.bits == 8:  # full-zip pages store a boolean as a byte
             bits = np.packbits(self.data[: self.count] != 0, bitorder="little")
             return pa.Array.from_buffers(arrow, self.count, [validity, pa.py_buffer(bits)])
         if arrow.bit_width != self.bits:
@@ -117,7 +115,7 @@ class Flat(Values):
 
 @dataclass(frozen=True, slots=True)
 class Variable(Values):
-    """Strings or binaries between rising int32 or int64 ``offsets`` into ``data``, one more than there are values."""
+    """Strings or binaries: value ``i`` is ``data[offsets[i]:offsets[i + 1]]``; offsets are int32 or int64."""
 
     offsets: npt.NDArray[Any]
     data: Bytes
@@ -153,11 +151,10 @@ class Variable(Values):
 
 @dataclass(frozen=True, slots=True)
 class FixedLists(Values):
-    """Lists of ``size`` items each; ``valid`` is the validity of the items, if some of them are null."""
+    """Lists of ``size`` items each; ``valid`` is the validity of the items, ``None`` if none is null."""
 
     size: int
     items: Values
-    #: Validity of the items.
     valid: Flat | None
     count: int
 
@@ -180,7 +177,7 @@ class FixedLists(Values):
 
 @dataclass(frozen=True, slots=True)
 class Rows(Values):
-    """Structs whose fields are side by side, ``widths`` bits each."""
+    """Packed structs: the fields of a row are adjacent, ``widths`` bits each."""
 
     widths: Sequence[int]
     data: Flat
@@ -210,7 +207,7 @@ class Rows(Values):
 
 @dataclass(frozen=True, slots=True)
 class Structs(Values):
-    """Structs whose fields were decoded one by one."""
+    """Structs with separately decoded fields."""
 
     children: Sequence[Values]
     count: int
@@ -233,7 +230,7 @@ class Structs(Values):
 
 @dataclass(frozen=True, slots=True)
 class Indexed(Values):
-    """Entries of a dictionary."""
+    """Dictionary-encoded values."""
 
     indices: Flat
     items: Values
@@ -260,7 +257,7 @@ class Indexed(Values):
 
 @dataclass(frozen=True, slots=True)
 class Nothing(Values):
-    """A number of values without content: all null, or structs without fields."""
+    """Values without content: all null, or structs without fields."""
 
     count: int
 
@@ -277,12 +274,12 @@ class Nothing(Values):
 
 
 def gather(data: Bytes, begin: Int64s, length: Int64s) -> Variable:
-    """Copy pieces of bytes, one after another."""
+    """Copy pieces of ``data``, one after another, into variable-length values."""
     total = int(length.sum())
     offsets = new_offsets(len(begin), total)
     np.cumsum(length, out=offsets[1:])
     out = allocate(total + _SLACK)
-    if len(data) < total:  # values repeat: with slack behind them short ones are copied as whole words
+    if len(data) < total:  # repeated values: padding lets short ones be copied as whole words
         data = np.append(data, np.zeros(_SLACK, np.uint8))
     kernels().copy_pieces(data, begin, length, out)
     return Variable(offsets, out[:total])
@@ -296,7 +293,7 @@ def new_offsets(count: int, size: int) -> npt.NDArray[Any]:
 
 
 def fixed(data: Bytes, count: int, arrow: pa.DataType) -> Values:
-    """Packed bytes as values of a fixed-width type, also of nested fixed-size lists."""
+    """View packed bytes as values of a fixed-width type, or of nested fixed-size lists."""
     if pt.is_fixed_size_list(arrow):
         size = arrow.list_size
         return FixedLists(size, fixed(data, count * size, arrow.value_type), None, count)

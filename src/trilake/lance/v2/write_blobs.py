@@ -1,4 +1,4 @@
-"""Blobs: the bytes are written beside the pages, the column holds descriptions of where."""
+"""Write blobs: their bytes go outside the pages, the column holds descriptions, which locate them."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from trilake.lance.v2.encode_options import whole_number
 from trilake.lance.v2.encode_strings import Strings
 from trilake.storage.base import Store, WriteGroup
 
-#: Descriptions up to 2.1: a range of bytes of the file.
+#: Description of a blob up to 2.1: a byte range of the file.
 RANGE = pa.struct([pa.field(name, pa.uint64(), False) for name in ("position", "size")])
 ALIGN = 64
-#: Blobs of this size are written one by one.
+#: Blobs of at least this many bytes on average are written one by one.
 _LARGE = 1 << 20
 
 
 class BlobWriter:
     """Write the blobs of the data file ``key`` of version 2.``minor``.
 
-    ``append`` writes aligned bytes into the data file, and returns their position.
+    ``append`` writes aligned bytes to the data file, and returns their position.
     """
 
     def __init__(self, store: Store | WriteGroup, key: str, append: Callable[[Any], int], minor: int) -> None:
@@ -40,7 +40,7 @@ class BlobWriter:
         self._pack_id = self._pack_size = 0
 
     def replace(self, array: pa.Array, field: Field) -> pa.Array:
-        """Write blobs; return the array with descriptions in their place."""
+        """Write the blobs of an array; return it with descriptions in their place."""
         if not any(f.is_blob for f in field.walk()):
             return array
         array = storage_array(array)
@@ -140,7 +140,7 @@ class BlobWriter:
         return _struct(DESCRIPTION_V2, missing, kinds, positions, sizes, ids, names)
 
     def _inline(self, strings: Strings, sizes: Any, which: Any) -> Any:
-        """Write the blobs ``which`` into the data file; return the positions of all."""
+        """Write the blobs with indices ``which`` to the data file; return the positions of all blobs."""
         positions = np.zeros(len(sizes), np.int64)
         if len(which) and sizes[which].mean() < _LARGE:
             starts = np.zeros(len(which) + 1, np.int64)
@@ -154,7 +154,7 @@ class BlobWriter:
         return positions
 
     def _packed(self, blob: memoryview, limit: int) -> tuple[int, int]:
-        """Write a blob to a side file with others; return the file's id and the position."""
+        """Write a blob to a shared side file; return the file's id and the blob's position."""
         if self._pack is not None and self._pack_size + len(blob) > limit:
             self.close()
         if self._pack is None:
@@ -171,7 +171,7 @@ class BlobWriter:
 
 
 def _prepared(parts: dict[str, pa.Array], missing: Any) -> pa.Array:
-    """Descriptions of blobs that are in side files already."""
+    """Build the descriptions of blobs that are already in side files."""
     kinds, positions, sizes, ids = (
         parts[name].cast(pa.int64()).fill_null(0).to_numpy() for name in ("kind", "position", "blob_size", "blob_id")
     )

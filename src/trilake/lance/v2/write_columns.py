@@ -1,4 +1,4 @@
-"""A top-level column: its leaves, and its rows as pages."""
+"""A top-level column: shred its rows into leaves, and encode these as pages."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ class Column:
         return tuple(Options.of(field.metadata) for field in self.fields)
 
     def pages(self, array: pa.Array) -> list[tuple[int, Page]]:
-        """The pages of some rows, each with the number of its column.
+        """Encode rows as pages, each with its column number.
 
-        Raises ``UnsupportedProtocolError`` for what the version cannot hold, and ``RowsDoNotFitError`` for strings that
-        are not UTF-8.
+        Raises ``UnsupportedProtocolError`` for values that the version cannot store, and ``RowsDoNotFitError`` for
+        strings that are not UTF-8.
         """
         if not self.minor:
             return list(encode_v20.pages(array, self.field))
@@ -53,7 +53,7 @@ class Column:
 
 
 def shred(array: pa.Array, field: Field, levels: Levels, rows: int, minor: int) -> Iterator[Leaf]:
-    """The leaves of nested rows.
+    """Shred nested rows into leaves.
 
     Raises ``UnsupportedProtocolError`` for null structs without fields.
     """

@@ -1,8 +1,8 @@
-"""From nested arrays to leaves: the values of one column, and the levels that say how they form rows.
+"""Shred nested arrays into leaves: the values of one column, and the levels that place them in rows.
 
-The walk goes from the rows inwards.  On the way an entry has a *mark*: 0 while it leads to a value, ``2i + 1`` where
-layer ``i``, counted from outside, is null, ``2i + 2`` where it is an empty list.  Definition levels are counted from
-inside, so each leaf translates the marks once, by a table.  Repetition levels also count from outside on the way.
+The walk goes from the rows inwards.  On the way each entry has a *mark*: 0 while it leads to a value, ``2i + 1`` if
+layer ``i``, counted from the outside, is null, ``2i + 2`` if it is an empty list.  Definition levels count from the
+inside, so each leaf translates the marks once, by a table.  Repetition levels count from the outside during the walk.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ class Layer:
 
 @dataclass(frozen=True)
 class Levels:
-    """The entries of one path from the rows down to some layer."""
+    """The entries on the path from the rows down to a layer."""
 
-    #: slots of the array at this layer, one for each entry that leads to one
+    #: slots of the array at this layer, one for each entry that reaches it
     slots: int
     marks: U8 | None = None
     repetition: U8 | None = None
-    #: entries with marks from 1 to this one ended above a list and have no slot
+    #: an entry with a mark from 1 to this one ended above a list, and has no slot
     ended: int = 0
     layers: tuple[Layer, ...] = ()
 
     def item(self, array: pa.Array) -> Levels:
-        """Go through an item layer: a leaf, a struct, or a fixed-size list of structs."""
+        """Pass an item layer: a leaf, a struct, or a fixed-size list of structs."""
         return self.nulls(*validity(array))
 
     def nulls(self, bitmap: U8 | None, offset: int) -> Levels:
-        """Go through an item layer whose nulls are the zeros of a bitmap; ``None`` without nulls."""
+        """Pass an item layer whose nulls are the zeros of a bitmap; ``None`` means no nulls."""
         marks, marked = self.marks, False
         if bitmap is not None:
             marks = np.zeros(self.slots, np.uint8) if self.marks is None else self.marks.copy()
@@ -58,12 +58,12 @@ class Levels:
         return replace(self, marks=marks if marked else self.marks, layers=(*self.layers, Layer(False, marked)))
 
     def repeat(self, times: int) -> Levels:
-        """Go into a fixed-size list: each entry becomes ``times`` entries."""
+        """Enter a fixed-size list: each entry becomes ``times`` entries."""
         marks = None if self.marks is None else np.repeat(self.marks, times)
         return replace(self, slots=self.slots * times, marks=marks)
 
     def lists(self, array: pa.Array) -> tuple[Levels, pa.Array]:
-        """Go into lists; also return the items that have slots."""
+        """Enter lists; also return the items that have slots."""
         bitmap, offset = validity(array)
         mark = 2 * len(self.layers) + 1
         depth = 1 + sum(layer.is_list for layer in self.layers)
@@ -82,7 +82,7 @@ class Levels:
         return Levels(items, new_marks, new_repetition, mark + 1, (*self.layers, layer)), values
 
     def leaf(self, values: pa.Array, rows: int) -> Leaf:
-        """End at a leaf, whose own item layer is the last one passed."""
+        """Finish at a leaf, whose item layer is the last one passed."""
         numbers, level, visible = np.zeros(2 * len(self.layers) + 1, np.uint16), 0, -1
         kinds: list[int] = []
         for i in reversed(range(len(self.layers))):
@@ -112,12 +112,12 @@ class Leaf:
 
     Parameters
     ----------
-    values: one for each visible entry; those that are null are so by their level.
-    rows: top-level rows.
+    values: one for each visible entry; the levels say which are null.
+    rows: number of top-level rows.
     layers: kinds of layers, innermost first.
-    repetition, definition: a level for each entry; ``None`` where all are 0.
-    visible: the highest definition level of an entry that has a value.
-    lists: list layers; the repetition level that begins a row.
+    repetition, definition: one level per entry; ``None`` if all are 0.
+    visible: the highest definition level of an entry with a value.
+    lists: number of list layers, which is also the repetition level that begins a row.
     """
 
     values: Any
@@ -130,7 +130,7 @@ class Leaf:
 
     @property
     def entries(self) -> int:
-        """The number of levels, or of values without levels."""
+        """The number of levels; without levels, of values."""
         for levels in (self.repetition, self.definition):
             if levels is not None:
                 return len(levels)
@@ -138,17 +138,17 @@ class Leaf:
 
     @property
     def length(self) -> int:
-        """The length of a page of these rows: fixed-size lists of structs count each struct."""
+        """The length of a page with these rows; each struct in a fixed-size list counts."""
         return self.rows if self.repetition is not None else self.entries
 
     def visible_before(self, entry: int) -> int:
-        """How many entries before this one have a value."""
+        """The number of entries before this one that have a value."""
         if self.definition is None or not self.lists:
             return entry
         return int(np.count_nonzero(self.definition[:entry] <= self.visible))
 
     def halves(self) -> tuple[Leaf, Leaf]:
-        """The two halves of at least two rows."""
+        """Split at least two rows into halves."""
         rows = self.rows // 2
         if self.repetition is None:
             entry = self.entries // self.rows * rows
@@ -172,7 +172,7 @@ class Leaf:
 
 
 def validity(array: pa.Array) -> tuple[U8 | None, int]:
-    """The validity bitmap and its first bit; ``None`` if nothing is null."""
+    """Return the validity bitmap and its bit offset; ``None`` if nothing is null."""
     if pa.types.is_dictionary(array.type) and array.dictionary.null_count:
         values = array.dictionary.is_valid().take(array.indices).fill_null(False)
         return np.packbits(values.to_numpy(zero_copy_only=False), bitorder="little"), 0
@@ -193,7 +193,7 @@ def _kind(layer: Layer) -> int:
 
 @jit
 def mark_nulls(marks: Any, ended: int, bitmap: Any, offset: int, mark: int) -> int:
-    """Mark the unmarked entries whose slot is null; return how many."""
+    """Mark the unmarked entries whose slot is null; return their number."""
     slot, marked = offset, 0
     for i in range(len(marks)):
         before = marks[i]
@@ -209,7 +209,7 @@ def mark_nulls(marks: Any, ended: int, bitmap: Any, offset: int, mark: int) -> i
 
 @jit
 def measure_lists(marks: Any, ended: int, bitmap: Any, offset: int, offsets: Any) -> Any:
-    """Entries and items below lists, null and empty lists, and the first item if the items are one range, else -1."""
+    """Count entries, items, null and empty lists; also return the first item, -1 if the items are not one range."""
     slot, entries, items, nulls, empties = 0, 0, 0, 0, 0
     first, last = -1, -1
     one_range = True
@@ -228,7 +228,7 @@ def measure_lists(marks: Any, ended: int, bitmap: Any, offset: int, offsets: Any
                     one_range = one_range and offsets[slot] == last
                     last = offsets[slot + 1]
         elif marks[i] > ended:
-            nulls += 1  # readers want lists in null structs to be nullable
+            nulls += 1  # readers expect lists in null structs to be nullable
         if marks[i] == 0 or marks[i] > ended:
             slot += 1
         entries += max(size, 1)
@@ -250,7 +250,7 @@ def expand_lists(
     new_repetition: Any,
     picks: Any,
 ) -> None:
-    """Fill the entries below lists, and the numbers of the items if ``picks`` has room for them."""
+    """Fill in the entries below lists, and the numbers of their items if ``picks`` has room for them."""
     slot, at, item = 0, 0, 0
     for i in range(len(marks)):
         mark = marks[i]

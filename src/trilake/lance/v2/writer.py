@@ -4,8 +4,8 @@
 
     pages, as columns have gathered enough rows | schema | metadata of each column | tables | footer
 
-The file appears in the store when the writer is closed, whole, or not at all.  Other threads encode pages while this
-one writes those before.
+The file appears in the store as a whole when the writer is closed, or not at all.  Other threads encode pages while
+this one writes earlier ones.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from trilake.lance.v2.write_blobs import BlobWriter
 from trilake.lance.v2.write_columns import Column
 from trilake.storage.base import Store, WriteGroup
 
-#: Where buffers begin, and what fills the gaps.
+#: Alignment of buffers, and the byte that fills the gaps.
 ALIGN, _GAP = 64, b"\x48"
-#: Bytes that a column gathers before it is encoded, and about the most in one page.
+#: Bytes that a column gathers before it is encoded, and the default limit of a page.
 PAGE_BYTES = 8 << 20
-#: The numbers of versions in footers.
+#: Version numbers in the footer.
 VERSIONS = {(2, 0): (0, 3), (2, 1): (2, 1), (2, 2): (2, 2)}
 _PAGES = ("/lance.encodings.ArrayEncoding", "/lance.encodings21.PageLayout")
 _COLUMN_ENCODING = "/lance.encodings.ColumnEncoding"
@@ -44,11 +44,11 @@ class V2Writer(DataFileWriter):
 
     Parameters
     ----------
-    store, key: where it will be.
+    store, key: location of the file.
     schema: of the file.
     version: major and minor number, (2, 0) to (2, 2).
-    max_page_bytes: about the most bytes of rows that go into one page.
-    data_cache_bytes: bytes of rows that are gathered, of all columns together; by default 8 MiB for each.
+    max_page_bytes: approximate maximum bytes of rows in one page.
+    data_cache_bytes: bytes of rows to gather before encoding, over all columns; by default 8 MiB per column.
 
     >>> from trilake.storage.memory import MemoryStore
     >>> schema = LanceSchema.from_arrow(pa.schema({"a": pa.int64()}))
@@ -112,10 +112,10 @@ class V2Writer(DataFileWriter):
         return self._position + waiting
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Write one batch; a batch without rows is passed over.
+        """Write one batch; an empty batch is ignored.
 
-        Raises ``SchemaMismatchError`` if its columns are not those of the schema, and ``UnsupportedProtocolError`` for
-        values that the version cannot hold.
+        Raises ``SchemaMismatchError`` if its columns differ from the schema, and ``UnsupportedProtocolError`` for
+        values that the version cannot store.
         """
         if not batch.num_rows:
             return
@@ -132,7 +132,7 @@ class V2Writer(DataFileWriter):
         return len(self._globals)
 
     def close(self) -> WrittenFile:
-        """Finish the file; a second call returns the same."""
+        """Finish the file; a second call returns the same result."""
         if self._written is not None:
             return self._written
         for gathered in self._columns:
@@ -162,7 +162,7 @@ class V2Writer(DataFileWriter):
         super().discard()
 
     def _fields(self) -> list[format_pb2.Field]:
-        """The messages of the file's fields: from 2.2 on blobs are packed structs, whose fields have no ids."""
+        """The messages of the file's fields; from 2.2 on, blobs are packed structs, whose fields have no ids."""
         messages = []
         for field in self._schema.walk():
             if field.is_blob and self._version[1] >= 2:
@@ -178,7 +178,7 @@ class V2Writer(DataFileWriter):
     # --- pages ---
 
     def _flush(self, gathered: _Gathered) -> None:
-        """Submit the rows that a column has gathered for encoding, and write pages that are ready."""
+        """Submit the gathered rows of a column for encoding; write older pages while too many are pending."""
         for array in gathered.take(self._page_bytes):
             if self._pool is None:
                 workers = min(os.cpu_count() or 1, 4)
@@ -232,7 +232,7 @@ class V2Writer(DataFileWriter):
 
 
 class _Gathered:
-    """The rows of a column that are not encoded yet, and the number of rows written of each leaf."""
+    """The rows of a column that are not encoded yet, and the number of rows written per leaf."""
 
     def __init__(self, column: Column) -> None:
         self.column = column
@@ -246,7 +246,7 @@ class _Gathered:
         self.bytes += array.nbytes
 
     def take(self, page_bytes: int) -> list[pa.Array]:
-        """The rows, in parts of about ``page_bytes``."""
+        """Remove and return the rows, in parts of about ``page_bytes``."""
         if not self._arrays:
             return []
         array = self._arrays[0] if len(self._arrays) == 1 else pa.concat_arrays(self._arrays)
@@ -256,7 +256,7 @@ class _Gathered:
         return [array.slice(start, rows) for start in range(0, len(array), rows)]
 
     def rows_before(self, leaf: int, rows: int) -> int:
-        """The number of a page's first row; adds the page's rows."""
+        """Return the number of a page's first row, and count its rows as written."""
         before = self._written[leaf]
         self._written[leaf] += rows
         return before
