@@ -27,7 +27,7 @@ CommitHook = Callable[[Any], Any]
 class Jobs(Protocol):
     """Runs work on the files of a large table in other processes; functions and tasks are pickled.
 
-    Raises a task's trilake error, and ``WriteFailedError`` where a job failed otherwise.
+    Raises a task's trilake error, and ``WriteFailedError`` if a job failed otherwise.
     """
 
     def run(self, function: Callable[[Any], Any], tasks: Sequence[Any]) -> Iterable[Any]:

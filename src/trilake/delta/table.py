@@ -109,7 +109,7 @@ class ArrowDeltaTable(Table):
     def snapshot(self) -> Snapshot:
         """The version with all its files; for a very large table they are read at the first call.
 
-        Raises ``CorruptLogError`` where they are damaged.
+        Raises ``CorruptLogError`` if they are damaged.
         """
         if isinstance(self._opened, PendingSnapshot):
             self._opened = self.log.load(self._opened)
@@ -249,7 +249,7 @@ class ArrowDeltaTable(Table):
         ``delete``), ``_commit_version`` and ``_commit_timestamp``.  Where ``columns`` names some of these, only the
         named columns are returned, in order.
 
-        Raises ``ChangeFeedError`` where the feed was not recorded, ``VersionNotFoundError`` for versions that the log
+        Raises ``ChangeFeedError`` if the feed was not recorded, ``VersionNotFoundError`` for versions that the log
         does not hold and for times after the newest.
 
         >>> import pyarrow as pa, trilake
@@ -392,7 +392,7 @@ class ArrowDeltaTable(Table):
         how: the other fields of :class:`~trilake.delta.commands.optimize.optimize.OptimizeRequest`, such as
             ``min_file_size``, ``deleted_share``, ``check_statistics`` and ``memory`` (bytes for sorting).
 
-        Raises ``InvalidArgumentError`` for a request that does not fit the table, and a ``ConflictError`` where other
+        Raises ``InvalidArgumentError`` for a request that does not fit the table, and a ``ConflictError`` if other
         writers have removed all the files; appends do not conflict.
 
         >>> import pyarrow as pa, trilake
@@ -444,7 +444,7 @@ class ArrowDeltaTable(Table):
         ----------
         version: 1, 2 or 3.
 
-        Raises ``InvalidArgumentError`` for a table that violates a rule of that version, a ``ConflictError`` where
+        Raises ``InvalidArgumentError`` for a table that violates a rule of that version, a ``ConflictError`` if
         other writers have changed the table.
 
         >>> import trilake
@@ -547,7 +547,7 @@ class ArrowDeltaTable(Table):
         version, timestamp: the version, or the newest one at that time; one of the two.
         ignore_missing: restore what exists, although files of the version were deleted since.
 
-        Raises ``MissingFileError`` where files of it were deleted since; see
+        Raises ``MissingFileError`` if files of it were deleted since; see
         :func:`trilake.delta.commands.maintenance.restore.restore`.
 
         >>> import trilake

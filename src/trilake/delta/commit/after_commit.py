@@ -32,7 +32,7 @@ from trilake.storage.base import ObjectMeta
 _log = logging.getLogger("trilake.delta")
 
 #: Table property: when checksum files are written: ``checkpoint``, with every checkpoint; ``commit``, with every commit
-#: where that does not require the whole table; ``none``.
+#: if that does not require the whole table; ``none``.
 CHECKSUMS = "trilake.checksums"
 #: Table property: number of versions per compaction file; 0, the default, for never.
 COMPACTION_INTERVAL = "trilake.logCompactionInterval"

@@ -245,7 +245,7 @@ def _vacuumed(read: ReadSet, winner: Winner) -> ConflictError | None:
 
 
 def _vacuum_cutoff(info: Mapping[str, Any]) -> int | None:
-    """Files removed before this time may be deleted; ``None`` where the entry does not state it."""
+    """Files removed before this time may be deleted; ``None`` if the entry does not state it."""
     parameters = info.get("operationParameters") or {}
     try:
         retention = parameters.get("specifiedRetentionMillis", parameters["defaultRetentionMillis"])

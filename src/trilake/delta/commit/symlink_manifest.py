@@ -135,7 +135,7 @@ def _same(a: pa.Array | None, b: pa.Array | None) -> bool:
 
 
 def _touched(metadata: Metadata, actions: Iterable[Mapping[str, Any]]) -> set[str] | None:
-    """The partition folders that a commit touched; ``None`` where that is unknown."""
+    """The partition folders that a commit touched; ``None`` if that is unknown."""
     if not metadata.partition_columns:
         return {""}
     files = [a[kind] for a in actions for kind in ("add", "remove") if kind in a]

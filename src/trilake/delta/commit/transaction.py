@@ -73,10 +73,10 @@ class _CommitBase:
 def commit(log: DeltaLog, base: Head | None, plan: CommitPlan, runtime: Runtime | None = None) -> Committed:
     """Commit ``plan`` on top of ``base`` (``None`` to create the table), retrying past winners without a conflict.
 
-    Raises a ``ConflictError`` where a winner conflicts or the table was dropped, ``TableExistsError``
-    where a new table exists already, ``UnsupportedProtocolError`` where the resulting table could not be written
-    to, ``InvalidArgumentError`` for columns with names of the change data feed, ``UnknownOutcomeError`` where the
-    store cannot tell whether the commit landed, ``PostCommitHookError`` where the commit stands but the symlink
+    Raises a ``ConflictError`` if a winner conflicts or the table was dropped, ``TableExistsError``
+    if a new table exists already, ``UnsupportedProtocolError`` if the resulting table could not be written
+    to, ``InvalidArgumentError`` for columns with names of the change data feed, ``UnknownOutcomeError`` if the
+    store cannot tell whether the commit landed, ``PostCommitHookError`` if the commit stands but the symlink
     manifests failed.
     """
     runtime, hooks = runtime or log.engine.runtime, log.engine.commit_hooks(log.store.uri)

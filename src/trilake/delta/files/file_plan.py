@@ -108,7 +108,7 @@ class FilePlan:
 
     @property
     def format(self) -> FileFormat:
-        """The format of files other than Parquet.  Raises ``InvalidArgumentError`` where the engine lacks it."""
+        """The format of files other than Parquet.  Raises ``InvalidArgumentError`` if the engine lacks it."""
         format_ = self.engine.format(self.provider)
         if format_ is None:
             raise not_written(self.engine, self.provider, "")

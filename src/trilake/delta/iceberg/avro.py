@@ -86,7 +86,7 @@ class Entry(NamedTuple):
 class File:
     """An Avro file with parsed header and blocks; records are parsed later.
 
-    Raises ``DamagedFileError`` where it is not an Avro file, here and later.
+    Raises ``DamagedFileError`` if it is not an Avro file, here and later.
     """
 
     def __init__(self, content: bytes) -> None:

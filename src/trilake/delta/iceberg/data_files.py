@@ -212,7 +212,7 @@ def _at(stated: Any, path: tuple[str, ...]) -> Any:
 
 
 def _bound(type_: types.PrimitiveType, value: Any, *, up: bool) -> bytes | None:
-    """A bound as Iceberg writes it; ``None`` where the statistics have none that is certain."""
+    """A bound as Iceberg writes it; ``None`` if the statistics have none that is certain."""
     try:
         converted = None if value is None else _value(type_, value, up=up)
         return None if converted is None else to_bytes(type_, converted)

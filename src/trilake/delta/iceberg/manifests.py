@@ -60,7 +60,7 @@ class Block(NamedTuple):
         return Block(tuple(manifests), encoded, sum(n <= SMALL for n in live), live.count(0))
 
     def without(self, leaves: Callable[[Record], bool]) -> Block | None:
-        """The block without some manifests; ``None`` where none is left."""
+        """The block without some manifests; ``None`` if none is left."""
         remaining = [m for m in self.manifests if not leaves(m)]
         if len(remaining) == len(self.manifests):
             return self
@@ -93,7 +93,7 @@ class ManifestWriter:
     ) -> tuple[Block, ...]:
         """The blocks of this snapshot's manifest list, from those of the one before.
 
-        ``removed`` has the paths and partition values (``None`` where not stated) of files to remove; those in
+        ``removed`` has the paths and partition values (``None`` if not stated) of files to remove; those in
         ``replaced`` are removed where they exist.  Raises ``UnknownFileError``.
         """
         new = [self._added(files[i : i + ENTRIES]) for i in range(0, len(files), ENTRIES)]

@@ -23,14 +23,14 @@ METADATA_KEY = re.compile(rf"{FOLDER}/v(\d+)\.metadata\.json")
 
 
 class Newest:
-    """A metadata file: its number and its bytes; ``0`` and nothing where there is none."""
+    """A metadata file: its number and its bytes; ``0`` and nothing if there is none."""
 
     def __init__(self, number: int, data: bytes = b"") -> None:
         self.number, self.data = number, data
 
     @cached_property
     def content(self) -> Mapping[str, Any]:
-        """The parsed file; empty where it is not a JSON object."""
+        """The parsed file; empty if it is not a JSON object."""
         try:
             content = orjson.loads(self.data)
         except ValueError:
@@ -87,7 +87,7 @@ def _hinted(store: Store) -> int:
 
 
 def content_at(store: Store, key: str) -> bytes | None:
-    """An object; ``None`` where there is none."""
+    """An object; ``None`` if there is none."""
     try:
         return bytes(store.read(key))
     except ObjectNotFoundError:

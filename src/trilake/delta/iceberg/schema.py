@@ -50,7 +50,7 @@ def partition_spec(metadata: Metadata, spec_id: int = 0) -> PartitionSpec:
 
 
 def iceberg_type(type_: DataType, field: StructField) -> types.PrimitiveType:
-    """The Iceberg type of a primitive type.  Raises ``SchemaMismatchError`` where there is none."""
+    """The Iceberg type of a primitive type.  Raises ``SchemaMismatchError`` if there is none."""
     name = str(type_)
     if name.startswith("decimal(") and pa.types.is_decimal(type_.arrow):
         return types.DecimalType(type_.arrow.precision, type_.arrow.scale)

@@ -248,9 +248,9 @@ class _Entry(NamedTuple):
 
 
 def iceberg_source(store: Store) -> IcebergSource | None:
-    """The Iceberg table in a folder, by its newest metadata file; ``None`` where there is none.
+    """The Iceberg table in a folder, by its newest metadata file; ``None`` if there is none.
 
-    Raises ``InvalidArgumentError`` where two metadata files may be the newest.
+    Raises ``InvalidArgumentError`` if two metadata files may be the newest.
     """
     keys = metadata_files(store)
     if not keys:

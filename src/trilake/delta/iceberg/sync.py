@@ -94,8 +94,8 @@ def sync(
 
     ``event`` is the commit after which it happens, whose actions need not be read then.  With ``rebuild``, manifests
     that exist are not used.  Raises
-    ``InvalidArgumentError`` where the table's properties do not enable it, and for files or types that Iceberg v2
-    lacks; ``ConcurrentWriteError`` where other writers always were first.
+    ``InvalidArgumentError`` if the table's properties do not enable it, and for files or types that Iceberg v2
+    lacks; ``ConcurrentWriteError`` if other writers always were first.
     """
     runtime = runtime or log.engine.runtime
     head = event or log.head()
@@ -154,7 +154,7 @@ class _State:
 
     number: int
     data: bytes = b""
-    #: The metadata without its snapshots; empty where there is none of this table.
+    #: The metadata without its snapshots; empty if there is none of this table.
     fields: dict[str, Any] = field(default_factory=dict)
     snapshots: tuple[_Snapshot, ...] = ()
     blocks: tuple[Block, ...] = ()
@@ -163,7 +163,7 @@ class _State:
 
     @staticmethod
     def read(log: DeltaLog, newest: Newest) -> _State:
-        """The state on disk; without metadata where it is damaged."""
+        """The state on disk; without metadata if it is damaged."""
         try:
             fields = dict(newest.content)
             TableMetadataV2.model_validate(fields)
@@ -190,7 +190,7 @@ class _State:
 
     @property
     def version(self) -> int:
-        """The Delta version; -1 where there is none."""
+        """The Delta version; -1 if there is none."""
         return int(self.fields.get("properties", {}).get(VERSION, -1))
 
 
@@ -201,7 +201,7 @@ class _Step(NamedTuple):
     time_ms: int
     metadata: Metadata
     adds: Sequence[FileAction]
-    #: ``None`` where the added files replace all earlier ones.
+    #: ``None`` if the added files replace all earlier ones.
     removes: Sequence[FileAction] | None
     #: Field ids of the clustering columns.
     clustering: Sequence[int]
@@ -238,7 +238,7 @@ class _Conversion:
             return self._after(before, [self._whole()])
 
     def landed(self, state: _State) -> bool:
-        """Write what is new; ``False`` where another writer was first."""
+        """Write what is new; ``False`` if another writer was first."""
         store, number = self.log.store, state.number
         try:
             self._write((metadata_key(number), state.data, True), (HINT, str(number).encode(), False))

@@ -188,7 +188,7 @@ def shares(segment: LogSegment, rare: Sequence[tuple[str, Any]], most_bytes: int
 def compare(store: Store, segment: LogSegment, count: int, size: int | None, rare: Sequence[tuple[str, Any]]) -> None:
     """Compare the number and size of all files read with what is known of a checkpoint.
 
-    ``rare`` are its other actions.  Raises ``CorruptLogError`` where they differ.
+    ``rare`` are its other actions.  Raises ``CorruptLogError`` if they differ.
     """
     sidecars = [str(d.get("path") or "") for n, d in rare if n == "sidecar"]
     names = [unquote(s).rpartition("/")[2] for s in sidecars]

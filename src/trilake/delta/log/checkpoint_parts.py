@@ -366,7 +366,7 @@ def counted(segment: LogSegment) -> int:
 
 
 def _retention_ms(version: Head) -> int | None:
-    """How long tombstones stay; ``None`` (for ever) where that is uncertain, since extra tombstones do no harm."""
+    """How long tombstones stay; ``None`` (for ever) if that is uncertain, since extra tombstones do no harm."""
     try:
         return version.properties.duration_ms("delta.deletedFileRetentionDuration")
     except InvalidArgumentError:

@@ -51,7 +51,7 @@ class Selection(Protocol):
     """Says which files of a checkpoint to read; files in doubt are read."""
 
     def leaves(self, add: pa.StructType) -> Sequence[Leaf]:
-        """The fields of ``add`` that it decides by; empty where the checkpoint has none of them."""
+        """The fields of ``add`` that it decides by; empty if the checkpoint has none of them."""
 
     def groups(self, files: npt.NDArray[np.int64], bounds: Mapping[Leaf, GroupBounds]) -> Bits:
         """The row groups, with these numbers of files, that may hold a match."""
@@ -80,7 +80,7 @@ def select(
     selection: Selection,
     batch_rows: int,
 ) -> Selected | None:
-    """Find the matching files among the row groups ``groups``; ``None`` where all of them must be read.
+    """Find the matching files among the row groups ``groups``; ``None`` if all of them must be read.
 
     Raises what reading a Parquet file raises.
     """
@@ -171,7 +171,7 @@ def has_leaf(struct: pa.DataType, leaf: Leaf) -> bool:
 
 
 def _places(file: pq.ParquetFile) -> dict[Leaf, int] | None:
-    """The footer position of each column by its path; ``None`` where that is ambiguous."""
+    """The footer position of each column by its path; ``None`` if that is ambiguous."""
     paths = list(_paths(file.schema_arrow, ()))
     # Only positions tell names with dots apart.
     leaf_paths = [file.metadata.schema.column(i).path for i in range(file.metadata.num_columns)]

@@ -157,7 +157,7 @@ class StatsParser:
 
 
 def _exact(sql: str, node: _Node) -> str:
-    """The bounds below ``sql`` as values of their columns' types, null where JSON may have lost precision."""
+    """The bounds below ``sql`` as values of their columns' types, null if JSON may have lost precision."""
     if node.children:
         inner = ", ".join(
             f"{double_quoted(c.name)} := {_exact(f'{sql}.{double_quoted(c.name)}', c)}" for c in node.children

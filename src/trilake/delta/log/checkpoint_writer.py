@@ -96,9 +96,9 @@ def write_checkpoint(
         approximate for a large table.
     replace: overwrite an existing checkpoint that is known to be wrong.
 
-    Returns the totals of the version's files; ``None`` where the checkpoint existed.  Tombstones older than
+    Returns the totals of the version's files; ``None`` if the checkpoint existed.  Tombstones older than
     ``delta.deletedFileRetentionDuration`` are left out, as the protocol allows.  Raises ``InvalidArgumentError``
-    for a ``part_size`` below 1, ``MetadataChangedError`` where the table was dropped or replaced.
+    for a ``part_size`` below 1, ``MetadataChangedError`` if the table was dropped or replaced.
     """
     jobs = None
     if _is_v2(version) and is_large(version.segment) and not replace:
@@ -213,7 +213,7 @@ def _hint(version: int, rows: int, adds: int, size: int, parts: int, schema: pa.
 
 @lru_cache(maxsize=32)
 def _description(serialized: bytes) -> Mapping[str, Any] | None:
-    """The checkpoint's columns for the hint, or ``None`` where they are too many."""
+    """The checkpoint's columns for the hint, or ``None`` if they are too many."""
     described = from_arrow(pa.ipc.read_schema(pa.py_buffer(serialized)))
     return described.to_json() if len(described.json()) <= _MAX_SCHEMA_BYTES else None
 
@@ -221,7 +221,7 @@ def _description(serialized: bytes) -> Mapping[str, Any] | None:
 def _rows_and_size(store: Store, keys: Sequence[str]) -> tuple[int, int, int | None] | None:
     """The number of actions, of bytes and, by the footers, of ``add`` actions in the files of a checkpoint.
 
-    The last is ``None`` where a footer does not state it; the whole result where a file cannot be opened.
+    The last is ``None`` if a footer does not state it; the whole result where a file cannot be opened.
     """
     rows = size = 0
     adds: int | None = 0
@@ -239,7 +239,7 @@ def _rows_and_size(store: Store, keys: Sequence[str]) -> tuple[int, int, int | N
 
 
 def _adds_in(source: pa.NativeFile, file: pq.ParquetFile) -> int | None:
-    """The number of ``add`` actions in a checkpoint file by its footer; ``None`` where it does not state it."""
+    """The number of ``add`` actions in a checkpoint file by its footer; ``None`` if it does not state it."""
     paths = [file.metadata.schema.column(i).path for i in range(file.metadata.num_columns)]
     if "add.path" not in paths:
         return None

@@ -30,7 +30,7 @@ _log = logging.getLogger("trilake.delta")
 class VersionChecksum:
     """The totals of a version: ``table_size_bytes`` and ``num_files`` of its logical files, and its rare actions.
 
-    ``txns``, ``domains`` and the counts of deletion vectors are ``None`` where the writer did not record them.
+    ``txns``, ``domains`` and the counts of deletion vectors are ``None`` if the writer did not record them.
     """
 
     table_size_bytes: int
@@ -63,7 +63,7 @@ class VersionChecksum:
 
     @staticmethod
     def from_json(data: bytes, *, version: int) -> VersionChecksum:
-        """Parse the file.  Raises ``CorruptLogError`` where it is damaged or lacks a required field."""
+        """Parse the file.  Raises ``CorruptLogError`` if it is damaged or lacks a required field."""
         try:
             fields = orjson.loads(data)
             if fields["numMetadata"] != 1 or fields["numProtocol"] != 1:
@@ -155,7 +155,7 @@ def _vectors(files: pa.Table) -> tuple[int, int]:
 def following(before: VersionChecksum | None, batch: ActionBatch) -> VersionChecksum | None:
     """The checksum after one more commit with the actions ``batch``; ``before`` is ``None`` for the first commit.
 
-    ``None`` where these do not suffice: a commit that only rearranges data may add a file again, and a removed file
+    ``None`` if these do not suffice: a commit that only rearranges data may add a file again, and a removed file
     may lack its size.
     """
     adds, removes = batch.add, batch.remove
@@ -201,7 +201,7 @@ def following(before: VersionChecksum | None, batch: ActionBatch) -> VersionChec
 
 
 def read_checksum(store: Store, version: int) -> VersionChecksum | None:
-    """Read the checksum of a version; ``None`` where it is missing or damaged, since nothing depends on it."""
+    """Read the checksum of a version; ``None`` if it is missing or damaged, since nothing depends on it."""
     try:
         return VersionChecksum.from_json(bytes(store.read(checksum_key(version))), version=version)
     except (ObjectNotFoundError, CorruptLogError):
@@ -217,7 +217,7 @@ def write_checksum(store: Store, version: int, checksum: VersionChecksum) -> Non
 
 
 def differences(checksum: VersionChecksum, snapshot: Snapshot) -> Sequence[str]:
-    """What a checksum states differently from the snapshot of its version; empty where they agree."""
+    """What a checksum states differently from the snapshot of its version; empty if they agree."""
     adds = snapshot.adds
     return differences_of(checksum, snapshot.state, {"numFiles": adds.num_rows, "tableSizeBytes": _total(adds["size"])})
 
@@ -265,7 +265,7 @@ def _short(value: Any) -> str:
 
 
 def validate(log: DeltaLog, snapshot: Snapshot) -> None:
-    """Raise ``CorruptLogError`` where the version's checksum file and the log differ.
+    """Raise ``CorruptLogError`` if the version's checksum file and the log differ.
 
     A version without a checksum file, or with a damaged one, is valid.
     """

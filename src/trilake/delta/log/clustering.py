@@ -40,7 +40,7 @@ def clustering_fields(
 ) -> list[tuple[StructField, ...]]:
     """The paths of fields that a ``domainMetadata`` action of a version names.
 
-    Raises ``CorruptLogError`` where it is malformed.
+    Raises ``CorruptLogError`` if it is malformed.
     """
     if domain is None or domain.get("removed"):
         return []

@@ -71,7 +71,7 @@ def newest_until(first: int, last: int, stated: Callable[[int], int | None], tim
     """Find the newest version of ``first`` to ``last`` with a time up to ``timestamp_ms``, by binary search.
 
     ``stated`` gives the time of a version, ``None`` for one that no longer exists, as the oldest may.  ``None``
-    where every existing version is newer.
+    if every existing version is newer.
 
     >>> newest_until(0, 9, lambda version: 10 * version if version > 3 else None, 57), newest_until(5, 9, int, 4)
     (5, None)
@@ -101,7 +101,7 @@ def monotonic(times: Sequence[int]) -> list[int]:
 
 
 def in_commit_timestamps_from(metadata: Metadata) -> int | None:
-    """The version from which commits carry ``inCommitTimestamp``; ``None`` where the feature is off."""
+    """The version from which commits carry ``inCommitTimestamp``; ``None`` if the feature is off."""
     conf = metadata.configuration
     if not is_on(conf, "delta.enableInCommitTimestamps"):
         return None

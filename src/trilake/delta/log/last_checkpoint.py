@@ -59,7 +59,7 @@ def _text(value: str) -> str:
 
 @dataclass(frozen=True)
 class CheckpointHint:
-    """The content of ``_last_checkpoint``; a count is ``None`` where it is missing or invalid."""
+    """The content of ``_last_checkpoint``; a count is ``None`` if it is missing or invalid."""
 
     version: int
     size_in_bytes: int | None = None
@@ -93,7 +93,7 @@ class CheckpointHint:
 
 @lru_cache(maxsize=32)
 def read_hint(data: bytes) -> CheckpointHint | None:
-    """Parse ``_last_checkpoint``; ``None`` where the file is damaged, since it is only a hint."""
+    """Parse ``_last_checkpoint``; ``None`` if the file is damaged, since it is only a hint."""
     try:
         hint = orjson.loads(data)
         version = hint["version"]

@@ -109,7 +109,7 @@ class DeltaLog:
             return None
 
     def hint(self) -> CheckpointHint | None:
-        """The content of ``_last_checkpoint``, where it exists undamaged."""
+        """The content of ``_last_checkpoint``, if it exists undamaged."""
         try:
             return last_checkpoint.read_hint(bytes(self.store.read(LAST_CHECKPOINT)))
         except ObjectNotFoundError:
@@ -149,7 +149,7 @@ class DeltaLog:
         return replace(segment, hint=hint) if is_hinted else segment
 
     def _old_segment(self, version: int) -> LogSegment | None:
-        """Find a version by listing only what lies shortly before it; ``None`` where that does not suffice.
+        """Find a version by listing only what lies shortly before it; ``None`` if that does not suffice.
 
         A log may have 100,000 commits, and one page of a listing holds 1,000.
         """
@@ -278,7 +278,7 @@ class DeltaLog:
         return old if listing is not None and listing.newest <= old.version else self.opened()
 
     def _since(self, old: Head) -> LogListing | None:
-        """List the log from the newest file of ``old`` on; ``None`` where that file was cleaned up or replaced."""
+        """List the log from the newest file of ``old`` on; ``None`` if that file was cleaned up or replaced."""
         newest = old.segment.newest_file
         listing = self.listing(start=old.version if newest is None else first_version(newest.key))
         return listing if newest is None or listing.holds(newest) else None
@@ -376,7 +376,7 @@ class DeltaLog:
         return dict(parse_rare(self._contents([(v, v, c) for v, c in commits])).of("commitInfo"))
 
     def commit_info(self, version: int) -> dict[str, Any]:
-        """The ``commitInfo`` of one commit; empty where it has none."""
+        """The ``commitInfo`` of one commit; empty if it has none."""
         key = commit_key(version)
         infos = parse_rare([(version, f"{self.store.uri}/{key}", self.store.read(key))]).of("commitInfo")
         return dict(infos[0][1]) if infos else {}
@@ -438,12 +438,12 @@ class DeltaLog:
         return newest
 
     def _newest_of_long_log(self) -> Head | None:
-        """The newest version; ``None`` where the log is short enough to list whole."""
+        """The newest version; ``None`` if the log is short enough to list whole."""
         hint = self.hint()
         return None if hint is None or hint.version < _LONG else self._newest(self.segment())
 
     def _newest_until(self, newest: Head | None, timestamp_ms: int) -> int | None:
-        """The newest version with a time up to ``timestamp_ms``; ``None`` where only reading all commits can tell."""
+        """The newest version with a time up to ``timestamp_ms``; ``None`` if only reading all commits can tell."""
         since = None if newest is None else in_commit_timestamps_from(newest.metadata)
         if newest is None or since is None:
             return None
@@ -502,7 +502,7 @@ class DeltaLog:
 
 
 def check_same_table(log: DeltaLog, base: Head) -> None:
-    """Raise ``MetadataChangedError`` where the location no longer holds the table that was read.
+    """Raise ``MetadataChangedError`` if the location no longer holds the table that was read.
 
     One request if the newest log file is unchanged; otherwise, as after a cleanup, compare the table's id.
     """
@@ -535,7 +535,7 @@ def check_untouched(log: DeltaLog, base: Head) -> None:
 
 
 def check_same_file(log: DeltaLog, file: ObjectMeta) -> None:
-    """Raise ``MetadataChangedError`` where a log file changed since it was listed."""
+    """Raise ``MetadataChangedError`` if a log file changed since it was listed."""
     if not _is_there(log, file):
         raise MetadataChangedError(
             "the log of the table was cleaned up or replaced while this command was using it",

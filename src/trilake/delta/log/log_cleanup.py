@@ -68,7 +68,7 @@ class CleanupResult(Displayed):
     """What a cleanup deleted, or would delete.
 
     ``keys`` are log files, oldest first, then sidecars, then temporary files; ``oldest_version`` is the oldest
-    version that can still be read, ``None`` where nothing was deleted; ``cutoff_ms`` is the cut-off time.
+    version that can still be read, ``None`` if nothing was deleted; ``cutoff_ms`` is the cut-off time.
     """
 
     keys: tuple[str, ...]
@@ -99,7 +99,7 @@ def cleanup_log(
 
     Ignores ``delta.enableExpiredLogCleanup``, which concerns automatic cleanup.  Raises
     ``UnsupportedProtocolError`` for an unknown table feature, ``InvalidArgumentError`` for an invalid retention,
-    ``ClockError`` where this machine's clock is ahead of the store's, and ``MetadataChangedError`` where the table
+    ``ClockError`` if this machine's clock is ahead of the store's, and ``MetadataChangedError`` if the table
     was replaced or the end of its log has changed.
     """
     head = log.head(past_damage=False)
@@ -133,7 +133,7 @@ def cleanup_log(
 def _listed(
     log: DeltaLog, head: Head, cutoff: int, runtime: Runtime, *, dry_run: bool
 ) -> tuple[list[ObjectMeta], int | None]:
-    """List the log, and find the version before which files may go; ``None`` where none may.
+    """List the log, and find the version before which files may go; ``None`` if none may.
 
     A concurrent cleanup may delete a commit before its time is read; then list again.
     """
@@ -216,7 +216,7 @@ def cutoff_commit(log: DeltaLog, head: Head, commits: Mapping[int, ObjectMeta], 
 def _base(
     log: DeltaLog, head: Head, listing: LogListing, cutoff: int, runtime: Runtime, *, dry_run: bool
 ) -> int | None:
-    """The version before which everything may go; ``None`` where nothing may."""
+    """The version before which everything may go; ``None`` if nothing may."""
     newest_old = cutoff_commit(log, head, listing.commits, cutoff)
     if newest_old is None or newest_old > head.version:
         return None
@@ -294,7 +294,7 @@ def _orphans(log: DeltaLog, objects: Sequence[ObjectMeta], deleted: set[str], ol
 
 
 def _named(log: DeltaLog, objects: Sequence[ObjectMeta]) -> set[str] | None:
-    """The sidecars that some log files name; ``None`` where one cannot be read."""
+    """The sidecars that some log files name; ``None`` if one cannot be read."""
     names: set[str] = set()
     for o in objects:
         version = first_version(o.key)

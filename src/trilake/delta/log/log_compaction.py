@@ -28,8 +28,8 @@ _FEW = 300
 def compact_log(log: DeltaLog, start: int, end: int) -> str | None:
     """Write the compaction file of the versions ``start`` to ``end``, both included.
 
-    Returns its key, or ``None`` where the file would be empty.  An existing file stays.  Raises
-    ``InvalidArgumentError`` unless ``0 <= start < end``, ``VersionNotFoundError`` where the log lacks one of these
+    Returns its key, or ``None`` if the file would be empty.  An existing file stays.  Raises
+    ``InvalidArgumentError`` unless ``0 <= start < end``, ``VersionNotFoundError`` if the log lacks one of these
     commits.
     """
     if not 0 <= start < end:

@@ -142,7 +142,7 @@ def file_keys(actions: pa.Table) -> pa.ChunkedArray:
 
 
 def vector_ids(dv: pa.ChunkedArray) -> pa.ChunkedArray:
-    """``deletionVector.uniqueId``: storage type and path, and ``@offset`` where there is one; null without a vector."""
+    """``deletionVector.uniqueId``: storage type and path, and ``@offset`` if there is one; null without a vector."""
     kind, path = pc.struct_field(dv, "storageType"), pc.struct_field(dv, "pathOrInlineDv")
     offset = pc.struct_field(dv, "offset")
     suffix = pc.fill_null(pc.binary_join_element_wise(_AT, offset.cast(pa.string()), _NOTHING), _NOTHING)
@@ -173,7 +173,7 @@ def unreconciled(batch: ActionBatch, versions: Sequence[int]) -> set[int]:
 
 
 def refuse_paths_twice(adds: pa.Table, uri: str, version: int) -> None:
-    """Raise ``CorruptLogError`` where a file is live twice: with and without a vector, with two, or under two
+    """Raise ``CorruptLogError`` if a file is live twice: with and without a vector, with two, or under two
     spellings.
 
     Replay leaves one action per key.  A checkpoint is not replayed; :func:`refuse_keys_twice` checks it.
@@ -191,7 +191,7 @@ def refuse_paths_twice(adds: pa.Table, uri: str, version: int) -> None:
 
 
 def refuse_keys_twice(adds: pa.Table, file: str, version: int, query: Query) -> None:
-    """Raise ``CorruptLogError`` where a checkpoint has two ``add`` actions for one file."""
+    """Raise ``CorruptLogError`` if a checkpoint has two ``add`` actions for one file."""
     keys = file_keys(adds)
     if len(keys) > _MANY and not any_twice(hashes(keys, query)):
         return
@@ -223,7 +223,7 @@ def one_spelling(adds: pa.Table, uri: str) -> pa.ChunkedArray:
 
 
 def refuse_twice(paths: pa.ChunkedArray, uri: str, version: int) -> None:
-    """Raise ``CorruptLogError`` where a path of a live file occurs twice."""
+    """Raise ``CorruptLogError`` if a path of a live file occurs twice."""
     counts = pc.value_counts(paths)
     twice = np.flatnonzero(as_numpy(counts.field("counts")) > 1)
     if twice.size:

@@ -189,7 +189,7 @@ class LogSegment:
 
     @property
     def newest_file(self) -> ObjectMeta | None:
-        """The last commit, or a file of the checkpoint if no commit follows it; ``None`` where all are gone."""
+        """The last commit, or a file of the checkpoint if no commit follows it; ``None`` if all are gone."""
         if self.commits:
             return self.commits[-1][2]
         return self.checkpoint_files[-1] if self.checkpoint_files else None
@@ -214,7 +214,7 @@ def choose_segment(listing: LogListing, *, uri: str, version: int | None = None)
     """Choose the segment of ``version``, or of the newest one.
 
     Raises ``TableNotFoundError`` for an empty log, ``VersionNotFoundError`` for a version outside it,
-    ``LogGapError`` where versions in between are missing.
+    ``LogGapError`` if versions in between are missing.
     """
     if listing.empty:
         raise TableNotFoundError(

@@ -147,7 +147,7 @@ def identity_column(schema: StructType, column: PathLike) -> IdentityColumn:
 def sync_identity(protocol: Protocol, metadata: Metadata, column: PathLike, reached: int | None) -> MetadataChange:
     """Advance an identity column beyond ``reached``, the furthest value of its rows; the mark never goes back.
 
-    Raises what :func:`identity_column` raises, and ``IdentityOverflowError`` where no value is left.
+    Raises what :func:`identity_column` raises, and ``IdentityOverflowError`` if no value is left.
     """
     identity, schema = identity_column(metadata.schema, column), metadata.schema
     if reached is not None:

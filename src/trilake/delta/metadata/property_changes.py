@@ -117,7 +117,7 @@ def _manifests_fail(metadata: Metadata) -> bool:
 
 
 def _check_manifests(metadata: Metadata) -> None:
-    """Raise ``InvalidArgumentError`` where the symlink manifests of every later commit would fail."""
+    """Raise ``InvalidArgumentError`` if the symlink manifests of every later commit would fail."""
     if not _manifests_fail(metadata):
         return
     vectors = is_on(metadata.configuration, deletion_vectors.KEY)

@@ -448,7 +448,7 @@ def _invariant(f: StructField) -> str:
 
 
 def check_free_of_rules(metadata: Metadata, path: Path, what: str) -> None:
-    """Raise ``InvalidArgumentError`` where a rule uses the column to change."""
+    """Raise ``InvalidArgumentError`` if a rule uses the column to change."""
     rules = dependents(metadata, path)
     if rules:
         raise InvalidArgumentError(

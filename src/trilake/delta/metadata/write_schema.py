@@ -80,7 +80,7 @@ def evolved(
 ) -> tuple[Protocol, Metadata]:
     """Protocol and metadata of a table after rows of schema ``rows`` are written with that schema mode.
 
-    Raises ``SchemaMismatchError`` where the rows do not fit, ``InvalidArgumentError`` for column names that Parquet
+    Raises ``SchemaMismatchError`` if the rows do not fit, ``InvalidArgumentError`` for column names that Parquet
     files or the change data feed reserve.
     """
     if mode is None:
@@ -95,7 +95,7 @@ def evolved(
 
 
 def check_partitioning(partition_by: Sequence[str] | None, metadata: Metadata, uri: str) -> None:
-    """Raise ``SchemaMismatchError`` where a write names other partition columns than the table has."""
+    """Raise ``SchemaMismatchError`` if a write names other partition columns than the table has."""
     if partition_by is None:
         return
     if [c.lower() for c in partition_by] != [c.lower() for c in metadata.partition_columns]:
@@ -112,7 +112,7 @@ def _listed(columns: Sequence[str]) -> str:
 
 
 def check_partitions_given(rules: RowRules, metadata: Metadata, uri: str) -> None:
-    """Raise ``SchemaMismatchError`` where rows lack a partition column that is not generated: they would silently go
+    """Raise ``SchemaMismatchError`` if rows lack a partition column that is not generated: they would silently go
     into the null partition.
     """
     computed = {g.name for g in rules.generated} | {e.name for e in rules.needs_spark} | set(rules.defaults)
@@ -127,7 +127,7 @@ def check_partitions_given(rules: RowRules, metadata: Metadata, uri: str) -> Non
 
 
 def check_properties(properties: Mapping[str, str] | None, metadata: Metadata, uri: str) -> None:
-    """Raise ``InvalidArgumentError`` where a write states another value for a property of the table."""
+    """Raise ``InvalidArgumentError`` if a write states another value for a property of the table."""
     for key, value in parse_properties(properties or {}).values.items():
         current = metadata.configuration.get(key)
         if current != value:
@@ -152,10 +152,10 @@ def clustered(
     ----------
     base: the table, ``None`` for a new one.
     protocol, metadata: those of the resulting table.
-    columns: the clustering columns, ``None`` where the write does not name them.
+    columns: the clustering columns, ``None`` if the write does not name them.
     replace: whether the write may change them.
 
-    Raises ``SchemaMismatchError`` where the table has others, ``InvalidArgumentError`` for invalid ones.
+    Raises ``SchemaMismatchError`` if the table has others, ``InvalidArgumentError`` for invalid ones.
     """
     if columns is None:
         return protocol, {}

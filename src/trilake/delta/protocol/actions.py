@@ -247,7 +247,7 @@ def empty_actions(kind: str) -> pa.Table:
 def no_rows(schema: pa.Schema) -> pa.Table:
     """An empty table.
 
-    ``Schema.empty_table()`` creates list arrays, for which pyarrow (26) loads pandas where that is installed.
+    ``Schema.empty_table()`` creates list arrays, for which pyarrow (26) loads pandas if that is installed.
     """
     return pa.Table.from_batches([], schema)
 

@@ -124,7 +124,7 @@ def assign(
     nested: whether elements of arrays, and keys and values of maps, get ids.
     new_id: a source of UUID strings for physical names.
 
-    Raises ``CorruptLogError`` where two columns have the same id or physical name.
+    Raises ``CorruptLogError`` if two columns have the same id or physical name.
 
     >>> from trilake.delta.protocol.schema import PrimitiveType
     >>> schema, top = assign(StructType((StructField("a", PrimitiveType("long")),)), mode="name", new_id=lambda: "0-1")
@@ -295,7 +295,7 @@ def to_physical(table: pa.Table, schema: StructType, mode: str) -> pa.Table:
     """Rename the columns of rows to those of :func:`physical_schema`, without copying a value.
 
     ``table`` may have some of the schema's columns, in any order; unknown columns, such as ``_change_type``, stay.
-    Raises ``InvalidArgumentError`` where a column's nested fields differ from the schema.
+    Raises ``InvalidArgumentError`` if a column's nested fields differ from the schema.
     """
     by_name: Mapping[str, StructField] = {f.name: f for f in schema.fields}
     fields = [_physical_field(a, by_name[a.name], mode) if a.name in by_name else a for a in table.schema]

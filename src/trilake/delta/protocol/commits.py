@@ -283,7 +283,7 @@ def _loaded(content: str, kind: str, version: int, name: str) -> Any:
 
 
 def _transformed(lines: pa.Array, query: Query) -> pa.ChunkedArray | None:
-    """The lines as one struct each, or ``None`` where one of them is not a JSON object."""
+    """The lines as one struct each, or ``None`` if one of them is not a JSON object."""
     if not pc.all(pc.match_substring_regex(lines, _OBJECT)).as_py():
         return None
     try:
@@ -298,7 +298,7 @@ def _transformed(lines: pa.Array, query: Query) -> pa.ChunkedArray | None:
 
 
 def _first_broken(lines: pa.Array, query: Query) -> Any:
-    """The index of the first line that is not a JSON object; ``None`` where all are."""
+    """The index of the first line that is not a JSON object; ``None`` if all are."""
     objects = pc.match_substring_regex(lines, _OBJECT)
     valid = query("select coalesce(json_valid(line), false) as ok from lines", lines=pa.table({"line": lines}))
     sound = pc.and_(valid["ok"], pa.chunked_array([objects]))

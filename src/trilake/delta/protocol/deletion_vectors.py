@@ -75,7 +75,7 @@ class DeletionVectorDescriptor:
 
     @staticmethod
     def from_json(data: Mapping[str, Any] | None) -> DeletionVectorDescriptor | None:
-        """Parse the action's field; ``None`` where there is no vector."""
+        """Parse the action's field; ``None`` if there is no vector."""
         if data is None or data.get("storageType") is None:
             return None
         return DeletionVectorDescriptor(
@@ -117,7 +117,7 @@ class DeletionVectorDescriptor:
 
         ``store`` is the table's, ``rows`` the number of rows of the data file, if known.  Raises
         ``DeletionVectorError`` for a wrong magic number, size, CRC or cardinality, or rows beyond the file,
-        ``MissingFileError`` where the vector's file is missing.
+        ``MissingFileError`` if the vector's file is missing.
         """
         bitmap = self.stored(store)
         if len(bitmap) != self.cardinality:
@@ -135,7 +135,7 @@ class DeletionVectorDescriptor:
         return self.path_or_inline_dv if self.storage_type == "p" else None
 
     def check_fits(self, bitmap: BitMap64, rows: int, file: str | None = None) -> None:
-        """Raise ``DeletionVectorError`` where the bitmap deletes a row beyond a data file of ``rows`` rows."""
+        """Raise ``DeletionVectorError`` if the bitmap deletes a row beyond a data file of ``rows`` rows."""
         if len(bitmap) and bitmap.max() >= rows:
             raise self._error(
                 f"cardinality {len(bitmap)}, it deletes row {bitmap.max()} of a file with {rows} rows", file
@@ -290,7 +290,7 @@ class RowSet:
 
     @property
     def last(self) -> int:
-        """The greatest row index, -1 where there is none."""
+        """The greatest row index, -1 if there is none."""
         return int(self.bitmap.max()) if len(self.bitmap) else -1
 
     def within(self, start: int, length: int) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -301,12 +301,12 @@ class RowSet:
         return row_indexes(self.bitmap & BitMap64(range(start, start + length)))
 
     def keep_mask(self, start: int, length: int) -> pa.BooleanArray | None:
-        """Which of ``length`` rows from ``start`` on are not in the bitmap; ``None`` where all are not."""
+        """Which of ``length`` rows from ``start`` on are not in the bitmap; ``None`` if all are not."""
         return keep_mask(self.within(start, length), start, length)
 
 
 def keep_mask(deleted: np.ndarray[Any, np.dtype[np.int64]], start: int, length: int) -> pa.BooleanArray | None:
-    """Which of ``length`` rows from ``start`` on are not deleted; ``None`` where all are."""
+    """Which of ``length`` rows from ``start`` on are not deleted; ``None`` if all are."""
     lo, hi = np.searchsorted(deleted, [start, start + length])
     if lo == hi:
         return None

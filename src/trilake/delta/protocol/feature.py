@@ -82,7 +82,7 @@ class FeatureRemoval:
     """How to drop a feature.
 
     ``properties`` enable it; by default those of the feature.  ``metadata`` removes what else it left there, after
-    ``in_use`` found that harmless.  ``in_past`` checks whether older versions use the feature; ``None`` where they
+    ``in_use`` found that harmless.  ``in_past`` checks whether older versions use the feature; ``None`` if they
     do not matter. ``domains`` are removed with it, and files are added again without ``fields``.  ``rewritten``
     selects the files to rewrite where the feature is in use; with ``renames`` they are written for the metadata
     without it, which their commit sets.
@@ -123,7 +123,7 @@ class Feature:
     also: str | None = None
     #: The feature's table properties.
     properties: tuple[Property, ...] = ()
-    #: How to drop it; ``None`` where that is impossible.
+    #: How to drop it; ``None`` if that is impossible.
     removal: FeatureRemoval | None = FeatureRemoval()
     #: What a table with an unsupported feature needs.
     help: str = ""

@@ -323,7 +323,7 @@ def _sorted(protocol: Protocol) -> Protocol:
 
 
 def add_feature(protocol: Protocol, name: str) -> Protocol:
-    """The protocol with one more feature and its dependencies; the same object where it has them.
+    """The protocol with one more feature and its dependencies; the same object if it has them.
 
     Raises ``UnsupportedProtocolError`` for an unknown or unsupported name.
     """

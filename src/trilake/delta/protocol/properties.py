@@ -122,7 +122,7 @@ class TableProperties:
     configuration: Mapping[str, str]
 
     def text(self, key: str) -> str | None:
-        """The string value of a property; ``None`` where it is not set and has no default."""
+        """The string value of a property; ``None`` if it is not set and has no default."""
         return self.configuration[key] if key in self.configuration else property_default(key)
 
     def is_on(self, key: str) -> bool:
@@ -142,7 +142,7 @@ class TableProperties:
         return self._parsed(key, duration_ms)
 
     def size_bytes(self, key: str) -> int | None:
-        """A size in bytes, ``None`` where it is not set.  Raises ``InvalidArgumentError``."""
+        """A size in bytes, ``None`` if it is not set.  Raises ``InvalidArgumentError``."""
         return None if self.text(key) is None else self._parsed(key, size_bytes)
 
     def indexed_columns(self) -> int:

@@ -488,7 +488,7 @@ def parse_primitive(name: str) -> PrimitiveType:
 
 
 def check_distinct(names: Sequence[str]) -> None:
-    """Raise ``SchemaMismatchError`` where two columns of rows have names that a Delta table cannot tell apart."""
+    """Raise ``SchemaMismatchError`` if two columns of rows have names that a Delta table cannot tell apart."""
     spellings: dict[str, str] = {}
     for name in names:
         other = spellings.get(name.lower())

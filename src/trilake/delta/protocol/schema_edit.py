@@ -301,7 +301,7 @@ def name_taken(path: Path) -> InvalidArgumentError:
 def drop_field(schema: StructType, path: PathLike) -> StructType:
     """The schema without a column.
 
-    Raises ``SchemaMismatchError`` for an unknown column, ``InvalidArgumentError`` where no sibling would be left.
+    Raises ``SchemaMismatchError`` for an unknown column, ``InvalidArgumentError`` if no sibling would be left.
     """
     names = spelled(schema, path)
     _parent(schema, names)
@@ -323,7 +323,7 @@ def drop_field(schema: StructType, path: PathLike) -> StructType:
 def replace_field(schema: StructType, path: PathLike, change: Callable[[StructField], StructField]) -> StructType:
     """The schema with one column changed.
 
-    Raises ``SchemaMismatchError`` for an unknown column, ``InvalidArgumentError`` where a new name exists.
+    Raises ``SchemaMismatchError`` for an unknown column, ``InvalidArgumentError`` if a new name exists.
     """
     names = spelled(schema, path)
     _parent(schema, names)

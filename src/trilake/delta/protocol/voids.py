@@ -27,7 +27,7 @@ def has_void(type_: DataType) -> bool:
 
 
 def stored_type(type_: DataType) -> DataType | None:
-    """The type as files hold it, without void parts; ``None`` where nothing is left of it.
+    """The type as files hold it, without void parts; ``None`` if nothing is left of it.
 
     >>> from trilake.delta.protocol.schema import StructField
     >>> fields = StructField("a", PrimitiveType("long")), StructField("v", PrimitiveType("void"))

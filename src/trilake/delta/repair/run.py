@@ -217,7 +217,7 @@ def _chosen(snapshot: Snapshot, paths: Sequence[str]) -> pa.Table:
 
 
 def _rows(files: pa.Table) -> int | None:
-    """The number of undeleted rows of files; ``None`` where statistics do not state it."""
+    """The number of undeleted rows of files; ``None`` if statistics do not state it."""
     counts = record_counts(files)
     if counts.null_count:
         return None

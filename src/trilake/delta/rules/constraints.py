@@ -49,7 +49,7 @@ INVARIANTS = "delta.invariants"
 class Check:
     """A condition on every row: a CHECK constraint, or a column invariant.
 
-    ``condition`` is ``None`` where only Spark can evaluate ``text``; ``filter`` is the same condition where Arrow's
+    ``condition`` is ``None`` if only Spark can evaluate ``text``; ``filter`` is the same condition where Arrow's
     kernels, which are faster, can evaluate it.
     """
 
@@ -98,7 +98,7 @@ def parse_check(kind: str, name: str, sql: str, schema: StructType, now: dt.date
 
 
 def _by_kernels(sql: str, schema: pa.Schema, now: dt.datetime) -> Filter | None:
-    """The condition as a filter for Arrow's kernels; ``None`` where it needs DuckDB."""
+    """The condition as a filter for Arrow's kernels; ``None`` if it needs DuckDB."""
     try:
         filter = parse_filter(sql, schema, now=now)
     except FilterError:
@@ -147,9 +147,9 @@ def _invariant(path: tuple[str, ...], field: StructField, schema: StructType, no
 
 
 def verify_checks(checks: Sequence[Check], batch: pa.RecordBatch) -> None:
-    """Raise ``ConstraintViolatedError`` where a row violates one of ``checks``, which must have conditions.
+    """Raise ``ConstraintViolatedError`` if a row violates one of ``checks``, which must have conditions.
 
-    Raises ``ExpressionError`` where a condition fails on a row.
+    Raises ``ExpressionError`` if a condition fails on a row.
     """
     for_engine = [c for c in checks if c.filter is None and c.condition is not None]
     values = evaluate_all([c.condition for c in for_engine if c.condition is not None], batch)

@@ -68,7 +68,7 @@ def check_defaults_allowed(statement: str, schema: StructType, features: Collect
 
 
 def parse_default(field: StructField, sql: str, now: dt.datetime) -> Expression | None:
-    """A default as an expression of the column's type; ``None`` where only Spark can evaluate it.
+    """A default as an expression of the column's type; ``None`` if only Spark can evaluate it.
 
     Raises ``ExpressionError`` for an expression that reads columns or has the wrong type.
     """

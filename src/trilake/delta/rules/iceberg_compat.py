@@ -58,7 +58,7 @@ def with_needs(before: Metadata | None, after: Metadata) -> Metadata:
 
 
 def check_compatible(before: Metadata | None, after: Metadata, protocol: Protocol) -> None:
-    """Raise ``InvalidArgumentError`` where Iceberg compatibility is on and the metadata breaks one of its rules.
+    """Raise ``InvalidArgumentError`` if Iceberg compatibility is on and the metadata breaks one of its rules.
 
     ``before`` is the table's metadata, ``None`` for a new table.
     """
@@ -81,7 +81,7 @@ def check_compatible(before: Metadata | None, after: Metadata, protocol: Protoco
 
 
 def check_files(metadata: Metadata, adds: Iterable[Mapping[str, Any]]) -> None:
-    """Raise ``InvalidArgumentError`` where Iceberg compatibility is on and a file that is added breaks its rules."""
+    """Raise ``InvalidArgumentError`` if Iceberg compatibility is on and a file that is added breaks its rules."""
     versions = compat_versions(metadata.configuration)
     files = list(adds) if versions else []
     for version in versions:
@@ -267,7 +267,7 @@ _RULES: tuple[Callable[[Change], None], ...] = (
 
 
 def files_to_rewrite(version: int, metadata: Metadata) -> str | None:
-    """Why files that were written without the compatibility do not fit it, ``None`` where they do.
+    """Why files that were written without the compatibility do not fit it, ``None`` if they do.
 
     >>> files_to_rewrite(2, Metadata("t", '{"type":"struct","fields":[]}'))
     """
@@ -289,7 +289,7 @@ def unfit_files(version: int, adds: pa.Table) -> tuple[Mask, Mask]:
 
 
 def check_old_files(version: int, metadata: Metadata, adds: pa.Table) -> None:
-    """Raise ``InvalidArgumentError`` where the compatibility is turned on for files that do not fit it."""
+    """Raise ``InvalidArgumentError`` if the compatibility is turned on for files that do not fit it."""
     others, vectors = unfit_files(version, adds)
     number, reason = int(others.sum()), files_to_rewrite(version, metadata)
     if version < 3 and vectors.any():

@@ -62,7 +62,7 @@ class IdentityColumn:
         return max(0, (end - self.start) // self.step + 1 - self.first_index)
 
     def value(self, index: int) -> int:
-        """The value of an index.  Raises ``IdentityOverflowError`` where it exceeds 64 bits."""
+        """The value of an index.  Raises ``IdentityOverflowError`` if it exceeds 64 bits."""
         value = self.start + index * self.step
         if not _LEAST <= value <= _GREATEST:
             raise IdentityOverflowError(
@@ -97,7 +97,7 @@ class IdentityColumn:
 def identity_columns(schema: StructType) -> tuple[IdentityColumn, ...]:
     """The identity columns of a table.
 
-    Raises ``CorruptLogError`` where the metadata of one is incomplete or invalid.
+    Raises ``CorruptLogError`` if the metadata of one is incomplete or invalid.
     """
     return tuple(_identity(f) for f in schema.fields if START in f.metadata or STEP in f.metadata)
 
@@ -147,7 +147,7 @@ class Allocator:
     ----------
     column: the column, with the mark that the write is based on.
     task: the number of this task, from 0.
-    tasks: the number of tasks; ``None`` where unknown.  A single task gets values without gaps.
+    tasks: the number of tasks; ``None`` if unknown.  A single task gets values without gaps.
     """
 
     def __init__(self, column: IdentityColumn, task: int = 0, tasks: int | None = None) -> None:
@@ -233,7 +233,7 @@ def shift_identity(table: pa.Table, columns: Mapping[str, int]) -> pa.Table:
     """Shift generated values by the result of :func:`shifts`.
 
     ``columns`` are the table's columns (by physical name where the rows come from a file).  Raises
-    ``IdentityOverflowError`` where a value exceeds 64 bits.
+    ``IdentityOverflowError`` if a value exceeds 64 bits.
     """
     for name, by in columns.items():
         at = table.schema.get_field_index(name)

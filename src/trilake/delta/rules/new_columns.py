@@ -72,7 +72,7 @@ _ENABLED = "delta.enableChangeDataFeed"
 
 
 def check_change_columns(before: Metadata | None, after: Metadata) -> None:
-    """Raise ``InvalidArgumentError`` where a table with a change data feed gets columns with the feed's names.
+    """Raise ``InvalidArgumentError`` if a table with a change data feed gets columns with the feed's names.
 
     ``before`` is the table's metadata, ``None`` for a new table.
     """

@@ -110,7 +110,7 @@ class RowRules:
 
         Raises ``SchemaMismatchError`` for rows that do not fit or that hold values of a GENERATED ALWAYS
         identity column, ``ExpressionError`` for an invalid rule, ``UnsupportedExpressionError`` for one that
-        needs Spark where there is none, and ``CorruptLogError`` for malformed metadata.
+        needs Spark if there is none, and ``CorruptLogError`` for malformed metadata.
         """
         schema, now = metadata.schema, _EPOCH + dt.timedelta(milliseconds=now_ms)
         present = frozenset(f.name for f in schema.fields if source.find(f.name) is not None)
@@ -227,7 +227,7 @@ class RowRules:
         return [stage for stage in (computed, {**verified, **third}, *more) if stage]
 
     def _column_for_spark(self, f: StructField) -> str | None:
-        """A column of the table over the incoming rows, as Spark SQL; ``None`` where it is added later."""
+        """A column of the table over the incoming rows, as Spark SQL; ``None`` if it is added later."""
         if f.name in self.present:
             return _stored(self.source.field(f.name), f.type)
         if generation_expression(f) is not None or any(c.name == f.name for c in self.identities):
@@ -259,7 +259,7 @@ class RowPipeline:
         return marks
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Call :meth:`apply` for each of ``batches``, joining small ones where that is faster."""
+        """Call :meth:`apply` for each of ``batches``, joining small ones if that is faster."""
         if not self.rules.uses_engine:
             yield from map(self.apply, batches)
             return
@@ -279,7 +279,7 @@ class RowPipeline:
         """Turn incoming rows into verified rows of the table.
 
         Raises ``SchemaMismatchError`` for a value that does not fit, its subclass ``ConstraintViolatedError``
-        for a row that violates a rule, ``ExpressionError`` where an expression fails,
+        for a row that violates a rule, ``ExpressionError`` if an expression fails,
         ``IdentityOverflowError``.
         """
         rules = self.rules

@@ -39,7 +39,7 @@ def merge(
     """Merge the schema of rows into the table's schema.
 
     Columns match by name, ignoring case; the table's spelling and order stay, and new columns and nested fields
-    follow, nullable.  With ``widen`` a type becomes that of the rows where that is wider (see
+    follow, nullable.  With ``widen`` a type becomes that of the rows if that is wider (see
     :func:`~trilake.delta.protocol.type_widening.widens_by_itself`); otherwise it stays, and the write refuses
     values that do not fit.  With ``converted`` values are cast before they are written, so flat types may differ.
     A column of type void takes the type of the rows.
@@ -171,7 +171,7 @@ def overwritten_metadata(
     Columns that keep name and type keep ids, physical names and comments; the history of widened types ends, since
     no older file stays.  Partition columns stay unless ``partition_columns`` is given.
 
-    Raises ``SchemaMismatchError`` where a partition column is gone, ``InvalidArgumentError`` for invalid columns or
+    Raises ``SchemaMismatchError`` if a partition column is gone, ``InvalidArgumentError`` for invalid columns or
     partition columns.
     """
     partitions = metadata.partition_columns if partition_columns is None else tuple(partition_columns)

@@ -217,7 +217,7 @@ def as_batch(columns: Sequence[pa.Array | None], num_rows: int, target: StructTy
 
 
 def assign_array(array: pa.Array, target: DataType, path: str) -> pa.Array:
-    """Convert values to the type of a column.  Raises ``SchemaMismatchError`` where one would lose something."""
+    """Convert values to the type of a column.  Raises ``SchemaMismatchError`` if one would lose something."""
     if isinstance(target, UserDefinedType):
         return assign_array(array, all_nullable(target.sql_type), path)
     type_ = target.arrow

@@ -51,7 +51,7 @@ Moment: TypeAlias = int | str | dt.datetime
 
 @dataclass(frozen=True)
 class ChangeFeedTask:
-    """One file of changes: ``change_type`` of all its rows, or ``None`` where the file has a column for it."""
+    """One file of changes: ``change_type`` of all its rows, or ``None`` if the file has a column for it."""
 
     file: FileTask
     change_type: str | None
@@ -79,7 +79,7 @@ def plan_changes(
 
     An ``end`` beyond the newest version means the newest.  :func:`trilake.delta.scan.changes.feed_metadata`
     decides the columns.  Raises ``InvalidArgumentError`` for a start after the newest version,
-    ``VersionNotFoundError`` for versions that the log no longer holds, ``ChangeFeedError`` where the feed was off
+    ``VersionNotFoundError`` for versions that the log no longer holds, ``ChangeFeedError`` if the feed was off
     at some version.
     """
     latest = log.head()

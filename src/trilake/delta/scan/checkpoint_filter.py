@@ -53,7 +53,7 @@ class CheckpointFilter:
         return {f.name: f for f in map(self.schema.field, self.partition_columns)}
 
     def leaves(self, add: pa.StructType) -> Sequence[Leaf]:
-        """The fields to read; empty where the checkpoint has none for a column of the filter."""
+        """The fields to read; empty if the checkpoint has none for a column of the filter."""
         leaves: set[Leaf] = set()
         floats = False
         for path in {p for f in self._filters for p in f.paths}:
@@ -161,7 +161,7 @@ def _as_integers(values: pa.Array | None, count: int) -> pa.Array:
 
 
 def _converted(values: pa.Array | None, type_: pa.DataType, count: int) -> pa.Array:
-    """Values in another type of the same kind; all null where that is impossible."""
+    """Values in another type of the same kind; all null if that is impossible."""
     if values is None:
         return pa.nulls(count, type_)
     if values.type == type_:

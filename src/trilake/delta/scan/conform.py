@@ -41,7 +41,7 @@ class Resolver:
     mode: str = "none"
 
     def places(self, fields: Sequence[StructField], candidates: Sequence[pa.Field] | pa.Schema) -> list[int | None]:
-        """The index of the matching candidate for each of ``fields``; ``None`` where the file has none."""
+        """The index of the matching candidate for each of ``fields``; ``None`` if the file has none."""
         names = candidates.names if isinstance(candidates, pa.Schema) else [c.name for c in candidates]
         by_name = _numbered(names)
         if self.mode == "id":
@@ -70,7 +70,7 @@ def _numbered(keys: Sequence[_Key]) -> dict[_Key, int]:
 def conform_array(array: pa.Array, source: pa.Field, target: DataType, resolver: Resolver, path: str) -> pa.Array:
     """Convert ``array`` from a file to the table's type.
 
-    Raises ``CorruptFileError`` where the file's type cannot be read as the table's.
+    Raises ``CorruptFileError`` if the file's type cannot be read as the table's.
     """
     if isinstance(array, pa.ExtensionArray):  # a file's Arrow schema may name an extension type, such as arrow.json
         array = array.storage

@@ -38,7 +38,7 @@ def read_data_file(store: Store, key: str, plan: ReadPlan, *, threads: bool) -> 
     Where the last row groups of a Parquet file are skipped, an empty batch marks the end of the file.
 
     Raises ``ObjectNotFoundError`` for a missing file, ``CorruptFileError`` for a damaged one,
-    ``UnsupportedFileError`` where its reader lacks something, ``UnsupportedProtocolError`` for an unknown provider.
+    ``UnsupportedFileError`` if its reader lacks something, ``UnsupportedProtocolError`` for an unknown provider.
     """
     batches = _batches(store, key, plan, threads)
     if batches is None:
@@ -142,7 +142,7 @@ def fitting_rows(metadata: pq.FileMetaData, groups: Sequence[int], columns: Sequ
 
 
 def refuse_two_of_one_name(requested: Sequence[str], schema: pa.Schema) -> None:
-    """Raise ``CorruptFileError`` where a file has a requested column twice."""
+    """Raise ``CorruptFileError`` if a file has a requested column twice."""
     if len(set(schema.names)) == len(schema.names):
         return
     twice = sorted({n for n, count in Counter(schema.names).items() if count > 1}.intersection(requested))

@@ -1,4 +1,4 @@
-"""Generated columns: computed where a write leaves them out, verified where it does not.
+"""Generated columns: computed if a write leaves them out, verified if it does not.
 
 Protocol: *Generated Columns*.  The field metadata ``delta.generationExpression`` is an expression over other columns,
 and every row must satisfy ``(value <=> expression) IS TRUE``.
@@ -76,14 +76,14 @@ def refuse_of_statement(column: str, sql: str) -> None:
 
 @dataclass(frozen=True)
 class GeneratedColumn:
-    """A generated column; ``expression`` is ``None`` where only Spark can evaluate ``text``."""
+    """A generated column; ``expression`` is ``None`` if only Spark can evaluate ``text``."""
 
     name: str
     text: str
     expression: Expression | None
 
     def verify(self, stored: pa.Array, computed: pa.ChunkedArray | pa.Array, batch: pa.RecordBatch) -> None:
-        """Raise ``ConstraintViolatedError`` where a given value is not the computed one; null equals null."""
+        """Raise ``ConstraintViolatedError`` if a given value is not the computed one; null equals null."""
         same = null_safe_equal(stored, computed)
         if pc.all(same).as_py() in (True, None):
             return
@@ -195,7 +195,7 @@ class _Partition:
         return form is not Form.SAME and (_is_instant(self.derived.type) or by_way)
 
     def bound(self, literal: pa.Scalar, direction: int) -> pa.Scalar | None:
-        """The value of the column for ``literal``, widened; ``None`` where it cannot be computed."""
+        """The value of the column for ``literal``, widened; ``None`` if it cannot be computed."""
         moved = _moved(literal, direction) if self.zoned else literal
         value = None if moved is None else self.value(moved)
         # The start of a day is another instant in each zone, even where the day is the same.
@@ -225,7 +225,7 @@ def derived_partition_filter(
 ) -> Filter | None:
     """What ``filter`` implies about partition columns that are generated from the columns it reads.
 
-    Wherever ``filter`` is true of a row, the result is true of the partition values of that row.  ``None`` where
+    Wherever ``filter`` is true of a row, the result is true of the partition values of that row.  ``None`` if
     nothing follows.
     """
     if filter is None:

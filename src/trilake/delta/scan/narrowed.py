@@ -53,7 +53,7 @@ def snapshot_for(
 def narrowed(log: DeltaLog, pending: PendingSnapshot, filter: Filter) -> Snapshot | None:
     """The version with only the files that may hold a row for which ``filter`` is true.
 
-    ``None`` where all files must be read.  Raises what :meth:`~trilake.delta.log.log.DeltaLog.load` raises.
+    ``None`` if all files must be read.  Raises what :meth:`~trilake.delta.log.log.DeltaLog.load` raises.
     """
 
     def possible(piece: Snapshot) -> pa.Table:
@@ -76,7 +76,7 @@ def checkpoint_filter(head: Head, filter: Filter) -> CheckpointFilter:
 
 
 def row_count(log: DeltaLog, pending: PendingSnapshot) -> int | None:
-    """The rows of the version by its statistics; ``None`` where a file has no count, or all files must be read.
+    """The rows of the version by its statistics; ``None`` if a file has no count, or all files must be read.
 
     Raises what :meth:`~trilake.delta.log.log.DeltaLog.load` raises.
     """
@@ -102,7 +102,7 @@ class Outline:
 def outline(log: DeltaLog, pending: PendingSnapshot) -> Outline | None:
     """The outline of a version, by the footers of its checkpoint and the files that have a deletion vector.
 
-    ``None`` where all files must be read.  Raises what :meth:`~trilake.delta.log.log.DeltaLog.load` raises.
+    ``None`` if all files must be read.  Raises what :meth:`~trilake.delta.log.log.DeltaLog.load` raises.
     """
 
     def marked(piece: Snapshot) -> pa.Table:
@@ -144,7 +144,7 @@ class _Footers:
 def _of_each_piece(
     log: DeltaLog, pending: PendingSnapshot, use: Callable[[Snapshot], T], selection: Selection | None = None
 ) -> list[T] | None:
-    """The results of ``use`` for each piece of the version; ``None`` where a file may be listed twice, or the
+    """The results of ``use`` for each piece of the version; ``None`` if a file may be listed twice, or the
     checkpoint is damaged.
     """
     try:
@@ -202,7 +202,7 @@ class ShareFilter:
 
 
 def narrowed_by_jobs(log: DeltaLog, pending: PendingSnapshot, filter: Filter, jobs: Jobs) -> Snapshot | None:
-    """The version with only the files that may hold a row for which ``filter`` is true; ``None`` where all must be
+    """The version with only the files that may hold a row for which ``filter`` is true; ``None`` if all must be
     read.
 
     Raises what a failed job raises.

@@ -147,7 +147,7 @@ def read_together(store: Store, tasks: Sequence[FileTask], plan: ReadPlan) -> It
 
 
 def _contents(store: Store, tasks: Sequence[FileTask]) -> list[pa.Buffer] | None:
-    """The bytes of the files that may be read together, empty for others; ``None`` where one cannot be read."""
+    """The bytes of the files that may be read together, empty for others; ``None`` if one cannot be read."""
     out = [pa.py_buffer(b"")] * len(tasks)
     try:
         places = [locate(store, t.path) for t in tasks]

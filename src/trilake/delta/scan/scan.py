@@ -80,7 +80,7 @@ class ReadPlan:
 
     @cached_property
     def unchanged(self) -> pa.Schema | None:
-        """The Arrow schema of file rows that need no conversion; ``None`` where there is none."""
+        """The Arrow schema of file rows that need no conversion; ``None`` if there is none."""
         if self.mode == "id" or any(f.name in self.partition_columns for f in self.fields):
             return None
         if any(f.metadata and f.physical_name != f.name for f in _every_field(self.fields)):
@@ -226,7 +226,7 @@ def vector_count(files: pa.Table) -> int:
 def stated_rows(counts: pa.ChunkedArray, vectors: pa.ChunkedArray) -> int | None:
     """The number of rows of files by their record counts and deletion vectors.
 
-    ``None`` where a file has no count, or a vector removes more rows than the file has: then the rows must be
+    ``None`` if a file has no count, or a vector removes more rows than the file has: then the rows must be
     counted.
     """
     deleted = pc.fill_null(pc.struct_field(vectors, "cardinality"), 0)

@@ -47,7 +47,7 @@ class Statistic(NamedTuple):
 
 
 def parsed(stats: pa.ChunkedArray, requested: Sequence[Statistic]) -> pa.Table:
-    """One column per requested statistic, one row per string; null where it is missing or invalid.
+    """One column per requested statistic, one row per string; null if it is missing or invalid.
 
     >>> stats = pa.chunked_array([['{"numRecords":3}', None]])
     >>> parsed(stats, [Statistic("n", ("numRecords",), "BIGINT")])["n"].to_pylist()
@@ -203,7 +203,7 @@ _NULL = pa.nulls(1, pa.int64())[0]
 
 
 def record_counts(adds: pa.Table) -> pa.ChunkedArray:
-    """``numRecords`` of each file, including deleted rows; null where missing."""
+    """``numRecords`` of each file, including deleted rows; null if missing."""
     return _counts(parsed(adds["stats"], [_COUNT])["v"])
 
 

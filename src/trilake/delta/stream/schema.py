@@ -36,7 +36,7 @@ class Reading:
 
     def check(self, other: Metadata, version: int, *, uri: str) -> TrilakeError | None:
         """Why the stream cannot read files written under ``other``, the metadata from ``version`` on; ``None``
-        where it can.
+        if it can.
         """
         if version > self.version:
             problem = self._differs(other)

@@ -54,7 +54,7 @@ class BatchId:
 def query_id(checkpoint: Store) -> str:
     """Read the stable id of the query from its checkpoint.
 
-    Raises ``StreamError`` where the folder holds no checkpoint: without an id a repeated batch could not be
+    Raises ``StreamError`` if the folder holds no checkpoint: without an id a repeated batch could not be
     detected.
     """
     try:

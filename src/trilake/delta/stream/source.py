@@ -101,7 +101,7 @@ class DeltaStream:
     def initial(self) -> StreamOffset:
         """The position where a new stream starts.
 
-        Raises ``VersionNotFoundError`` for a start outside the log, ``StreamSchemaChangedError`` where the
+        Raises ``VersionNotFoundError`` for a start outside the log, ``StreamSchemaChangedError`` if the
         table has other columns now, ``ChangeFeedError`` for changes that were not recorded there.
         """
         if self._initial is None:
@@ -176,7 +176,7 @@ class DeltaStream:
         self._until = self.newest_version()
 
     def latest(self, start: StreamOffset, limit: Limit | None = None) -> StreamOffset:
-        """The end of the batch that starts at ``start``; ``start`` itself where there is nothing to read.
+        """The end of the batch that starts at ``start``; ``start`` itself if there is nothing to read.
 
         ``limit`` bounds the batch; by default it takes everything.  Raises the error that ends the stream, once
         all rows before it were delivered.
@@ -230,7 +230,7 @@ class DeltaStream:
     def batch(self, start: StreamOffset, end: StreamOffset) -> StreamBatch:
         """The files after ``start`` up to ``end``.
 
-        Raises ``StreamDataLossError`` where commits between them are gone, ``StreamOffsetError`` for offsets of
+        Raises ``StreamDataLossError`` if commits between them are gone, ``StreamOffsetError`` for offsets of
         another table.
         """
         start = self._true_start(start, end)

@@ -255,7 +255,7 @@ def _rows_changed(
 
 
 def _change_units(cdc: pa.Table, adds: pa.Table, removes: pa.Table) -> Units:
-    """One unit per commit that changed rows; where it has change files, only those count."""
+    """One unit per commit that changed rows; if it has change files, only those count."""
     recorded = _numbers(cdc, "version")
     parts = [cdc.select(["version", "size"])]
     for actions in (adds, removes):

@@ -133,7 +133,7 @@ class DeltaContext:
     def origin(self) -> tuple[State, int]:
         """The oldest state from which commits lead to the version, and its own version; -1 for the beginning.
 
-        Raises ``NotCheckedError`` where commits are missing.
+        Raises ``NotCheckedError`` if commits are missing.
         """
         if self.has_commits(0, self.version):
             return empty_state(), -1

@@ -27,7 +27,7 @@ def action_keys(files: pa.Table) -> pa.ChunkedArray:
 
 
 def differences(stated: State, true: State, *, whole: bool) -> list[str]:
-    """What ``stated`` says differently from ``true``; empty where they agree.
+    """What ``stated`` says differently from ``true``; empty if they agree.
 
     ``whole``: it stands for the whole history, as a checkpoint does, which may leave out expired tombstones and
     transactions; otherwise for a run of commits, of which nothing may be left out.

@@ -125,7 +125,7 @@ def write_dataframe(
 
 
 def _write(rows: DataFrame, uri: str, store: Mapping[str, str], log: DeltaLog, files: FilePlan) -> list[WrittenFiles]:
-    """Write in Spark's tasks: by Spark itself where it can, through Arrow elsewhere."""
+    """Write in Spark's tasks: by Spark itself if it can, through Arrow elsewhere."""
     refusal = native_write_refusal(rows, log.store, files)
     if refusal is None:
         return [write_natively(rows, log.store, files)]

@@ -431,7 +431,7 @@ def _rdd(base: Any) -> property:
 
 
 def _count(base: Any) -> Callable[[Any], int]:
-    """Use the table's row count where it is known without a job."""
+    """Use the table's row count if it is known without a job."""
 
     @wraps(base.count)
     def count(self: Any) -> int:

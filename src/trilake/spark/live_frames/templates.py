@@ -1,7 +1,7 @@
 """Templates of frames in the JVM: plans with *slots* in place of tables, and how to fill them.
 
 A slot is a leaf of the plan: a file relation that lists no files and raises if it is executed.  Spark analyses a
-template like any other plan: it gives both sides of a self-join new expression IDs, and adds ``_metadata`` where it is
+template like any other plan: it gives both sides of a self-join new expression IDs, and adds ``_metadata`` if it is
 named.  Filling a template replaces its leaves.
 """
 
@@ -43,7 +43,7 @@ class Slot(NamedTuple):
     ----------
     number: the table it stands for.
     leaf: the slot in the plan, with the hidden column last if it is a regular column of the slot or named in the plan.
-    place: the leaf without its hidden column, as the plan contains it where that is not named.
+    place: the leaf without its hidden column, as the plan contains it if that is not named.
     is_named: whether the plan names the hidden column.
     """
 
@@ -160,7 +160,7 @@ def _under(spark: SparkSession, columns: Any, rows: DataFrame) -> Any:
 
 
 def _place(spark: SparkSession, leaf: Any, width: int) -> Any:
-    """A slot whose hidden column shows only where it is named."""
+    """A slot whose hidden column shows only if it is named."""
     project = java_class(spark, f"{_PLANS}.Project")
     plan = project(leaf.output().take(width), leaf)
     plan.setTagValue(project.hiddenOutputTag(), leaf.output().drop(width))

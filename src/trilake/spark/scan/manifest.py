@@ -181,7 +181,7 @@ def sound_sizes(paths: pa.ChunkedArray, sizes: pa.ChunkedArray) -> pa.ChunkedArr
     """Sizes under which Spark reads every row.
 
     Spark does not open a file of size 0, and reads only the row groups within the stated size.  So the true size
-    replaces the logged one where that is cheap: for a moderate number of local files.
+    replaces the logged one if that is cheap: for a moderate number of local files.
 
     Raises ``NativeScanError`` for an invalid size that cannot be replaced.
     """

@@ -84,7 +84,7 @@ class _IllegalAnalysis(AnalysisException, IllegalArgumentException):
 
 
 def analysis_error(error: TrilakeError) -> TrilakeError:
-    """The error as Spark's too: an ``AnalysisException`` where Spark raises one, an ``IllegalArgumentException`` where
+    """The error as Spark's too: an ``AnalysisException`` if Spark raises one, an ``IllegalArgumentException`` if
     delta-spark does, or both.
     """
     if isinstance(error, PySparkException | SparkErrorMethods):

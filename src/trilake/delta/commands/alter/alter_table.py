@@ -134,7 +134,7 @@ class Alter(FeatureDrops):
         """Replace the list of columns: existing ones stay, new ones are added, the others are dropped.
 
         The same holds for fields of structs.  ``columns`` are those of :meth:`add_columns`.  Raises
-        ``InvalidArgumentError`` where a column cannot be added, dropped or changed.
+        ``InvalidArgumentError`` if a column cannot be added, dropped or changed.
 
         >>> import trilake
         >>> _ = trilake.write({"n": [1]}, "memory://doc-replace-columns")
@@ -225,7 +225,7 @@ class Alter(FeatureDrops):
         return self._run(lambda h: alter.set_nullable(h.protocol, h.metadata, path))
 
     def set_not_null(self, path: PathLike) -> int:
-        """Forbid nulls in the column ``path``.  Raises ``ConstraintViolatedError`` where a row holds one.
+        """Forbid nulls in the column ``path``.  Raises ``ConstraintViolatedError`` if a row holds one.
 
         >>> import trilake
         >>> _ = trilake.write({"n": [1, 2]}, "memory://doc-not-null")

@@ -48,7 +48,7 @@ class FeatureDrops(MetadataCommits):
     def _unmapped(self, properties: Mapping[str, str]) -> int:
         """Rewrite files with the columns' display names, and set ``properties``; the table keeps the feature.
 
-        Raises ``InvalidArgumentError`` where names, or changes in older versions, need column mapping.
+        Raises ``InvalidArgumentError`` if names, or changes in older versions, need column mapping.
         """
         snapshot = self._snapshot()
         row, removal = feature_removal.removable(snapshot.protocol, "columnMapping")

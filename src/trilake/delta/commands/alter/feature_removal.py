@@ -86,8 +86,8 @@ def trace_in(log: DeltaLog, snapshot: Snapshot, row: Feature) -> Trace | None:
 def removable(protocol: Protocol, name: str, *, truncate_history: bool = False) -> tuple[Feature, FeatureRemoval]:
     """The feature, and how to remove it.
 
-    Raises ``InvalidArgumentError`` where the table does not have it or cannot lose it, or where history is to be
-    truncated for a writer feature, and ``FeatureInUseError`` where another feature needs it.
+    Raises ``InvalidArgumentError`` if the table does not have it or cannot lose it, or where history is to be
+    truncated for a writer feature, and ``FeatureInUseError`` if another feature needs it.
     """
     row = feature(name, condition="DELTA_FEATURE_DROP_UNSUPPORTED_CLIENT_FEATURE")
     there = features_of(protocol)
@@ -125,9 +125,9 @@ def rewrite_files(
     run: Runner,
     properties: Mapping[str, str] | None = None,
 ) -> int | None:
-    """Rewrite the files that use a feature; return the outcome, ``None`` where that is impossible.
+    """Rewrite the files that use a feature; return the outcome, ``None`` if that is impossible.
 
-    ``properties`` are set in the same commit.  Raises a ``ConflictError`` where other writers removed these files.
+    ``properties`` are set in the same commit.  Raises a ``ConflictError`` if other writers removed these files.
     """
     trace, removal = trace_in(log, snapshot, row), row.removal
     if removal is None or removal.rewritten is None or trace is None or not trace.rewrite:

@@ -132,7 +132,7 @@ class MetadataCommits(PublicNames):
         return commit(self.log, base, plan, self.runtime).version
 
     def _check(self, snapshot: Snapshot, condition: Condition) -> None:
-        """Raise ``ConstraintViolatedError`` where a row does not satisfy a condition."""
+        """Raise ``ConstraintViolatedError`` if a row does not satisfy a condition."""
         new = f"DELTA_NEW_{'NOT_NULL' if condition.kind.startswith('NOT NULL') else 'CHECK_CONSTRAINT'}_VIOLATION"
         with stating({None: new, "DELTA_VIOLATE_CONSTRAINT_WITH_VALUES": new}):
             self._check_rows(snapshot, condition)

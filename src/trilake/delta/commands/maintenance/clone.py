@@ -99,7 +99,7 @@ def clone(
     runtime: clock and ids.
     run: runs the copying.
 
-    Raises ``TableExistsError`` where the target exists and may not be replaced, ``MissingFileError`` where files of the
+    Raises ``TableExistsError`` if the target exists and may not be replaced, ``MissingFileError`` if files of the
     source are gone, ``InvalidArgumentError`` for invalid properties and for a target inside the source or vice versa,
     ``ConflictError`` if another writer has changed the target.
 
@@ -202,7 +202,7 @@ def _target(into: DeltaLog, replace_target: bool) -> Snapshot | None:
 def cloned_metadata(source: Metadata, base: Metadata | None, parsed: ParsedProperties, runtime: Runtime) -> Metadata:
     """The target's metadata: the source's, with what belongs to the target itself.
 
-    Raises ``InvalidArgumentError`` where column mapping would change.
+    Raises ``InvalidArgumentError`` if column mapping would change.
     """
     # Row ids in the source's files are ids of the source, so these columns must not be read here.
     ids = {row_tracking.ID_COLUMN, row_tracking.VERSION_COLUMN}

@@ -68,7 +68,7 @@ def _moved(row: Mapping[str, Any], kind: str, place: str) -> dict[str, Any]:
 class Copy:
     """One file to copy: ``source`` is a decoded path of the source's log, ``target`` a key of the target.
 
-    ``size`` in bytes is the one in the log, ``None`` where unknown.
+    ``size`` in bytes is the one in the log, ``None`` if unknown.
     """
 
     source: str
@@ -210,7 +210,7 @@ class _Copying:
 def copy_file(source: Store, target: Store, copy: Copy) -> None:
     """Copy one file from store to store.
 
-    Raises ``MissingFileError`` where it does not exist, ``CorruptFileError`` where its size differs from the log.
+    Raises ``MissingFileError`` if it does not exist, ``CorruptFileError`` if its size differs from the log.
     """
     store, key = locate(source, copy.source)
     most = _PIECE if store.local_path(key) is None else _LOCAL_PIECE

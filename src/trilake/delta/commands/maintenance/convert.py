@@ -112,11 +112,11 @@ def convert_to_delta(
     timezone: the zone of timestamps in folder names without one.
     user_metadata: a string kept in the table's history.
     by_manifest: in a folder that Spark's streaming sink wrote, take only the files in its list.
-    source_format: what must be there; by default an Iceberg table where there is metadata of one.
+    source_format: what must be there; by default an Iceberg table if there is metadata of one.
     runtime: clock and ids.
     run: runs the reading of footers.
 
-    An existing Delta table stays unchanged.  Raises ``TableNotFoundError`` where there is no file, ``CorruptFileError``
+    An existing Delta table stays unchanged.  Raises ``TableNotFoundError`` if there is no file, ``CorruptFileError``
     for one that is not Parquet and for a malformed list of a sink, ``MissingFileError`` for a file in such a list that
     does not exist, ``SchemaMismatchError`` for incompatible files, ``InvalidArgumentError`` for contradictory folders.
 

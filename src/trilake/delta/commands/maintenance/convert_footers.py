@@ -132,7 +132,7 @@ class FooterReader:
         """One footer, its columns, and Arrow's reading of it; ``last`` are the columns of the previous file, most
         often the same.
 
-        Raises ``CorruptFileError`` where the file is not Parquet, ``SchemaMismatchError`` for types that Delta
+        Raises ``CorruptFileError`` if the file is not Parquet, ``SchemaMismatchError`` for types that Delta
         tables lack.
         """
         with self._damage(end.key), end.opened(self.store) as source:
@@ -355,7 +355,7 @@ def _fits(noted: DataType, actual: DataType) -> bool:
 def merged_schema(schemas: Sequence[tuple[str, StructType]]) -> StructType:
     """The columns of all files, each nullable, matched by name, ignoring case.
 
-    Raises ``SchemaMismatchError`` where a column has two types.
+    Raises ``SchemaMismatchError`` if a column has two types.
     """
     merged: DataType = StructType(())
     for file, schema in schemas:

@@ -227,7 +227,7 @@ def _local(values: pa.Array, timezone: str) -> pa.ChunkedArray:
 def with_partition_columns(data: StructType, partitions: Sequence[StructField]) -> StructType:
     """The table's schema: the files' columns; a partition column replaces one of its name, otherwise it comes last.
 
-    Raises ``SchemaMismatchError`` where only partition columns would be left.
+    Raises ``SchemaMismatchError`` if only partition columns would be left.
     """
     by_name = {f.name.lower(): f for f in partitions}
     fields = [by_name.pop(f.name.lower(), f) for f in data.fields]

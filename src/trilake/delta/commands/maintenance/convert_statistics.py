@@ -108,7 +108,7 @@ class BulkStatistics:
             yield orjson.dumps(strings).decode()
 
 
-#: Lower bounds, upper bounds and null counts of one column, ``None`` where unknown.
+#: Lower bounds, upper bounds and null counts of one column, ``None`` if unknown.
 _Said = tuple[list[Any], list[Any], list[Any]]
 
 

@@ -37,7 +37,7 @@ _CHECKSUM_OF = r"(^|/)\.([^/]+)\.crc$"
 def table_files(log: DeltaLog) -> TableFiles:
     """List the files of a table.
 
-    Raises ``UnsupportedProtocolError`` where trilake cannot write it, and ``StorageError`` for a log behind a link.
+    Raises ``UnsupportedProtocolError`` if trilake cannot write it, and ``StorageError`` for a log behind a link.
     """
     store = log.store
     # Listed before the newest version is read: any file that was committed by then and listed is in it.

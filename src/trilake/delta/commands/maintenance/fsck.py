@@ -24,7 +24,7 @@ def fsck(log: DeltaLog, *, dry_run: bool = False, run: Runner = run_here) -> lis
     dry_run: only list these files.
     run: runs the existence checks of many files.
 
-    Their rows are lost in any case; the table becomes readable again.  Raises a ``ConflictError`` where another
+    Their rows are lost in any case; the table becomes readable again.  Raises a ``ConflictError`` if another
     writer has removed one of them.
     """
     snapshot = log.snapshot()

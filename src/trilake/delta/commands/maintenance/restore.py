@@ -197,7 +197,7 @@ def _check_present(log: DeltaLog, added: pa.Table, version: int, run: Runner) ->
 
 
 def _removed_from(log: DeltaLog, base: Snapshot, added: pa.Table) -> int | None:
-    """When the first of some files was removed, 0 where that is unknown for one; ``None`` without files."""
+    """When the first of some files was removed, 0 if that is unknown for one; ``None`` without files."""
     if not added.num_rows:
         return None
     tombstones = log.tombstones(base)

@@ -25,7 +25,7 @@ def committed_files(store: Store, keys: Collection[str]) -> frozenset[str] | Non
 
     ``keys`` are all files below the folder.  A folder that was moved as a whole keeps its list.
 
-    Raises ``CorruptFileError`` for a list with a gap or a malformed one, ``MissingFileError`` where a listed file
+    Raises ``CorruptFileError`` for a list with a gap or a malformed one, ``MissingFileError`` if a listed file
     does not exist.
 
     >>> from trilake.storage import open_store

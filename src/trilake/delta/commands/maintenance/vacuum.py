@@ -185,7 +185,7 @@ def vacuum(
     run: runs the deletions.
 
     Raises ``InvalidArgumentError`` for a refused retention, ``UnsupportedProtocolError`` for a table that trilake
-    cannot write, ``ClockError`` where this machine's clock is ahead of the store's, and ``VersionNotFoundError`` where
+    cannot write, ``ClockError`` if this machine's clock is ahead of the store's, and ``VersionNotFoundError`` if
     the log no longer holds what a lite vacuum needs.
 
     >>> import pyarrow as pa, trilake

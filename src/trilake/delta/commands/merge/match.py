@@ -177,7 +177,7 @@ class Matcher:
         return table
 
     def match(self, group: Sequence[TouchedFile]) -> Pairs:
-        """Find the pairs of a group.  Raises ``ExpressionError`` where the condition fails on a row, and what
+        """Find the pairs of a group.  Raises ``ExpressionError`` if the condition fails on a row, and what
         reading files raises.
         """
         if not self.source.num_rows:
@@ -264,7 +264,7 @@ class KeyJoin:
         return cls(scope, join, pairs)
 
     def matches(self, store: Store, snapshot: Snapshot, source: pa.Table) -> KeyMatches | None:
-        """The rows that match those of ``source``; ``None`` where a row of either table matches several.
+        """The rows that match those of ``source``; ``None`` if a row of either table matches several.
 
         Raises what reading files of the table raises.
         """

@@ -97,7 +97,7 @@ def merge(
     ``cached`` is a version that was read already: then only later commits are read.  ``started`` is the start time
     of the merge in ms, if before this call.  Where more than ``most_pairs`` rows match at a time,
     ``TooManyPairsError`` is raised and nothing has changed.  Raises ``InvalidArgumentError``, ``ExpressionError``
-    or ``SchemaMismatchError`` for invalid clauses, ``AmbiguousMergeError`` where several source rows would change
+    or ``SchemaMismatchError`` for invalid clauses, ``AmbiguousMergeError`` if several source rows would change
     one row, what the table's rules raise for new rows, and a ``ConflictError`` for a conflicting commit.
     """
     runtime = runtime or log.engine.runtime

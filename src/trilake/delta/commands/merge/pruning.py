@@ -168,7 +168,7 @@ def materialized(data: Any, limit: int = _IN_MEMORY, *, round_times: bool = True
     """The rows of a source as a table without views and in microseconds, for the duration of the block.
 
     ``data`` is an input of :func:`~trilake.table.frames.arrow_batches`; ``InvalidArgumentError`` for anything else.
-    Raises ``SchemaMismatchError`` for times finer than a microsecond unless ``round_times``, ``StorageError`` where
+    Raises ``SchemaMismatchError`` for times finer than a microsecond unless ``round_times``, ``StorageError`` if
     a stream exceeds ``limit`` and the temporary folder is full.
     """
     if isinstance(data, pa.RecordBatch):

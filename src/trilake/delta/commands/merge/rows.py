@@ -208,7 +208,7 @@ class RowClause:
         return pa.StructArray.from_arrays(children, fields=list(field.type.arrow), mask=mask)
 
     def _from_target(self, type_: DataType, path: Path, rows: Rows) -> pa.Array:
-        """The target's value at a path; null where only the evolved table has it."""
+        """The target's value at a path; null if only the evolved table has it."""
         here: Any = self.scope.schemas["target"]
         for name in path:
             at = here.get_field_index(name) if isinstance(here, pa.Schema | pa.StructType) else -1
@@ -275,7 +275,7 @@ def _bind(
 
 
 def _stored(expression: Expression, sql: str, type_: DataType, scope: Scope) -> Expression:
-    """An expression with values of a column's type.  Raises ``ExpressionError`` where they cannot be stored."""
+    """An expression with values of a column's type.  Raises ``ExpressionError`` if they cannot be stored."""
     try:
         return expression.cast(type_.arrow)
     except ExpressionError:

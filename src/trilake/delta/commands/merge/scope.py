@@ -40,7 +40,7 @@ class Scope:
 
     @classmethod
     def of(cls, target: pa.Schema, source: pa.Schema, aliases: Mapping[Side, str], now: dt.datetime) -> Scope:
-        """The scope of both tables.  Raises ``InvalidArgumentError`` where they have the same alias."""
+        """The scope of both tables.  Raises ``InvalidArgumentError`` if they have the same alias."""
         if aliases["target"].lower() == aliases["source"].lower():
             raise InvalidArgumentError(
                 f"target and source have the same alias {aliases['target']!r}", help="give them different ones"

@@ -224,7 +224,7 @@ def interleave_bits(coordinates: Sequence[Coordinates], bits: int) -> Coordinate
     coordinates: one array per dimension, of equal length.
     bits: how many bits of each coordinate count; ``bits`` times the number of dimensions is at most 63.
 
-    Raises ``ValueError`` where the index is too narrow.
+    Raises ``ValueError`` if the index is too narrow.
 
     >>> interleave_bits([np.array([0, 0, 1, 1], "u8"), np.array([0, 1, 0, 1], "u8")], 1).tolist()
     [0, 1, 2, 3]
@@ -248,7 +248,7 @@ def hilbert_index(coordinates: Sequence[Coordinates], bits: int) -> Coordinates:
     coordinates: one array per dimension, of equal length, of numbers below ``2 ** bits``.
     bits: of each coordinate; ``bits`` times the number of dimensions is at most 63.
 
-    Raises ``ValueError`` where the index is too narrow.
+    Raises ``ValueError`` if the index is too narrow.
 
     >>> x, y = np.array([0, 0, 1, 1], "u8"), np.array([0, 1, 1, 0], "u8")
     >>> hilbert_index([x, y], 1).tolist()

@@ -167,7 +167,7 @@ def optimize(
     """Optimize a table and commit.
 
     ``only`` restricts the files, by position.  Raises ``InvalidArgumentError`` for a request that does not fit the
-    table, and a ``ConflictError`` where other writers removed every file that was optimized.
+    table, and a ``ConflictError`` if other writers removed every file that was optimized.
     """
     runtime = runtime or log.engine.runtime
     started = runtime.clock_ms()
@@ -342,7 +342,7 @@ def rewrite_metrics(snapshot: Snapshot, outcome: RewriteOutcome, considered: int
 def partition_filter(snapshot: Snapshot, where: FilterLike) -> Filter:
     """Parse a condition over partition columns alone.
 
-    Raises ``FilterError`` where it is invalid, ``InvalidArgumentError`` where it reads other columns.
+    Raises ``FilterError`` if it is invalid, ``InvalidArgumentError`` if it reads other columns.
     """
     filter = parse_table_filter(where, snapshot)
     assert filter is not None

@@ -42,7 +42,7 @@ class Bin:
     """Files that become ``new_files`` new ones.
 
     ``partition`` are their partition values as the first one spells them, in partitioning order; ``rows`` the
-    number of live rows, ``None`` where unknown.  ``unbounded`` are columns without an upper bound in some file, for
+    number of live rows, ``None`` if unknown.  ``unbounded`` are columns without an upper bound in some file, for
     example because of a NaN: the new files get no bounds of them.
     """
 

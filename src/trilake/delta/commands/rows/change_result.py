@@ -44,7 +44,7 @@ class ChangeResult(Displayed):
 
     @property
     def rows(self) -> int | None:
-        """The number of changed or new rows; ``None`` where removed files did not state their number of rows."""
+        """The number of changed or new rows; ``None`` if removed files did not state their number of rows."""
         names = ("numDeletedRows", "numUpdatedRows", "numTargetRowsInserted")
         more = ("numTargetRowsUpdated", "numTargetRowsDeleted")
         counts = [self.metrics[n] for n in (*names, *more) if n in self.metrics]

@@ -205,7 +205,7 @@ def touched_files(snapshot: Snapshot, numbers: Sequence[int] | np.ndarray[Any, A
 
 
 def live_rows(adds: pa.Table) -> pa.ChunkedArray:
-    """The number of undeleted rows of each file; null where the statistics do not state it."""
+    """The number of undeleted rows of each file; null if the statistics do not state it."""
     deleted = pc.fill_null(pc.struct_field(adds["deletionVector"], "cardinality"), 0)
     return pc.subtract(record_counts(adds), deleted)
 

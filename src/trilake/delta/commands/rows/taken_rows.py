@@ -56,7 +56,7 @@ from trilake.storage.base import Store
 class TakenRows:
     """The actions that remove rows, and their totals; see :func:`take_rows`.
 
-    ``removed`` are the paths of removed files as the log spells them.  ``rows`` were removed, ``None`` where a
+    ``removed`` are the paths of removed files as the log spells them.  ``rows`` were removed, ``None`` if a
     removed file does not state its number of rows, and ``copied`` were copied.  A file that only got another vector
     only counts as a vector.
     """
@@ -113,7 +113,7 @@ def take_rows(
     whole: positions of files whose every row is removed.
     job_id: part of the names of new files.
     change_type: the change feed's type of these rows.  Where the feed is on and a file is rewritten, so that the
-        actions do not show which rows were removed, the rows go into change files.  ``None`` where the command writes
+        actions do not show which rows were removed, the rows go into change files.  ``None`` if the command writes
         change files itself, or none are needed.
     run: runs the copying of files.
 

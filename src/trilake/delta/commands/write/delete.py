@@ -80,7 +80,7 @@ class Deletion:
     ) -> ChangeResult:
         """Remove the rows and commit.  ``other_reads`` are reads of other rows by subqueries in the predicate.
 
-        Raises a ``ConflictError`` where another commit excludes this one.
+        Raises a ``ConflictError`` if another commit excludes this one.
         """
         snapshot, scanned = self.snapshot, self.watch.lap()
         job_id = self.runtime.new_id()
@@ -141,7 +141,7 @@ def delete_rows(
     """Delete the rows of a table for which ``filter`` is true; all rows without one.
 
     A predicate that no row matches commits nothing.  Raises ``InvalidArgumentError`` for an append-only table,
-    ``FilterError`` where the predicate fails on a row, a ``ConflictError`` where another commit excludes this one.
+    ``FilterError`` if the predicate fails on a row, a ``ConflictError`` if another commit excludes this one.
     """
     predicate = "true" if filter is None else filter.text
     command = Deletion(log, snapshot, predicate, filter, runtime or log.engine.runtime)

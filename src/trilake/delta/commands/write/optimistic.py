@@ -193,8 +193,8 @@ class OptimisticTransaction:
         parameters, metrics: further entries for the history, by name.
         user_metadata: a string for the history.
 
-        Raises ``InvalidArgumentError`` where an append-only table would lose rows, a ``ConflictError`` that
-        names the winner, and ``UnknownOutcomeError`` where the store cannot tell whether the commit landed.  In
+        Raises ``InvalidArgumentError`` if an append-only table would lose rows, a ``ConflictError`` that
+        names the winner, and ``UnknownOutcomeError`` if the store cannot tell whether the commit landed.  In
         the first two cases nothing was committed, and files that :meth:`write` created are left for vacuum.
         """
         if self._done:

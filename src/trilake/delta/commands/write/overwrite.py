@@ -106,7 +106,7 @@ def _matching(
 
 
 def check_dynamic_alone(request: WriteRequest, uri: str | None = None) -> None:
-    """Raise ``InvalidArgumentError`` where a dynamic overwrite is combined with another choice of what to replace."""
+    """Raise ``InvalidArgumentError`` if a dynamic overwrite is combined with another choice of what to replace."""
     if request.partition_overwrite != "dynamic":
         return
     if request.replace_where is not None:
@@ -126,9 +126,9 @@ def check_dynamic_alone(request: WriteRequest, uri: str | None = None) -> None:
 
 
 def settled_overwrite(base: Head, request: WriteRequest, uri: str) -> WriteRequest:
-    """The request, with a dynamic overwrite where that is requested or the default, and the table is partitioned.
+    """The request, with a dynamic overwrite if that is requested or the default, and the table is partitioned.
 
-    Raises ``InvalidArgumentError`` where something else says what is replaced, too.
+    Raises ``InvalidArgumentError`` if something else says what is replaced, too.
     """
     if not base.metadata.partition_columns:
         return replace(request, partition_overwrite="static") if request.partition_overwrite == "dynamic" else request

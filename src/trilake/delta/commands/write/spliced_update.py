@@ -99,7 +99,7 @@ class Splicing:
     def of(
         cls, store: Store, wide: ReadPlan, files: FilePlan, assignments: Assignments, rules: RowRules, *, feed: bool
     ) -> Splicing | None:
-        """``None`` where other columns than the assigned ones may change, or rows are stored differently.
+        """``None`` if other columns than the assigned ones may change, or rows are stored differently.
 
         Parameters
         ----------
@@ -150,7 +150,7 @@ class Splicing:
     def update(
         self, task: int, source: TouchedFile, matched: Positions | None, stated: OldStatistics
     ) -> Spliced | None:
-        """Write a file with new values in the rows of ``matched``, all of them where it is ``None``.
+        """Write a file with new values in the rows of ``matched``, all of them if it is ``None``.
 
         Returns ``None``, without side effects, where its rows have to be rewritten.
         """

@@ -121,7 +121,7 @@ class Update:
     ) -> ChangeResult:
         """Remove the old rows and commit.  ``other_reads`` are reads of other rows by subqueries.
 
-        Raises the error of a part that failed, and a ``ConflictError`` where another commit excludes this one; either
+        Raises the error of a part that failed, and a ``ConflictError`` if another commit excludes this one; either
         way the new files are deleted.
         """
         snapshot, parts = self.snapshot, list(parts)
@@ -221,7 +221,7 @@ class _UpdateJob:
     rules: RowRules
     vectors: bool
     feed: bool
-    #: How to rewrite files by splicing; ``None`` where that is impossible.
+    #: How to rewrite files by splicing; ``None`` if that is impossible.
     splicing: Splicing | None
     #: The actions of all files.
     adds: pa.Table

@@ -116,7 +116,7 @@ def plan_write(
 
     ``spark`` says that the rows come from Spark, which can compute what DuckDB cannot, and ``zoned`` that its
     session time zone is not UTC; ``arrow``, that they are Arrow's, which has no variants.  ``seen`` is the table if
-    it was read already: the rows are for that version.  Raises ``TableExistsError``, ``TableNotFoundError`` where
+    it was read already: the rows are for that version.  Raises ``TableExistsError``, ``TableNotFoundError`` if
     the table must exist, ``SchemaMismatchError``, ``UnsupportedProtocolError`` or ``InvalidArgumentError``.
     """
     runtime = runtime or log.engine.runtime
@@ -508,7 +508,7 @@ class IdentityRebase:
     def of(
         cls, log: DeltaLog, files: FilePlan, standing: Metadata, parts: Sequence[WrittenFiles], runtime: Runtime
     ) -> IdentityRebase | None:
-        """``None`` where no values were generated."""
+        """``None`` if no values were generated."""
         columns = () if files.rules is None else files.rules.generated_identities
         if not columns or not any(part.actions for part in parts):
             return None

@@ -87,7 +87,7 @@ class Reuse:
 def reusable(
     log: DeltaLog, version: PendingSnapshot, layout: str, most: int, now_ms: int, jobs: Jobs | None = None
 ) -> Reuse | None:
-    """Choose the sidecars of the older checkpoint to reuse; ``None`` where there are none.
+    """Choose the sidecars of the older checkpoint to reuse; ``None`` if there are none.
 
     Parameters
     ----------
@@ -241,7 +241,7 @@ class Sidecar:
     modified_ms: int
     files: FileTotals
     layout: str
-    #: The bounds of their decoded paths; ``None`` where unknown.
+    #: The bounds of their decoded paths; ``None`` if unknown.
     bounds: tuple[str, str] | None
 
     @property

@@ -120,7 +120,7 @@ def write_by_tasks(
 ) -> Written:
     """Write the sidecars of a version's checkpoint, except those that ``reuse`` names again.
 
-    Raises ``CorruptLogError`` where the older checkpoint is damaged, differs from its totals, or lists a file
+    Raises ``CorruptLogError`` if the older checkpoint is damaged, differs from its totals, or lists a file
     twice.  If a job fails, the sidecars that are known are deleted.
     """
     store, segment = log.store, version.segment
