@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
 _BATCH_ROWS = 128 * 1024
-#: Tags of ``checkpointMetadata`` with the number of sidecars and files: they show whether a line was lost.
+#: Tags of ``checkpointMetadata``: the numbers of sidecars and files, by which a reader detects a lost line.
 SIDECARS_TAG, ADDS_TAG = "trilake.sidecars", "trilake.numOfAddFiles"
 #: The fields that identify the file of an ``add`` action.
 KEY_FIELDS = frozenset({"path", "size", "dataChange", "deletionVector"})
-#: Assumed bytes of a file action in a checkpoint, where nothing states how many there are.
+#: Assumed bytes of one file action in a checkpoint that does not state the number of its actions.
 FILE_BYTES = 256
 _NO_ACTIONS = {kind: no_rows(pa.schema(list(type_))) for kind, type_ in FILE_ACTIONS.items()}
 
@@ -42,8 +42,8 @@ _NO_ACTIONS = {kind: no_rows(pa.schema(list(type_))) for kind, type_ in FILE_ACT
 def read_checkpoint(store: Store, segment: LogSegment, query: Query) -> State:
     """Read the state in the segment's checkpoint, without its tombstones.
 
-    Raises ``CorruptLogError`` for a damaged checkpoint, and for one that differs from what the hint or checksum
-    says.
+    Raises ``CorruptLogError`` for a damaged checkpoint, and for one that contradicts the hint or the version's
+    checksum.
     """
     if segment.checkpoint_version is None:
         return empty_state()
@@ -57,7 +57,7 @@ def read_checkpoint(store: Store, segment: LogSegment, query: Query) -> State:
 
 @dataclass
 class Choice:
-    """A selection of files, and the number of files that it has skipped so far."""
+    """A selection of files, and how many files it has skipped so far."""
 
     selection: Selection
     skipped: int = 0
@@ -81,7 +81,7 @@ def checkpoint_pieces(
     rare: the checkpoint's other actions are appended to it.
     selection: which ``add`` actions to read; others may be skipped, unread where possible.
 
-    Raises ``CorruptLogError``; a lost line shows only after the last piece.
+    Raises ``CorruptLogError``; a lost line is only detected after the last piece.
     """
     version = segment.checkpoint_version
     if version is None:
@@ -115,10 +115,10 @@ def _pieces(
 
 @dataclass(frozen=True)
 class Share:
-    """Part ``number`` of ``of`` of one checkpoint file, by row groups, for any process to read.
+    """Part ``number`` of the ``of`` parts of one checkpoint file, split by row groups; any process can read it.
 
-    ``size`` is the expected size of the file, ``listed`` its size in the listing, ``files`` its number of files;
-    each may be unknown.
+    ``size`` is the expected size of the file, ``listed`` its size in the listing, ``files`` its number of files.
+    Each is ``None`` if unknown.
     """
 
     key: str
@@ -131,9 +131,7 @@ class Share:
 
     @staticmethod
     def of_sidecar(sidecar: Mapping[str, Any], version: int, files: int | None = None) -> Share:
-        """All of a sidecar that the checkpoint of a version names.  Raises ``CorruptLogError`` for a malformed
-        action.
-        """
+        """The share that is a whole sidecar.  Raises ``CorruptLogError`` for a malformed action."""
         size = sidecar.get("sizeInBytes")
         key = _sidecar_key(str(sidecar.get("path") or ""), version)
         return Share(key, version, size if isinstance(size, int) else None, files=files)
@@ -169,9 +167,9 @@ class Share:
 
 
 def shares(segment: LogSegment, rare: Sequence[tuple[str, Any]], most_bytes: int) -> list[Share]:
-    """Split the files of a checkpoint, whose other actions are ``rare``, into shares of about ``size`` bytes.
+    """Split a checkpoint into shares of about ``most_bytes`` bytes; ``rare`` are its actions that are not file actions.
 
-    After all are read, call :func:`compare`.
+    After all shares are read, call :func:`compare`.
     """
     version = segment.checkpoint_version
     if version is None:
@@ -186,9 +184,9 @@ def shares(segment: LogSegment, rare: Sequence[tuple[str, Any]], most_bytes: int
 
 
 def compare(store: Store, segment: LogSegment, count: int, size: int | None, rare: Sequence[tuple[str, Any]]) -> None:
-    """Compare the number and size of all files read with what is known of a checkpoint.
+    """Compare the number and size of all files that were read with what the checkpoint and the log state.
 
-    ``rare`` are its other actions.  Raises ``CorruptLogError`` if they differ.
+    ``rare`` are the checkpoint's other actions.  Raises ``CorruptLogError`` if they differ.
     """
     sidecars = [str(d.get("path") or "") for n, d in rare if n == "sidecar"]
     names = [unquote(s).rpartition("/")[2] for s in sidecars]
@@ -293,9 +291,10 @@ def _file_pieces(
     only: frozenset[str] | None = None,
     share: Share | None = None,
 ) -> Iterator[pa.Table]:
-    """Yield the file actions of one kind, or of none; the rare actions are appended to ``rare`` first.
+    """Yield the file actions of one kind, after appending all other actions to ``rare``.
 
-    ``query`` is only needed with a kind; ``size`` is the expected size of the file; ``only`` are the fields to read.
+    Without a ``kind``, only ``rare`` is filled, and ``query`` is not needed.  ``size`` is the expected size of the
+    file; ``only`` are the fields to read.
     """
     try:
         if key.endswith(".json"):
@@ -334,7 +333,7 @@ def _file_pieces(
 
 
 def _check_columns(names: set[str]) -> None:
-    """Refuse a v1 checkpoint without a column of files: it would look like an empty table."""
+    """Refuse a v1 checkpoint without a column of files, which would read as an empty table."""
     if "metaData" in names and not names & {"add", "checkpointMetadata", "sidecar"}:
         raise ValueError("it has no column 'add'")
 
@@ -349,7 +348,7 @@ def _read_rare(source: pa.NativeFile, file: pq.ParquetFile, footer: Footer) -> l
             for name in requested:
                 rows = batch.column(batch.schema.get_field_index(name)).drop_null().to_pylist()
                 values = ({k: v for k, v in row.items() if v is not None} for row in rows)
-                # A writer that cannot write "no action" writes a struct of nulls.
+                # Some writers write a struct of nulls for "no action".
                 rare += [(name, row) for row in values if not _says_nothing(row)]
     return rare
 
@@ -401,7 +400,7 @@ def _read_actions(
         if selected is not None:
             yield from _read_selected(source, file, query, selected, parts, choice)
             return
-    # Piece by piece, so that the raw column and its actions are never both whole in memory.
+    # Piece by piece: the raw column and its actions are never whole in memory at once.
     for run in fetched_together(source, file, groups, parts):
         for batch in batches(file, _BATCH_ROWS, row_groups=run, columns=parts, use_threads=True):
             rows = batch if rebasing is None else rebasing.rows(batch)
@@ -442,7 +441,7 @@ def _needs_parsed_stats(footer: Footer, fields: pa.StructType) -> bool:
 
 
 def _file_actions(table: pa.Table, query: Query, kind: str, only: frozenset[str] | None = None) -> pa.Table:
-    """The file actions of one kind with all their fields, or some, whichever the checkpoint's writer left out."""
+    """The file actions of one kind, with all fields or ``only`` some; fields that the writer left out are null."""
     type_ = FILE_ACTIONS[kind]
     if only is not None:
         type_ = pa.struct([f for f in type_ if f.name in only])
@@ -462,7 +461,7 @@ def _file_actions(table: pa.Table, query: Query, kind: str, only: frozenset[str]
     out = pa.Table.from_arrays(arrays, schema=pa.schema(list(type_)))
     out.validate(full=True)  # Parquet does not check that strings are UTF-8
     if out["path"].null_count:
-        # A writer that cannot write "no action" writes a struct of nulls; with any content it is a truncated action.
+        # A struct of nulls means "no action" to some writers; with any content it is a truncated action.
         nameless = out.filter(pc.is_null(out["path"]))
         if nameless["size"].null_count < len(nameless) or nameless["dataChange"].null_count < len(nameless):
             raise ValueError(f"{len(nameless)} {kind} actions have no path")

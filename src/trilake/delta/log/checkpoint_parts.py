@@ -1,8 +1,8 @@
 """The rows of a checkpoint as Arrow, and how they are spread over files.
 
 Protocol: *Checkpoint Format*, *Requirements for Writers*.  One row per action, one struct column per kind of action.
-Rows arrive in slices, each of which becomes a row group, so memory stays small; the few actions that are not file
-actions form the first row group, where readers of the table's head find them.
+Each slice of rows becomes a row group, which bounds memory; the few actions that are not file actions form the first
+row group, so opening a table reads only that.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from trilake.expr.terms.engine import Query
 from trilake.parquet.files import PAGE_CHECKSUMS
 from trilake.storage.base import Store
 
-#: Rows of a row group.  Files stand in the order in which the log added them, so the values of a group lie close
-#: together, and a lookup by bounds reads few groups.
+#: Rows of a row group.  Files keep the order in which the log added them, so the values in a group are close together
+#: and a lookup by bounds reads few groups.
 SLICE_ROWS = 64 * 1024
-#: A file of more rows is written piece by piece, a smaller one at once.
+#: A file with more rows is written piece by piece, a smaller one at once.
 _AT_ONCE_ROWS = 4 * SLICE_ROWS
 
 _MAP = pa.map_(pa.string(), pa.string())
@@ -68,7 +68,7 @@ _RARE: dict[str, pa.StructType] = {
         [("path", pa.string()), ("sizeInBytes", pa.int64()), ("modificationTime", pa.int64()), ("tags", _MAP)]
     ),
 }
-#: Columns that every single-file checkpoint has, whether or not there is such an action.
+#: Columns that every single-file checkpoint has, even without such an action.
 _ALWAYS = ("txn", "metaData", "protocol")
 # A tombstone only says which file may be deleted, so statistics are useless there.
 _REMOVE = pa.struct([f for f in REMOVE if f.name != "stats"])
@@ -171,15 +171,16 @@ def _filled(schema: pa.Schema, arrays: Mapping[str, pa.Array], rows: int) -> pa.
 
 
 class CheckpointFile:
-    """One checkpoint file, written a row group at a time.  It appears when its block ends, whole or not at all.
+    """One checkpoint file, written a row group at a time.  It appears, whole, when the ``with`` block ends without
+    error.
 
     Parameters
     ----------
     store, key: where it goes.
     columns, schema: its columns, see :func:`file_schema`.
     expected: approximate number of actions; a small file is written at once.
-    absent: keep an existing file and raise ``ObjectExistsError``; a large one that another process finishes
-        concurrently is replaced.
+    absent: keep an existing file and raise ``ObjectExistsError``; a large file is replaced if another process finishes
+        it concurrently.
     keep_empty: write the file even if it has no action.
     """
 
@@ -309,8 +310,7 @@ _PIECE_ROWS = 256 * 1024
 class Content:
     """The file actions of a version; can be read repeatedly.
 
-    ``expected`` is the approximate number of actions; ``num_adds`` the exact number of files, where known in
-    advance.
+    ``expected`` is the approximate number of actions; ``num_adds`` the exact number of files, if known in advance.
     """
 
     head: Head
@@ -322,8 +322,7 @@ class Content:
 def content_of(log: DeltaLog, version: Snapshot | PendingSnapshot, now_ms: int) -> Content:
     """The content of a version's checkpoint, without tombstones older than ``delta.deletedFileRetentionDuration``.
 
-    The pieces of a :class:`PendingSnapshot` raise ``MaybeTwiceError`` after the last one, where a file may be
-    listed twice.
+    The pieces of a :class:`PendingSnapshot` raise ``MaybeTwiceError`` after the last one if a file may be listed twice.
     """
     unexpired = Unexpired.of(version, now_ms)
     if isinstance(version, PendingSnapshot):
@@ -366,7 +365,7 @@ def counted(segment: LogSegment) -> int:
 
 
 def _retention_ms(version: Head) -> int | None:
-    """How long tombstones stay; ``None`` (for ever) if that is uncertain, since extra tombstones do no harm."""
+    """How long tombstones stay; ``None`` (for ever) if unknown, since extra tombstones do no harm."""
     try:
         return version.properties.duration_ms("delta.deletedFileRetentionDuration")
     except InvalidArgumentError:

@@ -1,7 +1,7 @@
 """Read some of the files of a checkpoint: by the bounds of its row groups, then by a few of its columns.
 
-Protocol: *Checkpoint Format*.  ``stats_parsed`` and ``partitionValues_parsed`` hold typed values that a filter can be
-checked against.  To read only some files, pass a :class:`Selection`::
+Protocol: *Checkpoint Format*.  ``stats_parsed`` and ``partitionValues_parsed`` hold typed values, so a filter can be
+checked against them.  To read only some files, pass a :class:`Selection`::
 
     footer --> bounds of the fields that it names --> row groups that may match
            --> those fields of these groups       --> the matching files
@@ -38,8 +38,8 @@ _ARROW_SCHEMA = b"ARROW:schema"
 class GroupBounds:
     """Footer statistics of one field in some row groups; null is unknown.
 
-    ``low`` and ``high`` enclose the values of the files that have one, except NaN.  ``nulls`` counts the files
-    without one.
+    ``low`` and ``high`` enclose the values, except NaN, of the files that have one.  ``nulls`` counts the files without
+    a value.
     """
 
     low: pa.Array
@@ -51,21 +51,20 @@ class Selection(Protocol):
     """Says which files of a checkpoint to read; files in doubt are read."""
 
     def leaves(self, add: pa.StructType) -> Sequence[Leaf]:
-        """The fields of ``add`` that it decides by; empty if the checkpoint has none of them."""
+        """The fields of ``add`` that it decides by; empty if the checkpoint has none."""
 
     def groups(self, files: npt.NDArray[np.int64], bounds: Mapping[Leaf, GroupBounds]) -> Bits:
-        """The row groups, with these numbers of files, that may hold a match."""
+        """Which row groups may hold a match; ``files`` are their numbers of files."""
 
     def rows(self, adds: pa.StructArray) -> Bits:
-        """The matching files, given only the columns of :meth:`leaves`."""
+        """Which files match; ``adds`` has only the columns of :meth:`leaves`."""
 
 
 @dataclass(frozen=True)
 class Selected:
     """The matches in one checkpoint file.
 
-    ``groups`` are the row groups with a match, each with the rows in question; ``files`` is the number of files per
-    group.
+    ``groups`` are the row groups with a match, each with the rows to read; ``files`` is the number of files per group.
     """
 
     groups: Mapping[int, Bits]
@@ -162,7 +161,7 @@ def _type(struct: pa.DataType, leaf: Leaf) -> pa.DataType:
 
 
 def has_leaf(struct: pa.DataType, leaf: Leaf) -> bool:
-    """Whether a struct has a field at the end of these names, each of which is unique."""
+    """Whether these names, each of them unique, lead to a field of a struct."""
     for name in leaf:
         if not pa.types.is_struct(struct) or len(struct.get_all_field_indices(name)) != 1:
             return False
@@ -173,7 +172,7 @@ def has_leaf(struct: pa.DataType, leaf: Leaf) -> bool:
 def _places(file: pq.ParquetFile) -> dict[Leaf, int] | None:
     """The footer position of each column by its path; ``None`` if that is ambiguous."""
     paths = list(_paths(file.schema_arrow, ()))
-    # Only positions tell names with dots apart.
+    # Names may contain dots, so paths are matched by position.
     leaf_paths = [file.metadata.schema.column(i).path for i in range(file.metadata.num_columns)]
     plain = len(paths) == len(leaf_paths) and all(
         p is None or ".".join(p) == s for p, s in zip(paths, leaf_paths, strict=True)
@@ -222,7 +221,7 @@ def _low_and_high(file: pq.ParquetFile, group: int, place: int) -> tuple[Any, An
 
 
 def _nulls(chunk: ColumnChunk, files: int) -> int | None:
-    """The number of files without a value; the rows of such a file have none either."""
+    """The number of files without a value; a file without one has no row with one."""
     if chunk.null_count is None:
         return None
     nulls = chunk.null_count - (chunk.num_values - files)

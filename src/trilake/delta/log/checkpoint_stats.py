@@ -1,7 +1,7 @@
 """``add.stats_parsed`` and ``add.partitionValues_parsed`` of checkpoints: convert from and to JSON.
 
-Protocol: *Checkpoint Format* and *Per-file Statistics*.  Fields carry physical names.  A statistic that JSON does not
-give exactly in the column's type becomes null, which readers take as "unknown".
+Protocol: *Checkpoint Format* and *Per-file Statistics*.  Fields carry physical names.  A statistic becomes null, which
+readers take as "unknown", if JSON cannot express it exactly in the column's type.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ class _Node:
 def indexed_paths(schema: StructType, partition: tuple[str, ...], configuration: Mapping[str, str]) -> set[str]:
     """The columns that have statistics, as dotted display paths in lower case.
 
-    ``delta.dataSkippingStatsColumns`` names them, a struct standing for all its fields; without it they are the
-    first ``delta.dataSkippingNumIndexedCols`` (default 32; negative for all).
+    ``delta.dataSkippingStatsColumns`` names them, where a struct stands for all its fields; without it, they are the
+    first ``delta.dataSkippingNumIndexedCols`` columns (default 32; negative for all).
 
     >>> schema = StructType((StructField("a", PrimitiveType("long")), StructField("b", PrimitiveType("long"))))
     >>> sorted(indexed_paths(schema, (), {"delta.dataSkippingNumIndexedCols": "1"}))

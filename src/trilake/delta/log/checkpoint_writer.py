@@ -1,12 +1,12 @@
 """Write checkpoints, and the ``_last_checkpoint`` hint that points at them.
 
-Protocol: *Checkpoints*, *V2 Spec*, *Sidecar Files*, *Requirements for Writers*.  One file by default; above
-``part_size`` actions several, by a hash of the path.  Files become visible as a whole and the hint is written last, so
-a writer may die at any point.
+Protocol: *Checkpoints*, *V2 Spec*, *Sidecar Files*, *Requirements for Writers*.  A checkpoint is one file; with more
+than ``part_size`` actions, several, by a hash of the path.  A file becomes visible as a whole and the hint is written
+last, so a writer may die at any point.
 
 With ``v2Checkpoint`` and ``delta.checkpointPolicy = v2`` the file actions go into sidecars, written before the
-top-level file that names them; log cleanup deletes those of a writer that died.  A large table names unchanged sidecars
-again (:mod:`trilake.delta.log.sidecars.reuse`), and Spark tasks can write the rest
+top-level file that names them; if the writer dies, log cleanup deletes them.  The checkpoint of a large table reuses
+unchanged sidecars (:mod:`trilake.delta.log.sidecars.reuse`), and Spark tasks can write the others
 (:mod:`trilake.delta.log.sidecars.tasks`).
 """
 
@@ -59,10 +59,10 @@ from trilake.expr.terms.engine import Query
 from trilake.parquet.files import DAMAGE, checked_footer, open_parquet
 from trilake.storage.base import Store
 
-#: Table property: most actions in one checkpoint file; above that there are several.
+#: Table property: the most actions in one checkpoint file; a checkpoint with more has several files.
 PART_SIZE = "trilake.checkpoint.partSize"
 DEFAULT_PART_SIZE = 5_000_000
-#: The same for a sidecar, which is rewritten whole when one of its files is removed.
+#: The most actions in one sidecar, which is rewritten whole when one of its files is removed.
 DEFAULT_SIDECAR_SIZE = 1_000_000
 #: A table smaller than this share of a full sidecar gets a single file of each kind.
 _SMALL = 16
@@ -70,7 +70,7 @@ _SMALL = 16
 _MAX_SIDECARS_IN_HINT = 30
 #: Table property: format of the top-level v2 file, ``parquet`` or ``json``.
 TOP_LEVEL_FORMAT = "trilake.checkpoint.topLevelFormat"
-#: A longer description of the checkpoint's columns is left out of the hint, which every reader fetches.
+#: The hint omits a longer description of the checkpoint's columns, since every reader fetches the hint.
 _MAX_SCHEMA_BYTES = 16 * 1024
 
 
@@ -84,8 +84,8 @@ def write_checkpoint(
 ) -> FileTotals | None:
     """Write the checkpoint of a version and point ``_last_checkpoint`` at it, unless it points at a newer one.
 
-    The files of a :class:`~trilake.delta.log.snapshot.PendingSnapshot` pass through memory piece by piece.  An
-    existing readable checkpoint of this version stays: readers that listed the log know its size.
+    The files of a :class:`~trilake.delta.log.snapshot.PendingSnapshot` pass through memory piece by piece.  A readable
+    checkpoint of this version stays as it is: readers that listed the log expect its size.
 
     Parameters
     ----------
@@ -96,9 +96,9 @@ def write_checkpoint(
         approximate for a large table.
     replace: overwrite an existing checkpoint that is known to be wrong.
 
-    Returns the totals of the version's files; ``None`` if the checkpoint existed.  Tombstones older than
-    ``delta.deletedFileRetentionDuration`` are left out, as the protocol allows.  Raises ``InvalidArgumentError``
-    for a ``part_size`` below 1, ``MetadataChangedError`` if the table was dropped or replaced.
+    Returns the totals of the version's files; ``None`` if the checkpoint existed.  As the protocol allows, omits
+    tombstones older than ``delta.deletedFileRetentionDuration``.  Raises ``InvalidArgumentError`` for a ``part_size``
+    below 1, and ``MetadataChangedError`` if the table was dropped or replaced.
     """
     jobs = None
     if _is_v2(version) and is_large(version.segment) and not replace:
@@ -123,8 +123,8 @@ def write_checkpoint(
     except (MaybeTwiceError, CorruptLogError):
         if not isinstance(version, PendingSnapshot):
             raise
-        # Only the whole list can tell.  If the checkpoint was damaged since it was opened, the commits are read
-        # instead.
+        # Only a read of all files at once detects a duplicate.  If the checkpoint was damaged since it was opened, this
+        # reads the commits instead.
         return write_checkpoint(log, log.load(version), runtime, part_size=part_size, replace=replace)
     except _BaseGoneError:
         return write_checkpoint(log, log.opened(version.version), runtime, part_size=part_size)
@@ -187,7 +187,7 @@ def _write_classic(
         return _hint(version, rows, totals.num_files, size, parts, schema if parts == 1 else None), totals
 
     def hint_at(rows: int, size: int, adds: int | None) -> bytes | None:
-        """The hint at existing files, where their content is known."""
+        """The hint at existing files, if their content is known."""
         count = adds if content.num_adds is None else content.num_adds
         return None if count is None else _hint(version, rows, count, size, parts, None)
 
@@ -219,9 +219,9 @@ def _description(serialized: bytes) -> Mapping[str, Any] | None:
 
 
 def _rows_and_size(store: Store, keys: Sequence[str]) -> tuple[int, int, int | None] | None:
-    """The number of actions, of bytes and, by the footers, of ``add`` actions in the files of a checkpoint.
+    """The number of actions, of bytes and, from the footers, of ``add`` actions in the files of a checkpoint.
 
-    The last is ``None`` if a footer does not state it; the whole result where a file cannot be opened.
+    The last is ``None`` if a footer does not state it; the whole result is ``None`` if a file cannot be opened.
     """
     rows = size = 0
     adds: int | None = 0
@@ -239,7 +239,7 @@ def _rows_and_size(store: Store, keys: Sequence[str]) -> tuple[int, int, int | N
 
 
 def _adds_in(source: pa.NativeFile, file: pq.ParquetFile) -> int | None:
-    """The number of ``add`` actions in a checkpoint file by its footer; ``None`` if it does not state it."""
+    """The number of ``add`` actions in a checkpoint file; ``None`` if its footer does not state it."""
     paths = [file.metadata.schema.column(i).path for i in range(file.metadata.num_columns)]
     if "add.path" not in paths:
         return None
@@ -258,7 +258,7 @@ def _is_v2(head: Head) -> bool:
 
 
 class _BaseGoneError(Exception):
-    """The older checkpoint, whose sidecars the new one names, was deleted; the new one is deleted, too."""
+    """The older checkpoint, whose sidecars the new one reuses, was deleted; so the new one is deleted, too."""
 
 
 def _write_v2(
@@ -296,7 +296,7 @@ def _write_v2(
                 top, hint, totals = _publish(log, version, columns, sidecar_files, extension, runtime, reuse.kept)
                 if is_there(log, version):
                     return hint, totals
-                # A cleanup deleted what the retention protects, and may delete the sidecars that are named again.
+                # A cleanup that ignores the retention may delete the reused sidecars next.
                 store.delete([top])
                 raise _BaseGoneError
             sidecar_files.take_back(store)
@@ -309,7 +309,7 @@ def _write_v2(
 
 
 def _written_concurrently(log: DeltaLog, version: Head, written: Written) -> bool:
-    """Whether another writer wrote a checkpoint of the version while tasks ran; then delete what the tasks wrote."""
+    """Whether another writer wrote this checkpoint while tasks ran; if so, delete the sidecars of the tasks."""
     there = any(v == version.version for v, _ in log.listing(start=version.version).checkpoints)
     if there:
         written.take_back(log.store)

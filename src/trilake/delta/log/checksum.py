@@ -1,7 +1,7 @@
-"""Version checksum files (``N.crc``): the totals of a version, by which a reader can check what it replayed.
+"""Version checksum files (``N.crc``): the totals of a version, against which a reader checks its replay.
 
-Protocol: *Version Checksum File*.  A checksum is computed from a snapshot, or from the previous checksum and the
-actions of one commit, at a cost independent of the table's size.  Where that is not certain, none is written.
+Protocol: *Version Checksum File*.  A checksum comes from a snapshot, or from the previous checksum and the actions of
+one commit, at a cost independent of the table's size.  If the result would be uncertain, no checksum is written.
 """
 
 from __future__ import annotations
@@ -155,8 +155,8 @@ def _vectors(files: pa.Table) -> tuple[int, int]:
 def following(before: VersionChecksum | None, batch: ActionBatch) -> VersionChecksum | None:
     """The checksum after one more commit with the actions ``batch``; ``before`` is ``None`` for the first commit.
 
-    ``None`` if these do not suffice: a commit that only rearranges data may add a file again, and a removed file
-    may lack its size.
+    Returns ``None`` if these do not suffice: a commit that only rearranges data may add a file again, and a removed
+    file may lack its size.
     """
     adds, removes = batch.add, batch.remove
     if adds.num_rows and not pc.all(pc.fill_null(adds["dataChange"], False)).as_py():
@@ -201,7 +201,7 @@ def following(before: VersionChecksum | None, batch: ActionBatch) -> VersionChec
 
 
 def read_checksum(store: Store, version: int) -> VersionChecksum | None:
-    """Read the checksum of a version; ``None`` if it is missing or damaged, since nothing depends on it."""
+    """Read the checksum of a version; ``None`` if it is missing or damaged, since it is optional."""
     try:
         return VersionChecksum.from_json(bytes(store.read(checksum_key(version))), version=version)
     except (ObjectNotFoundError, CorruptLogError):
@@ -217,13 +217,13 @@ def write_checksum(store: Store, version: int, checksum: VersionChecksum) -> Non
 
 
 def differences(checksum: VersionChecksum, snapshot: Snapshot) -> Sequence[str]:
-    """What a checksum states differently from the snapshot of its version; empty if they agree."""
+    """Where a checksum differs from the snapshot of its version; empty if they agree."""
     adds = snapshot.adds
     return differences_of(checksum, snapshot.state, {"numFiles": adds.num_rows, "tableSizeBytes": _total(adds["size"])})
 
 
 def differences_of(checksum: VersionChecksum, state: State, totals: Mapping[str, int]) -> list[str]:
-    """What a checksum states differently from the rare actions of ``state`` and the totals of its files."""
+    """Where a checksum differs from the rare actions of ``state`` and the totals of its files."""
     values = {
         "numFiles": checksum.num_files,
         "tableSizeBytes": checksum.table_size_bytes,

@@ -38,9 +38,9 @@ def clustering_columns(head: Head) -> list[Path]:
 def clustering_fields(
     domain: Mapping[str, Any] | None, schema: StructType, version: int
 ) -> list[tuple[StructField, ...]]:
-    """The paths of fields that a ``domainMetadata`` action of a version names.
+    """The paths of the fields that a ``domainMetadata`` action names.
 
-    Raises ``CorruptLogError`` if it is malformed.
+    Raises ``CorruptLogError`` if the action is malformed.
     """
     if domain is None or domain.get("removed"):
         return []
@@ -69,7 +69,7 @@ def _fields(schema: StructType, physical: Sequence[str]) -> tuple[StructField, .
 
 
 def clustering_domain(schema: StructType, columns: Sequence[PathLike], *, partitioned: bool) -> str:
-    """The configuration of the domain for these columns, which may be none.
+    """The configuration of the domain for these columns; there may be none.
 
     Raises ``InvalidArgumentError`` for columns that cannot cluster rows, ``SchemaMismatchError`` for unknown
     columns.

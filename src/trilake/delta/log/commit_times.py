@@ -1,6 +1,6 @@
 """When commits happened, without reading all of them.
 
-Protocol: *Commit Provenance Information*, *In-Commit Timestamps*.  File times come from the listing and may go back.
+Protocol: *Commit Provenance Information*, *In-Commit Timestamps*.  File times come from the listing and may decrease.
 In-commit timestamps are inside the commits and only grow, so a binary search finds one: 17 reads for 100,000 commits.
 """
 
@@ -60,7 +60,7 @@ class CommitTimes(Sequence[int]):
         if i not in self._read:
             version = self._commits[i][0]
             info = self._info(version)
-            if info.get("inCommitTimestamp") is None:  # against the protocol: only reading all of them can tell
+            if info.get("inCommitTimestamp") is None:  # against the protocol: a binary search would be wrong
                 self._all = self._every()
                 return self._all[i]
             self._read[i] = in_commit_ms(info, version)
@@ -70,8 +70,8 @@ class CommitTimes(Sequence[int]):
 def newest_until(first: int, last: int, stated: Callable[[int], int | None], timestamp_ms: int) -> int | None:
     """Find the newest version of ``first`` to ``last`` with a time up to ``timestamp_ms``, by binary search.
 
-    ``stated`` gives the time of a version, ``None`` for one that no longer exists, as the oldest may.  ``None``
-    if every existing version is newer.
+    ``stated`` gives the time of a version, or ``None`` if the version no longer exists, as for the oldest.  Returns
+    ``None`` if every existing version is newer.
 
     >>> newest_until(0, 9, lambda version: 10 * version if version > 3 else None, 57), newest_until(5, 9, int, 4)
     (5, None)

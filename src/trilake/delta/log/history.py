@@ -41,7 +41,7 @@ HISTORY = pa.schema(
 
 
 def history(log: DeltaLog, snapshot: Head, limit: int | None = None) -> pa.Table:
-    """List the commits up to the snapshot's version that the log still holds, newest first, at most ``limit``."""
+    """List the commits up to the snapshot's version that are still in the log, newest first, at most ``limit``."""
     start = 0
     if limit is not None:
         count: object = limit

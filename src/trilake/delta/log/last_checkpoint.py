@@ -69,14 +69,13 @@ class CheckpointHint:
     sidecars: frozenset[str] | None = None
 
     def differences(self, files: Sequence[ObjectMeta], sidecars: Sequence[str], num_add_files: int) -> list[str]:
-        """What the hint states differently from the checkpoint that it names; empty for a checkpoint of another
-        writer.
+        """Where the hint differs from the checkpoint that it names; empty for another writer's checkpoint.
 
-        ``files`` are those of the checkpoint, ``sidecars`` the names that it lists, ``num_add_files`` its
-        number of files.
+        ``files`` are those of the checkpoint, ``sidecars`` the names that it lists, ``num_add_files`` its number of
+        files.
         """
         if self.path is not None and self.path not in {f.key.rpartition("/")[2] for f in files}:
-            return []  # one version may have two
+            return []  # a version may have two checkpoints
         out = []
         if self.sidecars is not None and self.sidecars != set(sidecars):
             out.append(
@@ -84,7 +83,7 @@ class CheckpointHint:
             )
         if self.num_add_files is not None and self.num_add_files != num_add_files:
             out.append(f"numOfAddFiles {self.num_add_files}, not {num_add_files}")
-        # A multi-part checkpoint may be completed later by a writer whose clock keeps other tombstones.
+        # Another writer, whose clock keeps other tombstones, may complete a multi-part checkpoint later.
         alone = len(files) == 1 and not sidecars
         if alone and self.size_in_bytes is not None and self.size_in_bytes != sum(f.size for f in files):
             out.append(f"sizeInBytes {self.size_in_bytes}, not {sum(f.size for f in files)}")
@@ -105,7 +104,7 @@ def read_hint(data: bytes) -> CheckpointHint | None:
     try:
         if value is not None and value != checksum(hint):
             return None
-    except (RecursionError, UnicodeError):  # JSON nested to the depth that its parser allows
+    except (RecursionError, UnicodeError):  # JSON nested as deep as its parser allows
         return None
     v2 = hint.get("v2Checkpoint")
     v2 = v2 if isinstance(v2, dict) else {}

@@ -1,7 +1,7 @@
-"""The files of a large table, piece by piece: they are never all in memory.
+"""The files of a large table, piece by piece, so that memory never holds all of them.
 
-First the checkpoint's files in pieces of about 100,000, without those that later commits touched, then the files of the
-commits.  An 8-byte hash of each stays in memory to detect a file that is listed twice.
+First come the checkpoint's files in pieces of about 100,000, without those that later commits touched, then the files
+of these commits.  Memory holds an 8-byte hash per file, to detect a file that is listed twice.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from trilake.delta.log.snapshot import PendingSnapshot
 
 
 class MaybeTwiceError(Exception):
-    """A file may be in the version twice; only reading all files at once can tell."""
+    """A file may be in the version twice; only a read of all files at once can tell."""
 
 
 def live_files(log: DeltaLog, pending: PendingSnapshot, selection: Selection | None = None) -> Iterator[pa.Table]:
-    """Yield the ``add`` actions of a version; those of its checkpoint at least where ``selection`` matches.
+    """Yield the ``add`` actions of a version; those of its checkpoint only if ``selection`` may match.
 
-    Raises ``MaybeTwiceError`` after the last piece, where a file may be listed twice.
+    Raises ``MaybeTwiceError`` after the last piece if a file may be listed twice.
     """
     read = checkpoint_pieces(log.store, pending.segment, log.engine.query, selection=selection)
     older = map(pending.touched.left_of, read)

@@ -2,8 +2,8 @@
 
 The life of a read: ``_last_checkpoint`` (a hint) -> one listing -> :func:`~trilake.delta.log.segment.choose_segment` ->
 checkpoint as Arrow -> commits parsed together -> :func:`~trilake.delta.log.replay.apply`.  Updating an old snapshot
-lists from its version on and replays only new commits.  An append needs no files and reads only the :class:`Head`,
-whose cost does not depend on the number of files.
+starts at its version and replays only new commits.  An append needs no files: it reads only the :class:`Head`, at a
+cost that does not depend on the number of files.
 """
 
 from __future__ import annotations
@@ -66,11 +66,11 @@ _H = TypeVar("_H", bound=Head)
 _T = TypeVar("_T")
 _Parse: TypeAlias = Callable[[Sequence[tuple[int, str, pa.Buffer]]], ActionBatch]
 _log = logging.getLogger("trilake.delta")
-#: How far before an old version to look for a checkpoint first.
+#: How many versions before an old version to look for a checkpoint first.
 _NEAR = 100
-#: With a checkpoint of this version or a newer one, search in-commit timestamps instead of listing the whole log.
+#: In a log with a checkpoint of this version or a newer one, search in-commit timestamps instead of listing everything.
 _LONG = 1000
-#: Earlier commits whose file times are checked: one in the future shifts those after it.
+#: How many earlier commits to check for file times in the future, which shift the times after them.
 BEFORE = 1000
 
 
@@ -92,9 +92,10 @@ class DeltaLog:
         return settled(lambda: sort_listing(self.store.list(LOG, start_after=after)), lambda listing: listing.commits)
 
     def has_newer(self, version: int, file: ObjectMeta | None = None) -> bool:
-        """Whether a version other than ``version``, the newest one known, exists: one or two requests.
+        """Whether the table has a version other than ``version``, with one or two requests.
 
-        ``file`` is the newest file of that version; if the table was replaced since, it differs.
+        ``version`` is the newest that the caller has seen, and ``file`` its newest file, which differs if the table was
+        replaced since.
         """
         if self._seen(commit_key(version + 1)):
             return True
@@ -149,7 +150,7 @@ class DeltaLog:
         return replace(segment, hint=hint) if is_hinted else segment
 
     def _old_segment(self, version: int) -> LogSegment | None:
-        """Find a version by listing only what lies shortly before it; ``None`` if that does not suffice.
+        """Find a version by listing only the log shortly before it; ``None`` if that does not suffice.
 
         A log may have 100,000 commits, and one page of a listing holds 1,000.
         """
@@ -178,9 +179,9 @@ class DeltaLog:
     def opened(
         self, version: int | None = None, *, cached: Snapshot | PendingSnapshot | None = None
     ) -> Snapshot | PendingSnapshot:
-        """Like :meth:`snapshot`, but without the checkpoint's files of a large table; :meth:`load` reads them.
+        """Like :meth:`snapshot`, but leave the checkpoint's files of a large table unread; :meth:`load` reads them.
 
-        Returns ``cached`` where the same log files still make up the version.
+        Returns ``cached`` if the same log files still make up the version.
         """
         segment = self.segment(version)
         if cached is not None and cached.segment == segment:
@@ -215,8 +216,8 @@ class DeltaLog:
     def head(self, version: int | None = None, *, past_damage: bool = True) -> Head:
         """Read the table at ``version``, or at its newest, without its files.
 
-        Set ``past_damage`` to ``False`` before deleting log files: damage then raises instead of being worked
-        around.
+        Set ``past_damage`` to ``False`` before deleting log files: damage then raises, instead of using other files
+        with the same content.
         """
         segment = self.segment(version)
         return self._past_damage(segment, self._read_head) if past_damage else self._read_head(segment)
@@ -226,14 +227,14 @@ class DeltaLog:
         return self._checked(Head(self.store.uri, segment.version, state, segment, self.engine))
 
     def _past_damage(self, segment: LogSegment, read: Callable[[LogSegment], _T]) -> _T:
-        """Call ``read`` on a segment; if a file is damaged, on other files that hold the same version.
+        """Call ``read`` on a segment; if one of its files is damaged, on other files that hold the same version.
 
-        Checkpoints and log compactions repeat what commits say, so nothing is lost while the commits exist.
+        Checkpoints and log compactions repeat commits, so nothing is lost while the commits exist.
         """
         try:
             return read(segment)
         except MissingMetadataError:
-            raise  # not damage: the writer of the log left it out
+            raise  # not damage: the log's writer left it out
         except CorruptLogError as damage:
             for other in other_segments(self.listing, segment, uri=self.store.uri):
                 try:
@@ -253,9 +254,7 @@ class DeltaLog:
         return state, actions
 
     def update(self, old: Snapshot) -> Snapshot:
-        """Read the newest version by replaying on ``old`` only the commits after it; if the table was replaced,
-        all of it.
-        """
+        """Read the newest version by replaying the commits after ``old``, or all of it if the table was replaced."""
         listing = self._since(old)
         if listing is None:
             return self.snapshot()
@@ -271,7 +270,7 @@ class DeltaLog:
         return self._checked(Snapshot(self.store.uri, segment.version, state, segment, self.engine))
 
     def updated(self, old: Snapshot | PendingSnapshot) -> Snapshot | PendingSnapshot:
-        """Like :meth:`update`, but without the checkpoint's files of a large table."""
+        """Like :meth:`update`, but leave the checkpoint's files of a large table unread."""
         if isinstance(old, Snapshot):
             return self.update(old)
         listing = self._since(old)
@@ -295,7 +294,7 @@ class DeltaLog:
     def _trusted(self, parse: _Parse, commits: Sequence[tuple[int, int, ObjectMeta]]) -> ActionBatch:
         """Parse commits; replace log compactions that are not reconciled by their commits.
 
-        Only the commits know which of two actions for one file is newer.
+        Such a compaction does not show which of two actions for a file is newer.
         """
         batch = parse(self._contents(commits))
         bad = unreconciled(batch, [last for first, last, _ in commits if last > first])
@@ -322,7 +321,7 @@ class DeltaLog:
         return [(last, f"{self.store.uri}/{c.key}", d) for (_, last, c), d in zip(commits, data, strict=True)]
 
     def read_files(self, keys: Sequence[str]) -> list[pa.Buffer]:
-        """Read log files by key.  Raises ``VersionNotFoundError`` for one that vanished since the listing."""
+        """Read log files by key.  Raises ``VersionNotFoundError`` if one was deleted after the listing."""
         try:
             return self.store.read_many(keys)
         except ObjectNotFoundError as e:
@@ -372,7 +371,7 @@ class DeltaLog:
         return self._parse([(v, v, c) for v, c in commits])
 
     def commit_infos(self, commits: Sequence[tuple[int, ObjectMeta]]) -> dict[int, Mapping[str, Any]]:
-        """The ``commitInfo`` of some commits by version, where they have one."""
+        """The ``commitInfo`` of those commits that have one, by version."""
         return dict(parse_rare(self._contents([(v, v, c) for v, c in commits])).of("commitInfo"))
 
     def commit_info(self, version: int) -> dict[str, Any]:
@@ -443,7 +442,7 @@ class DeltaLog:
         return None if hint is None or hint.version < _LONG else self._newest(self.segment())
 
     def _newest_until(self, newest: Head | None, timestamp_ms: int) -> int | None:
-        """The newest version with a time up to ``timestamp_ms``; ``None`` if only reading all commits can tell."""
+        """The newest version with a time up to ``timestamp_ms``; ``None`` if that requires reading all commits."""
         since = None if newest is None else in_commit_timestamps_from(newest.metadata)
         if newest is None or since is None:
             return None
@@ -478,8 +477,8 @@ class DeltaLog:
     def version_at(self, timestamp_ms: int, *, reached: bool = False) -> int:
         """Find the newest version committed at or before a time (ms since the epoch).
 
-        Raises ``VersionNotFoundError`` for a time before the first commit in the log, and with ``reached`` for
-        one after the last, since later commits may still precede it.
+        Raises ``VersionNotFoundError`` for a time before the first commit in the log and, with ``reached``, for a time
+        after the last commit: later commits may still precede it.
         """
         newest = self._newest_of_long_log()
         if newest is not None and (version := self._newest_until(newest, timestamp_ms)) is not None:
@@ -497,14 +496,14 @@ class DeltaLog:
 
 # --- Is the table still the one at its location? ----------------------------------------------------------------------
 # If a table is dropped or recreated while a writer is at work, the writer's commit would corrupt the new log, and its
-# checkpoint, compaction or cleanup would apply to the wrong commits.  So each of these checks right before the decisive
+# checkpoint, compaction or cleanup would apply to the wrong commits.  So each of them checks right before the decisive
 # call.
 
 
 def check_same_table(log: DeltaLog, base: Head) -> None:
     """Raise ``MetadataChangedError`` if the location no longer holds the table that was read.
 
-    One request if the newest log file is unchanged; otherwise, as after a cleanup, compare the table's id.
+    Takes one request if the newest log file is unchanged; otherwise, as after a cleanup, compares the table's id.
     """
     file = base.segment.newest_file
     if file is not None and _is_there(log, file):
@@ -523,9 +522,9 @@ def check_same_table(log: DeltaLog, base: Head) -> None:
 
 
 def check_untouched(log: DeltaLog, base: Head) -> None:
-    """Like :func:`check_same_table`, but raise also where the newest log file changed.
+    """Like :func:`check_same_table`, but also raise if the newest log file changed.
 
-    A checkpoint damaged since may be the one that replaces what is about to be deleted.
+    The checkpoint that replaces the files to delete may have been damaged since it was read.
     """
     file = base.segment.newest_file
     if file is None:

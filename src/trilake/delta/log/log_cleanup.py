@@ -1,17 +1,17 @@
-"""Log cleanup: delete log files that no readable version within the retention needs.
+"""Log cleanup: delete the log files that no readable version within the retention needs.
 
-Protocol: *Metadata Cleanup*.  The life of a cleanup::
+Protocol: *Metadata Cleanup*.  The steps of a cleanup::
 
     midnight (UTC) of now - delta.logRetentionDuration = cut-off time
       --> cut-off commit: the newest one up to that time
       --> base: the newest complete checkpoint not after the cut-off commit (or one made there)
       --> delete every log file of a version before the base, oldest first
-      --> list the log again: a concurrent checkpoint may name old sidecars
+      --> list the log again: a checkpoint written concurrently may name old sidecars
       --> delete sidecars that no checkpoint names, once they are a day old, and temporary files
 
-All versions from the base on stay readable, even if the process dies midway.  Nothing is deleted from a damaged log,
-from a log that may belong to another table (:mod:`trilake.storage.ownership`), or while this machine's clock is ahead
-of the store's.
+All versions from the base on stay readable, even if the process dies midway.  A cleanup deletes nothing if the log is
+damaged or may belong to another table (:mod:`trilake.storage.ownership`), or if this machine's clock is ahead of the
+store's.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _log = logging.getLogger("trilake.delta")
 
 DAY_MS = 24 * 3600 * 1000
 _PROTECTED_BEFORE = "delta.requireCheckpointProtectionBeforeVersion"
-#: Where sidecars are, and how their names end; the protocol leaves the rest to writers.
+#: The pattern of sidecar keys; the protocol lets writers choose the rest of the name.
 _SIDECAR = rf"{SIDECARS}/[^/]+\.parquet"
 #: Keys per delete request.
 _BATCH = 500
@@ -67,8 +67,8 @@ _LOOKS = 3
 class CleanupResult(Displayed):
     """What a cleanup deleted, or would delete.
 
-    ``keys`` are log files, oldest first, then sidecars, then temporary files; ``oldest_version`` is the oldest
-    version that can still be read, ``None`` if nothing was deleted; ``cutoff_ms`` is the cut-off time.
+    ``keys`` are log files, oldest first, then sidecars, then temporary files.  ``oldest_version`` is the oldest version
+    that stays readable, ``None`` if nothing was deleted.  ``cutoff_ms`` is the cut-off time.
     """
 
     keys: tuple[str, ...]
@@ -77,7 +77,7 @@ class CleanupResult(Displayed):
 
 
 def cutoff_time(now_ms: int, retention_ms: int) -> int:
-    """Midnight (UTC) of the day that lies ``retention_ms`` before ``now_ms``, in ms since the epoch.
+    """The cut-off time: midnight (UTC) of the day ``retention_ms`` before ``now_ms``, in ms since the epoch.
 
     >>> cutoff_time(10 * DAY_MS + 5, 2 * DAY_MS) == 8 * DAY_MS
     True
@@ -93,11 +93,11 @@ def cleanup_log(
     Parameters
     ----------
     log: the table's log.
-    runtime: the clock, and ids for a checkpoint that may have to be made.
+    runtime: the clock, and ids for a checkpoint at the cut-off commit.
     dry_run: list what would be deleted, and change nothing.
     retention_ms: how long history is kept; by default the table's ``delta.logRetentionDuration`` (30 days).
 
-    Ignores ``delta.enableExpiredLogCleanup``, which concerns automatic cleanup.  Raises
+    ``delta.enableExpiredLogCleanup`` has no effect here: it concerns automatic cleanup.  Raises
     ``UnsupportedProtocolError`` for an unknown table feature, ``InvalidArgumentError`` for an invalid retention,
     ``ClockError`` if this machine's clock is ahead of the store's, and ``MetadataChangedError`` if the table
     was replaced or the end of its log has changed.
@@ -116,7 +116,7 @@ def cleanup_log(
     if base is not None:
         keys = own_keys(log.store, _before(objects, base), rf"{LOG}/\d{{20}}\.[^/]+", what="log cleanup")
         if retention_ms < _retention(head):
-            # A writer of a checkpoint relies on the log's own retention, and may be about to name these again.
+            # A checkpoint being written relies on the table's retention, not on ``retention_ms``, and may reuse these.
             going = set(keys)
             spared = _named(log, [o for o in objects if o.key in going])
         if not dry_run:
@@ -133,9 +133,9 @@ def cleanup_log(
 def _listed(
     log: DeltaLog, head: Head, cutoff: int, runtime: Runtime, *, dry_run: bool
 ) -> tuple[list[ObjectMeta], int | None]:
-    """List the log, and find the version before which files may go; ``None`` if none may.
+    """List the log and find the base, before which files may be deleted; ``None`` if there is none.
 
-    A concurrent cleanup may delete a commit before its time is read; then list again.
+    If a concurrent cleanup deletes a commit before its time is read, list again.
     """
     for _ in range(_LOOKS):
         objects = list(log.store.list(LOG))
@@ -147,7 +147,7 @@ def _listed(
 
 
 def _check_known(head: Head) -> None:
-    """Refuse a table with an unknown feature, which may forbid cleanup."""
+    """Refuse a table with an unsupported feature, which may forbid cleanup."""
     names = [n for n in writer_features(head.protocol) if n not in REGISTRY]
     if names or head.protocol.min_writer_version > MAX_WRITER:
         raise UnsupportedProtocolError(
@@ -199,7 +199,7 @@ def cutoff_commit(log: DeltaLog, head: Head, commits: Mapping[int, ObjectMeta], 
     since = in_commit_timestamps_from(head.metadata)
     timed_versions = [] if since is None else [v for v in versions if v >= since]
     if timed_versions and _time(log, head, timed_versions[0], commits[timed_versions[0]]) <= cutoff:
-        # These times only grow, so the commits between need not be read.
+        # In-commit timestamps only grow: a binary search need not read the commits in between.
         low, high = 0, len(timed_versions) - 1
         while low < high:
             middle = (low + high + 1) // 2
@@ -216,13 +216,13 @@ def cutoff_commit(log: DeltaLog, head: Head, commits: Mapping[int, ObjectMeta], 
 def _base(
     log: DeltaLog, head: Head, listing: LogListing, cutoff: int, runtime: Runtime, *, dry_run: bool
 ) -> int | None:
-    """The version before which everything may go; ``None`` if nothing may."""
+    """The version before which all log files may be deleted; ``None`` if there is none."""
     newest_old = cutoff_commit(log, head, listing.commits, cutoff)
     if newest_old is None or newest_old > head.version:
         return None
     protected = head.metadata.configuration.get(_PROTECTED_BEFORE)
     try:
-        # Protected older checkpoints are deleted all together or not at all.
+        # Log files before a protected version are deleted all together or not at all.
         floor = int(protected) if protected is not None else 0
         segment = choose_segment(listing, uri=head.uri, version=newest_old)
         choose_segment(listing, uri=head.uri, version=head.version)
@@ -235,7 +235,7 @@ def _base(
             return newest_old
         try:
             write_checkpoint(log, log.opened(newest_old), runtime)
-            # It may name older sidecars again, or be another writer's.
+            # The checkpoint may be another writer's, or reuse older sidecars.
             return newest_old if _sound(log, log.segment(newest_old)) else None
         except TrilakeError as e:
             _log.warning("version %d of %s gets no checkpoint before log cleanup: %s", newest_old, head.uri, e)
@@ -243,7 +243,7 @@ def _base(
 
 
 def _pays(head: Head, listing: LogListing, base: int | None, cutoff_version: int) -> bool:
-    """Whether a checkpoint at the cut-off commit would free an interval's worth of commits."""
+    """Whether a checkpoint at the cut-off commit would free at least one checkpoint interval of commits."""
     interval = head.properties.number("delta.checkpointInterval")
     start = base if base is not None else min(listing.commits)
     return interval > 0 and cutoff_version - start >= interval
@@ -265,9 +265,7 @@ def _sound(log: DeltaLog, segment: LogSegment) -> bool:
 
 
 def _before(objects: Sequence[ObjectMeta], base: int) -> list[str]:
-    """The log files of versions before ``base``, oldest first, and compactions that begin with it, which are useless
-    then.
-    """
+    """The log files of versions before ``base``, oldest first, and compactions that start at ``base``, now useless."""
     by_version = []
     for o in objects:
         version = first_version(o.key)
@@ -277,11 +275,11 @@ def _before(objects: Sequence[ObjectMeta], base: int) -> list[str]:
 
 
 def _orphans(log: DeltaLog, objects: Sequence[ObjectMeta], deleted: set[str], old_ms: int) -> list[str]:
-    """Sidecars that no checkpoint names and that are too old to belong to one being written.
+    """Sidecars that no checkpoint names, and that are too old to belong to a checkpoint being written.
 
-    A checkpoint being written may name sidecars of an older one, and checks at its end that the older one still
-    exists.  So one of the two is in the listing before or after the deletions, unless it was deleted here; then the
-    other is in the second listing.
+    Such a checkpoint may reuse sidecars of an older one, and its writer checks at the end that the older one still
+    exists.  So a listing before or after the deletions shows one of the two, unless this cleanup deleted the older
+    one; then the second listing shows the new one.
     """
     old = [o.key for o in objects if o.key.startswith(f"{SIDECARS}/") and o.modified_ms < old_ms]
     if not old:

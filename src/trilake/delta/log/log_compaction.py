@@ -1,8 +1,8 @@
 """Log compaction: one file that replaces a run of commits.
 
 Protocol: *Log Compaction Files*.  ``x.y.compacted.json`` holds the reconciled actions of the commits ``x`` to ``y``.
-Tombstones stay, since they cancel files from before the run.  ``commitInfo`` and ``cdc`` actions are left out; the
-commits stay and still have them.
+Tombstones stay, since they cancel files from before the run.  ``commitInfo`` and ``cdc`` actions are left out: the
+commits, which stay, have them.
 """
 
 from __future__ import annotations
@@ -21,16 +21,15 @@ from trilake.delta.protocol.actions import FILE_ACTIONS, ActionBatch
 from trilake.errors import InvalidArgumentError, ObjectExistsError, VersionNotFoundError
 from trilake.expr.terms.engine import Query
 
-#: Up to this many file actions are written one by one: faster than starting a query and loading DuckDB.
+#: Up to this many file actions, plain Python is faster than loading DuckDB and running a query.
 _FEW = 300
 
 
 def compact_log(log: DeltaLog, start: int, end: int) -> str | None:
     """Write the compaction file of the versions ``start`` to ``end``, both included.
 
-    Returns its key, or ``None`` if the file would be empty.  An existing file stays.  Raises
-    ``InvalidArgumentError`` unless ``0 <= start < end``, ``VersionNotFoundError`` if the log lacks one of these
-    commits.
+    Returns its key, or ``None`` if the file would be empty.  Keeps an existing file.  Raises ``InvalidArgumentError``
+    unless ``0 <= start < end``, and ``VersionNotFoundError`` if the log lacks one of these commits.
     """
     if not 0 <= start < end:
         raise InvalidArgumentError(
@@ -54,7 +53,7 @@ def compact_log(log: DeltaLog, start: int, end: int) -> str | None:
 
 
 def compacted(batch: ActionBatch, query: Query) -> bytes:
-    """The content of the compaction file of some commits' actions."""
+    """The content of a compaction file."""
     files = apply(empty_state(), ActionBatch(batch.add, batch.remove, batch.cdc))
     lines = [orjson.dumps(action).decode() for action in _reconciled(batch)]
     for kind, table in (("add", files.adds), ("remove", files.removes)):

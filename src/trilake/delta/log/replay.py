@@ -1,8 +1,8 @@
 """Action reconciliation, a pure function over columns.
 
-Protocol: *Action Reconciliation*.  The newest reference to each logical file wins, keyed by (path, deletion-vector id);
-for ``protocol`` and ``metaData`` the newest wins, for ``txn`` the newest of each application, for ``domainMetadata``
-the newest of each domain.
+Protocol: *Action Reconciliation*.  The newest action for each logical file, identified by path and deletion-vector id,
+wins; so do the newest ``protocol`` and ``metaData``, the newest ``txn`` of each application, and the newest
+``domainMetadata`` of each domain.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from trilake.expr.terms.engine import Query
 class State:
     """The content of a snapshot.
 
-    ``adds`` and ``removes`` have the fields of the actions.  ``removes`` holds the tombstones of the commits since
-    the checkpoint; those in the checkpoint are read on demand.
+    ``adds`` and ``removes`` have the fields of the actions.  ``removes`` holds the tombstones of the commits after the
+    checkpoint; those in the checkpoint are read on demand.
     """
 
     adds: pa.Table
@@ -50,7 +50,7 @@ class State:
 
 
 _NOTHING, _NUL, _AT = string_scalar(""), string_scalar("\x00"), string_scalar("@")
-#: Above this many, keys are compared by hashes, which take a tenth of the memory.
+#: Above this many keys, compare hashes, which take a tenth of the memory.
 _MANY = 100_000
 _KEY_FIELDS = ["path", "deletionVector"]
 _KEYS = pa.schema([("v", pa.int64()), ("k", pa.string())])
@@ -112,7 +112,7 @@ def _decoded(strings: pa.StringArray) -> pa.StringArray:
 
 
 def _holds(strings: pa.ChunkedArray, character: bytes) -> bool:
-    """Whether some strings contain an ASCII character; bytes behind nulls count too."""
+    """Whether a string contains an ASCII character; bytes under nulls count too."""
     for chunk in strings.chunks:
         if len(chunk):
             _, ends, data = chunk.buffers()
@@ -123,7 +123,7 @@ def _holds(strings: pa.ChunkedArray, character: bytes) -> bool:
 
 
 def any_absolute(paths: pa.ChunkedArray) -> bool:
-    """Whether a decoded path is not relative to the table."""
+    """Whether a decoded path is absolute."""
     if pc.any(pc.starts_with(paths, "/")).as_py():
         return True
     return _holds(paths, b":") and bool(pc.any(pc.match_substring_regex(paths, _ABSOLUTE)).as_py())
@@ -150,7 +150,7 @@ def vector_ids(dv: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def unreconciled(batch: ActionBatch, versions: Sequence[int]) -> set[int]:
-    """Those of the versions whose actions are not reconciled: two for one file, or two of a kind that allows one."""
+    """The versions whose actions are not reconciled: two for one file, or two of a kind that allows one."""
     if not versions:
         return set()
     out: set[int] = set()
@@ -173,10 +173,10 @@ def unreconciled(batch: ActionBatch, versions: Sequence[int]) -> set[int]:
 
 
 def refuse_paths_twice(adds: pa.Table, uri: str, version: int) -> None:
-    """Raise ``CorruptLogError`` if a file is live twice: with and without a vector, with two, or under two
-    spellings.
+    """Raise ``CorruptLogError`` if a file is live twice: with and without a vector, with two vectors, or under two
+    spellings of its path.
 
-    Replay leaves one action per key.  A checkpoint is not replayed; :func:`refuse_keys_twice` checks it.
+    Replay keeps one action per key.  A checkpoint is not replayed; :func:`refuse_keys_twice` checks it.
     """
     vectors = adds["deletionVector"]
     paths = None
@@ -212,7 +212,7 @@ def any_twice(numbers: npt.NDArray[np.uint64]) -> bool:
 
 
 def one_spelling(adds: pa.Table, uri: str) -> pa.ChunkedArray:
-    """Decoded paths of files, relative to the table at ``uri`` where they lie below it."""
+    """Decoded paths of files, relative to the table at ``uri`` if they lie below it."""
     paths = decoded_paths(adds["path"])
     if any_absolute(paths):
         paths = pc.replace_substring_regex(paths, r"^file:(?://)?/", "/")
@@ -282,14 +282,14 @@ def _newest(keys: pa.ChunkedArray, orders: pa.ChunkedArray) -> tuple[pa.Array, p
     codes = keys.dictionary_encode()
     code = np.concatenate([as_numpy(c.indices) for c in codes.chunks])
     order = np.concatenate([as_numpy(c) for c in orders.chunks])
-    unique = codes.chunk(0).dictionary  # shared by all chunks
+    unique = codes.chunk(0).dictionary  # all chunks share it
     newest = np.full(len(unique), -1, np.int64)
     np.maximum.at(newest, code, order)
     return unique, int64_array(newest)
 
 
 def _without(files: pa.Table, keys: pa.Array, keys_of: KeysOf) -> pa.Table:
-    """``files`` without those of ``keys``, as computed by ``keys_of``."""
+    """``files`` without those whose key, by ``keys_of``, is in ``keys``."""
     if not files.num_rows or not len(keys):
         return files
     is_dropped = pc.is_in(keys_of(files), keys)
@@ -297,13 +297,13 @@ def _without(files: pa.Table, keys: pa.Array, keys_of: KeysOf) -> pa.Table:
 
 
 class Touched:
-    """The files that newer actions refer to; older actions for them no longer count."""
+    """The files that newer actions refer to; these actions replace older ones."""
 
     def __init__(self, *newer: pa.Table) -> None:
         self._newer = [t.select(_KEY_FIELDS) for t in newer]  # sent to Spark tasks
 
     def left_of(self, files: pa.Table) -> pa.Table:
-        """Older actions without those for touched files."""
+        """``files`` without those that newer actions touch."""
         if self._vectors or _has_vectors(files):
             return _without(files, self._plain, _plain_keys)
         return _without(files, self._paths, file_keys)

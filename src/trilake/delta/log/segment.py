@@ -1,6 +1,6 @@
-"""Which files of ``_delta_log`` make up a version: their names, and the pure choice among them.
+"""Which files of ``_delta_log`` make up a version: their names, and a pure function that chooses them.
 
-Protocol: *Delta Log Entries*, *Checkpoints*, *Log Compaction Files*.  Nothing here reads a file.
+Protocol: *Delta Log Entries*, *Checkpoints*, *Log Compaction Files*.  This module reads no file.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _COMPACTED = re.compile(r"(\d{20})\.(\d{20})\.compacted\.json")
 _CHECKSUM = re.compile(r"(\d{20})\.crc")
 _CLASSIC = re.compile(r"(\d{20})\.checkpoint\.parquet")
 _PART = re.compile(r"(\d{20})\.checkpoint\.(\d{10})\.(\d{10})\.parquet")
-# By the protocol the name is a UUID; delta-spark takes any string without a dot.
+# The protocol requires a UUID; delta-spark takes any string without a dot.
 _UUID = re.compile(r"(\d{20})\.checkpoint\.[^./]+\.(?:json|parquet)")
 
 _OWNED = re.compile(
@@ -76,9 +76,9 @@ def compacted_key(start: int, end: int) -> str:
 
 
 def first_version(key: str) -> int | None:
-    """The version of a log file, the first one of a compaction; ``None`` for any other name.
+    """The version of a log file, for a compaction its first one; ``None`` for any other name.
 
-    Incomplete checkpoints count, too.
+    Files of incomplete checkpoints count, too.
 
     >>> first_version("_delta_log/00000000000000000003.00000000000000000007.compacted.json")
     3
@@ -90,7 +90,7 @@ def first_version(key: str) -> int | None:
 
 
 def may_name_sidecars(key: str) -> bool:
-    """Whether a log file is a checkpoint that can have sidecars, which multi-part ones cannot."""
+    """Whether a log file is a checkpoint that can have sidecars; multi-part checkpoints cannot."""
     name = key.removeprefix(f"{LOG}/")
     return _CLASSIC.fullmatch(name) is not None or _UUID.fullmatch(name) is not None
 
@@ -119,7 +119,7 @@ class LogListing:
         return max((*self.commits, *(v for v, _ in self.checkpoints)), default=-1)
 
     def holds(self, file: ObjectMeta) -> bool:
-        """Whether the same commit, compaction or checkpoint file of an earlier listing is here unchanged."""
+        """Whether a commit, compaction or checkpoint file of an earlier listing is in this one, unchanged."""
         version = first_version(file.key)
         commits = [self.commits[version]] if version in self.commits else []
         compactions = (f for first, _, f in self.compactions if first == version)
@@ -127,7 +127,7 @@ class LogListing:
         return any(f.key == file.key and same_file(f, file) for f in (*commits, *compactions, *checkpoints))
 
     def without(self, checkpoint: tuple[ObjectMeta, ...]) -> LogListing:
-        """The listing without one checkpoint; another one of its version, if any, replaces it."""
+        """The listing without one checkpoint; another checkpoint of the same version, if any, takes its place."""
         keys = {f.key for f in checkpoint}
         remaining = [
             (v, files) for v, files in (*self.others, *self.checkpoints) if keys.isdisjoint(f.key for f in files)
@@ -183,7 +183,7 @@ class LogSegment:
     checkpoint_version: int | None
     checkpoint_files: tuple[ObjectMeta, ...]
     commits: tuple[tuple[int, int, ObjectMeta], ...]
-    #: What ``_last_checkpoint`` and the version's checksum say about the checkpoint.
+    #: What ``_last_checkpoint`` and the version's checksum state about the checkpoint.
     hint: CheckpointHint | None = None
     checksum: ObjectMeta | None = None
 
@@ -196,7 +196,7 @@ class LogSegment:
 
 
 def same_file(now: ObjectMeta, before: ObjectMeta) -> bool:
-    """Whether two listings show the same object; some stores return times in ms here and in seconds there."""
+    """Whether two listings show the same object; some stores give times in ms in one call and in s in another."""
     if now.size != before.size:
         return False
     times = now.modified_ms, before.modified_ms
@@ -236,7 +236,7 @@ def choose_segment(listing: LogListing, *, uri: str, version: int | None = None)
     base = [(v, files) for v, files in listing.checkpoints if v <= target]
     checkpoint_version, files = base[-1] if base else (None, ())
     start = 0 if checkpoint_version is None else checkpoint_version + 1
-    # Not a range over versions: a file name can claim any number.
+    # Do not iterate over all versions: a file name can claim any number.
     present = sorted(v for v in listing.commits if start <= v <= target)
     if len(present) != target - start + 1:
         _refuse_gap(listing, start, present, target, uri)
@@ -317,10 +317,10 @@ def _cover(listing: LogListing, start: int, target: int) -> tuple[tuple[int, int
 
 
 def settled(listed: Callable[[], T], versions: Callable[[T], Collection[int]], first: int | None = None) -> T:
-    """Call ``listed`` until the listing has no gap that listing again fills.
+    """Call ``listed`` until listing again fills no more gaps.
 
-    A listing of a folder is not atomic: of two concurrent commits it may show only the later one.  The
-    earlier one existed by then, so the next listing shows it unless it was deleted.
+    A listing of a folder is not atomic: it may show only the later of two concurrent commits.  The earlier one exists
+    by then, so the next listing shows it unless it was deleted.
 
     Parameters
     ----------
@@ -340,7 +340,7 @@ def settled(listed: Callable[[], T], versions: Callable[[T], Collection[int]], f
 def settled_segment(
     listing: LogListing, again: Callable[[], LogListing], *, uri: str, version: int | None = None
 ) -> LogSegment:
-    """Call :func:`choose_segment`; where versions are missing, once more with the listing ``again``.
+    """Call :func:`choose_segment`; if versions are missing, call it once more with the listing ``again``.
 
     A checkpoint may be written, and the commits before it deleted, while a folder is listed.
     """
@@ -353,7 +353,7 @@ def settled_segment(
 
 
 def first_gap(versions: Collection[int], first: int | None = None) -> int | None:
-    """The first missing version from ``first`` on (by default the lowest) that has a later one.
+    """The first missing version, from ``first`` (default: the lowest) on, that precedes an existing one.
 
     >>> first_gap([3, 4, 7]), first_gap([3, 4], 1), first_gap([3, 4]), first_gap([])
     (5, 1, None, None)

@@ -22,7 +22,7 @@ from trilake.errors import MissingMetadataError
 class Head:
     """A table at one version, without its files.
 
-    ``state`` holds no file actions here; those of a :class:`Snapshot` are complete.
+    ``state`` has no file actions; a :class:`Snapshot` has all.
     """
 
     uri: str

@@ -1,19 +1,19 @@
-"""Which sidecars of the newest checkpoint the next one reuses, and which it rewrites.
+"""Which sidecars of the newest checkpoint the next one reuses, and which ones it rewrites.
 
 Protocol: *Sidecar Files*, *Metadata Cleanup*.  The cost of a v2 checkpoint depends on the commits since the last one::
 
     newest checkpoint, written by trilake --> sidecars with the current columns, described by tags
       --> a changed path within a sidecar's bounds?  read its paths; rewrite it if it lost a file
       --> merge small ones with the new files
-      --> name the others again; tombstones have a sidecar of their own, rewritten each time
+      --> reuse the others; tombstones have a sidecar of their own, rewritten each time
 
-No file is listed twice: the older checkpoint was checked by its writer, and new paths are compared with each other and
-with those of every sidecar that may hold them.
+No file is listed twice: the writer of the older checkpoint checked it, and new paths are compared with each other and
+with those in every sidecar that may hold them.
 
 **A reused sidecar is old**, so log cleanup keeps it only while a checkpoint names it.  The older checkpoint must
 outlast the writing of the new one: the commit after it must be a day younger than the log's retention.
-:func:`base_outlasts` checks that before and after files are written, and :func:`is_there` once the new checkpoint
-exists.  In doubt everything is rewritten.
+:func:`base_outlasts` checks that before and after files are written; :func:`is_there` checks once the new checkpoint
+exists that the older one still does.  In doubt, all sidecars are rewritten.
 """
 
 from __future__ import annotations
@@ -57,8 +57,7 @@ class Reuse:
     def pieces(self, unexpired: Callable[[pa.Table], pa.Table]) -> Iterator[tuple[str, pa.Table]]:
         """Yield the file actions to write, tombstones last, without those that ``unexpired`` drops.
 
-        Raises ``MaybeTwiceError`` after the last file, where one may be in the version twice, and
-        ``CorruptLogError``.
+        Raises ``CorruptLogError``, and ``MaybeTwiceError`` after the last file if one may be in the version twice.
         """
         log, version = self.log, self.version
         totals = sum((s.files for s in self.kept), FileTotals())
@@ -92,7 +91,7 @@ def reusable(
     Parameters
     ----------
     log, version: what to checkpoint.
-    layout: of current sidecars; those with another one are rewritten.
+    layout: of current sidecars; sidecars with another layout are rewritten.
     most: files of a full sidecar.
     now_ms: the writer's clock.
     jobs: runs the reading of file keys as tasks; ``None`` for this process.
@@ -131,7 +130,7 @@ def reusable(
 
 
 def is_ours(rare: Sequence[tuple[str, Any]]) -> bool:
-    """Whether trilake, whose writer checks for duplicate files, wrote a checkpoint with these actions."""
+    """Whether trilake, which checks for duplicate files, wrote the checkpoint with these actions."""
     return any(ADDS_TAG in tags_of(d) for n, d in rare if n == "checkpointMetadata")
 
 
@@ -182,7 +181,7 @@ def again(files: pa.Table, added: pa.ChunkedArray, uri: str) -> str | None:
 
 
 def base_outlasts(log: DeltaLog, version: PendingSnapshot, now_ms: int) -> bool:
-    """Whether the checkpoint that a version is replayed from stays for another day despite log cleanup."""
+    """Whether log cleanup keeps the checkpoint that a version is replayed from for at least another day."""
     segment, base = version.segment, version.segment.checkpoint_version
     if base is None or not segment.commits:
         return False
@@ -196,7 +195,7 @@ def base_outlasts(log: DeltaLog, version: PendingSnapshot, now_ms: int) -> bool:
             times.append(commit_time if isinstance(commit_time, int) else 0)
     except (InvalidArgumentError, ObjectNotFoundError):
         return False
-    # A clock that is behind must not make everything look young.
+    # A slow clock must not make everything look young.
     now = max(now_ms, *(f.modified_ms for _, _, f in segment.commits))
     return min(times) - _DAY_MS > now - retention
 
@@ -212,13 +211,13 @@ def is_there(log: DeltaLog, version: PendingSnapshot) -> bool:
 
 
 # --- The tags of sidecars, and which sidecars are merged --------------------------------------------------------------
-# Protocol: *Sidecar Files*.  trilake's `tags`, which other readers ignore, state the number of files and their totals
-# (so that a later checkpoint need not read the sidecar), its columns, and the bounds of its paths.
+# Protocol: *Sidecar Files*.  trilake's `tags`, which other readers ignore, state a sidecar's columns, the bounds of its
+# paths, and the number and totals of its files, so that a later checkpoint need not read the sidecar.
 
 #: Tags of a ``sidecar`` action: its columns, its lowest and highest path, and the totals of its files.
 LAYOUT, LOW, HIGH = "trilake.layout", "trilake.lowestPath", "trilake.highestPath"
 _TOTALS = {f.name: f"trilake.{f.name}" for f in fields(FileTotals)}
-#: A longer path is not stored as a bound: every reader of the checkpoint reads the tags.
+#: A longer path is not stored as a bound, since every reader of the checkpoint reads the tags.
 _LONGEST = 512
 #: A sidecar below this share of a full one is always merged.
 _SMALLEST = 16
@@ -234,7 +233,7 @@ def layout_of(columns: pa.StructType) -> str:
 
 @dataclass(frozen=True)
 class Sidecar:
-    """A sidecar of ``add`` actions only, whose tags state the totals of its files."""
+    """A sidecar with only ``add`` actions, whose tags state the totals of its files."""
 
     path: str
     size: int
@@ -253,7 +252,7 @@ class Sidecar:
 
     @staticmethod
     def of(action: Mapping[str, Any], tags: Mapping[str, Any]) -> Sidecar | None:
-        """The sidecar of an action with trilake's tags; ``None`` for any other."""
+        """The sidecar that an action names; ``None`` unless it has trilake's tags."""
         try:
             totals = FileTotals(**{name: int(tags[tag]) for name, tag in _TOTALS.items()})
             path, size, modified = str(action["path"]), int(action["sizeInBytes"]), int(action["modificationTime"])
@@ -264,7 +263,7 @@ class Sidecar:
         return Sidecar(path, size, modified, totals, layout, bounds) if totals.num_files > 0 else None
 
     def may_hold(self, paths: Sequence[str]) -> bool:
-        """Whether one of some sorted decoded paths may be in this sidecar."""
+        """Whether one of these sorted decoded paths may be in this sidecar."""
         if self.bounds is None or not paths:
             return bool(paths)
         low, high = self.bounds
@@ -274,7 +273,7 @@ class Sidecar:
 
 @dataclass
 class PathBounds:
-    """The lowest and highest decoded path of some files, as long as all are relative and short."""
+    """The lowest and highest decoded path of some files, if all are relative and short."""
 
     _bounds: tuple[str, str] | None = None
     _known: bool = field(default=True)
@@ -300,9 +299,9 @@ class PathBounds:
 
 
 def folded(sizes: Iterable[int], fresh: int, most: int) -> set[int]:
-    """The indexes of the sidecars, with these numbers of files, to merge with ``fresh`` new files.
+    """The indexes of the sidecars to merge with ``fresh`` new files; ``sizes`` are their numbers of files.
 
-    Small ones first, while one is at most twice as large as the total so far, or a small share of ``most``, the
+    Takes small ones first, while one is at most twice as large as the total so far, or a small share of ``most``, the
     size of a full sidecar; half-full ones stay.  So the sizes of those that stay at least double, and a file is
     rewritten only a few times until its sidecar is full.
 

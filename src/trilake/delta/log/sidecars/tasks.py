@@ -1,11 +1,12 @@
-"""Write the sidecars of a v2 checkpoint in Spark tasks; this process holds no file of the older checkpoint.
+"""Write the sidecars of a v2 checkpoint in Spark tasks, so that the driver reads no file of the older checkpoint.
 
-Protocol: *Sidecar Files*, *Action Reconciliation*.  Each task reads a part of the older checkpoint, drops files that
-later commits touched and expired tombstones, and writes sidecars.  The totals of what the tasks read must match what is
-known of the older checkpoint.  The files of the commits since go to the smallest task, or are written here if many.
+Protocol: *Sidecar Files*, *Action Reconciliation*.  Each task reads a part of the older checkpoint, drops expired
+tombstones and files that later commits touched, and writes sidecars.  The totals of what the tasks read must match
+those that the log states for the older checkpoint.  The files of the later commits go to the smallest task; if there
+are many, the driver writes them.
 
-A retried task writes new sidecars, and only those of one attempt are named; log cleanup deletes the rest.  A file that
-is listed twice is found by its path; a checkpoint of another writer gets a separate job for that.
+A retried task writes new sidecars, and the checkpoint names only those of one attempt; log cleanup deletes the rest.  A
+file that is listed twice is found by its path; another writer's checkpoint gets a separate job for that.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ from trilake.delta.log.snapshot import PendingSnapshot
 from trilake.expr.terms.engine import Query
 from trilake.storage.base import Store
 
-#: Above this many, actions of the commits since are written by this process.
+#: Above this many actions of later commits, this process writes them.
 _SENT = 100_000
 
 
 @dataclass(frozen=True)
 class Part:
-    """The input of one task: shares of the older checkpoint, and actions of the commits since."""
+    """The input of one task: shares of the older checkpoint, and actions of later commits."""
 
     shares: tuple[Share, ...] = ()
     #: Approximate number of actions.
@@ -54,7 +55,7 @@ class PartWritten:
 
 @dataclass(frozen=True)
 class PartWriter:
-    """Writes the sidecars of a part, in any process; ``added`` are the paths of the files that the commits added."""
+    """Writes the sidecars of a part, in any process; ``added`` are the paths of files that later commits add."""
 
     store: Store
     query: Query
@@ -96,7 +97,7 @@ class PartWriter:
 
 @dataclass(frozen=True)
 class _StayingPaths:
-    """The paths in a share that the commits since do not touch."""
+    """The paths in a share that later commits do not touch."""
 
     store: Store
     query: Query
@@ -118,10 +119,10 @@ def write_by_tasks(
     most: int,
     reuse: Reuse | None,
 ) -> Written:
-    """Write the sidecars of a version's checkpoint, except those that ``reuse`` names again.
+    """Write the sidecars of a version's checkpoint, except those that ``reuse`` keeps.
 
-    Raises ``CorruptLogError`` if the older checkpoint is damaged, differs from its totals, or lists a file
-    twice.  If a job fails, the sidecars that are known are deleted.
+    Raises ``CorruptLogError`` if the older checkpoint is damaged, differs from its totals, or lists a file twice.  If a
+    job fails, deletes the sidecars of the tasks that have finished.
     """
     store, segment = log.store, version.segment
     rare = checkpoint_actions(store, segment) if reuse is None else reuse.rare

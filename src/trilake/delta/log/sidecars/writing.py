@@ -1,7 +1,7 @@
-"""Write sidecars one after another: a new one begins where one is full, and where the tombstones begin.
+"""Write sidecars one after another: start a new one when one is full, and before the tombstones.
 
 Protocol: *Sidecar Files*.  Names are unique, and no reader opens a sidecar before a top-level file names it.  A writer
-that fails deletes its finished sidecars; log cleanup deletes those of one that died.
+that fails deletes its finished sidecars; log cleanup deletes those of a writer that died.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Written:
         return max((int(a["modificationTime"]) for a in self.actions), default=0)
 
     def take_back(self, store: Store) -> None:
-        """Delete them, as long as no checkpoint names them."""
+        """Delete the sidecars; call this only before a checkpoint names them."""
         with suppress(TrilakeError):
             store.delete([f"{SIDECARS}/{a['path']}" for a in self.actions])
 
@@ -61,10 +61,10 @@ class SidecarWriter:
     ----------
     store, runtime: where they go, and ids.
     columns: of the table's checkpoints.
-    most: actions of one.
+    most: the most actions in one sidecar.
     expected: approximate number of actions.
-    mixed: whether tombstones go into the sidecar of the files, as in a small table.  Later checkpoints cannot reuse
-        such a sidecar.
+    mixed: whether tombstones go into the same sidecar as the files, as in a small table.  Later checkpoints cannot
+        reuse such a sidecar.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class SidecarWriter:
         file = self._file
         if file is None:
             return
-        self._file = None  # one that fails to finish deletes itself
+        self._file = None  # a file that fails to finish deletes itself
         file.__exit__(None, None, None)
         files, bounds = self._files, self._bounds.bounds
         self._files, self._bounds = FileTotals(), PathBounds()
