@@ -28,7 +28,7 @@ class StreamSchemaChangedError(StreamError):
 
 
 class StreamSchemaIncompatibleError(StreamError):
-    """Remaining files cannot be read with the source's current columns."""
+    """Files yet to be read do not fit the source's current columns."""
 
     code = "STREAM_SCHEMA_INCOMPATIBLE"
     default_help = "start a query from scratch, with a new checkpoint"

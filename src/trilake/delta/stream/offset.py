@@ -7,8 +7,8 @@ commit, file by file.  Its JSON is compatible with Delta's own source::
      "isStartingVersion": false, "startedAt": {"reservoirVersion": 3, "isStartingVersion": true}}
 
 Everything up to and including the file ``index`` of ``reservoirVersion`` has been read; ``-1`` is the position before a
-version's first file.  ``startedAt`` is trilake's: when a first batch is repeated, Spark asks for the initial offset
-again, and by then the table may have newer versions.
+version's first file.  Only trilake writes ``startedAt``: when Spark repeats a first batch, it requests the initial
+offset again, and by then the table may have newer versions.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from trilake.delta.stream.errors import StreamOffsetError
 BASE_INDEX = -1
 _SOURCE_VERSION = 1
 _NEWEST_SOURCE = 3
-#: Newer sources' markers for the position before the first file, and for a schema change before it.
+#: Markers of newer Delta sources: the position before the first file, and before a schema change.
 _OTHER_BASES = {-100, -20, -19}
 
 Integers = np.ndarray[Any, np.dtype[np.int64]]
@@ -105,7 +105,7 @@ class StreamOffset:
         return StreamOffset(reservoir_id, start.version, BASE_INDEX, start.snapshot, start)
 
     def at(self, version: int, index: int = BASE_INDEX, *, snapshot: bool = False) -> StreamOffset:
-        """Another position of the same stream."""
+        """Another position in the same stream."""
         return replace(self, reservoir_version=version, index=index, is_starting_version=snapshot)
 
     @property
@@ -118,16 +118,16 @@ class StreamOffset:
 class Limit:
     """The limits of one batch: ``None`` is no limit.
 
-    ``files`` is a number of files.  ``size`` is in bytes and soft: the file that exceeds it is the last one.
+    ``files`` is a number of files.  ``size`` is in bytes and soft: a batch ends with the file that exceeds it.
     """
 
     files: int | None = None
     size: int | None = None
 
     def admit(self, counts: Integers, sizes: Integers) -> int:
-        """How many units, in their order, a batch takes; ``counts`` are their files, ``sizes`` their bytes.
+        """How many units a batch takes, in their order; ``counts`` are their numbers of files, ``sizes`` their bytes.
 
-        A unit is taken whole as soon as there is room for anything, so a batch is never empty while there is data.
+        A unit is taken whole as soon as there is any room, so a batch is never empty while there is data.
 
         >>> Limit(2).admit(np.array([1, 1, 1]), np.array([5, 5, 5]))
         2
@@ -142,7 +142,7 @@ class Limit:
         return count
 
     def less(self, counts: Integers, sizes: Integers) -> Limit:
-        """The rest of the limit after a batch took these units."""
+        """The rest of the limit after a batch has taken these units."""
         return Limit(
             None if self.files is None else max(0, self.files - int(counts.sum())),
             None if self.size is None else max(0, self.size - int(sizes.sum())),

@@ -1,4 +1,4 @@
-"""Options of a stream from a table, by the names of Delta's streaming source."""
+"""Options of a stream from a table, with the names of Delta's streaming source."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ STREAM_READ_OPTIONS = (
     "failOnDataLoss",
     "withEventTimeOrder",
     "beyondNewest",
-    # Not needed here: a restarted stream accepts other columns anyway.
+    # Unused: a restarted stream accepts other columns anyway.
     "schemaTrackingLocation",
     "schemaLocation",
     "streamingSourceTrackingId",
@@ -45,16 +45,17 @@ class StreamOptions:
     ----------
     starting_version: the first commit to read, or ``latest`` for only new commits.
     starting_timestamp_ms: read commits from this time on.
-        With neither, the stream starts with all rows of the table.
+        Without either start option, the stream starts with all rows of the table.
     max_files, max_bytes: the limits of a batch.
     ignore_deletes: skip commits that only remove rows.
-    ignore_changes: also take commits that replace files; unchanged rows may come again.
+    ignore_changes: also read commits that replace files; unchanged rows may be emitted again.
     skip_change_commits: skip every commit that removes or replaces rows.
     read_change_feed: read the change data feed.
     exclude: skip files whose path matches this regular expression.
     fail_on_data_loss: whether missing commits or files end the stream.
-    whole_snapshot: read the initial rows in one batch, whatever the limits: watermarks advance between batches, so none
-        of these rows is late (``withEventTimeOrder``).
+    whole_snapshot: read the initial rows in one batch, whatever the limits.  Watermarks advance between batches, so
+    then
+        none of these rows is late (``withEventTimeOrder``).
     beyond_newest: whether the stream may start after the newest commit.
     """
 
@@ -78,7 +79,7 @@ class StreamOptions:
     @staticmethod
     @stating({None: "DELTA_ILLEGAL_OPTION"})
     def parse(values: Mapping[str, str]) -> StreamOptions:
-        """Parse strings by name, of the names in :data:`STREAM_READ_OPTIONS`.  Raises ``InvalidArgumentError``.
+        """Parse option strings; the names are in :data:`STREAM_READ_OPTIONS`.  Raises ``InvalidArgumentError``.
 
         >>> StreamOptions.parse({"startingVersion": "latest", "maxBytesPerTrigger": "10m"}).max_bytes
         10485760
@@ -95,7 +96,7 @@ class StreamOptions:
 
         timestamp, max_bytes = values.get("startingTimestamp"), values.get("maxBytesPerTrigger")
         files = positive("maxFilesPerTrigger", values.get("maxFilesPerTrigger"))
-        # A limit of bytes alone replaces the default one.
+        # A limit in bytes replaces the default limit on files.
         default = None if max_bytes is not None else MAX_FILES
         return StreamOptions(
             starting_version=starting_version(values.get("startingVersion")),

@@ -1,7 +1,7 @@
 """Whether a stream may continue after a change of its source's columns.
 
-A stream declares its columns once.  Older files can be read as long as every column is unchanged, widened or new.  A
-newer schema must be equal: an extra column would be dropped silently.
+A stream declares its columns once.  It can read older files if every column is unchanged, widened or new.  A newer
+schema must be equal: an extra column would be dropped silently.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from trilake.errors import TrilakeError
 
 @dataclass(frozen=True)
 class Reading:
-    """The declared columns of a stream: the table's at ``version``, or those of them in ``columns``."""
+    """The declared columns of a stream: those of the table at ``version``, or the subset ``columns``."""
 
     metadata: Metadata
     version: int
@@ -35,8 +35,8 @@ class Reading:
         return list(schema.fields) if self.columns is None else [schema.field(c) for c in self.columns]
 
     def check(self, other: Metadata, version: int, *, uri: str) -> TrilakeError | None:
-        """Why the stream cannot read files written under ``other``, the metadata from ``version`` on; ``None``
-        if it can.
+        """Why the stream cannot read files written under ``other``, the metadata from ``version`` on; ``None`` if it
+        can.
         """
         if version > self.version:
             problem = self._differs(other)
@@ -105,7 +105,7 @@ def _fits_struct(old: Sequence[StructField], new: Sequence[StructField], *, wide
         if same is None:
             if by_this_name is not None:
                 return f"column {f.name} is not the same one"
-            continue  # a column that the older files lack: null
+            continue  # the older files lack this column: it reads as null
         problem = _fits(same.type, f.type, widen=widen)
         if problem is not None:
             return f"column {f.name}: {problem}"

@@ -1,15 +1,15 @@
 """A streaming sink: each batch becomes exactly one commit.
 
 Spark repeats a batch until it has recorded the batch as done, so a batch may come again after its commit, from a new
-process.  The commit identifies the batch: a ``txn`` action with the query's id, which lives in the checkpoint, and the
-batch's number::
+process.  The commit identifies its batch with a ``txn`` action: the query's id, which is stored in the checkpoint, and
+the batch's number::
 
     plan --> files --> txn there already? done, without a commit
                    --> commit with txn --> Spark records the batch
                            |
-                       another process was faster: the conflict check refuses ours, and that is success
+                       another process was faster: its conflict check refuses this commit, which counts as success
 
-Vacuum removes the files of attempts that died.
+Vacuum removes the files of attempts that failed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ OPERATION = "STREAMING UPDATE"
 
 @dataclass(frozen=True)
 class BatchId:
-    """A batch of a query: ``query_id`` is the same for all runs on one checkpoint."""
+    """A batch of a query; all runs on one checkpoint have the same ``query_id``."""
 
     query_id: str
     batch: int
@@ -81,7 +81,7 @@ def batch_request(request: WriteRequest, batch: BatchId) -> WriteRequest:
 
 
 def committed(log: DeltaLog, batch: BatchId) -> bool:
-    """Whether the table has this batch already, or a later one of the same query."""
+    """Whether the table already has this batch, or a later one of the same query."""
     if not log.exists():
         return False
     txn = log.head().state.txns.get(batch.query_id)
@@ -99,12 +99,12 @@ def commit_batch(
 ) -> WriteResult:
     """Commit the files of a batch, unless the table has the batch.
 
-    ``plan`` is the plan that the files were written by.  An empty batch is not committed where it appends.  Raises
-    what :func:`trilake.delta.commands.write.write.finish_write` raises.
+    ``plan`` is the plan for which the files were written.  An append of no rows makes no commit.  Raises what
+    :func:`trilake.delta.commands.write.write.finish_write` raises.
     """
     parts = list(written)
     if committed(log, batch):
-        # Rewritten files stay for vacuum: if Spark retries with the same files, they belong to the table.
+        # Keep the files: if Spark retries with the same ones, they belong to the table.  Otherwise vacuum removes them.
         return WriteResult(log.head().version)
     plan = _of_batch(log, plan, batch_request(plan.request, batch))
     if _does_nothing(plan, parts):
@@ -123,7 +123,7 @@ def commit_batch(
 
 
 def _of_batch(log: DeltaLog, plan: WritePlan, request: WriteRequest) -> WritePlan:
-    """The plan with the batch's transaction, on the newest version where it replaces all rows."""
+    """The plan with the batch's transaction, on the newest version if it replaces all rows."""
     plan = resume_write(log, replace(plan, request=request))
     if plan.base is None and log.exists():
         return on_new_table(log, plan)
@@ -131,7 +131,7 @@ def _of_batch(log: DeltaLog, plan: WritePlan, request: WriteRequest) -> WritePla
         return plan
     newest = log.snapshot()
     same = newest.metadata == plan.base.metadata and newest.protocol == plan.base.protocol
-    # The output mode replaces all rows, including those added during the batch.
+    # The output mode replaces all rows, including rows added during the batch.
     return replace(plan, base=newest) if same else plan
 
 

@@ -1,14 +1,14 @@
-"""``DeltaStream``: a Delta table as a sequence of files that can be continued from any position.
+"""``DeltaStream``: a Delta table as a sequence of files that a reader can resume from any position.
 
-The life of a micro-batch::
+The steps of a micro-batch::
 
     start --> files of the initial snapshot, if it is still among them
-          --> commits after it, as units (stream_tail)
+          --> commits after it, as units (:mod:`trilake.delta.stream.tail`)
           --> as many as the limit admits --> end      (latest)
     start, end --> the files between them --> tasks    (batch)
 
-``batch`` finds the same files for the same two offsets in any process and at any later time, or raises; that is half of
-exactly-once.  The other half is the sink's.
+``batch`` returns the same files for the same two offsets in any process and at any later time, or raises.  That is the
+source's half of exactly-once; the other half is the sink's.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ from trilake.storage.base import ObjectMeta
 
 _log = logging.getLogger("trilake.delta")
 
-#: Commits parsed at a time, to bound memory for a reader that is far behind.
+#: Commits parsed at a time, which bounds memory if the reader is far behind.
 _CHUNK = 256
 #: Commits listed at once.
 _LISTED = 1000
-#: Commits without rows advance the stream only when they are this many, or this old: each advance is a batch.
+#: Commits without rows advance the stream only if they are this many, or this old, since each advance is a batch.
 _IDLE_COMMITS = 10
 _IDLE_MS = 3_600_000
 
@@ -62,7 +62,7 @@ StreamTask = FileTask | ChangeFeedTask
 
 @dataclass(frozen=True)
 class StreamBatch:
-    """The files of one micro-batch, and how to read each; with ``changes``, they are :class:`ChangeFeedTask`."""
+    """The files of one micro-batch, and how to read each; a change feed has :class:`ChangeFeedTask` in ``changes``."""
 
     tasks: tuple[StreamTask, ...]
     plan: ReadPlan
@@ -70,7 +70,7 @@ class StreamBatch:
 
 
 class DeltaStream:
-    """A table read as a stream, from its log alone.
+    """A table read as a stream, using only its log.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ class DeltaStream:
         self._until: int | None = None
         self._checked = False
         self._snapshot: tuple[int, Units] | None = None
-        #: The times of the versions of the last batch, where file times are used.
+        #: The times of the versions in the last batch, if they are file times.
         self._known_times: dict[int, int] = {}
         self._tail: Tail | None = None
         self._commits: list[tuple[int, ObjectMeta]] = []
@@ -101,8 +101,8 @@ class DeltaStream:
     def initial(self) -> StreamOffset:
         """The position where a new stream starts.
 
-        Raises ``VersionNotFoundError`` for a start outside the log, ``StreamSchemaChangedError`` if the
-        table has other columns now, ``ChangeFeedError`` for changes that were not recorded there.
+        Raises ``VersionNotFoundError`` for a start outside the log, ``StreamSchemaChangedError`` if the table has other
+        columns now, and ``ChangeFeedError`` if the changes from the start on were not recorded.
         """
         if self._initial is None:
             head = self.log.head(self._until)
@@ -137,7 +137,7 @@ class DeltaStream:
                 version=version,
                 condition="DELTA_VERSION_NOT_FOUND",
             )
-        if self.options.read_change_feed:  # its own commit may not mention the feed
+        if self.options.read_change_feed:  # the commit there may not mention the feed
             then = head if version == head.version else self.log.head(version)
             self._check_feed(then)
         return Start(version, False)
@@ -157,7 +157,7 @@ class DeltaStream:
             raise problem
 
     def _starting(self, head: Head, start: Start) -> Start:
-        """A start at the newest version, whose columns must be the declared ones."""
+        """A start at the newest version; its columns must be the declared ones."""
         self._check_feed(head)
         problem = self.reading.check(head.metadata, head.version, uri=self.uri)
         if problem is not None:
@@ -165,7 +165,7 @@ class DeltaStream:
         return start
 
     def newest(self) -> StreamOffset:
-        """The position after everything that is committed."""
+        """The position after all commits."""
         return StreamOffset(self.table_id, self.newest_version() + 1)
 
     def newest_version(self) -> int:
@@ -178,8 +178,8 @@ class DeltaStream:
     def latest(self, start: StreamOffset, limit: Limit | None = None) -> StreamOffset:
         """The end of the batch that starts at ``start``; ``start`` itself if there is nothing to read.
 
-        ``limit`` bounds the batch; by default it takes everything.  Raises the error that ends the stream, once
-        all rows before it were delivered.
+        ``limit`` bounds the batch; by default there is no limit.  Raises the error that ends the stream once all rows
+        before it have been delivered.
         """
         limit = limit or Limit()
         self._check_resumable(start)
@@ -215,9 +215,7 @@ class DeltaStream:
         return start.at(last + 1) if self._idle(start.reservoir_version, last) else start
 
     def _idle(self, version: int, last: int) -> bool:
-        """Whether commits without rows are so many or so old that the stream must advance before they are cleaned
-        up.
-        """
+        """Whether the stream must advance past commits without rows, which are many or may soon be cleaned up."""
         if last < version:
             return False
         if last - version + 1 >= _IDLE_COMMITS:
@@ -246,7 +244,7 @@ class DeltaStream:
             tasks += self._snapshot_tasks(units, start.reservoir_version)
             place = start.at(start.reservoir_version + 1)
             if not end.is_starting_version:
-                self._snapshot = None  # a million files that are not needed again
+                self._snapshot = None  # free its files, which are not needed again
         if not end.is_starting_version and place.place < end.place:
             tasks += self._commit_tasks(place, end)
         return StreamBatch(tuple(tasks), self._plan(), self.options.read_change_feed)
@@ -254,7 +252,7 @@ class DeltaStream:
     def _true_start(self, start: StreamOffset, end: StreamOffset) -> StreamOffset:
         """The original start of the batch that ended at ``end``.
 
-        A repeated first batch comes with a new initial offset.
+        When Spark repeats a first batch, it passes a new initial offset.
         """
         if start.started_at is not None and end.started_at is not None and start.started_at != end.started_at:
             return StreamOffset.beginning(end.reservoir_id, end.started_at)
@@ -304,14 +302,14 @@ class DeltaStream:
         return tasks
 
     def _times(self, versions: Sequence[int], infos: Mapping[int, Mapping[str, Any]] | None = None) -> dict[int, int]:
-        """The times of some versions, of which ``infos`` are known.
+        """The times of some versions; ``infos`` are the ``commitInfo`` actions that were read already.
 
-        With file times, earlier commits count: one in the future shifts those after it.  The previous batch's
-        shift is cached.
+        With file times, earlier commits count: a time in the future shifts those after it.  The shift of the previous
+        batch is cached.
         """
         metadata, first = self.reading.metadata, versions[0]
         if not in_commit_timestamps.enabled(metadata) and any("inCommitTimestamp" in i for i in (infos or {}).values()):
-            metadata = self.log.head().metadata  # commits state their times since the stream was declared
+            metadata = self.log.head().metadata  # commits have stated their times since before the stream was declared
         first_version = in_commit_timestamps_from(metadata)
         before = (
             1 if first - 1 in self._known_times or (first_version is not None and first_version < first) else BEFORE
@@ -326,8 +324,7 @@ class DeltaStream:
             self._known_times = result
         return result
 
-    # --- reading the log
-    # -------------------------------------------------------------------------------------------------
+    # --- reading the log -------------------------------------------------------------------------------------------
 
     def _snapshot_of(self, version: int) -> Units:
         if self._snapshot is None or self._snapshot[0] != version:
@@ -347,8 +344,9 @@ class DeltaStream:
         return self._snapshot[1]
 
     def _tail_since(self, version: int, index: int, limit: Limit | None, until: int | None) -> Tail:
-        """The commits from ``version`` on: at least as many as the limit admits after ``index``, and none after
-        ``until``, or more.
+        """The commits from ``version`` on: at least as many as the limit admits after ``index``.
+
+        May include commits after ``until``.
         """
         tail = self._tail
         if tail is None or not tail.first <= version <= tail.last + 1:
@@ -368,7 +366,7 @@ class DeltaStream:
             some, fresh = fresh[:_CHUNK], fresh[_CHUNK:]
             if not some:
                 break
-            if some[0][0] > tail.last + 1:  # lost, which the stream tolerates
+            if some[0][0] > tail.last + 1:  # commits are lost, which the stream tolerates
                 tail = Tail(some[0][0], some[0][0] - 1, tail.units)
             self._commits += some
             batch = self.log.parse(some)
@@ -384,12 +382,12 @@ class DeltaStream:
                 self._lost(version, f"the oldest commit is version {again[0][0]}")
             commits = again
         if commits and commits[0][0] > version and self._has_commit(version):
-            return []  # it appeared just now
+            return []  # the commit has just appeared
         contiguous = (i for i, (v, _) in enumerate(commits) if v != commits[0][0] + i)
         return commits[: next(contiguous, len(commits))]
 
     def _lost(self, version: int, what: str) -> None:
-        """Some commits are gone.  Raises ``StreamDataLossError`` unless the stream may continue without them."""
+        """Handle lost commits.  Raises ``StreamDataLossError`` unless the stream may continue without them."""
         error = StreamDataLossError(
             f"the stream continues at version {version}, which the log no longer has: {what}",
             file=self.uri,
@@ -429,13 +427,13 @@ class DeltaStream:
             )
 
     def _check_resumable(self, start: StreamOffset) -> None:
-        """Once per process: check that the table, and its columns at ``start``, are those of the stream."""
+        """Check once per process that the table, and its columns at ``start``, are those of the stream."""
         if self._checked:
             return
         self._check_id(start)
         before = start.reservoir_version if start.is_starting_version else start.reservoir_version - 1
         if start == StreamOffset.beginning(start.reservoir_id, Start(start.reservoir_version, False)):
-            before = min(before, self.newest_version())  # nothing was read yet, and it may start with later commits
+            before = min(before, self.newest_version())  # nothing was read yet, and the start may be a later commit
         metadata = self._metadata_at(before)
         if metadata is not None:
             problem = self.reading.check(metadata, before, uri=self.uri)
@@ -457,5 +455,5 @@ class DeltaStream:
             return head.metadata if version >= 0 else None
         try:
             return self.log.head(version).metadata
-        except VersionNotFoundError:  # no longer in the log; the remaining commits show what changed
+        except VersionNotFoundError:  # the log no longer has it; the remaining commits show what changed
             return None

@@ -1,8 +1,8 @@
-"""What commits mean to a stream: which files each one adds, and which commits end the stream.
+"""How a stream sees commits: the files that each commit adds, and the commits that end the stream.
 
-Files come as *units* in stream order, one row each with ``version``, ``index``, ``count`` (of files) and ``size``
-(bytes).  A file of new rows is a unit, numbered within its commit among those with ``dataChange``; in a change feed a
-whole commit is one, because an update must not be split.  Commits that only rearranged rows have none.
+Files form *units* in stream order, one row each with ``version``, ``index``, ``count`` (of files) and ``size`` (bytes).
+A file of new rows is a unit, numbered among the files of its commit with ``dataChange``.  In a change feed a whole
+commit is one unit, because an update must not be split.  Commits that only rearrange rows have no units.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _CHANGE_FEED = "delta.enableChangeDataFeed"
 
 @dataclass(frozen=True)
 class Units:
-    """Units in stream order; ``files`` holds the ``add`` of each, and is ``None`` in a change feed."""
+    """Units in stream order; ``files`` holds the ``add`` action of each, and is ``None`` in a change feed."""
 
     version: Integers
     index: Integers
@@ -52,7 +52,7 @@ class Units:
         return Units(self.version[part], self.index[part], self.count[part], self.size[part], files)
 
     def without(self, mask: Mask) -> Units:
-        """The units outside ``mask``."""
+        """The units that ``mask`` does not select."""
         keep = ~mask
         files = None if self.files is None else self.files.filter(pa.array(keep))
         return Units(self.version[keep], self.index[keep], self.count[keep], self.size[keep], files)
@@ -86,8 +86,8 @@ class Units:
 class Tail:
     """The commits ``first`` to ``last`` as units.
 
-    ``stop`` says why the stream cannot go past ``last``.  ``last`` is ``first - 1`` where not even ``first`` can be
-    read.
+    ``stop`` is the reason why the stream cannot go past ``last``.  If the stream cannot even read ``first``, ``last``
+    is ``first - 1``.
     """
 
     first: int
@@ -96,7 +96,7 @@ class Tail:
     stop: TrilakeError | None = None
 
     def then(self, other: Tail) -> Tail:
-        """This tail, continued by the commits after it."""
+        """This tail, continued by ``other``, which holds the commits after it."""
         return Tail(self.first, other.last, self.units + other.units, other.stop)
 
     def since(self, version: int) -> Tail:
@@ -105,7 +105,7 @@ class Tail:
 
 
 def tail_of(batch: ActionBatch, versions: Sequence[int], options: StreamOptions, reading: Reading, *, uri: str) -> Tail:
-    """What the commits in ``batch``, of the contiguous ``versions``, mean to a stream."""
+    """The commits in ``batch`` as units; ``versions`` are their contiguous versions."""
     stops = _unreadable(batch, options, reading, uri)
     adds, removes = _changed(batch.add), _changed(batch.remove)
     if not options.read_change_feed:
@@ -125,7 +125,7 @@ def tail_of(batch: ActionBatch, versions: Sequence[int], options: StreamOptions,
 
 
 def snapshot_units(adds: pa.Table, version: int, options: StreamOptions) -> Units:
-    """The files of a snapshot, by time and path: an order that every reader of that version reproduces."""
+    """The files of a snapshot by time and path, an order that every reader of the version reproduces."""
     order = pc.sort_indices(adds, sort_keys=[("modificationTime", "ascending"), ("path", "ascending")])
     files = adds.select(list(FILE_COLUMNS)).take(order)
     count = files.num_rows
@@ -133,7 +133,7 @@ def snapshot_units(adds: pa.Table, version: int, options: StreamOptions) -> Unit
 
 
 def empty_units(options: StreamOptions) -> Units:
-    """No unit."""
+    """A result without units."""
     none = np.zeros(0, np.int64)
     return Units(none, none, none, none, None if options.read_change_feed else _files(empty_actions("add")))
 
@@ -191,7 +191,7 @@ def _changed(actions: pa.Table) -> pa.Table:
 def _unreadable(
     batch: ActionBatch, options: StreamOptions, reading: Reading, uri: str
 ) -> list[tuple[int, TrilakeError]]:
-    """Commits from which on the stream's columns or trilake cannot read files."""
+    """The commits after which the stream cannot read files, with the reasons."""
     stops: list[tuple[int, TrilakeError]] = []
     for version, data in batch.of("protocol"):
         try:
@@ -207,7 +207,7 @@ def _unreadable(
 
 
 def feed_problem(metadata: Metadata, version: int, options: StreamOptions, *, uri: str) -> TrilakeError | None:
-    """Why the changes from ``version`` on cannot be read, where they are requested and were not recorded."""
+    """Why the change feed cannot be read from ``version`` on; ``None`` if it can, or is not requested."""
     if not options.read_change_feed or is_on(metadata.configuration, _CHANGE_FEED):
         return None
     return ChangeFeedError(
@@ -255,7 +255,7 @@ def _rows_changed(
 
 
 def _change_units(cdc: pa.Table, adds: pa.Table, removes: pa.Table) -> Units:
-    """One unit per commit that changed rows; if it has change files, only those count."""
+    """One unit per commit that changed rows; of a commit with change files, only those count."""
     recorded = _numbers(cdc, "version")
     parts = [cdc.select(["version", "size"])]
     for actions in (adds, removes):

@@ -42,14 +42,14 @@ class StatisticsResult(Displayed):
 def compute_statistics(
     log: DeltaLog, *, paths: Sequence[str] | None = None, everything: bool = False, run: Runner = run_here
 ) -> StatisticsResult:
-    """Recompute statistics of files from their rows; without such a file there is no commit.
+    """Recompute statistics of files from their rows.  Without files to recompute, there is no commit.
 
     Parameters
     ----------
     log: the table's log.
-    paths: decoded paths of the files; by default those that lack the number of rows or statistics of a column that the
-        table's properties ask for.
-    everything: all files instead.
+    paths: decoded paths of the files; by default the files that lack the number of rows, or statistics of a column that
+        the table's properties name.
+    everything: recompute all files instead.
     run: runs the reading of many files.
 
     Raises a ``ConflictError`` if another writer has removed or changed one of the files.
@@ -89,7 +89,7 @@ def compute_statistics(
 def check_columns(snapshot: Snapshot, columns: Sequence[tuple[str, ...]]) -> None:
     """Check that the table keeps statistics of these columns.
 
-    Raises ``InvalidArgumentError`` otherwise, also for unknown columns.
+    Raises ``InvalidArgumentError`` if it does not, or if a column is unknown.
     """
     has_statistics = {tuple(p.lower() for p in name): has for name, has in _statistics_columns(snapshot).items()}
     has_statistics.update({(c.lower(),): True for c in snapshot.metadata.partition_columns})
@@ -141,7 +141,7 @@ def _own_columns(snapshot: Snapshot) -> StructType:
 def _leaves(
     struct: StructType, parent: tuple[str, ...], physical: tuple[str, ...], *, mapped: bool
 ) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
-    """The leaf columns by display path and by path in files."""
+    """The leaf columns: their display path and their path in files."""
     for f in struct.fields:
         path, inside = (*parent, f.name), (*physical, f.physical_name if mapped else f.name)
         if isinstance(f.type, StructType):

@@ -36,7 +36,7 @@ def _none(adds: pa.Table) -> pa.ChunkedArray:
 
 
 def without(files: pa.Table, others: pa.Table) -> pa.Table:
-    """The files that are not among ``others``, or are there with another vector."""
+    """The files that are not among ``others``, or have another vector there."""
     return files.filter(pc.invert(pc.is_in(logical_keys(files), pc.unique(logical_keys(others)))))
 
 
@@ -67,7 +67,7 @@ def missing_files(store: Store, adds: pa.Table, run: Runner, *, ask: int = _ASK)
     absent: list[str] = []
     if len(relative) > ask:
         there = pc.is_in(pa.array(relative, pa.string()), list_files(store)["path"])
-        # A listing may lack hidden or odd names, so it does not decide alone.
+        # A listing may omit hidden or odd names, so check each of these by itself.
         doubtful = pa.array(relative, pa.string()).filter(pc.invert(there)).to_pylist()
         required = [*doubtful, *(p for p in required if is_absolute(p))]
     chunks = [required[i : i + _CHUNK] for i in range(0, len(required), _CHUNK)]
@@ -77,7 +77,7 @@ def missing_files(store: Store, adds: pa.Table, run: Runner, *, ask: int = _ASK)
 
 
 def with_marks_of(schema: StructType, other: StructType) -> StructType:
-    """The schema, with the high-water marks of its identity columns at least as far as those of ``other``.
+    """The schema, with high-water marks of identity columns at least as high as those of ``other``.
 
     Protocol: *Identity Columns*.
     """

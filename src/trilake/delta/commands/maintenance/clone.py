@@ -127,7 +127,7 @@ def clone(
     if shallow:
         deep = DeepPlan((), tuple(shallow_adds(source)), frozenset())
     else:
-        # Files without row ids cannot stay where the table starts to require them.
+        # Files without row ids cannot stay if the table starts to require them.
         stays = base is not None and row_tracking.supported(protocol) == row_tracking.supported(base.protocol)
         deep = plan_copies(source, into.store, base if stays else None, runtime.new_id)
         copy_all(from_log.store, into.store, deep.copies, run)
@@ -204,7 +204,7 @@ def cloned_metadata(source: Metadata, base: Metadata | None, parsed: ParsedPrope
 
     Raises ``InvalidArgumentError`` if column mapping would change.
     """
-    # Row ids in the source's files are ids of the source, so these columns must not be read here.
+    # The row ids in these columns belong to the source, so the target must not read them.
     ids = {row_tracking.ID_COLUMN, row_tracking.VERSION_COLUMN}
     times = {in_commit_timestamps.SINCE_VERSION, in_commit_timestamps.SINCE_TIME}
     not_cloned = {PROTECTED_BEFORE, *ids, *times}
@@ -256,7 +256,7 @@ def _plan(
 ) -> CommitPlan:
     now = runtime.clock_ms()
     replaced = [] if base is None else not_staying(base, deep.staying).to_pylist()
-    # There are no reads to conflict: another writer that creates the table wins.
+    # There are no reads to conflict: if another writer creates the table, it wins.
     read = ReadSet()
     if base is not None:
         old_paths = frozenset(row["path"] for row in replaced)
@@ -284,7 +284,7 @@ def _plan(
 
 
 def _domains(source: Snapshot, base: Snapshot | None) -> dict[str, str | None]:
-    """The source's clustering columns; removed where only the target had some."""
+    """The source's clustering columns; ``None`` removes those that only the target has."""
     clustering: Any = source.state.domains.get(DOMAIN)
     if clustering is not None and not clustering.get("removed"):
         return {DOMAIN: str(clustering.get("configuration") or "")}

@@ -1,8 +1,8 @@
 """The files of a clone: referenced (shallow) or copied (deep).
 
-A repeated deep clone copies only new files: a file that the target already has, with the same path (except for the mark
-of its clone), size, time, statistics and vector, stays.  Names of copies are unique, so concurrent clones neither
-overwrite nor delete each other's files.
+A repeated deep clone copies only new files.  A file stays if the target has it with the same path (ignoring the suffix
+that a clone adds), size, time, statistics and vector.  Copies have unique names, so concurrent clones neither overwrite
+nor delete each other's files.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from trilake.storage.base import Store
 from trilake.storage.ownership import discard
 from trilake.storage.uri import is_absolute
 
-#: Bytes copied at a time, from remote stores and from disks: a mapped piece that fits the CPU cache is copied in half
-#: the time.
+#: Bytes copied at a time, from remote stores and from disks.  A mapped piece that fits in the CPU cache takes half the
+#: time.
 _PIECE, _LOCAL_PIECE = 8 << 20, 1 << 20
 _COPIED = re.compile(rf"(?<![^/]){COPY_MARK}(?=[^/]*\Z)")
 #: A clone gives its rows new ids.
@@ -44,7 +44,7 @@ _FRESH = {"baseRowId": None, "defaultRowCommitVersion": None, "dataChange": True
 
 
 def shallow_adds(snapshot: Snapshot) -> list[dict[str, Any]]:
-    """The snapshot's files for a table elsewhere: every path, also of a vector, is absolute."""
+    """The snapshot's files with absolute paths, for a table elsewhere; so are the paths of vectors."""
     root = snapshot.uri.rstrip("/")
     paths = decoded_paths(snapshot.adds["path"]).to_pylist()
     out = []
@@ -68,7 +68,7 @@ def _moved(row: Mapping[str, Any], kind: str, place: str) -> dict[str, Any]:
 class Copy:
     """One file to copy: ``source`` is a decoded path of the source's log, ``target`` a key of the target.
 
-    ``size`` in bytes is the one in the log, ``None`` if unknown.
+    ``size`` in bytes is the size in the log, ``None`` if unknown.
     """
 
     source: str
@@ -91,8 +91,6 @@ class DeepPlan:
 
 @dataclass
 class _Planner:
-    """Assigns keys to copies."""
-
     there: Mapping[str, int]
     new_id: Callable[[], str]
     copies: dict[str, Copy] = field(default_factory=dict)
@@ -106,7 +104,7 @@ class _Planner:
         return key
 
     def vector(self, row: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The descriptor of a vector in the target; its file is copied once."""
+        """The descriptor of a vector in the target; plans one copy of its file."""
         descriptor = DeletionVectorDescriptor.from_json(row["deletionVector"])
         if descriptor is None or descriptor.storage_type not in ("u", "p"):
             return None if descriptor is None else {k: v for k, v in row["deletionVector"].items() if v is not None}
@@ -123,7 +121,7 @@ class _Planner:
         else:
             prefix, vector_id = "", uuid.uuid5(uuid.NAMESPACE_URL, source)
         key = "/".join(p for p in (prefix, f"deletion_vector_{vector_id}.bin") if p)
-        # Vector files have random names and never change: an existing one is this one.
+        # Vector files have random names and never change: a file with the same name is the same file.
         if key not in self.there and key not in self.copies:
             self.copies[key] = Copy(source, key, None)
         return prefix + z85_encode(vector_id.bytes)
@@ -154,21 +152,21 @@ def plan_copies(source: Snapshot, target: Store, base: Snapshot | None, new_id: 
             adds.append(add_action(row, **_FRESH, path=encode_path(key), deletionVector=vector))
         elif _mark(same["deletionVector"]) == _mark(vector) and same["stats"] == row["stats"]:
             staying.add(same["path"])
-        else:  # the same rows, with others deleted now: they keep their ids
+        else:  # the same rows, some deleted since: they keep their ids
             ids = {k: same[k] for k in ("baseRowId", "defaultRowCommitVersion")}
             adds.append(add_action(row, **{**_FRESH, **ids}, path=same["path"], deletionVector=vector))
     return DeepPlan(tuple(planner.copies.values()), tuple(adds), frozenset(staying))
 
 
 def _known(base: Snapshot) -> dict[tuple[Any, ...], dict[str, Any]]:
-    """The files of the target by the identity of what they are copies of."""
+    """The target's files by the identity of the source files that they copy."""
     rows = base.adds.to_pylist()
     copied = {_identity(r, _COPIED.sub("", r["path"])): r for r in rows}
     return copied | {_identity(r, r["path"]): r for r in rows}
 
 
 def _below(row: Mapping[str, Any], path: str) -> str:
-    """Where a file belongs in a table that holds its own files."""
+    """The key of a file in a table that stores its own files."""
     if not is_absolute(path):
         return path
     mark = hashlib.sha256(path.encode("utf-8", "surrogateescape")).hexdigest()[:12]
@@ -181,7 +179,7 @@ def _identity(row: Mapping[str, Any], path: str) -> tuple[Any, ...]:
     """The identity of a data file, which its copies share."""
     statistics = row["stats"]
     with suppress(orjson.JSONDecodeError):
-        # A vector only makes bounds loose.
+        # A vector changes nothing but whether the bounds are tight.
         stats = orjson.loads(statistics or "null")
         if isinstance(stats, dict):
             statistics = orjson.dumps({k: v for k, v in stats.items() if k != "tightBounds"})
@@ -190,7 +188,7 @@ def _identity(row: Mapping[str, Any], path: str) -> tuple[Any, ...]:
 
 
 def _mark(vector: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """A vector's descriptor without absent fields."""
+    """A vector's descriptor without null fields."""
     return None if vector is None else {k: v for k, v in vector.items() if v is not None}
 
 
@@ -246,10 +244,10 @@ def copy_all(source: Store, target: Store, copies: Sequence[Copy], run: Runner) 
 
 
 def unshared(copies: Sequence[Copy]) -> list[str]:
-    """The copies that no other clone can reference; a vector has the same name in all of them."""
+    """The copies that no other clone references: not vectors, which have the same name in every clone."""
     return [c.target for c in copies if c.size is not None]
 
 
 def not_staying(base: Snapshot, staying: frozenset[str]) -> pa.Table:
-    """The files of a version that are not among ``staying``, paths as its log spells them."""
+    """The files of a version that are not among ``staying``; both as the log spells paths."""
     return base.adds.filter(pc.invert(pc.is_in(base.adds["path"], pa.array(sorted(staying), pa.string()))))

@@ -55,10 +55,10 @@ from trilake.storage.base import Store
 if TYPE_CHECKING:
     from trilake.delta.iceberg.source import IcebergSource
 
-#: What Spark ignores when it lists data: names that start with a dot, or with an underscore unless they are of a
-#: partition column, and unfinished files.
+#: Names that Spark ignores when it lists data: unfinished files, names with a leading dot, and names with a leading
+#: underscore, except folders of partition columns.
 _HIDDEN = r"(^|/)\.|(^|/)_[^=/]*(/|$)|\._COPYING_$"
-#: Least and most footers per task; large tasks cost less per footer.
+#: The fewest and most footers per task; large tasks cost less per footer.
 _FEWEST, _MOST = 32, 512
 
 
@@ -66,7 +66,7 @@ _FEWEST, _MOST = 32, 512
 class ConvertResult(Displayed):
     """The result of a conversion: the version, whether it is new, and its numbers of files and rows.
 
-    ``num_records`` and ``size`` (bytes) are 0 where the table existed.
+    ``num_records`` and ``size`` (bytes) are 0 if the table existed.
 
     >>> import pyarrow as pa, pyarrow.parquet as pq, tempfile, trilake
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -106,13 +106,13 @@ def convert_to_delta(
     engine: of the new table.
     partition_by: the partition columns, in the order of the folders: fields, or names whose types are inferred; by
         default all are inferred.
-    into: another location for the log, which then references the files.
+    into: another location for the log, which then references the files by absolute paths.
     collect_stats: whether footers' statistics go into the log.
     properties: table properties.
     timezone: the zone of timestamps in folder names without one.
     user_metadata: a string kept in the table's history.
     by_manifest: in a folder that Spark's streaming sink wrote, take only the files in its list.
-    source_format: what must be there; by default an Iceberg table if there is metadata of one.
+    source_format: the required format of the source; by default Iceberg if the folder has Iceberg metadata.
     runtime: clock and ids.
     run: runs the reading of footers.
 

@@ -58,7 +58,7 @@ from trilake.storage.reader import ObjectFile
 _SPARK_SCHEMA = b"org.apache.spark.sql.parquet.row.metadata"
 #: Most bytes of footers in memory, and of concurrent requests to an object store.
 _RUN, _REQUESTS = 16 << 20, 16
-#: Most schemas whose files are processed together; files with further schemas are read one by one.
+#: The most schemas whose files are processed together; files with other schemas are read one by one.
 _SCHEMAS = 16
 
 
@@ -70,7 +70,7 @@ class Footer:
     rows: int
     schema: str
     stats: str | None
-    #: Whether it has variants with parts in columns of their own.
+    #: Whether it has shredded variants.
     shredded: bool = False
 
 
@@ -97,7 +97,7 @@ class FooterReader:
         return [footers[key] for key in keys]
 
     def _runs(self, keys: Sequence[str]) -> Iterator[list[_End]]:
-        """The ends of files, as many at a time as fit into memory."""
+        """The ends of files, as many at a time as fit in memory."""
         run: list[_End] = []
         size = 0
         for end in self._ends(keys):
@@ -129,8 +129,8 @@ class FooterReader:
             return _End(key, size, isinstance(source, ObjectFile), bytes(source.read(length)))
 
     def _alone(self, end: _End, last: _Shape | None) -> tuple[Footer, _Shape, pq.FileMetaData]:
-        """One footer, its columns, and Arrow's reading of it; ``last`` are the columns of the previous file, most
-        often the same.
+        """One footer, its columns, and Arrow's reading of it; ``last`` are the columns of the previous file, which are
+        usually the same.
 
         Raises ``CorruptFileError`` if the file is not Parquet, ``SchemaMismatchError`` for types that Delta
         tables lack.
@@ -148,7 +148,7 @@ class FooterReader:
             return Footer(end.key, metadata.num_rows, shape.text, stats, shape.shredded), shape, metadata
 
     def _together(self, ends: Sequence[_End]) -> Iterator[Footer]:
-        """The footers of files that share their columns with many others; :meth:`_alone` reads those left out."""
+        """The footers of files that share their columns with many others; the rest is left to :meth:`_alone`."""
         by_schema: dict[bytes, list[_End]] = {}
         for end in ends:
             schema = next((prefix for prefix in by_schema if end.footer.startswith(prefix)), None)
@@ -162,7 +162,7 @@ class FooterReader:
                 yield from self._alike(len(schema), alike)
 
     def _alike(self, start: int, ends: Sequence[_End]) -> Iterator[Footer]:
-        """The footers of files of one schema, which ends at ``start``."""
+        """The footers of files of one schema, whose bytes end at ``start``."""
         _, shape, metadata = self._alone(ends[0], None)
         leaves = leaves_of(metadata.schema)
         table = walk_alike([e.footer for e in ends], [e.size for e in ends], start, leaves)
@@ -200,7 +200,7 @@ class FooterReader:
 
 
 class _End(NamedTuple):
-    """The footer of a file, if it is small and in place; otherwise no bytes."""
+    """The footer of a file; empty if the footer is large or not where it should be."""
 
     key: str
     size: int
@@ -224,9 +224,9 @@ class _Shape:
     arrow: pa.Schema
     floats: frozenset[tuple[str, ...]]
     which: StatisticsPlan
-    #: Whether the columns of statistics are known.
+    #: Whether the columns match those of the footer one by one, so that statistics can be assigned.
     aligned: bool
-    #: Whether variants have parts in columns of their own.
+    #: Whether variants are shredded.
     shredded: bool
 
     @classmethod
@@ -263,7 +263,7 @@ class _Shape:
 
 
 def _notes(file: pq.ParquetFile) -> dict[bytes, bytes]:
-    """What a footer says about its columns apart from their Parquet types."""
+    """What a footer says about its columns in addition to their Parquet types."""
     notes = dict(file.metadata.metadata or ())
     return {k: notes[k] for k in (_SPARK_SCHEMA, b"ARROW:schema") if k in notes}
 
@@ -293,7 +293,7 @@ def _columns(file: pq.ParquetFile, where: str) -> StructType:
     schema = _struct(_variants(schema, iter([leaf.path for leaf in leaves]), groups)) if groups else schema
     try:
         spark = parse_schema(noted.decode())
-    except (TrilakeError, UnicodeDecodeError):  # a type of a later Spark, or a user-defined one
+    except (TrilakeError, UnicodeDecodeError):  # a type of a later Spark, or a user-defined type
         return schema
     return spark if noted and _fits(spark, schema) else schema
 
@@ -314,13 +314,13 @@ def _instants(t: DataType, physical: Iterator[str]) -> DataType:
 
 
 def _without_parts(t: pa.DataType) -> pa.DataType:
-    """The type of a column of variants without the parts that have columns of their own."""
+    """The type of a shredded variant column without its typed parts."""
     is_variant = is_shredded(t) and t.get_field_index("metadata") >= 0
     return pa.struct([f for f in t if f.name != "typed_value"]) if is_variant else t
 
 
 def _variants(t: DataType, paths: Iterator[str], groups: Set[str]) -> DataType:
-    """The type with variants where the footer declares them; ``paths`` are those of the leaves, in their order."""
+    """The type with variants where the footer declares them; ``paths`` are the paths of the leaves, in order."""
     if _is_variant(t):
         inside = {next(paths).rpartition(".")[0] for _ in parts(t)}
         return PrimitiveType("variant") if inside <= groups else t
@@ -330,13 +330,13 @@ def _variants(t: DataType, paths: Iterator[str], groups: Set[str]) -> DataType:
 
 
 def _is_variant(t: DataType) -> bool:
-    """Whether a struct has the parts of variants, apart from those in columns of their own."""
+    """Whether a struct has the fields of a variant, ignoring those of shredding."""
     plain = isinstance(t, StructType) and not any(parts(inner) for _, inner in parts(t))
     return plain and {"metadata"} <= {name for name, _ in parts(t)} <= {"metadata", "value"}
 
 
 def _fits(noted: DataType, actual: DataType) -> bool:
-    """Whether columns may be of the types that Spark noted: names and nesting alone, and the parts of variants."""
+    """Whether columns may have the types that Spark recorded: compares only names, nesting and variants."""
     if isinstance(noted, StructType) and isinstance(actual, StructType):
         return noted.names == actual.names and all(
             _fits(a.type, b.type) for a, b in zip(noted.fields, actual.fields, strict=True)

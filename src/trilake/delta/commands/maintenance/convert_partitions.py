@@ -59,7 +59,7 @@ def discover(
     timezone: str = "UTC",
     uri: str | None = None,
 ) -> Partitions:
-    """Find the partition columns of folders, given as paths below the root; empty for the root itself.
+    """Find the partition columns of folders, which are paths below the root; the root itself is the empty path.
 
     Parameters
     ----------
@@ -216,7 +216,7 @@ def _as_logged(values: pa.Array, field: StructField, timezone: str, uri: str | N
 
 
 def _local(values: pa.Array, timezone: str) -> pa.ChunkedArray:
-    """Timestamps as instants; those without a zone are in this one."""
+    """Timestamps as instants; a timestamp without a zone is in ``timezone``."""
     zoned = pc.match_substring_regex(values, r"(?:[zZ]|[+-]\d{2}:?\d{2})$")
     plain = pc.if_else(zoned, None, values).cast(pa.timestamp("us"))
     there = pc.assume_timezone(plain, timezone, ambiguous="earliest", nonexistent="latest")
@@ -225,7 +225,7 @@ def _local(values: pa.Array, timezone: str) -> pa.ChunkedArray:
 
 
 def with_partition_columns(data: StructType, partitions: Sequence[StructField]) -> StructType:
-    """The table's schema: the files' columns; a partition column replaces one of its name, otherwise it comes last.
+    """The table's schema: the files' columns; a partition column replaces a column of its name, or comes last.
 
     Raises ``SchemaMismatchError`` if only partition columns would be left.
     """

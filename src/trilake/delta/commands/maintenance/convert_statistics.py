@@ -1,7 +1,7 @@
 """Statistics of many files with the same columns, from footers that are parsed together.
 
 The results equal those of :func:`~trilake.delta.files.file_statistics.file_statistics`, in a fraction of the time, for
-types and writers with simple bounds; for others :meth:`BulkStatistics.of` returns ``None``, and Arrow reads the
+types and writers with simple bounds.  For others, :meth:`BulkStatistics.of` returns ``None``, and Arrow reads the
 footers.
 """
 
@@ -25,7 +25,7 @@ from trilake.delta.files.file_statistics import StatisticsPlan, put_at, stated_c
 from trilake.parquet.files import notes_behind_groups
 from trilake.parquet.footer_walk import ABSENT, Flags, FooterTable, Places
 
-#: Writers with wrong bounds of strings and INT96; Arrow knows which, so their later versions are read the slow way,
+#: Writers with wrong bounds of strings and INT96.  Arrow knows which versions are affected, so it reads the later ones,
 #: too.
 _DOUBTFUL = re.compile(rb"parquet-(mr|cpp) version (0|1\.\d)\b|(?!.* version )")
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -77,7 +77,7 @@ class BulkStatistics:
             if leaf.physical_type == "INT96":
                 if any(metadata.row_group(g).column(index).statistics for g in range(metadata.num_row_groups)):
                     return None
-                continue  # they have no order, so Arrow ignores them
+                continue  # they have no order, and Arrow ignores them
             try:
                 decode = _decoder(leaf, kind)
             except NotInBulk:
@@ -129,7 +129,7 @@ def _tree(paths: Sequence[tuple[str, ...]], values: Sequence[Any]) -> dict[str, 
 
 
 def _stated(walked: FooterTable, which: Places, column: _Column, refused: set[int]) -> _Said:
-    """Statistics of a column in some footers; ``refused`` are indexes of footers with bounds for Arrow."""
+    """Statistics of a column in some footers; adds the indexes of footers that only Arrow can read to ``refused``."""
     none: list[Any] = [None] * len(which)
     counts = walked.group_counts[which]
     has_bounds = nulls_known = complete = np.ones(len(which), np.bool_)
@@ -164,7 +164,7 @@ def _stated(walked: FooterTable, which: Places, column: _Column, refused: set[in
     return lows, highs if column.with_upper else none, null_counts
 
 
-#: For a row group in some footers: whether there are values, and start and length of the lower and the upper bound.
+#: Per row group of some footers: whether there are values, and start and length of the lower and the upper bound.
 _Places = tuple[Flags, Places, Places, Places, Places]
 
 
@@ -181,9 +181,9 @@ def _bounds(data: bytes, groups: Sequence[Sequence[int]], column: _Column) -> tu
 
 
 def _decoder(leaf: Any, kind: pa.DataType) -> Callable[[bytes], Any] | None:
-    """Decodes a bound's bytes as Arrow does; ``None`` for types without bounds.
+    """A function that decodes a bound's bytes as Arrow does; ``None`` for types without bounds.
 
-    Raises ``NotInBulk`` for types other than plain ``kind``.
+    Raises ``NotInBulk`` unless the type is a plain ``kind``.
     """
     physical, logical = leaf.physical_type, leaf.logical_type
     note = logical.type
@@ -258,5 +258,5 @@ def _microseconds(bound: bytes) -> dt.datetime:
 
 
 def _scaled(scale: int, order: Any) -> Callable[[bytes], decimal.Decimal]:
-    # From a string, since that does not round to a context's precision.
+    # From a string: the constructor then does not round to the context's precision.
     return lambda bound: decimal.Decimal(f"{int.from_bytes(bound, order, signed=True)}E-{scale}")

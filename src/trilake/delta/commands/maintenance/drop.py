@@ -22,7 +22,7 @@ from trilake.storage.ownership import Territory, check_own
 from trilake.table.dropping import TableFiles
 
 _ALL_TIMES = 1 << 62
-#: File names of the log, which vacuum ignores, and of symlink manifests.
+#: Files of the log, which vacuum ignores, and symlink manifests.
 _LOG_FILE = (
     rf"^{LOG}/(?:\d{{20}}\..+|_last_checkpoint|_last_vacuum_info|_sidecars/[^/]+\.parquet"
     r"|_(?:staged_)?commits/[^/]+\.json|\.\d{20}\.json\.[^/]+\.tmp)$"
@@ -40,7 +40,7 @@ def table_files(log: DeltaLog) -> TableFiles:
     Raises ``UnsupportedProtocolError`` if trilake cannot write it, and ``StorageError`` for a log behind a link.
     """
     store = log.store
-    # Listed before the newest version is read: any file that was committed by then and listed is in it.
+    # List before reading the newest version: that version then names every listed file that was committed.
     listing = listed_with_log(store.list())
     segment = log.segment()
     snapshot = log.snapshot(segment.version)
@@ -68,10 +68,10 @@ def _checksums(listing: pa.Table, *files: pa.Table) -> pa.Table:
 
 
 def _ordered(log_files: pa.Table, segment: LogSegment) -> pa.Table:
-    """The files of the log in an order that keeps a version readable until the last one is deleted.
+    """The files of the log, in an order that keeps a version readable until the last file is deleted.
 
-    Where the log starts with version 0, its commits go last, the newest first.  Otherwise the commits after the
-    checkpoint do, then the checkpoint, and finally its sidecars, without which it could not be read.
+    If the log starts with version 0, its commits go last, the newest first.  Otherwise the last ones are the commits
+    after the checkpoint, then the checkpoint, and finally its sidecars, without which nothing can read it.
     """
     paths = log_files["path"]
     sidecars = pc.starts_with(paths, f"{LOG}/_sidecars/")

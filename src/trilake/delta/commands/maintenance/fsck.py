@@ -24,8 +24,8 @@ def fsck(log: DeltaLog, *, dry_run: bool = False, run: Runner = run_here) -> lis
     dry_run: only list these files.
     run: runs the existence checks of many files.
 
-    Their rows are lost in any case; the table becomes readable again.  Raises a ``ConflictError`` if another
-    writer has removed one of them.
+    Their rows are already lost; without the references, the table becomes readable again.  Raises a ``ConflictError``
+    if another writer has removed one of the files.
     """
     snapshot = log.snapshot()
     check_writable(snapshot.protocol, snapshot.metadata, uri=snapshot.uri, version=snapshot.version)

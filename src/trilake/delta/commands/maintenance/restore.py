@@ -1,8 +1,8 @@
 """RESTORE: a new version whose rows, schema and properties are those of an older one.
 
-Files in both versions stay; those only in the older one are added again, those only in the newest one are removed.
+Files in both versions stay; files only in the older one are added again, files only in the newest one are removed.
 Some things never go back: the protocol keeps its features, identity columns and row ids continue from their high-water
-marks, column ids are not reused.  Where row tracking was dropped since, the ids of the older version return.
+marks, and column ids are not reused.  If row tracking was dropped since, the ids of the older version return.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from trilake.delta.rules.append_only import APPEND_ONLY, removal_refused
 from trilake.errors import InvalidArgumentError, MissingFileError, stating
 from trilake.table.table import as_version
 
-#: Most missing files that an error lists.
+#: The most missing files that an error lists.
 _NAMED = 100
-#: Table property: before this version the log is cleaned up as a whole or not at all.
+#: Table property: log files before this version are deleted all together or not at all.
 PROTECTED_BEFORE = "delta.requireCheckpointProtectionBeforeVersion"
 
 
@@ -85,8 +85,8 @@ def restore(
     ----------
     log: the table's log.
     version: the version to restore.
-    timestamp_ms: or the newest version at that time (ms since the epoch).
-    ignore_missing: go on where files of the older version were deleted; reading the table will fail on them.
+    timestamp_ms: alternatively, restore the newest version at that time (ms since the epoch).
+    ignore_missing: go on if files of the older version were deleted; reading the table will fail on them.
     cached: a version that was read already; then only later commits are read.
     runtime: clock and ids.
     run: runs the existence checks of many files.
@@ -167,7 +167,7 @@ def restore(
             "removedFilesSize": result.removed_files_size,
             "restoredFilesSize": result.restored_files_size,
         },
-        # Any change since would be undone unseen.
+        # Any change since then would be undone without notice.
         read=ReadSet(
             whole_table=True,
             removed=frozenset(removes["path"].to_pylist()),
@@ -197,7 +197,7 @@ def _check_present(log: DeltaLog, added: pa.Table, version: int, run: Runner) ->
 
 
 def _removed_from(log: DeltaLog, base: Snapshot, added: pa.Table) -> int | None:
-    """When the first of some files was removed, 0 if that is unknown for one; ``None`` without files."""
+    """When the first of these files was removed; 0 if unknown for one of them, ``None`` without files."""
     if not added.num_rows:
         return None
     tombstones = log.tombstones(base)
@@ -208,7 +208,7 @@ def _removed_from(log: DeltaLog, base: Snapshot, added: pa.Table) -> int | None:
 
 
 def restored_metadata(now: Metadata, old: Metadata) -> Metadata:
-    """The older metadata, except for parts that must not go back."""
+    """The older metadata, except for parts that never go back."""
     schema = with_marks_of(old.schema, now.schema)
     metadata = replace(old, id=now.id, schema_string=schema.json() if schema is not old.schema else old.schema_string)
     configuration = dict(old.configuration)
@@ -225,7 +225,7 @@ def restored_metadata(now: Metadata, old: Metadata) -> Metadata:
 
 
 def _with_other_ids(files: pa.Table, now: pa.Table) -> pa.Table:
-    """The files that are also in ``now`` with other row ids: the feature was dropped in between."""
+    """The files that ``now`` has with other row ids, because row tracking was dropped in between."""
     places = pc.index_in(logical_keys(files), logical_keys(now))
     files, now = files.filter(places.is_valid()), now.take(places.drop_null())
     same = pc.and_(*(pc.equal(files[name], now[name]) for name in ("baseRowId", "defaultRowCommitVersion")))
@@ -233,7 +233,7 @@ def _with_other_ids(files: pa.Table, now: pa.Table) -> pa.Table:
 
 
 def _domains(base: Snapshot, old: Snapshot) -> dict[str, str | None]:
-    """The clustering columns as they were; other domains belong to their owners."""
+    """The clustering columns of the older version; other domains belong to their owners."""
     now, then = (_configuration(s) for s in (base, old))
     return {} if now == then else {DOMAIN: then}
 

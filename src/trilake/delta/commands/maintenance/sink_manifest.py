@@ -1,8 +1,8 @@
 """The files that Spark's streaming file sink committed, from its folder ``_spark_metadata``.
 
 A retried batch leaves its first files next to the valid ones, so only listed files count, as in Spark.  The list is a
-sequence of objects ``0``, ``1``, …: a line ``v1``, then one file per line.  Every tenth, ``9.compact``, repeats the
-files of those before it.
+sequence of objects ``0``, ``1``, …: a line ``v1``, then one file per line.  Every tenth one, such as ``9.compact``,
+repeats the files of all earlier ones.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _BATCH = re.compile(rf"{MANIFEST}/([0-9]+)(\.compact)?")
 
 
 def committed_files(store: Store, keys: Collection[str]) -> frozenset[str] | None:
-    r"""Which of the files below a folder its list names; ``None`` without a list.
+    r"""The files below a folder that the folder's list names; ``None`` without a list.
 
-    ``keys`` are all files below the folder.  A folder that was moved as a whole keeps its list.
+    ``keys`` are all files below the folder.  The list stays valid if the whole folder was moved.
 
     Raises ``CorruptFileError`` for a list with a gap or a malformed one, ``MissingFileError`` if a listed file
     does not exist.
@@ -72,7 +72,7 @@ def _paths(store: Store, key: str) -> list[str]:
 
 
 def _as_keys(store: Store, paths: Sequence[str], keys: Collection[str]) -> frozenset[str]:
-    """The paths below the folder, whose former location follows from the first of them."""
+    """The paths below the folder; its former location follows from the first path."""
     if not paths:
         return frozenset()
     there = keys if isinstance(keys, (set, frozenset)) else set(keys)

@@ -1,16 +1,16 @@
 """VACUUM: delete files that no version within the retention needs.
 
-The life of a vacuum::
+The steps of a vacuum::
 
     check retention --> compare clocks --> list files (or, lite, take them from the log)
       --> read the newest version, after the listing
       --> choose garbage (:mod:`trilake.delta.commands.maintenance.vacuum_files`)
-      --> of that, what belongs to the table (:mod:`trilake.storage.ownership`) --> commit VACUUM START
-      --> spare what was committed in between --> delete files --> remove empty folders --> commit VACUUM END
+      --> keep of these what belongs to the table (:mod:`trilake.storage.ownership`) --> commit VACUUM START
+      --> spare files committed since --> delete files --> remove empty folders --> commit VACUUM END
 
-What stays: files of the newest version; files in tombstones within the retention; every file, change files included, in
-a commit within the retention; files of versions to keep; files younger than the retention; hidden files; deletion
-vectors of all of these; unreferenced files older than the table, which may belong to others; everything behind a link
+These files stay: files of the newest version and of versions to keep; files in tombstones within the retention; every
+file, including change files, in a commit within the retention; deletion vectors of all of these; files younger than the
+retention; hidden files; unreferenced files older than the table, which may belong to others; everything behind a link
 or in another table.  So each version that was current within the retention stays readable, and a process that dies at
 any point leaves a sound table.
 """
@@ -76,7 +76,7 @@ from trilake.table.table import as_version
 _log = logging.getLogger("trilake.delta")
 
 RETENTION = "delta.deletedFileRetentionDuration"
-#: Where a vacuum records up to which commit all removed files are deleted; other Delta libraries read it too.
+#: Records the commit up to which all removed files are deleted; other Delta libraries read it, too.
 LAST_VACUUM = f"{LOG}/_last_vacuum_info"
 _BOUNDARY = "latestCommitVersionOutsideOfRetentionWindow"
 _HOUR_MS = 3_600_000
@@ -93,7 +93,7 @@ class VacuumResult(Displayed):
     are deleted; ``version`` is that of the VACUUM END commit.
 
     ``foreign`` has the columns of ``files``: unreferenced files that are older than the table or of another format.
-    They are kept; delete them by hand if they are not needed.
+    Vacuum keeps them; delete them yourself if you do not need them.
 
     >>> import trilake
     >>> _ = trilake.write({"n": [1]}, "memory://doc-vacuum-result")
@@ -135,7 +135,7 @@ class VacuumResult(Displayed):
         return f"<VACUUM{at}: {self.files.num_rows:,} files, {format_size(self.size)} {what}{foreign}>"
 
 
-#: More hours overflow 64 bits as ms.
+#: More hours overflow 64 bits in ms.
 _MOST_HOURS = 1e12
 
 
@@ -171,22 +171,22 @@ def vacuum(
     Parameters
     ----------
     log: the table's log.
-    retention_hours: how long removed files are kept; the table's ``delta.deletedFileRetentionDuration`` by default.
+    retention_hours: how long to keep removed files; by default the table's ``delta.deletedFileRetentionDuration``.
     dry_run: list what would be deleted, and change nothing.
-    lite: take the files from the log, without a listing: those that commits removed since the last vacuum.
-        Files that no commit ever named stay.
-    enforce_retention: refuse a retention shorter than the table's, which may delete files of active writers.
-    keep_versions: older versions that stay readable as well.
-    inventory: the files as a table, instead of a listing; see
-    :func:`trilake.delta.commands.maintenance.vacuum_listing.from_inventory`.
-    record: commit entries for the history, ``VACUUM START`` and ``VACUUM END``.
+    lite: instead of listing files, take those that commits removed since the last vacuum from the log.  Files that no
+        commit ever named stay.
+    enforce_retention: refuse a retention below the table's, which may delete files of active writers.
+    keep_versions: older versions to keep readable as well.
+    inventory: a table of files, instead of a listing; see
+        :func:`trilake.delta.commands.maintenance.vacuum_listing.from_inventory`.
+    record: commit the entries ``VACUUM START`` and ``VACUUM END`` to the history.
     cached: a version that was read already; then only later commits are read.
     runtime: clock and ids.
     run: runs the deletions.
 
     Raises ``InvalidArgumentError`` for a refused retention, ``UnsupportedProtocolError`` for a table that trilake
-    cannot write, ``ClockError`` if this machine's clock is ahead of the store's, and ``VersionNotFoundError`` if
-    the log no longer holds what a lite vacuum needs.
+    cannot write, ``ClockError`` if this machine's clock is ahead of the store's, and ``VersionNotFoundError`` if a lite
+    vacuum needs commits that are no longer in the log.
 
     >>> import pyarrow as pa, trilake
     >>> from trilake.delta.standard import standard_engine
@@ -202,7 +202,7 @@ def vacuum(
     )
     cutoff, boundary, names = scope.cutoff, scope.boundary, scope.names
     retained = [log.snapshot(as_version(v)).adds for v in keep_versions]
-    # Listed before the newest version is read: any file that was committed by then and listed is in it.
+    # List before reading the newest version: that version then names every listed file that was committed.
     folders = Folders(0)
     territory = Territory(log.store)
     if lite:
@@ -235,7 +235,7 @@ def vacuum(
         return garbage.num_rows, folders.count + 1
 
     size = int(pc.sum(files["size"]).as_py() or 0)
-    if retained:  # the rest stays for a later vacuum
+    if retained:  # leave these to a later vacuum
         scope = replace(scope, boundary=None)
     version = recorded(log, snapshot, scope, (files.num_rows, size), delete, runtime, record=record)
     return VacuumResult(deleted[0], False, cutoff, tuple(empty_folders), version, foreign)
@@ -246,7 +246,7 @@ class VacuumScope:
     """The scope of a vacuum: files that were written and removed before the time ``cutoff``.
 
     ``boundary`` is the newest commit before it, ``names`` are possible folder names of partition columns, and
-    ``parameters`` those of its history entry.
+    ``parameters`` go into the history entry.
     """
 
     cutoff: int
@@ -291,7 +291,7 @@ def recorded(
 ) -> int | None:
     """Call ``delete`` between two history entries that state the number and bytes of the files.
 
-    ``delete`` returns how many files and folders it deleted.  Returns the version of the last entry.
+    ``delete`` returns the numbers of deleted files and folders.  Returns the version of the last entry.
     """
     if record:
         metrics = {"numFilesToDelete": totals[0], "sizeOfDataToDelete": totals[1]}
@@ -302,7 +302,7 @@ def recorded(
             _note_boundary(log.store, scope.boundary)
     except BaseException:
         if record:
-            with suppress(TrilakeError):  # may fail for the same reason; raise the first error
+            with suppress(TrilakeError):  # may fail for the same reason; the first error counts
                 _record_end(log, {"status": "FAILED"}, {}, runtime)
         raise
     if not record:
@@ -323,7 +323,7 @@ def warn_of_foreign(log: DeltaLog, count: int, path: str) -> None:
 
 
 def _now(store: Store, runtime: Runtime, *, dry_run: bool) -> int:
-    """The time from which ages are counted.  Raises ``ClockError``."""
+    """The current time, which ages refer to.  Raises ``ClockError``."""
     now = runtime.clock_ms()
     try:
         return agreed_time(store, now)
@@ -336,7 +336,7 @@ def _now(store: Store, runtime: Runtime, *, dry_run: bool) -> int:
 def _note_boundary(store: Store, boundary: int) -> None:
     try:
         store.put(LAST_VACUUM, orjson.dumps({_BOUNDARY: boundary}))
-    except StorageError as e:  # only costs the next lite vacuum some extra commits
+    except StorageError as e:  # without it, the next lite vacuum reads more commits
         _log.warning("the version up to which vacuum removed files was not recorded: %s", e)
 
 
@@ -354,7 +354,9 @@ def _too_short(specified: int, default: int) -> IllegalArgumentError:
 
 
 def _needed(log: DeltaLog, snapshot: Snapshot, cutoff: int, retained: Sequence[pa.Table]) -> References:
-    """The files of the newest version, of every version current at the cut-off time or later, and of others to keep."""
+    """The files of the newest version, of every version current at or after the cut-off time, and of versions to
+    keep.
+    """
     recent_tombstones = recently_removed(log.tombstones(snapshot), cutoff)
     batch = log.parse(recent_commits(log, snapshot, cutoff))
     return references(snapshot.adds, recent_tombstones, batch.add, batch.remove, batch.cdc, *retained)
@@ -368,7 +370,7 @@ def recently_removed(tombstones: pa.Table, cutoff: int) -> pa.Table:
 def recent_commits(log: DeltaLog, head: Head, cutoff: int) -> list[tuple[int, ObjectMeta]]:
     """The commits since the cut-off time.
 
-    Tombstones are dated before their commit, and checkpoints drop them, so commits are checked too.
+    Tombstones are dated before their commit, and checkpoints drop them, so this checks commits, too.
     """
     commits = log.commits(end=head.version)
     times = _latest_times(log, commits, head)
@@ -378,16 +380,16 @@ def recent_commits(log: DeltaLog, head: Head, cutoff: int) -> list[tuple[int, Ob
 def _latest_times(log: DeltaLog, commits: Sequence[tuple[int, ObjectMeta]], head: Head) -> list[int]:
     """The latest possible time of each commit, never decreasing.
 
-    In-commit timestamps come from the writer's clock, which may be days behind; file times come from the store's.
+    In-commit timestamps come from the writer's clock, which may be days behind; file times come from the store's clock.
     """
     commit_times = log.commit_times(commits, head.metadata)
     return list(accumulate((max(t, file.modified_ms) for t, (_, file) in zip(commit_times, commits, strict=True)), max))
 
 
 def accounted_for(log: DeltaLog, snapshot: Snapshot, files: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """Split files into those that the table's writers can have made, and foreign ones.
+    """Split files into those that writers of the table may have created, and foreign ones.
 
-    An unreferenced file that existed before the table is foreign.
+    An unreferenced file that is older than the table is foreign.
     """
     if not files.num_rows:
         return files, files
@@ -401,7 +403,7 @@ def accounted_for(log: DeltaLog, snapshot: Snapshot, files: pa.Table) -> tuple[p
 
 
 def born(log: DeltaLog, snapshot: Head) -> int:
-    """When the table was created, in ms since the epoch; where unknown, a time after that of any file."""
+    """When the table was created, in ms since the epoch; if unknown, a time after that of any file."""
     commits = log.commits(end=snapshot.version)
     times = [t for t in (snapshot.metadata.created_time,) if t is not None and t > 0]
     if commits and commits[0][0] == 0:
@@ -410,7 +412,7 @@ def born(log: DeltaLog, snapshot: Head) -> int:
 
 
 def _still_garbage(log: DeltaLog, snapshot: Snapshot, files: pa.Table) -> pa.Table:
-    """The files without those committed since: a restore or a clone may have brought old ones back."""
+    """The files without those committed since: a restore or a clone may have added old ones again."""
     return files.filter(pa.array(~committed_since(log, snapshot).name(files["path"])))
 
 
@@ -452,7 +454,7 @@ def _last_boundary(store: Store) -> int | None:
     try:
         value = orjson.loads(bytes(store.read(LAST_VACUUM))).get(_BOUNDARY)
     except (ObjectNotFoundError, orjson.JSONDecodeError, AttributeError):
-        return None  # as if there had been none: read the whole log
+        return None  # as if there were none: read the whole log
     return value if isinstance(value, int) and value >= 0 else None
 
 

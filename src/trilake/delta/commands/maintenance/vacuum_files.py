@@ -1,8 +1,8 @@
 """Which files vacuum may delete: pure functions over columns.
 
-A file is deleted only if it certainly lies in the table's folder and is not hidden, is older than the retention, and
-nothing that must stay readable references it.  Paths that cannot be compared with a listing (absolute ones, odd
-spellings, damaged vectors) protect every file that they might mean.
+A file is deleted only if it certainly is in the table's folder, is not hidden, is older than the retention, and nothing
+that must stay readable references it.  Paths that cannot be compared with a listing (absolute paths, odd spellings,
+damaged vectors) protect every file that they might mean.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from trilake.table.registry import data_file_rows
 #: Columns of a listing.
 LISTING = pa.schema([("path", pa.string()), ("size", pa.int64()), ("modified_ms", pa.int64())])
 
-# A path that is not a plain key below the table: absolute, or with parts that stores spell differently.
+# A path that is not a plain key below the table: absolute, or with parts that stores may spell differently.
 _ODD = r"^/|^[A-Za-z][A-Za-z0-9+.\-]*:/|(^|/)\.{1,2}(/|$)|//|/$|\x00|^$"
 _VECTOR_FILE = r"(^|/)deletion_vector_[^/]*\.bin$"
 _UUID_TEXT = 36
@@ -40,8 +40,8 @@ _DIGIT_AT = np.array([i for i in range(_UUID_TEXT) if i not in (8, 13, 18, 23)])
 class References:
     """Files that must stay.
 
-    ``keys`` are paths below the table.  ``names`` are file names from paths that cannot be compared with a listing:
-    any file of such a name stays.  ``every_vector`` keeps all deletion-vector files.
+    ``keys`` are paths below the table.  ``names`` are file names of paths that cannot be compared with a listing: any
+    file with such a name stays.  ``every_vector`` keeps all deletion vector files.
     """
 
     keys: pa.ChunkedArray
@@ -49,7 +49,7 @@ class References:
     every_vector: bool = False
 
     def name(self, paths: pa.ChunkedArray) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """Which of some paths below the table must stay."""
+        """Which of these paths below the table must stay."""
         stay = pc.is_in(paths, self.keys)
         if len(self.names):
             stay = pc.or_(stay, pc.is_in(_base_names(paths), self.names))
@@ -60,11 +60,11 @@ class References:
 
 
 def references(*actions: pa.Table) -> References:
-    """The files that file actions reference, including deletion vectors."""
+    """The files that file actions reference, including those of deletion vectors."""
     plain, names, every = [], [], False
     for table in actions:
         paths = table["path"]
-        # Some writers do not encode paths: both readings of a path, with and without decoding, stay.
+        # Some writers do not encode paths, so keep the file that each path means with and without decoding.
         both = [*paths.chunks, *decoded_paths(paths).chunks]
         if "deletionVector" in table.schema.names:
             vectors, absolute, damaged = vector_files(table["deletionVector"])
@@ -82,7 +82,7 @@ def _base_names(paths: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray
 
 
 def vector_files(vectors: pa.ChunkedArray) -> tuple[pa.ChunkedArray, pa.ChunkedArray, bool]:
-    """The files of deletion vectors: those below the table, absolute references, and whether one is unknown."""
+    """The files of deletion vectors: those below the table, absolute references, and whether one is damaged."""
     kind = pc.struct_field(vectors, "storageType")
     path = pc.struct_field(vectors, "pathOrInlineDv")
     there = pc.is_valid(kind)
@@ -97,10 +97,10 @@ def vector_files(vectors: pa.ChunkedArray) -> tuple[pa.ChunkedArray, pa.ChunkedA
 
 
 def _relative_vector_files(paths: pa.Array) -> tuple[pa.Array, bool]:
-    """Paths of vectors of storage type ``u``; the second value says that one of them is damaged.
+    """Paths of vectors of storage type ``u``, and whether one of them is damaged.
 
-    Protocol: *Deletion Vector Descriptor Schema*: a prefix, then a UUID in 20 characters of Z85.  One damaged
-    vector leaves all in doubt.
+    Protocol: *Deletion Vector Descriptor Schema*: a prefix, then a UUID in 20 characters of Z85.  A damaged one may
+    mean any file.
     """
     paths = paths.drop_null()
     if not len(paths):
@@ -128,16 +128,16 @@ ICEBERG_METADATA = r"^metadata/(version-hint\.text|[^/]+\.metadata\.json|[^/]+\.
 
 
 def hidden(paths: pa.Array | pa.ChunkedArray, names: Iterable[str]) -> pa.Array | pa.ChunkedArray:
-    """Which paths vacuum ignores: a part of them starts with ``_`` or ``.``.
+    """Which paths vacuum ignores: those with a part that starts with ``_`` or ``.``.
 
-    Folders of partition columns (``names``) and the folder of the change feed do not count.
+    Folders of partition columns (``names``) and of the change data feed are not ignored.
     """
     plain = pc.replace_substring_regex(paths, r"^_change_data/", "x/")
     odd = sorted({hive_directory({n: "x"})[:-1] for n in names if n[:1] in ("_", ".")})
     if odd:
         pattern = "(^|/)(" + "|".join(re.escape(n) for n in odd) + ")"
         plain = pc.replace_substring_regex(plain, pattern, r"\1x=")
-    # The file name itself is compared literally.
+    # The file name itself gets no exception.
     return pc.or_(pc.match_substring_regex(plain, r"(^|/)[._]"), pc.match_substring_regex(paths, r"(^|/)[._][^/]*$"))
 
 
@@ -148,20 +148,21 @@ def partition_names(schema: StructType, columns: Sequence[str]) -> list[str]:
 
 
 def nested_tables(paths: pa.ChunkedArray) -> list[str]:
-    """The folders below the table that are tables themselves, in any format."""
+    """The folders below the table that are tables themselves, of any format."""
     marks = paths.filter(pc.match_substring_regex(paths, TABLE_OF))
     folders = pc.struct_field(pc.extract_regex(marks, TABLE_OF), "folder") if len(marks) else marks
     return sorted(set(folders.to_pylist()))
 
 
 def doubtful(files: pa.Table, born_ms: int, provider: str) -> pa.ChunkedArray:
-    """Which files no writer of a table created at ``born_ms`` can have left.
+    """Which files cannot come from a writer of a table created at ``born_ms``.
 
-    They are older and have generic names, unlike files of Delta writers; or they have another format than the
+    Such a file is older and has a generic name, unlike files of Delta writers, or it has another format than the
+    table's data files.
     table's data files.
     """
     older = pc.less(files["modified_ms"], born_ms)
-    # Names of this library, and change files, which no other format has.
+    # Names that only trilake or writers of change files use.
     ours = pc.match_substring_regex(files["path"], rf"(^|/){OWN_NAME}$|^_change_data/(.*/)?cdc-[^/]*$")
     doubtful_files = pc.and_(older, pc.invert(ours))
     for suffix in (row.data_suffix for row in data_file_rows() if row.name != provider):
@@ -170,9 +171,7 @@ def doubtful(files: pa.Table, born_ms: int, provider: str) -> pa.ChunkedArray:
 
 
 def garbage(listing: pa.Table, cutoff_ms: int, stay: References, partition_columns: Iterable[str]) -> pa.Table:
-    """The files of a listing that may be deleted, without Iceberg metadata; files of nested tables belong to those
-    tables.
-    """
+    """The files of a listing that may be deleted, without Iceberg metadata and files of nested tables."""
     old = listing.filter(pc.less(listing["modified_ms"], cutoff_ms))
     for folder in nested_tables(listing["path"]):
         old = old.filter(pc.invert(pc.starts_with(old["path"], f"{folder}/")))
@@ -184,7 +183,7 @@ def garbage(listing: pa.Table, cutoff_ms: int, stay: References, partition_colum
 def named_for_removal(batch: ActionBatch, cutoff_ms: int) -> pa.Table:
     """The files that commits removed before the cut-off time, and change files, as a listing.
 
-    Only plain paths below the table count.
+    Leaves out paths other than plain ones below the table.
     """
     tombstones = batch.remove.filter(pc.less(pc.fill_null(batch.remove["deletionTimestamp"], 0), cutoff_ms))
     vectors, _, _ = vector_files(tombstones["deletionVector"])

@@ -1,4 +1,4 @@
-"""The content of a table's folder as columns: files listed by the store or in an inventory, and folders."""
+"""The content of a table's folder as columns: files from a listing or an inventory, and folders."""
 
 from __future__ import annotations
 
@@ -46,21 +46,19 @@ def listed_with_log(objects: Iterator[ObjectMeta], advance: Callable[[int], None
 
 
 def list_unfinished(store: Store, prefix: str, cutoff_ms: int, partition_columns: Sequence[str]) -> pa.Table:
-    """List the temporary files of trilake writers that died before the cut-off time: data files, log files and
-    manifests.
-    """
+    """List the temporary data files, log files and manifests of trilake writers that died before the cut-off time."""
     temporaries = old_temporaries(store, prefix, cutoff_ms)
     table = pa.Table.from_batches(_columns(iter(temporaries), lambda _: None), schema=LISTING)
-    # Their own names are hidden; the folder of the file, or of its staging folder, counts.
+    # Temporary names are always hidden, so judge the folder of the file, or of its staging folder.
     places = pc.replace_substring_regex(table["path"], _STAGED, r"\1x")
     places = pc.replace_substring_regex(places, r"^(_delta_log/(_sidecars/)?|_symlink_format_manifest/)", "")
     return table.filter(pc.invert(hidden(places, partition_columns)))
 
 
 def own_files(store: Store, files: pa.Table, territory: Territory, cutoff_ms: int, *, links: bool) -> pa.Table:
-    """The files of a listing in the table's own folders; of links, only those that are old themselves.
+    """The files of a listing that are in the table's own folders; links only if they are old themselves.
 
-    ``links`` says that there may be some.
+    Without ``links``, the listing has none.
     """
     places = pc.replace_substring_regex(files["path"], r"/?[^/]*$", "")
     foreign = territory.foreign(pc.unique(places).to_pylist())
@@ -86,7 +84,7 @@ def _columns(objects: Iterator[ObjectMeta], advance: Callable[[int], None]) -> I
         advance(len(chunk))
         try:
             paths = pa.array(keys, pa.string())
-        except UnicodeEncodeError:  # not a valid string, so not a name from a log: do not judge it here
+        except UnicodeEncodeError:  # not a valid string, so no log names it: do not judge it here
             strings = [row for row in zip(keys, sizes, times, strict=True) if _is_text(row[0])]
             keys, sizes, times = zip(*strings, strict=True) if strings else ((), (), ())
             paths = pa.array(keys, pa.string())
@@ -112,11 +110,10 @@ INVENTORY = {
 
 
 def from_inventory(store: Store, inventory: pa.Table) -> pa.Table:
-    """The files of an inventory that lie below the table.
+    """The files of an inventory that are below the table.
 
     ``inventory`` has the columns ``path`` (absolute), ``length``, ``isDir`` and ``modificationTime`` (ms since the
-    epoch).  For a file that is listed twice the newest time counts.  Raises ``InvalidArgumentError`` for other
-    columns.
+    epoch).  If a file is listed twice, its newest time counts.  Raises ``InvalidArgumentError`` for other columns.
     """
     try:
         columns = {n: inventory[n].cast(t) for n, t in INVENTORY.items()}
@@ -146,10 +143,10 @@ def from_inventory(store: Store, inventory: pa.Table) -> pa.Table:
 
 @dataclass(frozen=True)
 class Folders:
-    """The folders below the table that existed when it was listed.
+    """The folders below the table at the time of its listing.
 
-    ``old`` are those to remove if empty, the innermost first; ``unfinished`` and ``links`` say whether there may be
-    temporary files of trilake and links to files.
+    ``old`` are those to remove if empty, the innermost first.  ``unfinished`` and ``links`` say whether there may be
+    temporary files of trilake, and links to files.
     """
 
     count: int
@@ -176,7 +173,7 @@ def list_folders(
         above = waiting.pop()
         try:
             scan = os.scandir(f"{root}/{above}")
-        except OSError:  # deleted concurrently, or not accessible: it stays
+        except OSError:  # deleted concurrently, or not accessible: keep it
             continue
         with scan:
             for entry in scan:
