@@ -1,7 +1,7 @@
 """Delta tables as source and target of conversions.
 
-Column metadata, such as comments, is Arrow field metadata.  Delta has fewer types than Arrow; the original type is kept
-in the column's metadata, so that a vector is restored when it leaves the table.
+Column metadata, such as comments, becomes Arrow field metadata.  Delta has fewer types than Arrow; the original type is
+kept in the column's metadata, so that a vector is restored when it leaves the table.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ from trilake.table.conversion import Done, Source, TargetRequest, check_columns,
 from trilake.table.format import parse_mode
 from trilake.table.table import FilterLike
 
-#: Column metadata key: the original Arrow type.
+#: Column metadata key for the original Arrow type.
 ARROW_TYPE = "trilake.arrowType"
-#: Metadata that belongs to a format, not to the column.
+#: Prefixes of metadata that belongs to a format, not to the column.
 _OWN = ("delta.", "__", "PARQUET:", "ARROW:", "trilake:", "lance-")
 _T = pa.types
 
@@ -74,7 +74,7 @@ def delta_source(table: ArrowDeltaTable, columns: list[str] | None, filter: Filt
     names = check_columns(columns, whole, table.uri)
     scan = plan_scan(table.snapshot, names, filter)
     schema = pa.schema([whole.field(n) for n in names])
-    # Files may lack columns that the table requires: reads are nullable, writes are checked.
+    # Files may lack columns that the table requires: reads are nullable, writes check.
     read = pa.schema([f.with_nullable(True) for f in schema])
     store, files = table.log.store, scan.tasks()
 
@@ -117,7 +117,7 @@ class DeltaRows:
 
 
 class DeltaTarget:
-    """A Delta table: one commit."""
+    """A Delta table; the whole conversion is one commit."""
 
     exact = True
 
@@ -137,7 +137,7 @@ class DeltaTarget:
 
 
 def delta_target(store: Store, source: Source, request: TargetRequest, exists: bool) -> DeltaTarget:
-    """The target at a location, with or without a table.  Raises what :func:`plan_write` raises."""
+    """The target at a location; ``exists`` says whether it is a table.  Raises what :func:`plan_write` raises."""
     schema = for_delta(source.schema)
     partition_by = request.partition_by
     if partition_by is None and not exists and len(source.partition_by) < len(source.schema):
@@ -213,7 +213,7 @@ def _with_metadata(field: StructField, one: pa.Field, *, top: bool) -> StructFie
 
 
 def _nested(kind: DataType, arrow: pa.DataType) -> DataType:
-    """The type with the metadata of its parts."""
+    """The type with the metadata of its nested fields."""
     if isinstance(kind, StructType) and _T.is_struct(arrow):
         pairs = zip(kind.fields, arrow, strict=True)
         return StructType(tuple(_with_metadata(f, a, top=False) for f, a in pairs))
@@ -233,7 +233,7 @@ def _texts(metadata: Mapping[bytes, bytes] | None) -> dict[str, str]:
 
 
 def for_delta(schema: pa.Schema) -> pa.Schema:
-    """The columns for a Delta table: views and run-end encoded arrays as plain ones.
+    """The columns for a Delta table: views and run-end encoded arrays become plain ones.
 
     Raises ``SchemaMismatchError`` for a type that Delta lacks.
     """

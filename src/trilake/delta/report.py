@@ -1,4 +1,4 @@
-"""Facts about a Delta table for a report: from its snapshot, newest commits and a few footers; no row is read."""
+"""Facts about a Delta table for a report: from its snapshot, newest commits and a few footers, without reading rows."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ from trilake.table.report_facts import (
     ranked,
 )
 
-#: Limits: files whose bounds are read, columns of them, and files whose footers are read.
+#: Limits: files whose bounds are read, columns of the bounds, and files whose footers are read.
 _SAMPLE, _COLUMNS, _FOOTERS = 20_000, 24, 12
-#: Most column chunks summed up per footer.
+#: The most column chunks summed up per footer.
 _CHUNKS = 100_000
 
 
@@ -112,7 +112,7 @@ def _partitions(snapshot: Snapshot) -> tuple[PartitionColumn, ...]:
 
 
 def _tombstones(table: ArrowDeltaTable, now_ms: int) -> Tombstones:
-    """Removed files that are not live: a file with a new deletion vector has a tombstone, and stays."""
+    """Removed files that are not live: a file with a new deletion vector has a tombstone but stays."""
     removes = table.log.tombstones(table.snapshot)
     retention = table.snapshot.properties.text(RETENTION) or ""
     if not removes.num_rows:
@@ -210,11 +210,11 @@ def _column_bytes(store: Store, path: str, names: Mapping[str, str]) -> dict[str
                         sizes[root] = sizes.get(root, 0) + chunk.total_compressed_size
             return sizes
     except (TrilakeError, OSError, *DAMAGE):
-        return None  # a read reports what is wrong; the facts of the other files are still true
+        return None  # a read reports what is wrong; the facts about other files stay true
 
 
 def _root(path: str, names: Mapping[str, str]) -> str | None:
-    """The column of a leaf: its name may contain dots."""
+    """The column of a leaf; its name may contain dots."""
     if path in names:
         return names[path]
     ends = [i for i, c in enumerate(path) if c == "."]
@@ -236,7 +236,7 @@ def _transactions(snapshot: Snapshot) -> pa.Table:
 
 
 def _compaction(snapshot: Snapshot) -> Compaction | None:
-    """What OPTIMIZE would rewrite, by its own plan; with clustering columns, only small files count."""
+    """What OPTIMIZE would rewrite, by its own plan; with clustering columns, only small files."""
     try:
         limit = OptimizeRequest().limit(snapshot.metadata)
     except TrilakeError:
@@ -252,12 +252,12 @@ def _compaction(snapshot: Snapshot) -> Compaction | None:
 
 # --- The newest commits of a Delta table and their schema changes, read with bounded effort ---------------------------
 
-#: Limits: commits that are read, bytes of them read whole, and bytes from the start of larger ones, where all known
-#: writers put actions other than files.
+#: Limits: commits to read, bytes up to which a commit is read whole, and bytes from the start of a larger one, where
+#: all Delta writers put the actions that are not file actions.
 _COMMITS, _WHOLE, _BEGINNING = 1_000, 1 << 22, 1 << 16
-#: Most bytes read of all commits together.
+#: The most bytes read of all commits together.
 _BUDGET = 1 << 25
-#: Most column changes listed per version.
+#: The most column changes listed per version.
 _CHANGES = 20
 
 _SHOWN_METRICS = {
@@ -283,7 +283,7 @@ class History:
 
 
 def read_history(log: DeltaLog, snapshot: Snapshot) -> History:
-    """Read the newest of the commits up to the snapshot's version."""
+    """Read the newest commits up to the snapshot's version."""
     commits = log.commits(end=snapshot.version)
     chosen, spent = list[tuple[int, ObjectMeta]](), 0
     for version, file in reversed(commits[-_COMMITS:]):
@@ -334,7 +334,7 @@ def _beginning(data: pa.Buffer) -> pa.Buffer:
 
 
 def _times(commits: list[tuple[int, ObjectMeta]], actions: Mapping[int, Mapping[str, Any]]) -> dict[int, int]:
-    """When each commit happened, by itself or by its file; never decreasing."""
+    """When each commit happened: its in-commit timestamp or file time; never decreasing."""
     times: dict[int, int] = {}
     last: int | None = None
     for version, file in commits:
@@ -378,9 +378,7 @@ def _number(value: object) -> str:
 def _schema_changes(
     actions: Mapping[int, Mapping[str, Any]], times: Mapping[int, int], *, complete: bool
 ) -> tuple[SchemaChange, ...]:
-    """Versions that changed columns, oldest first; the columns of the first one read only count as a change in version
-    0.
-    """
+    """Versions that changed columns, oldest first; the first version read counts only if it is version 0."""
     schema_changes: list[SchemaChange] = []
     before: dict[str, str] | None = {} if complete else None
     for version in sorted(actions):

@@ -1,1 +1,1 @@
-"""Iceberg metadata of Delta tables: convert schemas and files, and read Iceberg tables."""
+"""Iceberg metadata of Delta tables: convert schemas and files; read Iceberg tables."""

@@ -1,8 +1,4 @@
-"""Avro files of Iceberg metadata: containers whose blocks can be copied, and entries of manifests as bytes.
-
-pyiceberg's own writer resolves the schema for each file, its decoder (0.12) rounds doubles to 32 bits, and fastavro
-(1.13) takes 0.1 ms for an entry, since it compares values with each branch of a union.
-"""
+"""Avro files of Iceberg metadata: containers whose blocks can be copied, and manifest entries that stay encoded."""
 
 from __future__ import annotations
 
@@ -35,7 +31,7 @@ _HEADER = fastavro.parse_schema({"type": "map", "values": "bytes"})
 _ERRORS = (EOFError, ValueError, LookupError, TypeError, ArithmeticError, zlib.error)
 _MAGIC, _LARGEST = b"Obj\x01", 1 << 28
 _SYNC = b"trilake-manifest"
-#: Bytes from which a block is compressed: below, that takes longer than writing them.
+#: Smaller blocks are stored uncompressed, since compression would take longer than writing them.
 _STORED = 512
 _NULL, _PRESENT = b"\x00", b"\x02"
 _CODEC = b"\x14avro.codec\x0edeflate"
@@ -55,17 +51,17 @@ def block(count: int, data: bytes) -> bytes:
 
 
 def pairs(meta: Mapping[str, bytes]) -> tuple[bytes, ...]:
-    """Names and values of a file's header, encoded."""
+    """The names and values of a file's header, encoded."""
     return tuple(_string(key) + _long(len(value)) + value for key, value in meta.items())
 
 
 def container(header: Sequence[bytes], blocks: Iterable[bytes]) -> bytes:
-    """A file of blocks."""
+    """An Avro file with these blocks."""
     return _SYNC.join((b"".join((_MAGIC, _long(len(header) + 1), *header, _CODEC, _NULL)), *blocks, b""))
 
 
 class Entry(NamedTuple):
-    """An entry of a manifest; its data file as bytes."""
+    """A manifest entry; its data file stays encoded."""
 
     status: int
     snapshot_id: int | None
@@ -84,9 +80,9 @@ class Entry(NamedTuple):
 
 
 class File:
-    """An Avro file with parsed header and blocks; records are parsed later.
+    """An Avro file with parsed header and blocks; records are parsed on demand.
 
-    Raises ``DamagedFileError`` if it is not an Avro file, here and later.
+    Raises ``DamagedFileError`` if it is not an Avro file; parsing records may raise it, too.
     """
 
     def __init__(self, content: bytes) -> None:
@@ -110,17 +106,17 @@ class File:
 
     @cached_property
     def blocks(self) -> list[tuple[int, bytes]]:
-        """The number of records of each block, and its bytes."""
+        """The number of records and the bytes of each block."""
         return [(count, _inflated(data)) for count, data in self._stored] if self._squeezed else self._stored
 
     def without(self, other: File) -> File:
-        """The file without the blocks of another."""
+        """The file without the blocks that ``other`` has, too."""
         left, shared = copy(self), set(other._stored)
         left._stored = [block for block in self._stored if block not in shared]
         return left
 
     def records(self) -> list[dict[str, Any]]:
-        """The whole records."""
+        """The records, with all fields."""
         return [record for record, _ in self._read(None)]
 
     def entries(self) -> list[Entry]:
@@ -160,7 +156,7 @@ def foreign_records(content: bytes) -> list[dict[str, Any]]:
 
 
 class ManifestSchema:
-    """Manifests of data files under a schema and a partition spec."""
+    """The Avro schema of manifests of data files, for one table schema and partition spec."""
 
     def __init__(self, schema: Schema, spec: PartitionSpec) -> None:
         entry = manifest_entry_schema_with_data_file(2, data_file_with_partition(spec.partition_type(schema), 2))
@@ -182,7 +178,7 @@ class ManifestSchema:
         return [f["name"] for f in self.partition["fields"]]
 
     def data_files(self, files: Sequence[Mapping[str, Any]]) -> list[bytes]:
-        """The bytes of data files, whose partitions are tuples."""
+        """Encode data files; each partition is a tuple."""
         partitions: dict[str, bytes] = {}
         encoded = []
         for file in files:
@@ -198,7 +194,6 @@ class ManifestSchema:
 
 @lru_cache(maxsize=1)
 def _manifest_lists() -> tuple[tuple[bytes, ...], Any]:
-    """Header and schema of manifest lists."""
     avro = AvroSchemaConversion().iceberg_to_avro(MANIFEST_LIST_FILE_SCHEMAS[2], schema_name="manifest_file")
     return pairs({"format-version": b"2", "avro.schema": json.dumps(avro).encode()}), fastavro.parse_schema(avro)
 
@@ -217,7 +212,7 @@ def manifest_list(meta: Mapping[str, str], blocks: Iterable[bytes]) -> bytes:
 
 
 def _data_file(file: Mapping[str, Any], partition: bytes) -> bytes:
-    """A data file: the fields of format version 2, in order; column sizes and NaN counts are not known."""
+    """Encode a data file: the fields of format version 2, in order, without column sizes and NaN counts."""
     return b"".join(
         (
             _NULL,  # content: data
@@ -249,7 +244,7 @@ def _string(value: str) -> bytes:
 
 @lru_cache(maxsize=4096)
 def _long(number: int) -> bytes:
-    """A number as Avro writes it: zigzag, seven bits a byte."""
+    """A number in Avro's encoding: zigzag, seven bits per byte."""
     out, rest = bytearray(), (number << 1) ^ (number >> 63)
     while rest > 127:
         out.append(rest & 127 | 128)
@@ -286,7 +281,7 @@ def _parsed(schema: str) -> Any:
 
 @lru_cache(maxsize=64)
 def _projected(schema: str) -> Any:
-    """The schema of a manifest without what :class:`Entry` does not name."""
+    """The schema of a manifest with only the fields of :class:`Entry`."""
     avro = json.loads(schema)
     data_file = _field(avro, "data_file")["type"]
     data_file["fields"] = [_field(data_file, "file_path"), _field(data_file, "record_count")]

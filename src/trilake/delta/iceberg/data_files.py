@@ -46,7 +46,7 @@ class FileAction(NamedTuple):
 
 
 class _Leaf(NamedTuple):
-    """A column with statistics: its path in them, its field id and its type in Iceberg."""
+    """A column with statistics: its path in the statistics, its Iceberg field id and type."""
 
     path: tuple[str, ...]
     field_id: int
@@ -55,7 +55,7 @@ class _Leaf(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """What a Delta schema and its partition columns are in Iceberg."""
+    """A Delta schema and its partition columns in Iceberg's terms."""
 
     schema: Schema
     spec: PartitionSpec
@@ -68,19 +68,19 @@ class Layout:
 
     @cached_property
     def exact(self) -> bool:
-        """Statistics are read as decimals."""
+        """Whether statistics must be parsed as decimals."""
         return any(isinstance(leaf.type, types.DecimalType) for leaf in self.leaves)
 
     @lru_cache(maxsize=64)  # noqa: B019 - as many layouts are kept
     def manifests(self, schema_id: int, spec_id: int) -> ManifestSchema:
-        """The schema of manifests under ids of a schema and a partition spec."""
+        """The schema of manifests with these schema and partition spec ids."""
         return ManifestSchema(
             self.schema.model_copy(update={"schema_id": schema_id}), self.spec.model_copy(update={"spec_id": spec_id})
         )
 
 
 def layout(metadata: Metadata) -> Layout:
-    """Convert the schema of a table.  Raises ``SchemaMismatchError`` for what Iceberg v2 lacks."""
+    """Convert the schema of a table.  Raises ``SchemaMismatchError`` for a type that Iceberg v2 lacks."""
     return _layout(metadata.schema_string, metadata.partition_columns, metadata.column_mapping_mode)
 
 
@@ -112,7 +112,7 @@ def actions_of(table: pa.Table) -> list[FileAction]:
 
 
 def action_of(action: Mapping[str, Any]) -> FileAction:
-    """The file action of a JSON object of the log."""
+    """The file action of a JSON object from the log."""
     partition, vector = action.get("partitionValues") or {}, action.get("deletionVector")
     change = action.get("dataChange") is not False
     return FileAction(
@@ -138,9 +138,9 @@ def partitions(actions: Sequence[FileAction], to: Layout) -> list[tuple[Any, ...
 
 
 def data_files(actions: Sequence[FileAction], to: Layout, location: str) -> list[dict[str, Any]]:
-    """The data files of some ``add`` actions, as records of a manifest with the partition as a tuple.
+    """The manifest records of data files, from their ``add`` actions; each partition is a tuple.
 
-    Raises ``InvalidArgumentError`` for a file with a deletion vector, or without a number of rows.
+    Raises ``InvalidArgumentError`` for a file with a deletion vector, or without its number of rows.
     """
     if any(a.has_vector for a in actions):
         raise InvalidArgumentError(
@@ -190,9 +190,9 @@ def _data_file(action: FileAction, values: tuple[Any, ...], to: Layout, location
 
 def _statistics(json_string: str, *, exact: bool) -> Any:
     if not exact:
-        with suppress(orjson.JSONDecodeError):  # NaN, which some writers state
+        with suppress(orjson.JSONDecodeError):  # some writers write NaN
             return orjson.loads(json_string)
-    # Decimals, since the digits of a float are too few for those of wide columns.
+    # As decimals: a float has too few digits for wide decimal columns.
     return json.loads(json_string, parse_float=Decimal)
 
 
@@ -212,7 +212,7 @@ def _at(stated: Any, path: tuple[str, ...]) -> Any:
 
 
 def _bound(type_: types.PrimitiveType, value: Any, *, up: bool) -> bytes | None:
-    """A bound as Iceberg writes it; ``None`` if the statistics have none that is certain."""
+    """A bound in Iceberg's encoding; ``None`` if the statistics have no reliable one."""
     try:
         converted = None if value is None else _value(type_, value, up=up)
         return None if converted is None else to_bytes(type_, converted)
@@ -239,7 +239,7 @@ def _value(type_: types.PrimitiveType, value: Any, *, up: bool) -> Any:
         stated = dt.datetime.fromisoformat(value)
         if stated.tzinfo is None:
             stated = stated.replace(tzinfo=dt.UTC)
-        # Delta writers cut timestamps to milliseconds.
+        # Delta writers truncate timestamps to milliseconds.
         micros = (stated - _EPOCH) // _MICROSECOND
         return micros + 999 if up and micros % 1000 == 0 else micros
     return value if isinstance(type_, types.StringType) and isinstance(value, str) else None

@@ -1,7 +1,7 @@
-"""Delete old metadata files, with manifests and manifest lists that only they refer to.
+"""Delete old metadata files, and the manifests and manifest lists that only they reference.
 
-The metadata files that stay remain complete.  Each snapshot has the manifests of the one before, without some and with
-new ones: what an expired snapshot shares with any that stays, it shares with the oldest of these.
+The remaining metadata files stay complete.  Each snapshot has the manifests of the previous one, except some, plus new
+ones: so if an expired snapshot shares a manifest with any remaining one, it shares it with the oldest of these.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from trilake.storage.base import Store
 _ID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _MANIFEST = re.compile(rf"{_ID}-m\d+\.avro")
 _NAMED_LIST = re.compile(rf'"[^"]*/{FOLDER}/(snap-\d+-0-{_ID}\.avro)"'.encode())
-#: Objects read at once, and metadata files that an earlier call may have left.
+#: Objects read at once, and the most metadata files that an interrupted call may have left.
 _BATCH, _LEFT = 16, 1000
 
 
 def delete_expired(store: Store, numbers: Sequence[int], oldest: int, used: Iterable[str]) -> None:
-    """Delete the metadata files with some numbers, all below ``oldest``, the oldest that stays.
+    """Delete the metadata files ``numbers``, all below ``oldest``, the oldest one that stays.
 
-    ``used`` are the manifests of the newest snapshot.  Manifests go first and metadata files last, the oldest of them
-    first, so that the next call finds what one that stopped halfway has left.  Where what stays cannot be read, nothing
-    is deleted.
+    ``used`` are the manifests of the newest snapshot.  Manifests are deleted first and metadata files last, from the
+    oldest on, so that the next call can complete an interrupted one.  If a remaining file cannot be read, nothing is
+    deleted.
     """
     dropped = sorted(numbers)
     while dropped[0] > 1 and len(dropped) < _LEFT and exists(store, metadata_key(dropped[0] - 1)):

@@ -1,6 +1,6 @@
-"""Post-commit hook: bring the Iceberg metadata of a table up to date, where its properties enable it.
+"""Post-commit hook: update the Iceberg metadata of a table if its properties enable it.
 
-The commit stands whatever happens here, so failures are only logged, and the next commit catches up.
+The commit stands even if the hook fails, so failures are only logged; the next commit catches up.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Manifests of a snapshot: those of the previous one, without removed files, plus those of new files.
+"""Manifests of a snapshot: those of the previous one, rewritten without removed files, plus those of new files.
 
-Manifests without removed files are carried over by reference, and so are their records in the manifest list: blocks of
-an Avro file, which are copied as they are.
+Manifests without removed files are reused.  So are their records in the manifest list, whose Avro blocks are copied
+unchanged.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from trilake.delta.iceberg import avro
 from trilake.delta.iceberg.avro import DamagedFileError, Entry, ManifestSchema
 from trilake.storage.base import Store
 
-#: Entries of a manifest at most.  Those with half as many or fewer are small; so many small ones become few, as
-#: Iceberg's ``commit.manifest.min-count-to-merge`` has it.
+#: The most entries of a manifest.  Manifests with up to half as many are small, and this many small ones are merged, as
+#: with Iceberg's ``commit.manifest.min-count-to-merge``.
 ENTRIES, SMALL, MERGE_COUNT = 250, 125, 100
-#: Manifests of a block of the manifest list.
+#: Manifests per block of the manifest list.
 _BLOCK = 100
 _EXISTING, _ADDED, _DELETED = 0, 1, 2
-#: Removed files that are looked for in the bytes of a manifest; of more, the entries are decoded at once.
+#: Up to this many removed files are searched for in the bytes of a manifest; for more, its entries are decoded.
 _FEW = 64
 #: Manifests read at once.
 _BATCH = 16
@@ -44,13 +44,13 @@ class Block(NamedTuple):
 
     manifests: tuple[Record, ...]
     encoded: bytes
-    #: Number of small manifests, and of those without files.
+    #: The numbers of small manifests, and of manifests without files.
     small: int
     dead: int
 
     @staticmethod
     def all_of(manifests: Sequence[Record]) -> list[Block]:
-        """Blocks of bounded size."""
+        """Split manifests into blocks of bounded size."""
         return [Block.of(manifests[i : i + _BLOCK]) for i in range(0, len(manifests), _BLOCK)]
 
     @staticmethod
@@ -60,7 +60,7 @@ class Block(NamedTuple):
         return Block(tuple(manifests), encoded, sum(n <= SMALL for n in live), live.count(0))
 
     def without(self, leaves: Callable[[Record], bool]) -> Block | None:
-        """The block without some manifests; ``None`` if none is left."""
+        """The block without the manifests for which ``leaves`` is true; ``None`` if none remains."""
         remaining = [m for m in self.manifests if not leaves(m)]
         if len(remaining) == len(self.manifests):
             return self
@@ -71,7 +71,7 @@ class Block(NamedTuple):
 class ManifestWriter:
     """Writes the manifests of one snapshot.
 
-    ``put`` writes a manifest and returns its location, ``read`` reads some by their locations.
+    ``put`` writes a manifest and returns its location; ``read`` reads the manifests at some locations.
     """
 
     schema: ManifestSchema
@@ -81,7 +81,7 @@ class ManifestWriter:
     sequence: int
     put: Callable[[bytes], str]
     read: Callable[[Sequence[str]], Sequence[bytes]]
-    #: Number of files and rows that were removed.
+    #: The numbers of removed files and rows.
     deleted: list[int] = field(default_factory=lambda: [0, 0])
 
     def following(
@@ -91,10 +91,10 @@ class ManifestWriter:
         removed: Mapping[str, tuple[Any, ...] | None],
         replaced: Mapping[str, tuple[Any, ...] | None],
     ) -> tuple[Block, ...]:
-        """The blocks of this snapshot's manifest list, from those of the one before.
+        """The blocks of this snapshot's manifest list, from those of the previous snapshot.
 
-        ``removed`` has the paths and partition values (``None`` if not stated) of files to remove; those in
-        ``replaced`` are removed where they exist.  Raises ``UnknownFileError``.
+        ``removed`` has the paths and partition values (``None`` if unknown) of files to remove; those in ``replaced``
+        are removed if they exist.  Raises ``UnknownFileError``.
         """
         new = [self._added(files[i : i + ENTRIES]) for i in range(0, len(files), ENTRIES)]
         remaining = [b.without(lambda m: _live(m) == 0) if b.dead else b for b in blocks]
@@ -159,7 +159,7 @@ class ManifestWriter:
             yield from zip(batch, self.read([m["manifest_path"] for m in batch]), strict=True)
 
     def _may_hold(self, manifest: Record, values: Iterable[tuple[Any, ...] | None]) -> bool:
-        """Whether the partitions of a manifest may be those of one of some files."""
+        """Whether a manifest may hold a file with one of these partition values."""
         summaries = manifest["partitions"]
         if not self.types or manifest["partition_spec_id"] != self.spec_id or len(summaries or ()) != len(self.types):
             return True
@@ -181,13 +181,13 @@ class ManifestWriter:
         for manifest, content in self._contents(manifests):
             file = avro.File(content)
             added = _existing(file, manifest)
-            if file.schema != self.schema.schema:  # a partition column was renamed, or its type changed
+            if file.schema != self.schema.schema:  # a partition column was renamed or changed its type
                 live = (r["data_file"] for r in file.records() if r["status"] != _DELETED)
                 files = [{**f, "partition": tuple(f["partition"].values())} for f in live]
                 encoded = self.schema.data_files(files)
                 added = [e._replace(data_file=data) for e, data in zip(added, encoded, strict=True)]
             entries += added
-        # Wider than those of the entries where several manifests are written, which is right too.
+        # If several manifests are written, these bounds are wider than necessary, which is allowed.
         partitions = [self._joined(t, [m["partitions"][i] for m in manifests]) for i, t in enumerate(self.types)]
         for i in range(0, len(entries), ENTRIES):
             yield self._written(self.schema.header, entries[i : i + ENTRIES], self.spec_id, partitions)
@@ -223,7 +223,7 @@ class ManifestWriter:
 
 
 def live_files(store: Store, location: str, manifest_list: str) -> Iterator[tuple[str, int]]:
-    """The path and number of rows of each file of a snapshot.
+    """Yield the path and the number of rows of each file of a snapshot.
 
     Raises ``DamagedFileError``, and ``ObjectNotFoundError`` for a missing file.
     """
@@ -245,7 +245,7 @@ def _live(manifest: Record) -> int:
 
 
 def _existing(file: avro.File, manifest: Record) -> list[Entry]:
-    """The files of a manifest, with the ids that they take from it where they are new there."""
+    """The files of a manifest; new ones take the manifest's snapshot id and sequence number."""
     return [
         Entry(
             _EXISTING,

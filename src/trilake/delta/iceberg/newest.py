@@ -15,7 +15,7 @@ from trilake.storage.base import Store
 
 FOLDER = "metadata"
 HINT = f"{FOLDER}/version-hint.text"
-#: Properties of the metadata, as delta-spark names them: the last converted version and its time.
+#: Properties of the metadata, named as in delta-spark: the last converted version and its time.
 VERSION, TIMESTAMP = "delta-version", "delta-timestamp"
 #: Property of the metadata: the id of the Delta table that was converted.
 TABLE_ID = "delta-table-id"
@@ -23,7 +23,7 @@ METADATA_KEY = re.compile(rf"{FOLDER}/v(\d+)\.metadata\.json")
 
 
 class Newest:
-    """A metadata file: its number and its bytes; ``0`` and nothing if there is none."""
+    """A metadata file: its number and bytes; ``0`` and no bytes if there is none."""
 
     def __init__(self, number: int, data: bytes = b"") -> None:
         self.number, self.data = number, data
@@ -49,7 +49,7 @@ class Newest:
         return int(value) if isinstance(value, str) and value.isdigit() and len(value) < 19 else -1
 
     def is_of(self, table_id: str, location: str) -> bool:
-        """Whether it belongs to a table at a location; a moved table is converted again."""
+        """Whether it belongs to the table at this location; a table that was moved is converted again."""
         return bool(self.properties.get(TABLE_ID) == table_id and self.content.get("location") == location)
 
 
@@ -59,7 +59,7 @@ def metadata_key(number: int) -> str:
 
 
 def metadata_location(store: Store) -> str:
-    """The table's folder as Iceberg spells it: with three slashes, which every reader takes."""
+    """The table's folder as Iceberg writes it: with three slashes, which every reader accepts."""
     return _location(store.uri)
 
 
@@ -70,7 +70,7 @@ def _location(uri: str) -> str:
 
 
 def newest_metadata(store: Store) -> Newest:
-    """Read the newest metadata file.  The hint may be behind, so later numbers are tried as well."""
+    """Read the newest metadata file.  The hint may be outdated, so higher numbers are tried, too."""
     number = _hinted(store)
     content = content_at(store, metadata_key(number)) if number else None
     if content is None:
@@ -87,7 +87,7 @@ def _hinted(store: Store) -> int:
 
 
 def content_at(store: Store, key: str) -> bytes | None:
-    """An object; ``None`` if there is none."""
+    """The bytes of an object; ``None`` if it does not exist."""
     try:
         return bytes(store.read(key))
     except ObjectNotFoundError:
@@ -95,7 +95,7 @@ def content_at(store: Store, key: str) -> bytes | None:
 
 
 def exists(store: Store, key: str) -> bool:
-    """Whether there is an object."""
+    """Whether an object exists."""
     try:
         store.head(key)
     except ObjectNotFoundError:

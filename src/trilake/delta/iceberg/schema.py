@@ -1,4 +1,4 @@
-"""The Iceberg schema and partition spec of a Delta table, under the field ids of column mapping."""
+"""The Iceberg schema and partition spec of a Delta table, with the field ids of column mapping."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ _PRIMITIVES: Mapping[str, types.PrimitiveType] = {
 def iceberg_schema(schema: StructType, schema_id: int = 0) -> Schema:
     """The Iceberg schema of a Delta schema.
 
-    Raises ``SchemaMismatchError`` for a type that version 2 of Iceberg does not have, and a column without an id.
+    Raises ``SchemaMismatchError`` for a type that Iceberg v2 lacks, and for a column without an id.
     """
     return Schema(*_fields(schema), schema_id=schema_id)
 
 
 def partition_spec(metadata: Metadata, spec_id: int = 0) -> PartitionSpec:
-    """The partition spec of a Delta table: its partition columns as they are."""
+    """The partition spec of a Delta table: an identity transform per partition column."""
     fields = [metadata.schema.field(name) for name in metadata.partition_columns]
     return PartitionSpec(
         *(

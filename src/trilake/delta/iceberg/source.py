@@ -1,4 +1,4 @@
-"""An Iceberg table as Delta's log describes it: schema with ids, live files, partitions, bounds and deleted rows."""
+"""An Iceberg table in Delta's terms: schema with ids, live files, partitions, bounds and deleted rows."""
 
 from __future__ import annotations
 
@@ -49,17 +49,17 @@ _NAMES: Mapping[type[types.IcebergType], str] = {
     types.TimestamptzType: "timestamp",
     types.TimestampType: "timestamp_ntz",
 }
-#: Iceberg's table property: files whose columns have no ids, and are found by name.
+#: Iceberg's table property for files whose columns have no ids and are matched by name.
 _BY_NAME = "schema.name-mapping.default"
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _POSITIONS, _EQUALITY = 1, 2
 _DELETED = 2
-#: Footers that are read at once.
+#: Footers read at once.
 _AT_ONCE = 64
 
 
 class LiveFile(NamedTuple):
-    """A data file: its key in the table's folder, and what the log says of it."""
+    """A data file: its key in the table's folder, and the fields of its ``add`` action."""
 
     key: str
     size: int
@@ -71,10 +71,10 @@ class LiveFile(NamedTuple):
 
 @dataclass
 class IcebergSource:
-    """The current snapshot of an Iceberg table, by the bytes of its metadata file.
+    """The current snapshot of an Iceberg table, read from the bytes of its metadata file.
 
-    Raises ``InvalidArgumentError`` for what a Delta table cannot be, with its name, ``SchemaMismatchError`` for types
-    that Delta lacks, ``CorruptFileError`` for damaged metadata.
+    Raises ``InvalidArgumentError`` for features, named in the message, that a Delta table cannot have,
+    ``SchemaMismatchError`` for types that Delta lacks, and ``CorruptFileError`` for damaged metadata.
     """
 
     store: Store
@@ -93,11 +93,11 @@ class IcebergSource:
             raise self._refused("an Iceberg table with a name mapping, whose files have no field ids,")
 
     def schema(self) -> StructType:
-        """The schema, whose columns have Iceberg's ids, and their current names as physical names."""
+        """The schema: columns have Iceberg's ids, and their current names as physical names."""
         return StructType(tuple(_field(f, f.name) for f in self.metadata.schema().fields))
 
     def partition_columns(self) -> list[str]:
-        """The columns of identity transforms; other transforms are of columns that the files have."""
+        """The columns of identity transforms; the columns of other transforms are in the files."""
         specs = [_identity(s) for s in self._specs()] or [_identity(self.metadata.spec())]
         if len({frozenset(ids) for ids in specs}) > 1:
             raise self._refused("a table whose files have several partition specs")
@@ -150,7 +150,7 @@ class IcebergSource:
         return self._avro(snapshot.manifest_list)
 
     def _specs(self) -> list[PartitionSpec]:
-        """The specs of live data files."""
+        """The partition specs of live data files."""
         live = {m["partition_spec_id"] for m in self._manifests if not m.get("content") and _has_files(m)}
         return [spec for i, spec in self.metadata.specs().items() if i in live]
 
@@ -160,7 +160,7 @@ class IcebergSource:
         for delete in deletes:
             for path, rows in self._positions(delete.file["file_path"]):
                 key = self._key(path)
-                # Deletes are of files that were there before.
+                # A delete file applies only to files that existed before it.
                 if sequences.get(key, delete.sequence + 1) <= delete.sequence:
                     vectors[key] = vectors.get(key, BitMap64()) | rows
         return vectors
@@ -183,7 +183,7 @@ class IcebergSource:
             raise CorruptFileError(f"the manifest cannot be read: {e}", file=path) from e
 
     def _key(self, path: str) -> str:
-        """The key of a file in the table's folder, which may be spelled in several ways."""
+        """The key of a file in the table's folder, whose path may be written in several ways."""
         for root in (self.metadata.location, self.store.uri):
             plain, inside = _plain(root).rstrip("/") + "/", _plain(path)
             if inside.startswith(plain):
@@ -215,9 +215,9 @@ class IcebergSource:
         return f"{self.store.uri}/{key}"
 
     def times(self, files: Sequence[LiveFile]) -> dict[str, int]:
-        """The times of files in ms; their footers are read, since columns without ids would be read as nulls.
+        """The modification times of files in ms.  Reads their footers, since columns without ids would read as nulls.
 
-        Raises ``MissingFileError``, ``CorruptFileError``, ``InvalidArgumentError``.
+        Raises ``MissingFileError``, ``CorruptFileError`` and ``InvalidArgumentError``.
         """
         times = {m.key: m.modified_ms for m in self.store.list()}
         for file in files:
@@ -248,9 +248,9 @@ class _Entry(NamedTuple):
 
 
 def iceberg_source(store: Store) -> IcebergSource | None:
-    """The Iceberg table in a folder, by its newest metadata file; ``None`` if there is none.
+    """The Iceberg table in a folder, from its newest metadata file; ``None`` if there is none.
 
-    Raises ``InvalidArgumentError`` if two metadata files may be the newest.
+    Raises ``InvalidArgumentError`` if it is unclear which metadata file is the newest.
     """
     keys = metadata_files(store)
     if not keys:
@@ -267,7 +267,7 @@ def iceberg_source(store: Store) -> IcebergSource | None:
 
 
 def metadata_files(store: Store) -> dict[str, int]:
-    """The metadata files in a folder, and their numbers."""
+    """The metadata files in a folder and their numbers."""
     matches = ((m.key, _METADATA_FILE.fullmatch(m.key)) for m in store.list("metadata"))
     return {key: int(match[1]) for key, match in matches if match}
 
@@ -280,7 +280,7 @@ def _identity(spec: PartitionSpec) -> list[int]:
 
 
 def _has_files(manifest: Mapping[str, Any]) -> bool:
-    # Version 1 calls them added_data_files_count, and may not state them.
+    # Version 1 names them added_data_files_count, and may omit them.
     counts = [manifest.get(f"{s}_{n}") for s in ("added", "existing") for n in ("files_count", "data_files_count")]
     return any(counts) or all(c is None for c in counts)
 
@@ -334,7 +334,7 @@ def _plain_value(type_: types.PrimitiveType, value: Any) -> Any:
         if isinstance(type_, types.DateType):
             return (dt.date(1970, 1, 1) + dt.timedelta(days=value)).isoformat()
         if isinstance(type_, types.TimestamptzType | types.TimestampType):
-            # Milliseconds, rounded down, as Delta writers state them.
+            # Rounded down to milliseconds, as Delta writers do.
             moment = _EPOCH + dt.timedelta(milliseconds=value // 1000)
             zone = "Z" if isinstance(type_, types.TimestamptzType) else ""
             return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}{zone}"
@@ -344,7 +344,7 @@ def _plain_value(type_: types.PrimitiveType, value: Any) -> Any:
 
 
 def _plain(path: str) -> str:
-    """A path without what spellings of one place differ in."""
+    """A path in one form: without the differences between spellings of the same place."""
     if path.startswith(("file:", "/")):
         return "/" + path.removeprefix("file:").lstrip("/")
     return re.sub(r"^s3[an]:", "s3:", path)

@@ -1,8 +1,8 @@
-"""Bring the Iceberg metadata of a Delta table up to date: a snapshot for each version since the last converted one.
+"""Update the Iceberg metadata of a Delta table: one snapshot for each version since the last converted one.
 
-The cost is that of the commits' files: manifests without removed files are carried over by reference, and what this
-process wrote last need not be parsed again while it is still the newest.  The new metadata file is put only if absent,
-so of two writers one wins, and the other starts again from what the winner wrote.
+The cost depends on the files of these commits: manifests without removed files are reused, and this process keeps the
+last state that it wrote, so that it need not parse it again while it is the newest.  A metadata file is written only if
+absent, so one of two writers wins and the other starts again from the winner's state.
 """
 
 from __future__ import annotations
@@ -64,15 +64,15 @@ from trilake.storage.base import ObjectMeta
 
 _log = logging.getLogger("trilake.delta")
 _ATTEMPTS = 10
-#: Iceberg's table property: earlier metadata files that stay; and its default.
+#: Iceberg's table property for the number of earlier metadata files to keep, and its default.
 _PREVIOUS, _PREVIOUS_MOST = "write.metadata.previous-versions-max", 100
-#: Snapshots that stay at most: their number is in each metadata file.
+#: The most snapshots to keep, since each metadata file lists all of them.
 _SNAPSHOTS = 1000
-#: Tables whose last state is kept, files that are written together, and bytes of them.
+#: Tables whose last state this process keeps, and the numbers of files and bytes that are written together.
 _TABLES, _FILES, _BYTES = 16, 32, 1 << 23
-#: Bytes of a metadata file that tell it from all others: the random id of its newest snapshot is among them.
+#: Leading bytes of a metadata file that distinguish it from others: they include the random id of its newest snapshot.
 _HEAD = 4096
-#: Fields of the metadata that follow from the table's columns.
+#: Fields of the metadata that depend only on the table's columns.
 _DESCRIPTION = (
     "last-column-id",
     "schemas",
@@ -83,7 +83,7 @@ _DESCRIPTION = (
     "sort-orders",
     "default-sort-order-id",
 )
-#: What this process wrote last, by the store's address.
+#: The last state that this process wrote, by the store's address.
 _LAST: dict[str, _State] = {}
 
 
@@ -92,10 +92,9 @@ def sync(
 ) -> int:
     """Write Iceberg metadata of the newest version, and return that version.
 
-    ``event`` is the commit after which it happens, whose actions need not be read then.  With ``rebuild``, manifests
-    that exist are not used.  Raises
-    ``InvalidArgumentError`` if the table's properties do not enable it, and for files or types that Iceberg v2
-    lacks; ``ConcurrentWriteError`` if other writers always were first.
+    ``event`` is the commit that triggers the update, whose actions then need not be read.  With ``rebuild``, existing
+    manifests are not used.  Raises ``InvalidArgumentError`` if the table's properties do not enable Iceberg metadata,
+    and for files or types that Iceberg v2 lacks; ``ConcurrentWriteError`` if other writers win every attempt.
     """
     runtime = runtime or log.engine.runtime
     head = event or log.head()
@@ -118,7 +117,7 @@ def sync(
                 return newest.version
             before = _State(newest.number) if rebuild else _State.read(log, newest)
         elif before.version >= head.version and before.is_of(head.metadata.id, metadata_location(log.store)):
-            _LAST[log.store.uri] = before  # of a later commit, whose conversion came first
+            _LAST[log.store.uri] = before  # of a later commit, which was converted first
             return before.version
         work = _Conversion(log, runtime, head.metadata, head.version, domains.get(DOMAIN), event)
         after = work.converted(before)
@@ -135,7 +134,7 @@ def sync(
 
 
 class _Snapshot(NamedTuple):
-    """A snapshot as it stands in the metadata file, and in its log."""
+    """A snapshot's entries in the metadata file and in its snapshot log."""
 
     time_ms: int
     json: bytes
@@ -150,7 +149,7 @@ class _Snapshot(NamedTuple):
 
 @dataclass(frozen=True)
 class _State:
-    """Converted metadata: the number of its file, its bytes, and what they say."""
+    """Converted metadata: the number of its file, its bytes, and their content."""
 
     number: int
     data: bytes = b""
@@ -158,12 +157,12 @@ class _State:
     fields: dict[str, Any] = field(default_factory=dict)
     snapshots: tuple[_Snapshot, ...] = ()
     blocks: tuple[Block, ...] = ()
-    #: What schema, partition spec and sort order were made from, where this process made them.
+    #: The source of schema, partition spec and sort order, if this process made them.
     description: tuple[Layout, tuple[int, ...]] | None = None
 
     @staticmethod
     def read(log: DeltaLog, newest: Newest) -> _State:
-        """The state on disk; without metadata if it is damaged."""
+        """The state in the store; without metadata if it is damaged."""
         try:
             fields = dict(newest.content)
             TableMetadataV2.model_validate(fields)
@@ -177,14 +176,14 @@ class _State:
         return _State(newest.number, newest.data, fields, tuple(snapshots), tuple(Block.all_of(manifests)))
 
     def is_newest(self, log: DeltaLog) -> bool:
-        """Whether the newest file is still this one: then putting the next number succeeds or shows a later one."""
+        """Whether this file is still the newest: if so, writing the next number succeeds or reveals a later one."""
         try:
             return bytes(log.store.read_range(metadata_key(self.number), 0, _HEAD)) == self.data[:_HEAD]
         except ObjectNotFoundError:
             return False
 
     def is_of(self, table_id: str, location: str) -> bool:
-        """Whether it belongs to a table at a location."""
+        """Whether it belongs to the table at this location."""
         properties = self.fields.get("properties", {})
         return bool(properties.get(TABLE_ID) == table_id and self.fields.get("location") == location)
 
@@ -195,7 +194,7 @@ class _State:
 
 
 class _Step(NamedTuple):
-    """One Delta version: its metadata, its time, and the actions of files."""
+    """One Delta version: its metadata, its time, and its file actions."""
 
     version: int
     time_ms: int
@@ -216,17 +215,17 @@ class _Conversion:
     #: The ``domainMetadata`` action of the clustering columns.
     clustering: Mapping[str, Any] | None
     event: CommitEvent | None
-    #: Files that are not written yet, and the keys of all.
+    #: Files still to be written, and the keys of all files.
     waiting: dict[str, bytes] = field(default_factory=dict)
     keys: list[str] = field(default_factory=list)
-    #: Entries of the metadata log that are dropped.
+    #: Entries to drop from the metadata log.
     dropped: list[dict[str, Any]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.location = metadata_location(self.log.store)
 
     def converted(self, before: _State) -> _State:
-        """The state of the version, made from the newest that exists."""
+        """The state of the version, built on the newest existing state."""
         if not before.is_of(self.metadata.id, self.location):
             before = _State(before.number)
         try:
@@ -238,7 +237,7 @@ class _Conversion:
             return self._after(before, [self._whole()])
 
     def landed(self, state: _State) -> bool:
-        """Write what is new; ``False`` if another writer was first."""
+        """Write the new files; ``False`` if another writer was first."""
         store, number = self.log.store, state.number
         try:
             self._write((metadata_key(number), state.data, True), (HINT, str(number).encode(), False))
@@ -249,12 +248,12 @@ class _Conversion:
             store.put(HINT, str(number).encode())
         after, before = store.at_once([partial(exists, store, metadata_key(n)) for n in (number + 1, number - 1)])
         newest, lost = number, number > 1 and not (after or before)
-        if lost:  # many others have converted since the state was read, and deleted these numbers
+        if lost:  # since the state was read, others converted many versions and deleted these numbers
             store.delete([metadata_key(number), *self.keys])
             newest = newest_metadata(store).number
         while after and exists(store, metadata_key(newest + 1)):
             newest += 1
-        if newest != number:  # a later writer's hint was replaced
+        if newest != number:  # the hint of a later writer was overwritten
             store.put(HINT, str(newest).encode())
         return not lost
 
@@ -270,7 +269,7 @@ class _Conversion:
             _log.warning("old Iceberg metadata of %s could not be deleted: %s", self.log.store.uri, e)
 
     def _numbers(self, entries: Sequence[Mapping[str, Any]]) -> list[int]:
-        """The numbers of the metadata files that entries of the metadata log name."""
+        """The numbers of the metadata files in entries of the metadata log."""
         keys = (str(e["metadata-file"]).removeprefix(f"{self.location}/") for e in entries)
         return [int(m[1]) for m in map(METADATA_KEY.fullmatch, keys) if m]
 
@@ -287,7 +286,7 @@ class _Conversion:
             earlier = [*before.fields.get("metadata-log", ()), entry]
             most = _previous_most(self.metadata)
             if len(earlier) > most:
-                # In groups, since each deletion is a request.
+                # Several at a time, since each deletion is a request.
                 most -= most // 10
                 self.dropped = earlier[:-most]
                 earlier = earlier[-most:]
@@ -299,7 +298,7 @@ class _Conversion:
     # --- versions ---
 
     def _steps(self, before: _State) -> list[_Step]:
-        """The versions to convert: those after the last converted one, or the newest alone, with all of its files."""
+        """The versions to convert: those after the last converted one, or only the newest, with all of its files."""
         last, event = before.version, self.event
         if event is not None and event.version - 1 == (last if event.base else -1):
             return [self._of_event(event)]
@@ -407,7 +406,7 @@ class _Conversion:
             absolute_path(a.path, self.location): v if a.partition else None
             for a, v in zip(step.removes, partitions(step.removes, shape), strict=True)
         }
-        # A file that exists already may be added again, with other statistics or tags.
+        # A commit may add an existing file again, with other statistics or tags.
         again = not all(a.data_change for a in step.adds)
         added = {f["file_path"]: f["partition"] for f in files}
         replaced = {p: v for p, v in added.items() if again or p in removed}
@@ -435,7 +434,7 @@ class _Conversion:
 
 
 def _described(old: Mapping[str, Any], shape: Layout, clustering: Sequence[int]) -> dict[str, Any]:
-    """Schemas, partition specs and sort orders with those of a table among them."""
+    """Schemas, partition specs and sort orders, extended by those of a table."""
     schemas, schema_id = _with_schema(old.get("schemas", ()), shape)
     specs, spec_id = _with_spec(old.get("partition-specs", ()), shape)
     orders, order_id = _with_order(old.get("sort-orders", ()), clustering)
@@ -451,7 +450,7 @@ def _previous_most(metadata: Metadata) -> int:
 
 
 def _with_schema(schemas: Sequence[dict[str, Any]], to: Layout) -> tuple[list[dict[str, Any]], int]:
-    """The schemas with one more unless it is among them, and its id."""
+    """The schemas, with a new one appended unless it exists, and its id."""
     fields = to.schema_json["fields"]
     same = next((s["schema-id"] for s in schemas if s["fields"] == fields), None)
     if same is None:
@@ -461,7 +460,7 @@ def _with_schema(schemas: Sequence[dict[str, Any]], to: Layout) -> tuple[list[di
 
 
 def _with_spec(specs: Sequence[dict[str, Any]], to: Layout) -> tuple[list[dict[str, Any]], int]:
-    """The partition specs, likewise.  A renamed column renames its partition field, in the same spec."""
+    """The same for partition specs.  Renaming a column renames its partition field in the same spec."""
     fields = to.spec_json["fields"]
     for i, other in enumerate(specs):
         if [f["source-id"] for f in other["fields"]] == [f["source-id"] for f in fields]:
@@ -472,9 +471,9 @@ def _with_spec(specs: Sequence[dict[str, Any]], to: Layout) -> tuple[list[dict[s
 
 
 def _with_order(orders: Sequence[dict[str, Any]], columns: Sequence[int]) -> tuple[list[dict[str, Any]], int]:
-    """The sort orders with one by some columns among them, and its id.
+    """The sort orders, with one by these columns appended unless it exists, and its id.
 
-    It is how rows are best written, as clustering keeps similar ones together; no file is said to be sorted.
+    It is advice for writers, as clustering keeps similar rows together; no file claims to be sorted.
     """
     unsorted = {"order-id": 0, "fields": []}
     fields = [
@@ -488,6 +487,6 @@ def _with_order(orders: Sequence[dict[str, Any]], columns: Sequence[int]) -> tup
 
 
 def _default_order(fields: Mapping[str, Any]) -> list[int]:
-    """The columns of the sort order that metadata has."""
+    """The columns of the metadata's default sort order."""
     orders = {o["order-id"]: o["fields"] for o in fields.get("sort-orders", ())}
     return [f["source-id"] for f in orders.get(fields.get("default-sort-order-id"), ())]

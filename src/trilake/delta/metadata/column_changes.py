@@ -1,7 +1,7 @@
 """Combined column changes, and SYNC IDENTITY.
 
 ``ALTER TABLE ... CHANGE COLUMN a a BIGINT COMMENT 'x' AFTER b`` applies several steps of
-:mod:`trilake.delta.metadata.schema_changes` in turn.  Pure functions.
+:mod:`trilake.delta.metadata.schema_changes` in turn.  All functions are pure.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ class ColumnChange:
     ----------
     path: the column.
     type: a wider type.
-    nullable: whether it may hold nulls.
-    default: an expression for new rows that leave the column out; an empty string removes it.
+    nullable: whether the column may hold nulls.
+    default: an expression for rows that omit the column; an empty string removes the default.
     comment: its comment.
-    position: its place among its neighbours.
+    position: its place among its siblings.
     """
 
     path: PathLike
@@ -73,14 +73,15 @@ def change_columns(
 ) -> MetadataChange:
     """Combine the changes of some columns into one change of the table.
 
-    ``version`` is the version to be committed, ``now`` the time for default expressions, and ``judge`` checks those
-    that DuckDB cannot parse.  Raises what each step raises, and ``InvalidArgumentError`` for an empty change.
+    ``version`` is the version to be committed, ``now`` the time for default expressions, and ``judge`` checks default
+    expressions that DuckDB cannot parse.  Raises what each step raises, and ``InvalidArgumentError`` for an empty
+    change.
     """
     steps: list[MetadataChange] = []
     for change in changes:
         result = _steps(protocol, metadata, change, version, now, judge)
         protocol, metadata = result[-1].protocol, result[-1].metadata
-        whole = {k: v for step in result for k, v in step.parameters.items()}  # the column after the last step
+        whole = {k: v for step in result for k, v in step.parameters.items()}  # the last step has the final column
         conditions = tuple(c for step in result for c in step.conditions)
         steps.append(replace(result[-1], parameters=whole, conditions=conditions))
     if not steps:
@@ -127,7 +128,7 @@ def _steps(
 
 
 def identity_column(schema: StructType, column: PathLike) -> IdentityColumn:
-    """The identity column of a name.
+    """The identity column with this name.
 
     Raises ``SchemaMismatchError`` for an unknown name, ``InvalidArgumentError`` for a column that is not an
     identity column.
@@ -151,15 +152,15 @@ def sync_identity(protocol: Protocol, metadata: Metadata, column: PathLike, reac
     """
     identity, schema = identity_column(metadata.schema, column), metadata.schema
     if reached is not None:
-        # The mark is a value of the sequence: the first one at least as far as the rows' values.
+        # The mark must be a value of the sequence: the first one that is at least as far as the rows' values.
         mark = identity.value(-((identity.start - reached) // identity.step))
         schema = updated_schema(schema, [{identity.name: mark}])
     return change_of_column(protocol, metadata, schema, (identity.name,))
 
 
-# --- REPLACE COLUMNS: replace a table's columns, nested ones too, by a list. A pure function --------------------------
-# Columns in both keep their values, with the position and comment of the list; columns only in the list are new, and
-# those only in the table are dropped.  The same holds for fields of structs at any depth.
+# --- REPLACE COLUMNS: replace a table's columns, including nested ones, by a list -------------------------------------
+# Columns in both keep their values, with the position and comment of the list.  Columns only in the list are added, and
+# columns only in the table are dropped.  The same holds for fields of structs at any depth.
 
 _REFUSED = "DELTA_UNSUPPORTED_ALTER_TABLE_REPLACE_COL_OP"
 _OF_TYPES: dict[str | None, str] = {
@@ -188,8 +189,8 @@ def replace_columns(
 ) -> MetadataChange:
     """Replace the table's columns by a list; ``version`` is the version to be committed.
 
-    Raises what ``add_columns`` and ``drop_columns`` raise, and ``InvalidArgumentError`` for an impossible change of
-    a type or for a column that becomes NOT NULL.
+    Raises what ``add_columns`` and ``drop_columns`` raise, and ``InvalidArgumentError`` for an unsupported type change
+    or for a column that becomes NOT NULL.
     """
     target = StructType(tuple(columns))
     differences = _Differences()
@@ -238,7 +239,7 @@ def _check_nullable(there: StructField, target: StructField, path: Path) -> None
 
 
 def _arranged(there: DataType, target: DataType) -> DataType:
-    """A type with the field order and comments of another one with the same fields."""
+    """The type ``there`` with the field order and comments of ``target``, which has the same fields."""
     if isinstance(there, StructType) and isinstance(target, StructType):
         return StructType(_arranged_fields(there, target))
     inside = paired(there, target)

@@ -13,15 +13,15 @@ from trilake.delta.protocol.schema_edit import parse_path
 from trilake.delta.protocol.sql_types import parse_sql_type
 from trilake.errors import InvalidArgumentError
 
-#: A type: SQL, an Arrow type or one of the protocol's own.
+#: A type: SQL, an Arrow type or a type of the protocol.
 TypeLike: TypeAlias = str | pa.DataType | DataType
-#: Columns: a schema, fields, or types by path; also schemas and fields of other libraries with Arrow's interface, such
-#: as deltalake.
+#: Columns: a schema, fields, or types by path; also schemas and fields of libraries with Arrow's interface, such as
+#: deltalake.
 ColumnsLike: TypeAlias = pa.Schema | StructType | Mapping[str, TypeLike] | Iterable[pa.Field | StructField]
 
 
 def new_field(name: str, kind: TypeLike) -> StructField:
-    """Create a column from a type in any spelling."""
+    """Create a column from a type in any form."""
     if isinstance(kind, str):
         data_type, metadata = parse_sql_type(kind)
         return StructField(name, data_type, metadata=metadata)

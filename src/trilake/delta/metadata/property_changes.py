@@ -90,7 +90,7 @@ def unset_properties(
 
 
 def prepared(before: Metadata | None, after: Metadata, *, new_id: Callable[[], str]) -> Metadata:
-    """Metadata completed with what its properties require; ``before`` is the table's, ``None`` for a new one.
+    """Metadata completed with what its properties require; ``before`` is ``None`` for a new table.
 
     Raises ``InvalidArgumentError`` for properties that do not fit the schema or the table's files.
     """
@@ -117,7 +117,7 @@ def _manifests_fail(metadata: Metadata) -> bool:
 
 
 def _check_manifests(metadata: Metadata) -> None:
-    """Raise ``InvalidArgumentError`` if the symlink manifests of every later commit would fail."""
+    """Raise ``InvalidArgumentError`` if later commits could not write their symlink manifests."""
     if not _manifests_fail(metadata):
         return
     vectors = is_on(metadata.configuration, deletion_vectors.KEY)
@@ -140,7 +140,7 @@ def with_required(protocol: Protocol, metadata: Metadata) -> Protocol:
     """
     for name in required(metadata):
         if not has_feature(protocol, name):
-            with_feature(protocol, name)  # an unsupported one is refused by name
+            with_feature(protocol, name)  # raises an error that names an unsupported feature
     return upgraded(protocol, metadata)
 
 
@@ -156,7 +156,7 @@ def set_description(
 def cluster_by(
     protocol: Protocol, metadata: Metadata, columns: Sequence[PathLike], *, before: Sequence[Path]
 ) -> MetadataChange:
-    """Set the clustering columns, which were ``before``; none ends clustering.
+    """Replace the clustering columns ``before``; an empty list ends clustering.
 
     Raises ``InvalidArgumentError`` for a partitioned table, and for columns that cannot be clustering columns.
     """
@@ -235,11 +235,11 @@ def _constraint_key(name: str) -> str:
 
 
 def add_feature(protocol: Protocol, metadata: Metadata, name: str, *, new_id: Callable[[], str]) -> MetadataChange:
-    """Add a table feature without enabling what it offers.  Raises ``UnsupportedProtocolError``."""
+    """Add a table feature without enabling it.  Raises ``UnsupportedProtocolError``."""
     return set_properties(protocol, metadata, {f"{FEATURE}{name}": "supported"}, new_id=new_id)
 
 
 def raise_versions(protocol: Protocol, metadata: Metadata, reader: int, writer: int) -> MetadataChange:
-    """Upgrade the protocol's versions; lower ones change nothing.  Raises ``InvalidArgumentError``."""
+    """Raise the protocol's versions; lower ones change nothing.  Raises ``InvalidArgumentError``."""
     new = upgrade_protocol(protocol, reader, writer)
     return MetadataChange(new, metadata, "UPGRADE PROTOCOL", {"newProtocol": _json(new.to_json())})

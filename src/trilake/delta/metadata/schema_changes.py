@@ -1,7 +1,7 @@
 """ALTER TABLE for columns: from protocol and metadata to protocol and metadata.
 
-Pure functions.  Each returns a :class:`MetadataChange`: the new state, the operation and its parameters for the
-history, and conditions for existing rows.  For properties, constraints and features see
+All functions are pure.  Each returns a :class:`MetadataChange`: the new state, the operation and its parameters for the
+history, and conditions on existing rows.  For properties, constraints and features see
 :mod:`trilake.delta.metadata.property_changes`.
 """
 
@@ -53,7 +53,7 @@ STATS_COLUMNS = "delta.dataSkippingStatsColumns"
 
 @dataclass(frozen=True)
 class Condition:
-    """A condition for every row of the table; ``text`` is SQL over its columns."""
+    """A condition on every row of the table; ``text`` is SQL over its columns."""
 
     kind: str
     name: str
@@ -64,7 +64,7 @@ class Condition:
 class MetadataChange:
     """A change of a table's protocol and metadata, ready to be committed.
 
-    ``conditions`` must hold for existing rows; ``domains`` are metadata domains to set (``None`` removes one).
+    Existing rows must satisfy ``conditions``; ``domains`` are metadata domains to set (``None`` removes one).
     """
 
     protocol: Protocol
@@ -75,7 +75,7 @@ class MetadataChange:
     domains: Mapping[str, str | None] = field(default_factory=dict)
 
     def changes(self, protocol: Protocol, metadata: Metadata) -> bool:
-        """Whether anything differs."""
+        """Whether it changes anything."""
         return (self.protocol, self.metadata) != (protocol, metadata) or bool(self.domains)
 
 
@@ -99,9 +99,9 @@ def with_schema(
     features: Sequence[str] = (),
     **more: Any,
 ) -> MetadataChange:
-    """The change to another schema: new columns are mapped, and the protocol gets the features that the schema needs.
+    """The change to another schema, including column mapping of new columns and the features that the schema needs.
 
-    ``new_id`` creates physical names; not needed without new columns.
+    ``new_id`` creates physical names of new columns.
     """
     new = replace(metadata, schema_string=schema.json(), **more)
     if new_id is not None:
@@ -110,14 +110,14 @@ def with_schema(
 
 
 def _edited(schema: StructType, step: Callable[[StructType], StructType], *, limited: bool = False) -> StructType:
-    """The schema after a step, with length limits of strings moved along; ``limited`` where the step adds some."""
+    """The schema after a step, keeping the length limits of strings; set ``limited`` if the step adds some."""
     if not limited and not any(TYPE_STRING in f.metadata for f in schema.fields):
         return step(schema)
     return without_limits(step(with_limits(schema)))
 
 
 def logged_column(path: Path, f: StructField) -> dict[str, Any]:
-    """A column as the history shows it."""
+    """A column in the form of the history."""
     json = f.type.to_json()
     kind = json if isinstance(json, str) else str(json["type"])
     return {"name": format_path(path), "type": kind, "nullable": f.nullable, "metadata": dict(f.metadata)}
@@ -128,7 +128,7 @@ def _json(value: Any) -> str:
 
 
 def _stats_columns(configuration: Mapping[str, str], path: Path, new: Path | None) -> dict[str, str]:
-    """The properties with an updated list of columns with statistics: renamed, or without ``path``."""
+    """The properties with ``path`` renamed to ``new`` in the list of columns with statistics, or removed from it."""
     out = dict(configuration)
     if STATS_COLUMNS not in out:
         return out
@@ -153,10 +153,10 @@ def _stats_columns(configuration: Mapping[str, str], path: Path, new: Path | Non
 def add_columns(
     protocol: Protocol, metadata: Metadata, columns: Sequence[NewColumn], *, new_id: Callable[[], str]
 ) -> MetadataChange:
-    """Add columns, which existing rows read as null.
+    """Add columns, which read as null in existing rows.
 
-    Raises ``InvalidArgumentError`` for a column that must not be null, has a default or is computed, since existing
-    rows have no value for it, and for an existing name; ``SchemaMismatchError`` for an unknown parent or neighbour.
+    Raises ``InvalidArgumentError`` for an existing name, and for a column that is NOT NULL, has a default or is
+    computed, since existing rows have no value for it; ``SchemaMismatchError`` for an unknown parent or sibling.
     """
     if not columns:
         raise InvalidArgumentError("no columns are given to be added")
@@ -178,7 +178,7 @@ def add_columns(
     new_fields = StructType(tuple(c.field for c in columns))
     check_names(new_fields, metadata.column_mapping_mode)
     check_collations(new_fields)
-    for f in new_fields.fields:  # those of other structs may have its name
+    for f in new_fields.fields:  # fields of other structs may have the same name
         check_fields(StructType((f,)))
     return with_schema(protocol, metadata, schema, "ADD COLUMNS", {"columns": _json(log)}, new_id=new_id)
 
@@ -215,7 +215,7 @@ def _check_addable(f: StructField, path: Path) -> None:
 def rename_column(protocol: Protocol, metadata: Metadata, path: PathLike, new_name: str) -> MetadataChange:
     """Rename a column; files keep its physical name.
 
-    Raises ``InvalidArgumentError`` without column mapping, for an existing name, and where rules use the column.
+    Raises ``InvalidArgumentError`` without column mapping, for an existing name, and if rules use the column.
     """
     check_can_rename(metadata, "rename")
     names = spelled(metadata.schema, path)
@@ -247,10 +247,10 @@ def _new_name(name: str) -> str:
 def drop_columns(
     protocol: Protocol, metadata: Metadata, paths: Sequence[PathLike], *, clustering: Sequence[Path] = ()
 ) -> MetadataChange:
-    """Drop columns; their values stay in the files, unseen.
+    """Drop columns; the files keep their values.
 
     ``clustering`` are the display paths of the clustering columns.  Raises ``InvalidArgumentError`` without column
-    mapping, for partition and clustering columns, for the last column, and where rules use a column.
+    mapping, for partition and clustering columns, for the last column, and if rules use a column.
     """
     if not paths:
         raise InvalidArgumentError("no columns are given to be dropped")
@@ -294,7 +294,7 @@ def change_of_column(
     position: Position | None = None,
     features: Sequence[str] = (),
 ) -> MetadataChange:
-    """A change of one column that keeps its place and type."""
+    """The change of a column that keeps its name and type."""
     parameters = {"column": _json(logged_column(path, field_at(schema, path)))}
     if position is not None:
         parameters["position"] = str(position)
@@ -345,7 +345,7 @@ def set_not_null(protocol: Protocol, metadata: Metadata, path: PathLike) -> Meta
             )
     schema = replace_field(metadata.schema, names, lambda f: replace(f, nullable=False))
     change = change_of_column(protocol, metadata, schema, names, features=["invariants"])
-    # A field of a null struct has no value, and violates nothing.
+    # A field of a null struct has no value, so it violates nothing.
     parents = [f"{format_path(names[:i])} IS NULL" for i in range(1, len(names))]
     sql = " OR ".join([*parents, f"{format_path(names)} IS NOT NULL"])
     return replace(change, conditions=(Condition("NOT NULL of column", format_path(names), sql),))
@@ -360,7 +360,7 @@ def set_default(
     now: dt.datetime,
     judge: JudgeDefault | None = None,
 ) -> MetadataChange:
-    """Set the default of a column, for new rows that leave it out.
+    """Set the default of a column, for rows that omit it.
 
     ``judge`` checks expressions that DuckDB cannot parse.
 
@@ -384,7 +384,7 @@ def set_default(
         )
     default = parse_default(f, expression, now)
     if default is not None:
-        default.evaluate(pa.table({"row": [0]}))  # a value that never fits is refused now, not by the next write
+        default.evaluate(pa.table({"row": [0]}))  # refuse a value that never fits now, not in the next write
     elif judge is not None:
         judge(f, expression)
     schema = replace_field(
@@ -416,7 +416,7 @@ def _top_level(metadata: Metadata, column: PathLike) -> Path:
 
 
 def _words(sql: str) -> set[str]:
-    """Everything in an expression that may be a name, in lower case."""
+    """All words of an expression that may be names, in lower case."""
     tokens = sqlglot.tokenize(sql, read="databricks")
     return {t.text.lower() for t in tokens if t.token_type not in (TokenType.STRING, TokenType.NUMBER)}
 
@@ -424,7 +424,7 @@ def _words(sql: str) -> set[str]:
 def dependents(metadata: Metadata, path: Path) -> list[str]:
     """Describe the rules that use a column, except its own.
 
-    A word that only looks like the column counts: missing a rule would break later writes.
+    Any word that may be the column counts, since missing a rule would break later writes.
     """
     names = {path[0].lower(), path[-1].lower()}
     rules = [
@@ -444,11 +444,11 @@ def _invariant(f: StructField) -> str:
     try:
         return str(orjson.loads(f.metadata[INVARIANTS])["expression"]["expression"])
     except (KeyError, TypeError, orjson.JSONDecodeError):
-        return ""  # invalid, so no write accepts it either
+        return ""  # invalid, so it accepts no write either
 
 
 def check_free_of_rules(metadata: Metadata, path: Path, what: str) -> None:
-    """Raise ``InvalidArgumentError`` if a rule uses the column to change."""
+    """Raise ``InvalidArgumentError`` if a rule uses the column."""
     rules = dependents(metadata, path)
     if rules:
         raise InvalidArgumentError(

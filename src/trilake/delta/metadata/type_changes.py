@@ -1,4 +1,4 @@
-"""Type changes of columns, as pure functions: widening, and other length limits of strings."""
+"""Type changes of columns, as pure functions: type widening, and changed length limits of strings."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from trilake.delta.protocol.schema_edit import Path, PathLike, edit_type, format
 from trilake.delta.protocol.sql_types import with_limits, without_limits
 from trilake.errors import InvalidArgumentError
 
-#: Numeric types, each of which Spark casts to the later ones without loss.
+#: Numeric types; Spark casts each of them to the later ones without loss.
 _UPWARDS = ("byte", "short", "integer", "long", "float", "double")
 
 
@@ -24,10 +24,10 @@ def change_type(
     path: may lead to an element, key or value as well.
     kind: the new type.
     version: the version to be committed.
-    limit: ``varchar(n)`` where the new type is a string with that limit.
+    limit: ``varchar(n)`` if the new type is a string with that limit.
 
     Raises ``InvalidArgumentError`` without ``delta.enableTypeWidening``, for a change that the protocol does not
-    allow, and where rules use the column.
+    allow, and if rules use the column.
     """
     old = with_limits(metadata.schema)
     names = spelled(old, path)
@@ -72,7 +72,7 @@ def _check_widens(metadata: Metadata, names: Path, before: DataType, after: Data
 
 
 def _upcasts(before: DataType, after: DataType) -> bool:
-    """Whether Spark's analysis allows the change, so that Delta itself has to refuse it."""
+    """Whether Spark's analysis allows the change, so that Delta itself must refuse it."""
     old, new = str(before), str(after)
     if not isinstance(before, PrimitiveType) or not isinstance(after, PrimitiveType):
         return type(before) is type(after)
@@ -82,7 +82,7 @@ def _upcasts(before: DataType, after: DataType) -> bool:
 
 
 def _relaxes(before: DataType, after: DataType) -> bool:
-    """Whether a length limit of a string is raised or removed."""
+    """Whether the change raises or removes the length limit of a string."""
     if not (isinstance(before, PrimitiveType) and isinstance(after, PrimitiveType)):
         return False
     limit = _limit(before, "varchar") or _limit(before, "char")

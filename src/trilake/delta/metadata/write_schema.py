@@ -1,4 +1,4 @@
-"""The metadata and protocol of a table after a write: of a new table, or evolved from the current ones."""
+"""The metadata and protocol of a table after a write: of a new table, or evolved from the current metadata."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from trilake.errors import InvalidArgumentError, SchemaMismatchError
 
 
 def no_place_for_rows(uri: str | None = None) -> SchemaMismatchError:
-    """The error for rows written to a table without columns, with no columns that it could take."""
+    """The error for a write to a table without columns that cannot get new ones."""
     return SchemaMismatchError(
         "the table has no columns, so that it can hold no rows",
         help='let it take those of the rows with option("mergeSchema", "true") (schema_mode="merge" in trilake.write),'
@@ -44,7 +44,7 @@ def new_table(
     description: str | None = None,
     may_be_empty: bool = False,
 ) -> tuple[Protocol, Metadata]:
-    """Protocol and metadata of a new table; columns may only be missing where ``may_be_empty``.
+    """Protocol and metadata of a new table; ``may_be_empty`` allows a schema without columns.
 
     Raises ``SchemaMismatchError`` for a schema without columns or types, ``InvalidArgumentError`` for invalid
     partition columns, names or properties.
@@ -78,7 +78,7 @@ def evolved(
     partition_by: Sequence[str] | None,
     runtime: Runtime,
 ) -> tuple[Protocol, Metadata]:
-    """Protocol and metadata of a table after rows of schema ``rows`` are written with that schema mode.
+    """Protocol and metadata of a table after a write of rows with schema ``rows`` in a schema mode.
 
     Raises ``SchemaMismatchError`` if the rows do not fit, ``InvalidArgumentError`` for column names that Parquet
     files or the change data feed reserve.
@@ -95,7 +95,7 @@ def evolved(
 
 
 def check_partitioning(partition_by: Sequence[str] | None, metadata: Metadata, uri: str) -> None:
-    """Raise ``SchemaMismatchError`` if a write names other partition columns than the table has."""
+    """Raise ``SchemaMismatchError`` if the write's partition columns differ from the table's."""
     if partition_by is None:
         return
     if [c.lower() for c in partition_by] != [c.lower() for c in metadata.partition_columns]:
@@ -112,8 +112,9 @@ def _listed(columns: Sequence[str]) -> str:
 
 
 def check_partitions_given(rules: RowRules, metadata: Metadata, uri: str) -> None:
-    """Raise ``SchemaMismatchError`` if rows lack a partition column that is not generated: they would silently go
-    into the null partition.
+    """Raise ``SchemaMismatchError`` if rows lack a partition column that is not generated.
+
+    They would go into the null partition without notice.
     """
     computed = {g.name for g in rules.generated} | {e.name for e in rules.needs_spark} | set(rules.defaults)
     missing = [c for c in metadata.partition_columns if c not in rules.present and c not in computed]
@@ -127,7 +128,7 @@ def check_partitions_given(rules: RowRules, metadata: Metadata, uri: str) -> Non
 
 
 def check_properties(properties: Mapping[str, str] | None, metadata: Metadata, uri: str) -> None:
-    """Raise ``InvalidArgumentError`` if a write states another value for a property of the table."""
+    """Raise ``InvalidArgumentError`` if a write sets a property to another value than the table has."""
     for key, value in parse_properties(properties or {}).values.items():
         current = metadata.configuration.get(key)
         if current != value:
@@ -146,16 +147,16 @@ def clustered(
     *,
     replace: bool = False,
 ) -> tuple[Protocol, dict[str, str | None]]:
-    """The protocol and metadata domains of a table whose write names clustering columns.
+    """The protocol and metadata domains of a table after a write with clustering columns.
 
     Parameters
     ----------
-    base: the table, ``None`` for a new one.
+    base: the table; ``None`` for a new one.
     protocol, metadata: those of the resulting table.
-    columns: the clustering columns, ``None`` if the write does not name them.
+    columns: the clustering columns; ``None`` if the write does not name them.
     replace: whether the write may change them.
 
-    Raises ``SchemaMismatchError`` if the table has others, ``InvalidArgumentError`` for invalid ones.
+    Raises ``SchemaMismatchError`` if the table has other clustering columns, ``InvalidArgumentError`` for invalid ones.
     """
     if columns is None:
         return protocol, {}

@@ -1,1 +1,1 @@
-"""Safe repairs of Delta tables: one function per step, which first says what it would do."""
+"""Safe repairs of Delta tables: one function per step, which first reports what it would do."""

@@ -36,12 +36,12 @@ from trilake.storage.ownership import check_own, own_keys
 from trilake.table.findings import Finding, NotCheckedError, PlannedStep, RepairStep
 
 # --- Files of the log -------------------------------------------------------------------------------------------------
-# Checkpoints, compaction files and checksums can be rebuilt from the commits.  Each file is checked again right before:
-# it must still be wrong, its commits must all exist, and it must belong to the table (see `storage/ownership.py`).
+# Checkpoints, compaction files and checksums can be rebuilt from the commits.  Right before each repair, check again
+# that the file is still wrong, that all its commits exist, and that it belongs to the table (`storage/ownership.py`).
 
-#: Where torn commits are kept: readers ignore other folders.
+#: The folder for torn commits; readers ignore other folders.
 _TORN = f"{LOG}/_torn"
-#: Descriptions of the files that steps remove.
+#: Pattern of the files that steps remove.
 _REMOVED = rf"{LOG}/\d{{20}}(?:\.crc|\.\d{{20}}\.compacted\.json|\.checkpoint\.[0-9A-Za-z.-]+)"
 
 
@@ -50,7 +50,7 @@ def _fresh(store: Store, engine: Engine) -> DeltaContext:
 
 
 def _remove(store: Store, keys: Sequence[str], *, names: str = _REMOVED) -> None:
-    """Remove files of the log.  Raises ``StorageError`` for one that does not belong to the table."""
+    """Remove files of the log.  Raises ``StorageError`` for a file that does not belong to the table."""
     deletable = own_keys(store, keys, names, what="repair")
     if set(deletable) != set(keys):
         raise StorageError(
@@ -62,9 +62,9 @@ def _remove(store: Store, keys: Sequence[str], *, names: str = _REMOVED) -> None
 
 
 def drop_torn(store: Store, engine: Engine, findings: Sequence[Finding]) -> list[PlannedStep]:
-    """Drop the newest versions with torn commit files; their bytes are kept beside the log.
+    """Drop the newest versions if their commit files are torn; a copy of the bytes stays beside the log.
 
-    A commit that is still being written looks the same: only bytes that did not change since the plan are dropped.
+    A commit that is still being written looks the same, so only bytes that have not changed since the plan are dropped.
     """
     torn = torn_commits(_fresh(store, engine))
     if not torn:
@@ -80,7 +80,7 @@ def drop_torn(store: Store, engine: Engine, findings: Sequence[Finding]) -> list
         for key, data in zip(files, planned, strict=True):
             store.put_if_absent(f"{_TORN}/{key.rpartition('/')[2].removesuffix('.json')}.{run}.json", data)
         checksums = [now.listing.checksums[v].key for v in torn if v in now.listing.checksums]
-        for key in reversed((*files, *checksums)):  # the newest first: at any time the rest is a valid log
+        for key in reversed((*files, *checksums)):  # the newest first, so that the rest is a valid log at any time
             _remove(store, [key], names=rf"{LOG}/\d{{20}}\.(?:json|crc)")
 
     which = f"version {torn[0]}" if len(torn) == 1 else f"versions {torn[0]} to {torn[-1]}"
@@ -121,7 +121,7 @@ def _files(findings: Iterable[Finding]) -> tuple[str, ...]:
 
 
 def drop_compactions(store: Store, engine: Engine, findings: Sequence[Finding]) -> list[PlannedStep]:
-    """Remove compaction files that differ from their commits, which all exist."""
+    """Remove compaction files that differ from their commits, all of which exist."""
     files = _files(findings)
 
     def apply() -> None:
@@ -144,14 +144,14 @@ def drop_checksums(store: Store, engine: Engine, findings: Sequence[Finding]) ->
 
 
 def rewrite_checkpoints(store: Store, engine: Engine, findings: Sequence[Finding]) -> list[PlannedStep]:
-    """Rewrite checkpoints that are unreadable or differ from their commits; each is a step."""
+    """Rewrite checkpoints that are unreadable or differ from their commits, one step each."""
     context = _fresh(store, engine)
     versions = sorted({f.version for f in findings if f.version is not None and f.file != LAST_CHECKPOINT})
     existing = dict(context.listing.checkpoints)
     out = []
     for version in versions:
         if version not in existing or not context.has_commits(0, version):
-            continue  # its correct content is unknown: keep it, and its finding
+            continue  # its correct content is unknown: keep both the checkpoint and its finding
         codes = tuple(dict.fromkeys(f.code for f in findings if f.version == version))
         files = tuple(m.key for m in existing[version])
 
@@ -174,7 +174,7 @@ def rewrite_checkpoints(store: Store, engine: Engine, findings: Sequence[Finding
 
 
 def _rewrite(table: DeltaContext, version: int, old: Sequence[str]) -> None:
-    """Write the checkpoint of a version from the commits, then remove extra files of the old one."""
+    """Write the checkpoint of a version from the commits, then remove the old one's other files."""
     check_own(table.store, [checkpoint_key(version)], what="repair")
     for _, state in table.states([version]):
         segment = LogSegment(version, None, (), ())
@@ -185,7 +185,7 @@ def _rewrite(table: DeltaContext, version: int, old: Sequence[str]) -> None:
         write_checkpoint(table.log, snapshot, table.engine.runtime, replace=True)
         after = replace(table, bad_commits={})
         new = {m.key for m in after.store.list(LOG)} - before
-        # A checkpoint under the same name was replaced; one under another name would still be read.
+        # Readers would still use an old checkpoint under another name.
         _remove(table.store, [k for k in old if k not in new and k != checkpoint_key(version)])
         return
     raise NotCheckedError(f"version {version} cannot be made up from its commits", file=table.store.uri)
@@ -199,7 +199,7 @@ def _paths(findings: Sequence[Finding]) -> tuple[str, ...]:
 
 
 def _gone(store: Store, paths: Sequence[str]) -> list[str]:
-    """The files that do not exist by the store's answer; any other answer is an error."""
+    """The files that the store reports as missing; any other failure is an error."""
     out = []
     for path in paths:
         place, key = locate(store, path)
@@ -211,13 +211,13 @@ def _gone(store: Store, paths: Sequence[str]) -> list[str]:
 
 
 def _chosen(snapshot: Snapshot, paths: Sequence[str]) -> pa.Table:
-    """The files of a version at some decoded paths."""
+    """The files of a version with these decoded paths."""
     adds = snapshot.adds
     return adds.filter(pc.is_in(decoded_paths(adds["path"]), pa.array(list(paths), pa.string())))
 
 
 def _rows(files: pa.Table) -> int | None:
-    """The number of undeleted rows of files; ``None`` if statistics do not state it."""
+    """The number of undeleted rows of files; ``None`` if the statistics lack it."""
     counts = record_counts(files)
     if counts.null_count:
         return None
@@ -226,13 +226,13 @@ def _rows(files: pa.Table) -> int | None:
 
 
 def all_missing(store: Store, engine: Engine) -> list[str]:
-    """Every missing file of the newest version: findings only list some."""
+    """Every missing file of the newest version; a finding lists only some."""
     snapshot = DeltaLog(store, engine).snapshot()
     return _gone(store, decoded_paths(snapshot.adds["path"]).to_pylist())
 
 
 def drop_missing(store: Store, engine: Engine, findings: Sequence[Finding]) -> list[PlannedStep]:
-    """Remove missing files from the table, as one commit, and report their lost rows."""
+    """Remove missing files from the table, as one commit, and report the lost rows."""
     paths = all_missing(store, engine)
     return [_drop(store, engine, findings, DROP_MISSING, paths, lambda: _gone(store, paths))]
 
@@ -260,7 +260,7 @@ def _drop(
     paths: Sequence[str],
     look: Callable[[], list[str]],
 ) -> PlannedStep:
-    """The step that removes the files of ``paths``; ``look`` checks again right before."""
+    """The step that removes the files in ``paths``; ``look`` checks them again right before."""
     log = DeltaLog(store, engine)
     snapshot = log.snapshot()
     lost = _rows(_chosen(snapshot, paths))
@@ -304,7 +304,7 @@ def recompute_statistics(store: Store, engine: Engine, findings: Sequence[Findin
 
 _Planner = Callable[[Store, Engine, Sequence[Finding]], list[PlannedStep]]
 
-#: Code of the step -> its planner.  The log first: commits depend on it.
+#: The planner of each step, by code.  The log comes first, since commits depend on it.
 STEPS: dict[str, _Planner] = {
     verified_log.DROP_TORN: drop_torn,
     compactions.DROP: drop_compactions,
@@ -317,5 +317,5 @@ STEPS: dict[str, _Planner] = {
 
 
 def plan_delta(store: Store, engine: Engine, code: str, findings: Sequence[Finding]) -> list[PlannedStep]:
-    """The steps of one kind for some findings."""
+    """The steps that repair findings of one kind."""
     return STEPS[code](store, engine, findings)

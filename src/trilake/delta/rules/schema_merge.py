@@ -1,7 +1,7 @@
 """Schema evolution: the table's schema after rows of another schema are written.
 
-``mergeSchema`` adds columns, nested ones too, and widens types where the table allows it; ``overwriteSchema`` replaces
-the table's schema by that of the rows.  Pure functions.
+``mergeSchema`` adds columns, including nested ones, and widens types if the table allows it; ``overwriteSchema``
+replaces the table's schema by that of the rows.  All functions are pure.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ def merge(
 ) -> StructType:
     """Merge the schema of rows into the table's schema.
 
-    Columns match by name, ignoring case; the table's spelling and order stay, and new columns and nested fields
-    follow, nullable.  With ``widen`` a type becomes that of the rows if that is wider (see
-    :func:`~trilake.delta.protocol.type_widening.widens_by_itself`); otherwise it stays, and the write refuses
-    values that do not fit.  With ``converted`` values are cast before they are written, so flat types may differ.
-    A column of type void takes the type of the rows.
+    Columns match by name, ignoring case; the table's spelling and order stay.  New columns and nested fields come last
+    and are nullable.  With ``widen``, a type becomes that of the rows if that is wider (see
+    :func:`~trilake.delta.protocol.type_widening.widens_by_itself`); otherwise it stays, and the write refuses values
+    that do not fit.  With ``converted``, values are cast before they are written, so flat types may differ. A column of
+    type void takes the type of the rows.
 
     Raises ``SchemaMismatchError``, which shows both schemas, for incompatible types.
 
@@ -68,7 +68,7 @@ def merge(
 
 
 class _Rules(NamedTuple):
-    """What a merge may do with a flat type: widen it, or keep it where values are cast."""
+    """What a merge may do with a flat type: widen it, or keep it because values are cast."""
 
     widen: bool
     converted: bool
@@ -94,7 +94,7 @@ def _merge(table: DataType, rows: DataType, rules: _Rules, path: str, problems: 
 
 
 def _fits(rows: DataType, table: DataType) -> bool:
-    """Whether a type may be stored as another, with each value checked when it is written."""
+    """Whether values of one type may be stored as another; the write checks each value."""
     try:
         check_assignable(_of([StructField("v", rows)]), _of([StructField("v", table)]), uri="")
     except SchemaMismatchError:
@@ -139,12 +139,11 @@ def merged_metadata(
     uri: str | None = None,
     new_id: Callable[[], str],
 ) -> tuple[Protocol, Metadata]:
-    """Protocol and metadata of a table after rows of schema ``rows`` are written with ``mergeSchema``.
+    """Protocol and metadata of a table after a write of rows with schema ``rows`` and ``mergeSchema``.
 
-    New columns get ids and physical names where the table maps columns, widened types are recorded, and the
-    protocol gets the features of new types.  ``version`` is the one to be committed; ``converted`` as in
-    :func:`merge`.  Both are the given objects where nothing changes.  Raises ``SchemaMismatchError`` and
-    ``InvalidArgumentError``.
+    If the table maps columns, new ones get ids and physical names.  Widened types are recorded, and the protocol gets
+    the features of new types.  ``version`` is the version to be committed; ``converted`` as in :func:`merge`.  Returns
+    the given objects if nothing changes.  Raises ``SchemaMismatchError`` and ``InvalidArgumentError``.
     """
     table, rows = metadata.schema, columns_of_rows(rows, protocol.writer_features)
     schema = merge(table, rows, widen=type_widening.enabled(metadata), converted=converted, uri=uri)
@@ -168,10 +167,10 @@ def overwritten_metadata(
 ) -> tuple[Protocol, Metadata]:
     """Protocol and metadata of a table whose rows and schema are replaced (``overwriteSchema``).
 
-    Columns that keep name and type keep ids, physical names and comments; the history of widened types ends, since
-    no older file stays.  Partition columns stay unless ``partition_columns`` is given.
+    Columns that keep name and type keep ids, physical names and comments.  The history of widened types ends, since no
+    older file stays.  Partition columns stay unless ``partition_columns`` is given.
 
-    Raises ``SchemaMismatchError`` if a partition column is gone, ``InvalidArgumentError`` for invalid columns or
+    Raises ``SchemaMismatchError`` if a partition column is missing, ``InvalidArgumentError`` for invalid columns or
     partition columns.
     """
     partitions = metadata.partition_columns if partition_columns is None else tuple(partition_columns)
@@ -204,7 +203,7 @@ def overwritten_metadata(
 
 
 def _replacing(new: StructField, old: StructField | None) -> StructField:
-    """The new column, nullable, with the comment of the old one of that name."""
+    """The new column, nullable, with the comment of the old column of the same name."""
     metadata = dict(new.metadata)
     if old is not None and "comment" in old.metadata:
         metadata.setdefault("comment", old.metadata["comment"])
