@@ -1,7 +1,7 @@
-"""Trevni column files: readers, writers, tables of files, and mappings of Arrow, Avro, Protocol Buffers and Thrift.
+"""Trevni files: readers, writers, tables, and mappings of Arrow, Avro, Protocol Buffers and Thrift.
 
 The modules :mod:`~trilake.trevni.mappings.avro`, :mod:`~trilake.trevni.mappings.protobuf` and
-:mod:`~trilake.trevni.mappings.thrift` need their libraries, so import them directly.
+:mod:`~trilake.trevni.mappings.thrift` need optional libraries, so import them directly.
 """
 
 from trilake.trevni.file.column_file import Column, ColumnValues

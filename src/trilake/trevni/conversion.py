@@ -1,4 +1,4 @@
-"""Convert from and to folders of Trevni files."""
+"""Tables of Trevni files as source and target of conversions."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from trilake.trevni.tables.table_write import (
 
 @dataclass(frozen=True)
 class TrevniPiece:
-    """Files of a Trevni table, or parts of them."""
+    """Files of a Trevni table, or parts of files."""
 
     splits: tuple[Split, ...]
     schema: pa.Schema
@@ -53,7 +53,7 @@ class TrevniPiece:
 
 
 def trevni_source(table: TrevniTable, columns: list[str] | None, filter: FilterLike | None) -> Source:
-    """A table as the source of a conversion.  Raises ``InvalidArgumentError`` and ``FilterError``."""
+    """Return the rows of a table in pieces.  Raises ``InvalidArgumentError`` and ``FilterError``."""
     names = check_columns(columns, table.schema, table.uri)
     bound = parse_filter(filter, table.schema)
 
@@ -67,7 +67,7 @@ def trevni_source(table: TrevniTable, columns: list[str] | None, filter: FilterL
         uri=table.uri,
         format="trevni",
         version=None,
-        # A file may lack columns of another one.
+        # Files may have different columns.
         schema=pa.schema([whole.field(n) for n in names], whole.metadata),
         partition_by=partition,
         rows=table.count() if filter is None else None,
@@ -81,7 +81,7 @@ def trevni_source(table: TrevniTable, columns: list[str] | None, filter: FilterL
 
 @dataclass(frozen=True)
 class TrevniRows:
-    """Staged files of a Trevni table."""
+    """Staged files to write."""
 
     store: Store
     plan: TableWritePlan
@@ -94,7 +94,7 @@ class TrevniRows:
     def read_back(self, staged_files: list[StagedFile]) -> Iterator[pa.RecordBatch]:
         files = [(f, data_file(ObjectMeta(f.key, f.size, 0))) for f in staged_files]
         fields = {name.lower(): self.plan.schema.field(name) for name in self.plan.schema.names}
-        # Partition columns have the types that readers infer from the names of folders.
+        # Partition columns get the types that readers infer from folder names.
         fields.update({f.name.lower(): f for f in partition_fields([d for _, d in files])})
         schema = pa.schema([fields[name.lower()].with_nullable(True) for name in self.names])
         options = dict(self.store.options)
@@ -105,7 +105,7 @@ class TrevniRows:
 
 
 class TrevniTarget:
-    """A folder of Trevni files, which appear at once."""
+    """A folder of Trevni files to write, which appear at once."""
 
     exact = True
 
@@ -124,7 +124,7 @@ class TrevniTarget:
 
 
 def trevni_target(store: Store, source: Source, request: TargetRequest, exists: bool) -> TrevniTarget:
-    """A folder as the target of a conversion."""
+    """Create the target."""
     schema = for_trevni(source.schema)
     plan = plan_table_write(
         store,

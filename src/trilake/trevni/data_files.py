@@ -1,4 +1,4 @@
-"""Trevni as a format of data files inside tables of another format."""
+"""Trevni data files in tables of another format."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _read_trevni(store: Store, key: str, needed_columns: NeededColumns, threads:
 
 
 def _write_trevni(store: Store, key: str, schema: pa.Schema, compression: str | None) -> RowFile:
-    # Files of many partitions may be open at once; larger ones are buffered on disk.
+    # Files of many partitions may be open at once, so each buffers little in memory.
     return TrevniWriter((store, key), schema, codec=compression, checksum="crc32", memory=1 << 24)
 
 

@@ -33,18 +33,18 @@ if TYPE_CHECKING:
     from trilake.table.upkeep import Upkeep
 
 _SUFFIX = ".trv"
-#: Most files to list until one of Trevni's: a folder may hold millions of others.
+#: Maximum number of files to list until the first Trevni file: a folder may contain millions of others.
 _LISTED = 10_000
 
 
 class TrevniFormat(Format):
-    """Trevni files, and folders of them."""
+    """Trevni files and folders of them."""
 
     name = "trevni"
     tells_by_opening = False
 
     def detect(self, store: Store) -> bool:
-        """Whether the location is named like a Trevni file, or the first files below it include one."""
+        """Whether the location has the name of a Trevni file, or one of the first files below it has."""
         if parse_location(store.uri).path.endswith(_SUFFIX):
             return True
         return any(meta.key.endswith(_SUFFIX) for meta in islice(store.list(), _LISTED))
@@ -63,7 +63,7 @@ class TrevniFormat(Format):
         options = table_write.write_options(write.properties)
         schema, batches = arrow_batches(data)
         if not isinstance(data, pa.Table | pa.RecordBatch | pa.RecordBatchReader):
-            # Frames of pandas and polars have views, which most of Arrow's kernels do not support.
+            # pandas and polars produce views, which most Arrow kernels do not support.
             schema, batches = stream_without_views(schema, batches)
         plan = table_write.plan_table_write(
             store, schema, mode=write.mode, partition_by=write.partition_by, options=options

@@ -1,4 +1,4 @@
-"""The facts of Trevni files for a report: names, sizes, partition folders, and the sizes of columns in some files."""
+"""Facts of Trevni files for reports: names, sizes, partition folders, and the column sizes of some files."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from trilake.table.report_facts import FILES, Facts, PartitionColumn, Storage
 from trilake.trevni.file.file import TrevniFile
 from trilake.trevni.tables.table import TrevniTable
 
-#: Files whose column descriptors are read.
+#: Maximum number of files whose column descriptors are read.
 _FILES = 12
 
 
 def trevni_facts(table: TrevniTable, now_ms: int) -> Facts:
-    """The facts of the files of a table."""
+    """Return the facts of a table."""
     files = table.files()
     zeros = pa.array(np.zeros(files.num_rows, np.int64))
     return Facts(
@@ -37,7 +37,7 @@ def _partitions(values: pa.ChunkedArray) -> tuple[PartitionColumn, ...]:
 
 
 def _storage(table: TrevniTable, files: pa.Table) -> Storage | None:
-    """Bytes of the columns, in a sample of files of all sizes."""
+    """Measure the columns of a sample of files of all sizes."""
     order = np.argsort(files["size"].to_numpy(), kind="stable")
     at = np.unique(np.linspace(0, len(order) - 1, min(len(order), _FILES)).round().astype(np.int64))
     columns: dict[str, int] = {}
@@ -52,7 +52,7 @@ def _storage(table: TrevniTable, files: pa.Table) -> Storage | None:
 
 
 def column_bytes(file: TrevniFile) -> dict[str, int]:
-    """Bytes of each top-level field of a file, including its children."""
+    """Return the size of each top-level field of a file in bytes, including its children."""
     header = file.header
     starts = [*header.starts, file.size]
     following = dict(zip(sorted(starts), sorted(starts)[1:], strict=False))

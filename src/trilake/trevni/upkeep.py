@@ -1,4 +1,4 @@
-"""Trevni files for the command line, see :class:`trilake.table.upkeep.Upkeep`."""
+"""Maintenance of Trevni files by the command line, see :class:`trilake.table.upkeep.Upkeep`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trilake.trevni.tables.table import TrevniTable
 
 
 class TrevniUpkeep(Upkeep):
-    """Upkeep of Trevni files, which have no versions."""
+    """Maintenance of Trevni files, which have no versions."""
 
     def facts(self, table: Table) -> dict[str, Any]:
         files = table.files()

@@ -1,1 +1,1 @@
-"""Blocks and headers: codecs, layout, kernels, what is read of a column."""
+"""Blocks and headers: codecs, layout, kernels, and row requests."""

@@ -1,7 +1,7 @@
 """Codecs and checksums of blocks (spec: "Codecs", "Checksum algorithms").
 
-Decompressing never yields more than the size that the block descriptor states: a block that would is refused before the
-memory for it is taken.
+A block never decompresses to more than the size in its descriptor.  A descriptor that states more than the codec can
+produce is rejected before memory is allocated.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _snappy = pa.Codec("snappy")
 
 
 def _deflate(data: Payload) -> bytes:
-    # Raw deflate; level 6 and the default memory level are what the reference writes.
+    # Raw deflate with level 6 and the default memory level, as the reference writes it.
     compressor = zlib.compressobj(6, zlib.DEFLATED, -15)
     return compressor.compress(data) + compressor.flush()
 
@@ -32,7 +32,7 @@ def _inflate(data: Payload, size: int) -> bytes:
         raw = decompressor.decompress(data, size + 1)
     except zlib.error as e:
         raise _Damaged(f"the deflate stream is damaged: {e}") from None
-    # One byte more was requested, so that a stream of exactly this size can reach its end.
+    # One more byte than ``size`` lets a stream of exactly this size reach its end.
     if not decompressor.eof and len(raw) <= size:
         raise _Damaged(f"the deflate stream ends after {len(raw)} of {size} bytes")
     return raw
@@ -55,7 +55,7 @@ def _bunzip(data: Payload, size: int) -> bytes:
 
 
 def snappy_size(data: Payload) -> int:
-    """The uncompressed size at the start of a snappy block."""
+    """Return the uncompressed size at the start of a snappy block."""
     size = shift = 0
     for byte in memoryview(data).cast("B")[:5]:
         size |= (byte & 0x7F) << shift
@@ -92,11 +92,11 @@ _DECOMPRESS: Mapping[str, Callable[[Payload, int], Payload]] = {
     "snappy": _unsnap,
     "bzip2": _bunzip,
 }
-#: Most that a byte can grow to, where the codec has such a bound.
+#: Maximum compression ratio of the codecs that have one.
 _BOUND = {"deflate": 1032, "snappy": 64}
 
 CODECS = tuple(_COMPRESS)
-#: The reference says ``crc32`` where the specification says ``crc-32``; the first is written, both are read.
+#: The reference writes ``crc32``, the specification says ``crc-32``; trilake writes the first and reads both.
 CHECKSUMS = ("null", "crc32", "crc-32")
 
 
@@ -120,7 +120,7 @@ def compress(codec: str, data: Payload) -> Payload:
 
 
 def checksum_size(checksum: str, *, file: str, column: str) -> int:
-    """Bytes of the checksum after each block.  Raises ``UnsupportedProtocolError`` for an unknown checksum."""
+    """Return the number of checksum bytes per block.  Raises ``UnsupportedProtocolError`` for an unknown checksum."""
     if checksum not in CHECKSUMS:
         raise UnsupportedProtocolError(
             f"unknown checksum {checksum!r}", help="expected null or crc32", file=file, column=column
@@ -129,7 +129,7 @@ def checksum_size(checksum: str, *, file: str, column: str) -> int:
 
 
 def checksum_bytes(data: Payload) -> bytes:
-    """The CRC-32 of an uncompressed payload, big-endian as the reference stores it; the spec says fixed32."""
+    """Return the CRC-32 of an uncompressed payload: big-endian like the reference, although the spec says fixed32."""
     return zlib.crc32(data).to_bytes(4, "big")
 
 
@@ -146,23 +146,23 @@ class Place(NamedTuple):
     offset: int | None = None
 
     def at(self, block: int, offset: int) -> Place:
-        """A block of this column, and where it starts in the file."""
+        """Return the place of a block in this column."""
         return self._replace(block=block, offset=offset)
 
     def fail(self, message: str, help: str | None = None) -> CorruptFileError:
-        """The error to raise."""
+        """Return an error with this place."""
         return CorruptFileError(message, help=help, **self._asdict())
 
 
 def decompress(codec: str, data: memoryview, size: int, place: Place) -> Payload:
-    """Decompress the payload of one block, of exactly ``size`` bytes.
+    """Decompress the payload of one block to exactly ``size`` bytes.
 
     Parameters
     ----------
-    data: the stored bytes, without checksum.  Bytes after the end of the compressed stream are ignored, as in the
-        reference.
+    data: the stored bytes without the checksum.  As in the reference, bytes after the end of the compressed stream are
+        ignored.
 
-    Raises ``CorruptFileError`` where the data is damaged or has another size, and ``UnsupportedProtocolError`` for an
+    Raises ``CorruptFileError`` if the data is damaged or has another size, and ``UnsupportedProtocolError`` for an
     unknown codec.
     """
     stored = data.nbytes
@@ -189,14 +189,14 @@ def decompress(codec: str, data: memoryview, size: int, place: Place) -> Payload
 
 
 def verify(checksum: str, codec: str, data: Payload, stored: bytes, place: Place) -> None:
-    """Compare a payload with the checksum after its block.  Raises ``BlockChecksumError`` where they differ."""
+    """Compare a payload with the checksum after its block.  Raises ``BlockChecksumError`` if they differ."""
     actual = zlib.crc32(data)
     if actual == int.from_bytes(stored, "big"):
         return
-    # The reference writer stores zeros after uncompressed blocks: it hashes a buffer that it has already consumed.
+    # After uncompressed blocks the reference stores zeros, as it hashes a buffer that it has already consumed.
     if codec == "null" and stored == b"\0\0\0\0":
         return
-    # By the specification, which calls the checksum crc-32, it is a fixed32, which is little-endian.
+    # The specification stores crc-32 as a fixed32, which is little-endian.
     if checksum == "crc-32" and actual == int.from_bytes(stored, "little"):
         return
     raise BlockChecksumError(f"expected the checksum {stored.hex()}, got {actual:08x}", **place._asdict())

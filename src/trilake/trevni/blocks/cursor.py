@@ -1,4 +1,4 @@
-"""Read and write the primitive values of the specification: :class:`Cursor` and :func:`zigzag`."""
+"""Read and write primitive values (spec: "Primitive Values"): :class:`Cursor` and :func:`zigzag`."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from trilake.errors import CorruptFileError
 
 
 class NeedMoreBytes(Exception):
-    """The bytes end before the value does, and the file has more.  Never leaves this package."""
+    """The value continues after the fetched bytes.  Never leaves this package."""
 
 
 class Cursor:
-    """Reads primitive values from bytes; errors have the offset in the file."""
+    """Reads primitive values from bytes; errors contain the offset in the file."""
 
     def __init__(self, data: bytes | memoryview, *, file: str, base: int = 0, limit: int | None = None, **context: Any):
-        self._data = memoryview(data).cast("B")  # buffers of Arrow are of signed bytes
+        self._data = memoryview(data).cast("B")  # Arrow buffers have signed bytes
         self.position = 0
         self._base = base
-        # Bytes beyond ``data`` but below this limit have to be fetched.
+        # Bytes after ``data`` and before this limit can be fetched.
         self._limit = len(self._data) if limit is None else limit
         self._context = {"file": file, **context}
 
@@ -30,7 +30,7 @@ class Cursor:
     def fail(
         self, message: str, at: int | None = None, kind: type[CorruptFileError] = CorruptFileError
     ) -> CorruptFileError:
-        """The error for a fault at byte ``at``, by default the current one."""
+        """Return the error for a fault at byte ``at``, by default the current one."""
         offset = self._base + (self.position if at is None else at)
         return kind(message, **self._context, offset=offset)
 
@@ -54,7 +54,7 @@ class Cursor:
         return int(struct.unpack("<q", self.take(8, what))[0])
 
     def varint(self, what: str, bits: int = 32) -> int:
-        """A zig-zag ``int`` (32 bits) or ``long`` (64 bits).  Raises ``CorruptFileError`` for a longer one."""
+        """Read a zig-zag ``int`` (32 bits) or ``long`` (64 bits).  Raises ``CorruptFileError`` if it is longer."""
         value = shift = 0
         start = self.position
         while True:
@@ -81,7 +81,7 @@ class Cursor:
         return self.decoded(self.bytes_(what), what, start)
 
     def decoded(self, value: bytes, what: str, at: int | None = None) -> str:
-        """The string of UTF-8 bytes; ``at`` is their place, for the error."""
+        """Decode UTF-8; ``at`` is the offset for errors."""
         try:
             return value.decode()
         except UnicodeDecodeError as e:

@@ -1,4 +1,4 @@
-"""Read rows of columns by their block tables: only blocks that hold them are fetched and decoded."""
+"""Read rows of columns: fetch and decode only the blocks that contain them."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from trilake.trevni.blocks.layout import BlockTable, Header
 
 
 class ColumnBlocks(Protocol):
-    """What a request needs from the file."""
+    """The parts of a file that a request needs."""
 
     @property
     def header(self) -> Header:
         """The parsed header."""
 
     def blocks(self, number: int) -> BlockTable:
-        """The block table of a column."""
+        """Return the block table of a column."""
 
     def where(self, number: int) -> Place:
-        """The column as errors name it."""
+        """Return the place of a column for errors."""
 
     def payloads(self, number: int, first: int, last: int, slots: Sequence[int]) -> Iterator[Block]:
-        """The blocks of a column from ``first`` up to ``last``."""
+        """Yield the blocks of a column from ``first`` to ``last`` (exclusive)."""
 
 
 class Request:
-    """Rows ``start`` to ``stop`` of some columns: which blocks to read, and which part of them.
+    """Rows ``start`` to ``stop`` of some columns: the blocks to read and the parts to return.
 
-    A child's block has the elements of whole rows, so the lengths of its parent must be known for all of them: a
-    parent is read for the rows of the blocks that are read of its children.
+    Blocks contain whole rows.  To decode the blocks of a child, the lengths of its parent must be known for all rows in
+    them, so these rows of the parent are read as well.
     """
 
     def __init__(self, file: ColumnBlocks, columns: Sequence[int], start: int, stop: int, budget: Budget) -> None:
@@ -42,7 +42,7 @@ class Request:
         self._columns = file.header.columns
         self._numbers = sorted(set(columns) | self._ancestors(columns))
         self._ranges = self._block_ranges()
-        # For array columns with children: the value at which each row of the blocks read begins.
+        # For array columns with children: the first value of each row in the blocks read.
         self._row_values: dict[int, np.ndarray[Any, np.dtype[np.int64]]] = {}
 
     def _ancestors(self, columns: Sequence[int]) -> set[int]:
@@ -55,7 +55,7 @@ class Request:
         return ancestors
 
     def _block_ranges(self) -> dict[int, tuple[int, int]]:
-        """Blocks to read of each column, children (which come after their parents) first."""
+        """Return the blocks to read of each column.  Children come after their parents, so go backwards."""
         need = dict.fromkeys(self._numbers, (self._start, self._stop))
         ranges: dict[int, tuple[int, int]] = {}
         for number in reversed(self._numbers):
@@ -73,7 +73,7 @@ class Request:
         return {number: self._cut(number) for number in self._numbers}
 
     def _rows(self, number: int) -> tuple[int, int]:
-        """The rows of the blocks that are read of a column."""
+        """Return the rows in the blocks read of a column."""
         first, last = self._ranges[number]
         rows = self._file.blocks(number).row_starts
         return (int(rows[first]), int(rows[last])) if first < last else (self._start, self._start)
@@ -108,7 +108,7 @@ class Request:
             total,
             place,
             self._budget,
-            # The stated sizes are not yet verified: reserve no more than honest files need.
+            # The sizes in descriptors are not verified yet: reserve no more than a valid file needs.
             min(raw_bytes, (1 << 24) + 16 * int(table.stored_sizes[first:last].sum())),
         )
         low, high = self._slots_before(number, self._start), self._slots_before(number, max(self._start, self._stop))

@@ -1,8 +1,8 @@
 """Decode the payloads of blocks to lengths and values, as Arrow arrays (spec: "Column Metadata", "Block").
 
-A plain column has one value per row, a child column one value per element of its parent; an array column has a length
-for each of those, and that many values.  A *slot* is what a value or length belongs to: a row, or an element of the
-parent.  The number of slots of each block is known before it is decoded.
+A plain column has one value per row, and a child column one value per element of its parent.  An array column has a
+length in place of each of these values, and as many values as the lengths add up to.  A *slot* is a row, or an element
+of the parent.  The number of slots of each block is known before it is decoded.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from trilake.trevni.blocks.layout import ValueType
 Int32s = np.ndarray[Any, np.dtype[np.int32]]
 Int64s = np.ndarray[Any, np.dtype[np.int64]]
 
-#: The kind of loop and its width, see :mod:`trilake.trevni.blocks.kinds`.
+#: Kind of value and width, see :mod:`trilake.trevni.blocks.kinds`.
 KINDS: dict[ValueType, tuple[int, int]] = {
     ValueType.NULL: (k.KIND_NULL, 0),
     ValueType.BOOLEAN: (k.KIND_BOOLEAN, 1),
@@ -37,20 +37,20 @@ KINDS: dict[ValueType, tuple[int, int]] = {
     ValueType.BYTES: (k.KIND_BYTES, 0),
 }
 
-#: Limit of elements without bytes (nulls, runs of lengths) per request: a constant, and more for each byte of the file.
-#: Without it, a file of a few bytes could fill the memory.
+#: Limit of elements without bytes (nulls, runs of lengths) per request: a constant plus a number per byte of the file.
+#: Without a limit, a file of a few bytes could exhaust the memory.
 MAX_UNBACKED, UNBACKED_RATIO = 1 << 23, 64
-#: The same for the bytes of decompressed blocks.
+#: Limit of decompressed bytes per request.
 MAX_INFLATED, INFLATED_RATIO = 1 << 27, 64
 TRUST_HELP = "read fewer rows at a time; for a file that you trust, open it with trusted=True"
-#: Most bytes of strings in one array with 32-bit offsets.
+#: Maximum bytes of strings in an array with 32-bit offsets.
 _MAX_DATA = 0x7FFFFFFF
 _NO_BYTES = np.empty(0, np.uint8)
 
 
 @dataclass(slots=True)
 class Block:
-    """One block to decode: its payload, how many slots it has, its number and where it is stored."""
+    """One block to decode: payload, number of slots, block number and file offset."""
 
     payload: Payload
     slots: int
@@ -60,7 +60,7 @@ class Block:
 
 @dataclass
 class Budget:
-    """Elements and bytes that a request may still decode without bytes of the file behind them."""
+    """The elements and bytes that a request may still decode beyond the bytes read from the file."""
 
     elements: int
     inflated: int
@@ -68,20 +68,17 @@ class Budget:
 
     @staticmethod
     def of(size: int, *, limited: bool) -> Budget:
-        """The budget of one request to a file of ``size`` bytes."""
+        """Return the budget of a request to a file of ``size`` bytes."""
         return Budget(MAX_UNBACKED + UNBACKED_RATIO * size, MAX_INFLATED + INFLATED_RATIO * size, limited)
 
     def spend(self, elements: int, raw_bytes: int, place: Place) -> None:
-        """Account for elements decoded from ``raw_bytes``.  Raises ``CorruptFileError`` beyond the budget."""
+        """Count elements decoded from ``raw_bytes``.  Raises ``CorruptFileError`` if the budget is exceeded."""
         self.elements -= max(0, elements - 8 * raw_bytes)
         if self.limited and self.elements < 0:
             raise place.fail(f"{raw_bytes} bytes claim {elements} elements", TRUST_HELP)
 
     def inflate(self, stored: int, raw: int, place: Place) -> None:
-        """Account for compressed blocks, of which ``place`` is the first.
-
-        Raises ``CorruptFileError`` beyond the budget.
-        """
+        """Count bytes of decompressed blocks.  Raises ``CorruptFileError`` at ``place`` if the budget is exceeded."""
         self.inflated -= raw
         if self.limited and self.inflated < 0:
             raise place.fail(f"{stored} compressed bytes claim to be {raw}", TRUST_HELP)
@@ -89,7 +86,7 @@ class Budget:
 
 @dataclass(frozen=True, eq=False)
 class Slots:
-    """A column's part of some rows: ``lengths``, one a slot (``None`` without ``array``), and flat ``values``."""
+    """Some rows of a column: ``lengths``, one per slot (``None`` unless ``array``), and flat ``values``."""
 
     lengths: Int32s | None
     values: pa.Array
@@ -104,9 +101,9 @@ def decode(
     budget: Budget,
     size: int = 0,
 ) -> Slots:
-    """Decode consecutive blocks that have ``slots`` slots together; ``size`` estimates their bytes.
+    """Decode consecutive blocks with ``slots`` slots in total; ``size`` is an estimate of their bytes.
 
-    Raises ``CorruptFileError`` where a block does not hold exactly its values.
+    Raises ``CorruptFileError`` if a block does not contain exactly its values.
     """
     if array:
         return _decode_array(type_, blocks, slots, place, budget)
@@ -119,7 +116,7 @@ def decode(
         bits = [np.unpackbits(np.frombuffer(b.payload, np.uint8), count=b.slots, bitorder="little") for b in blocks]
         values = _booleans(np.concatenate([*bits, _NO_BYTES]))
     else:
-        # The sizes of the payloads were checked when they were read; those of nulls are empty.
+        # The reader has checked the payload sizes; nulls have empty payloads.
         raw = [np.frombuffer(b.payload, np.uint8) for b in blocks]
         values = pa.nulls(slots) if kind == k.KIND_NULL else _fixed(type_, np.concatenate([*raw, _NO_BYTES]), slots)
     return Slots(None, values)
@@ -146,14 +143,14 @@ def _decode_varints(type_: ValueType, width: int, blocks: Iterable[Block], slots
 
 
 def _decode_strings(type_: ValueType, blocks: Iterable[Block], slots: int, place: Place, size: int) -> pa.Array:
-    """All values in one buffer, which is checked to be UTF-8 as a whole."""
+    """Decode all values to one buffer, so that UTF-8 is validated in one pass."""
     offsets = np.zeros(slots + 1, np.int32)
     data = np.empty(min(max(size - slots, 0), _MAX_DATA), np.uint8)
     at = end = 0
     places: list[tuple[int, int, Place]] = []
     for block in blocks:
         size = memoryview(block.payload).nbytes
-        # Each value has a length of at least one byte; all other bytes may be data.
+        # The length of a value takes at least one byte; all other bytes may be data.
         needed = end + size - block.slots
         if needed > _MAX_DATA:
             raise place.fail("the strings exceed 2 GiB; read fewer rows at a time")
@@ -216,7 +213,7 @@ def _booleans(bytes_: np.ndarray[Any, np.dtype[np.uint8]]) -> pa.Array:
 
 
 def _fixed(type_: ValueType, data: np.ndarray[Any, np.dtype[np.uint8]], count: int) -> pa.Array:
-    # Files are little-endian, like every platform of Arrow.  Bits are kept: NaN payloads survive.
+    # Files are little-endian, like Arrow's platforms.  Bits are kept, including NaN payloads.
     return pa.Array.from_buffers(type_.arrow, count, [None, pa.py_buffer(data)])
 
 

@@ -1,8 +1,8 @@
 """Encode values to the blocks of one column, byte for byte like the reference writer (spec: "Block").
 
-A payload of at least the block size (64 KiB) closes its block before the next row; a pending run of lengths does not
-count.  Finished blocks go to a :class:`Spool`, which moves to disk what exceeds its memory: a file may be larger than
-memory although its header, which comes first, is computed last (technique 2 of the specification's notes).
+A block is closed before the next row when its payload reaches the block size (64 KiB); a pending run of lengths does
+not count.  Finished blocks go to a :class:`Spool`, which spills to disk: the header comes first in the file and needs
+the sizes of all columns, and a file may be larger than memory (technique 2 of the specification's notes).
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from trilake.trevni.blocks.layout import ValueType
 Int64s = np.ndarray[Any, np.dtype[np.int64]]
 
 BLOCK_SIZE = 1 << 16
-#: Uncompressed blocks are built next to each other in buffers of this size, which saves a copy.
+#: Size of the buffers in which uncompressed blocks are built next to each other, which saves a copy.
 _ARENA = 1 << 22
-#: Rows in a block are a fixed32.
+#: The number of rows of a block is a fixed32.
 _MAX_ROWS = 0x7FFFFFFF
 _NOTHING64 = np.empty(0, np.int64)
 _NOTHING8 = np.empty(0, np.uint8)
@@ -39,8 +39,8 @@ class Spool:
 
     Parameters
     ----------
-    memory: most bytes in memory.
-    folder: for the temporary file; ``None`` for the system's folder.
+    memory: maximum bytes in memory.
+    folder: folder of the temporary file; ``None`` for the system's temporary folder.
     """
 
     def __init__(self, memory: int, folder: str | None = None) -> None:
@@ -50,13 +50,13 @@ class Spool:
         self._strands: list[SpooledColumn] = []
 
     def strand(self) -> SpooledColumn:
-        """A new sequence of bytes in this spool."""
+        """Return a new sequence of bytes in this spool."""
         strand = SpooledColumn(self)
         self._strands.append(strand)
         return strand
 
     def account(self, size: int) -> None:
-        """Count ``size`` more bytes, and spill everything when the limit is exceeded."""
+        """Count ``size`` more bytes, and spill everything if the limit is exceeded."""
         self._in_memory += size
         if self._in_memory > self._memory:
             with spilling():
@@ -70,7 +70,7 @@ class Spool:
 
     @property
     def file(self) -> IO[bytes]:
-        """The temporary file, flushed.  Only after a spill."""
+        """Return the temporary file, flushed.  Only valid after a spill."""
         assert self._file is not None
         with spilling():
             self._file.flush()
@@ -84,7 +84,7 @@ class Spool:
 
 
 class SpooledColumn:
-    """One column's bytes in a :class:`Spool`."""
+    """The bytes of one column in a :class:`Spool`."""
 
     def __init__(self, spool: Spool) -> None:
         self._spool = spool
@@ -93,7 +93,7 @@ class SpooledColumn:
         self.size = 0
 
     def append(self, data: Any) -> None:
-        """Add bytes, which must not change afterwards."""
+        """Append bytes, which must not change afterwards."""
         size = memoryview(data).nbytes
         self._chunks.append(data)
         self.size += size
@@ -126,11 +126,11 @@ class ColumnEncoder:
     Parameters
     ----------
     type, array: as in the column's descriptor.
-    codec, checksum: their checked names.
-    values: store the first value of each block in its descriptor.
-    block_size: a payload of this size closes its block before the next row.
-    max_rows: most rows in a block.
-    column: the name, for errors.
+    codec, checksum: validated names.
+    values: whether to store the first value of each block in its descriptor.
+    block_size: payload size at which a block is closed before the next row.
+    max_rows: maximum rows of a block.
+    column: column name for errors.
     """
 
     def __init__(
@@ -153,20 +153,20 @@ class ColumnEncoder:
         self._block_size = block_size
         self._strand = spool.strand()
         self._descriptors: list[bytes] = []
-        # The block being built is out[start:end].
+        # The open block is out[start:end].
         self._out = np.empty(0, np.uint8)
         self._start = self._end = 0
         self._rows = 0
-        # The pending run of lengths: how many, of which value; bits in use of the last byte.
+        # Count and value of the pending run of lengths; used bits of the last byte.
         self._state = np.array([0, -1, 0], np.int64)
 
     @property
     def size(self) -> int:
-        """Bytes of the finished blocks and of the one being built, before its codec."""
+        """Bytes of all blocks so far, the open one uncompressed."""
         return self._strand.size + self._end
 
     def prefill(self, rows: int, slots: int) -> None:
-        """Start a null array column with ``rows`` rows of ``slots`` slots, each of length 1."""
+        """Start a null array column with ``rows`` rows, together ``slots`` slots of length 1."""
         assert self.array
         assert self._kind == k.KIND_NULL
         self._reserve(16 * (1 + slots // k.MAX_RUN))
@@ -184,10 +184,10 @@ class ColumnEncoder:
 
         Parameters
         ----------
-        rows: how many.
-        row_slots: row ``r`` has the slots ``row_slots[r]`` to ``row_slots[r + 1]``; ``None``: one slot each.
-        slot_values: for array columns, slot ``s`` has the values ``slot_values[s]`` to ``slot_values[s + 1]``.
-        values: the values, without nulls, of the type :attr:`ValueType.arrow` (strings may have 64-bit offsets);
+        rows: number of rows.
+        row_slots: row ``r`` has the slots ``row_slots[r]`` to ``row_slots[r + 1]``; ``None`` for one slot per row.
+        slot_values: for array columns; slot ``s`` has the values ``slot_values[s]`` to ``slot_values[s + 1]``.
+        values: values without nulls, of the type :attr:`ValueType.arrow` (strings may have 64-bit offsets);
             ``None`` for columns of type null.
 
         Raises ``SchemaMismatchError`` for a string that is not UTF-8, which readers would reject.
@@ -232,12 +232,12 @@ class ColumnEncoder:
         self._out = _NOTHING8
 
     def descriptors(self) -> bytes:
-        """The block count and all block descriptors."""
+        """Return the block count and all block descriptors."""
         return struct.pack("<i", len(self._descriptors)) + b"".join(self._descriptors)
 
     @property
     def stored_size(self) -> int:
-        """Bytes of all blocks, after :meth:`finish`."""
+        """Bytes of all blocks, valid after :meth:`finish`."""
         return self._strand.size
 
     def copy_to(self, sink: IO[bytes]) -> None:
@@ -245,10 +245,8 @@ class ColumnEncoder:
         sink.write(self.descriptors())
         self._strand.copy_to(sink)
 
-    # --- inside ---
-
     def _operands(self, values: pa.Array | None) -> tuple[Any, Any, Any]:
-        """The arrays that the kernels read: integers, offsets of strings, bytes."""
+        """Return the arrays that the kernels read: integers, string offsets, bytes."""
         if values is None or self._kind == k.KIND_NULL:
             return _NOTHING64, _NOTHING64, _NOTHING8
         if self._kind == k.KIND_VARINT:
@@ -267,7 +265,7 @@ class ColumnEncoder:
         return _NOTHING64, chosen, data
 
     def _largest_row(self, row_slots: Int64s, slot_values: Int64s | None, offsets: Int64s) -> int:
-        """An upper bound of the bytes of one row."""
+        """Return an upper bound of the encoded size of a row."""
         if len(row_slots) < 2:
             return 16
         slots = np.diff(row_slots)
@@ -313,7 +311,7 @@ class ColumnEncoder:
         block = self._out[self._start : self._end]
         if self._codec == "null" and self._start:
             self._strand.append(self._out[: self._start])
-        # Small files should not pay for a large arena: it grows with the column.
+        # The arena grows with the column, so that small files do not pay for a large one.
         arena = min(_ARENA, max(4 * len(self._out), 1 << 16)) if self._codec == "null" else 0
         self._out = np.empty(max(size, arena), np.uint8)
         self._out[: len(block)] = block
@@ -355,7 +353,7 @@ class ColumnEncoder:
         if self._kind == k.KIND_NULL:
             return b""
         if self._kind == k.KIND_BOOLEAN:
-            # The reference stores the byte as it is after the first bit was written.
+            # Like the reference, store the byte as it is after writing the first bit.
             return bytes([int(raw[0]) & 1])
         if self._kind == k.KIND_FIXED:
             return bytes(raw[: self._width])

@@ -1,4 +1,4 @@
-"""The bytes of a Trevni file's header, column descriptors and block descriptors (spec: "File Format").
+"""Parse and serialize the header, column descriptors and block descriptors (spec: "File Format").
 
 ::
 
@@ -8,7 +8,7 @@
     column = blockCount:fixed32  blockDescriptor{blockCount}  block{blockCount}
     blockDescriptor = rows:fixed32  rawSize:fixed32  storedSize:fixed32  [firstValue]
 
-No function does I/O.  Every count and length is compared with the remaining bytes before anything is allocated for it.
+These functions do no I/O.  Before allocating memory for a count or length, they compare it with the remaining bytes.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from trilake.trevni.blocks.layout import (
 
 
 class ParentError(CorruptFileError):
-    """The parent of a column is missing, or cannot be one."""
+    """The parent of a column is missing or is not an array column."""
 
 
 # --- header ----------------------------------------------------------------------------------------------------------
@@ -52,7 +52,7 @@ def parse_header(data: bytes | memoryview, *, file: str, file_size: int) -> Head
     """Parse the header at the start of ``data``, the first bytes of a file of ``file_size`` bytes.
 
     Raises ``CorruptFileError``, ``UnsupportedProtocolError`` for an unknown version, and
-    :class:`~trilake.trevni.blocks.cursor.NeedMoreBytes` where the header is longer than ``data``.
+    :class:`~trilake.trevni.blocks.cursor.NeedMoreBytes` if the header is longer than ``data``.
     """
     cursor = Cursor(data, file=file, limit=file_size)
     if file_size < 4:
@@ -68,7 +68,7 @@ def parse_header(data: bytes | memoryview, *, file: str, file_size: int) -> Head
     if row_count < 0:
         raise cursor.fail(f"the row count is {row_count}", 4)
     count = cursor.fixed32("the column count")
-    # Each column has at least one byte of metadata and eight bytes of start.
+    # A column takes at least one byte of metadata and eight bytes for its start.
     if not 0 <= count <= cursor.remaining // 9:
         raise cursor.fail(f"the column count is {count}, but the file has only {cursor.remaining} more bytes", 12)
     metadata = _parse_metadata(cursor, "file metadata")
@@ -92,7 +92,7 @@ def parse_header(data: bytes | memoryview, *, file: str, file_size: int) -> Head
     starts = np.frombuffer(cursor.take(8 * count, "the table of column starts"), "<i8")
     header = Header(magic[3], row_count, metadata, tuple(columns), tuple(starts.tolist()), cursor.position)
     for number, start in enumerate(header.starts):
-        # A column has at least four bytes, its block count.
+        # A column takes at least four bytes, its block count.
         if not header.size <= start <= file_size - 4:
             raise CorruptFileError(
                 f"the column starts at byte {start}, expected {header.size} to {file_size - 4}",
@@ -107,14 +107,14 @@ def parse_header(data: bytes | memoryview, *, file: str, file_size: int) -> Head
 def _parse_metadata(cursor: Cursor, what: str) -> dict[str, bytes]:
     start = cursor.position
     count = cursor.varint(f"the number of properties in the {what}")
-    # A pair has at least two lengths.
+    # A pair takes at least two bytes, its lengths.
     if not 0 <= count <= cursor.remaining // 2:
         raise cursor.fail(
             f"the {what} claims {count} properties, but the file has only {cursor.remaining} more bytes", start
         )
     metadata: dict[str, bytes] = {}
     for _ in range(count):
-        # Of a duplicate key the last value counts, at the place of the first, as in the reference.
+        # Like the reference, keep the last value of a duplicate key at the position of the first.
         key = cursor.string(f"a key of the {what}")
         metadata[key] = cursor.bytes_(f"the property {key!r} of the {what}")
     return metadata
@@ -186,7 +186,7 @@ def serialize_metadata(metadata: Metadata) -> bytes:
 def serialize_header(
     row_count: int, metadata: Metadata, columns: Sequence[Metadata], column_sizes: Sequence[int]
 ) -> bytes:
-    """The header of a version 2 file, whose columns of ``column_sizes`` bytes follow it without gaps."""
+    """Serialize the header of a version 2 file, whose columns of ``column_sizes`` bytes follow without gaps."""
     parts = [MAGIC + b"\x02", struct.pack("<qi", row_count, len(columns)), serialize_metadata(metadata)]
     parts += [serialize_metadata(column) for column in columns]
     start = sum(map(len, parts)) + 8 * len(columns)
@@ -207,17 +207,17 @@ def parse_blocks(
     checksum_size: int,
     file: str,
 ) -> BlockTable:
-    """Parse the block table of a column from ``data``, the first bytes of the column at ``start`` in the file.
+    """Parse the block table of the column at ``start`` in the file, from its first bytes ``data``.
 
-    ``end`` is the start of the next column, or the end of the file, which no block may pass.  The rows of the blocks
+    No block may extend beyond ``end``, the start of the next column or the end of the file.  The rows of the blocks
     must add up to ``row_count``, and no size may be negative.
 
-    Raises ``CorruptFileError``, and :class:`~trilake.trevni.blocks.cursor.NeedMoreBytes` where the descriptors are
-    longer than ``data``.
+    Raises ``CorruptFileError``, and :class:`~trilake.trevni.blocks.cursor.NeedMoreBytes` if the descriptors are longer
+    than ``data``.
     """
     cursor = Cursor(data, file=file, base=start, limit=end - start, column=column.label)
     count = cursor.fixed32("the block count")
-    # 12 bytes a descriptor; only the first value of null columns takes no bytes.
+    # A descriptor takes 12 bytes and the first value, which is empty for null columns only.
     per_block = 12 + (1 if column.values and column.type is not ValueType.NULL else 0)
     if not 0 <= count <= cursor.remaining // per_block:
         raise cursor.fail(f"the block count is {count}, but the column has only {cursor.remaining} more bytes", 0)
@@ -256,7 +256,7 @@ def parse_blocks(
 def _parse_first_values(
     c: Cursor, column: ColumnDescriptor, count: int
 ) -> tuple[np.ndarray[Any, np.dtype[np.int32]], pa.Array]:
-    # One descriptor at a time: its size depends on the value.  There is one per block, not per row.
+    # A Python loop, as the size of a descriptor depends on its value; there is one per block, not per row.
     fixed = np.empty((count, 3), np.int32)
     values: list[Any] = []
     for block in range(count):
@@ -272,7 +272,7 @@ def _read_value(cursor: Cursor, type_: ValueType) -> Any:
         case ValueType.NULL:
             return None
         case ValueType.BOOLEAN:
-            # One byte each, like the reference writer; its reader takes one byte for all and misreads the rest.
+            # One byte each, like the reference writer; the reference reader misreads them, taking one byte for all.
             return bool(cursor.take(1, what)[0] & 1)
         case ValueType.INT:
             return cursor.varint(what)

@@ -8,8 +8,8 @@ from types import ModuleType
 
 @cache
 def kernels() -> ModuleType:
-    """The module of the kernels."""
-    # Loading numba takes a second, and readers of headers only do not need it.
+    """Import and return the kernels."""
+    # Importing numba takes a second, and reading headers does not need it.
     from trilake.trevni.blocks import kernels as loaded
 
     return loaded

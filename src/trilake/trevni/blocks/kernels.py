@@ -1,11 +1,12 @@
 """Loops over values, to decode and encode blocks (spec: "Primitive Values", "Column Metadata").
 
-Numba compiles them and caches the result on disk.  With ``TRILAKE_NUMBA=0``, or without numba, plain columns use numpy,
-and array columns interpret the same functions.  So the functions must run in both ways: ``0 + buf[i]`` widens a byte.
+Numba compiles these functions and caches the result on disk.  With ``TRILAKE_NUMBA=0``, or without numba, plain columns
+use numpy, and array columns run the same functions in Python.  So the functions must work both ways: ``0 + buf[i]``
+widens a byte.
 
-Compiled code checks no bounds.  A decoder never reads beyond ``end``, nor writes beyond its targets, whose sizes are
-derived from that of the block and its number of values, whatever the block says.  It returns a status of
-:mod:`~trilake.trevni.blocks.kinds` first.
+Compiled code does not check bounds.  A decoder never reads beyond ``end`` and never writes beyond its targets, whatever
+the block contains: their sizes follow from that of the block and its number of values.  Its first result is a status of
+:mod:`~trilake.trevni.blocks.kinds`.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ MAX64 = 0x7FFFFFFFFFFFFFFF
 
 if COMPILED:
     import numba
-    from llvmlite import ir  # type: ignore[import-untyped]  # it has no types
+    from llvmlite import ir  # type: ignore[import-untyped]  # no types published
     from numba.extending import intrinsic
 
 
@@ -49,12 +50,12 @@ _inline: Callable[[F], F] = (
 
 
 def readable(data: Any) -> Bytes:
-    """Bytes in the form of the kernels' parameters."""
+    """Convert bytes to the type of the kernels' parameters."""
     return np.frombuffer(data, np.uint8) if COMPILED else bytes(data)
 
 
 def _load_store(context: Any, target: Any, t: Any, source: Any, s: Any) -> Any:
-    """The code of :data:`_copy16`."""
+    """Generate the code of :data:`_copy16`."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         vector = ir.VectorType(ir.IntType(8), 16).as_pointer()
@@ -75,13 +76,13 @@ def _copy16_interpreted(target: Array, t: int, source: Bytes, s: int) -> None:
 
 
 _copy16: Any = intrinsic(_load_store) if COMPILED else _copy16_interpreted
-#: Copies 16 bytes of a uint8 array from ``s`` on to ``t`` on in another, in one load and one store.
+#: Copies 16 bytes between uint8 arrays, from index ``s`` to index ``t``, with one load and one store.
 
 
 @_inline
 def _copy(target: Array, t: int, source: Bytes, s: int, size: int) -> None:
-    """Copy ``size`` bytes; up to 15 bytes behind them in the target are undefined afterwards."""
-    # Most strings are short: calling memcpy would take longer than copying.
+    """Copy ``size`` bytes; the next 15 bytes of the target may be overwritten."""
+    # Most strings are so short that a call of memcpy takes longer than the copy.
     if size + 15 <= len(source) - s and size + 15 <= len(target) - t:
         for j in range(0, size, 16):
             _copy16(target, t + j, source, s + j)
@@ -92,7 +93,7 @@ def _copy(target: Array, t: int, source: Bytes, s: int, size: int) -> None:
 
 @jit
 def read_varint(buf: Bytes, position: int, end: int, most: int) -> tuple[int, int, int]:
-    """A zig-zag integer of at most ``most`` bytes (5 or 10): status, value, position after it."""
+    """Read a zig-zag integer of at most ``most`` bytes (5 or 10); returns status, value and next position."""
     value = 0
     shift = 0
     last = 7 * (most - 1)
@@ -102,7 +103,7 @@ def read_varint(buf: Bytes, position: int, end: int, most: int) -> tuple[int, in
         if shift == last:
             if byte >= 128:
                 return OVERLONG, 0, position
-            # The last byte has 4 of 32 bits, or 1 of 64.
+            # The last byte has 4 of the 32 bits, or 1 of the 64.
             if byte > (15 if most == 5 else 1):
                 return TOO_BIG, 0, position
         value |= (byte & 127) << shift
@@ -145,7 +146,7 @@ def _decode_strings(
                 return status, position, filled
         if size < 0:
             return NEGATIVE, position, filled
-        # Each of the next values has a length of at least one byte: ``data`` has room for all other bytes.
+        # Leave a byte for the length of each remaining value: ``data`` has room for all other bytes.
         if size > end - position - (at + count - 1 - i):
             return TRUNCATED, position, filled
         _copy(data, filled, buf, position, size)
@@ -169,13 +170,14 @@ def decode_array(
     offsets: Array,
     data: Array,
 ) -> tuple[int, int, int, int]:
-    """Decode the block of an array column: ``slots`` times a length, and that many values.
+    """Decode a block of an array column: for each of ``slots`` slots a length and that many values.
 
-    ``width`` is the maximal size of a varint, or the size of a fixed value.  Lengths go to ``lengths`` from ``at``;
-    integers to ``ints``; strings to ``data`` with ``offsets``; fixed values to ``data``; booleans to ``data``, a byte
-    each.  These arrays are as long as the block, which suffices: all values except nulls take at least a bit.
+    ``width`` is the maximum size of a varint, or the size of a fixed value.  Lengths go to ``lengths`` from index
+    ``at``, integers to ``ints``, strings to ``data`` with ``offsets``, fixed values to ``data``, and booleans to
+    ``data``, one byte each.  These arrays are as long as the block, which suffices: all values except nulls take at
+    least a bit.
 
-    Returns status, position, number of values, bytes written to ``data``.
+    Returns status, position, number of values, and bytes written to ``data``.
     """
     slot = 0
     count = 0
@@ -190,7 +192,7 @@ def decode_array(
             size = (size + 1) & 1
             if run > slots - slot:
                 return RUN, position, count, filled
-        # Each element of a run starts a new byte of booleans.
+        # In a run, the booleans of each element start at a new byte.
         if kind == KIND_NULL or size == 0:
             for i in range(run):
                 lengths[at + slot + i] = size
@@ -247,7 +249,7 @@ def _decode_varints_numpy(
     if sizes.size and sizes.max() > most:
         return OVERLONG, position
     if len(ends) < count:
-        # The last value is too long, or truncated.
+        # The last value is too long or truncated.
         return (OVERLONG if len(raw) - (int(ends[-1]) + 1 if len(ends) else 0) >= most else TRUNCATED), position
     if not count:
         return OK, position
@@ -264,11 +266,11 @@ def _decode_varints_numpy(
 
 
 decode_varints = _decode_varints if COMPILED else _decode_varints_numpy
-#: Decode ``count`` integers to ``out`` from ``at``: status, position.
+#: Decode ``count`` integers to ``out`` from index ``at``; returns status and position.
 
 decode_strings = _decode_strings
-#: Decode ``count`` byte strings, their ends to ``offsets`` from ``at + 1``, their bytes to ``data`` from ``filled``:
-#: status, position, end of the data.
+#: Decode ``count`` byte strings: ends to ``offsets`` from index ``at + 1``, bytes to ``data`` from index ``filled``.
+#: Returns status, position and end of the data.
 
 
 # --- encoding --------------------------------------------------------------------------------------------------------
@@ -276,7 +278,7 @@ decode_strings = _decode_strings
 
 @jit
 def write_varint(out: Array, position: int, value: int) -> int:
-    """Write a zig-zag integer at ``position``; return the position after it."""
+    """Write a zig-zag integer at ``position``; returns the next position."""
     raw = (value << 1) ^ (value >> 63)
     # The first shift is logical: it clears the sign bit.
     if raw < 0 or raw > 127:
@@ -352,11 +354,11 @@ def encode_rows(
     full: int,
     state: Array,
 ) -> tuple[int, int]:
-    """Encode rows from ``row`` to ``out`` until ``position`` reaches ``full``: next row, next position.
+    """Encode rows from ``row`` to ``out`` until ``position`` reaches ``full``; returns next row and next position.
 
-    Row ``r`` has the slots ``row_slots[r]`` to ``row_slots[r + 1]``, slot ``s`` of an array column the values
-    ``slot_values[s]`` to ``slot_values[s + 1]``.  ``state`` is kept within a block: count and value of the pending run
-    of lengths, number of used bits in the last byte of booleans.
+    Row ``r`` has the slots ``row_slots[r]`` to ``row_slots[r + 1]``; in an array column, slot ``s`` has the values
+    ``slot_values[s]`` to ``slot_values[s + 1]``.  ``state`` is the state within a block: count and value of the pending
+    run of lengths, and the used bits of the last byte of booleans.
     """
     while row < rows and position < full:
         for slot in range(row_slots[row], row_slots[row + 1]):
@@ -375,7 +377,7 @@ def encode_rows(
                         state[2] = 0
                         position = write_varint(out, position, size)
                 if kind != KIND_NULL and size > 0:
-                    # The pending length precedes the bytes of its values.
+                    # The pending length comes before its values.
                     position = _flush_run(out, position, state)
             if kind == KIND_VARINT:
                 for i in range(first, last):
@@ -404,14 +406,14 @@ def encode_rows(
 
 @jit
 def end_block(out: Array, position: int, state: Array) -> int:
-    """Write the pending run and reset ``state``; return the position after it."""
+    """Write the pending run and reset ``state``; returns the next position."""
     position = _flush_run(out, position, state)
     state[2] = 0
     return position
 
 
 def _varint_bytes(values: Array) -> tuple[Array, Array]:
-    """Encode integers: their bytes, and the size of each."""
+    """Encode integers; returns all bytes, and the size of each value."""
     raw = ((values << 1) ^ (values >> 63)).view(np.uint64)
     sizes = np.ones(len(raw), np.int64)
     for bits in range(7, 64, 7):
@@ -426,14 +428,14 @@ def _varint_bytes(values: Array) -> tuple[Array, Array]:
 
 
 def _cut(sizes: Array, position: int, full: int) -> int:
-    """The number of rows of these sizes in a block that has ``position`` bytes and is closed at ``full``."""
+    """Return how many rows of these sizes fit a block with ``position`` bytes that is closed at ``full`` bytes."""
     if position >= full:
         return 0
     return min(int(np.searchsorted(np.cumsum(sizes), full - position, side="left")) + 1, len(sizes))
 
 
 def _encode_varints_numpy(values: Array, at: int, out: Array, position: int, full: int) -> tuple[int, int]:
-    # Each value has at least one byte, so these fill the block.
+    # A value takes at least one byte, so these fill the block.
     encoded, sizes = _varint_bytes(values[at : at + max(full - position, 0)].astype(np.int64))
     count = _cut(sizes, position, full)
     used = int(sizes[:count].sum())
@@ -461,7 +463,7 @@ def _encode_strings_numpy(
 
 
 encode_varints = _encode_varints if COMPILED else _encode_varints_numpy
-#: Encode integers from ``at`` to ``out`` until ``position`` reaches ``full``: next value, next position.
+#: Encode integers from ``at`` to ``out`` until ``position`` reaches ``full``; returns next value and next position.
 
 encode_strings = _encode_strings if COMPILED else _encode_strings_numpy
-#: Encode byte strings ``at`` to ``end`` with their lengths, as far as :data:`encode_varints` does.
+#: Encode byte strings ``at`` to ``end`` with their lengths; limits and results are those of :data:`encode_varints`.

@@ -1,8 +1,8 @@
-"""Constants of the kernels: kinds of values, and the status of a decoder."""
+"""Constants of the kernels: kinds of values, and status codes of decoders."""
 
 from __future__ import annotations
 
-#: Status of a decoder, and its message.
+#: Status codes of decoders, and their messages.
 OK, TRUNCATED, OVERLONG, TOO_BIG, NEGATIVE, RUN = 0, 1, 2, 3, 4, 5
 STATUS = {
     TRUNCATED: "the block ends inside a value",
@@ -14,5 +14,5 @@ STATUS = {
 
 KIND_NULL, KIND_BOOLEAN, KIND_VARINT, KIND_FIXED, KIND_BYTES = 0, 1, 2, 3, 4
 
-#: A run of lengths is written as an int of about -2 times its length.
+#: Maximum run length: a run is written as an int of about -2 times its length.
 MAX_RUN = 1 << 29

@@ -1,4 +1,4 @@
-"""The parts of a Trevni file: value types, column descriptors, block descriptors, the header (spec: "File Format").
+"""The parts of a Trevni file: value types, column and block descriptors, header (spec: "File Format").
 
 :mod:`trilake.trevni.blocks.header_bytes` parses and serializes them.
 """
@@ -15,10 +15,10 @@ import numpy as np
 import pyarrow as pa
 
 MAGIC = b"Trv"
-#: Version 1 is what Avro 1.7.3 and 1.7.4 wrote: it has no negative run lengths and is otherwise the same.
+#: Avro 1.7.3 and 1.7.4 wrote version 1, which differs only in that it has no negative run lengths.
 VERSIONS = (1, 2)
 
-#: Most levels of arrays in arrays: more than any data has, and too few to exhaust the stack.
+#: Maximum nesting of arrays: enough for real data, and too few to exhaust the stack.
 MAX_DEPTH = 100
 
 CODEC, CHECKSUM = "trevni.codec", "trevni.checksum"
@@ -44,16 +44,16 @@ class ValueType(Enum):
 
     @property
     def width(self) -> int | None:
-        """Bytes of a value where all have the same size, else ``None``."""
+        """Bytes per value, or ``None`` if values have different sizes."""
         return _WIDTHS.get(self)
 
     @property
     def arrow(self) -> pa.DataType:
-        """The Arrow type of the bare values."""
+        """The Arrow type of the values."""
         return _ARROW[self]
 
     def wrong_sizes(self, values: Any, sizes: Any) -> Any:
-        """A mask of the places where this number of values cannot take this number of bytes (both are arrays)."""
+        """Return a mask of the positions at which so many values cannot take so many bytes (arrays)."""
         if self is ValueType.BOOLEAN:
             return sizes != (values + 7) // 8
         if self is ValueType.NULL or self.width is not None:
@@ -83,9 +83,9 @@ _ARROW = {
 class BlockDescriptor:
     """One block of a column (spec: "block descriptor").
 
-    ``row`` is the first row in it and ``rows`` how many, both in rows of the file; ``raw_size`` and ``stored_size`` the
-    bytes before and after the codec, without the checksum; ``offset`` where in the file it starts; ``first_value`` what
-    the descriptor says the first value is, for columns with ``values``.
+    ``row`` is its first row in the file and ``rows`` its number of rows; ``raw_size`` and ``stored_size`` are its bytes
+    before and after compression, without the checksum; ``offset`` is its position in the file; ``first_value`` is the
+    first value as stored in the descriptor, for columns with ``values``.
     """
 
     row: int
@@ -98,9 +98,9 @@ class BlockDescriptor:
 
 @dataclass(frozen=True, eq=False)
 class BlockTable:
-    """All block descriptors of a column, as arrays of equal length (int64).
+    """All block descriptors of a column, as int64 arrays of equal length.
 
-    ``row_starts`` and ``offsets`` have one entry more than there are blocks: where the next row and byte would be.
+    ``row_starts`` and ``offsets`` have one more entry: the row and the byte after the last block.
     """
 
     row_starts: np.ndarray[Any, np.dtype[np.int64]]
@@ -114,11 +114,11 @@ class BlockTable:
 
     @property
     def rows(self) -> int:
-        """Rows of all blocks together."""
+        """Number of rows in all blocks."""
         return int(self.row_starts[-1])
 
     def covering(self, start: int, stop: int) -> tuple[int, int]:
-        """The range of blocks that hold the rows ``start`` to ``stop``."""
+        """Return the range of blocks that contain the rows ``start`` to ``stop``."""
         if start >= stop:
             return 0, 0
         first = int(np.searchsorted(self.row_starts, start, side="right")) - 1
@@ -126,7 +126,7 @@ class BlockTable:
         return first, last
 
     def raw_bytes(self, start: int, stop: int) -> int:
-        """Bytes of payload of the blocks that hold the rows ``start`` to ``stop``."""
+        """Return the payload bytes of the blocks that contain the rows ``start`` to ``stop``."""
         first, last = self.covering(start, stop)
         return int(self.raw_sizes[first:last].sum())
 
@@ -145,12 +145,12 @@ class BlockTable:
 
 @dataclass(frozen=True)
 class ColumnDescriptor:
-    """What the header says about one column (spec: "column metadata").
+    """A column as described in the header (spec: "column metadata").
 
-    ``name`` is ``None`` where the file gives none (the specification requires one, readers accept its absence);
-    ``array`` says that each row, or each value of the parent, has a sequence of values; ``parent`` is the number of the
-    array column that this column's values belong to; ``values`` says that block descriptors hold first values.
-    ``codec`` and ``checksum`` are the ones in force for this column, ``metadata`` holds all properties in file order.
+    ``name`` is ``None`` if the file has none (the specification requires one, readers accept its absence).  With
+    ``array``, each row, or each value of the parent, has a sequence of values.  ``parent`` is the number of the array
+    column whose elements this column describes.  With ``values``, block descriptors store first values.  ``codec`` and
+    ``checksum`` are those in effect for this column.  ``metadata`` has all properties in file order.
     """
 
     number: int
@@ -165,7 +165,7 @@ class ColumnDescriptor:
 
     @property
     def label(self) -> str:
-        """The name, or the number where there is none."""
+        """The name, or the number of a column without a name."""
         return self.name if self.name is not None else f"column {self.number}"
 
 
@@ -173,7 +173,7 @@ class ColumnDescriptor:
 class Header:
     """The header of a file: everything before its columns.
 
-    ``starts`` are the columns' first bytes in the file, ``size`` is the length of the header itself.
+    ``starts`` are the file offsets of the columns, ``size`` is the length of the header.
     """
 
     version: int
@@ -185,7 +185,7 @@ class Header:
 
     @cached_property
     def children(self) -> tuple[tuple[int, ...], ...]:
-        """For each column the numbers of the columns that have it as their parent."""
+        """The numbers of the child columns of each column."""
         children: list[list[int]] = [[] for _ in self.columns]
         for column in self.columns:
             if column.parent is not None:

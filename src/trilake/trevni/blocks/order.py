@@ -1,7 +1,7 @@
-"""The sort order of ``values`` columns, that of the reference.
+"""The sort order of ``values`` columns, which is that of the reference.
 
-Strings compare by UTF-16 code units, bytes as signed bytes; among floating-point numbers -0.0 is below 0.0, and NaN,
-with any bits, above all others.
+Strings are compared by UTF-16 code units, and bytes as signed bytes.  Among floating-point numbers -0.0 is less than
+0.0, and NaN, with any bits, is greater than all others.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _KEYS: dict[ValueType, Callable[[Any], Any]] = {
 
 
 def key(type_: ValueType) -> Callable[[Any], Any]:
-    """A function to sort keys that compare in the order of the reference.
+    """Return a sort key function for the order of the reference.
 
     >>> k = key(ValueType.DOUBLE)
     >>> k(float("-inf")) < k(-0.0) < k(0.0) < k(5e-324) < k(float("inf")) < k(float("nan"))
@@ -47,9 +47,9 @@ def key(type_: ValueType) -> Callable[[Any], Any]:
 
 
 def is_sorted(values: pa.Array, type_: ValueType) -> bool:
-    """Whether values without nulls ascend (equal neighbours are allowed).
+    """Whether values without nulls ascend; equal neighbors are allowed.
 
-    Strings must ascend in this order and in that of their bytes, the order of filters.
+    Strings must ascend both in this order and by their bytes, the order of filters.
     """
     if len(values) < 2 or type_ is ValueType.NULL:
         return True
@@ -59,7 +59,7 @@ def is_sorted(values: pa.Array, type_: ValueType) -> bool:
     plain = values.cast(pa.large_binary())
     if not pc.all(pc.less_equal(plain[:-1], plain[1:])).as_py():
         return False
-    # The orders differ where UTF-16 needs two units, or a byte is negative.
+    # The orders differ for characters of two UTF-16 units, and for negative bytes.
     data = np.frombuffer(plain.buffers()[2] or b"", np.uint8)
     if not data.size or data.max() < (0xF0 if type_ is ValueType.STRING else 0x80):
         return True
@@ -68,7 +68,7 @@ def is_sorted(values: pa.Array, type_: ValueType) -> bool:
 
 
 def sort_keys(values: pa.Array, type_: ValueType) -> np.ndarray[Any, Any]:
-    """Numbers that compare in the order of the reference; not for strings and bytes."""
+    """Return numbers whose order is that of the reference; not for strings and bytes."""
     if type_ is ValueType.BOOLEAN:
         return np.asarray(values.cast(pa.uint8()))
     array = np.asarray(values)

@@ -1,6 +1,6 @@
 """``Source``: random access to the bytes of one Trevni file.
 
-Readers fetch ranges, never the whole file, so a projection costs only its columns.
+Readers fetch ranges, never the whole file, so that a projection reads only its columns.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from trilake.errors import CorruptFileError, InvalidArgumentError, StorageError
 from trilake.storage import Store, open_store
 from trilake.storage.uri import Location, parse_location
 
-#: Bytes fetched together with the size of an object: the header, and all of a small file.
+#: Bytes to fetch together with the size of an object: the header, and all of a small file.
 BEGIN = 1 << 16
 
 
 class Source(ABC):
     """Random access to the bytes of one file.
 
-    ``name`` is the file in errors, ``size`` its length in bytes.
+    ``name`` identifies the file in errors, ``size`` is its length in bytes.
     """
 
     name: str
@@ -61,7 +61,7 @@ class BufferSource(Source):
 
 
 class StoreSource(Source):
-    """An object of a :class:`trilake.storage.Store`; local files are mapped, others read by ranges."""
+    """An object in a :class:`trilake.storage.Store`; local files are memory-mapped, others read by range."""
 
     def __init__(self, store: Store, key: str) -> None:
         self.name = store.local_path(key) or f"{store.uri}/{key}"
@@ -89,7 +89,7 @@ class StoreSource(Source):
 
 
 class FileSource(Source):
-    """An object with ``read`` and ``seek``, opened for reading bytes; the reader does not close it."""
+    """A binary file object with ``read`` and ``seek``; the reader does not close it."""
 
     def __init__(self, file: Any) -> None:
         name = getattr(file, "name", None)
@@ -111,7 +111,7 @@ class FileSource(Source):
 
 
 def locate(path: str | os.PathLike[str]) -> tuple[Store, str]:
-    """The store and key of one file.
+    """Return the store and the key of a file.
 
     >>> store, key = locate("/data/t/part-0.trv")
     >>> store.uri, key
@@ -125,11 +125,11 @@ def locate(path: str | os.PathLike[str]) -> tuple[Store, str]:
 
 
 def open_source(file: Any) -> Source:
-    """Open a file in any form that users may pass.
+    """Open a file given in any form that users may pass.
 
     Parameters
     ----------
-    file: a path or URI, a pair ``(store, key)``, bytes (any buffer), or an object with ``read``, ``seek`` and ``tell``.
+    file: a path or URI, a pair ``(store, key)``, a buffer, or an object with ``read``, ``seek`` and ``tell``.
 
     Raises ``ObjectNotFoundError`` for a missing file and ``InvalidArgumentError`` for other objects.
     """

@@ -1,1 +1,1 @@
-"""One file, read and written."""
+"""Read and write single files."""

@@ -1,4 +1,4 @@
-"""Convert data of users to a schema and batches."""
+"""Convert input rows to a schema and batches."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import pyarrow as pa
 
 from trilake.errors import InvalidArgumentError, SchemaMismatchError
 
-#: Rows of one batch.
+#: Rows per batch.
 _ROWS = 1 << 14
 
 
 def as_batches(data: Any, schema: pa.Schema | None) -> tuple[pa.Schema, Iterator[pa.RecordBatch | pa.Table]]:
-    """The schema and the batches of any data that :func:`trilake.trevni.write` accepts."""
+    """Return the schema and batches of any input that :func:`trilake.trevni.write` accepts."""
     if isinstance(data, pa.Table | pa.RecordBatch):
         return schema or data.schema, iter([data])
     if isinstance(data, Mapping):
@@ -49,7 +49,7 @@ def _from_items(
 
 
 def _row_batch(rows: Sequence[Mapping[str, Any]], schema: pa.Schema | None) -> pa.RecordBatch:
-    """Convert rows to a batch; without a schema, with the columns of all rows."""
+    """Convert rows to a batch; without a schema, its columns are those of all rows."""
     for row in rows:
         if not isinstance(row, Mapping):
             raise SchemaMismatchError(f"expected a row, got {type(row).__name__}", help="pass rows as dictionaries")

@@ -1,12 +1,12 @@
-"""``ColumnFile``: one file opened for reading, as columns and their blocks.
+"""``ColumnFile``: read a file as columns and blocks.
 
-Opening reads the header.  The block descriptors of a column are read at its first use, and only the blocks of requested
-rows.  The checks are:
+Opening reads the header.  The block descriptors of a column are read on first use, and only the blocks of requested
+rows.  Checks:
 
-* opening: magic, version, counts and lengths of the header, column starts, names of types, parents;
-* first use of a column: block count and sizes, the number of rows, overlaps with other columns;
-* reading a block: codec, size, checksum, that the payload holds exactly its values; children against the lengths of
-  their parents.
+* on opening: magic, version, counts and lengths in the header, column starts, type names, parents;
+* on first use of a column: block count and sizes, number of rows, overlaps with other columns;
+* on reading a block: codec, size, checksum, that the payload has exactly its values, and that the values of a child
+  match the lengths of its parent.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ from trilake.trevni.blocks.source import Source, open_source
 
 _HEADER_GUESS = 1 << 16
 _DESCRIPTORS_GUESS = 1 << 12
-#: Stored bytes per read.
+#: Stored bytes per request.
 _READ_SIZE = 1 << 22
-#: Rows that a file may claim beyond those that its bytes could hold.
+#: Rows that a file may claim in addition to those that fit its bytes.
 _MAX_FREE_ROWS = 1 << 25
-#: Blocks are 64 KiB unless one row is larger.  Blocks of more than ``_LARGE`` bytes that grow by more than
-#: ``_MAX_RATIO`` are rejected as inflation bombs if they exceed ``_MAX_INFLATED`` bytes together.
+#: Writers close blocks at 64 KiB, unless a row is larger.  Blocks of more than ``_LARGE`` bytes with a compression
+#: ratio above ``_MAX_RATIO`` are rejected as decompression bombs if together they exceed ``_MAX_INFLATED`` bytes.
 _LARGE, _MAX_RATIO, _MAX_INFLATED = 1 << 20, 64, 1 << 24
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column descriptor together with its block descriptors: an entry of :attr:`TrevniFile.columns`.
+    """A column descriptor with its block descriptors; see :attr:`TrevniFile.columns`.
 
-    ``parent`` is the name of the parent; ``values``: block descriptors have first values.
+    ``parent`` is the name of the parent.  With ``values``, block descriptors store first values.
     """
 
     number: int
@@ -70,9 +70,9 @@ class Column:
 
 @dataclass(frozen=True, eq=False)
 class ColumnValues:
-    """The raw content of one column.
+    """Lengths and values of a column.
 
-    ``lengths`` is numpy int32, ``None`` without ``array``; ``values`` a flat Arrow array.
+    ``lengths`` is a numpy int32 array, ``None`` unless ``array``; ``values`` is a flat Arrow array.
     """
 
     name: str | None
@@ -94,16 +94,16 @@ class ColumnFile:
         self._ends = self._column_ends()
         self._check_row_count()
 
-    # --- what the header says ---
+    # --- header ---
 
     @property
     def uri(self) -> str:
-        """The file's path or URI."""
+        """Path or URI of the file."""
         return self._source.name
 
     @property
     def size(self) -> int:
-        """Bytes of the file."""
+        """Size of the file in bytes."""
         return self._source.size
 
     @property
@@ -118,7 +118,7 @@ class ColumnFile:
 
     @property
     def metadata(self) -> Metadata:
-        """File metadata, in file order."""
+        """File metadata in file order."""
         return self._header.metadata
 
     @property
@@ -147,7 +147,7 @@ class ColumnFile:
         )
 
     def number(self, column: str | int) -> int:
-        """The number of ``column``, a name or number; of several columns with a name, the last one.
+        """Return the number of ``column``, a name or number; the last one if several have the name.
 
         Raises ``InvalidArgumentError`` for an unknown column.
 
@@ -173,7 +173,7 @@ class ColumnFile:
         )
 
     def blocks(self, column: str | int) -> BlockTable:
-        """The block table of ``column``, a name or number; read on first use.
+        """Return the block table of ``column``, a name or number; read on first use.
 
         >>> import io
         >>> from trilake.trevni import TrevniFile, write
@@ -191,7 +191,7 @@ class ColumnFile:
     # --- content ---
 
     def column(self, column: str | int) -> ColumnValues:
-        """All lengths and values of ``column``, a name or number, flat and in file order.
+        """Return all lengths and values of ``column``, a name or number, flat and in file order.
 
         >>> import io
         >>> from trilake.trevni import TrevniFile, write
@@ -206,9 +206,10 @@ class ColumnFile:
         return ColumnValues(descriptor.name, descriptor.type.value, cut.lengths, cut.values)
 
     def cut(self, columns: Sequence[int], start: int, stop: int, budget: Budget | None = None) -> dict[int, Slots]:
-        """The rows ``start`` to ``stop`` of ``columns``, given by number, and of their ancestors.
+        """Return the rows ``start`` to ``stop`` of ``columns``, given by number, and of their ancestors.
 
-        Only blocks that hold these rows are read.  ``budget`` limits their memory, by default that of the file.
+        Reads only the blocks that contain these rows.  ``budget`` limits the memory; by default it follows from the
+        file size.
 
         >>> import io
         >>> from trilake.trevni import TrevniFile, write
@@ -223,8 +224,6 @@ class ColumnFile:
     def _budget(self) -> Budget:
         return Budget.of(self.size, limited=not self._trusted)
 
-    # --- inside ---
-
     def _read_header(self) -> Header:
         size = self._source.size
         length = min(_HEADER_GUESS, size)
@@ -233,7 +232,7 @@ class ColumnFile:
             try:
                 return parse_header(data, file=self.uri, file_size=size)
             except NeedMoreBytes:
-                # The cursor knows the size of the file, so this ends.
+                # The loop ends: the cursor fails at the end of the file.
                 length = min(4 * length, size)
 
     def _column_ends(self) -> list[int]:
@@ -251,7 +250,7 @@ class ColumnFile:
         return [following[start] for start in self._header.starts]
 
     def _check_row_count(self) -> None:
-        # A compressed bit can stand for a thousand values, and rows of nulls take no bytes.
+        # A compressed bit can encode a thousand values, and rows of nulls take no bytes.
         most = _MAX_FREE_ROWS + 8 * 1032 * self._source.size
         if not self._trusted and self.row_count > most:
             raise CorruptFileError(
@@ -262,7 +261,7 @@ class ColumnFile:
             )
 
     def where(self, number: int) -> codecs.Place:
-        """The place of the column ``number``, for errors.
+        """Return the place of the column ``number`` for errors.
 
         >>> import io
         >>> from trilake.trevni import TrevniFile, write
@@ -294,9 +293,10 @@ class ColumnFile:
                 length = min(8 * length, end - start)
 
     def payloads(self, number: int, first: int, last: int, slots: Sequence[int]) -> Iterator[Block]:
-        """The blocks ``first`` to ``last`` of the column ``number``, decompressed and verified; a few MB per read.
+        """Yield the blocks ``first`` to ``last`` of the column ``number``, decompressed and verified.
 
-        ``slots`` has the number of slots of each block; impossible sizes raise an error before reading.
+        ``slots`` has the number of slots of each block; impossible sizes raise an error before any request.  A request
+        reads a few MB.
 
         >>> import io
         >>> from trilake.trevni import TrevniFile, write
@@ -330,7 +330,7 @@ class ColumnFile:
     ) -> None:
         sizes = table.raw_sizes[first : first + len(slots)]
         type_ = column.type
-        # A run may stand for any number of lengths, but takes bytes.
+        # A run may encode any number of lengths, but not in 0 bytes.
         wrong = (slots > 0) & (sizes == 0) if column.array else type_.wrong_sizes(slots, sizes)
         if wrong.any():
             i = int(np.argmax(wrong))

@@ -1,4 +1,4 @@
-"""``ColumnOptions``: how columns are written; and the columns of a schema with such options."""
+"""``ColumnOptions``, and the columns of a schema with such options."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from trilake.trevni.nesting.shred import (
     PhysicalColumn,
 )
 
-#: Rows in a block of a presence column, and the most that a descriptor can state.
+#: Maximum rows in a block of a presence column, and in any block.
 _PRESENCE_ROWS, _MAX_ROWS = 1 << 18, 0x7FFFFFFF
 
 
 @dataclass(frozen=True)
 class ColumnOptions:
-    """The options of one column.
+    """How to write a column.
 
-    ``codec`` and ``checksum`` override those of the file; ``values`` stores the first value of each block in its
-    descriptor, for columns in ascending order; ``type`` is another Trevni type for the same bits (``fixed32`` for an
-    int); ``metadata`` has more properties, whose names must not start with ``trevni.``.
+    ``codec`` and ``checksum`` override those of the file.  ``values`` stores the first value of each block in its
+    descriptor, for columns in ascending order.  ``type`` is another Trevni type of the same width (``fixed32`` for an
+    int).  ``metadata`` are additional properties, whose names must not start with ``trevni.``.
     """
 
     codec: str | None = None
@@ -65,10 +65,10 @@ class ColumnOptions:
         return ColumnOptions(**options)
 
 
-#: Options by column name, or the columns of another file to write the same ones.
+#: Options by column name, or the columns of another file, to write columns like those.
 ColumnsLike = Mapping[str, ColumnOptions | Mapping[str, Any]] | Sequence[ColumnDescriptor] | Sequence[Column]
 
-#: Column metadata that only the writer sets.
+#: Keys of column metadata that only the writer sets.
 _WRITERS_KEYS = frozenset({PRESENCE, SORTED})
 
 _SAME_BITS = [
@@ -106,7 +106,7 @@ class SchemaColumns(ColumnBuilder):
         if options.type is not None:
             type = _other_type(type, options.type, name)
         properties = _properties(options)
-        # A run may stand for all rows of a file; without more blocks, readers of a few rows would decode them all.
+        # A run may encode all rows of a file: without this limit, reading a few rows would decode all of them.
         most = _PRESENCE_ROWS if presence is not None else _MAX_ROWS
         encoder = self._file.encoder(type, array, options.codec, options.checksum, options.values, most, name)
         return PhysicalColumn(name, encoder, parent, properties, presence)
@@ -150,7 +150,7 @@ def check_depth(name: str, parent: PhysicalColumn | None) -> None:
 
 
 def user_metadata(metadata: Mapping[Any, Any]) -> dict[str, bytes]:
-    """Metadata as bytes.  Raises ``InvalidArgumentError`` for reserved keys and other types."""
+    """Convert metadata to bytes.  Raises ``InvalidArgumentError`` for reserved keys and other types."""
     encoded: dict[str, bytes] = {}
     for key, value in metadata.items():
         if not isinstance(key, str) or not isinstance(value, bytes | str):
@@ -165,7 +165,7 @@ def user_metadata(metadata: Mapping[Any, Any]) -> dict[str, bytes]:
 
 @dataclass(frozen=True)
 class FileOptions:
-    """The options of a file, the defaults of its columns."""
+    """The options of a file, which are the defaults of its columns."""
 
     spool: Spool
     codec: str

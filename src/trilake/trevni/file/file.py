@@ -1,4 +1,4 @@
-"""``TrevniFile``: one file opened for reading, as rows."""
+"""``TrevniFile``: read a file as rows."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class TrevniFile(ColumnFile):
     Parameters
     ----------
     file: a path or URI, a pair ``(store, key)``, bytes, or an object with ``read`` and ``seek``.
-    trusted: no limits on decompressed bytes and on elements without bytes, which protect against hostile files.
+    trusted: do not limit decompressed bytes and elements without bytes; the limits protect against hostile files.
 
-    Raises ``ObjectNotFoundError``, ``CorruptFileError`` with ``file`` and, where possible, ``column``, ``block`` and
+    Raises ``ObjectNotFoundError``, ``CorruptFileError`` with ``file`` and, if applicable, ``column``, ``block`` and
     ``offset``, and ``UnsupportedProtocolError`` for unknown versions, codecs and checksums.
 
     >>> import pyarrow as pa
@@ -48,12 +48,12 @@ class TrevniFile(ColumnFile):
 
     @cached_property
     def nodes(self) -> tuple[Node, ...]:
-        """The fields of the rows and their columns.  Raises ``CorruptFileError``, see :attr:`schema`."""
+        """The top-level fields with their columns.  Raises ``CorruptFileError``, see :attr:`schema`."""
         if SCHEMA not in self.metadata:
             return tuple(plain_nodes(self._header))
         try:
             schema = pa.ipc.read_schema(pa.py_buffer(self.metadata[SCHEMA]))
-            # Arrow decodes names on access.
+            # Arrow decodes names on access, so invalid ones raise only now.
             for one in schema:
                 _check_names(one)
         except (pa.ArrowException, OSError, ValueError, TypeError) as e:
@@ -65,13 +65,13 @@ class TrevniFile(ColumnFile):
     def schema(self) -> pa.Schema:
         """The Arrow schema of the rows.
 
-        Raises ``CorruptFileError`` where the schema in the file does not fit its columns.
+        Raises ``CorruptFileError`` if the schema in the file does not match its columns.
         """
         nodes = self.nodes
         return pa.schema([node.field for node in nodes], metadata=self._schema_metadata)
 
     def select(self, columns: Sequence[str] | None) -> tuple[Node, ...]:
-        """The nodes of the top-level fields ``columns``, in this order.  Raises ``InvalidArgumentError``.
+        """Return the nodes of the top-level fields ``columns``, in this order.  Raises ``InvalidArgumentError``.
 
         >>> import io
         >>> from trilake.trevni import TrevniFile, write
@@ -96,14 +96,14 @@ class TrevniFile(ColumnFile):
         return tuple(by_name[name] for name in columns)
 
     def read(self, columns: Sequence[str] | None = None, rows: Any = None) -> pa.Table:
-        """Rows as an Arrow table.
+        """Read rows into an Arrow table.
 
         Parameters
         ----------
         columns: names of top-level fields; ``None`` for all.
-        rows: ``None`` for all, a ``slice``, a ``range``, or row numbers in any order.
+        rows: a ``slice``, a ``range``, or row numbers in any order; ``None`` for all.
 
-        Raises ``CorruptFileError``, and ``InvalidArgumentError`` for fields or rows that the file lacks.
+        Raises ``CorruptFileError``, and ``InvalidArgumentError`` for unknown fields or rows.
 
         >>> import io
         >>> from trilake.trevni import TrevniFile, write
@@ -120,7 +120,7 @@ class TrevniFile(ColumnFile):
         pieces = (piece for start, stop in spans for piece in self.pieces(nodes, start, stop))
         batches = [self._plain(nodes, a, b, budget) for a, b in pieces]
         if not nodes:
-            # Arrow takes the number of rows from a column.
+            # Arrow takes the number of rows from a column, so an empty table needs one.
             count = sum(stop - start for start, stop in spans) if order is None else len(order)
             return pa.table({"rows": pa.nulls(count)}).select([])
         table = pa.Table.from_batches(batches, schema=_plain_schema(nodes))
@@ -131,9 +131,9 @@ class TrevniFile(ColumnFile):
     def batches(
         self, columns: Sequence[str] | None = None, start: int = 0, stop: int | None = None, size: int = 1 << 25
     ) -> Iterator[pa.RecordBatch]:
-        """The rows ``start`` to ``stop`` as batches of about ``size`` bytes, of all or some ``columns``.
+        """Yield the rows ``start`` to ``stop`` as batches of about ``size`` bytes, with all or some ``columns``.
 
-        Raises ``CorruptFileError``, and ``InvalidArgumentError`` for fields that the file lacks.
+        Raises ``CorruptFileError``, and ``InvalidArgumentError`` for unknown fields.
 
         >>> import io
         >>> from trilake.trevni import TrevniFile, write
@@ -156,7 +156,7 @@ class TrevniFile(ColumnFile):
         return self.row_count
 
     def batch(self, nodes: Sequence[Node], start: int, stop: int) -> pa.RecordBatch:
-        """The rows ``start`` to ``stop`` of the fields ``nodes`` as one batch.
+        """Read the rows ``start`` to ``stop`` of the fields ``nodes`` as one batch.
 
         >>> import io
         >>> from trilake.trevni import TrevniFile, write
@@ -190,9 +190,9 @@ class TrevniFile(ColumnFile):
             ) from e
 
     def pieces(self, nodes: Sequence[Node], start: int, stop: int, size: int = 1 << 30) -> Iterator[tuple[int, int]]:
-        """Divide the rows ``start`` to ``stop`` into pieces of about ``size`` bytes of payload, and at least one row.
+        """Divide the rows ``start`` to ``stop`` into ranges of about ``size`` bytes of payload, but at least one row.
 
-        ``nodes`` are the fields whose payload counts.  The strings of a column in a piece fit 32-bit offsets.
+        ``nodes`` are the fields whose payload counts.  The strings of a column in a range fit 32-bit offsets.
 
         >>> import io
         >>> from trilake.trevni import TrevniFile, write
@@ -205,9 +205,9 @@ class TrevniFile(ColumnFile):
         numbers = [c for node in nodes for c in node.columns()]
         tables = [self.blocks(c) for c in numbers]
         raw = sum(int(t.raw_sizes.sum()) for t in tables)
-        # Rows without bytes count too.
+        # Rows without bytes count as well.
         step = max(1, min(self.row_count * size // max(raw, 1), max(size // 16, 1 << 16)))
-        # A piece must not exceed the budget of elements without bytes.
+        # A range must not exceed the budget of elements without bytes.
         arrays = sum(self._header.columns[c].array for c in numbers)
         step = min(step, max(1, MAX_UNBACKED // arrays)) if arrays else step
         step = min([step, *(max_rows(node.field.type) for node in nodes)])
@@ -219,12 +219,12 @@ class TrevniFile(ColumnFile):
             start = end
 
     def seek(self, column: str | int, value: Any) -> int:
-        """The first row of the sorted ``values`` column ``column`` with at least ``value``; else the row count.
+        """Return the first row with at least ``value`` in the sorted ``values`` column ``column``, or the row count.
 
-        At most one block is read.  The order is that of :mod:`trilake.trevni.blocks.order`.
+        Reads at most one block.  The order is that of :mod:`trilake.trevni.blocks.order`.
 
-        Raises ``InvalidArgumentError`` for a column without first values or not in order, and for a value of another
-        type.
+        Raises ``InvalidArgumentError`` for a column that has no first values or is not in order, and for a value of
+        another type.
 
         >>> import io
         >>> from trilake.trevni import TrevniFile, write
@@ -258,7 +258,7 @@ class TrevniFile(ColumnFile):
         if block == 0:
             return 0
         start, stop = int(table.row_starts[block - 1]), int(table.row_starts[block])
-        # The block before starts below the value and may reach it.
+        # The previous block starts below the value and may contain it.
         keys = map(key, self.cut([number], start, stop)[number].values.to_pylist())
         for row, one in enumerate(keys, start):
             if row == start and one != firsts[block - 1]:
@@ -280,7 +280,7 @@ class TrevniFile(ColumnFile):
         return to_values(to_plain(pa.array([value], leaf.field.type)))[0].as_py()
 
     def _spans(self, rows: Any, nodes: Sequence[Node]) -> tuple[list[tuple[int, int]], Any]:
-        """The row ranges to read, and the positions of the requested rows in them (``None``: in order)."""
+        """Return the row ranges to read, and the positions of the requested rows in them (``None``: in order)."""
         count = self.row_count
         if rows is None:
             return [(0, count)], None
@@ -296,7 +296,7 @@ class TrevniFile(ColumnFile):
         if not numbers.size:
             return [(0, 0)], numbers
         sorted_rows = np.unique(numbers)
-        # Rows in the same or adjacent blocks are read together.
+        # Read rows in the same or adjacent blocks together.
         tables = [self.blocks(c) for node in nodes for c in node.columns()]
         gap = min((count // max(len(t), 1) for t in tables), default=count)
         breaks = np.flatnonzero(np.diff(sorted_rows) > gap)

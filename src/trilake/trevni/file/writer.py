@@ -1,7 +1,7 @@
 """Write files: :func:`write` in one call, :class:`TrevniWriter` batch by batch.
 
-Columns are encoded as rows arrive, and buffered in a :class:`~trilake.trevni.blocks.encode.Spool`.  On closing, the
-header is written, which needs their sizes, and the columns after it.  The file appears complete or not at all.
+Columns are encoded as rows arrive, and buffered in a :class:`~trilake.trevni.blocks.encode.Spool`.  Closing the writer
+writes the header, which needs their sizes, and then the columns.  The file becomes visible only when it is complete.
 """
 
 from __future__ import annotations
@@ -44,30 +44,30 @@ from trilake.trevni.nesting.shred import (
     shredder,
 )
 
-#: Bytes of finished blocks that a writer keeps in memory before it spills them.
+#: Default maximum of finished blocks in memory, in bytes.
 MEMORY = 1 << 28
-#: Rows encoded in one go.
+#: Rows to encode at a time.
 _STEP = 1 << 17
 
 
 class TrevniWriter:
-    r"""Writes one file, batch by batch.
+    r"""Write one file, batch by batch.
 
     Parameters
     ----------
     path: a path or URI, a pair ``(store, key)``, or a binary file object, which is left open.
     schema: of the batches; ``None`` with ``columns`` of another file, for rows of :meth:`write_columns`.
-    codec: ``null``, ``deflate``, ``snappy`` or ``bzip2``; the default of all columns.
-    checksum: ``null`` or ``crc32``.
-    columns: options by column name, see :class:`ColumnOptions`; or the ``columns`` of an open file, to write columns of
-        the same names, types, nesting, order and metadata.  Then ``metadata`` may have any keys.
-    metadata: file metadata, strings to bytes or strings.  Keys must not start with ``trevni.``; ``trevni.codec`` and
-        ``trevni.checksum`` are allowed, with the values of the parameters, to determine their order.
-    block_size: a payload of this size in bytes closes its block before the next row.
-    memory: most bytes of finished blocks in memory; more go to a temporary file in ``folder``.
-    folder: a local folder; by default the system's folder for temporary files.
+    codec: default of the columns: ``null``, ``deflate``, ``snappy`` or ``bzip2``.
+    checksum: default of the columns: ``null`` or ``crc32``.
+    columns: options by column name, see :class:`ColumnOptions`; or the ``columns`` of an open file, to write columns
+        with the same names, types, nesting, order and metadata.  Then ``metadata`` may have any keys.
+    metadata: file metadata, strings to bytes or strings.  Keys must not start with ``trevni.``, except for
+        ``trevni.codec`` and ``trevni.checksum`` with the values of the parameters, which determines their position.
+    block_size: payload size in bytes at which a block is closed before the next row.
+    memory: maximum bytes of finished blocks in memory; the rest goes to a temporary file in ``folder``.
+    folder: a local folder; by default the system's temporary folder.
 
-    As a context manager, it writes the file at the end of the block, unless that raised an error.
+    As a context manager, it writes the file at the end of the block, or discards it after an error.
 
     >>> import pyarrow as pa
     >>> import io
@@ -104,7 +104,7 @@ class TrevniWriter:
         if checksum is not None and CHECKSUM not in metadata:
             self._metadata[CHECKSUM] = check_checksum(checksum).encode()
         for key, value in metadata.items():
-            # Copies of a file's columns may keep its metadata, even with reserved keys.
+            # A copy of a file's columns may keep its metadata, including reserved keys.
             copied = columns is not None and not isinstance(columns, Mapping)
             if key in (CODEC, CHECKSUM) or copied or user_metadata({key: value}):
                 self._metadata[key] = value.encode() if isinstance(value, str) else value
@@ -185,13 +185,13 @@ class TrevniWriter:
 
     @property
     def size(self) -> int:
-        """The approximate size of the file so far, in bytes."""
+        """Approximate size of the file so far, in bytes."""
         return sum(column.encoder.size for column in self._all_columns())
 
     def write(self, batch: pa.RecordBatch | pa.Table) -> None:
         """Add the rows of ``batch``.
 
-        Raises ``SchemaMismatchError``, and ``InvalidArgumentError`` where a column cannot store them.
+        Raises ``SchemaMismatchError``, and ``InvalidArgumentError`` if a column cannot store the rows.
 
         >>> import io
         >>> import pyarrow as pa
@@ -259,7 +259,7 @@ class TrevniWriter:
         return [column for shred in self._shredders for column in shred.columns()]
 
     def close(self) -> None:
-        """Write the file.  After an error no file is left.
+        """Write the file.  After an error there is no file.
 
         Raises ``StorageError``.
 
@@ -304,7 +304,7 @@ class TrevniWriter:
             column.encoder.finish()
         properties = [column.metadata() for column in columns]
         metadata = dict(self._metadata)
-        # Copied metadata may have the schema of another file.
+        # Metadata copied from another file may contain its schema.
         if self._physical_columns is None and (SCHEMA in metadata or not self._is_plain(columns)):
             assert self._schema is not None
             metadata[SCHEMA] = self._schema.serialize().to_pybytes()
@@ -314,7 +314,7 @@ class TrevniWriter:
             column.encoder.copy_to(sink)
 
     def _is_plain(self, columns: Sequence[PhysicalColumn]) -> bool:
-        """Whether the schema is that of the plain columns."""
+        """Whether the schema can be derived from the columns."""
         numbers = {id(column): number for number, column in enumerate(columns)}
         descriptors = []
         for number, column in enumerate(columns):
@@ -338,7 +338,7 @@ class _CopiedColumn(PhysicalColumn):
 
     def metadata(self) -> dict[str, bytes]:
         standard = super().metadata()
-        # The order is that of the other file.  Nothing checks here whether values ascend.
+        # Keep the order of the other file.  Nothing here checks whether values ascend.
         copied = {key: standard.get(key, value) for key, value in self._properties.items()} | standard
         copied.pop(SORTED, None)
         return copied
@@ -358,13 +358,13 @@ def write(
     memory: int = MEMORY,
     folder: str | None = None,
 ) -> int:
-    """Write a Trevni file and return the number of its rows.
+    """Write a Trevni file and return its number of rows.
 
     Parameters
     ----------
-    data: an Arrow table, record batch or reader, anything with the Arrow C stream interface (polars, duckdb), an
-        iterable of batches or tables, a mapping of names to arrays, or an iterable of rows (dictionaries).
-    schema: for rows as dictionaries; without it, it is inferred from the first of them.
+    data: an Arrow table, record batch or reader, an object with the Arrow C stream interface (polars, DuckDB), an
+        iterable of batches or tables, a mapping from names to arrays, or an iterable of rows (dictionaries).
+    schema: for rows as dictionaries; by default inferred from the first rows.
 
     The other parameters are those of :class:`TrevniWriter`, which also says how Arrow types are stored.
 

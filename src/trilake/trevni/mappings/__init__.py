@@ -1,1 +1,1 @@
-"""Records of Avro, Protocol Buffers and Thrift as columns."""
+"""Store Avro, Protocol Buffers and Thrift records as columns."""

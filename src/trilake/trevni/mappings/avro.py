@@ -1,13 +1,13 @@
 """Avro records in Trevni files, in the layout of the reference (spec: "Type Mappings", "Avro").
 
-Columns follow from a depth-first walk of the schema.  Their names are paths: ``#`` before the field of a record, ``[]``
-after an array, ``>`` after a map with its children ``key`` and ``value``, ``/`` before the branch of a union.  An array
-of a simple type is one array column; other arrays are null array columns with children.  Each branch of a union, except
-null, is an array column of lengths 0 and 1.  Enums are ints, fixed values are bytes.  Recursive schemas raise
-``InvalidArgumentError``.  The file's metadata has the schema, under :data:`SCHEMA_KEY`.
+Columns follow from a depth-first walk of the schema.  Their names are paths: ``#`` before a field of a record, ``[]``
+after an array, ``>`` after a map with its children ``key`` and ``value``, ``/`` before a branch of a union.  An array
+of a simple type is one array column; other arrays are null array columns with children.  Each branch of a union except
+null is an array column with lengths 0 and 1.  Enums are ints, fixed values are bytes.  Recursive schemas raise
+``InvalidArgumentError``.  The file metadata has the schema under :data:`SCHEMA_KEY`.
 
-Records are those of fastavro: dictionaries, with ``(branch name, value)`` for an ambiguous value of a union, and Python
-classes for logical types.
+Records have the form of fastavro: dictionaries, with ``(branch name, value)`` for an ambiguous value of a union, and
+Python classes for logical types.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ SCHEMA_KEY = "avro.schema"
 
 
 def columns(schema: SchemaLike) -> list[ColumnDescriptor]:
-    """The columns of records of a schema.
+    """Return the columns of records with a schema.
 
     >>> [c.name for c in columns({"type": "record", "name": "R", "fields": [{"name": "u", "type": ["null", "int"]}]})]
     ['u/int']
@@ -72,19 +72,19 @@ def write_avro(
     block_size: int = BLOCK_SIZE,
     named: bool = False,
 ) -> int:
-    """Write Avro records to a Trevni file; return their number.
+    """Write Avro records to a Trevni file, and return their number.
 
     Parameters
     ----------
-    records: values of the schema, as for fastavro.
-    schema: any Avro schema that is not recursive, parsed or as JSON.
-    named: values of unions with several branches are ``(name, {"v": value})`` for branches of a simple type, with the
-        names of :func:`trilake.trevni.mappings.avro_schema.with_named_branches`.
+    records: values of the schema, in the form of fastavro.
+    schema: a non-recursive Avro schema, parsed or as JSON.
+    named: whether values of simple branches are ``(name, {"v": value})`` if a union has several branches; the names are
+        those of :func:`trilake.trevni.mappings.avro_schema.with_named_branches`.
 
     The other parameters are those of :class:`trilake.trevni.TrevniWriter`.
 
-    Raises ``InvalidArgumentError`` for a schema that cannot be stored and ``SchemaMismatchError`` for records of
-    another schema.
+    Raises ``InvalidArgumentError`` for a schema that cannot be stored, and ``SchemaMismatchError`` for records that do
+    not match the schema.
 
     >>> from io import BytesIO
     >>> file = BytesIO()
@@ -105,7 +105,7 @@ def write_avro(
 
 
 def read_schema(file: TrevniFile) -> AvroSchema:
-    """The schema of a file's records.  Raises ``SchemaMismatchError`` for a file without one."""
+    """Return the schema of the records in a file.  Raises ``SchemaMismatchError`` for a file without one."""
     if SCHEMA_KEY not in file.metadata:
         raise SchemaMismatchError(
             f"the file has no {SCHEMA_KEY} in its metadata", help="pass the schema of its records", file=file.uri
@@ -122,12 +122,12 @@ def read_avro(file: TrevniFile | Any, schema: SchemaLike | None = None, *, tagge
     Parameters
     ----------
     file: an open file, or anything that :class:`trilake.trevni.TrevniFile` opens.
-    schema: the reader's schema, by default that of the file.  Records are resolved as Avro specifies: only the columns
-        of its fields are read, fields that the file lacks take their defaults, types may be wider or in a union, enums
-        may have other symbols, and fields other names by aliases.
-    tagged: read values of unions as pairs of the branch's name and the value.
+    schema: the reader's schema, by default that of the file.  Avro's schema resolution applies: only the columns of its
+        fields are read, missing fields get their defaults, types may be wider or in a union, enums may have other
+        symbols, and fields may be renamed by aliases.
+    tagged: whether to read values of unions as pairs of branch name and value.
 
-    Raises ``SchemaMismatchError`` where the file or a value does not fit the schema, and ``CorruptFileError``.
+    Raises ``SchemaMismatchError`` if the file or a value does not match the schema, and ``CorruptFileError``.
 
     >>> from io import BytesIO
     >>> fields = [{"name": "a", "type": "long"}, {"name": "b", "type": "string"}]
@@ -142,13 +142,13 @@ def read_avro(file: TrevniFile | Any, schema: SchemaLike | None = None, *, tagge
     return AvroRecords(requested, stored, opened, tagged=tagged).read()
 
 
-# --- The columns of Avro records, and records of one schema in columns of another (Avro: "Schema Resolution") ---------
-# The names of a file's columns follow from the schema that it was written with.  To read another schema, each of its
-# fields is looked up in the file's schema by name and aliases: types may be wider, a branch of a union or a union of
-# the stored type, enums may have other symbols, and records other fields.  Only fields that the file's schema lacks
-# take their defaults.
+# --- columns of records, and schema resolution (Avro: "Schema Resolution") --------------------------------------------
+# The column names of a file follow from the writer's schema.  To read with another schema, look up each of its fields
+# in the writer's schema by name and aliases.  Types may be wider, a branch of a union or a union with the stored type,
+# enums may have other symbols, and records other fields.  A field gets its default only if the writer's schema lacks
+# it.
 
-#: The types that values of a type can be read as, beside itself.
+#: Other types that values of a type can be read as.
 _WIDER = {
     "int": ("long", "float", "double"),
     "long": ("float", "double"),
@@ -156,7 +156,7 @@ _WIDER = {
     "string": ("bytes",),
     "bytes": ("string",),
 }
-#: The types of the columns of enums and fixed types: more than Avro allows, and without loss.
+#: Enums and fixed types can also be read as the types of their columns, which Avro does not specify but loses nothing.
 _STORED = {"enum": "int", "fixed": "bytes"}
 _RECORDS = ("record", "error")
 _NAMED = (*_RECORDS, "enum", "fixed")
@@ -168,12 +168,12 @@ class AvroRecords(Sheet):
     Parameters
     ----------
     schema: of the records.
-    stored: the schema that the columns have; by default the same.
-    file: to read from.
-    tagged: read values of unions as pairs of the branch's name and the value.
-    named: write values of simple branches from records, see :func:`~.avro_schema.with_named_branches`.
+    stored: schema of the columns; by default the same.
+    file: the file to read.
+    tagged: whether to read values of unions as pairs of branch name and value.
+    named: whether values of simple branches to write are records, see :func:`~.avro_schema.with_named_branches`.
 
-    Raises ``SchemaMismatchError`` where ``stored`` cannot be read as ``schema``, or ``file`` lacks columns, and
+    Raises ``SchemaMismatchError`` if ``stored`` cannot be read as ``schema``, or ``file`` lacks columns, and
     ``InvalidArgumentError`` for recursive schemas.
     """
 
@@ -215,7 +215,7 @@ class AvroRecords(Sheet):
         return Pairs(stream, key, self._walk(target["values"], stored["values"], f"{name}value", stream))
 
     def _array(self, name: str, schema: Any, stored: Any, parent: Stream | None) -> tuple[Stream, Shape]:
-        """An array column, and the shape of its elements."""
+        """Add an array column, and return it with the shape of its elements."""
         stored = self._stored.resolve(stored)
         kind = self._stored.kind(stored)
         stream = self.add(name, SIMPLE.get(kind, ValueType.NULL), parent, array=True)
@@ -288,7 +288,7 @@ class AvroRecords(Sheet):
             if self._named and is_named_branch(self._stored, stored, branch):
                 branches.append(Branch(stream, _Named(inner), branch_name(branch), _never))
                 continue
-            # A Python float is a double; a union with both stores it as one.
+            # A Python float is a double, so a union with both types stores it as a double.
             double = kind == "float" and any(self._stored.kind(other) == "double" for other in stored)
             branches.append(Branch(stream, inner, tag, _never if double else BranchTest(self._stored, branch)))
         where = path or "union"
@@ -298,9 +298,9 @@ class AvroRecords(Sheet):
         return choice
 
     def _target(self, schema: Any, stored: Any, path: str | None) -> tuple[Any, str | None]:
-        """The type that a stored type, which is not a union, is read as; and its name where it is a union's branch.
+        """Return the type to read a stored type as, which is not a union, and its name if it is a branch of a union.
 
-        Raises ``SchemaMismatchError`` where there is none.
+        Raises ``SchemaMismatchError`` if no type matches.
         """
         union = self._schema.kind(schema) == "union"
         target = self._match(schema, stored, by_name=union)
@@ -316,9 +316,9 @@ class AvroRecords(Sheet):
         return target, self._schema.full_name(target) if union else None
 
     def _match(self, schema: Any, stored: Any, *, by_name: bool) -> Any:
-        """The type, or branch of a union, that a stored type is read as; ``None`` without one.
+        """Return the type or branch of a union to read a stored type as, or ``None``.
 
-        With ``by_name`` named types must have the same name or an alias of it.
+        With ``by_name``, named types match only by name or alias.
         """
         stored = self._stored.resolve(stored)
         kind = self._stored.kind(stored)
@@ -349,7 +349,7 @@ def _alike(one: str, other: str) -> bool:
 
 
 def _of_name(types: list[Any], name: str) -> list[Any]:
-    """The types of this full name; else those of its last part; else those with it as an alias."""
+    """Return the types with this full name; else those with its last part; else those with it as an alias."""
     short = name.rpartition(".")[2]
     full = [one for one in types if one["name"] == name]
     same = [one for one in types if one["name"].rpartition(".")[2] == short]
@@ -362,7 +362,7 @@ def _never(value: Any) -> bool:
 
 
 class _Named(Shape):
-    """A branch whose values are records of one field, see ``with_named_branches``."""
+    """A branch whose values are records with one field, see ``with_named_branches``."""
 
     def __init__(self, inner: Shape) -> None:
         self._inner = inner
@@ -375,7 +375,7 @@ class _Named(Shape):
 
 
 class _Tagged(Shape):
-    """A branch of a union, read as a pair of its name and the value."""
+    """A branch of a union, read as a pair of its name and its value."""
 
     def __init__(self, inner: Shape, tag: str) -> None:
         self._inner, self._tag = inner, tag
@@ -411,9 +411,9 @@ class _NotNull(Shape):
 
 
 def schema_of_columns(schema: AvroSchema, file: TrevniFile) -> AvroSchema:
-    """The part of a schema whose columns a file has, for files without a schema of their records.
+    """Return the part of a schema for which a file has columns, for files without an Avro schema.
 
-    Raises ``SchemaMismatchError`` where a field has another type in the file.
+    Raises ``SchemaMismatchError`` if a field has another type in the file.
     """
     return schema.with_root(_PresentPart(schema, file).part(schema.root, None, ()))
 
@@ -457,7 +457,6 @@ class _PresentPart:
         return name if path is None else f"{path}/{name}"
 
     def _is_missing(self, schema: Any, path: str) -> bool:
-        """Whether the file has no column of a field."""
         names = list(self._names(schema, path, ()))
         if not names or any(name in self._by_name for name in names):
             return False
@@ -470,7 +469,7 @@ class _PresentPart:
         return True
 
     def _names(self, schema: Any, path: str, seen: tuple[str, ...]) -> Iterator[str]:
-        """The names of the outermost columns of a type."""
+        """Yield the names of the outermost columns of a type."""
         schema = self._schema.resolve(schema)
         kind = self._schema.kind(schema)
         if kind in SIMPLE:

@@ -1,8 +1,8 @@
 """Convert Avro data files to Trevni files and back, in the layout of :mod:`trilake.trevni.mappings.avro`.
 
-fastavro decodes the records.  This module reads the container: errors have file and offset, and the branch of an
-ambiguous value of a union (``["float", "double"]``) is kept, because the decoder reads such branches as records of one
-field, whose bytes are the same.
+fastavro decodes the records, but this module reads the container, for two reasons: errors have file and offset, and the
+branch of an ambiguous value of a union (``["float", "double"]``) is preserved.  For the latter, the decoder gets a
+schema in which such branches are records with one field, which have the same bytes.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from trilake.trevni.mappings.avro_library import fastavro
 from trilake.trevni.mappings.avro_schema import AvroSchema, SchemaLike, with_named_branches
 
 _MAGIC = b"Obj\x01"
-#: Codecs of Avro files, for reading and for writing.
+#: Codecs of Avro files that can be read, and those that can be written.
 READ_CODECS = ("null", "deflate", "snappy", "bzip2", "xz", "zstandard")
 WRITE_CODECS = ("null", "deflate", "bzip2", "xz")
-#: Bytes to read for a header, at first, and for the numbers before a block.
+#: Bytes to read first for a header, and for the numbers before a block.
 _HEADER, _NUMBERS = 1 << 16, 20
 _DAMAGED = (zlib.error, OSError, ValueError, EOFError, lzma.LZMAError)
 
 
 class AvroFile:
-    """An Avro data file (Avro 1.x, "Object Container Files"), opened for reading.
+    """An Avro data file opened for reading (Avro 1.x, "Object Container Files").
 
     Parameters
     ----------
@@ -50,11 +50,11 @@ class AvroFile:
 
     def __init__(self, file: Any) -> None:
         self._source: Source = open_source(file)
-        #: The file's metadata.
+        #: File metadata.
         self.metadata: dict[str, bytes] = {}
         self._start = self._read_header()
         try:
-            #: The schema of the records.
+            #: Schema of the records.
             self.schema = AvroSchema(self.metadata["avro.schema"].decode())
         except (KeyError, UnicodeDecodeError, InvalidArgumentError) as e:
             raise self._fail(f"the schema of the file cannot be read: {e}", 4) from e
@@ -68,7 +68,7 @@ class AvroFile:
 
     @property
     def uri(self) -> str:
-        """The file's path or URI."""
+        """Path or URI of the file."""
         return self._source.name
 
     def _fail(self, message: str, offset: int) -> CorruptFileError:
@@ -92,7 +92,7 @@ class AvroFile:
                 length *= 4
 
     def blocks(self) -> Iterator[tuple[int, int, bytes]]:
-        """The blocks: the offset of each, its number of records, and their bytes."""
+        """Yield the offset, the number of records and the bytes of each block."""
         at, size = self._start, self._source.size
         while at < size:
             cursor = Cursor(self._read(at, _NUMBERS), file=self.uri, base=at, limit=min(_NUMBERS, size - at))
@@ -109,9 +109,9 @@ class AvroFile:
             at = start + stored + 16
 
     def records(self, *, named: bool = False) -> Iterator[Any]:
-        """The records, in the form of fastavro.
+        """Yield the records, in the form of fastavro.
 
-        With ``named``, values of unions are in the form of ``named`` in
+        With ``named``, values of unions have the form described for ``named`` in
         :func:`trilake.trevni.mappings.avro.write_avro`.
         """
         schema = with_named_branches(self.schema) if named else self.schema.root
@@ -129,7 +129,7 @@ class AvroFile:
 
 
 def _pairs(cursor: Cursor) -> Iterator[tuple[str, bytes]]:
-    """The metadata of a header: blocks of pairs; a negative count is followed by the size of the block."""
+    """Yield the metadata of a header: blocks of pairs; after a negative count comes the size of the block."""
     while count := cursor.varint("the number of pairs in the metadata", 64):
         if count < 0:
             cursor.varint("the size of the metadata", 64)
@@ -150,7 +150,7 @@ def _decompress(codec: str, data: bytes) -> bytes:
         case "zstandard":
             with pa.CompressedInputStream(pa.BufferReader(data), "zstd") as stream:
                 return bytes(stream.read())
-    # Snappy: a CRC follows the block.
+    # Snappy blocks are followed by a CRC.
     size = snappy_size(data)
     if size > 64 * len(data):
         raise ValueError(f"{len(data)} bytes cannot hold {size}")
@@ -168,19 +168,19 @@ def from_avro(
     checksum: str | None = "crc32",
     block_size: int = BLOCK_SIZE,
 ) -> int:
-    """Convert one Avro data file to a Trevni file; return the number of records.
+    """Convert an Avro data file to a Trevni file, and return the number of records.
 
     Parameters
     ----------
-    source: anything that :class:`trilake.trevni.TrevniFile` opens; with the codec ``null``, ``deflate``, ``snappy``,
-        ``bzip2``, ``xz`` or ``zstandard``.
+    source: anything that :class:`trilake.trevni.TrevniFile` opens.  Supported codecs are ``null``, ``deflate``,
+        ``snappy``, ``bzip2``, ``xz`` and ``zstandard``.
     target: a path or URI, a pair ``(store, key)``, or a binary file object.
 
-    The file's metadata has the schema as ``avro.schema``, and other metadata of the Avro file.
+    The file metadata has the schema as ``avro.schema``, and the other metadata of the Avro file.
 
     The other parameters are those of :class:`trilake.trevni.TrevniWriter`.
 
-    Raises ``CorruptFileError`` and ``UnsupportedProtocolError`` for the Avro file, ``InvalidArgumentError`` for a
+    Raises ``CorruptFileError`` and ``UnsupportedProtocolError`` for the Avro file, and ``InvalidArgumentError`` for a
     schema that cannot be stored.
 
     >>> from io import BytesIO
@@ -211,7 +211,7 @@ def to_avro(
     schema: SchemaLike | None = None,
     codec: str = "deflate",
 ) -> int:
-    """Convert one Trevni file that has a schema in ``avro.schema`` to an Avro data file; return the number of records.
+    """Convert a Trevni file with a schema in ``avro.schema`` to an Avro data file, and return the number of records.
 
     Parameters
     ----------
@@ -220,7 +220,7 @@ def to_avro(
     target: a path or URI, a pair ``(store, key)``, or a binary file object.
     codec: ``null``, ``deflate``, ``bzip2`` or ``xz``.
 
-    Raises ``SchemaMismatchError`` where the file does not fit the schema, and ``CorruptFileError``.
+    Raises ``SchemaMismatchError`` if the file does not match the schema, and ``CorruptFileError``.
 
     >>> from io import BytesIO
     >>> import fastavro
@@ -254,7 +254,7 @@ def to_avro(
 
 
 def _is_text(value: bytes) -> bool:
-    """Whether fastavro, which expects strings as metadata, can write it."""
+    """Whether fastavro can write metadata with this value: it expects strings."""
     try:
         value.decode()
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""fastavro, which comes with the extra ``trevni``."""
+"""Import fastavro, which the extra ``trevni`` installs."""
 
 from trilake.common.extras import missing
 

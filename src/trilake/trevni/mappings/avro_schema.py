@@ -1,4 +1,4 @@
-"""``AvroSchema``: a parsed Avro schema, and its JSON in the form of the reference."""
+"""``AvroSchema``: a parsed Avro schema, and its JSON as the reference writes it."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any, TypeAlias
 from trilake.errors import InvalidArgumentError
 from trilake.trevni.mappings.avro_library import fastavro
 
-#: A schema in the form of fastavro, as JSON, or parsed.
+#: A schema as JSON, in the form of fastavro, or parsed.
 SchemaLike: TypeAlias = "str | dict[str, Any] | list[Any] | AvroSchema"
 
 
 class AvroSchema:
-    """A parsed schema, and its types by full name.
+    """A parsed schema with its named types.
 
     Raises ``InvalidArgumentError`` for an invalid schema.
     """
@@ -42,57 +42,57 @@ class AvroSchema:
             raise InvalidArgumentError("the Avro schema nests too deeply") from e
 
     def with_root(self, root: Any) -> AvroSchema:
-        """A schema with another root and the same names."""
+        """Return a schema with another root and the same named types."""
         other = copy(self)
         other.root = root
         return other
 
     def as_json(self) -> str:
-        """The schema as compact JSON of the reference; each type is defined at its first use."""
+        """Return the schema as compact JSON in the form of the reference; each type is defined at its first use."""
         return json.dumps(_java_form(self.root, self.named, "", set()), separators=(",", ":"), ensure_ascii=False)
 
     def resolve(self, schema: Any) -> Any:
-        """The definition of a type that may be given by name."""
+        """Return the definition of a type that may be given by name."""
         return self.named[schema] if isinstance(schema, str) and schema in self.named else schema
 
     def kind(self, schema: Any) -> str:
-        """``record``, ``int`` and so on; ``union`` for a list."""
+        """Return ``record``, ``int`` and so on; ``union`` for a list."""
         schema = self.resolve(schema)
         if isinstance(schema, list):
             return "union"
         if isinstance(schema, str):
             return schema
-        # A type may be wrapped: {"type": {"type": "string"}}.
+        # Types may be wrapped: {"type": {"type": "string"}}.
         return self.kind(schema["type"]) if isinstance(schema["type"], dict | list) else str(schema["type"])
 
     def full_name(self, schema: Any) -> str:
-        """The name of a type in the reference: the full name of a named type, else its kind."""
+        """Return the name of a type in the reference: the full name of a named type, else its kind."""
         schema = self.resolve(schema)
         kind = self.kind(schema)
         return str(schema["name"]) if kind in ("record", "error", "enum", "fixed") else kind
 
 
 def branch_name(branch: Any) -> str:
-    """The name of the record for a union's branch of a simple type, see :func:`with_named_branches`."""
+    """Return the name of the record for a simple branch of a union, see :func:`with_named_branches`."""
     return f"trilake.branch_{zlib.crc32(json.dumps(branch, sort_keys=True).encode()):08x}"
 
 
 def is_named_branch(schema: AvroSchema, union: Sequence[Any], branch: Any) -> bool:
-    """Whether a branch of a union becomes a record, as its values may be those of another branch."""
+    """Whether a branch of a union becomes a record, because its values may match another branch."""
     several = sum(schema.kind(other) != "null" for other in union) > 1
     return several and schema.kind(branch) in _UNNAMED
 
 
 def with_named_branches(schema: AvroSchema) -> Any:
-    """The schema with a record of one field ``v`` for each simple type among several branches of a union.
+    """Return the schema with simple branches replaced by records with one field ``v``, if a union has several branches.
 
-    The bytes of values are the same, and decoders return the branch of a value.
+    The encoded bytes are the same, and decoders return the branch of each value.
     """
     return _named(schema, schema.root, set())
 
 
 _UNNAMED = frozenset({"boolean", "int", "long", "float", "double", "bytes", "string"})
-#: The properties of types in Avro's specification.
+#: Properties of types in the Avro specification.
 _PROPERTIES = frozenset(
     ["type", "name", "namespace", "doc", "fields", "symbols", "size", "items", "values", "aliases", "default"]
 )
@@ -108,7 +108,7 @@ def _named(schema: AvroSchema, part: Any, seen: set[str]) -> Any:
         if isinstance(named.get(key), dict | list):
             named[key] = _named(schema, named[key], seen)
     if "fields" in named:
-        # Decoding needs no defaults, which may not fit the records.
+        # Defaults may not match the new records, and decoding does not need them.
         named["fields"] = [{"name": f["name"], "type": _named(schema, f["type"], seen)} for f in named["fields"]]
     return named
 
@@ -129,12 +129,12 @@ def _loaded(schema: SchemaLike) -> Any:
     try:
         loaded = json.loads(schema)
     except ValueError:
-        return schema  # the name of a type
-    return "null" if loaded is None else loaded  # null is the name of a type, too
+        return schema  # a type name
+    return "null" if loaded is None else loaded  # null is also a type name
 
 
 def _java_form(schema: Any, named: Mapping[str, Any], space: str, seen: set[str]) -> Any:
-    """The schema in the form of the reference: a fixed order of properties, and the shortest names."""
+    """Return the schema in the form of the reference: properties in a fixed order, and the shortest names."""
     if isinstance(schema, list):
         return [_java_form(branch, named, space, seen) for branch in schema]
     if isinstance(schema, str):

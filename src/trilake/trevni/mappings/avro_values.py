@@ -1,4 +1,4 @@
-"""Values of Avro's simple types in columns, and back; branches of unions; defaults from JSON."""
+"""Convert values of simple Avro types to column values and back; match branches of unions; read defaults from JSON."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trilake.trevni.mappings.avro_schema import AvroSchema
 
 _RANGES = {"int": (-(1 << 31), (1 << 31) - 1), "long": (-(1 << 63), (1 << 63) - 1)}
 
-#: The Trevni type of each simple type of Avro.
+#: Trevni types of the simple Avro types.
 SIMPLE = {
     "null": ValueType.NULL,
     "boolean": ValueType.BOOLEAN,
@@ -27,16 +27,16 @@ SIMPLE = {
 }
 
 
-# --- written ---------------------------------------------------------------------------------------------------------
+# --- write -----------------------------------------------------------------------------------------------------------
 
 
 def as_string(value: Any) -> Any:
-    """Decode a string that is given as bytes."""
+    """Decode a string given as bytes."""
     return value.decode() if isinstance(value, bytes) else value
 
 
 def encoder(schema: Any, kind: str, column: str) -> Callable[[Any], Any] | None:
-    """The conversion of values of a simple type to those of its column; ``None`` where they are the same."""
+    """Return the function that converts values of a simple type to column values; ``None`` if they are the same."""
     if kind == "enum":
         return _Codes(schema["symbols"], column)
     if kind == "fixed":
@@ -45,7 +45,7 @@ def encoder(schema: Any, kind: str, column: str) -> Callable[[Any], Any] | None:
 
 
 class _Codes:
-    """Symbols of an enum to their numbers."""
+    """Convert symbols of an enum to numbers."""
 
     def __init__(self, symbols: Sequence[str], column: str) -> None:
         self._codes, self._column = {symbol: code for code, symbol in enumerate(symbols)}, column
@@ -57,7 +57,7 @@ class _Codes:
 
 
 class _Fixed:
-    """Values of a fixed type, checked for their size."""
+    """Check the size of fixed values."""
 
     def __init__(self, schema: Mapping[str, Any], column: str) -> None:
         self._size, self._column = schema["size"], column
@@ -78,7 +78,7 @@ def _logical_key(schema: Any) -> str | None:
 
 
 def logical_writer(schema: Any) -> Callable[[Any], Any] | None:
-    """The conversion of values of a logical type to its simple type; ``None`` for other types."""
+    """Return the function that converts values of a logical type to its simple type; ``None`` for other types."""
     prepare = fastavro.write.LOGICAL_WRITERS.get(_logical_key(schema) or "")
     return None if prepare is None else lambda value: prepare(value, schema)
 
@@ -94,12 +94,12 @@ class FieldGetter:
             raise SchemaMismatchError(f"expected a record {self._name}, got {type(record).__name__}")
         if field in record:
             return record[field]
-        # Like fastavro: without a default it is null, which the type must allow.
+        # Like fastavro, use null without a default; the type must allow it.
         return self._defaults.get(field)
 
 
 class BranchTest:
-    """Whether a value belongs to a branch, by its Python type and the names of its fields."""
+    """Tests whether a value matches a branch, by its Python type and the names of its fields."""
 
     def __init__(self, schema: AvroSchema, branch: Any) -> None:
         self._schema, self._branch = schema, branch
@@ -162,12 +162,12 @@ class BranchTest:
 
 
 class Symbols:
-    """Numbers of an enum to symbols of another one; symbols that it lacks become its default.
+    """Convert numbers of a stored enum to symbols of a target enum; symbols that the target lacks become its default.
 
     Parameters
     ----------
-    stored: the symbols by number.
-    target: the other enum.
+    stored: symbols by number.
+    target: schema of the target enum.
     """
 
     def __init__(self, stored: Sequence[str], target: Mapping[str, Any], column: str) -> None:
@@ -187,9 +187,9 @@ class Symbols:
 
 
 def logical_reader(schema: Any, **where: str | None) -> Callable[[Any], Any] | None:
-    """The conversion of stored values to their logical type; ``None`` for other types.
+    """Return the function that converts stored values to their logical type; ``None`` for other types.
 
-    It raises ``CorruptFileError``, with the context ``where``, for values outside the type.
+    It raises ``CorruptFileError`` with the context ``where`` for values that are invalid for the type.
     """
     read = fastavro.read.LOGICAL_READERS.get(_logical_key(schema) or "")
     if read is None:
@@ -210,7 +210,7 @@ def logical_reader(schema: Any, **where: str | None) -> Callable[[Any], Any] | N
 
 
 def promotion(stored: ValueType, target: ValueType, column: str) -> Callable[[Any], Any] | None:
-    """The conversion of values to a wider type; ``None`` where they are the same.
+    """Return the function that converts values to a wider type; ``None`` if they are the same.
 
     It raises ``SchemaMismatchError`` for bytes that are not UTF-8.
     """
@@ -229,7 +229,7 @@ def promotion(stored: ValueType, target: ValueType, column: str) -> Callable[[An
 
 
 def default_value(parsed: AvroSchema, schema: Any, value: Any) -> Any:
-    """A default from JSON as a value of its type: bytes are strings of code points below 256."""
+    """Convert a default from JSON to a value of its type; bytes are strings of code points below 256."""
     schema = parsed.resolve(schema)
     kind = parsed.kind(schema)
     if kind == "union":

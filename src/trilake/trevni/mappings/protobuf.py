@@ -1,6 +1,6 @@
 """Protocol Buffers messages in Trevni files (spec: "Type Mappings", "Protocol Buffers", which is blank).
 
-The mapping follows that of Avro, with the same marks in column names: ``#`` before a field of a message, ``[]`` after a
+The mapping follows that of Avro and uses its marks in column names: ``#`` before a field of a message, ``[]`` after a
 repeated field, ``>`` after a map, with the children ``key`` and ``value``.
 
 =====================================================  ===============================================================
@@ -14,11 +14,11 @@ repeated message                                       a null array column ``nam
 map                                                    a null array column ``name>``, children ``key`` and ``value``
 =====================================================  ===============================================================
 
-int32, sint32 and enums are int (an enum's number); int64, sint64 and uint32 are long; uint64, fixed64 and sfixed64 are
-fixed64 and fixed32 and sfixed32 are fixed32, unsigned ones by their bits; the others have types of the same name.
+int32, sint32 and enums (by number) are stored as int; int64, sint64 and uint32 as long; uint64, fixed64 and sfixed64 as
+fixed64; fixed32 and sfixed32 as fixed32; other types as the type of the same name.  Unsigned values keep their bits.
 Recursive messages, and messages with extensions, groups or unknown fields, cannot be stored.
 
-The file's metadata has the name of the message and a ``FileDescriptorSet``, so that it can be read without the
+The file metadata has the name of the message and a ``FileDescriptorSet``, so that the file can be read without the
 generated class.
 """
 
@@ -43,7 +43,7 @@ try:
 except ImportError:
     raise missing("google.protobuf", "protobuf messages", "trevni") from None
 
-#: File metadata: the full name of the message, and the files that define it.
+#: Keys of file metadata: full name of the message, and the files that define it.
 MESSAGE_KEY, DESCRIPTOR_KEY = "protobuf.message", "protobuf.descriptor"
 
 _Read = TypeVar("_Read", bound=Message)
@@ -66,7 +66,7 @@ _TYPES = {
     _F.TYPE_SINT32: ValueType.INT,
     _F.TYPE_SINT64: ValueType.LONG,
 }
-#: Unsigned types whose columns hold signed values of as many bits.
+#: Number of bits of unsigned types that are stored as signed values.
 _UNSIGNED = {_F.TYPE_UINT64: 64, _F.TYPE_FIXED64: 64, _F.TYPE_FIXED32: 32}
 
 
@@ -79,7 +79,7 @@ def _unsigned(value: Any, bits: int) -> Any:
 
 
 class _Field:
-    """One field of a message: writes from the message, and reads into it."""
+    """One field of a message: copies its value from the message to the column, and back."""
 
     def __init__(self, field: FieldDescriptor, stream: Stream, inner: _Fields | None) -> None:
         self.field, self._stream, self._inner = field, stream, inner
@@ -126,7 +126,7 @@ class _Field:
 
 
 class _Map:
-    """A map field: keys and values are scalars or messages, never absent."""
+    """A map field; keys and values are scalars or messages and never absent."""
 
     def __init__(self, field: FieldDescriptor, stream: Stream, key: Stream, value: Stream | _Fields) -> None:
         self._name, self._stream, self._key, self._value = field.name, stream, key, value
@@ -156,7 +156,7 @@ class _Map:
 
 
 class _Fields(Shape):
-    """A message."""
+    """The fields of a message."""
 
     def __init__(self, fields: list[_Field | _Map], new: Any) -> None:
         self._fields, self._new = fields, new
@@ -181,7 +181,7 @@ class _Fields(Shape):
 
 
 def _is_repeated(field: FieldDescriptor) -> bool:
-    # Newer releases of the library have a property instead of the label.
+    # Newer protobuf releases have a property instead of the label.
     repeated: Any = getattr(field, "is_repeated", None)
     return bool(repeated) if repeated is not None else getattr(field, "label", 0) == _F.LABEL_REPEATED
 
@@ -209,7 +209,7 @@ class _Messages(Sheet):
         for field in descriptor.fields:
             name = f"{path}#{field.name}" if path else field.name
             if self.file is not None and not self._has_column(field, name):
-                continue  # like on the wire: an absent field has its default
+                continue  # an absent field has its default, as in the wire format
             fields.append(self._field(field, name, parent, seen))
         return _Fields(fields, new)
 
@@ -257,7 +257,7 @@ class _Messages(Sheet):
 
 
 def _descriptor_set(descriptor: Descriptor) -> bytes:
-    """The files that a message needs, each after its dependencies."""
+    """Serialize the files that define a message, each after its dependencies."""
     files: dict[str, FileDescriptor] = {}
 
     def visit(file: FileDescriptor) -> None:
@@ -273,9 +273,9 @@ def _descriptor_set(descriptor: Descriptor) -> bytes:
 
 
 def message_class(file: TrevniFile) -> type[Message]:
-    """Make the class of a file's messages from the descriptors in the file.
+    """Create the message class of a file from the descriptors in its metadata.
 
-    Raises ``SchemaMismatchError`` for a file without descriptors and ``CorruptFileError`` for damaged ones.
+    Raises ``SchemaMismatchError`` for a file without descriptors, and ``CorruptFileError`` for damaged ones.
     """
     if DESCRIPTOR_KEY not in file.metadata or MESSAGE_KEY not in file.metadata:
         raise SchemaMismatchError(
@@ -302,16 +302,16 @@ def write_protobuf(
     metadata: Mapping[str, bytes | str] | None = None,
     block_size: int = BLOCK_SIZE,
 ) -> int:
-    """Write messages to a Trevni file; return their number.
+    """Write messages to a Trevni file, and return their number.
 
     Parameters
     ----------
-    messages: of the class ``message_type``.
-    message_type: the class, generated or made from a descriptor.
+    messages: instances of ``message_type``.
+    message_type: the class, generated or created from a descriptor.
 
     The other parameters are those of :class:`trilake.trevni.TrevniWriter`.
 
-    Raises ``InvalidArgumentError`` for messages that cannot be stored and ``SchemaMismatchError`` for other objects.
+    Raises ``InvalidArgumentError`` for messages that cannot be stored, and ``SchemaMismatchError`` for other objects.
 
     >>> from io import BytesIO
     >>> from google.protobuf.duration_pb2 import Duration
@@ -356,10 +356,10 @@ def read_protobuf(file: TrevniFile | Any, message_type: type[Message] | None = N
     Parameters
     ----------
     file: an open file, or anything that :class:`trilake.trevni.TrevniFile` opens.
-    message_type: the class of the messages; only the columns of its fields are read, by name, and fields that the file
-        lacks have their defaults.  By default the class is made from the file's metadata.
+    message_type: the class of the messages, by default created from the file metadata.  Only the columns of its fields
+        are read, by name; missing fields have their defaults.
 
-    Raises ``SchemaMismatchError`` where the file does not fit the class, and ``CorruptFileError``.
+    Raises ``SchemaMismatchError`` if the file does not match the class, and ``CorruptFileError``.
 
     >>> from io import BytesIO
     >>> from google.protobuf.duration_pb2 import Duration

@@ -1,9 +1,10 @@
-"""Records to columns and back, for Avro, Protocol Buffers and Thrift.
+"""Convert records to columns and back, for Avro, Protocol Buffers and Thrift.
 
-A schema becomes a tree of shapes over the columns of a :class:`Sheet` (spec: "Type Mappings": "a depth-first recursive
-walk can assign a separate column for each primitive value").  To write a record, the tree walks through it and appends
-to the columns; to read one, it walks in the same order and takes values from them.  Records are Python objects, so this
-is the only module of the package that loops over rows."""
+A schema becomes a tree of shapes over the columns of a :class:`Sheet` (spec, "Type Mappings": "a depth-first recursive
+walk can assign a separate column for each primitive value").  The tree traverses a record to write it, appending to the
+columns, and takes values from them in the same order to read it.  Records are Python objects, so this module loops over
+rows, as the only one of the package.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +24,12 @@ from trilake.trevni.file.column_file import ColumnValues
 from trilake.trevni.file.file import TrevniFile
 from trilake.trevni.file.writer import TrevniWriter
 
-#: Records that become columns at once.
+#: Records to convert to columns at a time.
 _RECORDS = 4096
 
 
 class Stream:
-    """One column of a sheet: the values to write, or the next ones to read."""
+    """One column of a sheet: the values to write, or an iterator of the values to read."""
 
     def __init__(self, number: int, name: str, type: ValueType, array: bool, parent: int | None) -> None:
         self.number, self.name, self.type, self.array, self.parent = number, name, type, array, parent
@@ -38,7 +39,7 @@ class Stream:
         self.next_value: Callable[[], Any] = iter(()).__next__
 
     def drain(self) -> ColumnValues:
-        """The collected lengths and values, which are removed from the stream."""
+        """Return the collected lengths and values, and remove them from the stream."""
         try:
             values = pa.array(self.values, self.type.arrow)
         except (pa.ArrowException, ValueError, TypeError, OverflowError) as e:
@@ -53,7 +54,7 @@ class Stream:
 class Sheet:
     """The columns of a schema, in the order of the walk, and the shape over them.
 
-    With ``file`` they read those of its columns that have their names.
+    With ``file``, each column reads the column of that name in the file.
     """
 
     shape: Shape
@@ -63,11 +64,11 @@ class Sheet:
         self.file = file
         columns = () if file is None else file.header.columns
         self._by_name = {c.name: c.number for c in columns if c.name is not None}
-        #: With a file, the column of each stream.
+        #: Column number of each stream in the file.
         self._numbers: list[int] = []
 
     def add(self, name: str, type_: ValueType, parent: Stream | None = None, *, array: bool = False) -> Stream:
-        """Append a column.  Raises ``SchemaMismatchError`` where the file has no such column."""
+        """Append a column.  Raises ``SchemaMismatchError`` if the file has no such column."""
         stream = Stream(len(self.streams), name, type_, array, None if parent is None else parent.number)
         if self.file is not None:
             self._numbers.append(self._bind(stream, self.file))
@@ -91,7 +92,7 @@ class Sheet:
         return number
 
     def descriptors(self) -> list[ColumnDescriptor]:
-        """The columns in the form of :class:`TrevniWriter`."""
+        """Return the columns in the form of :class:`TrevniWriter`."""
         descriptors = []
         for s in self.streams:
             metadata = {NAME: s.name.encode(), TYPE: s.type.value.encode()}
@@ -103,7 +104,7 @@ class Sheet:
         return descriptors
 
     def write(self, records: Iterable[Any], path: str | os.PathLike[str] | Any, **options: Any) -> int:
-        """Write records to a file, with the options of :class:`TrevniWriter`; return their number."""
+        """Write records to a file with the options of :class:`TrevniWriter`, and return their number."""
         with TrevniWriter(path, None, columns=self.descriptors(), **options) as writer:
             source = iter(records)
             row = 0
@@ -120,7 +121,7 @@ class Sheet:
         return writer.rows
 
     def read(self) -> Iterator[Any]:
-        """The records of the file."""
+        """Yield the records of the file."""
         file = self.file
         assert file is not None
         raw = sum(int(file.blocks(number).raw_sizes.sum()) for number in self._numbers)
@@ -139,7 +140,7 @@ class Sheet:
             for _ in range(start, stop):
                 try:
                     yield self.shape.read()
-                except StopIteration:  # it would end the generator without an error
+                except StopIteration:  # would end the generator without an error
                     raise CorruptFileError(
                         "the columns have fewer values than their lengths state", file=file.uri
                     ) from None
@@ -158,7 +159,7 @@ class Shape(ABC):
 
 
 class Simple(Shape):
-    """A value in one column; ``encode`` and ``decode`` convert it to and from the column's type."""
+    """A value in one column; ``encode`` and ``decode`` convert it to and from the column type."""
 
     def __init__(
         self,
@@ -177,7 +178,7 @@ class Simple(Shape):
 
 
 class Record(Shape):
-    """Named fields.  ``get`` returns a field of a record, ``make`` builds a record from a dictionary."""
+    """Named fields; ``get`` returns a field of a record, ``make`` creates a record from a dictionary."""
 
     def __init__(
         self,
@@ -196,7 +197,7 @@ class Record(Shape):
 
 
 class Repeated(Shape):
-    """A sequence; ``make`` builds it from a list."""
+    """A sequence; ``make`` creates it from a list."""
 
     def __init__(self, stream: Stream, inner: Shape, make: Callable[[list[Any]], Any] | None = None) -> None:
         self._stream, self._inner, self._make = stream, inner, make
@@ -217,7 +218,7 @@ class Repeated(Shape):
 
 
 class Pairs(Shape):
-    """A map: a null array column, and its keys and values as children."""
+    """A map: a null array column with keys and values as children."""
 
     def __init__(self, stream: Stream, key: Shape, value: Shape) -> None:
         self._stream, self._key, self._value = stream, key, value
@@ -236,7 +237,7 @@ class Pairs(Shape):
 
 
 class Branch:
-    """A branch of a choice; ``tag`` is its name, ``accepts`` tests whether a value belongs to it."""
+    """A branch of a choice; ``tag`` is its name, ``accepts`` tests whether a value matches it."""
 
     def __init__(self, stream: Stream | None, inner: Shape, tag: str, accepts: Callable[[Any], bool]) -> None:
         self.stream, self.inner, self.tag, self.accepts = stream, inner, tag, accepts
@@ -244,13 +245,13 @@ class Branch:
 
 
 class Choice(Shape):
-    """One of several branches, or none: each branch is an array column of lengths 0 and 1.
+    """One of several branches, or none: each branch is an array column with lengths 0 and 1.
 
     Parameters
     ----------
-    where: the name in errors.
+    where: name for errors.
     nothing: whether ``None`` is allowed.
-    foreign: columns of branches that only the file has.
+    foreign: columns of branches that exist only in the file.
     """
 
     def __init__(
@@ -293,7 +294,7 @@ class Choice(Shape):
         value: Any = None
         count = 0
         for branch in self._branches:
-            # The file may not have the branch.
+            # The file may lack the branch.
             length = branch.stream.next_length() if branch.stream is not None else 0
             if length:
                 count += length
@@ -307,7 +308,7 @@ class Choice(Shape):
 
 
 class Default(Shape):
-    """A field that the file does not have."""
+    """A field that the file lacks."""
 
     def __init__(self, value: Any) -> None:
         self._value = value
@@ -333,7 +334,7 @@ def _widened(values: pa.Array, stream: Stream, file: TrevniFile) -> pa.Array:
     if values.type == stream.type.arrow:
         return values
     try:
-        # A long with more digits than a double has becomes the nearest one.
+        # A long that a double cannot represent becomes the nearest double.
         return values.cast(stream.type.arrow, safe=stream.type is ValueType.STRING)
     except pa.ArrowInvalid as e:
         raise SchemaMismatchError(

@@ -3,8 +3,8 @@
 The schema is the ``thrift_spec`` of the Python classes that Apache Thrift's compiler generates: a tuple, by field id,
 of ``(id, type, name, type arguments, default)``.  It is plain data, so no Thrift library is needed.
 
-The mapping follows that of Avro, with the same marks in column names.  Any field may be unset, so each is an array
-column of length 0 or 1: of the field's type if that is simple, else a null array column with children.
+The mapping follows that of Avro and uses its marks in column names.  Any field may be unset, so each is an array column
+of length 0 or 1: of the field's type if it is simple, else a null array column with children.
 
 =====================  ===========================================================================================
 Thrift                 Trevni
@@ -20,7 +20,7 @@ list, set              an array column ``path[]``; below a null array column, if
 map                    a null array column ``path>`` with the children ``path>key`` and ``path>value``
 =====================  ===========================================================================================
 
-Values of maps and elements of lists are never unset.  Recursive structs raise ``InvalidArgumentError``.
+Values of maps and elements of lists are always set.  Recursive structs raise ``InvalidArgumentError``.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ from trilake.trevni.mappings.shapes import (
     Stream,
 )
 
-#: File metadata: the struct as JSON, types by name and fields with their ids.
+#: Key of file metadata: the struct as JSON, with type names and field ids.
 STRUCT_KEY = "thrift.struct"
 
-# The numbers of the wire protocol.
+# Type numbers of the wire protocol.
 BOOL, BYTE, DOUBLE, I16, I32, I64, STRING, STRUCT, MAP, SET, LIST = 2, 3, 4, 6, 8, 10, 11, 12, 13, 14, 15
 _SIMPLE = {
     BOOL: ("bool", ValueType.BOOLEAN),
@@ -68,7 +68,7 @@ _BITS = {BYTE: 8, I16: 16, I32: 32, I64: 64}
 class _Structs(Sheet):
     def __init__(self, struct: type, file: TrevniFile | None = None) -> None:
         super().__init__(file)
-        #: The struct as in :data:`STRUCT_KEY`.
+        #: The struct in the form of :data:`STRUCT_KEY`.
         self.description, self.shape = self._struct(struct, _spec(struct), "", None, ())
 
     def _struct(
@@ -92,13 +92,13 @@ class _Structs(Sheet):
             branch = Branch(stream, inner, field, lambda value: value is not None)
             fields.append((field, Choice([branch], name, nothing=True)))
             descriptions.append({"id": number, "name": field, "type": type_})
-        # Structs may be frozen, so they take all fields at once.
+        # Structs may be frozen, so pass all fields to the constructor.
         return {"struct": struct.__name__, "fields": descriptions}, Record(fields, getattr, lambda f: struct(**f))
 
     def _slot(
         self, kind: int, arguments: Any, name: str, parent: Stream | None, seen: tuple[Any, ...], *, array: bool
     ) -> tuple[Any, Stream | None, Shape]:
-        """The column of a field or element (``array``), or of a key or value of a map.
+        """Add the column of a field or element (``array``), or of a key or value of a map.
 
         Returns the description of the type, the array column if there is one, and the shape of the value.
         """
@@ -143,7 +143,7 @@ def _simple(kind: int, arguments: Any) -> tuple[str, ValueType] | None:
 
 
 def _checker(kind: int, type_: ValueType, name: str) -> Callable[[Any], Any]:
-    """Checks and converts values like Thrift: Python's integers have no width, and bytes may be given as strings."""
+    """Return the function that checks and converts values as Thrift does: Python's ints have no width."""
     bits = _BITS.get(kind)
 
     def check(value: Any) -> Any:
@@ -170,7 +170,7 @@ def write_thrift(
     metadata: Mapping[str, bytes | str] | None = None,
     block_size: int = BLOCK_SIZE,
 ) -> int:
-    """Write Thrift structs to a Trevni file; return their number.
+    """Write Thrift structs to a Trevni file, and return their number.
 
     Parameters
     ----------
@@ -179,7 +179,7 @@ def write_thrift(
 
     The other parameters are those of :class:`trilake.trevni.TrevniWriter`.
 
-    Raises ``InvalidArgumentError`` for structs that cannot be stored and ``SchemaMismatchError`` for other objects.
+    Raises ``InvalidArgumentError`` for structs that cannot be stored, and ``SchemaMismatchError`` for other objects.
 
     >>> from io import BytesIO
     >>> class Point:  # as Thrift's compiler makes it: of each field number, type (10 is i64), name and default
@@ -210,10 +210,10 @@ def read_thrift(file: TrevniFile | Any, struct: type | None = None) -> Iterator[
     Parameters
     ----------
     file: an open file, or anything that :class:`trilake.trevni.TrevniFile` opens.
-    struct: the class of the structs; only the columns of its fields are read, by name, and fields that the file lacks
-        take the defaults of its ``thrift_spec``.  By default a class with the fields in the file's metadata.
+    struct: the class of the structs, by default created from the file metadata.  Only the columns of its fields are
+        read, by name; missing fields get the defaults of its ``thrift_spec``.
 
-    Raises ``SchemaMismatchError`` where the file does not fit the class, and ``CorruptFileError``.
+    Raises ``SchemaMismatchError`` if the file does not match the class, and ``CorruptFileError``.
 
     >>> from io import BytesIO
     >>> class Name:  # as Thrift's compiler makes it: of each field number, type (10 is i64), name and default
@@ -230,7 +230,7 @@ def read_thrift(file: TrevniFile | Any, struct: type | None = None) -> Iterator[
 
 
 def _struct_in(file: TrevniFile) -> type:
-    """A class with the fields in the file's metadata."""
+    """Create a class with the fields in the file metadata."""
     if STRUCT_KEY not in file.metadata:
         raise SchemaMismatchError(
             f"the file has no {STRUCT_KEY} in its metadata", help="pass the class of its structs", file=file.uri

@@ -1,1 +1,1 @@
-"""Nested rows as columns and back, and their Arrow types."""
+"""Convert nested rows to columns and back, with their Arrow types."""

@@ -1,8 +1,9 @@
-"""Convert Arrow arrays to plain forms, without Arrow's encodings, and back.
+"""Convert Arrow arrays to plain forms without special encodings, and back.
 
-In the plain form of a type views become offsets, dictionaries and run-end encodings are decoded, extensions are
-their storage, and a union is a struct of lists of 0 or 1 values, one per branch.  Shredding and assembling use plain
-arrays only.  Arrow can filter, cast and concatenate only some of the other types, so nothing here does that.
+In the plain form of a type, views become arrays with offsets, dictionaries and run-end encodings are decoded, extension
+types become their storage, and a union becomes a struct of lists of 0 or 1 values, one list per branch.  Shredding and
+assembling use plain arrays only.  Arrow can filter, cast and concatenate only some of the other types, so this module
+avoids these operations.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _Convert = Callable[[pa.Array, pa.DataType], pa.Array]
 
 
 def bare(type_: pa.DataType) -> pa.DataType:
-    """The type without dictionary, run-end encoding, extension and union; types inside lists and structs stay.
+    """Remove dictionary, run-end encoding, extension and union from a type, but not inside of lists and structs.
 
     >>> bare(pa.dense_union([pa.field("a", pa.int32()), pa.field("b", pa.string())]))
     StructType(struct<a: list<a: int32> not null, b: list<b: string> not null>)
@@ -40,7 +41,7 @@ def bare(type_: pa.DataType) -> pa.DataType:
 
 
 def plain_type(type_: pa.DataType) -> pa.DataType:
-    """The plain form of a type, at all depths.
+    """Return the plain form of a type, at all depths.
 
     >>> plain_type(pa.list_view(pa.dictionary(pa.int8(), pa.string_view())))
     LargeListType(large_list<item: large_string>)
@@ -66,7 +67,7 @@ def _is_view(type_: pa.DataType) -> bool:
 
 
 def check_form(field: pa.Field) -> None:
-    """Raise ``InvalidArgumentError`` for a type that could not be read back unchanged."""
+    """Raise ``InvalidArgumentError`` for a type that would not be read back unchanged."""
     for type_ in _within(field.type):
         if T.is_dictionary(type_) and T.is_nested(plain_type(type_.value_type)):
             raise InvalidArgumentError(
@@ -103,7 +104,7 @@ def _within(type_: pa.DataType) -> list[pa.DataType]:
 
 
 def to_plain(array: pa.Array) -> pa.Array:
-    """The plain form of an array."""
+    """Convert an array to its plain form."""
     return _to(array, plain_type(array.type))
 
 
@@ -127,11 +128,11 @@ def _to(array: pa.Array, plain: pa.DataType) -> pa.Array:
 
 
 def _rebuilt(array: pa.Array, type_: pa.DataType, convert: _Convert) -> pa.Array:
-    """A list, map or struct with converted children."""
+    """Convert the children of a list, map or struct."""
     if T.is_struct(type_):
         parts = [convert(array.field(i), type_.field(i).type) for i in range(type_.num_fields)]
         fields = [type_.field(i) for i in range(type_.num_fields)]
-        # Not .flatten(), which adds validity bitmaps to unions.
+        # .flatten() would add validity bitmaps to unions.
         return pa.StructArray.from_arrays(parts, fields=fields, mask=array.is_null() if array.null_count else None)
     if T.is_map(type_):
         parts = [convert(array.keys, type_.key_type), convert(array.items, type_.item_type)]
@@ -156,7 +157,7 @@ def _from_list_view(array: pa.Array, plain: pa.DataType) -> pa.Array:
 
 
 def _sliced(buffer: pa.Buffer | None, type_: Any, array: pa.Array) -> np.ndarray[Any, Any]:
-    """The entries of a buffer that belong to an array; Arrow's accessors ignore the start of a slice."""
+    """Return the part of a buffer that belongs to an array; ``buffers()`` ignores the offset of a slice."""
     if buffer is None or not len(array):
         return np.empty(0, type_)
     return np.frombuffer(buffer, type_, count=len(array) + array.offset)[array.offset :]
@@ -184,7 +185,7 @@ def _from_union(array: pa.Array, plain: pa.DataType) -> pa.Array:
 
 
 def from_plain(array: pa.Array, type_: pa.DataType) -> pa.Array:
-    """The inverse of :func:`to_plain`.
+    """Convert an array from its plain form to a type.
 
     Raises ``SchemaMismatchError`` for more values than the type's indices allow, and ``ValueError`` for an array that
     is not a plain form of the type.
@@ -214,12 +215,12 @@ def from_plain_chunks(chunks: pa.ChunkedArray, type_: pa.DataType) -> pa.Chunked
 
 
 def filtered(array: pa.Array, mask: pa.Array) -> pa.Array:
-    """The values for which ``mask`` is true, for all types; Arrow can filter only some."""
+    """Filter an array of any type; Arrow can filter only some types."""
     return from_plain(to_plain(array).filter(mask), array.type)
 
 
 def max_rows(type_: pa.DataType) -> int:
-    """The maximal length of an array of a type: run ends may have 16 bits."""
+    """Return the maximum length of an array of a type: run ends may have 16 bits."""
     short = any(T.is_run_end_encoded(one) and one.run_end_type == pa.int16() for one in _within(type_))
     return 0x7FFF if short else 1 << 62
 
@@ -244,14 +245,14 @@ def _to_runs(array: pa.Array, type_: pa.DataType) -> pa.Array:
         runs = pc.run_end_encode(array, run_end_type=type_.run_end_type)
         ends, values = runs.run_ends, runs.values
     except pa.ArrowNotImplementedError:
-        # Arrow cannot compare these values: each becomes a run.
+        # Arrow cannot compare these values, so each becomes a run.
         ends, values = pa.array(np.arange(1, len(array) + 1), type_.run_end_type), array
     return pa.RunEndEncodedArray.from_arrays(ends, from_plain(values, type_.value_type), type=type_)
 
 
 def _to_list_view(array: pa.Array, type_: pa.DataType) -> pa.Array:
     width = np.int64 if T.is_large_list_view(type_) else np.int32
-    bounds = np.asarray(array.offsets)  # those of a slice
+    bounds = np.asarray(array.offsets)
     if bounds[-1] > np.iinfo(width).max:
         raise _too_many(int(bounds[-1]), pa.int32(), type_)
     offsets, sizes = bounds[:-1], np.diff(bounds)
@@ -263,7 +264,7 @@ def _to_list_view(array: pa.Array, type_: pa.DataType) -> pa.Array:
 
 
 def _to_union(array: pa.Array, type_: pa.DataType) -> pa.Array:
-    """A null, below a null parent, becomes a null of the first branch."""
+    """Convert to a union; a null, whose parent is null, becomes a null of the first branch."""
     lists = array.flatten()
     count = len(array)
     lengths = np.array([np.asarray(pc.fill_null(pc.list_value_length(one), 0)) for one in lists], np.int64)
@@ -280,7 +281,7 @@ def _to_union(array: pa.Array, type_: pa.DataType) -> pa.Array:
         children = [c.take(pa.array(at, mask=at < 0)) for c, at in zip(children, places, strict=True)]
     else:
         if not there.all():
-            # Nulls go into the first branch, in order: offsets must ascend within each branch.
+            # Offsets must ascend within each branch, so put nulls into the first branch in order.
             at = places[0][branch == 0]
             children[0] = children[0].take(pa.array(at, mask=at < 0))
             places[0] = np.where(branch == 0, (branch == 0).cumsum() - 1, -1)

@@ -1,4 +1,4 @@
-"""The Trevni type of each Arrow type, and the conversion of values between the two.
+"""The Trevni type of each Arrow type, and conversions between their values.
 
 ========================================  ==========  ================================================================
 Arrow                                     Trevni      stored as
@@ -21,7 +21,7 @@ extension                                 as the storage
 union                                     as a struct of lists of 0 or 1 values, a list for each branch
 ========================================  ==========  ================================================================
 
-An int may be stored as fixed32 and a long as fixed64, and the other way round: both directions are read.
+An int may be stored as fixed32 and a long as fixed64, and vice versa; readers accept both.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ T = pa.types
 
 
 def value_type(type_: pa.DataType) -> ValueType | None:
-    """The Trevni type of a bare Arrow type; ``None`` for lists, structs and maps.
+    """Return the Trevni type of a bare Arrow type; ``None`` for lists, structs and maps.
 
     >>> value_type(pa.timestamp("us")), value_type(pa.decimal128(38, 2))
     (<ValueType.LONG: 'long'>, <ValueType.BYTES: 'bytes'>)
@@ -86,7 +86,7 @@ def is_binary(type_: pa.DataType) -> bool:
 
 
 def to_values(array: pa.Array) -> pa.Array:
-    """The stored values of a bare array without nulls: of :attr:`ValueType.arrow`, or strings with 64-bit offsets."""
+    """Convert a bare array without nulls to stored values: :attr:`ValueType.arrow`, or strings with 64-bit offsets."""
     type_ = array.type
     kind = value_type(type_)
     assert kind is not None
@@ -121,16 +121,16 @@ def filled(array: pa.Array) -> pa.Array:
         return array.fill_null("")
     if is_binary(type_) and not T.is_fixed_size_binary(type_):
         return array.fill_null(b"")
-    # The bits below a null are arbitrary, and must not go into a file.
+    # The bits of a null are arbitrary and must not go into a file.
     raw = _raw(array, type_.bit_width // 8).copy()
     raw[np.asarray(array.is_null().cast(pa.uint8())).view(bool)] = 0
     return pa.Array.from_buffers(type_, len(array), [None, pa.py_buffer(raw)])
 
 
 def from_values(values: pa.Array, type_: pa.DataType) -> pa.Array:
-    """The inverse of :func:`to_values`.
+    """Convert stored values to an Arrow type; the inverse of :func:`to_values`.
 
-    Raises ``ValueError`` (or its subclass ``pyarrow.ArrowInvalid``) for stored values outside the type's range.
+    Raises ``ValueError`` (or its subclass ``pyarrow.ArrowInvalid``) for values out of the type's range.
     """
     kind = value_type(type_)
     assert kind is not None
@@ -155,7 +155,7 @@ def from_values(values: pa.Array, type_: pa.DataType) -> pa.Array:
 
 
 def _raw(array: pa.Array, width: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """The bytes of a fixed-width array, one row per value."""
+    """Return the bytes of a fixed-width array, one row per value."""
     data = array.buffers()[1]
     if data is None or not len(array):
         return np.empty((0, width), np.uint8)
@@ -170,7 +170,7 @@ def _fixed_bytes(raw: np.ndarray[Any, np.dtype[np.uint8]], count: int, width: in
 
 
 def _equal_sizes(values: pa.Array, width: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """The bytes of values of ``width`` bytes each.  Raises ``ValueError`` for others."""
+    """Return the bytes of values with ``width`` bytes each.  Raises ``ValueError`` for other sizes."""
     offsets = np.frombuffer(values.buffers()[1], np.int32)[values.offset : values.offset + len(values) + 1]
     if (np.diff(offsets) != width).any():
         raise ValueError(f"expected values of {width} bytes")
@@ -185,7 +185,7 @@ def _from_decimals(array: pa.Array, kind: ValueType) -> pa.Array:
     raw = _raw(array, width)
     if kind is ValueType.BYTES:
         return _fixed_bytes(raw[:, ::-1], len(array), width)
-    # The unscaled value fits into the lowest bytes.
+    # The unscaled value fits in the lowest bytes.
     size = kind.arrow.bit_width // 8
     if width < size:
         return pa.array(np.ascontiguousarray(raw).view(f"<i{width}").ravel().astype(f"<i{size}"))
@@ -206,5 +206,5 @@ def _to_decimals(values: pa.Array, type_: pa.DataType) -> pa.Array:
     word = min(width, 8)
     words = np.empty((len(ints), width // word), f"<i{word}")
     words[:, 0] = ints
-    words[:, 1:] = (ints.astype(np.int64, copy=False) >> 63)[:, None]  # the sign
+    words[:, 1:] = (ints.astype(np.int64, copy=False) >> 63)[:, None]  # sign extension
     return pa.Array.from_buffers(type_, len(values), [None, pa.py_buffer(words)])

@@ -1,16 +1,16 @@
-"""Assemble nested columns: from their lengths and values to Arrow arrays (spec: "Column Metadata").
+"""Assemble nested columns: convert lengths and values to Arrow arrays (spec: "Column Metadata").
 
-A :class:`Node` is an Arrow field together with the columns that hold it:
+A :class:`Node` is an Arrow field with its columns:
 
 * ``leaf``: a column of values;
 * ``list``: an array column, and the node of its elements: the values of the column, its children, or both;
-* ``struct``: the nodes of its fields, no column;
-* ``optional``: a null array column of lengths 0 and 1, above the values that are not null;
-* ``masked``: the same next to values for nulls too, for elements of lists.
+* ``struct``: the nodes of its fields, without a column;
+* ``optional``: a null array column of lengths 0 and 1, whose child has only the values that are not null;
+* ``masked``: for elements of lists, such a column next to a column that has placeholders for nulls.
 
-:data:`SCHEMA` in a file is the Arrow schema of its columns.  Without it :func:`plain_nodes` gives their meaning: a
-column is a field, an array column is a list, and a parent is a list of structs of its children, with its values, if it
-has a type, as the first field.
+The metadata :data:`SCHEMA` of a file is the Arrow schema of its columns.  Without it, :func:`plain_nodes` defines their
+meaning: a column is a field, an array column is a list, and a parent is a list of structs of its children; if the
+parent has a type, its values are the first field.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from trilake.trevni.nesting.arrow_types import from_values, value_type
 
 Places = np.ndarray[Any, np.dtype[np.int64]]
 
-#: File metadata: the Arrow schema of the rows as an IPC message, where it differs from that of the plain columns.
+#: Key of file metadata: the Arrow schema of the rows as an IPC message, if :func:`plain_nodes` would give another one.
 SCHEMA = "arrow.schema"
-#: Column metadata: this null array column says which values of the field with this number are not null.  Fields are
-#: numbered depth first, including elements of lists and entries of maps.
+#: Key of column metadata: this null array column says which values of the field with this number are not null.  Fields
+#: are numbered depth first, including elements of lists and entries of maps.
 PRESENCE = "arrow.presence"
 
 
 @dataclass(frozen=True)
 class Node:
-    """A field and its columns: see the head of this module."""
+    """A field with its columns; see the module docstring."""
 
     kind: str
     field: pa.Field
@@ -49,16 +49,16 @@ class Node:
     nodes: tuple[Node, ...] = ()
 
     def columns(self) -> list[int]:
-        """The numbers of all columns of this node."""
+        """Return the numbers of all columns of this node."""
         below = {c for node in self.nodes for c in node.columns()}
         return sorted(below if self.column is None else below | {self.column})
 
 
-# --- what columns mean by themselves ---------------------------------------------------------------------------------
+# --- fields without a schema -----------------------------------------------------------------------------------------
 
 
 def plain_nodes(header: Header) -> list[Node]:
-    """The nodes of the top-level columns, without regard to :data:`SCHEMA`."""
+    """Return the nodes of the top-level columns, ignoring :data:`SCHEMA`."""
     return [_plain_node(c.number, header) for c in header.columns if c.parent is None]
 
 
@@ -78,24 +78,24 @@ def _plain_node(number: int, header: Header) -> Node:
 
 
 def _value_name(inner: Sequence[Node]) -> str:
-    """A name for a parent's values that none of its children has."""
+    """Return a name for a parent's values that differs from those of its children."""
     name, names = "value", {node.field.name for node in inner}
     while name in names:
         name += "_"
     return name
 
 
-# --- what a schema says they mean ------------------------------------------------------------------------------------
+# --- fields of a schema ----------------------------------------------------------------------------------------------
 
 
 class _Mismatch(Exception):
-    """The columns are not those of the schema."""
+    """The columns do not match the schema."""
 
 
 def schema_nodes(schema: pa.Schema, header: Header, file: str) -> list[Node]:
-    """The nodes of a schema's fields, taking the columns in their order.
+    """Return the nodes of a schema's fields, matched to the columns in order.
 
-    Raises ``CorruptFileError`` where the columns are not those of the schema.
+    Raises ``CorruptFileError`` if the columns do not match the schema.
     """
     walk = _SchemaMatcher(header.columns)
     try:
@@ -172,7 +172,7 @@ class _SchemaMatcher:
 
 
 def element_field(type_: pa.DataType) -> pa.Field:
-    """The field of a list's elements; for a map, that of its entries."""
+    """Return the field of a list's elements, or of a map's entries."""
     if pa.types.is_map(type_):
         entries = pa.struct([type_.key_field, type_.item_field])
         return pa.field("entries", entries, nullable=False)
@@ -195,9 +195,10 @@ class Assembler:
         return CorruptFileError(message, file=self._file, column=label)
 
     def array(self, node: Node, slots: int, places: Places | None = None) -> pa.Array:
-        """The node's values, ``slots`` of them, with the plain form of its field's type.
+        """Build an array from the ``slots`` values of a node, in the plain form of its field's type.
 
-        ``places``, where given, says for each value of the result which of those it is, or -1 for none: null.
+        ``places`` maps each value of the result to one of these, or -1 for null; by default the result has all in
+        order.
         """
         try:
             return self._plain(node, slots, places)
@@ -254,7 +255,7 @@ class Assembler:
         mask = None if places is None else pa.array(places < 0)
         if pa.types.is_fixed_size_list(type_):
             return self._fixed_list(node, type_, lengths, places, mask)
-        # Nulls take no elements, so the elements are those that are there.
+        # Null lists have no elements, so ``places`` does not change the elements.
         element = self.array(node.nodes[0], total)
         if places is not None:
             lengths = np.where(places < 0, 0, lengths[places]) if slots else np.zeros(len(places), np.int32)
@@ -273,7 +274,7 @@ class Assembler:
             raise self._fail(node.column, f"a list does not have {size} elements")
         inside = None
         if places is not None:
-            # A null has elements too, and they are null.
+            # A null fixed-size list also has elements, which are null.
             self._budget.spend(int((places < 0).sum()) * size, 0, Place(self._file, node.field.name))
             steps = np.arange(size)
             inside = np.where(places[:, None] < 0, -1, places[:, None] * size + steps).reshape(-1)
@@ -288,7 +289,7 @@ class Assembler:
 def _through(places: Places | None, inside: Places) -> Places:
     if places is None:
         return inside
-    # A null above is a null below; -1 would otherwise mean the last.
+    # The children of a null are null; as an index, -1 would select the last value.
     return np.where(places < 0, -1, inside[places]) if len(inside) else np.full(len(places), -1)
 
 

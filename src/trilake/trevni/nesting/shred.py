@@ -1,7 +1,8 @@
 """Split Arrow arrays into the columns of a file: the inverse of :mod:`trilake.trevni.nesting.assemble`.
 
-A tree of shredders mirrors the schema.  Each takes the slots of its field for some rows, writes its columns, and passes
-the rest down.  The presence column of a field is created at its first null, with a 1 for each slot before.
+A tree of shredders mirrors the schema.  Each one gets the slots of its field for some rows, writes its columns, and
+passes the rest to its children.  The presence column of a field is created at its first null, with a length of 1 for
+each earlier slot.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from trilake.trevni.nesting.assemble import PRESENCE, Node, element_field
 
 Int64s = np.ndarray[Any, np.dtype[np.int64]]
 
-#: Column metadata: the values of this ``values`` column ascend.
+#: Key of column metadata: the values of this ``values`` column ascend.
 SORTED = "trilake.sorted"
 
 
@@ -32,19 +33,19 @@ SORTED = "trilake.sorted"
 class Rows:
     """The rows of an array of slots.
 
-    ``slots`` has the first slot of each row, and the end, so ``count + 1`` entries; ``None``: one slot each.
+    ``slots`` has the first slot of each row and the end, so ``count + 1`` entries; ``None`` for one slot per row.
     """
 
     count: int
     slots: Int64s | None = None
 
     def through(self, slot_values: Int64s) -> Rows:
-        """The same rows over the values of their slots."""
+        """Return the same rows in terms of the values of their slots."""
         return Rows(self.count, slot_values if self.slots is None else slot_values[self.slots])
 
 
 class PhysicalColumn:
-    """A column of a new file: its properties and its encoder."""
+    """A column of a new file, with its properties and encoder."""
 
     def __init__(
         self,
@@ -60,7 +61,7 @@ class PhysicalColumn:
         self._last: Any = None
 
     def metadata(self) -> dict[str, bytes]:
-        """The column's metadata, in the order of the reference: name, type, then others."""
+        """Return the metadata of the column in the order of the reference: name, type, then others."""
         properties = {NAME: self.name.encode(), TYPE: self.encoder.type.value.encode()}
         if self.encoder.array:
             properties[ARRAY] = b""
@@ -76,7 +77,7 @@ class PhysicalColumn:
         return properties
 
     def watch(self, values: pa.Array) -> None:
-        """Check whether the values of a ``values`` column ascend."""
+        """Track whether the values of a ``values`` column ascend."""
         if not self._sorted or not len(values):
             return
         compare = key(self.encoder.type)
@@ -97,12 +98,12 @@ class ColumnBuilder(ABC):
     ) -> PhysicalColumn:
         """Create a column; its name gets a suffix if another column has it.
 
-        ``presence`` makes it the presence column of the field with this number.
+        With ``presence``, it is the presence column of the field with that number.
         """
 
     @abstractmethod
     def next_field(self) -> int:
-        """The number of the next field, depth first."""
+        """Return the number of the next field, depth first."""
 
     @abstractmethod
     def free(self, name: str) -> bool:
@@ -110,18 +111,18 @@ class ColumnBuilder(ABC):
 
 
 class Shredder(ABC):
-    """The writer of one field."""
+    """Writes one field."""
 
     def __init__(self, field: pa.Field, path: str, parent: PhysicalColumn | None, make: ColumnBuilder) -> None:
         self.field, self._path, self._parent, self._make = field, path, parent, make
         self._number = make.next_field()
         self._type = bare(field.type)
         self._presence: PhysicalColumn | None = None
-        # So far: rows, and slots in them.
+        # Rows and slots written so far.
         self._rows = self._slots = 0
 
     def add(self, array: pa.Array, rows: Rows) -> None:
-        """Write the slots of more rows, a plain array."""
+        """Write the slots of more rows, given as a plain array."""
         slots = len(array)
         if array.null_count and not pa.types.is_null(self._type):
             self._make_presence()
@@ -147,7 +148,7 @@ class Shredder(ABC):
 
     @abstractmethod
     def _adopt(self, parent: PhysicalColumn) -> None:
-        """Change the parent."""
+        """Set the parent column."""
 
     @abstractmethod
     def _add(self, array: pa.Array, rows: Rows) -> None:
@@ -157,7 +158,7 @@ class Shredder(ABC):
     def _columns(self) -> Iterator[PhysicalColumn]: ...
 
     def columns(self) -> Iterator[PhysicalColumn]:
-        """The columns of this field, in the order of the file."""
+        """Yield the columns of this field in file order."""
         if self._presence is not None:
             yield self._presence
         yield from self._columns()
@@ -186,9 +187,9 @@ class LeafShredder(Shredder):
 
 
 class StructShredder(Shredder):
-    """The fields of a struct; for elements of a list with ``short`` names if they are free, as in the specification.
+    """The fields of a struct; ``short``: elements of a list get short names if free, as in the specification.
 
-    Branches of a union have a slash before their names, as in the Avro mapping.
+    The names of union branches follow a slash, as in the Avro mapping.
     """
 
     def __init__(
@@ -211,7 +212,7 @@ class StructShredder(Shredder):
 
     def _adopt(self, parent: PhysicalColumn) -> None:
         for inner in self.inner:
-            # Columns of a field with a presence column are its children.
+            # With a presence column, only that column changes its parent.
             if inner._presence is not None:
                 inner._presence.parent = parent
             else:
@@ -220,7 +221,7 @@ class StructShredder(Shredder):
 
     def _add(self, array: pa.Array, rows: Rows) -> None:
         for i, inner in enumerate(self.inner):
-            # Not .flatten(), which adds validity bitmaps to unions: the array has no nulls.
+            # The array has no nulls; .flatten() would add validity bitmaps to unions.
             inner.add(array.field(i), rows)
 
     def _columns(self) -> Iterator[PhysicalColumn]:
@@ -237,7 +238,7 @@ class ListShredder(Shredder):
         element = bare(self._element.type)
         self._leaf = value_type(element)
         self._column = make(path, self._leaf or ValueType.NULL, True, parent)
-        # Which elements are not null.
+        # Presence column of the elements.
         self._mask: PhysicalColumn | None = None
         self._elements = 0
         self._inner: Shredder | None = None
@@ -283,7 +284,7 @@ class PlainShredder(Shredder):
     def __init__(self, node: Node, columns: Sequence[PhysicalColumn], with_values: bool = False) -> None:
         self.field, self._node = node.field, node
         self._column = None if node.column is None else columns[node.column]
-        # The list around a struct writes the values of the parent, which are the first field.
+        # The first field has the values of the parent, which the list around the struct writes.
         nodes = node.nodes[1:] if node.kind == "struct" and with_values else node.nodes
         self._inner: list[PlainShredder] = []
         if node.kind == "list" and node.nodes[0].kind == "struct":
@@ -327,7 +328,7 @@ class PlainShredder(Shredder):
 
 
 def _valid_before(array: pa.Array) -> Int64s:
-    """The number of valid values before each one, and of all."""
+    """Return the number of valid values before each one, then their total."""
     valid = np.asarray(array.is_valid().cast(pa.int8())) if len(array) else np.empty(0, np.int8)
     return np.concatenate(([0], np.cumsum(valid, dtype=np.int64)))
 
@@ -339,7 +340,7 @@ def _without_nulls(values: pa.Array, field: pa.Field) -> pa.Array:
 
 
 def shredder(field: pa.Field, path: str, parent: PhysicalColumn | None, make: ColumnBuilder) -> Shredder:
-    """The shredder of a field.
+    """Create the shredder of a field.
 
     Raises ``InvalidArgumentError`` for types that cannot be stored.
     """
@@ -353,18 +354,18 @@ def shredder(field: pa.Field, path: str, parent: PhysicalColumn | None, make: Co
 
 
 def _list_parts(array: pa.Array) -> tuple[Int64s, pa.Array]:
-    """The offsets of the lists, from 0, with one more for the end; and their elements."""
+    """Return the offsets of lists, from 0 and including the end, and the elements."""
     type_ = array.type
     if pa.types.is_fixed_size_list(type_):
         size = type_.list_size
-        # Not .flatten(), which checks for nulls: the array has none.
+        # The array has no nulls; .flatten() would check for them.
         return np.arange(len(array) + 1, dtype=np.int64) * size, array.values.slice(
             array.offset * size, len(array) * size
         )
     offsets = np.asarray(array.offsets).astype(np.int64)
     if pa.types.is_map(type_):
         elements = pa.StructArray.from_arrays([array.keys, array.items], fields=[type_.key_field, type_.item_field])
-        # Keys and items of a slice are those of the whole array.
+        # The keys and items of a slice are those of the whole array.
     else:
         elements = array.values
     first, last = int(offsets[0]), int(offsets[-1])
@@ -372,7 +373,7 @@ def _list_parts(array: pa.Array) -> tuple[Int64s, pa.Array]:
 
 
 def checked_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Cast a batch to the schema, without loss.  Raises ``SchemaMismatchError``."""
+    """Cast a batch to the schema without loss.  Raises ``SchemaMismatchError``."""
     if batch.schema.equals(schema):
         return batch
     if batch.schema.names != schema.names:

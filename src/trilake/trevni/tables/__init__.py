@@ -1,1 +1,1 @@
-"""Folders of files as tables; jobs that write them; streams."""
+"""Folders of files as tables: reads, writes as jobs, and streams."""

@@ -1,8 +1,8 @@
-"""Many Trevni files as one table: list files, divide them into splits, and read splits.
+"""Read many Trevni files as one table: list files, divide them into splits, and read splits.
 
-A location is a file, a folder, or a glob (``*``, ``?``, ``[…]`` within a path segment, ``**`` over segments).  Folders
-named ``key=value`` are partition columns, as in Hive.  Names that start with ``_`` or ``.`` are ignored.  Splits can be
-pickled: they may be planned in one process and read in others.
+A location is a file, a folder, or a glob (``*``, ``?`` and ``[…]`` within a path segment, ``**`` across segments).
+Folders named ``key=value`` are partition columns, as in Hive.  Names that start with ``_`` or ``.`` are ignored.
+Splits can be pickled, so one process can plan them and others can read them.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from trilake.trevni.nesting.assemble import Node
 from trilake.trevni.nesting.shred import SORTED
 from trilake.trevni.tables.jobs import STAGING, visible
 
-#: Stored bytes of a split.
+#: Target size of a split in stored bytes.
 SPLIT_SIZE = 1 << 27
-#: Payload bytes of a batch.
+#: Target size of a batch in payload bytes.
 BATCH_SIZE = 1 << 25
 
 _GLOB = re.compile(r"[*?\[]")
@@ -43,7 +43,7 @@ _GLOB = re.compile(r"[*?\[]")
 
 @dataclass(frozen=True)
 class Split:
-    """Rows of one file, from ``start`` to ``stop``; ``uri`` and ``options`` are those of the store."""
+    """The rows ``start`` to ``stop`` of a file; ``uri`` and ``options`` are those of the store."""
 
     uri: str
     key: str
@@ -54,7 +54,6 @@ class Split:
     trusted: bool = False
 
     def open(self) -> TrevniFile:
-        """Open the file."""
         return TrevniFile((open_store(self.uri, self.options), self.key), trusted=self.trusted)
 
 
@@ -64,7 +63,7 @@ class Split:
 def find_files(
     location: str | os.PathLike[str], options: Mapping[str, str] | None = None
 ) -> tuple[Store, list[DataFile]]:
-    """The files of a location, in key order, and their store.
+    """Return the store and the files of a location, in key order.
 
     Raises ``TableNotFoundError`` for a location without files.
     """
@@ -101,7 +100,7 @@ def find_files(
 
 
 def _exists(place: Location, options: Mapping[str, str] | None) -> bool:
-    """Whether a path with glob characters exists literally."""
+    """Whether the path exists literally, although it has glob characters."""
     if next(iter(open_store(place.uri, options).list()), None) is not None:
         return True
     folder, _, key = place.path.rpartition("/")
@@ -113,15 +112,15 @@ def _exists(place: Location, options: Mapping[str, str] | None) -> bool:
 
 
 def list_files(store: Store) -> list[DataFile]:
-    """The files below a table's root that readers see, in key order."""
+    """List the visible files of a table, in key order."""
     return [data_file(meta) for meta in visible(store) if not is_hidden(meta.key)]
 
 
 def check_trevni(store: Store, files: Sequence[DataFile]) -> None:
-    """Check that the files of a folder are Trevni files, by their names or first bytes, before writing to it.
+    """Check that a folder has only Trevni files, by name or first bytes, before writing to it.
 
-    All files of a folder belong to the table, so rows must not be added to other files, nor replace them.  Raises
-    ``ForeignFilesError``, and ``StorageError`` where the staging folder is a link.
+    All files in a folder belong to the table, so a write must not mix its rows with other files, nor replace them.
+    Raises ``ForeignFilesError``, and ``StorageError`` if the staging folder is a link.
     """
     if store.passes_link(f"{STAGING}/x"):
         raise StorageError(
@@ -141,7 +140,7 @@ def check_trevni(store: Store, files: Sequence[DataFile]) -> None:
 
 
 def _list(place: Location, path: str, store: Store, options: Mapping[str, str] | None) -> list[DataFile]:
-    """The files below a folder; a partition folder depends on the jobs of its table."""
+    """List the files of a folder; the jobs of its table decide which files of a partition folder are visible."""
     root = path
     while "=" in root.rpartition("/")[2]:
         root = root.rpartition("/")[0]
@@ -154,18 +153,18 @@ def _list(place: Location, path: str, store: Store, options: Mapping[str, str] |
 
 
 def is_hidden(key: str) -> bool:
-    """Whether readers ignore a file because of its name or that of a folder."""
+    """Whether readers ignore a file because of its name or a folder's name."""
     return any(part.startswith((".", "_")) and "=" not in part for part in key.split("/"))
 
 
 def split_of(store: Store, key: str) -> Split:
-    """The split of a whole file."""
+    """Return a split with all rows of a file."""
     file = data_file(ObjectMeta(key, 0, 0))
     return Split(store.uri, file.key, file.partition, options=dict(store.options))
 
 
 def _matcher(pattern: str) -> Callable[[str], bool]:
-    """A test whether a key, or one of its folders, matches a glob."""
+    """Return a function that tests whether a key, or one of its folders, matches a glob."""
     parts = []
     for segment in pattern.split("/"):
         if segment == "**":
@@ -196,7 +195,7 @@ def _matcher(pattern: str) -> Callable[[str], bool]:
 
 
 def skip_files(filter: Filter | None, files: Sequence[DataFile], fields: Sequence[pa.Field]) -> SkipResult:
-    """Which files may hold a matching row, by their partition values."""
+    """Determine by partition values which files may have matching rows."""
     stats: dict[tuple[str, ...], ColumnStats] = {
         (name,): ColumnStats(value=values) for name, values in partition_values(files, fields).items()
     }
@@ -204,7 +203,7 @@ def skip_files(filter: Filter | None, files: Sequence[DataFile], fields: Sequenc
 
 
 def split_file(store: Store, file: DataFile, *, size: int = SPLIT_SIZE, trusted: bool = False) -> list[Split]:
-    """Divide a file into splits of about ``size`` stored bytes; only larger files are opened."""
+    """Divide a file into splits of about ``size`` stored bytes; small files are not opened."""
     whole = Split(store.uri, file.key, file.partition, options=dict(store.options), trusted=trusted)
     if file.size <= size + size // 2:
         return [whole]
@@ -217,7 +216,7 @@ def split_file(store: Store, file: DataFile, *, size: int = SPLIT_SIZE, trusted:
 
 
 def candidate_rows(file: TrevniFile, filter: Filter | None, start: int, stop: int) -> list[tuple[int, int]]:
-    """The ranges of rows within ``start`` to ``stop`` that may match, by the first values of sorted columns."""
+    """Return the ranges of rows from ``start`` to ``stop`` that may match, by the first values of sorted columns."""
     ranges = [(start, stop)] if start < stop else []
     if filter is None:
         return ranges
@@ -243,7 +242,7 @@ def _kept_blocks(file: TrevniFile, node: Node, filter: Filter) -> list[tuple[int
         low = from_values(table.first_values, bare(node.field.type))
     except (pa.ArrowException, ValueError, OverflowError):
         return [(0, file.row_count)]
-    # Values ascend: none in a block is above the first of the next.  NaN, above all others, is not a bound.
+    # The first value of the next block is an upper bound, as values ascend.  NaN, the greatest value, is not a bound.
     high = pa.concat_arrays([low[1:], pa.nulls(1, low.type)])
     if pa.types.is_floating(low.type):
         low, high = (pc.if_else(pc.is_nan(x), pa.scalar(None, x.type), x) for x in (low, high))
@@ -280,12 +279,12 @@ def read_split(
     *,
     batch_size: int = BATCH_SIZE,
 ) -> Iterator[pa.RecordBatch]:
-    """Read the rows of a split that match ``filter``, as batches of ``columns`` of ``schema``.
+    """Yield the rows of a split that match ``filter``, as batches with ``columns`` of ``schema``.
 
-    Columns that the file lacks are null.  The columns of the filter are read first, and of the others only blocks with
-    matching rows.
+    Missing columns are null.  The columns of the filter are read first, the others only if rows match, and if few match
+    only the blocks of these rows.
 
-    Raises ``SchemaMismatchError`` where a column cannot be cast to the schema, and ``CorruptFileError``.
+    Raises ``SchemaMismatchError`` if a column cannot be cast to the schema, and ``CorruptFileError``.
     """
     file = split.open()
     names = list(schema.names if columns is None else columns)
@@ -307,7 +306,7 @@ class _SplitReader:
         self.file_columns = {node.field.name for node in file.nodes} - set(self._partition)
 
     def usable_filter(self, filter: Filter | None) -> Filter | None:
-        """The filter, if it can use first values: the file's columns must have the types that it was bound to."""
+        """Return the filter if it can use first values: the columns of the file must have the types it was bound to."""
         if filter is None:
             return None
         types = {node.field.name: node.field.type for node in self._file.nodes}
@@ -340,7 +339,7 @@ class _SplitReader:
         return pa.RecordBatch.from_arrays([arrays[name] for name in names], schema=pa.schema(fields))
 
     def _read(self, names: Sequence[str], rows: Any, count: int) -> pa.RecordBatch:
-        """``count`` rows with the types of the schema: columns of the file, partition values, nulls for the rest."""
+        """Read ``count`` rows with the types of the schema: columns of the file, partition values, nulls for others."""
         in_file = [name for name in names if name in self.file_columns]
         table = self._file.read(in_file, rows) if in_file else None
         arrays: list[pa.Array] = []

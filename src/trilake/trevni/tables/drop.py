@@ -1,4 +1,4 @@
-"""The files that a drop of a Trevni table deletes."""
+"""List the files to delete when a Trevni table is dropped."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from trilake.table.dropping import TableFiles, as_files
 from trilake.trevni.tables.dataset import find_files
 from trilake.trevni.tables.jobs import RECORD, STAGING
 
-#: Data files in partition folders only: files below other folders may belong to other tables.
+#: Data files at the root or in partition folders: files in other folders may belong to other tables.
 _DELETABLE = re.compile(
     rf"(?:(?!\.)[^/]*=[^/]*/)*(?![._])[^/]+\.trv|{RECORD.pattern}|{STAGING}/[^/]+/.*[^/]+\.trv|(?:.*/)?{TEMPORARY}"
 )
 
 
 def table_files(store: Store) -> TableFiles:
-    """The files of a folder, or one file.
+    """Return the files of a folder, or a single file.
 
-    Raises ``TableNotFoundError``, and ``ForeignFilesError`` for several folders and for names with a star.
+    Raises ``TableNotFoundError``, and ``ForeignFilesError`` for several folders and for globs.
     """
     place, files = find_files(store.uri, store.options)
     if place.uri != store.uri:
@@ -34,7 +34,7 @@ def table_files(store: Store) -> TableFiles:
     matches = [m for m in (*objects, *store.unfinished()) if _DELETABLE.fullmatch(m.key)]
     foreign = set(territory.foreign(m.key.rpartition("/")[0] for m in matches))
     deletable = [m for m in matches if m.key.rpartition("/")[0] not in foreign]
-    # Records of jobs go last: until then they determine which files are visible.
+    # Delete the records of jobs last, as they determine which files are visible.
     deletable.sort(key=lambda m: m.key.startswith(f"{STAGING}/"))
     keys = {m.key for m in deletable}
     return TableFiles(store, as_files(deletable), as_files(m for m in objects if m.key not in keys))

@@ -1,4 +1,4 @@
-r"""Jobs: the files of one write appear in a folder, and those that it replaces disappear, all at once.
+r"""Jobs: make all files of a write visible, and hide all files that it replaces, in one step.
 
 The format has no log, so a job has two small records in the staging folder while it moves its files::
 
@@ -8,15 +8,15 @@ The format has no log, so a job has two small records in the staging folder whil
     put plan -> move files -> put end: committed -> remove replaced files -> remove plan -> remove end
                    \-------> put end: aborted   -> remove moved files    -> remove plan -> remove end
 
-Readers (:func:`visible`) ignore the files that a plan without the end "committed" adds, and those that a plan with it
-removes.  A request whose reply was lost may take effect later, so the records of an aborted job stay for a week where
-another driver aborted it, or the outcome of a move is unknown.  After any failure:
+Readers (:func:`visible`) ignore the files that a plan adds until its end is "committed", and the files that it removes
+after that.  If a reply is lost, the request may still take effect later.  So the records of an aborted job stay for a
+week if another driver aborted it, or if the outcome of a move is unknown.  After any failure:
 
-1. before the end is written, readers see the files from before the job, and none of its files;
-2. after it, they see all of its files, and none that it replaces;
-3. a file that is in no plan is always visible.
+1. before the end is written, readers see the previous files and none of the job's files;
+2. after that, they see all of its files and none that it replaces;
+3. files that no plan names are always visible.
 
-:func:`finish_stale_jobs` completes jobs that have an end, and aborts jobs without activity for a week.  A job that is
+:func:`finish_stale_jobs` completes jobs with an end, and aborts jobs without activity for a week.  A job that is
 aborted before it has a plan has only an end, which stops its running tasks.
 """
 
@@ -45,15 +45,15 @@ from trilake.storage.ownership import old_temporaries, own_keys
 from trilake.storage.staging import remove_empty_folder, remove_folder, sync_names
 
 STAGING = "_staged"
-#: Inactivity after which a job is considered dead.
+#: Time without activity after which a job is aborted, in ms.
 STALE_MS = 7 * 24 * 3600 * 1000
 
 Outcome = Literal["committed", "aborted"]
 RECORD = re.compile(rf"{STAGING}/([^/]+)\.(plan|end)")
-#: The only keys that a job may add and remove, whatever its plan says: no hidden ones.
+#: Keys of a plan that may be deleted after the job, depending on its outcome; never those of hidden files.
 _VISIBLE = r"(?:(?![._])[^/]+/|_[^/]*=[^/]*/)*"
 _ADDED, _REMOVED = rf"{_VISIBLE}part-[^/]+", rf"{_VISIBLE}(?![._])[^/]+"
-#: Most listings of a folder that keeps changing.
+#: Maximum number of listings of a folder that keeps changing.
 _TRIES = 20
 
 
@@ -61,7 +61,7 @@ _TRIES = 20
 class Plan:
     """The keys of files that a job adds and removes.
 
-    ``alone``: the job is exclusive, see :mod:`trilake.trevni.tables.row_groups`.
+    ``alone`` marks an exclusive job, see :mod:`trilake.trevni.tables.row_groups`.
     """
 
     adds: tuple[str, ...]
@@ -69,23 +69,22 @@ class Plan:
     alone: bool = False
 
     def serialised(self) -> bytes:
-        """The JSON of the record."""
         fields = {"adds": self.adds, "removes": self.removes}
         return orjson.dumps({**fields, "alone": True} if self.alone else fields)
 
 
 def plan_key(job: str) -> str:
-    """The key of a job's plan."""
+    """Return the key of a job's plan."""
     return f"{STAGING}/{job}.plan"
 
 
 def end_key(job: str) -> str:
-    """The key of a job's outcome."""
+    """Return the key of a job's end."""
     return f"{STAGING}/{job}.end"
 
 
 def job_of(folder: str) -> str:
-    """The job of a folder of staged files, whose name ends with task and attempt.
+    """Return the job of a folder of staged files, whose name ends with task and attempt.
 
     >>> job_of("0fd1-00003-17")
     '0fd1'
@@ -94,12 +93,12 @@ def job_of(folder: str) -> str:
 
 
 def begin(store: Store, job: str, plan: Plan) -> None:
-    """Write the plan of a job, before any file moves."""
+    """Write the plan of a job before any file moves."""
     store.put_if_absent(plan_key(job), plan.serialised())
 
 
 def put_plan(store: Store, job: str, plan: Plan) -> None:
-    """Replace the plan of a job, before any file moves."""
+    """Replace the plan of a job before any file moves."""
     store.put(plan_key(job), plan.serialised())
 
 
@@ -109,7 +108,7 @@ def take_back(store: Store, job: str) -> None:
 
 
 def alone_at_work(store: Store, job: str) -> list[str]:
-    """The running exclusive jobs except ``job``."""
+    """Return the running exclusive jobs other than ``job``."""
     keys = [meta.key for meta in store.list(STAGING)]
     running = set(_jobs(keys, "plan")) - set(_jobs(keys, "end")) - {job}
     return [other for other in sorted(running) if (plan := plan_of(store, other)) is not None and plan.alone]
@@ -129,9 +128,9 @@ def is_at_work(store: Store, job: str) -> bool:
 
 
 def record_outcome(store: Store, job: str, outcome: Outcome) -> Outcome:
-    """Write the end of a job, unless it has one; return its end.
+    """Write the end of a job unless it has one, and return its end.
 
-    Raises ``UnknownOutcomeError`` where the store confirms neither the write nor the current end.
+    Raises ``UnknownOutcomeError`` if the store confirms neither the write nor the current end.
     """
     for _ in range(3):
         try:
@@ -153,7 +152,7 @@ def record_outcome(store: Store, job: str, outcome: Outcome) -> Outcome:
 
 
 def check_running(store: Store, job: str) -> None:
-    """Raise ``WriteFailedError`` where a job has an end: its tasks must not stage more files."""
+    """Raise ``WriteFailedError`` if a job has an end, so that its tasks stop staging files."""
     with suppress(ObjectNotFoundError):
         store.head(end_key(job))
         raise WriteFailedError(
@@ -187,7 +186,7 @@ def _plan(store: Store, job: str) -> Plan:
 
 
 def plan_of(store: Store, job: str) -> Plan | None:
-    """The plan of a job that has one.  Raises ``CorruptFileError`` for a damaged one."""
+    """Return the plan of a job, if it has one.  Raises ``CorruptFileError`` for a damaged plan."""
     try:
         return _plan(store, job)
     except ObjectNotFoundError:
@@ -198,12 +197,12 @@ def plan_of(store: Store, job: str) -> Plan | None:
 
 
 def visible(store: Store, prefix: str = "") -> list[ObjectMeta]:
-    """The objects below a folder of the table, in key order, that no job hides.
+    """List the objects below a folder of the table that no job hides, in key order.
 
-    A job may start and end during a listing; so the folder is listed until two consecutive listings have the same jobs
-    and files of jobs.
+    A job may start and end during a listing, so list the folder until two consecutive listings have the same records
+    and data files.
 
-    Raises ``StorageError`` where they never do, and ``CorruptFileError`` for a damaged plan.
+    Raises ``StorageError`` if they never do, and ``CorruptFileError`` for a damaged plan.
     """
     before: list[ObjectMeta] | None = None
     for _ in range(_TRIES):
@@ -241,15 +240,15 @@ def _jobs(records: Iterable[str], kind: str) -> list[str]:
 
 
 def complete(store: Store, job: str, plan: Plan, outcome: Outcome, *, keep_records: bool = False) -> None:
-    """Remove the superfluous files of a job that has an end, and then its records.
+    """Remove the files that a job with an end does not need, then its records.
 
-    The order matters: the plan hides these files, and without its end it would hide others.  With ``keep_records`` both
-    stay: a file of an aborted job may appear later, and its driver may still run.
+    The order matters: the plan hides these files, and without the end it would hide others.  With ``keep_records`` both
+    records stay, as a file of an aborted job may appear later, and its driver may still be running.
     """
     planned = plan.removes if outcome == "committed" else plan.adds
     superfluous = own_keys(store, planned, _REMOVED if outcome == "committed" else _ADDED, what="the end of a job")
     store.delete(superfluous)
-    # Otherwise a power failure could restore files that no plan hides any more.
+    # Without this, a power failure could restore files that no plan hides any more.
     sync_names(store, superfluous)
     if not keep_records:
         store.delete([plan_key(job)])
@@ -257,7 +256,7 @@ def complete(store: Store, job: str, plan: Plan, outcome: Outcome, *, keep_recor
 
 
 def finish_stale_jobs(store: Store, now_ms: int, *, stale_ms: int = STALE_MS) -> None:
-    """Complete jobs that have an end, and abort jobs without activity for ``stale_ms``.
+    """Complete jobs with an end, and abort jobs without activity for ``stale_ms``.
 
     Parameters
     ----------
@@ -280,29 +279,29 @@ def finish_stale_jobs(store: Store, now_ms: int, *, stale_ms: int = STALE_MS) ->
         stale = now_ms - at > stale_ms
         with suppress(ObjectNotFoundError):  # removed by another process, or by the job
             if job in plans and (job in ends or stale):
-                # An end that was there, and is gone, was that of a job which is complete: it must get no other one.
+                # If a listed end is gone, the job is complete and must not get another end.
                 outcome = _outcome(store, job) if job in ends else record_outcome(store, job, "aborted")
-                # Behind the end: a job removes its plan before its end, so where both are there, they belong together.
+                # Read the plan after the end: a job removes its plan first, so if both exist, they belong together.
                 plan = _plan(store, job)
-                # A driver that still moves these files must fail.
+                # If the driver is still moving these files, it must fail.
                 _remove(store, staged.get(job, []))
-                # The end of a job that is aborted here stops its driver; a week later it goes with the plan.
+                # The end of a job aborted here stops its driver, and is removed with the plan a week later.
                 complete(store, job, plan, outcome, keep_records=outcome == "aborted" and not (job in ends and stale))
             elif job in ends or stale:
                 _remove(store, staged.get(job, []))
                 if stale:
                     store.delete([end_key(job)])
-    if store.local_path("x") is not None:  # object stores keep unfinished files out of sight
+    if store.local_path("x") is not None:  # object stores do not show unfinished files
         store.delete([m.key for m in old_temporaries(store, "", now_ms - stale_ms)])
     for folder, at in _folders(store):
         if now_ms - at > stale_ms:
-            with suppress(OSError):  # there are files in it
+            with suppress(OSError):  # the folder is not empty
                 os.rmdir(folder)
     remove_staging_folder(store)
 
 
 def _folders(store: Store) -> list[tuple[str, int]]:
-    """The folders of tasks and their modification times; none in object stores."""
+    """Return the folders of tasks with their modification times; object stores have none."""
     path = store.local_path(STAGING)
     if path is None or not os.path.isdir(path) or os.path.islink(path):
         return []

@@ -1,9 +1,9 @@
-r"""Write tables of many files: one row group a file (spec: "Design": "Each row group is a separate file").
+r"""Write tables of many files, one row group per file (spec: "Design": "Each row group is a separate file").
 
 A write has two steps, which may run in different processes.  :class:`RowGroupWriter` writes rows to files of about the
-requested size in a staging folder, whose name starts with ``_`` so that readers ignore it.  :func:`publish` moves the
-staged files of all writers to their places, where they appear at once (see :mod:`trilake.trevni.tables.jobs`);
-:func:`discard` removes them instead::
+requested size in a staging folder, whose name starts with ``_`` so that readers ignore it.  Then :func:`publish` moves
+the staged files of all writers to the table, where they become visible at once (see :mod:`trilake.trevni.tables.jobs`),
+or :func:`discard` removes them::
 
     write -> _staged/<write id>/...  --publish-->  part-....trv
                                      \-discard-->  nothing
@@ -41,21 +41,21 @@ from trilake.trevni.tables import jobs
 from trilake.trevni.tables.dataset import check_trevni, list_files
 from trilake.trevni.tables.jobs import STAGING, Plan
 
-#: Bytes of a row group: one block of the file systems that the format was made for.
+#: Default row group size in bytes: one block of HDFS, for which the format was made.
 ROW_GROUP_SIZE = 1 << 27
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 #: Rows between checks of the file size.
 _STEP = 1 << 14
-#: Seconds of some 30,000 years.
+#: About 30,000 years in seconds.
 _FAR = 30_000 * 365 * 86_400
 
 
 @dataclass(frozen=True)
 class WriteOptions:
-    """The options of the files of a table; see :class:`trilake.trevni.TrevniWriter`.
+    """Options of the files of a table; see :class:`trilake.trevni.TrevniWriter`.
 
-    ``row_group_size`` is the approximate size of a file in bytes, before compression; ``memory`` is shared by the open
-    files of a writer.
+    ``row_group_size`` is the approximate size of a file in bytes before compression; the open files of a writer share
+    ``memory``.
     """
 
     codec: str | None = "snappy"
@@ -69,7 +69,7 @@ class WriteOptions:
 
 @dataclass(frozen=True)
 class StagedFile:
-    """A staged file: its current key, its final key, and its rows and bytes."""
+    """A staged file: current key, final key, rows and bytes."""
 
     staged: str
     key: str
@@ -78,7 +78,7 @@ class StagedFile:
 
 
 def new_write_id(runtime: Runtime = SYSTEM_RUNTIME) -> str:
-    """The id of a new write, shared by its writers."""
+    """Return the id of a new write, which its writers share."""
     return runtime.new_hex_id()
 
 
@@ -87,13 +87,12 @@ class RowGroupWriter:
 
     Parameters
     ----------
-    store: rooted at the table's folder.
-    schema: of the rows, including partition columns.
-    write_id: of :func:`new_write_id`, optionally with a suffix after a dash; ``task`` distinguishes the writers of a
-        write.
+    store: store at the folder of the table.
+    schema: schema of the rows, including partition columns.
+    write_id, task: id from :func:`new_write_id`, optionally with a suffix after a dash, and the number of the writer.
     partition_by: columns that become ``key=value`` folders.
 
-    As a context manager it closes its files, or discards them after an error in the block.  Its methods raise
+    As a context manager, it closes its files at the end of the block, or discards them after an error.  Methods raise
     ``WriteFailedError`` after the write was aborted.
     """
 
@@ -119,7 +118,7 @@ class RowGroupWriter:
         self._options = options or WriteOptions()
         self._open: dict[str, tuple[TrevniWriter, str, str]] = {}
         self._number = 0
-        #: The finished files.
+        #: Finished files.
         self.files: list[StagedFile] = []
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -161,11 +160,11 @@ class RowGroupWriter:
                 columns=options.columns,
                 metadata=options.metadata,
                 block_size=options.block_size,
-                # Many partitions may be open at once.
+                # Many partitions may be open at once and share the memory.
                 memory=max(1 << 20, options.memory // (1 + len(self._open))),
             )
             self._open[folder] = (writer, staged, key)
-            # The job may have been aborted, and its files removed, while this file was created.
+            # While this file was created, the job may have been aborted and its files removed.
             self._check_running()
         return self._open[folder]
 
@@ -179,9 +178,9 @@ class RowGroupWriter:
         jobs.check_running(self._store, jobs.job_of(self._write_id))
 
     def close(self) -> list[StagedFile]:
-        """Finish and return all files."""
+        """Finish all files and return them."""
         if not self._open and not self.files and not self._partition_by:
-            # A table without rows has a file with its schema.
+            # A table without rows has one file with the schema.
             self._writer("")
         for folder in list(self._open):
             self._finish(folder)
@@ -214,16 +213,15 @@ def publish(
     job: str | None = None,
     runtime: Runtime = SYSTEM_RUNTIME,
 ) -> None:
-    """Move staged files to their places; with ``replace`` they replace all current files.
+    """Move staged files to the table; with ``replace`` they replace all current files.
 
-    Readers see the previous files until the last new one is in its place and on disk; then they see all new files at
-    once.  With ``first`` the folder must be empty.  Concurrent calls with ``replace`` or ``first`` run one after the
-    other, see :mod:`trilake.trevni.tables.row_groups`.  ``job`` is the id of the write, by which its tasks learn its
-    outcome.
+    Readers see the previous files until the last new one is in place and on disk, then all new files at once.  With
+    ``first`` the folder must be empty.  Concurrent calls with ``replace`` or ``first`` run one after the other, see
+    :mod:`trilake.trevni.tables.row_groups`.  ``job`` is the id of the write, from which its tasks find its outcome.
 
-    Raises ``WriteFailedError`` where a file cannot be moved or the write was aborted, and ``TableExistsError`` with
-    ``first``: then nothing has changed.  Raises ``UnknownOutcomeError`` where the store did not confirm the commit:
-    then all rows are visible or none.
+    Raises ``WriteFailedError`` if a file cannot be moved or the write was aborted, and ``TableExistsError`` with
+    ``first``; then nothing has changed.  Raises ``UnknownOutcomeError`` if the store does not confirm the commit; then
+    either all rows are visible or none.
     """
     if not files and not replace:
         return
@@ -240,7 +238,7 @@ def publish(
         check_own(store, old, what="the overwrite")
         return old
 
-    if replace or first:  # errors about the folder are not failures of the write
+    if replace or first:  # outside of the try: errors about the folder are not failures of the write
         plan = jobs.Plan(plan.adds, removes())
     done = 0
     try:
@@ -279,8 +277,8 @@ def _check_free(store: Store, keys: Sequence[str]) -> None:
 
 
 def _roll_back(store: Store, job: str, plan: jobs.Plan, *, under_way: bool = False) -> None:
-    """Remove the moved files of a job; where a move may still be ``under_way``, the plan stays and hides its file."""
-    with suppress(StorageError, OSError):  # readers ignore the files as long as the plan exists
+    """Remove the moved files of a job; if a move may still be ``under_way``, keep the plan, which hides its file."""
+    with suppress(StorageError, OSError):  # readers ignore the files while the plan exists
         if jobs.record_outcome(store, job, "aborted") == "aborted":
             jobs.complete(store, job, plan, "aborted", keep_records=under_way)
 
@@ -297,7 +295,7 @@ def discard(store: Store, files: Sequence[StagedFile]) -> None:
 
 
 def _remove_staged_copies(store: Store, files: Sequence[StagedFile]) -> None:
-    """Remove copies of moved files, and empty folders."""
+    """Remove the copies of moved files, and empty folders."""
     if store.local_path("x") is None:
         store.delete([file.staged for file in files])
     for folder in {"/".join(file.staged.split("/")[:2]) for file in files}:
@@ -315,7 +313,7 @@ class TableWrite:
 
 
 def _folder_names(name: str, values: pa.Array) -> pa.Array:
-    """``key=value`` for each row; only distinct values are quoted."""
+    """Return ``key=value`` for each row; only distinct values are quoted."""
     encoded = values.dictionary_encode() if not pa.types.is_dictionary(values.type) else values
     try:
         strings = encoded.dictionary.cast(pa.string()).to_pylist()
@@ -325,13 +323,13 @@ def _folder_names(name: str, values: pa.Array) -> pa.Array:
         raise SchemaMismatchError(f"a string that is not UTF-8 cannot name a folder: {e}", column=name) from e
     _check_years(name, encoded.dictionary)
     key = quote(name, safe="")
-    # An empty string is null for Hive, too.
+    # Like Hive, treat an empty string as null.
     quoted = pa.array([f"{key}={quote(s, safe=' ') if s else _NULL}" for s in strings], pa.string())
     return pc.fill_null(quoted.take(encoded.indices), f"{key}={_NULL}")
 
 
 def _check_years(name: str, values: pa.Array) -> None:
-    """Raise ``SchemaMismatchError`` for times whose strings are wrong in Arrow, which has 16 bits for a year."""
+    """Raise ``SchemaMismatchError`` for times that Arrow converts to wrong strings, as it has 16 bits for the year."""
     kind = values.type
     if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
         seconds = values.cast(pa.timestamp("s", getattr(kind, "tz", None)), safe=False).cast(pa.int64())
@@ -343,31 +341,31 @@ def _check_years(name: str, values: pa.Array) -> None:
             )
 
 
-# --- Exclusive writes: those that replace a folder, and those that must be the first into it --------------------------
-# An exclusive job announces itself by its plan, and looks for others before anything moves::
+# --- exclusive writes: those that replace all files of a folder, and those that need an empty folder ------------------
+# An exclusive job writes its plan, and looks for other exclusive jobs before it moves files::
 #
-#     put plan --> another such job, whose id is less? --yes--> take the plan back, wait for that job, begin again
+#     put plan --> another job with a smaller id? --yes--> remove the plan, wait for that job, start again
 #                    |no
 #                    v
-#     wait for those whose ids are greater --> look at the folder: final plan --> move files, end
+#     wait for jobs with greater ids --> list the folder, put the final plan --> move files, put the end
 #
-# Of two jobs, the later look sees the other's plan, or its files.  A job waits for greater ids only, and withdraws
-# for smaller ones, so two jobs never wait for each other.  After :data:`PATIENCE_S` a job that does not end is
-# aborted, and cannot commit any more.  The greatest id is waited for first, so that the patience with a job starts
-# when it waits for none.  Appends neither wait nor are waited for.
+# Of two jobs, the one that looks later sees the plan or the files of the other.  A job keeps its plan only while it
+# waits for greater ids, so two jobs never wait for each other.  A job that does not end within :data:`PATIENCE_S` is
+# aborted and cannot commit any more.  The greatest id comes first: that job waits for no other, so its time starts at
+# once.  Appends neither wait nor are waited for.
 
 #: Seconds to wait for a job that does not end.
 PATIENCE_S = 60.0
-#: The first and the longest pause between checks of a job.
+#: First and longest pause between checks of a job, in seconds.
 _PAUSES_S = 0.02, 1.0
 
 
 def begin_alone(store: Store, job: str, plan: Plan, removes: Callable[[], tuple[str, ...]], runtime: Runtime) -> Plan:
-    """Write the plan of an exclusive job; no other one can commit until it ends.
+    """Write the plan of an exclusive job; no other exclusive job can commit until it ends.
 
-    ``removes`` returns the files to remove; its errors end the job before anything has moved.
+    ``removes`` returns the files to remove; if it raises, the job ends before anything has moved.
 
-    Raises ``WriteFailedError`` where another job aborted this one, ``StorageError``, and the errors of ``removes``.
+    Raises ``WriteFailedError`` if another job aborted this one, ``StorageError``, and the errors of ``removes``.
     """
     plan = replace(plan, alone=True)
     while True:
@@ -377,7 +375,7 @@ def begin_alone(store: Store, job: str, plan: Plan, removes: Callable[[], tuple[
             if not others or others[-1] > job:
                 for other in others:
                     _await(store, job, other, runtime)
-                # Remove what was committed since the first look, too.
+                # Also remove files that were committed in the meantime.
                 final = replace(plan, removes=removes())
                 if final != plan:
                     jobs.put_plan(store, job, final)
@@ -392,10 +390,10 @@ def begin_alone(store: Store, job: str, plan: Plan, removes: Callable[[], tuple[
 
 
 def _await(store: Store, job: str, other: str, runtime: Runtime) -> None:
-    """Wait until another job ends; abort it where that takes too long."""
+    """Wait until another job ends; abort it if that takes too long."""
     waited, pause = 0.0, _PAUSES_S[0]
     while jobs.is_at_work(store, other):
-        # A job that was aborted must not abort others.
+        # An aborted job must not abort others.
         jobs.check_running(store, job)
         if waited >= PATIENCE_S:
             jobs.record_outcome(store, other, "aborted")

@@ -1,12 +1,12 @@
-"""A folder of files as a stream: each file once, in the order of modification times.
+"""Read a folder of files as a stream: each file once, in the order of modification times.
 
-There is no log, so an offset must describe the files that were read.  It has the names of those in its batch and of
-those younger than a window, and for all older ones their number and a sum of hashes of their names::
+There is no log, so an offset must describe the files that were read.  It has the names of the files in its batch and of
+those within a time window; older files are represented by their number and the sum of the hashes of their names::
 
     {"horizonMs": 1700000000000, "older": 12, "olderHash": 8123, "recent": ["part-7.trv"], "added": ["part-8.trv"]}
 
-Files up to ``horizonMs`` are only counted.  A file that appears before it, for example one that was staged for longer
-than the window, changes the count or the sum: that raises an error, and never skips a file.
+If a file with a modification time up to ``horizonMs`` appears later, for example because it was staged for longer than
+the window, the number and the sum differ.  Then the stream raises an error and never skips the file.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from trilake.storage.base import ObjectMeta, Store
 from trilake.trevni.tables.dataset import Split, is_hidden, split_of
 from trilake.trevni.tables.jobs import visible
 
-#: How long a file may be staged before it appears, in ms: the window in which files are listed by name.
+#: Time window in ms within which offsets name files: the longest time that a file may be staged.
 WINDOW_MS = 3_600_000
 _MODULUS = 1 << 53
 
@@ -35,7 +35,7 @@ class TrevniStreamError(TrilakeError):
 
 @dataclass(frozen=True)
 class TrevniOffset:
-    """An offset of the stream; see the head of this module.
+    """An offset of the stream; see the module docstring.
 
     >>> o = TrevniOffset(0, 0, 0, ("a",), ("a",))
     >>> TrevniOffset.from_json(o.to_json()) == o
@@ -66,7 +66,7 @@ class TrevniOffset:
             ) from e
 
     def to_json(self) -> dict[str, Any]:
-        """The JSON object."""
+        """Convert to a JSON object."""
         return {
             "horizonMs": self.horizon_ms,
             "older": self.older,
@@ -79,7 +79,7 @@ class TrevniOffset:
 class TrevniStream:
     """A folder read as a stream.
 
-    With ``fail_on_data_loss`` changes of files older than the window raise an error.
+    With ``fail_on_data_loss``, changes of files older than the window raise an error.
     """
 
     def __init__(self, store: Store, *, fail_on_data_loss: bool = True, window_ms: int = WINDOW_MS) -> None:
@@ -87,7 +87,7 @@ class TrevniStream:
         self._until: frozenset[str] | None = None
 
     def _files(self) -> list[ObjectMeta]:
-        """The files that readers see, in the order of the stream."""
+        """List the visible files in the order of the stream."""
         objects = [m for m in visible(self.store) if not is_hidden(m.key)]
         return sorted(objects, key=lambda m: (m.modified_ms, m.key))
 
@@ -96,9 +96,9 @@ class TrevniStream:
         self._until = frozenset(m.key for m in self._files())
 
     def latest(self, start: TrevniOffset, limit: int | None = None) -> TrevniOffset:
-        """The end of a batch of at most ``limit`` files that starts at ``start``.
+        """Return the end of a batch of at most ``limit`` files that starts at ``start``.
 
-        Raises ``TrevniStreamError`` where files older than the window appeared or disappeared.
+        Raises ``TrevniStreamError`` if files older than the window appeared or disappeared.
         """
         files = self._files()
         self._check_older(files, start)
@@ -108,7 +108,7 @@ class TrevniStream:
         batch_files = new[:limit]
         if not batch_files:
             return start
-        # Files that are not yet read must be after the horizon.
+        # Unread files must be after the horizon.
         horizon = max(start.horizon_ms, batch_files[-1].modified_ms - self.window_ms)
         seen.update(m.key for m in batch_files)
         read = [m for m in young if m.key in seen]
@@ -122,7 +122,7 @@ class TrevniStream:
         )
 
     def batch(self, end: TrevniOffset) -> list[Split]:
-        """The files of the batch that ends at ``end``."""
+        """Return the files of the batch that ends at ``end``."""
         return [split_of(self.store, key) for key in end.added]
 
     def _check_older(self, files: Sequence[ObjectMeta], start: TrevniOffset) -> None:
@@ -143,5 +143,5 @@ def _hash(key: str) -> int:
 
 
 def parse_limit(value: str | None) -> int:
-    """Parse the option ``maxFilesPerTrigger``, 1000 by default.  Raises ``InvalidArgumentError``."""
+    """Parse the option ``maxFilesPerTrigger``, by default 1000.  Raises ``InvalidArgumentError``."""
     return positive("maxFilesPerTrigger", value) or MAX_FILES

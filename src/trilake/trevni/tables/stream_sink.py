@@ -1,13 +1,13 @@
-"""Write a batch of a stream to a folder exactly once, after any failure.
+"""Write each batch of a stream to a folder exactly once, even after failures.
 
 A job claims its batch first: ``_streams/<query>/<batch>.<n>`` has the id of the job and is written by
-``put_if_absent``.  A job that finds a claim ends the job of that claim before anything else::
+``put_if_absent``.  A job that finds a claim first ends the job with that claim::
 
     claim 0 --won---> publish
             --lost--> its job is committed? done
                       else it is aborted, and can never be committed: claim 1 ...
 
-Jobs make files appear at once; see :mod:`trilake.trevni.tables.jobs`.
+For how files become visible at once, see :mod:`trilake.trevni.tables.jobs`.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from trilake.trevni.tables.row_groups import StagedFile
 from trilake.trevni.tables.table_write import TableWritePlan, finish_table_write
 
 FOLDER = "_streams"
-#: Batches whose claims are kept; Spark repeats only the last one.
+#: Number of claims to keep; Spark repeats only the last batch.
 _KEPT = 200
 
 
 @dataclass(frozen=True)
 class TrevniBatch:
-    """A batch of a query: ``query_id`` is the same for all runs on one checkpoint."""
+    """A batch of a query; ``query_id`` is the same for all runs with one checkpoint."""
 
     query_id: str
     batch: int
 
     def key(self, attempt: int) -> str:
-        """The key of its claim."""
+        """Return the key of a claim."""
         return f"{FOLDER}/{self.query_id}/{self.batch:020d}.{attempt}"
 
 
 def commit_batch(store: Store, plan: TableWritePlan, batch: TrevniBatch, files: Sequence[StagedFile]) -> bool:
-    """Commit the staged files of a batch, unless it is committed; whether this call did it."""
+    """Commit the staged files of a batch unless it is committed already; returns whether this call did."""
     if not files and not plan.describe and plan.mode != "overwrite":
         return False
     attempt = 0
@@ -67,17 +67,17 @@ def _claim(store: Store, key: str, job: str) -> bool:
 
 
 def end_job(store: Store, job: str) -> bool:
-    """End a job; whether it is committed.  If not, it never can be."""
+    """End a job and return whether it is committed; if not, it can never commit."""
     outcome = jobs.record_outcome(store, job, "aborted")
     plan = jobs.plan_of(store, job)
     if plan is not None:
         if outcome == "aborted":
-            jobs.remove_staged(store, job)  # a driver that still moves these files must fail
+            jobs.remove_staged(store, job)  # if the driver is still moving these files, it must fail
         jobs.complete(store, job, plan, outcome, keep_records=outcome == "aborted")
         return outcome == "committed"
     if outcome == "committed":
         return True
-    # A complete job has no records, but files with its id in their names.
+    # A complete job has no records any more, but the names of its files contain its id.
     landed = any(job in m.key for m in jobs.visible(store) if not m.key.startswith(("_", ".")))
     if landed:
         with suppress(ObjectNotFoundError):

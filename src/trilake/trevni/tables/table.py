@@ -1,4 +1,4 @@
-"""``TrevniTable``: a file, a folder, a glob or partition folders of Trevni files, opened as one table."""
+"""``TrevniTable``: a file, folder, glob or partition folders of Trevni files as one table."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from trilake.table.table import FilterLike, Table
 from trilake.trevni.file.file import TrevniFile
 from trilake.trevni.tables.dataset import Split, candidate_rows, find_files, read_split, skip_files, split_file
 
-#: Splits to read in parallel, and the stored bytes of each.
+#: Number of splits to read in parallel, and stored bytes of each.
 _THREADS = min(4, os.cpu_count() or 1)
 _READ_SPLIT = 1 << 24
 
@@ -46,13 +46,13 @@ class TrevniTable(Table):
 
     Parameters
     ----------
-    location: a file, a folder (with or without ``key=value`` folders below it) or a glob.
-    schema: the schema of reads, by default that of the first file and the partition folders.
-    options: of the store.
+    location: a file, a folder (with or without ``key=value`` folders) or a glob.
+    schema: schema of reads, by default that of the first file and the partition folders.
+    options: options of the store.
     trusted: see :class:`trilake.trevni.TrevniFile`.
 
-    Columns that a file lacks are null in its rows.  Raises ``TableNotFoundError`` where there are no files; the
-    property ``schema`` raises ``SchemaMismatchError`` for duplicate names in the first file.
+    Missing columns of a file are null.  Raises ``TableNotFoundError`` if there are no files; the property ``schema``
+    raises ``SchemaMismatchError`` for duplicate names in the first file.
 
     >>> import pyarrow as pa
     >>> import trilake
@@ -89,7 +89,7 @@ class TrevniTable(Table):
         return self._store.options
 
     def under(self, schema: pa.Schema) -> TrevniTable:
-        """A table of the same files under another ``schema``; they are not listed again.
+        """Return a table of the same files with another ``schema``, without listing them again.
 
         >>> import pyarrow as pa, trilake
         >>> rows = {"day": ["mon", "tue"], "n": [1, 2]}
@@ -107,12 +107,12 @@ class TrevniTable(Table):
 
     @property
     def version(self) -> int | None:
-        """Trevni files have no versions."""
+        """``None``: Trevni files have no versions."""
         return None
 
     @property
     def partition_names(self) -> list[str]:
-        """The partition columns."""
+        """Names of the partition columns."""
         return [f.name for f in self._partitions]
 
     @cached_property
@@ -136,14 +136,14 @@ class TrevniTable(Table):
 
     @property
     def found_schema(self) -> pa.Schema:
-        """The columns of the first file, of each name the last one, and the partition columns."""
+        """Columns of the first file (of duplicate names the last one), and partition columns."""
         partitions = set(self.partition_names)
         columns = {f.name: f for f in self._first if f.name not in partitions}
         return pa.schema([*columns.values(), *self._partitions], metadata=self._first.metadata)
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns of the files, then the partition columns."""
+        """Columns of the files, then partition columns."""
         return self._schema
 
     def _bound(self, filter: FilterLike | None) -> Filter | None:
@@ -154,9 +154,9 @@ class TrevniTable(Table):
         return [file for file, needed in zip(self._files, keep.tolist(), strict=True) if needed]
 
     def splits(self, filter: FilterLike | None = None, *, size: int | None = None) -> list[Split]:
-        """The files that may hold rows matching ``filter``, in parts of about ``size`` stored bytes.
+        """Return the files that may have rows matching ``filter``, in parts of about ``size`` stored bytes.
 
-        Raises ``FilterError`` for a filter that does not fit the table.
+        Raises ``FilterError`` for a filter that does not match the table.
 
         >>> import trilake
         >>> rows = {"day": ["mon", "tue"], "n": [1, 2]}
@@ -173,7 +173,7 @@ class TrevniTable(Table):
         ]
 
     def files(self, filter: FilterLike | None = None) -> pa.Table:
-        """One row per file; ``stats`` has the number of records."""
+        """Return one row per file; ``stats`` has the number of records."""
         files = self._needed_files(self._bound(filter))
         counts = [self.file(file.key).row_count for file in files]
         return pa.table(
@@ -203,7 +203,7 @@ class TrevniTable(Table):
     def to_batches(
         self, columns: Sequence[str] | None = None, filter: FilterLike | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """The rows as batches; a few splits are read in parallel, and only those are in memory."""
+        """Yield the rows as batches; a few splits are read in parallel, and only these are in memory."""
         schema = self.schema
         bound = self._bound(filter)
         names = schema.names if columns is None else self.projected_schema(columns).names
@@ -225,17 +225,17 @@ class TrevniTable(Table):
                     future.cancel()
 
     def count(self, filter: FilterLike | None = None) -> int:
-        """Number of matching rows; without a filter, from the headers alone."""
+        """Return the number of matching rows; without a filter, from the file headers."""
         if filter is None or self._bound(filter) is None:
             return sum(self.file(file.key).row_count for file in self._files)
         return sum(batch.num_rows for batch in self.to_batches([], filter))
 
     def history(self, limit: int | None = None) -> pa.Table:
-        """Empty, as there are no versions; ``limit`` has no effect."""
+        """Return an empty table, as there are no versions; ``limit`` has no effect."""
         return pa.table({"version": pa.array([], pa.int64()), "timestamp": pa.array([], pa.timestamp("ms", "UTC"))})
 
     def explain(self, filter: FilterLike | None = None) -> Explanation:
-        """The files and blocks that may match a filter."""
+        """Explain which files and blocks may match a filter."""
         bound = self._bound(filter)
         skipping = skip_files(bound, self._files, self._partitions)
         reasons = pc.fill_null(skipping.reason_strings(), "it may hold matching rows")

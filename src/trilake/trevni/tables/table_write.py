@@ -1,7 +1,7 @@
 """Write to a folder of Trevni files: :func:`write_table`, or three steps that may run in different processes.
 
-:func:`plan_table_write` looks at the folder, :func:`write_rows` stages files in tasks, and :func:`finish_table_write`
-moves them to their places.  :func:`clean` removes the staged files of a write, :func:`give_up` also stops its running
+:func:`plan_table_write` lists the folder, :func:`write_rows` stages files in tasks, and :func:`finish_table_write`
+moves them to the table.  :func:`clean` removes the staged files of a write, :func:`give_up` also stops its running
 tasks.  Plans and staged files can be pickled.
 """
 
@@ -49,12 +49,12 @@ from trilake.trevni.tables.row_groups import (
     publish,
 )
 
-#: The options of a write in Spark; see :func:`write_options`.
+#: Names of write options in Spark; see :func:`write_options`.
 OPTIONS = ("codec", "checksum", "rowGroupSize", "blockSize", "values")
 
-#: Folders of the logs of other formats, whose tables must not be changed.
+#: Log folders of other formats, whose tables must not be changed.
 _LOGS = {"_delta_log": "Delta", "_versions": "Lance"}
-#: Attempts to read a folder whose files disappear.
+#: Number of attempts to read a folder whose files disappear.
 _ATTEMPTS = 5
 _SIZE = re.compile(r"([0-9]{1,15})\s*([kmg]?)b?", re.IGNORECASE)
 _T = pa.types
@@ -66,9 +66,9 @@ def write_options(strings: Mapping[str, str]) -> WriteOptions:
     Parameters
     ----------
     strings: ``codec`` (``null``, ``deflate``, ``snappy`` or ``bzip2``), ``checksum`` (``null`` or ``crc32``),
-        ``rowGroupSize`` and ``blockSize`` in bytes (``64m`` is 64 MiB), and ``values``: columns in ascending order,
-        separated by commas, whose first values of blocks are stored, so that filters can skip blocks.  Names have any
-        case.
+        ``rowGroupSize`` and ``blockSize`` in bytes (``64m`` is 64 MiB), and ``values``: a comma-separated list of
+        columns in ascending order, for which the first value of each block is stored, so that filters can skip blocks.
+        Names are case-insensitive.
 
     Raises ``UnknownOptionError`` and ``InvalidArgumentError``.
 
@@ -113,8 +113,8 @@ def _size(name: str, value: str) -> int:
 class TableWritePlan:
     """A planned write.
 
-    ``schema`` is that of the new files.  ``describe``: a write without rows leaves an empty file with the schema.
-    ``nothing``: there is nothing to write (``mode="ignore"``, and the folder has files).
+    ``schema`` is that of the new files.  With ``describe``, a write without rows creates an empty file with the schema.
+    With ``nothing``, there is nothing to write (``mode="ignore"`` and the folder has files).
     """
 
     schema: pa.Schema
@@ -144,15 +144,15 @@ def plan_table_write(
 
     Parameters
     ----------
-    store: rooted at the table's folder.
+    store: store at the folder of the table.
     mode: ``error``, ``ignore``, ``append`` or ``overwrite``.
     partition_by: columns of a new table that become folders; for appends those of the table, or ``None``.
     runtime: creates the id of the write.
 
-    Appended rows get the table's columns and types: names match without regard to case, missing columns are null, and
-    values are converted where that loses none.
+    Appended rows get the table's columns and types: names match case-insensitively, missing columns are null, and
+    values are cast if none is lost.
 
-    Raises ``TableExistsError``, ``ForeignFilesError`` where the folder has other files, ``SchemaMismatchError`` and
+    Raises ``TableExistsError``, ``ForeignFilesError`` if the folder has other files, ``SchemaMismatchError`` and
     ``InvalidArgumentError``.
     """
     _check_mode(mode)
@@ -161,7 +161,7 @@ def plan_table_write(
             raise TableExistsError(f"a {name} table is here", help="write to another folder", file=store.uri)
     write_id = new_write_id(runtime)
     by_lower = {name.lower(): name for name in schema.names}
-    # Unknown names raise an error in the writer.
+    # The writer raises for unknown names.
     partition = tuple(n if n in schema.names else by_lower.get(n.lower(), n) for n in partition_by or ())
     files, stored = _current_files(store, mode)
     if not files:
@@ -184,7 +184,7 @@ def plan_table_write(
 
 
 def _current_files(store: Store, mode: str) -> tuple[list[DataFile], pa.Schema]:
-    """The files that matter for a write; for appends also the schema of the first one."""
+    """Return the current files that the write depends on; for appends also the schema of the first one."""
     for attempts_left in reversed(range(_ATTEMPTS)):
         files = list_files(store)
         try:
@@ -201,7 +201,7 @@ def _current_files(store: Store, mode: str) -> tuple[list[DataFile], pa.Schema]:
 
 
 def _target_schema(stored: pa.Schema, partition: Sequence[str], incoming: pa.Schema, uri: str) -> pa.Schema:
-    """The table's columns, and its partition columns with the types of the rows."""
+    """Return the table's columns, and its partition columns with the types of the rows."""
     by_name = {f.name.lower(): f for f in incoming}
     fields = [f for f in stored if f.name not in partition]
     problems = []
@@ -226,7 +226,7 @@ def _target_schema(stored: pa.Schema, partition: Sequence[str], incoming: pa.Sch
 
 
 def _fits(source: pa.DataType, target: pa.DataType) -> bool:
-    """Whether values of one type may become values of another, if each value fits."""
+    """Whether values of one type may be cast to another type, provided that each value fits."""
     source, target = bare(source), bare(target)
     if source == target or _T.is_null(source):
         return True
@@ -249,7 +249,7 @@ def _fits(source: pa.DataType, target: pa.DataType) -> bool:
 
 
 def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Convert rows to ``schema``; names match without regard to case.
+    """Convert rows to ``schema``; names match case-insensitively.
 
     Raises ``SchemaMismatchError`` for a value that does not fit.
     """
@@ -275,9 +275,9 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 def write_rows(
     store: Store, plan: TableWritePlan, batches: Iterable[pa.RecordBatch], *, task: str = "0", attempt: str = "0"
 ) -> list[StagedFile]:
-    """Write rows to staged files; without rows, to none.
+    """Write rows to staged files; without rows, there are none.
 
-    ``task`` distinguishes concurrent tasks, ``attempt`` the attempts of a task.  After an error its staged files are
+    ``task`` distinguishes concurrent tasks, ``attempt`` the attempts of a task.  After an error, the staged files are
     removed.  Raises ``SchemaMismatchError``, ``InvalidArgumentError`` and ``StorageError``.
     """
     rows = (conform(batch, plan.schema) for batch in batches if batch.num_rows)
@@ -288,7 +288,7 @@ def write_rows(
 def _write(
     store: Store, plan: TableWritePlan, rows: Iterable[pa.RecordBatch], task: str, attempt: str
 ) -> list[StagedFile]:
-    # A folder for each attempt, so that removing one does not touch others.
+    # Each attempt has its own folder, so that removing one does not affect others.
     folder = f"{plan.write_id}-{task}-{attempt}"
     try:
         with RowGroupWriter(
@@ -306,35 +306,35 @@ def _write(
 def finish_table_write(
     store: Store, plan: TableWritePlan, files: Sequence[StagedFile], *, runtime: Runtime = SYSTEM_RUNTIME
 ) -> TableWrite:
-    """Move staged files to their places; with ``mode="overwrite"``, remove the previous files.
+    """Move staged files to the table; with ``mode="overwrite"``, remove the previous files.
 
-    Where the folder got files since the plan, ``mode="ignore"`` writes nothing, and ``mode="error"`` raises
-    ``TableExistsError``.  Readers see all rows of the write or none, see :func:`trilake.trevni.publish`, also for the
+    If the folder got files after the plan, ``mode="ignore"`` writes nothing, and ``mode="error"`` raises
+    ``TableExistsError``.  Readers see all rows of the write or none; see :func:`trilake.trevni.publish`, also for
     errors.
     """
     if plan.nothing:
         return TableWrite()
     files = list(files)
     if not files and plan.describe and not plan.partition_by:
-        files = _write(store, plan, [], "0", "0")  # closing the writer adds a file without rows
+        files = _write(store, plan, [], "0", "0")  # creates a file without rows
     first = plan.mode in ("error", "ignore")
     try:
         publish(store, files, replace=plan.mode == "overwrite", first=first, job=plan.write_id, runtime=runtime)
     except TableExistsError:
         if not first:
             raise
-        with suppress(StorageError, OSError):  # then its staged files are removed a week later
+        with suppress(StorageError, OSError):  # a write removes these staged files after a week
             clean(store, plan)
         if plan.mode == "error":
             raise
         return TableWrite()
-    with suppress(StorageError, OSError):  # the write is committed
+    with suppress(StorageError, OSError):  # the write is committed: a failed clean-up is not an error
         clean(store, plan)
     return TableWrite(len(files), sum(f.rows for f in files), sum(f.size for f in files))
 
 
 def clean(store: Store, plan: TableWritePlan) -> None:
-    """Remove all staged files of a write, of all tasks and attempts."""
+    """Remove the staged files of all tasks and attempts of a write."""
     jobs.remove_staged(store, plan.write_id)
 
 
@@ -364,12 +364,12 @@ def write_table(
 
     Parameters
     ----------
-    data: as for :func:`trilake.trevni.write`.
-    location: the folder.
-    mode: ``error``, ``ignore``, ``append`` or ``overwrite``, for a folder that has files.
+    data: see :func:`trilake.trevni.write`.
+    location: path or URI of the folder.
+    mode: what to do if the folder has files: ``error``, ``ignore``, ``append`` or ``overwrite``.
     partition_by: columns that become ``key=value`` folders instead of columns of the files.
-    options: of the files, see :func:`trilake.trevni.tables.table_write.write_options`.
-    schema: for rows as dictionaries.
+    options: options of the files, see :func:`trilake.trevni.tables.table_write.write_options`.
+    schema: schema of rows given as dictionaries.
     storage_options: credentials, region and endpoint of an object store.
     runtime: creates the id of the write.
 

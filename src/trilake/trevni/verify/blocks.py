@@ -1,4 +1,4 @@
-"""Checks of blocks, one by one: checksum, codec, payload, children and parents, first values."""
+"""Checks of blocks: checksum, codec, payload, children and parents, first values."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class BlockFault:
 
 
 def block_faults(table: TrevniContext) -> list[BlockFault | None]:
-    """Read the blocks of the chosen files, once; one entry per block, ``None`` for a sound one."""
+    """Read the blocks of the sampled files once; returns one entry per block, ``None`` if it is sound."""
     if table.blocks is None:
         table.blocks = [fault for one in table.chosen for fault in _blocks(one)]
     faults: list[BlockFault | None] = table.blocks
@@ -44,11 +44,11 @@ def _blocks(one: OpenFile) -> Iterator[BlockFault | None]:
         while parent is not None and parent in one.tables:
             parent = file.header.columns[parent].parent
         if parent is not None:
-            continue  # an ancestor has no block table: another finding
+            continue  # another check reports an ancestor without a block table
         for block in range(len(blocks)):
             start, stop = int(blocks.row_starts[block]), int(blocks.row_starts[block + 1])
             try:
-                # A child is read with its ancestors; their faults are reported for them.
+                # Reading a child reads its ancestors, whose faults are reported separately.
                 cut = file.cut([number], start, stop, Budget.of(file.size, limited=True))[number]
             except (TrilakeError, OSError) as e:
                 context = e.context if isinstance(e, TrilakeError) else {}
@@ -79,7 +79,7 @@ def checksums(table: TrevniContext) -> Generator[Finding, None, int]:
 
 
 def payloads(table: TrevniContext) -> Generator[Finding, None, int]:
-    """Every block can be decompressed and holds exactly its values; children fit the lengths of their parents."""
+    """Every block can be decompressed and has exactly its values; children match the lengths of their parents."""
     for fault in block_faults(table):
         if fault is not None and fault.error is not None and not isinstance(fault.error, BlockChecksumError):
             yield finding("trevni.block-unreadable", fault.error, fault.key)
@@ -87,7 +87,7 @@ def payloads(table: TrevniContext) -> Generator[Finding, None, int]:
 
 
 def first_values(table: TrevniContext) -> Generator[Finding, None, int]:
-    """The first value in a block descriptor is that of the block."""
+    """Every first value in a block descriptor is that of the block."""
     for fault in block_faults(table):
         if fault is not None and fault.error is None:
             yield Finding(

@@ -1,4 +1,4 @@
-"""``TrevniContext``: the files of one table, each opened once."""
+"""``TrevniContext``: the files of a table, each opened once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _THREADS = 8
 
 @dataclass(frozen=True)
 class OpenFile:
-    """One file, or the error of opening it; and the block tables of its columns, or their errors."""
+    """A file, or the error from opening it; the block tables of its columns, or their errors."""
 
     key: str
     file: TrevniFile | None = None
@@ -38,34 +38,34 @@ class TrevniContext:
 
     Parameters
     ----------
-    location, options: of the folder or file.
-    depth: which checks run.
-    sample: the number of files whose rows are read; ``None`` for all.
+    location, options: location of the folder or file, and options of its store.
+    depth: depth of the checks.
+    sample: number of files whose rows are read; ``None`` for all.
     """
 
     location: str
     options: Mapping[str, str]
     depth: Depth
     sample: int | None = None
-    #: The result of :func:`~trilake.trevni.verify.blocks.block_faults`, which several checks share.
+    #: Result of :func:`~trilake.trevni.verify.blocks.block_faults`, which several checks use.
     blocks: Any = None
 
     @cached_property
     def _store_and_files(self) -> tuple[Store, list[DataFile]]:
         try:
             return find_files(self.location, self.options)
-        except SchemaMismatchError:  # of partition folders: a finding, and the files are those of the folder
+        except SchemaMismatchError:  # partition folders differ, which a check reports: list the folder instead
             store = open_store(self.location, self.options)
             return store, list_files(store)
 
     @property
     def files(self) -> list[DataFile]:
-        """The files.  Raises ``TableNotFoundError`` for a location without files."""
+        """All files.  Raises ``TableNotFoundError`` for a location without files."""
         return self._store_and_files[1]
 
     @cached_property
     def opened(self) -> list[OpenFile]:
-        """Every file, opened."""
+        """All files, opened."""
         store = self._store_and_files[0]
         with ThreadPoolExecutor(_THREADS, "trilake-verify") as pool:
             return list(pool.map(lambda f: _open(store, f.key), self.files))

@@ -1,4 +1,4 @@
-"""Checks of headers, descriptors and schemas, which read no blocks."""
+"""Checks of headers, descriptors and schemas, which do not read blocks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def finding(code: str, error: Exception, key: str) -> Finding:
 
 
 def folders(table: TrevniContext) -> Generator[Finding, None, int]:
-    """All files are in folders of the same partition columns."""
+    """All files are in folders with the same partition columns."""
     names = [tuple(name for name, _ in f.partition) for f in table.files]
     usual = Counter(names).most_common(1)[0][0]
     for file, columns in zip(table.files, names, strict=True):
@@ -40,7 +40,7 @@ def folders(table: TrevniContext) -> Generator[Finding, None, int]:
 
 
 def readable(table: TrevniContext) -> Generator[Finding, None, int]:
-    """Every file has a header that can be read."""
+    """Every file has a readable header."""
     for one in table.opened:
         if one.error is not None and not isinstance(one.error, ParentError):
             yield finding("trevni.header-unreadable", one.error, one.key)
@@ -48,7 +48,7 @@ def readable(table: TrevniContext) -> Generator[Finding, None, int]:
 
 
 def parents(table: TrevniContext) -> Generator[Finding, None, int]:
-    """Every column that has a parent has an earlier array column for it."""
+    """The parent of every column is an earlier array column."""
     for one in table.opened:
         if isinstance(one.error, ParentError):
             yield finding("trevni.parent-wrong", one.error, one.key)
@@ -56,7 +56,7 @@ def parents(table: TrevniContext) -> Generator[Finding, None, int]:
 
 
 def descriptors(table: TrevniContext) -> Generator[Finding, None, int]:
-    """The block descriptors of every column fit the file: sizes, places, and rows that add up."""
+    """The block descriptors of every column match the file: sizes, positions, and row counts."""
     count = 0
     for one in table.opened:
         count += len(one.tables) + len(one.table_errors)
@@ -66,7 +66,7 @@ def descriptors(table: TrevniContext) -> Generator[Finding, None, int]:
 
 
 def schemas(table: TrevniContext) -> Generator[Finding, None, int]:
-    """The schema of every file fits its columns."""
+    """The schema of every file matches its columns."""
     for one in table.opened:
         schema = _schema(one)
         if isinstance(schema, Exception):
@@ -75,7 +75,7 @@ def schemas(table: TrevniContext) -> Generator[Finding, None, int]:
 
 
 def _schema(one: OpenFile) -> pa.Schema | Exception | None:
-    """The schema of a file, or the error; ``None`` for a file that could not be opened."""
+    """Return the schema of a file, or the error; ``None`` if the file could not be opened."""
     try:
         return None if one.file is None else one.file.schema
     except (TrilakeError, OSError, pa.ArrowException) as e:
@@ -83,7 +83,7 @@ def _schema(one: OpenFile) -> pa.Schema | Exception | None:
 
 
 def same_columns(table: TrevniContext) -> Generator[Finding, None, int]:
-    """The files of a table have the same columns."""
+    """All files of a table have the same columns."""
     first: tuple[str, pa.Schema] | None = None
     for one in table.opened:
         schema = _schema(one)

@@ -1,4 +1,4 @@
-"""The checks of a table of Trevni files, and the function that runs them."""
+"""The checks of Trevni files, and the function that runs them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CHECKS: tuple[Check[TrevniContext], ...] = (
 def verify_trevni(
     location: str, options: Mapping[str, str], depth: Depth, sample: int | None, limit: int = MAX_LISTED
 ) -> Findings:
-    """Run the checks of Trevni files up to a depth; see :func:`trilake.verify`.  Raises ``TableNotFoundError``."""
+    """Run all checks of Trevni files up to a depth; see :func:`trilake.verify`.  Raises ``TableNotFoundError``."""
     context = TrevniContext(location, options, depth, sample)
     _ = context.files
     findings, runs = run_checks(CHECKS, context, depth, limit)
