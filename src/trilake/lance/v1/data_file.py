@@ -1,7 +1,7 @@
-"""``V1File``: some columns of a fragment, read by batch or by row.
+"""``V1File``: read some columns of a fragment, by batch or by row.
 
-A local file is mapped and its pages are used in place.  Of an object in a store only ranges are fetched: the end with
-the footer when it is opened, then the pages of each batch or take, in as few requests as the store makes of them.
+A local file is memory-mapped, and its pages are used in place.  An object in a store is read in ranges: the end with
+the footer on open, then the pages of each batch or take, in as few requests as the store can make of them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from trilake.table.data_files import no_columns
 
 #: Bytes of batches to fetch at once.
 _AHEAD = 16 << 20
-#: Strings are stored before their offsets: at most this many bytes before them are fetched with them.
+#: Strings are stored before their offsets: at most this many bytes before the offsets are fetched with them.
 MAX_GUESS = 64 << 20
 
 
@@ -65,10 +65,10 @@ class V1File(DataFileReader):
     ) -> V1File:
         """Open a data file.
 
-        ``schema`` is that of the dataset, with its dictionaries, ``None`` for the schema in the file itself;
-        ``field_ids`` are those of the file's fields in the manifest, some of which may be
-        :data:`~trilake.lance.file.schema.TOMBSTONE`, ``None`` for all of the schema.  Raises ``MissingFileError``,
-        ``CorruptFileError``, and ``UnsupportedProtocolError`` for files of the second format.
+        ``schema`` is the schema of the dataset, with its dictionaries; by default, the schema in the file.
+        ``field_ids`` are the ids of the file's fields in the manifest, by default all of the schema; some may be
+        :data:`~trilake.lance.file.schema.TOMBSTONE`.  Raises ``MissingFileError``, ``CorruptFileError``, and
+        ``UnsupportedProtocolError`` for files of the second format.
         """
         source = open_source(store, key)
         tail = source.read(max(source.size - FOOTER.size, 0), min(source.size, FOOTER.size)).to_pybytes()
@@ -79,13 +79,13 @@ class V1File(DataFileReader):
             schema = schema.with_dictionaries(read_dictionaries(schema, source))
         ids = tuple(schema.field_ids if field_ids is None else field_ids)
         columns = schema.project_ids(ids)
-        if TOMBSTONE in ids:  # the table of pages has those of all fields that were written
+        if TOMBSTONE in ids:  # the page table covers all fields that were written
             ids = _file_schema(source, metadata).field_ids
         offsets = _batch_offsets(metadata, source)
         pages = _page_table(source, metadata.page_table_position, ids, columns, len(offsets) - 1)
         return cls(source, columns, metadata, offsets, pages)
 
-    # --- what is in it ---
+    # --- metadata ---
 
     @property
     def num_batches(self) -> int:
@@ -98,11 +98,11 @@ class V1File(DataFileReader):
         return self.schema.field_ids
 
     def statistics(self) -> pa.Table | None:
-        """The statistics in the file, one row per batch; ``None`` if it has none.
+        """Read the statistics in the file, one row per batch; ``None`` if it has none.
 
-        Columns are named by field id, ``"3"``; each is a struct of ``null_count`` (int64), ``min_value`` and
-        ``max_value`` (of the field's type, null where unknown).  :func:`trilake.lance.v1.statistics.trusted` says what
-        may be concluded from them.  Raises ``CorruptFileError``.
+        Columns are named by field id, such as ``"3"``; each is a struct of ``null_count`` (int64), ``min_value`` and
+        ``max_value`` (of the field's type, null if unknown).  :func:`trilake.lance.v1.statistics.trusted` derives what
+        they prove.  Raises ``CorruptFileError``.
         """
         return read_statistics(self._source, self._metadata.statistics, self.num_batches)
 
@@ -139,7 +139,7 @@ class V1File(DataFileReader):
             yield self.read_batch(first, columns, slice(start - base, stop - base), fetched=fetched)
 
     def _batches(self, start: int, stop: int) -> tuple[int, int]:
-        """The first batch of a range of rows, and the one after its last."""
+        """Return the first batch of a range of rows, and the one after its last."""
         self._check_rows(start, stop)
         first = min(bisect_right(self._bounds, start) - 1, max(self.num_batches - 1, 0))
         return first, max(bisect_left(self._bounds, stop), first)
@@ -155,9 +155,9 @@ class V1File(DataFileReader):
         return projection
 
     def _ahead(self, first: int, last: int, columns: LanceSchema) -> tuple[int, Source | None]:
-        """Fetch the batches from ``first`` up to ``last`` in one request, as far as they have few bytes.
+        """Fetch the batches from ``first`` up to ``last`` in one request, as far as their size allows.
 
-        Returns the batch after those that were fetched, and their source; of a local file nothing is fetched.
+        Returns the batch after the fetched ones, and their source; nothing is fetched from a local file.
         """
         if isinstance(self._source, MappedSource):
             return last, None
@@ -185,7 +185,7 @@ class V1File(DataFileReader):
     ) -> pa.RecordBatch:
         """Read one batch, from 0 to ``num_batches - 1``, or some consecutive ``rows`` of it.
 
-        Columns that the file does not have are left out.  ``fetched`` is the source of bytes that were fetched ahead.
+        Columns that the file does not have are omitted.  ``fetched`` is a source with prefetched bytes.
         Raises ``CorruptFileError``.
         """
         if not 0 <= batch < self.num_batches:
@@ -209,9 +209,9 @@ class V1File(DataFileReader):
         return _batch(arrays, schema, count)
 
     def read_joined(self, first: int, last: int, columns: LanceSchema) -> pa.RecordBatch | None:
-        """The rows of the batches ``first`` to ``last - 1`` as one batch, whose pages are gathered at once.
+        """Read the batches from ``first`` up to ``last`` as one batch, gathering all pages at once.
 
-        ``None`` where the pages of a column cannot be joined.  Raises ``CorruptFileError``.
+        Returns ``None`` if the pages of a column cannot be joined.  Raises ``CorruptFileError``.
         """
         schema = self._projection(columns)
         mapped = isinstance(self._source, MappedSource)
@@ -233,7 +233,7 @@ class V1File(DataFileReader):
         return _batch(arrays, schema, len(rows))
 
     def _ranges(self, schema: LanceSchema, batch: int, start: int, count: int, total: int) -> list[tuple[int, int]]:
-        """The byte ranges of a batch's columns.  Strings, whose offsets are not read yet, lie before their offsets."""
+        """The byte ranges of a batch's columns; that of strings begins at the page before their offsets."""
         ranges = []
         for top in schema.fields:
             for field in top.walk():
@@ -254,7 +254,7 @@ class V1File(DataFileReader):
         return ranges
 
     def _page_before(self, position: int) -> int:
-        """The end of the page before a position: where the strings of the page at that position may begin."""
+        """The end of the page before ``position``; the strings of the page at ``position`` may begin there."""
         if self._ends is None:
             ends = [np.zeros(1, np.int64)]
             for field in self.schema.walk():
@@ -269,7 +269,7 @@ class V1File(DataFileReader):
 
 
 def _file_schema(source: Source, metadata: format_pb2.Metadata) -> LanceSchema:
-    """The schema in the file itself, without dictionaries.  Raises ``CorruptFileError``."""
+    """Read the schema in the file, without dictionaries.  Raises ``CorruptFileError``."""
     if not metadata.manifest_position:
         raise CorruptFileError("the file has no schema", file=source.file)
     manifest = framing.read_message(source, metadata.manifest_position, format_pb2.Manifest)
@@ -289,7 +289,7 @@ def _batch_offsets(metadata: format_pb2.Metadata, source: Source) -> Int64s:
 
 
 def _page_table(source: Source, position: int, ids: Sequence[int], schema: LanceSchema, batches: int) -> PageTable:
-    """The page table of a file with the fields ``ids``; ``schema`` has those of them that the dataset still has."""
+    """Read the page table of a file with the fields ``ids``; ``schema`` has those that the dataset still has."""
     first, last = min(ids, default=0), max(ids, default=-1)
     size = PageTable.size(first, last, batches)
     if first < 0 or size > source.size:
@@ -312,7 +312,7 @@ def _page_table(source: Source, position: int, ids: Sequence[int], schema: Lance
 
 
 def _common(field: Field, schema: LanceSchema) -> Field | None:
-    """The part of a field that the file has."""
+    """Keep the parts of a field that the file has."""
     stored = schema.by_id(field.id)
     if stored is None or not field.children:
         return stored and field

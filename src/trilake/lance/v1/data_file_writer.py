@@ -5,8 +5,8 @@
     pages of batch 0, of batch 1, ... | page table | statistics, and their page table | dictionaries
     | schema (an inner Manifest) | Metadata | footer
 
-The file appears in the store when the writer is closed, whole, or not at all.  A second thread writes what pages there
-are while the next are made.
+The file appears in the store as a whole when the writer is closed, or not at all.  A second thread writes finished
+pages while the next ones are encoded.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from trilake.lance.v1.pages import PageTableBuilder
 from trilake.lance.v1.statistics import Collector, has_statistics
 from trilake.storage.base import Store, WriteGroup
 
-#: The writer of the schema in a file: readers parse the version as three numbers.
+#: Writer of the schema in a file; readers parse the version as three numbers.
 WRITER = ("trilake", "0.8.19")
 #: Rows of a file are counted in 32 bits.
 MAX_ROWS = 2**31 - 1
-#: Bytes that the second thread writes at once, and the number of such writes before the first thread waits.
+#: Bytes per write of the second thread, and pending writes before the first thread waits.
 _CHUNK, _AHEAD = 1 << 20, 2
 
 
@@ -43,11 +43,11 @@ class V1Writer(DataFileWriter):
 
     Parameters
     ----------
-    store, key: where it will be.
-    schema: of the file; ids must be contiguous, as :meth:`LanceSchema.from_arrow` makes them.  Dictionaries that it
-        has keep their keys, and are extended.
-    extend_dictionaries: whether batches may bring values that those dictionaries do not have.
-    statistics: whether to note null counts and bounds of each batch.
+    store, key: location of the file.
+    schema: of the file; ids must be contiguous, as :meth:`LanceSchema.from_arrow` makes them.  Its dictionaries keep
+        their keys, and are extended.
+    extend_dictionaries: whether batches may have values that those dictionaries lack.
+    statistics: whether to write null counts and bounds of each batch.
 
     >>> from trilake.storage.memory import MemoryStore
     >>> from trilake.lance.v1.data_file import V1File
@@ -104,14 +104,14 @@ class V1Writer(DataFileWriter):
 
     @property
     def dictionaries(self) -> dict[int, pa.Array]:
-        """The values of dictionary columns by field id, for the manifest; those of the schema come first."""
+        """Dictionary values by field id, for the manifest; those of the schema come first."""
         return {id: unifier.values for id, unifier in self._unifiers.items()}
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Write one batch; a batch without rows is passed over.
+        """Write one batch; an empty batch is ignored.
 
-        Raises ``SchemaMismatchError`` if its columns are not those of the schema, and ``InvalidArgumentError`` when
-        the file would have more rows than can be counted.
+        Raises ``SchemaMismatchError`` if its columns differ from the schema, and ``InvalidArgumentError`` if the file
+        would have more rows than can be counted.
         """
         if not batch.num_rows:
             return
@@ -166,13 +166,13 @@ class V1Writer(DataFileWriter):
     # --- the second thread ---
 
     def _submit(self) -> None:
-        """Let the second thread write what there is, in one piece, so that it does not take Python's lock."""
+        """Let the second thread write the pending parts in one piece, so that it does not take the GIL."""
         if self._worker is None:
             self._worker = ThreadPoolExecutor(1, "trilake-lance-write")
         if len(self._pending) >= _AHEAD:
             self._pending.popleft().result()
         self._pending.append(self._worker.submit(self._file.write, b"".join(self._parts)))
-        self._parts.clear()  # the encoder appends to this very list
+        self._parts.clear()  # the encoder appends to this same list
         self._submitted = self.size
 
     # --- parts ---

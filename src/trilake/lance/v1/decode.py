@@ -1,7 +1,6 @@
-"""From pages to Arrow arrays: all rows of a batch, or a range of them.
+"""Decode pages as Arrow arrays: all rows of a batch, or a range of them.
 
-Buffers are used in place where they are aligned for their values; else they are copied once, because Arrow's kernels
-and other libraries expect alignment.
+Aligned buffers are used in place; others are copied once, because Arrow's kernels and other libraries expect alignment.
 """
 
 from __future__ import annotations
@@ -22,15 +21,15 @@ from trilake.lance.file.sources import Source
 from trilake.lance.v1.layout import PageKind, layout_of
 from trilake.lance.v1.pages import PageTable, check_offsets
 
-#: The most values without bytes in one piece: a file of a few bytes must not fill the memory.
+#: Maximum values without bytes in one piece: a tiny file must not exhaust the memory.
 MAX_UNBACKED = 1 << 25
 _MAX_INT32 = 2**31 - 1
-#: Up to this many pages of a field are checked one by one.
+#: Up to this number, the pages of a field are checked one by one.
 _FEW_BATCHES = 32
 
 
 class Decoder:
-    """Decodes arrays of one data file: its bytes, its page table, and values of dictionaries by field id."""
+    """Decodes arrays of one data file, from its bytes, page table, and dictionary values by field id."""
 
     def __init__(self, source: Source, pages: PageTable, dictionaries: dict[int, pa.Array]) -> None:
         self.source = source
@@ -40,7 +39,7 @@ class Decoder:
         self._claimed: dict[int, int] = {}
 
     def with_source(self, source: Source) -> Decoder:
-        """A decoder of the same file over bytes that were already fetched."""
+        """Return a decoder of the same file over prefetched bytes."""
         if source is self.source:
             return self
         other = Decoder(source, self.pages, self.dictionaries)
@@ -48,7 +47,7 @@ class Decoder:
         return other
 
     def check(self, field: Field) -> None:
-        """Raise ``CorruptFileError`` unless all pages of a field and of those below it are inside the file."""
+        """Raise ``CorruptFileError`` unless all pages of a field and of its children are inside the file."""
         for each in field.walk():
             if each.id in self._checked or layout_of(each).kind is PageKind.STRUCT:
                 continue
@@ -72,9 +71,9 @@ class Decoder:
             self._claim(each, int((lengths * layout.bits).sum()) // 8)
 
     def _few_are_inside(self, field_id: int, bits: int, extra: int, most: int) -> int | None:
-        """The bytes of a field's pages where they are few and all inside the file, else ``None``.
+        """Return the bytes of a field's pages if these are few and all inside the file, else ``None``.
 
-        A dozen numpy calls take longer than a few comparisons.
+        For few pages, comparisons take less time than a dozen numpy calls.
         """
         if len(self.pages.field(field_id)[0]) > _FEW_BATCHES:
             return None
@@ -88,7 +87,7 @@ class Decoder:
         return sum(lengths) * bits // 8
 
     def _claim(self, field: Field, claimed: int) -> None:
-        """Count the bytes of pages: overlapping pages would make much of a small file."""
+        """Count the bytes of pages: overlapping pages of a small file could exhaust the memory."""
         self._claimed[field.id] = claimed
         size = self.source.size
         if sum(self._claimed.values()) > size:
@@ -98,7 +97,7 @@ class Decoder:
     def column(self, field: Field, batch: int, start: int, count: int, total: int | None) -> pa.Array:
         """Decode values ``start`` to ``start + count`` of a field in a batch.
 
-        ``total`` is the number of values in the page, where it is known.  Raises ``CorruptFileError``.
+        The page must have ``total`` values, unless ``total`` is ``None``.  Raises ``CorruptFileError``.
         """
         kind = layout_of(field).kind
         if kind is PageKind.STRUCT:
@@ -188,25 +187,25 @@ class Decoder:
         return pa.Array.from_buffers(field.arrow_type, count, [None, relative], children=[values])
 
     def _slots(self, field: Field, batch: int) -> int:
-        """The number of values of a field below a list in a batch, by the page table."""
+        """The number of a list's items in a batch, by the page table."""
         for leaf in field.walk():
             if layout_of(leaf).kind is PageKind.STRUCT:
                 continue
             length = self.pages.lists(leaf.id)[1][batch]
             return length - 1 if layout_of(leaf).kind is PageKind.OFFSETS else length
-        return MAX_UNBACKED  # a struct without fields says nothing
+        return MAX_UNBACKED  # a struct without fields has no pages
 
 
 @lru_cache(maxsize=256)
 def alignment(arrow: pa.DataType) -> int:
-    """The alignment of values: their size, 16 at most."""
+    """The alignment of values: their size, at most 16 bytes."""
     return 1 if pt.is_fixed_size_binary(arrow) else min(arrow.bit_width // 8, 16)
 
 
 def dictionary_array(field: Field, keys: pa.Array, dictionaries: dict[int, pa.Array], file: str) -> pa.Array:
-    """Dictionary array of keys.
+    """Build a dictionary array from keys.
 
-    Raises ``CorruptFileError`` without a dictionary, or for a key that is not in it.
+    Raises ``CorruptFileError`` if there is no dictionary, or a key is not in it.
     """
     values = dictionaries.get(field.id)
     if values is None:
@@ -228,9 +227,9 @@ def dictionary_array(field: Field, keys: pa.Array, dictionaries: dict[int, pa.Ar
 def variable_array(
     field: Field, offsets: npt.NDArray[np.int64], data: pa.Buffer, *, has_empty: bool, file: str, batch: int | None
 ) -> pa.Array:
-    """Strings or binaries between offsets from 0; in a nullable field, empty values are nulls.
+    """Build an array of strings or binaries from offsets that begin with 0; in a nullable field, empty values are null.
 
-    Raises ``CorruptFileError`` for strings that are not UTF-8, and where a type with 32-bit offsets has more bytes.
+    Raises ``CorruptFileError`` for strings that are not UTF-8, and for more bytes than 32-bit offsets can address.
     """
     arrow = field.arrow_type
     if not types.is_large(arrow):
@@ -256,7 +255,7 @@ def variable_array(
 
 
 def flat_array(field: Field, buffer: pa.Buffer, count: int) -> pa.Array:
-    """Values of fixed width in a buffer."""
+    """Build an array of fixed-width values from a buffer."""
     arrow = field.arrow_type
     if pt.is_fixed_size_list(arrow):
         values = pa.Array.from_buffers(arrow.value_type, count * arrow.list_size, [None, buffer])

@@ -1,6 +1,6 @@
 """Decode the pages of consecutive batches into one Arrow array.
 
-The pages of all batches are decoded together, which costs as much as one row group of that size.
+Decoding them together costs as much as one row group of that size.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from trilake.lance.v1.decode import Decoder, flat_array, variable_array
 from trilake.lance.v1.layout import PageKind, layout_of
 from trilake.lance.v1.pages import check_offsets
 
-#: Bytes of strings that are joined at most; more are read batch by batch, in place.
+#: Maximum bytes of strings to join; more are read in place, batch by batch.
 _MAX_STRING_BYTES = 1 << 28
 _OFFSET = 8
 
 
 def joins(field: Field, *, mapped: bool) -> bool:
-    """Whether pages of a field can be joined: values of fixed width, and strings and binaries in a mapped file.
+    """Whether pages of a field can be joined: fixed-width values and, in a mapped file, strings and binaries.
 
-    In a store, strings would need one more request, for their offsets, than reading batch by batch.
+    In a store, joined strings would need one more request, for their offsets, than reads batch by batch.
     """
     return layout_of(field).kind is PageKind.FIXED or (mapped and layout_of(field).kind is PageKind.VARIABLE)
 
 
 def joined(decoder: Decoder, field: Field, first: int, totals: Int64s) -> Job[pa.Array | None]:
-    """The values of a field in the batches from ``first``, whose row counts are ``totals``.
+    """Decode a field in the batches from ``first`` on, whose row counts are ``totals``.
 
-    ``None`` for strings that would take much more memory than their file.  Raises ``CorruptFileError``.
+    Returns ``None`` if strings must be read batch by batch.  Raises ``CorruptFileError``.
     """
     positions, lengths = (part[first : first + len(totals)] for part in decoder.pages.field(field.id))
     wrong = np.flatnonzero(lengths != totals)
@@ -44,7 +44,7 @@ def joined(decoder: Decoder, field: Field, first: int, totals: Int64s) -> Job[pa
 
 
 def _strings(decoder: Decoder, field: Field, positions: Int64s, totals: Int64s) -> Job[pa.Array | None]:
-    """Strings or binaries; each page has one more offset than values."""
+    """Decode strings or binaries; each page has one more offset than values."""
     if not len(totals):
         return pa.array([], field.arrow_type)
     source = decoder.source
@@ -55,7 +55,7 @@ def _strings(decoder: Decoder, field: Field, positions: Int64s, totals: Int64s) 
     begins, sizes = offsets[start], offsets[last] - offsets[start]
     inside = (begins >= 0) & (offsets[last] <= source.size) & (sizes >= 0)
     if not inside.all() or sizes.sum() > min(source.size, _MAX_STRING_BYTES):
-        return None  # read batch by batch: the error then names the damaged one
+        return None  # read batch by batch: the error then names the damaged batch
     before = np.cumsum(sizes) - sizes
     relative = np.delete(offsets + np.repeat(before - begins, totals + 1), start[1:])
     least = check_offsets(

@@ -1,6 +1,6 @@
-"""From pages to Arrow arrays: single rows anywhere in a file, reading only their bytes.
+"""Decode single rows anywhere in a file, reading only their bytes.
 
-A take reads *slots*: pairs of a batch and an index in the pages of that batch.  A list turns the slots of its rows into
+A take reads *slots*: pairs of a batch and an index in the pages of that batch.  A list maps the slots of its rows to
 those of its items.  All slots are computed at once, so that the number of requests depends on how deep the columns are
 nested, not on the number of rows.
 """
@@ -22,7 +22,7 @@ from trilake.lance.v1.layout import PageKind, layout_of
 
 @dataclass(frozen=True, slots=True)
 class Slots:
-    """The values of a take: entry ``index[i]`` of the pages of batch ``batch[i]``."""
+    """The values to take: entry ``index[i]`` of the pages of batch ``batch[i]``."""
 
     batch: Int64s
     index: Int64s
@@ -31,7 +31,7 @@ class Slots:
         return len(self.index)
 
     def expand(self, starts: Int64s, lengths: Int64s) -> Slots:
-        """The slots of items: for each slot ``lengths[i]`` items from ``starts[i]``, in the same batch."""
+        """Return the slots of items: ``lengths[i]`` items from ``starts[i]``, in the batch of slot ``i``."""
         total = int(lengths.sum())
         ends = np.cumsum(lengths)
         index = np.arange(total) + np.repeat(starts - (ends - lengths), lengths)
@@ -39,7 +39,7 @@ class Slots:
 
 
 def take(decoder: Decoder, field: Field, slots: Slots) -> Job[pa.Array]:
-    """The values of a field in distinct slots.  Raises ``CorruptFileError``."""
+    """Take the values of a field in distinct slots.  Raises ``CorruptFileError``."""
     kind = layout_of(field).kind
     if kind is PageKind.STRUCT:
         children = yield from together([take(decoder, c, slots) for c in field.children])
@@ -78,7 +78,7 @@ def _bits(field: Field, base: Int64s, slots: Slots) -> Job[pa.Array]:
 
 
 def _pairs(data: Bytes, dtype: str) -> tuple[Int64s, Int64s]:
-    """Starts and lengths from pairs of offsets."""
+    """Split pairs of offsets into starts and lengths."""
     pairs = data.view(dtype).reshape(-1, 2).astype(np.int64, copy=False)
     return pairs[:, 0], pairs[:, 1] - pairs[:, 0]
 
@@ -121,5 +121,5 @@ def _list(decoder: Decoder, field: Field, base: Int64s, slots: Slots) -> Job[pa.
 
 
 def _exceeds(lengths: Int64s, limit: int) -> bool:
-    """Whether the sum exceeds ``limit``; in floating point, where it cannot overflow."""
+    """Whether the sum exceeds ``limit``; a floating-point sum cannot overflow."""
     return float(lengths.sum(dtype=np.float64)) > limit

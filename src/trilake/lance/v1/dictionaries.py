@@ -1,7 +1,7 @@
-"""Values of dictionaries: in a manifest file for all data files of the dataset, encoded like a page.
+"""Dictionary values: a manifest file stores them for all data files of the dataset, encoded like a page.
 
-Strings and binaries are stored as their bytes, followed by the file positions of these, to which the dictionary's own
-position points; numbers are stored as they are.
+For strings and binaries, the bytes come first, then their file positions; the position of the dictionary points to the
+latter.  Numbers are stored as they are.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from trilake.lance.v1.pages import PageTable
 
 
 def decode_dictionaries(schema: LanceSchema, data: pa.Buffer, *, file: str) -> dict[int, pa.Array]:
-    """The values of a manifest's dictionary fields, by field id.
+    """Decode the values of a manifest's dictionary fields, by field id.
 
-    Raises ``CorruptLogError`` for a position outside of the file.
+    Raises ``CorruptLogError`` for a position outside the file, and for damaged values.
     """
     try:
         return read_dictionaries(schema, MappedSource(file, data))
@@ -32,7 +32,7 @@ def decode_dictionaries(schema: LanceSchema, data: pa.Buffer, *, file: str) -> d
 
 
 def read_dictionaries(schema: LanceSchema, source: Source) -> dict[int, pa.Array]:
-    """The dictionaries of a data file, by field id.  Raises ``CorruptFileError``."""
+    """Read the dictionaries of a data file, by field id.  Raises ``CorruptFileError``."""
     dictionaries = {}
     claimed = 0
     for field in schema.walk():
@@ -41,7 +41,7 @@ def read_dictionaries(schema: LanceSchema, source: Source) -> dict[int, pa.Array
             values = value_field(field)
             decoder = Decoder(source, PageTable(field.id, np.array([[[offset, length]]], np.int64)), {})
             decoder.check(values)
-            # Overlapping dictionaries would make much of a small file.
+            # Overlapping dictionaries of a small file could exhaust the memory.
             claimed += layout_of(values).page_bytes(length)
             if claimed > source.size:
                 raise decoder.fail(f"the dictionaries take more than the file's {source.size} bytes", field, None)
@@ -50,16 +50,16 @@ def read_dictionaries(schema: LanceSchema, source: Source) -> dict[int, pa.Array
 
 
 def value_field(field: Field) -> Field:
-    """The values of a dictionary field as a field of their own."""
+    """Build a field for the values of a dictionary field."""
     name = types.logical_type(field.arrow_type.value_type)
     # An empty string is a value, not a null.
     return Field(field.name, field.id, field.parent_id, name, nullable=False)
 
 
 def encode_dictionaries(schema: LanceSchema, position: int = 0) -> tuple[bytearray, dict[int, DictionaryPlace]]:
-    """The bytes of a schema's dictionaries, to be written at ``position`` of a file, and their positions there.
+    """Encode the dictionaries of a schema, for ``position`` of a file; also return their positions there.
 
-    A field whose values are missing gets none.
+    A field without values gets no position.
     """
     out = bytearray()
     places = {}
@@ -74,9 +74,9 @@ def encode_dictionaries(schema: LanceSchema, position: int = 0) -> tuple[bytearr
 
 
 class DictionaryUnifier:
-    """One dictionary for all batches of a column: new values are appended to ``values``, whose keys stay.
+    """One dictionary for all batches of a column: new values are appended to ``values``, keys stay the same.
 
-    Without ``extend`` there may be no new values.
+    Without ``extend``, new values are refused.
     """
 
     def __init__(self, field: Field, values: pa.Array | None = None, *, extend: bool = True) -> None:
@@ -87,13 +87,13 @@ class DictionaryUnifier:
         self._mapping: pa.Array | None = None
 
     def keys(self, array: pa.DictionaryArray) -> pa.Array:
-        """The keys of a batch in the common dictionary; nulls stay nulls.
+        """Map the keys of a batch to the common dictionary; nulls stay nulls.
 
-        Raises ``SchemaMismatchError`` for a new value where none may be added, and ``InvalidArgumentError`` where the
-        key type cannot count the values.
+        Raises ``SchemaMismatchError`` for a new value without ``extend``, and ``InvalidArgumentError`` if the key type
+        cannot number the values.
         """
         if array.dictionary.null_count:
-            dense = array.cast(array.type.value_type).dictionary_encode()  # nulls among the keys
+            dense = array.cast(array.type.value_type).dictionary_encode()  # moves the nulls to the keys
             array = pa.DictionaryArray.from_arrays(dense.indices.cast(array.type.index_type), dense.dictionary)
         values = array.dictionary
         if self._last_values is not None and (values is self._last_values or values.equals(self._last_values)):
@@ -106,7 +106,7 @@ class DictionaryUnifier:
         return mapping.take(array.indices.cast(pa.int64(), safe=False))
 
     def _map(self, values: pa.Array) -> pa.Array | None:
-        """The common key of each value of a batch; ``None`` where keys are the same."""
+        """Map each value of a batch to its common key; ``None`` if the keys are the same."""
         if values.equals(self.values.slice(0, len(values))):
             return None
         if not len(self.values) and len(values) == len(pc.unique(values)):

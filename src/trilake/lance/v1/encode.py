@@ -1,8 +1,8 @@
-"""From Arrow arrays to pages.
+"""Encode Arrow arrays as pages.
 
-Nulls are written as zeros, false, empty values and empty lists, as Lance does; :mod:`trilake.lance.file.null_masks`
-keeps them from being lost that way.  Numbers are aligned to 16 bytes, so that readers can use them in place; the format
-does not require it and readers ignore the gaps.
+As in Lance, nulls are written as zeros, false, empty values and empty lists; :mod:`trilake.lance.file.null_masks`
+prevents this loss.  Numbers are aligned to 16 bytes, so that readers can use them in place; the format does not require
+it, and readers ignore the gaps.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ KeysOf: TypeAlias = Callable[[Field, pa.DictionaryArray], pa.Array]
 
 
 def encode_flat(field: Field, array: pa.Array, position: int) -> tuple[list[Part], int]:
-    """The bytes of a page without pages below it, to be written at ``position``, and the page's own position.
+    """Encode a page that has no child pages, for ``position``; also return the position of the page itself.
 
     Nulls become zeros or empty values.  Raises ``RowsDoNotFitError`` for a string that is not UTF-8.
     """
@@ -54,7 +54,7 @@ class BatchEncoder:
         self.position = position
 
     def column(self, field: Field, array: pa.Array) -> None:
-        """Write the pages of a field and of those below it, for one batch."""
+        """Write the pages of a field and of its children, for one batch."""
         array = storage_array(array)
         kind = layout_of(field).kind
         if kind is PageKind.STRUCT:
@@ -81,13 +81,13 @@ class BatchEncoder:
 
 
 def list_parts(array: pa.Array) -> tuple[np.ndarray[Any, np.dtype[Any]], pa.Array]:
-    """Offsets from 0, and the items that they divide; a null list has none."""
+    """Return offsets from 0, and the items between them; a null list has no items."""
     dtype: Any = np.int64 if pt.is_large_list(array.type) else np.int32
     offsets = np.zeros(len(array) + 1, dtype)
     if array.null_count:
         lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
         np.cumsum(lengths, out=offsets[1:])
-        return offsets, array.flatten()  # leaves out what null lists hide
+        return offsets, array.flatten()  # drops the items of null lists
     if len(array):
         raw = _values(array.buffers()[1], dtype, array.offset, len(array) + 1)
         np.subtract(raw, raw[0], out=offsets)
@@ -140,7 +140,7 @@ def _bits(array: pa.Array) -> np.ndarray[Any, np.dtype[np.uint8]]:
 
 
 def _packed(array: pa.Array, width: int) -> Part:
-    """Values of ``width`` bytes each; zeros for nulls."""
+    """Return values of ``width`` bytes each; nulls are zeros."""
     count = len(array)
     if not count or not width:
         return b""
@@ -162,7 +162,7 @@ def _null_mask(array: pa.Array) -> Any:
 
 
 def walk_columns(field: Field, array: pa.Array) -> Iterator[tuple[Field, pa.Array]]:
-    """A column and the fields in its structs, at any depth; not those in lists."""
+    """Yield a column and the fields in its structs, at any depth; not those in lists."""
     array = storage_array(array)
     yield field, array
     if layout_of(field).kind is PageKind.STRUCT:
@@ -171,5 +171,5 @@ def walk_columns(field: Field, array: pa.Array) -> Iterator[tuple[Field, pa.Arra
 
 
 def _struct_children(array: pa.StructArray) -> list[pa.Array]:
-    """The fields of a struct array, null where it is; ``flatten`` copies their bitmaps, so only where it is needed."""
+    """The children of a struct array, null where it is null; ``flatten`` copies bitmaps, so only if needed."""
     return array.flatten() if array.null_count else [array.field(i) for i in range(array.type.num_fields)]

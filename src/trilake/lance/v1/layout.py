@@ -36,13 +36,13 @@ class PageKind(Enum):
 
 @dataclass(frozen=True)
 class Layout:
-    """The page of a field: its kind, and the bits of one value, offset or key (0 where it varies)."""
+    """The page layout of a field: its kind, and the bits of one value, offset or key (0 if it has no pages)."""
 
     kind: PageKind
     bits: int
 
     def page_bytes(self, rows: int) -> int:
-        """Bytes of a page of ``rows`` rows; for variable pages, of its offsets.
+        """The size of a page of ``rows`` rows, in bytes; for strings and binaries, only of the offsets.
 
         >>> Layout(PageKind.BITS, 1).page_bytes(9), Layout(PageKind.VARIABLE, 64).page_bytes(2)
         (2, 24)
@@ -52,12 +52,12 @@ class Layout:
 
 
 def layout_of(field: Field) -> Layout:
-    """The layout of a field's pages.  Raises ``UnsupportedProtocolError`` where the first format has none."""
+    """The layout of a field's pages.  Raises ``UnsupportedProtocolError`` if the first format has none."""
     return layout(field.logical_type)
 
 
 def outside_lists(schema: LanceSchema) -> list[tuple[Path, Field]]:
-    """The fields at the top and in structs, with their paths."""
+    """The top-level fields and those in structs, with their paths."""
     return [
         (tuple(schema.path_of(field)), field)
         for field in schema.walk()

@@ -1,7 +1,7 @@
-"""The page table: where each field of each batch is in a data file.
+"""The page table: position and length of each page in a data file.
 
-For each field id from the lowest to the highest of the file and for each batch it has an int64 position and an int64
-length; fields without pages have zeros.  In files of pylance before 0.8 it begins with field 0.
+For each field id, from the lowest to the highest of the file, and each batch, it has an int64 position and an int64
+length; both are 0 if the field has no page.  In files of pylance before 0.8 it begins with field 0.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ENTRY = 16
 class PageTable:
     """Positions and lengths of pages, by field id and batch.
 
-    ``cells`` has the shape (fields, batches, 2), beginning with the field ``first_id``.
+    ``cells`` has the shape (fields, batches, 2); its first row is the field ``first_id``.
     """
 
     def __init__(self, first_id: int, cells: npt.NDArray[np.int64]) -> None:
@@ -31,7 +31,7 @@ class PageTable:
 
     @staticmethod
     def size(first_id: int, last_id: int, batches: int) -> int:
-        """Bytes of a table.
+        """The size of a table in bytes.
 
         >>> PageTable.size(3, 4, 10)
         320
@@ -61,7 +61,7 @@ class PageTable:
         return 0 <= field_id - self.first_id < len(self.cells)
 
     def has_pages(self, field_ids: Sequence[int]) -> bool:
-        """Whether each of the fields, which must be in the table, has a page in every batch."""
+        """Whether each of these fields has a page in every batch; the table must have rows for them."""
         rows = self.cells[np.array(field_ids, np.int64) - self.first_id]
         return bool(rows.any(axis=2).all())
 
@@ -85,12 +85,12 @@ class PageTableBuilder:
 
 
 def check_offsets(offsets: Int64s, limit: int, *, file: str, column: str, batch: int | None, what: str) -> int:
-    """The smallest difference of consecutive offsets, which must rise from 0 or more up to ``limit`` at most.
+    """Check that offsets ascend, from 0 or more up to ``limit``; return the smallest difference of neighbors.
 
-    ``file``, ``column``, ``batch`` and ``what`` the offsets are of are for the ``CorruptFileError``.
+    Raises ``CorruptFileError``, with the keyword arguments in its message and context.
     """
     least = int(np.diff(offsets).min()) if len(offsets) > 1 else 1
-    # All of them must be in range: differences of numbers far out of range would overflow.
+    # Check every offset: differences of numbers far out of range would overflow.
     if least < 0 or offsets.min() < 0 or offsets.max() > limit:
         raise CorruptFileError(
             f"offsets of {what} decrease, or point outside their values", file=file, column=column, batch=batch

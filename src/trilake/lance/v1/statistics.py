@@ -1,10 +1,10 @@
-"""Statistics of batches: null count, minimum and maximum of each column, written with a data file.
+"""Batch statistics: null count, minimum and maximum of each column, written with a data file.
 
-In the file they are columns of structs, named by field id in decimal, with one entry per batch; their pages and page
-table are like those of data, with a single batch.  Columns of numbers, booleans, dates, decimals of 128 bits, strings
-and binaries have them, at the top and in structs.
+In the file they are struct columns, named by field id in decimal, with one entry per batch; their pages and page table
+are like those of data with a single batch.  Numbers, booleans, dates, decimals of 128 bits, strings and binaries have
+statistics, at the top level and in structs.
 
-Statistics of other writers must be read with care, because the format keeps no nulls: see :func:`trusted`.
+Statistics of other writers need care, because the format stores no nulls: see :func:`trusted`.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from trilake.lance.v1.decode import Decoder
 from trilake.lance.v1.layout import PageKind, layout_of, outside_lists
 from trilake.lance.v1.pages import PageTable
 
-#: Bytes of a string in bounds.
+#: Maximum bytes of a string in bounds.
 PREFIX = 64
 
-#: Rows that are collected before their statistics are computed.
+#: Rows to collect before their statistics are computed.
 _PENDING_ROWS = 1 << 16
 
 
 def has_statistics(each: Field) -> bool:
-    """Whether statistics of a field are kept."""
+    """Whether a field gets statistics."""
     arrow = each.arrow_type
     return layout_of(each).kind is PageKind.VARIABLE or bool(
         pt.is_boolean(arrow)
@@ -48,7 +48,7 @@ def has_statistics(each: Field) -> bool:
         or pt.is_float32(arrow)
         or pt.is_float64(arrow)
         or pt.is_date(arrow)
-        or (pt.is_decimal128(arrow) and arrow.scale >= 0)  # Arrow compares no decimals of negative scale
+        or (pt.is_decimal128(arrow) and arrow.scale >= 0)  # Arrow does not compare decimals of negative scale
     )
 
 
@@ -69,7 +69,7 @@ class Collector:
     def add(self, array: pa.Array) -> None:
         """Add the next batch.
 
-        Numbers without nulls are collected for several batches: one numpy call for all takes less time than one each.
+        Numbers without nulls are collected over batches: one numpy call for all takes less time than one for each.
         """
         arrow = self.field.arrow_type
         if not array.null_count and (pt.is_integer(arrow) or pt.is_floating(arrow)) and len(array):
@@ -94,7 +94,7 @@ class Collector:
             return
         self.nulls += [0] * len(pending)
         if values.dtype.kind == "f":
-            # Zeros of both signs are equal: the bound includes both.
+            # -0.0 equals 0.0: the bounds must include both.
             low, high = np.where(low == 0, -0.0, low), np.where(high == 0, 0.0, high)
         self.least += low.tolist()
         self.greatest += high.tolist()
@@ -112,7 +112,7 @@ class Collector:
         else:
             bounds = pc.min_max(array)
             low, high = bounds["min"], bounds["max"]
-            # Days have a wider range than Python's dates.
+            # Arrow's dates have a wider range than Python's.
             low, high = (b.value if pt.is_date(arrow) else b.as_py() for b in (low, high))
             if low is None:
                 low, high = _widest(arrow)
@@ -135,7 +135,7 @@ class Collector:
 
 
 def _widest(arrow: pa.DataType) -> tuple[Any, Any]:
-    """The bounds of a batch without values: all of the type."""
+    """The bounds of a batch without values: the range of the type."""
     if pt.is_boolean(arrow):
         return False, True
     if not pt.is_integer(arrow):
@@ -150,7 +150,7 @@ def _float_bounds(array: pa.Array) -> tuple[float, float]:
     if np.isnan(low):
         values = values[~np.isnan(values)]
         low, high = (values.min(), values.max()) if len(values) else (-np.inf, np.inf)
-    # Zeros of both signs are equal: the bound includes both.
+    # -0.0 equals 0.0: the bounds must include both.
     return float(low) if low else -0.0, float(high) if high else 0.0
 
 
@@ -164,7 +164,7 @@ def _text_bounds(array: pa.Array, *, is_text: bool) -> tuple[Any, Any]:
 
 
 def _longest(array: pa.Array) -> int:
-    """Bytes of the longest value; faster with numpy than with Arrow."""
+    """Bytes of the longest value; numpy computes this faster than Arrow."""
     dtype: Any = np.int64 if types.is_large(array.type) else np.int32
     offsets = np.frombuffer(array.buffers()[1], dtype, len(array) + 1, array.offset * np.dtype(dtype).itemsize)
     if array.null_count:
@@ -173,7 +173,7 @@ def _longest(array: pa.Array) -> int:
 
 
 def _cut(value: bytes, is_text: bool) -> bytes:
-    """At most 64 bytes, without cutting a character."""
+    """Cut a value to at most 64 bytes, without splitting a character."""
     if len(value) <= PREFIX:
         return value
     end = PREFIX
@@ -186,7 +186,7 @@ def _cut(value: bytes, is_text: bool) -> bytes:
 
 
 def read_statistics(source: Source, metadata: format_pb2.Metadata.StatisticsMetadata, batches: int) -> pa.Table | None:
-    """The statistics in a data file, one row per batch; see :meth:`trilake.lance.v1.data_file.V1File.statistics`."""
+    """Read the statistics, one row per batch; see :meth:`trilake.lance.v1.data_file.V1File.statistics`."""
     if not metadata.schema or not metadata.fields:
         return None
     schema = LanceSchema.from_proto(metadata.schema, damaged=CorruptFileError, file=source.file)
@@ -210,13 +210,13 @@ def read_statistics(source: Source, metadata: format_pb2.Metadata.StatisticsMeta
 def trusted(
     statistics: pa.Table | None, schema: LanceSchema, rows: Sequence[int], masked: Sequence[Masked] = ()
 ) -> Mapping[Path, ColumnStats]:
-    """What the statistics of batches say about the values as they are read, by column path.
+    """Derive statistics of the values as they are read, by column path.
 
-    ``statistics`` are those of one data file or of several, one row per batch, ``rows`` the number of rows of each
-    batch, and ``masked`` the columns with companions, see :mod:`trilake.lance.file.null_masks`.
+    ``statistics`` come from one data file or several, with one row per batch; ``rows`` is the number of rows of each
+    batch; ``masked`` are the columns with companions, see :mod:`trilake.lance.file.null_masks`.
 
-    Nulls that were lost are zeros now, which are not in the bounds; an empty string is a null now, which is not
-    counted.
+    A lost null reads as zero, which the bounds do not include; an empty string reads as null, which the null count does
+    not include.
     """
     if statistics is None:
         return {}
@@ -232,7 +232,7 @@ def trusted(
         count: pa.Array | None
         if layout_of(each).kind is PageKind.VARIABLE:
             empty = pa.scalar("" if types.is_text(each.arrow_type) else b"", each.arrow_type)
-            # Written for "unknown" where there is no null.
+            # Writers store an unknown maximum as an empty value, because the format has no nulls.
             high = pc.if_else(pc.equal(high, empty), pa.scalar(None, high.type), high)
             count = pa.array(np.zeros(len(nulls), np.int64))
             if each.nullable:
@@ -244,7 +244,7 @@ def trusted(
             count = pa.array(np.zeros(len(nulls), np.int64))
         if each.id in masks:
             if layout_of(each).kind is PageKind.VARIABLE:
-                # A compaction writes values as they are stored, and counts empty ones as nulls.
+                # A compaction copies stored values, and counts empty ones as nulls.
                 low = pc.if_else(pc.greater(nulls, 0), pa.scalar(None, low.type), low)
             count = _masked_count(statistics, masks[each.id], rows)
         by_path[path] = ColumnStats(min=low, max=high, null_count=count)
@@ -252,7 +252,7 @@ def trusted(
 
 
 def _masked_count(statistics: pa.Table, mask_id: int, rows: Sequence[int]) -> pa.Array | None:
-    """Null counts by the bounds of a companion: 0 if it is false everywhere, all rows if it is true."""
+    """Null counts from the bounds of a companion: 0 if it is always false, all rows if it is always true."""
     if str(mask_id) not in statistics.column_names:
         return None
     column = statistics[str(mask_id)].combine_chunks()
