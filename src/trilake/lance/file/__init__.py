@@ -1,6 +1,6 @@
 """Data files: types, schemas, and the interfaces of readers and writers.
 
-Users of pylance know ``LanceFileReader``, ``LanceFileWriter`` and ``LanceFileSession`` by this module's name.
+pylance's ``lance.file`` has ``LanceFileReader``, ``LanceFileWriter`` and ``LanceFileSession``; so has this module.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-#: The module of the public names, which is imported on access only: it is above this package.
+#: The module of the public names; it is above this package, so it is imported on access only.
 _NAMES = "trilake.lance.pylance.data_files"
 __all__ = [
     "LanceBufferDescriptor",

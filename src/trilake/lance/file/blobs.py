@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-#: Where a blob is in its data file.
+#: Location of a blob in its data file.
 DESCRIPTION = pa.struct([pa.field("position", pa.uint64()), pa.field("size", pa.uint64())])
-#: Where a blob is that may be in another file.
+#: Location of a blob that may be in another file.
 DESCRIPTION_V2 = pa.struct(
     [
         pa.field("kind", pa.uint8(), nullable=False),
@@ -16,12 +16,12 @@ DESCRIPTION_V2 = pa.struct(
         pa.field("blob_uri", pa.string(), nullable=False),
     ]
 )
-#: Kinds: in the data file, in a side file with others, in its own side file, or at a URI.
+#: Kinds: in the data file, in a shared side file, in a side file of its own, or at a URI.
 INLINE, PACKED, DEDICATED, EXTERNAL = range(4)
 
 
 def side_file(data_file: str, blob_id: int) -> str:
-    """The path of a blob's side file: in a folder named as its data file, by the bits of its id, lowest first.
+    """The path of a blob's side file, in a folder named after its data file; the name is the id in bits, lowest first.
 
     >>> side_file("x.lance", 1)
     'x/10000000000000000000000000000000.blob'

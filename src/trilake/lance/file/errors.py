@@ -35,7 +35,7 @@ class RowsDoNotFitError(SchemaMismatchError, ValueError, OSError):
 class CommitConflictError(ConflictError, OSError):
     """The commit conflicts with another one; nothing was committed.
 
-    A user's commit lock raises it, without arguments, where another writer was first.
+    A user's commit lock raises it, without arguments, if another writer was first.
     """
 
     def __init__(self, message: str = "CommitConflictError: another writer was first", **context: Any) -> None:
@@ -51,7 +51,7 @@ class OptionError(InvalidArgumentError, OSError):
 
 
 class OutsideBasesError(InvalidArgumentError, OSError):
-    """A blob is at a URI outside of the registered bases."""
+    """A blob is at a URI outside the registered bases."""
 
 
 class TaggedVersionError(InvalidArgumentError, OSError):

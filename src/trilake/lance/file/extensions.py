@@ -1,7 +1,7 @@
-"""Extension types: their entries in a field's metadata, and back.
+"""Convert extension types to field metadata, and back.
 
-Lance stores the storage type and the metadata.  Arrow turns those into the extension types that it knows whenever data
-passes its C interface; nothing is copied.
+Lance stores the storage type and the metadata.  When data passes Arrow's C data interface, Arrow turns these into the
+extension types that it has registered; nothing is copied.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from trilake.lance.file.types import EXTENSION_METADATA, EXTENSION_NAME
 
 
 class _Schema(ctypes.Structure):
-    """The head of the C interface's ``ArrowSchema``."""
+    """The head of the C data interface's ``ArrowSchema``."""
 
     _fields_ = (("format", ctypes.c_char_p), ("name", ctypes.c_char_p), ("metadata", ctypes.c_void_p))
 
@@ -26,7 +26,7 @@ _pointer.argtypes = (ctypes.py_object, ctypes.c_char_p)
 
 
 def metadata_of(arrow: pa.BaseExtensionType) -> dict[bytes, bytes]:
-    """The metadata of a field that stands for an extension type.
+    """The field metadata of an extension type.
 
     >>> metadata_of(pa.fixed_shape_tensor(pa.float32(), [2]))[EXTENSION_METADATA]
     b'{"shape":[2]}'
@@ -34,7 +34,7 @@ def metadata_of(arrow: pa.BaseExtensionType) -> dict[bytes, bytes]:
     serialize = getattr(arrow, "__arrow_ext_serialize__", None)
     if serialize is not None:
         return {EXTENSION_NAME: arrow.extension_name.encode(), EXTENSION_METADATA: bytes(serialize())}
-    # Arrow's built-in types only say it behind the C interface.
+    # Arrow's built-in types expose it only through the C data interface.
     capsule = pa.field("", arrow).__arrow_c_schema__()
     at = _Schema.from_address(_pointer(capsule, b"arrow_schema")).metadata
 
@@ -54,7 +54,7 @@ def metadata_of(arrow: pa.BaseExtensionType) -> dict[bytes, bytes]:
 
 
 class _Exported:
-    """Data behind the C interface, so that Arrow imports it again."""
+    """Exports data through the C data interface, so that Arrow imports it again."""
 
     def __init__(self, data: Any) -> None:
         self._data = data
@@ -67,17 +67,17 @@ class _Exported:
 
 
 def restore_schema(schema: pa.Schema) -> pa.Schema:
-    """The schema with the extension types that Arrow knows."""
+    """Restore the extension types that Arrow has registered."""
     return pa.schema(_Exported(schema))
 
 
 def restore_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch with the extension types that Arrow knows."""
+    """Restore the extension types that Arrow has registered."""
     return pa.record_batch(_Exported(batch))
 
 
 def storage_array(array: pa.Array) -> pa.Array:
-    """The storage of an extension array; other arrays themselves."""
+    """Return the storage of an extension array, and other arrays unchanged."""
     while isinstance(array, pa.ExtensionArray):
         array = array.storage
     return array

@@ -1,7 +1,7 @@
 """Read and write the footer and messages of a manifest, or of a file of the first format.
 
-The last 16 bytes are the position of a message, the format version and ``LANC``.  At the position is the length of the
-message, in four bytes, followed by the message.
+The last 16 bytes are the position of a message, the format version and ``LANC``.  At that position are the length of
+the message, in four bytes, and the message.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from trilake.lance.proto import DecodeError, Message
 MAGIC = b"LANC"
 FOOTER = struct.Struct("<qhh4s")
 LENGTH = struct.Struct("<I")
-#: The version that is written; 0.2 is the same format, 0.3 and 2.x are the second one.
+#: The version to write; 0.2 is the same format, 0.3 and 2.x are the second format.
 MAJOR, MINOR, NEWEST_MINOR = 0, 1, 2
 
 _M = TypeVar("_M", bound=Message)
 
 
 def parse_footer(tail: bytes | memoryview, size: int, *, file: str, damaged: type[TrilakeError]) -> int:
-    """The position in a footer, which is inside of the file.
+    """Parse a footer; return its position, which is inside the file.
 
-    ``tail`` are the last bytes of the file, 16 or more if it has them, ``size`` is that of the file.  Raises an error
-    of class ``damaged`` for what is not a Lance file, and ``UnsupportedProtocolError`` for later formats.
+    ``tail`` are the last bytes of the file, at least 16 if it has as many; ``size`` is the size of the file.  Raises an
+    error of class ``damaged`` if it is not a Lance file, and ``UnsupportedProtocolError`` for later formats.
     """
     if len(tail) < FOOTER.size or size < FOOTER.size + LENGTH.size:
         raise damaged(f"the file has {size} bytes, too few for its footer", file=file)
@@ -49,7 +49,7 @@ def parse_footer(tail: bytes | memoryview, size: int, *, file: str, damaged: typ
 
 
 def message_bytes(source: Source, position: int, name: str, *, damaged: type[TrilakeError] = CorruptFileError) -> bytes:
-    """The bytes of the message ``name`` at ``position``, which must end before the footer."""
+    """Read the bytes of the message ``name`` at ``position``; it must end before the footer."""
     end = source.size - FOOTER.size - LENGTH.size
     if not 0 <= position <= end:
         raise damaged(f"the {name} begins at byte {position}, outside of the file", file=source.file)
@@ -70,7 +70,7 @@ def read_message(
 
 
 def parse(data: bytes, kind: type[_M], *, file: str, damaged: type[TrilakeError]) -> _M:
-    """Parse a serialised message."""
+    """Parse a serialized message."""
     try:
         return kind.FromString(data)
     except DecodeError as e:
@@ -78,12 +78,12 @@ def parse(data: bytes, kind: type[_M], *, file: str, damaged: type[TrilakeError]
 
 
 def frame(message: Message) -> bytes:
-    """Serialise a message with its length in front; equal messages give equal bytes."""
+    """Serialize a message with its length in front; equal messages give equal bytes."""
     return framed(message.SerializeToString(deterministic=True))
 
 
 def framed(message: bytes) -> bytes:
-    """A serialised message with its length in front."""
+    """Put the length of a serialized message in front."""
     return LENGTH.pack(len(message)) + message
 
 

@@ -1,7 +1,7 @@
 """Compute the decompressed size of an Arrow IPC file from its headers.
 
-Compressed buffers state their decompressed size in their first eight bytes, and Arrow's reader trusts it.  A file of a
-few bytes must not fill the memory, so the caller checks the size first.
+Compressed buffers state their decompressed size in their first eight bytes, and Arrow's reader trusts it.  A tiny file
+must not exhaust the memory, so the caller checks the size first.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pyarrow as pa
 
 _MAGIC = b"ARROW1"
 _CONTINUATION = 0xFFFFFFFF
-#: Field numbers in the tables of Arrow's messages.
+#: Field numbers in Arrow's flatbuffer tables.
 _FOOTER_DICTIONARIES, _FOOTER_BATCHES = 2, 3
 _MESSAGE_HEADER = 2
 _BATCH_LENGTH, _BATCH_NODES, _BATCH_BUFFERS, _BATCH_COMPRESSION = 0, 1, 2, 3
@@ -25,14 +25,14 @@ _BUFFER = np.dtype([("offset", "<i8"), ("length", "<i8")])
 
 @dataclass(frozen=True)
 class IpcSizes:
-    """Rows of all batches of an Arrow file, and the bytes of its buffers when they are decompressed."""
+    """Rows of all batches of an Arrow file, and bytes of its buffers after decompression."""
 
     rows: int
     bytes: int
 
 
 class _Table:
-    """A flatbuffer table: its fields by number.  Raises ``ValueError`` for positions outside of the buffer."""
+    """A flatbuffer table, with fields by number.  Raises ``ValueError`` for positions outside the buffer."""
 
     def __init__(self, data: memoryview, at: int) -> None:
         self._data, self._at = data, at
@@ -41,7 +41,7 @@ class _Table:
         self._places = [_number(data, "<H", vtable + i) for i in range(4, size, 2)]
 
     def _place(self, field: int) -> int:
-        """The position of a field; 0 where it is absent."""
+        """The position of a field; 0 if it is absent."""
         offset = self._places[field] if field < len(self._places) else 0
         return self._at + offset if offset else 0
 
@@ -60,7 +60,7 @@ class _Table:
         return _Table(self._data, place + _number(self._data, "<I", place))
 
     def structs(self, field: int, kind: np.dtype) -> np.ndarray:
-        """A vector of structs; empty where the field is absent."""
+        """A vector of structs; empty if the field is absent."""
         place = self._place(field)
         if not place:
             return np.empty(0, kind)
@@ -79,9 +79,9 @@ def _number(data: memoryview, kind: str, at: int) -> int:
 
 
 def ipc_sizes(data: pa.Buffer) -> IpcSizes:
-    """The sizes of an Arrow file according to its headers.
+    """Compute the sizes of an Arrow file from its headers.
 
-    Raises ``ValueError`` where they contradict themselves, and for files with dictionaries.
+    Raises ``ValueError`` if the headers are inconsistent, and for files with dictionaries.
 
     >>> out = pa.BufferOutputStream()
     >>> with pa.ipc.new_file(out, pa.schema({"a": pa.uint32()})) as writer:

@@ -1,4 +1,4 @@
-"""Convert between JSON strings and the JSONB in which JSON columns are stored.
+"""Convert between JSON strings and JSONB, the storage form of JSON columns.
 
 A value is a four-byte header with its kind and number of parts, a four-byte entry with kind and size for each part, and
 the parts.  In an object all keys come first, sorted; numbers are big-endian.
@@ -22,7 +22,7 @@ _COUNT = 0x1FFFFFFF
 _NULL, _STRING, _NUMBER, _FALSE, _TRUE, _CONTAINER = (kind << 28 for kind in range(6))
 _SIZE = 0x0FFFFFFF
 _ZERO, _NAN, _INFINITY, _LEAST, _SIGNED, _UNSIGNED, _FLOAT = (kind << 4 for kind in range(7))
-#: Levels of nesting.
+#: Maximum levels of nesting.
 _MAX_DEPTH = 128
 _U32 = struct.Struct(">I")
 _FLOAT64 = struct.Struct(">d")
@@ -30,12 +30,12 @@ _EXPONENT = re.compile(r"e([+-])0*(\d+)\Z")
 
 
 def encode(array: pa.Array) -> pa.Array:
-    """Encode JSON strings.  Raises ``RowsDoNotFitError`` for what is not JSON."""
+    """Encode JSON strings.  Raises ``RowsDoNotFitError`` for invalid JSON."""
     return pa.array([None if value is None else _encoded(value) for value in array.to_pylist()], pa.large_binary())
 
 
 def decode(array: pa.Array, file: str = "") -> pa.Array:
-    """Decode stored JSON to strings.  Raises ``CorruptFileError``."""
+    """Decode JSONB to JSON strings.  Raises ``CorruptFileError``."""
     try:
         strings = [None if value is None else _decoded(value) for value in array.to_pylist()]
     except (struct.error, ValueError, IndexError, RecursionError) as e:
@@ -195,7 +195,7 @@ def _number(data: bytes) -> str:
 
 
 def _shortest(value: float) -> str:
-    """The shortest string that gives the number again, without leading zeros in the exponent."""
+    """The shortest string that parses to the same number, without leading zeros in the exponent."""
     digits = repr(value)
     match = _EXPONENT.search(digits)
     if match is None:

@@ -1,11 +1,11 @@
-"""Store nulls in the first format, which has none for most types: in a companion column, or else refuse them.
+"""Store nulls in the first format, which has none for most types: in a companion column, or refuse them.
 
-A companion is a boolean column after its column, true for its nulls, and marked by metadata.  trilake hides it when
-reading; other readers see one more column.  Only top-level columns have companions; a null inside a column raises an
-error, unless nulls may be lost.
+A companion is a boolean column after its column, true for nulls, and marked by metadata.  trilake hides it on reads;
+other readers see one more column.  Only top-level columns have companions; a null inside a column raises an error,
+unless nulls may be lost.
 
-The format stores nulls of strings and binaries as empty values, and so reads empty values as null; a companion tells
-the two apart.
+The format stores null strings and binaries as empty values, and so reads empty values as null; a companion tells the
+two apart.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ NULLS_OF = b"trilake:nulls_of"
 
 @dataclass(frozen=True)
 class Masked:
-    """A column with a companion: its field id, and that of the boolean column that is true for its nulls."""
+    """A column with a companion: field ids of the column, and of the boolean column that is true for its nulls."""
 
     field_id: int
     mask_id: int
 
 
 def masked_schema(schema: pa.Schema) -> pa.Schema:
-    """The schema with a companion after each column that may have nulls.
+    """Add a companion after each column that may have nulls.
 
     >>> masked_schema(pa.schema({"a": pa.int64()})).names
     ['a', 'a__is_null']
@@ -53,7 +53,7 @@ def masked_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def companions(schema: LanceSchema) -> dict[str, Field]:
-    """The companions of a schema, by column name."""
+    """Find the companions of a schema, by column name."""
     names = {f.name for f in schema.fields}
     by_name: dict[str, Field] = {}
     for field in schema.fields:
@@ -66,7 +66,7 @@ def companions(schema: LanceSchema) -> dict[str, Field]:
 
 
 def renamed(companion: Field, name: str, other_names: Iterable[str]) -> Field:
-    """The companion of a column with the new name ``name``; ``other_names`` are the names of the other columns."""
+    """Rename a companion whose column is renamed to ``name``; ``other_names`` are the names of the other columns."""
     metadata = {**companion.metadata, NULLS_OF: name.encode()}
     return replace(companion, name=_companion_name(name, set(other_names)), metadata=metadata)
 
@@ -79,7 +79,7 @@ def _companion_name(column: str, other_names: Set[str]) -> str:
 
 
 def fold(batch: pa.RecordBatch, masks: Mapping[str, str]) -> pa.RecordBatch:
-    """A stored batch with nulls in place of companions.  ``masks`` are the companions' names by column."""
+    """Replace the companions of a stored batch by nulls.  ``masks`` are the companions' names by column."""
     hidden = set(masks.values())
     arrays, fields = [], []
     for one, array in zip(batch.schema, batch.columns):
@@ -93,7 +93,7 @@ def fold(batch: pa.RecordBatch, masks: Mapping[str, str]) -> pa.RecordBatch:
 
 
 def _with_nulls(array: pa.Array, mask: pa.Array) -> pa.Array:
-    # Without the column in any file there is no companion either.
+    # If no file has the column, none has the companion, which is null then.
     bits = np.asarray(pc.fill_null(mask, True))
     if is_variable(array.type) and array.null_count:
         array = pc.fill_null(array, "" if is_text(array.type) else b"")
@@ -103,9 +103,9 @@ def _with_nulls(array: pa.Array, mask: pa.Array) -> pa.Array:
 
 
 def unfold(batch: pa.RecordBatch, stored: LanceSchema, policy: Literal["error", "zero"]) -> pa.RecordBatch:
-    """A batch as it is stored: with companions where the stored schema has them.
+    """Convert a batch to stored columns, with the companions of the stored schema.
 
-    Raises ``SchemaMismatchError`` for a null that would be lost, unless ``policy`` is ``"zero"``.
+    Raises ``RowsDoNotFitError`` for a null that would be lost, unless ``policy`` is ``"zero"``.
     """
     masks = companions(stored)
     of = {mask.id: name for name, mask in masks.items()}
@@ -137,7 +137,7 @@ def _check(field: Field, array: pa.Array, *, masked: bool) -> None:
 
 
 def _pylance_name(kind: pa.DataType) -> str:
-    """The name of a type in pylance's words.
+    """The name of a type in pylance's messages.
 
     >>> _pylance_name(pa.int64()), _pylance_name(pa.float32())
     ('Int64', 'Float32')
@@ -147,7 +147,7 @@ def _pylance_name(kind: pa.DataType) -> str:
 
 
 def lost_null(field: pa.Field, array: pa.Array) -> str | None:
-    """The path of a field with a null that the format cannot hold; ``None`` without one.
+    """Return the path of a field with a null that the format cannot store; ``None`` if there is none.
 
     >>> lost_null(pa.field("l", pa.list_(pa.int8())), pa.array([[1, None]], pa.list_(pa.int8())))
     'l.item'

@@ -1,7 +1,7 @@
 """``DataFileReader``: an open data file of any version of the format.
 
-In: a store, a key, and the file's entry in a manifest.  Out: Arrow data by range of rows or by single rows.
-Fragments and scans use no other interface of data files.
+In: a store, a key, and the file's entry in a manifest.  Out: Arrow data, by range of rows or by single rows.
+Fragments and scans access data files only through this interface.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class DataFileReader(ABC):
 
     #: The columns of the file, with the field ids of the dataset.
     schema: LanceSchema
-    #: The first row of each part that is best read as a whole, then the number of rows.
+    #: The first row of each part that is best read whole, then the number of rows.
     batch_offsets: Rows
 
     def __init__(self, source: Source) -> None:
@@ -46,25 +46,25 @@ class DataFileReader(ABC):
 
     @property
     def num_rows(self) -> int:
-        """Rows, deleted ones included."""
+        """Number of rows, including deleted ones."""
         return int(self.batch_offsets[-1])
 
     @abstractmethod
     def read_rows(self, start: int, stop: int, columns: LanceSchema) -> pa.RecordBatch:
-        """Read rows ``start`` up to ``stop``, in those of the columns that the file has.
+        """Read rows ``start`` up to ``stop``, with those of the columns that the file has.
 
         Raises ``InvalidArgumentError`` for rows that the file does not have, and ``CorruptFileError``.
         """
 
     def read_ranges(self, ranges: Sequence[tuple[int, int]], columns: LanceSchema) -> Iterator[pa.RecordBatch]:
-        """Read ascending ranges of rows, a batch each, as :meth:`read_rows` does."""
+        """Read ascending ranges of rows, one batch each; see :meth:`read_rows`."""
         for start, stop in ranges:
             yield self.read_rows(start, stop, columns)
 
     def take(self, rows: Rows | Sequence[int], columns: LanceSchema | None = None) -> pa.Table:
         """Read single rows, in the order of ``rows``, which may repeat a row.
 
-        Rows count from the start of the file, deleted ones included.  Only their bytes are read.  Raises
+        Rows count from the start of the file, including deleted ones.  Only their bytes are read.  Raises
         ``InvalidArgumentError`` for rows that the file does not have, and ``CorruptFileError``.
         """
         numbers = np.asarray(rows, np.int64)
@@ -83,7 +83,7 @@ class DataFileReader(ABC):
     def column_stats(self, masked: Sequence[Masked] = ()) -> Mapping[Path, ColumnStats]:
         """Statistics of each part between two :attr:`batch_offsets`, by column path.
 
-        ``masked`` are the columns whose nulls are in a companion column.
+        ``masked`` are the columns whose nulls are stored in companion columns.
         """
         del masked
         return {}

@@ -1,7 +1,7 @@
-"""Fields and schemas: Arrow's types with field IDs, which identify columns in data files even after a rename.
+"""Fields and schemas: Arrow types with field ids, which identify columns in data files even after a rename.
 
-IDs count from 0, depth first, parents before children.  A dataset never reuses one: a column that is dropped and added
-again gets a new ID.
+Ids count from 0, depth first, parents before children.  A dataset never reuses one: a column that is dropped and added
+again gets a new id.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from trilake.lance.file.errors import UnknownColumnError
 from trilake.lance.file.types import ARROW_JSON, EXTENSION_METADATA, EXTENSION_NAME, LANCE_JSON, Encoding
 from trilake.lance.proto import format_pb2
 
-#: Levels of nested fields: more than schemas have, and few enough for recursion.
+#: Maximum levels of nested fields: more than schemas have, and few enough for recursion.
 MAX_DEPTH = 64
-#: Ids are 32 bits in the format; a table of pages has an entry for each id up to the highest of a file.
+#: Parent id of a top-level field.
 NO_PARENT = -1
-#: Replaces a field's id where another data file of the fragment has its values now.
+#: Replaces a field's id in the entry of a data file if another file of the fragment now has the values.
 TOMBSTONE = -2
-#: Metadata of blobs and of packed structs, and the extension of blobs that may be in other files.
+#: Metadata keys of blobs and of packed structs, and the extension name of blobs that may be in other files.
 BLOB, PACKED = b"lance-encoding:blob", b"lance-encoding:packed"
 BLOB_V2 = b"lance.blob.v2"
 
@@ -53,17 +53,17 @@ class Field:
 
     Parameters
     ----------
-    name: its own, without those of its parents.
-    id: of the field, unique in the dataset.
-    parent_id: of the field above it; :data:`NO_PARENT` at the top.
+    name: without the names of its parents.
+    id: unique in the dataset.
+    parent_id: id of the parent; :data:`NO_PARENT` at the top.
     logical_type: Lance's name of the type, see :mod:`trilake.lance.file.types`.
     nullable: whether it may have nulls in Arrow.
     metadata: of the Arrow field, with the names of extension types.
-    children: a struct's fields, a list's single item, or a map's entries.
+    children: fields of a struct, the item of a list, or the entries of a map.
     encoding: of its pages, as in the manifest.
-    dictionary: position of the dictionary's values in the file that the field was read from, in the first format.
-    primary_key: whether it is part of a primary key, which is not enforced, and its position in that.
-    as_bytes: of a blob in a projection, whether its bytes are read, and not its description.
+    dictionary: in the first format, position of the dictionary's values in the file that the field was read from.
+    primary_key: whether it is part of the unenforced primary key, and its position in the key.
+    as_bytes: for a blob in a projection, whether to read its bytes instead of its description.
     """
 
     name: str
@@ -80,7 +80,7 @@ class Field:
 
     @property
     def is_key(self) -> bool:
-        """Whether it is part of the primary key, as the manifest or its Arrow metadata says."""
+        """Whether it is part of the primary key, by the manifest or by its Arrow metadata."""
         return self.primary_key[0] or self.metadata.get(b"lance-schema:unenforced-primary-key") == b"true"
 
     @cached_property
@@ -92,17 +92,17 @@ class Field:
 
     @cached_property
     def storage_field(self) -> pa.Field:
-        """The Arrow field with extension types as metadata."""
+        """The Arrow field; extension types are metadata."""
         return pa.field(self.name, self.arrow_type, self.nullable, dict(self.metadata) or None)
 
     @cached_property
     def is_plain(self) -> bool:
-        """Whether values are returned as they are stored: the field contains neither JSON nor blobs."""
+        """Whether values are returned as stored: the field contains neither JSON nor blobs."""
         return not any(f.is_json or f.is_blob for f in self.walk())
 
     @cached_property
     def read_field(self) -> pa.Field:
-        """The Arrow field that file readers return: descriptions of blobs, or bytes with ``as_bytes``."""
+        """The Arrow field that file readers return: blobs are descriptions, or bytes with ``as_bytes``."""
         return self.storage_field if self.is_plain else _converted(self, _read_type)
 
     @cached_property
@@ -130,23 +130,23 @@ class Field:
 
     @property
     def is_blob(self) -> bool:
-        """Whether scans return descriptions of its values."""
+        """Whether it is a blob: scans return descriptions of its values."""
         return self.is_blob_v2 or (not self.children and _is_true(self.metadata.get(BLOB)))
 
     @property
     def is_packed(self) -> bool:
-        """Whether it is a struct whose rows are one column of a file."""
+        """Whether it is a packed struct, which is a single column of a file."""
         return self.logical_type == "struct" and (
             _is_true(self.metadata.get(PACKED)) or _is_true(self.metadata.get(b"packed"))
         )
 
     @property
     def is_column(self) -> bool:
-        """Whether it and all below it are one column of a data file."""
+        """Whether it is, with its children, one column of a data file."""
         return not self.children or self.is_packed or self.is_blob_v2
 
     def columns(self, *, parents: bool = False) -> Iterator[Field]:
-        """Those fields, of this one and those below it, that are columns of a data file.
+        """Yield the fields that are columns of a data file: this one, or some below it.
 
         ``parents`` adds structs and lists, which are columns of their own in files of 2.0.
         """
@@ -165,9 +165,9 @@ class Field:
         return next((c for c in self.children if c.name == name), None)
 
     def keep(self, ids: frozenset[int]) -> Field | None:
-        """The field with only those below it that are in ``ids``, all of them if its own id is.
+        """Keep only children with these ids; a field whose own id is among them stays whole.
 
-        A map is kept whole, as a key needs its value.
+        A map stays whole, as a key needs its value.  ``None`` if nothing is left.
         """
         if self.id in ids:
             return self
@@ -190,14 +190,14 @@ class LanceSchema:
 
     fields: tuple[Field, ...]
     metadata: Mapping[bytes, bytes] = field(default_factory=dict)
-    #: Values of dictionaries by field id.
+    #: Dictionary values by field id.
     dictionaries: Mapping[int, pa.Array] = field(default_factory=dict, compare=False, repr=False)
 
     # --- Arrow ---
 
     @classmethod
     def from_arrow(cls, schema: pa.Schema, first_id: int = 0) -> LanceSchema:
-        """The columns of an Arrow schema, with ids from ``first_id``.
+        """Convert an Arrow schema, with ids from ``first_id``.
 
         Raises ``UnsupportedProtocolError`` for types that Lance does not have, and ``InvalidArgumentError`` for two
         columns of one name.
@@ -213,7 +213,7 @@ class LanceSchema:
         return cls(tuple(fields), dict(schema.metadata or {}))
 
     def to_arrow(self) -> pa.Schema:
-        """The Arrow schema of the dataset; extension types that Arrow does not know are metadata."""
+        """The Arrow schema of the dataset; extension types that Arrow has not registered are metadata."""
         return self._restored([f.dataset_field for f in self.fields])
 
     def read_schema(self) -> pa.Schema:
@@ -235,7 +235,7 @@ class LanceSchema:
 
     @cached_property
     def storage_schema(self) -> pa.Schema:
-        """The Arrow schema with extension types as metadata."""
+        """The Arrow schema; extension types are metadata."""
         return pa.schema([f.storage_field for f in self.fields], dict(self.metadata) or None)
 
     @cached_property
@@ -253,9 +253,9 @@ class LanceSchema:
         damaged: type[TrilakeError] = CorruptLogError,
         file: str | None = None,
     ) -> LanceSchema:
-        """The schema in a manifest.
+        """Parse the fields of a manifest or data file.
 
-        Raises an error of class ``damaged``, with ``file``, where the fields are not a tree, and
+        Raises an error of class ``damaged``, with ``file``, if the fields are not a tree, and
         ``UnsupportedProtocolError`` for an unknown type.
         """
         try:
@@ -267,7 +267,7 @@ class LanceSchema:
         return cls(top, {key.encode(): value for key, value in (metadata or {}).items()})
 
     def to_proto(self, dictionaries: Mapping[int, DictionaryPlace] | None = None) -> list[format_pb2.Field]:
-        """The messages of all fields, depth first; ``dictionaries`` are the positions of values in the file."""
+        """Serialize all fields, depth first; ``dictionaries`` are the positions of values in the file."""
         places = dictionaries or {}
         return [_to_proto(each, places.get(each.id)) for each in self.walk()]
 
@@ -320,7 +320,7 @@ class LanceSchema:
         return {f.id for f in whole.columns()}
 
     def path_of(self, field: Field) -> list[str]:
-        """The names of a field's parents and its own, from the top."""
+        """The names from the top-level column down to the field."""
         return [f.name for f in (*self.above(field), field)]
 
     def name_of(self, field: Field) -> str:
@@ -328,10 +328,10 @@ class LanceSchema:
         return ".".join(self.path_of(field))
 
     def find(self, path: str | Sequence[str]) -> Field | None:
-        """The field at a path: ``"column"``, ``"struct.field"``, or a sequence of names.
+        """Find the field at a path: ``"column"``, ``"struct.field"``, or a sequence of names.
 
-        A column with a dot in its name comes first.  Names may be quoted with backticks, as in SQL.  The name of a
-        list's item may be left out.
+        A column with a dot in its name takes precedence.  Names may be quoted with backticks, as in SQL.  The name of a
+        list's item may be omitted.
         """
         if isinstance(path, str):
             whole = next((f for f in self.fields if f.name == path), None)
@@ -351,9 +351,9 @@ class LanceSchema:
         return match
 
     def spelled(self, path: str) -> str:
-        """A path as the schema spells it: the field that :meth:`find` finds, or the only one that differs in case.
+        """Spell a path as the schema does: as the field of :meth:`find`, or the only one that differs in case.
 
-        Without one, or with several, it is the path itself.
+        If there is none, or several, the path stays unchanged.
         """
         field = self.find(path)
         if field is None:
@@ -368,7 +368,7 @@ class LanceSchema:
         return frozenset(f.id for f in self.walk() if f.logical_type in types.LISTS)
 
     def field(self, path: str | Sequence[str]) -> Field:
-        """:meth:`find`, or raise ``UnknownColumnError``."""
+        """Find a field, see :meth:`find`; raise ``UnknownColumnError`` if there is none."""
         field = self.find(path)
         if field is None:
             name = path if isinstance(path, str) else ".".join(path)
@@ -380,7 +380,7 @@ class LanceSchema:
     # --- changing ---
 
     def project(self, columns: Sequence[str]) -> LanceSchema:
-        """Only these columns, in this order, with their ids; ``"struct.field"`` keeps a part of a struct.
+        """Keep only these columns, in this order, with their ids; ``"struct.field"`` keeps a part of a struct.
 
         Raises ``UnknownColumnError``.
         """
@@ -393,12 +393,12 @@ class LanceSchema:
         return replace(self, fields=tuple(f for f in fields if f is not None))
 
     def project_ids(self, ids: Iterable[int]) -> LanceSchema:
-        """Only the fields with these ids and their parents and children, in the order of this schema.
+        """Keep only the fields with these ids, their parents and children, in the order of this schema.
 
-        A struct or list whose id comes with ids below it is cut down to those.
+        A struct or list whose id comes with ids below it keeps only those.
         """
         id_set = frozenset(ids)
-        # A data file lists parents and children: a parent stands for all its children only if none of them is listed.
+        # Data files list parents and children: a parent stands for all its children only if none of them is listed.
         exact = frozenset(
             f.id for f in self.walk() if f.id in id_set and not any(c.id in id_set for c in f.walk() if c.id != f.id)
         )
@@ -411,7 +411,7 @@ class LanceSchema:
     # --- comparing ---
 
     def differences(self, other: LanceSchema, *, nullability: bool = True) -> list[str]:
-        """How the columns of ``other`` differ, a sentence each; ids, metadata and dictionaries are not compared."""
+        """Describe how the columns of ``other`` differ, a sentence each; ids, metadata and dictionaries are ignored."""
         return _differences(self.fields, other.fields, "", nullability)
 
     def check_compatible(self, data: LanceSchema, *, nullability: bool = False, file: str | None = None) -> None:
@@ -430,7 +430,7 @@ _QUOTED_PATH = re.compile(rf"(?:{_NAME})(?:\.(?:{_NAME}))*")
 
 
 def _names_of(path: str) -> list[str]:
-    """The names in a path, some of which may be quoted with backticks.
+    """Split a path into names, some of which may be quoted with backticks.
 
     >>> _names_of("meta.`user.id`")
     ['meta', 'user.id']
@@ -441,7 +441,7 @@ def _names_of(path: str) -> list[str]:
 
 
 def _converted(field: Field, type_of: Callable[[Field], pa.Field | None]) -> pa.Field:
-    """The Arrow field with other types where ``type_of`` returns one, at any depth."""
+    """Convert a field to the Arrow field that ``type_of`` returns for it, or for some of its children."""
     converted = type_of(field)
     if converted is not None:
         return converted
@@ -513,7 +513,7 @@ def _from_arrow(each: pa.Field, ids: Iterator[int], parent: int, depth: int) -> 
 
 @lru_cache(8)
 def _tree(serialized: tuple[bytes, ...]) -> tuple[Field, ...]:
-    """The top-level fields of a manifest or data file.  Cached: most versions of a dataset have the same.
+    """Build the top-level fields of a manifest or data file; cached, because most versions share them.
 
     Raises ``CorruptLogError`` and ``UnsupportedProtocolError``.
     """
@@ -521,7 +521,7 @@ def _tree(serialized: tuple[bytes, ...]) -> tuple[Field, ...]:
     below: dict[int, list[int]] = {}
     depth: dict[int, int] = {NO_PARENT: 0}
     messages_in_order = [format_pb2.Field.FromString(each) for each in serialized]
-    # Where ids begin with 1, a parent id of 0 means no parent.
+    # If ids begin with 1, a parent id of 0 means no parent.
     zero = any(m.id == 0 for m in messages_in_order)
     blob = False
     for message in messages_in_order:

@@ -1,4 +1,4 @@
-"""Schemas as JSON in the words of the format, and back."""
+"""Convert schemas to JSON with Lance's type names, and back."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _NESTED = {"list", "large_list", "fixed_size_list", "struct"}
 
 
 def schema_to_json(schema: pa.Schema) -> dict[str, Any]:
-    """A schema as JSON types: ``fields`` with ``name``, ``type`` and ``nullable``, and ``metadata`` of the schema.
+    """Convert a schema to JSON: ``fields``, each with ``name``, ``type`` and ``nullable``, and ``metadata``.
 
-    Raises ``InvalidArgumentError`` for a type that the format does not have.
+    Raises ``InvalidArgumentError`` for a type that Lance does not have.
 
     >>> schema_to_json(pa.schema({"a": pa.int64()}))
     {'fields': [{'name': 'a', 'type': {'type': 'int64'}, 'nullable': True}]}
@@ -47,7 +47,7 @@ def _type(kind: pa.DataType) -> dict[str, Any]:
 
 
 def json_to_schema(schema_json: Mapping[str, Any]) -> pa.Schema:
-    """The schema that :func:`schema_to_json` described.  Raises ``InvalidArgumentError``.
+    """Convert the JSON of :func:`schema_to_json` to a schema.  Raises ``InvalidArgumentError``.
 
     >>> json_to_schema({"fields": [{"name": "a", "type": {"type": "int64"}, "nullable": True}]})
     a: int64

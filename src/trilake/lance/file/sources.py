@@ -1,4 +1,4 @@
-"""Read the bytes of a data file: from a mapped file, or by ranges of a remote object.
+"""Read the bytes of a data file, from a mapped file or by ranges of an object in a store.
 
 A request for many small pieces returns one buffer: copied from the mapped file, or from one call to the store, which
 coalesces ranges.
@@ -23,15 +23,15 @@ Bytes = npt.NDArray[np.uint8]
 Int64s = npt.NDArray[np.int64]
 _T = TypeVar("_T")
 
-#: Bytes of an object's end that are fetched first; footer, metadata and page table of most files fit.
+#: Bytes of an object's end to fetch first; footer, metadata and page table of most files fit.
 TAIL = 64 << 10
-#: Pieces of at least this many bytes are copied one by one: numpy copies shorter ones in half the time, but into memory
-#: that it allocates from the system for each scan, which takes longer than the copy.
+#: Pieces of at least this many bytes are copied one by one, into reused memory.  numpy copies short pieces in half the
+#: time, but allocates memory from the system for each scan, which takes longer than the copy of long ones.
 _LONG = 1 << 12
 
 
 class Pieces(NamedTuple):
-    """A request: bytes from each of ``starts``, as many as ``lengths`` says, or the same number for all."""
+    """A request: ``lengths[i]`` bytes from ``starts[i]``; an integer is the length of all pieces."""
 
     starts: Int64s
     lengths: Int64s | int
@@ -49,32 +49,32 @@ class Placed(NamedTuple):
 
 
 _A = TypeVar("_A", Bytes, Placed)
-#: A job that yields requests for pieces, several at a time, and is sent the bytes of each.
+#: A generator that yields requests for pieces, several at a time, and is sent the bytes of each.
 Job = Generator[list[Pieces], list[Bytes], _T]
-#: As :data:`Job`, for pieces where they are.
+#: A :data:`Job` that is sent the positions of pieces in place, instead of copies.
 PlacedJob = Generator[list[Pieces], list[Placed], _T]
 
 
 class Source(ABC):
-    """The bytes of one file, which errors call ``file``; ``size`` is its number of bytes."""
+    """The bytes of one file; ``file`` is its name in errors, ``size`` its number of bytes."""
 
     def __init__(self, file: str, size: int) -> None:
         self.file = file
         self.size = size
 
     def read(self, start: int, length: int) -> pa.Buffer:
-        """Exactly these bytes.  Raises ``CorruptFileError`` where the file does not have them."""
+        """Read exactly these bytes.  Raises ``CorruptFileError`` if the file does not have them."""
         if start < 0 or length < 0 or start + length > self.size:
             raise self._outside(start, length)
         return self._read(start, length)
 
     def gather_all(self, requests: Sequence[Pieces]) -> list[Bytes]:
-        """The bytes of each request, its pieces one after another."""
+        """Read the bytes of each request, its pieces one after another."""
         self._check(requests)
         return self._gather_all(requests)
 
     def place_all(self, requests: Sequence[Pieces]) -> list[Placed]:
-        """The pieces of each request where they are, or one after another."""
+        """Read the pieces of each request, in place if that avoids a copy."""
         self._check(requests)
         return self._place_all(requests)
 
@@ -83,7 +83,7 @@ class Source(ABC):
             return
         starts = np.concatenate([p.starts for p in requests])
         lengths = np.concatenate([p.every_length() for p in requests])
-        # Numbers far out of range first: their sums would overflow.
+        # No sums: they overflow for numbers far out of range.
         bad = (starts < 0) | (lengths < 0) | (starts > self.size) | (lengths > self.size - starts)
         if bad.any():
             i = int(np.argmax(bad))
@@ -94,11 +94,11 @@ class Source(ABC):
         return _run(job, self.gather_all)
 
     def run_placed(self, job: PlacedJob[_T]) -> _T:
-        """Run a job that takes pieces where they are."""
+        """Run a job that is sent pieces in place."""
         return _run(job, self.place_all)
 
     def window(self, ranges: Sequence[tuple[int, int]]) -> Source:
-        """A source that has fetched these ranges, where that pays."""
+        """Return a source that has prefetched these ranges, if that pays."""
         return self
 
     @abstractmethod
@@ -123,7 +123,7 @@ class Source(ABC):
 
 
 class MappedSource(Source):
-    """A file in memory: slices of it are not copied."""
+    """A file in memory; slices of it are not copied."""
 
     def __init__(self, file: str, data: pa.Buffer) -> None:
         super().__init__(file, data.size)
@@ -145,13 +145,13 @@ class MappedSource(Source):
             return self._one_by_one(pieces.starts, pieces.every_length())
         if not width or not len(pieces.starts):
             return np.empty(0, np.uint8)
-        # The file as overlapping elements of this width, one beginning at each byte: numpy takes some of them.
+        # View the file as overlapping elements of this width, one for each byte, and let numpy take some of them.
         count = self.size - width + 1
         elements: Any = np.ndarray((count,), np.dtype((np.void, width)), self._bytes, strides=(1,))
         return elements[pieces.starts].view(np.uint8)  # type: ignore[no-any-return]
 
     def _one_by_one(self, starts: Int64s, lengths: Int64s) -> Bytes:
-        """Copy the pieces into memory of Arrow's pool, which is reused for the next scan."""
+        """Copy the pieces; long ones go into memory of Arrow's pool, which the next scan reuses."""
         ends = (starts + lengths).tolist()
         whole = memoryview(self._data)
         parts = [whole[a:b] for a, b in zip(starts.tolist(), ends, strict=True)]
@@ -166,7 +166,7 @@ class MappedSource(Source):
 
 
 class RangedSource(Source):
-    """An object in a store, of which only ranges are fetched."""
+    """An object in a store, read in ranges."""
 
     def __init__(self, store: Store, key: str, file: str, size: int) -> None:
         super().__init__(file, size)
@@ -209,7 +209,7 @@ class RangedSource(Source):
 
 
 class _Window(Source):
-    """Ranges that are already fetched, and their source for everything else."""
+    """Prefetched ranges, and the source of all other bytes."""
 
     def __init__(self, whole: Source, parts: list[tuple[int, pa.Buffer]]) -> None:
         super().__init__(whole.file, whole.size)
@@ -230,7 +230,7 @@ class _Window(Source):
         return [next(missing) if answer is None else answer for answer in answers]
 
     def _inside(self, pieces: Pieces) -> Bytes | None:
-        """The bytes of a request, if one of the ranges has all of them."""
+        """Return the bytes of a request, if a single range has all of them."""
         if not len(pieces.starts):
             return np.empty(0, np.uint8)
         low, high = int(pieces.starts.min()), int((pieces.starts + pieces.lengths).max())
@@ -245,7 +245,7 @@ class _Window(Source):
 
 
 def together(jobs: Sequence[Generator[list[Pieces], list[_A], _T]]) -> Generator[list[Pieces], list[_A], list[_T]]:
-    """Join several jobs: the requests of a round are one round."""
+    """Join several jobs: each round combines their requests."""
     results: dict[int, _T] = {}
     asking: dict[int, list[Pieces]] = {}
 
@@ -277,7 +277,7 @@ def _run(job: Generator[list[Pieces], list[_A], _T], answer: Callable[[Sequence[
 
 
 def open_source(store: Store, key: str) -> Source:
-    """Open the bytes of a file, mapped where it is local.  Raises ``MissingFileError``."""
+    """Open the bytes of a file; a local file is mapped.  Raises ``MissingFileError``."""
     file = f"{store.uri}/{key}"
     try:
         if store.local_path(key) is not None:
@@ -290,7 +290,7 @@ def open_source(store: Store, key: str) -> Source:
 
 
 def _same(lengths: Int64s | int) -> int | None:
-    """The length of all pieces; ``None`` where it differs, or is so long that it does not matter."""
+    """The common length of all pieces; ``None`` if lengths differ, or are long enough to copy one by one."""
     if isinstance(lengths, int):
         return lengths
     if not len(lengths) or lengths[0] >= _LONG or (lengths != lengths[0]).any():

@@ -1,4 +1,4 @@
-"""Storage versions: the versions of data files, by number and by name."""
+"""Versions of data files, by number and by name."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class StorageVersion:
 
     @classmethod
     def parse(cls, name: object) -> StorageVersion:
-        """The version of a name.  Raises ``InvalidArgumentError``."""
+        """Parse the name of a version.  Raises ``InvalidArgumentError``."""
         version = _NAMES.get(name) if isinstance(name, str) else None
         if version is None:
             raise InvalidArgumentError(
@@ -35,8 +35,8 @@ class StorageVersion:
 
     @classmethod
     def of_file(cls, major: int, minor: int) -> StorageVersion:
-        """The version in a data file's entry, where the first format may leave it out."""
-        if (major, minor) == (0, 3):  # the number that files themselves say
+        """The version in a data file's manifest entry, which may omit it for the first format."""
+        if (major, minor) == (0, 3):  # the version number in the files themselves
             return cls(2, 0)
         return FIRST if major == 0 and minor <= 2 else cls(major, minor)
 
@@ -55,7 +55,7 @@ class StorageVersion:
         return self.major == 0
 
     def check_types(self, schema: LanceSchema) -> None:
-        """Raise ``UnsupportedProtocolError``, with the column, for a type that its files do not have."""
+        """Raise ``UnsupportedProtocolError``, with the column, for a type that files of this version cannot hold."""
         for field in schema.walk():
             above = schema.above(field)
             least = _oldest(field, above)
@@ -72,9 +72,9 @@ class StorageVersion:
 
 FIRST = StorageVersion(0, 1)
 STABLE = StorageVersion(2, 2)
-#: The version that is written by default.
+#: The default version to write.
 DEFAULT = STABLE
-#: The versions that can be written, and read.
+#: Versions that can be written, and versions that can be read.
 WRITABLE = (FIRST, StorageVersion(2, 0), StorageVersion(2, 1), STABLE)
 READABLE = (*WRITABLE, StorageVersion(2, 3))
 
@@ -91,12 +91,12 @@ _NAMES = {
 
 
 def _oldest(field: Field, above: Sequence[Field]) -> StorageVersion | None:
-    """The oldest version whose files hold a field; ``None`` without one."""
+    """The oldest version whose files can hold a field; ``None`` if there is none."""
     kind = field.logical_type
     if kind == "map":
         return STABLE
     if types.is_struct_vector(kind):
-        # pylance writes lists in them, or them in lists, only in 2.3.
+        # pylance combines them with lists only in 2.3.
         lists = [f for f in (*above, *field.walk()) if f.logical_type in types.LISTS or f.logical_type == "map"]
         return None if lists else STABLE
     if kind == "json" or kind.startswith("fixed_size_list:fixed_size_list:"):
@@ -106,7 +106,7 @@ def _oldest(field: Field, above: Sequence[Field]) -> StorageVersion | None:
     return FIRST
 
 
-#: Dictionaries of the first format have strings, binaries or integers.
+#: Dictionaries of the first format hold strings, binaries or integers.
 _FIRST_DICTIONARIES = tuple(
     f"dict:{name}:"
     for name in (

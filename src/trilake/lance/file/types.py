@@ -1,7 +1,7 @@
 """Logical types: Lance's names for Arrow types.
 
-A field of a manifest names its type by a string: ``"int32"``, ``"timestamp:us:UTC"``, ``"fixed_size_list:float:128"``.
-Structs, lists and maps say no more than that: what is in them is a field of its own.
+A manifest names the type of a field by a string: ``"int32"``, ``"timestamp:us:UTC"``, ``"fixed_size_list:float:128"``.
+The names of structs, lists and maps do not include their children, which are fields of their own.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _SIMPLE: dict[str, pa.DataType] = {
 }
 _NAMES: dict[pa.DataType, str] = {arrow: name for name, arrow in _SIMPLE.items() if name != "json"}
 
-#: Logical types of lists; each has one field below it.
+#: Logical types of lists; each has one child field.
 LISTS = frozenset({"list", "list.struct", "large_list", "large_list.struct"})
 #: Lance's extension type of binary JSON, and Arrow's of JSON strings.
 LANCE_JSON, ARROW_JSON = b"lance.json", "arrow.json"
@@ -66,12 +66,12 @@ _MAX_SIZE = 2**31 - 1
 
 
 def is_nested(logical_type: str) -> bool:
-    """Whether the items of the type are fields of their own: of a struct, list or map."""
+    """Whether the type has children that are fields of their own: structs, lists and maps."""
     return logical_type in LISTS or logical_type in ("struct", "map") or is_struct_vector(logical_type)
 
 
 def nested_type(logical_type: str, children: Sequence[pa.Field]) -> pa.DataType:
-    """The Arrow type of a struct, list, map or fixed-size list of structs with these fields below it."""
+    """Build the Arrow type of a struct, list, map or fixed-size list of structs from its child fields."""
     if logical_type == "struct":
         return pa.struct(children)
     if logical_type == "map":
@@ -87,7 +87,7 @@ def is_struct_vector(logical_type: str) -> bool:
 
 
 def list_size(logical_type: str) -> int:
-    """The length of the lists of a fixed-size list of structs.  Raises ``UnsupportedProtocolError``."""
+    """The list size of a fixed-size list of structs.  Raises ``UnsupportedProtocolError``."""
     match = _ITEMS.match(logical_type)
     if match is None or not 0 < int(match[2]) <= _MAX_SIZE:
         raise _unknown(logical_type)
@@ -95,7 +95,7 @@ def list_size(logical_type: str) -> int:
 
 
 def storage_type(arrow_type: pa.DataType) -> pa.DataType:
-    """The storage type of an extension type; any other type itself."""
+    """The storage type of an extension type; other types stay as they are."""
     while isinstance(arrow_type, pa.BaseExtensionType):
         arrow_type = arrow_type.storage_type
     return arrow_type
@@ -103,9 +103,9 @@ def storage_type(arrow_type: pa.DataType) -> pa.DataType:
 
 @lru_cache(maxsize=4096)
 def arrow_type(logical_type: str) -> pa.DataType:
-    """The Arrow type of a field that has no fields below it.
+    """The Arrow type of a field without children.
 
-    Raises ``UnsupportedProtocolError`` for a name that is none.
+    Raises ``UnsupportedProtocolError`` for an unknown name.
 
     >>> arrow_type("fixed_size_list:float:2"), arrow_type("timestamp:us:-")
     (FixedSizeListType(fixed_size_list<item: float>[2]), TimestampType(timestamp[us]))
@@ -147,7 +147,7 @@ def _unknown(logical_type: str) -> UnsupportedProtocolError:
 
 
 def encoding(logical_type: str) -> Encoding:
-    """The encoding that a manifest gives for a field of this type.
+    """The encoding in a manifest for a field of this type.
 
     >>> encoding("struct").name, encoding("list").name, encoding("string").name
     ('NONE', 'PLAIN', 'VAR_BINARY')
@@ -159,7 +159,7 @@ def encoding(logical_type: str) -> Encoding:
     return Encoding.DICTIONARY if logical_type.startswith("dict:") else Encoding.PLAIN
 
 
-#: The ids of types with values of one width, in one buffer.
+#: Ids of Arrow types with fixed-width values in one buffer.
 _FLAT = frozenset(
     arrow.id
     for arrow in (*_SIMPLE.values(), pa.timestamp("us"), pa.decimal128(1), pa.decimal256(1), pa.binary(1))
@@ -168,24 +168,24 @@ _FLAT = frozenset(
 
 
 def is_flat(arrow: pa.DataType) -> bool:
-    """Whether values have one width, and are in one buffer."""
+    """Whether values have a fixed width, and are in one buffer."""
     return arrow.id in _FLAT
 
 
 def is_variable(arrow: pa.DataType) -> bool:
-    """Whether values are strings or binaries of any length."""
+    """Whether values are strings or binaries of variable length."""
     return arrow in (pa.string(), pa.binary(), pa.large_string(), pa.large_binary())
 
 
 def is_large(arrow: pa.DataType) -> bool:
-    """Whether Arrow has 64-bit offsets for values of this type."""
+    """Whether Arrow uses 64-bit offsets for this type."""
     return arrow in (pa.large_string(), pa.large_binary()) or bool(pt.is_large_list(arrow))
 
 
 def logical_type(arrow: pa.DataType) -> str:
     """The name of an Arrow type, or of its :func:`storage_type`.
 
-    Raises ``UnsupportedProtocolError`` for types that Lance does not have in any version.
+    Raises ``UnsupportedProtocolError`` for types that no version of Lance has.
 
     >>> logical_type(pa.timestamp("us")), logical_type(pa.list_(pa.struct([("x", pa.int8())])))
     ('timestamp:us:-', 'list.struct')

@@ -1,7 +1,7 @@
 """Convert between stored columns and the columns that users see.
 
-A companion column (see :mod:`trilake.lance.file.null_masks`) is hidden: it is read with its column, whose nulls it
-restores.
+A companion column (see :mod:`trilake.lance.file.null_masks`) is hidden: it is read with its column, and restores the
+nulls of that column.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from trilake.lance.file.types import LISTS, is_text
 
 @dataclass(frozen=True)
 class View:
-    """The columns of a dataset.
+    """The columns of a dataset, as users see them.
 
-    ``whole`` is the schema in the manifest; unless ``folded``, companions are ordinary columns; with ``blob_bytes``,
-    blobs are read as bytes, not as descriptions.
+    ``whole`` is the schema in the manifest.  Unless ``folded``, companions are ordinary columns.  With ``blob_bytes``,
+    blobs are read as bytes instead of descriptions.
     """
 
     whole: LanceSchema
@@ -53,7 +53,7 @@ class View:
         return self.schema.to_arrow()
 
     def columns(self, names: Sequence[str] | None) -> LanceSchema:
-        """Some columns (``"struct.field"`` is a part of one), or all.  Raises ``InvalidArgumentError``."""
+        """Select columns by name, or all; ``"struct.field"`` is a part of one.  Raises ``InvalidArgumentError``."""
         if isinstance(names, str):
             raise WrongTypeError(f"columns is {names!r}", help=f"pass a list of names, such as [{names!r}]")
         return self.schema if names is None else self.schema.project(names)
@@ -62,7 +62,7 @@ class View:
         return name in self._masks
 
     def mask_of(self, name: str) -> Field | None:
-        """The companion of a column; ``None`` without one."""
+        """The companion of a column; ``None`` if it has none."""
         return self._masks.get(name)
 
     @cached_property
@@ -72,12 +72,12 @@ class View:
         return tuple(Masked(by_name[name], mask.id) for name, mask in self._masks.items())
 
     def stored(self, columns: LanceSchema) -> LanceSchema:
-        """The columns to read for some columns."""
+        """The columns to read for ``columns``: these and their companions."""
         extra = tuple(self._masks[f.name] for f in columns.fields if f.name in self._masks)
         return LanceSchema((*columns.fields, *extra), columns.metadata) if extra else columns
 
     def show(self, batch: pa.RecordBatch, columns: LanceSchema) -> pa.RecordBatch:
-        """A stored batch as users see it."""
+        """Convert a stored batch to the columns that users see."""
         if self._masks:
             masks = {f.name: self._masks[f.name].name for f in columns.fields if f.name in self._masks}
             batch = null_masks.fold(batch, masks) if masks else batch
@@ -91,7 +91,7 @@ def _with_bytes(field: Field) -> Field:
 
 
 def _with_json_strings(batch: pa.RecordBatch, columns: LanceSchema) -> pa.RecordBatch:
-    """A batch with JSON as strings."""
+    """Convert the JSON of a batch to strings."""
     arrays = [_strings(field, array) for field, array in zip(columns.fields, batch.columns, strict=True)]
     storage = pa.schema([f.shown_field for f in columns.fields], columns.shown_schema.metadata)
     result = pa.RecordBatch.from_arrays(arrays, schema=storage)
@@ -114,7 +114,7 @@ def _strings(field: Field, array: pa.Array) -> pa.Array:
 
 
 def stored_array(field: Field, array: pa.Array) -> pa.Array:
-    """Values as they are stored: JSON in binary form.  Raises ``RowsDoNotFitError``."""
+    """Convert values to their stored form: JSON to JSONB.  Raises ``RowsDoNotFitError``."""
     if field.is_plain or (field.is_blob and not field.is_blob_v2):
         return array
     array = storage_array(array)
@@ -133,7 +133,7 @@ def stored_array(field: Field, array: pa.Array) -> pa.Array:
 
 
 def with_items(array: pa.Array, convert: Callable[[pa.Array], pa.Array], kind: pa.DataType | None = None) -> pa.Array:
-    """A list array with converted items, of type ``kind`` or that of the new items.
+    """Convert the items of a list array; the result is of type ``kind``, by default that of the new items.
 
     >>> with_items(pa.array([[1], None, [2, 3]]).slice(1), lambda items: pc.add(items, 1)).to_pylist()
     [None, [3, 4]]
@@ -146,7 +146,7 @@ def with_items(array: pa.Array, convert: Callable[[pa.Array], pa.Array], kind: p
 
 
 def _blob(field: Field, array: pa.Array) -> pa.Array:
-    """Blobs, which users pass as binaries or as structs with ``data`` or ``uri``, with all fields of their column."""
+    """Convert blobs that users pass, binaries or structs with ``data`` or ``uri``, to structs with all fields."""
     kind = field.storage_field.type
     mask = array.is_null() if array.null_count else None
     parts = {"data": array}

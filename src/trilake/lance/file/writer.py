@@ -16,15 +16,15 @@ from trilake.lance.file.schema import LanceSchema
 
 @dataclass(frozen=True)
 class WrittenFile:
-    """A complete data file, with the values of its manifest entry.
+    """A complete data file: the values for its manifest entry.
 
     Parameters
     ----------
     rows: number of rows.
     field_ids: ids of its fields.
     column_indices: the column of each field; empty in the first format.
-    version: major and minor number; (0, 0) where the entry need not say it.
-    size: in bytes; 0 where the entry need not say it.
+    version: major and minor number; (0, 0) if the entry may omit it.
+    size: in bytes; 0 if the entry may omit it.
     """
 
     rows: int
@@ -35,9 +35,9 @@ class WrittenFile:
 
 
 class DataFileWriter(ABC):
-    """Writes one data file, which appears in the store when it is closed, whole, or not at all.
+    """Writes one data file, which appears in the store as a whole when it is closed, or not at all.
 
-    Used as a context manager, an exception in the block discards the file.
+    As a context manager, it discards the file if the block raises.
     """
 
     _schema: LanceSchema
@@ -51,19 +51,19 @@ class DataFileWriter(ABC):
     @property
     @abstractmethod
     def size(self) -> int:
-        """About how many bytes the file has so far."""
+        """Approximate bytes of the file so far."""
 
     @property
     def dictionaries(self) -> Mapping[int, pa.Array]:
-        """Values of dictionaries that belong in the manifest, by field id."""
+        """Dictionary values for the manifest, by field id."""
         return {}
 
     @abstractmethod
     def write(self, batch: pa.RecordBatch) -> None:
-        """Write one batch.  Raises ``SchemaMismatchError`` where its columns are not those of the file."""
+        """Write one batch.  Raises ``SchemaMismatchError`` if its columns differ from those of the file."""
 
     def add_metadata(self, metadata: Mapping[bytes, bytes]) -> None:
-        """Add metadata to the schema that is in the file."""
+        """Add metadata to the schema in the file."""
         self._schema = replace(self._schema, metadata={**self._schema.metadata, **metadata})
 
     @abstractmethod
@@ -71,7 +71,7 @@ class DataFileWriter(ABC):
         """Finish the file.  Raises ``StorageError``."""
 
     def discard(self) -> None:
-        """Throw away what was written; the file does not appear."""
+        """Discard what was written; the file does not appear."""
         self._stop()
         discard = getattr(self._file, "discard", None)
         if discard is not None:
