@@ -1,7 +1,7 @@
 """Change data feed: which rows each version inserted, updated and deleted.
 
-Protocol: *Add CDC File*, *Change Data Files*.  A version with ``cdc`` files is read from them alone; any other from its
-``add`` and ``remove`` actions with ``dataChange``.  Where a file only got a new deletion vector, the rows that differ
+Protocol: *Add CDC File*, *Change Data Files*.  If a version has ``cdc`` files, only these are read; otherwise its
+``add`` and ``remove`` actions with ``dataChange`` are.  If a file only got a new deletion vector, the rows that differ
 between the two vectors are the change.
 """
 
@@ -61,12 +61,12 @@ class ChangeFeedTask:
 
 @dataclass(frozen=True)
 class ChangeFeedScan:
-    """The changes of some versions: tasks in version order, and the plan to read each."""
+    """The changes of some versions: tasks in version order, and the plan for reading each."""
 
     tasks: tuple[ChangeFeedTask, ...]
     plan: ReadPlan
     schema: pa.Schema
-    #: The table version whose plan reads the files.
+    #: The metadata of the version whose plan reads the files.
     metadata: Metadata
     #: The last version of the range.
     end: int
@@ -78,9 +78,9 @@ def plan_changes(
     """Plan reading the changes of versions ``start`` to ``end`` (the newest by default), both included.
 
     An ``end`` beyond the newest version means the newest.  :func:`trilake.delta.scan.changes.feed_metadata`
-    decides the columns.  Raises ``InvalidArgumentError`` for a start after the newest version,
-    ``VersionNotFoundError`` for versions that the log no longer holds, ``ChangeFeedError`` if the feed was off
-    at some version.
+    chooses the columns.  Raises ``InvalidArgumentError`` for a start after the newest version,
+    ``VersionNotFoundError`` for versions that are no longer in the log, and ``ChangeFeedError`` if the feed was off at
+    some version.
     """
     latest = log.head()
     start, last = as_version(start) or 0, as_version(end)
@@ -139,7 +139,7 @@ def _check_enabled(log: DeltaLog, metadata: Mapping[int, Metadata], start: int, 
 
 
 def version_tasks(log: DeltaLog, batch: ActionBatch, version: int, timestamp_ms: int) -> Iterator[ChangeFeedTask]:
-    """The change files of one version, whose actions are ``batch``."""
+    """The change files of one version with the actions ``batch``."""
     cdc = _of_version(batch.cdc, version)
     if cdc.num_rows:
         for file in _files(cdc):
@@ -190,7 +190,7 @@ def _files(actions: pa.Table) -> list[FileTask]:
 
 
 def _with_partition_values(log: DeltaLog, version: int, removes: list[FileTask]) -> list[FileTask]:
-    """Complete removes from the adds they cancel: ``extendedFileMetadata`` is optional."""
+    """Complete removes from the adds they cancel, since ``extendedFileMetadata`` is optional."""
     if not log.head(version - 1).metadata.partition_columns:
         return [replace(f, partition_values={}) for f in removes]
     before = log.snapshot(version - 1)
@@ -224,9 +224,9 @@ def _vector_change(
 
 
 def as_partitioned(plan: ReadPlan, file: FileTask) -> ReadPlan:
-    """The plan for a file from a time when the table may have had other partition columns.
+    """The plan for a file that may be older than the table's current partition columns.
 
-    Protocol, *Add File and Remove File*: a file holds all columns but those in its partition values.
+    Protocol, *Add File and Remove File*: a file holds all columns except those in its partition values.
     """
     columns = tuple(f.name for f in plan.table_fields if f.physical_name in file.partition_values)
     return plan if {*columns} == {*plan.partition_columns} else replace(plan, partition_columns=columns)
@@ -257,7 +257,7 @@ def read_change_task(store: Store, task: ChangeFeedTask, plan: ReadPlan) -> Iter
 def scan_changes(
     log: DeltaLog, start: Moment, end: Moment | None = None, *, columns: Sequence[str] | None = None
 ) -> ChangeFeedScan:
-    """Plan the changes between two versions or times; without tasks where no commit lies between them.
+    """Plan the changes between two versions or times; the plan has no tasks if no commit lies between them.
 
     Raises what :func:`plan_changes` raises, except ``VersionNotFoundError`` for a time after the last commit or an
     end before the first one.
@@ -277,9 +277,9 @@ def _as_time(moment: Moment | None) -> int | None:
 def changes_table(log: DeltaLog, start: Moment, end: Moment | None, *, columns: Sequence[str] | None) -> pa.Table:
     """Read the change data feed of some versions: the table's ``columns`` followed by the feed's own.
 
-    A start time means the first version at or after it, an end time the last at or before it.  Where ``columns``
-    names some of the feed's columns, only those listed are returned, in order.  Raises what :func:`plan_changes`
-    raises.
+    A start time means the first version at or after it, an end time the last version at or before it.  If ``columns``
+    names some of the feed's columns, only the listed columns are returned, in order.  Raises what
+    :func:`plan_changes` raises.
     """
     feed = [f.name for f in CHANGE_FIELDS]
     requested = None if columns is None else [*columns] if {*feed} & {*columns} else [*columns, *feed]
@@ -293,19 +293,19 @@ def changes_table(log: DeltaLog, start: Moment, end: Moment | None, *, columns: 
     return changes.select([places[c] for c in requested])
 
 
-# --- The columns of a feed: the newest ones where they can hold all that the range wrote ------------------------------
-# A column added after the range is null in its rows.  Where a column was dropped or changed its type since, and in
-# tables with column mapping, the feed has the columns of the last version of the range.
+# --- The columns of a feed: the newest ones if they can hold all rows of the range ------------------------------------
+# A column added after the range is null in its rows.  If a column was dropped or changed its type since, or if the
+# table uses column mapping, the feed has the columns of the last version of the range.
 
 
 def feed_metadata(newest: Metadata, last: Metadata, written: Iterable[Metadata]) -> Metadata:
-    """The metadata to read a change feed with.
+    """The metadata with which to read a change feed.
 
     Parameters
     ----------
-    newest: that of the table.
-    last: that of the last version of the range.
-    written: those of the versions of the range.
+    newest: the metadata of the table.
+    last: the metadata of the last version of the range.
+    written: the metadata of the versions of the range.
     """
     states = (*written, last)
     if any(m.column_mapping_mode != "none" for m in (newest, *states)):
@@ -319,7 +319,7 @@ def _takes(newest: Metadata, written: Metadata) -> bool:
 
 
 def _holds(new: DataType, old: DataType) -> bool:
-    """Whether a type has every part of another one unchanged, ignoring nullability."""
+    """Whether ``new`` has every part of ``old`` unchanged, ignoring nullability."""
     if isinstance(old, StructType) and isinstance(new, StructType):
         pairs = [(new.find(f.name), f) for f in old.fields]
         return all(n is not None and _holds(n.type, f.type) for n, f in pairs)

@@ -1,13 +1,13 @@
 """Filter the files of a checkpoint by their typed statistics and partition values.
 
 Protocol: *Checkpoint Format* (``stats_parsed``, ``partitionValues_parsed``), *Per-file Statistics*.  No JSON is parsed.
-A row group is judged like one large file: its bounds are the least ``minValues`` and the greatest ``maxValues``, where
-every file of the group has one.  In doubt the group, and the file, is kept:
+A row group is judged like one large file: its bounds are the least ``minValues`` and the greatest ``maxValues``, if
+every file of the group has them.  In doubt the group, or the file, is kept:
 
 * bounds of floating point columns, which exclude NaN in Parquet, are ignored for groups;
-* a null partition value may be an invalid string, which the read of the file reports;
+* a null partition value may be an invalid string, which only reading the file reports;
 * timestamps as partition values are ignored: engines read them in their session time zone;
-* bounds in another type than the column's, after a type change, only count where they can be converted.
+* bounds in another type than the column's, after a type change, count only if they can be converted.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ def _as_integers(values: pa.Array | None, count: int) -> pa.Array:
 
 
 def _converted(values: pa.Array | None, type_: pa.DataType, count: int) -> pa.Array:
-    """Values in another type of the same kind; all null if that is impossible."""
+    """Values in another type of the same kind; all null if they cannot be converted."""
     if values is None:
         return pa.nulls(count, type_)
     if values.type == type_:
@@ -201,7 +201,7 @@ def _records(bounds: GroupBounds | None, count: int) -> pa.Array:
 
 
 def _null_counts(bounds: GroupBounds | None, records: pa.Array) -> pa.Array:
-    """0 where no file of a group has a null, the number of records where all values are null, unknown in between."""
+    """0 if no file of a group has a null, the number of records if all values are null, otherwise unknown."""
     count = len(records)
     if bounds is None:
         return pa.nulls(count, pa.int64())
@@ -239,7 +239,7 @@ def _partition_value(stated: pa.Array, partition: StructField, in_doubt: Bits) -
 
 
 def _is_certain(type_: pa.DataType) -> bool:
-    """Whether all engines parse a partition value of this type alike."""
+    """Whether all engines parse partition values of this type in the same way."""
     return not (pa.types.is_timestamp(type_) or pa.types.is_binary(type_) or pa.types.is_nested(type_))
 
 

@@ -1,7 +1,7 @@
-"""From the columns of a data file to the columns of the table.
+"""Convert the columns of a data file to the columns of the table.
 
 Protocol: *Column Mapping*, *Reader Requirements*, type widening.  A file may lack columns, have extra ones, order them
-differently, use physical names or field ids, and have narrower types than the table has now.
+differently, use physical names or field ids, and have narrower types than the table now has.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _Key = TypeVar("_Key", bound=Hashable)
 
 @dataclass(frozen=True)
 class Resolver:
-    """Finds a table's field among a file's: by physical name, or by field id in ``id`` mode.
+    """Finds a table's field among the fields of a file: by physical name, or by field id in ``id`` mode.
 
-    ``ignore_case`` is for tables without column mapping, whose files may spell a name differently.
+    ``ignore_case`` is for tables without column mapping, in whose files the case of a name may differ.
     """
 
     mode: str = "none"
@@ -115,7 +115,7 @@ def _struct(array: pa.Array, source: pa.Field, target: StructType, resolver: Res
 
 
 def _unsliced(array: pa.Array) -> pa.Array:
-    """The same values at offset 0, as building a list array with a mask requires."""
+    """The same values at offset 0, which building a list array with a mask requires."""
     return array if array.offset == 0 else array.take(pa.array(range(len(array)), pa.int64()))
 
 
@@ -180,12 +180,12 @@ def _leaf(array: pa.Array, target: PrimitiveType, path: str) -> pa.Array:
 
 
 def decode_dictionary(array: pa.DictionaryArray) -> pa.Array:
-    """Decode a dictionary; string views become strings first, as Arrow cannot take from views yet."""
+    """Decode a dictionary; convert string views to strings first, since Arrow's ``take`` does not support them."""
     return plain_array(array.dictionary).take(array.indices)
 
 
 def _readable(have: pa.DataType, target: pa.DataType) -> bool:
-    """Whether one type may be read as another; a cast that only succeeds for some values does not count."""
+    """Whether one type may be read as another; a cast that may fail for some values does not count."""
     is_ = pa.types
     if is_.is_null(have) or is_.is_null(target):
         return True
@@ -230,7 +230,7 @@ def conform_batch(
 ) -> pa.RecordBatch:
     """Convert the rows of a file to columns ``fields`` of the table.
 
-    ``constants`` are the partition columns: one value for all rows, or one for each.
+    ``constants`` are the partition columns: one value for all rows, or one per row.
     """
     candidates = list(batch.schema)
     arrays, names = [], []
@@ -251,7 +251,7 @@ def conform_batch(
 
 
 def as_nullable(array: pa.Array, type_: pa.DataType) -> pa.Array:
-    """The array under the exact type of the table: nested nullability does not change the layout."""
+    """The array with the exact type of the table; nested nullability does not change the layout."""
     if array.type == type_:
         return array
     return array.cast(type_)
@@ -268,5 +268,5 @@ def _repeat(value: pa.Scalar | pa.Array, length: int) -> pa.Array:
 
 
 def needed_file_columns(fields: list[StructField], file_schema: pa.Schema, resolver: Resolver) -> list[int]:
-    """Indexes of the file's top-level columns that ``fields`` are read from."""
+    """Indexes of the file's top-level columns from which ``fields`` are read."""
     return sorted({i for i in resolver.places(fields, file_schema) if i is not None})

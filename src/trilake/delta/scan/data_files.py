@@ -1,6 +1,6 @@
-"""Read one data file, in any format that ``metaData.format.provider`` may name.
+"""Read one data file, in any format that ``metaData.format.provider`` can name.
 
-A provider is one function: from a store and a key to batches of file columns, each with the index of its first row.
+A provider is a function from a store and a key to batches of file columns, each with the index of its first row.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from trilake.parquet.old_calendar.rebase import Rebasing, rebasing_of, rebasing_
 from trilake.storage.base import Store
 from trilake.table.data_files import FileBatches, no_columns
 
-#: Target bytes of a batch, by the sizes in the footer, and its least number of rows.
+#: Target bytes of a batch, estimated from the footer, and the least number of rows.
 _BATCH_BYTES, _LEAST_ROWS = 16 << 20, 256
 
 
 def read_data_file(store: Store, key: str, plan: ReadPlan, *, threads: bool) -> FileBatches:
     """Read the batches of one data file; row indexes count every row of the file, including skipped row groups.
 
-    Where the last row groups of a Parquet file are skipped, an empty batch marks the end of the file.
+    If the last row groups of a Parquet file are skipped, an empty batch marks the end of the file.
 
     Raises ``ObjectNotFoundError`` for a missing file, ``CorruptFileError`` for a damaged one,
     ``UnsupportedFileError`` if its reader lacks something, ``UnsupportedProtocolError`` for an unknown provider.
@@ -61,7 +61,7 @@ def read_data_file(store: Store, key: str, plan: ReadPlan, *, threads: bool) -> 
         raise unreadable(e, plan.provider, file=f"{store.uri}/{key}", version=plan.version) from e
 
 
-#: Other formats that can be read here, but not written.
+#: Formats other than Parquet that trilake reads but does not write.
 OTHER_FORMATS = ("orc", "csv", "json", "text")
 
 
@@ -89,7 +89,7 @@ def _parquet(store: Store, key: str, plan: ReadPlan, threads: bool) -> FileBatch
 def parquet_batches(
     source: pa.NativeFile, plan: ReadPlan, *, threads: bool, checked: bool = False, batch_rows: int = BATCH_ROWS
 ) -> FileBatches:
-    """Read the batches of a Parquet file, as :func:`read_data_file` does; ``checked`` is a verified footer.
+    """Read the batches of a Parquet file like :func:`read_data_file`; set ``checked`` if its footer has been verified.
 
     Raises ``CorruptFileError``, one of ``DAMAGE`` or an ``OSError`` for a damaged file.
     """
@@ -116,7 +116,7 @@ def parquet_batches(
         if is_truncated:
             yield int(starts[-1]), no_columns(0)
         return
-    # Adjacent row groups together, so that row indexes stay known.
+    # Read adjacent row groups together, but not across gaps, which would lose the row indexes.
     for run in fetched_together(source, file, groups, columns):
         position = int(starts[run[0]])
         rows = min(batch_rows, fitting_rows(file.metadata, run, columns))
@@ -130,7 +130,7 @@ def parquet_batches(
 
 
 def fitting_rows(metadata: pq.FileMetaData, groups: Sequence[int], columns: Sequence[str]) -> int:
-    """How many rows of these row groups make a batch of limited size; at least some hundred."""
+    """How many rows of these row groups make a batch of limited size; at least ``_LEAST_ROWS``."""
     rows: int = max(1, sum(metadata.row_group(g).num_rows for g in groups))
     size: int = sum(metadata.row_group(g).total_byte_size for g in groups)
     if size * BATCH_ROWS > _BATCH_BYTES * rows and len(columns) < metadata.num_columns:
@@ -155,7 +155,7 @@ def refuse_two_of_one_name(requested: Sequence[str], schema: pa.Schema) -> None:
 
 
 def _with_field_metadata(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The batch under the file's own fields, which carry the Parquet field ids."""
+    """The batch with the file's own fields, which carry the Parquet field ids."""
     return pa.RecordBatch.from_arrays(batch.columns, schema=pa.schema([schema.field(n) for n in batch.schema.names]))
 
 
@@ -249,7 +249,9 @@ def _json(store: Store, key: str, plan: ReadPlan, threads: bool) -> FileBatches:
 
 
 def _parse_type(type_: pa.DataType) -> pa.DataType:
-    """The type to parse strings as: times and binaries stay strings, as Arrow does not support all their forms."""
+    """The type as which to parse strings: times and binaries stay strings, since Arrow does not support all their
+    forms.
+    """
     if pa.types.is_struct(type_):
         return pa.struct([pa.field(f.name, _parse_type(f.type)) for f in type_])
     if pa.types.is_list(type_):
@@ -302,7 +304,7 @@ def _decompressed(source: pa.NativeFile, key: str) -> pa.NativeFile:
     return pa.CompressedInputStream(source, codec) if codec else source
 
 
-#: By the name of the format.
+#: The reader of each format, by name.
 READERS: Mapping[str, Callable[[Store, str, ReadPlan, bool], FileBatches]] = {
     "orc": _orc,
     "csv": _csv,

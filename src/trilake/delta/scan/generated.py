@@ -37,7 +37,7 @@ from trilake.expr.terms.predicate import (
     any_of,
 )
 
-#: delta-spark's condition for an invalid generation expression.
+#: delta-spark's error conditions for an invalid generation expression.
 _CONDITIONS = {
     None: "DELTA_GENERATED_COLUMNS_EXPR_TYPE_MISMATCH",
     "UNRESOLVED_COLUMN.WITH_SUGGESTION": "DELTA_INVALID_GENERATED_COLUMN_REFERENCES",
@@ -47,7 +47,7 @@ _CONDITIONS = {
 
 GENERATION_EXPRESSION = "delta.generationExpression"
 
-#: Strings and quoted names, which contain no calls.
+#: Strings and quoted names, which cannot contain calls.
 _QUOTED = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`[^`]*`""", re.DOTALL)
 #: Keywords whose value depends on the time or the session, with or without parentheses.
 STATEMENT_WORDS = r"current_(?:date|time|timestamp|timezone|user|catalog|database|schema)|localtimestamp"
@@ -83,7 +83,7 @@ class GeneratedColumn:
     expression: Expression | None
 
     def verify(self, stored: pa.Array, computed: pa.ChunkedArray | pa.Array, batch: pa.RecordBatch) -> None:
-        """Raise ``ConstraintViolatedError`` if a given value is not the computed one; null equals null."""
+        """Raise ``ConstraintViolatedError`` if a given value differs from the computed one; null equals null."""
         same = null_safe_equal(stored, computed)
         if pc.all(same).as_py() in (True, None):
             return
@@ -102,13 +102,13 @@ class GeneratedColumn:
 
 
 def generation_expression(field: StructField) -> str | None:
-    """The expression of a generated column, ``None`` for other columns."""
+    """The expression of a generated column; ``None`` for other columns."""
     sql = field.metadata.get(GENERATION_EXPRESSION)
     return None if sql is None else str(sql)
 
 
 def generated_columns(schema: StructType, now: dt.datetime) -> tuple[GeneratedColumn, ...]:
-    """The generated columns of a table, bound to the others.
+    """The generated columns of a table, bound to its other columns.
 
     Raises ``ExpressionError`` for an expression that names unknown or generated columns, or whose value the column
     cannot store.
@@ -162,15 +162,15 @@ def _chunked(values: pa.Array | pa.ChunkedArray) -> pa.ChunkedArray:
 
 # --- Partition filters derived from generated columns -----------------------------------------------------------------
 # For a table partitioned by `day GENERATED ALWAYS AS (CAST(t AS DATE))`, the filter `t >= '2024-05-01'` only needs
-# the partitions from that day on.  A row that matches the filter also matches the derived condition, which is only used
+# the partitions from that day on.  A row that matches the filter also matches the derived condition, which serves only
 # to skip files.
 #
-# Writers computed days and hours in their session time zone, which the log does not record.  So a bound on a
+# Writers compute days and hours in their session time zone, which the log does not record.  So a bound on a
 # `timestamp` column is widened by more than any zone's offset.  Null partitions are always kept.
 
 #: Microseconds; more than the offset of any time zone.
 _ZONE = 18 * 3_600_000_000
-#: Longest ``IN`` list to derive a filter from.
+#: The longest ``IN`` list from which a filter is derived.
 _MAX_VALUES = 1000
 _NOW = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)  # generation expressions do not depend on the time
 
@@ -189,7 +189,7 @@ class _Partition:
 
     @property
     def zoned(self) -> bool:
-        """Whether the value depends on a time zone: for instants, and what Spark formats through them."""
+        """Whether the value depends on a time zone: instants, and strings that Spark formats from them."""
         form = self.derived.form
         by_way = form is Form.STEPS and (types.is_string(normal_type(self.type)) or pa.types.is_timestamp(self.type))
         return form is not Form.SAME and (_is_instant(self.derived.type) or by_way)
@@ -198,7 +198,7 @@ class _Partition:
         """The value of the column for ``literal``, widened; ``None`` if it cannot be computed."""
         moved = _moved(literal, direction) if self.zoned else literal
         value = None if moved is None else self.value(moved)
-        # The start of a day is another instant in each zone, even where the day is the same.
+        # A day starts at another instant in each zone, even if the day is the same.
         return _moved(value, direction) if value is not None and self.zoned and _is_instant(value.type) else value
 
     def value(self, literal: pa.Scalar) -> pa.Scalar | None:
@@ -223,10 +223,10 @@ def _moved(value: pa.Scalar, direction: int) -> pa.Scalar | None:
 def derived_partition_filter(
     filter: Filter | None, schema: StructType, partition_columns: Sequence[str]
 ) -> Filter | None:
-    """What ``filter`` implies about partition columns that are generated from the columns it reads.
+    """The condition that ``filter`` implies for partition columns generated from the columns it reads.
 
-    Wherever ``filter`` is true of a row, the result is true of the partition values of that row.  ``None`` if
-    nothing follows.
+    If ``filter`` is true for a row, the result is true for the partition values of that row.  ``None`` if nothing
+    follows.
     """
     if filter is None:
         return None
@@ -255,7 +255,7 @@ def _partitions(schema: StructType, names: Sequence[str]) -> list[_Partition]:
         try:
             generated = parse_generated(f, str(sql), schema, _NOW)
         except ExpressionError:
-            continue  # readers need not understand what writers must
+            continue  # readers need not understand expressions that writers must
         arrow = arrow or schema.to_arrow_schema()
         # loads sqlglot, which tables without generated columns do not need (tests/house/test_laziness.py)
         from trilake.expr.derive import derive
@@ -276,7 +276,7 @@ class _Implied:
             self.by_path.setdefault(p.derived.path, []).append(p)
 
     def of(self, predicate: Predicate, expected: bool) -> Predicate | None:
-        """What partition values satisfy wherever ``predicate`` is ``expected``; ``None`` for nothing."""
+        """What partition values satisfy if ``predicate`` is ``expected``; ``None`` if nothing follows."""
         match predicate:
             case Not(part):
                 return self.of(part, not expected)
@@ -352,7 +352,7 @@ def _starts(p: _Partition, prefix: pa.Scalar) -> Predicate | None:
 
 
 def _calendar(partitions: list[_Partition]) -> list[_Partition]:
-    """Year, month, day and hour columns, as far as the table has them without a gap; at least two."""
+    """The year, month, day and hour columns, without a gap; at least two."""
     levels = {p.derived.level: p for p in reversed(partitions) if p.derived.form in (Form.YEAR, Form.PART)}
     unbroken = [levels[i] for i in range(4) if all(j in levels for j in range(i + 1))]
     return unbroken if len(unbroken) > 1 else []

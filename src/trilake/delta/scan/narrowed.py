@@ -1,8 +1,8 @@
 """Filters over a table of millions of files, applied while its checkpoint is read.
 
-Each piece of the version's files is filtered as it is read, and only matching files are kept.  Where a file may be
-listed twice, or the checkpoint is damaged, the caller reads all files instead.  :func:`outline` gives what a plan needs
-to know before it has a filter.
+Each piece of the version's files is filtered as it is read, and only matching files are kept.  If a file may be listed
+twice, or the checkpoint is damaged, the caller reads all files instead.  :func:`outline` gives the totals that a plan
+needs before it has a filter.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def snapshot_for(
 ) -> Snapshot:
     """The version with at least the files that may hold a row for which ``filter`` is true.
 
-    Only these are kept in memory for a very large table, unless all are needed; then ``whole`` reads them.  Raises
-    what :meth:`~trilake.delta.log.log.DeltaLog.load` raises.
+    For a very large table, only these files are kept in memory, unless all are needed; then ``whole`` reads them.
+    Raises what :meth:`~trilake.delta.log.log.DeltaLog.load` raises.
     """
     if isinstance(opened, Snapshot):
         return opened
@@ -70,13 +70,14 @@ def possible_files(piece: Snapshot, filter: Filter) -> pa.Table:
 
 
 def checkpoint_filter(head: Head, filter: Filter) -> CheckpointFilter:
-    """The filter over the typed statistics in a checkpoint of this version."""
+    """The filter on the typed statistics in a checkpoint of this version."""
     columns = tuple(head.schema.field(c).name for c in head.metadata.partition_columns)
     return CheckpointFilter(filter, head.schema, columns)
 
 
 def row_count(log: DeltaLog, pending: PendingSnapshot) -> int | None:
-    """The rows of the version by its statistics; ``None`` if a file has no count, or all files must be read.
+    """The number of rows of the version from its statistics; ``None`` if a file has no count, or all files must be
+    read.
 
     Raises what :meth:`~trilake.delta.log.log.DeltaLog.load` raises.
     """
@@ -100,7 +101,7 @@ class Outline:
 
 
 def outline(log: DeltaLog, pending: PendingSnapshot) -> Outline | None:
-    """The outline of a version, by the footers of its checkpoint and the files that have a deletion vector.
+    """The outline of a version, from the footers of its checkpoint and the files that have a deletion vector.
 
     ``None`` if all files must be read.  Raises what :meth:`~trilake.delta.log.log.DeltaLog.load` raises.
     """
@@ -115,8 +116,9 @@ def outline(log: DeltaLog, pending: PendingSnapshot) -> Outline | None:
 
 
 class _Footers:
-    """A :class:`~trilake.delta.log.checkpoint_selection.Selection` of the files with a deletion vector that also adds
-    up the approximate bytes of all files.
+    """A :class:`~trilake.delta.log.checkpoint_selection.Selection` of the files with a deletion vector.
+
+    It also adds up the approximate bytes of all files.
     """
 
     def __init__(self) -> None:
@@ -144,8 +146,9 @@ class _Footers:
 def _of_each_piece(
     log: DeltaLog, pending: PendingSnapshot, use: Callable[[Snapshot], T], selection: Selection | None = None
 ) -> list[T] | None:
-    """The results of ``use`` for each piece of the version; ``None`` if a file may be listed twice, or the
-    checkpoint is damaged.
+    """The results of ``use`` for each piece of the version.
+
+    ``None`` if a file may be listed twice, or the checkpoint is damaged.
     """
     try:
         return [use(with_files(pending, files)) for files in live_files(log, pending, selection)]
@@ -158,10 +161,10 @@ def with_files(head: Head, adds: pa.Table) -> Snapshot:
     return Snapshot(head.uri, head.version, replace(head.state, adds=adds), head.segment, head.engine)
 
 
-# --- By tasks that read shares of a checkpoint ------------------------------------------------------------------------
+# --- With tasks that read shares of a checkpoint ----------------------------------------------------------------------
 # Each task filters its share and sends the matching files with the number of files read; the sum must match the
-# checkpoint.  This process only holds matching files, without hashes of the others, so a file that is listed twice is
-# only detected if both entries match.
+# checkpoint.  The driver holds only matching files, without hashes of the others, so it detects a file that is listed
+# twice only if both entries match.
 
 #: Bytes of a checkpoint per task.
 SHARE_BYTES = 64 << 20
@@ -169,7 +172,7 @@ SHARE_BYTES = 64 << 20
 
 @dataclass(frozen=True)
 class Narrowed:
-    """The result of a task: matching files, the number of files read, and their bytes, where it read all."""
+    """The result of a task: matching files, the number of files read, and their bytes if the task read all files."""
 
     files: pa.Table
     count: int
@@ -202,8 +205,9 @@ class ShareFilter:
 
 
 def narrowed_by_jobs(log: DeltaLog, pending: PendingSnapshot, filter: Filter, jobs: Jobs) -> Snapshot | None:
-    """The version with only the files that may hold a row for which ``filter`` is true; ``None`` if all must be
-    read.
+    """The version with only the files that may hold a row for which ``filter`` is true.
+
+    ``None`` if all files must be read.
 
     Raises what a failed job raises.
     """

@@ -1,6 +1,6 @@
 """Read selected rows of a Parquet file, and choose the columns to read as dictionaries.
 
-Parquet stores a string column with few values as a dictionary.  Read as such, skipped rows cost nothing.
+Parquet stores a string column with few values as a dictionary.  If it is read as one, skipped rows cost nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from trilake.parquet.old_calendar.rebase import rebasing_of
 from trilake.storage.base import Store
 from trilake.table.data_files import no_columns
 
-#: Most bytes per value of a column chunk that can only hold dictionary indexes.
+#: The most bytes per value of a column chunk that can only hold dictionary indexes.
 _NUMBERS_ONLY = 2.5
 _TEXTS = pa.dictionary(pa.int32(), pa.string())
 
@@ -35,7 +35,7 @@ def rows_at(
 ) -> Iterator[tuple[Positions, pa.RecordBatch]]:
     """Read the rows at these positions of a file, in the form of :func:`~trilake.delta.scan.read.read_positions`.
 
-    ``chosen`` is ascending and excludes deleted rows.  Row groups without any are not read.  Raises
+    ``chosen`` is ascending and excludes deleted rows.  Row groups without such rows are not read.  Raises
     ``MissingFileError`` or ``CorruptFileError``.
     """
     if plan.provider != "parquet":
@@ -55,8 +55,9 @@ def rows_at(
 
 
 def rows_as_stored(store: Store, file: FileTask, plan: ReadPlan) -> Iterator[tuple[Positions, pa.RecordBatch]]:
-    """Like :func:`~trilake.delta.scan.read.read_positions`, but string columns may come as dictionaries, for rows that
-    are rewritten.
+    """Like :func:`~trilake.delta.scan.read.read_positions`, but string columns may come as dictionaries.
+
+    For rows that are rewritten.
     """
     if plan.provider != "parquet" or plan.mode != "none":
         yield from read_positions(store, file, plan)

@@ -1,4 +1,4 @@
-"""Versions whose rows are exactly those of their Parquet files, so that any Parquet reader can read them."""
+"""Versions that any Parquet reader can read, since their rows are exactly those of their Parquet files."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from trilake.delta.log.snapshot import Snapshot
 from trilake.storage import is_absolute
 from trilake.storage.base import Store
 
-#: Above this many, the table's scan is used, which skips files by statistics.
+#: Above this many files, the table's scan is used, which skips files by statistics.
 MOST_FILES = 64
 
 
 def plain_files(snapshot: Snapshot, store: Store) -> list[str] | None:
     """The paths of local Parquet files whose rows are exactly those of the version, or ``None``.
 
-    ``None`` with deletion vectors, partition columns or mapped names, for a file outside the table or with an
-    unexpected size, and for more than ``MOST_FILES``.  The caller must still compare the files' columns with the
+    ``None`` for a table with deletion vectors, partition columns or mapped names, with a file outside the table or of
+    an unexpected size, or with more than ``MOST_FILES``.  The caller must still compare the files' columns with the
     table's.
     """
     metadata, files = snapshot.metadata, snapshot.adds

@@ -34,11 +34,11 @@ from trilake.storage.base import Store, check_key
 from trilake.storage.opening import open_sibling
 from trilake.storage.uri import is_absolute, split_absolute
 
-#: Up to so many files and bytes are read without threads, which take longer to start.
+#: Up to this many files and bytes are read without threads, which take longer to start.
 _FEW, _SMALL = 8, 64 << 10
-#: Largest file to read together with others, and most uncompressed bytes of a batch of their rows.
+#: The largest file to read together with others, and the most uncompressed bytes in a batch of their rows.
 MERGED_FILE, _MERGED_BATCH = 256 << 10, 4 << 20
-#: Most small files that one thread reads at a time, and their total bytes.
+#: The most small files that one thread reads at a time, and their total bytes.
 _PACK_FILES, _PACK_BYTES = 1024, 8 << 20
 #: Bits of the row index in a key of file and row.
 _POSITION_BITS = 40
@@ -64,7 +64,7 @@ def locate(store: Store, path: str) -> tuple[Store, str]:
 
 
 def partition_constants(task: FileTask, plan: ReadPlan) -> dict[str, pa.Scalar]:
-    """The typed values of the partition columns that the plan reads, for one file."""
+    """The typed values of a file's partition columns, as far as the plan reads them."""
     out = {}
     for f in plan.fields:
         if f.name in plan.partition_columns:
@@ -95,8 +95,9 @@ def _wanted(batches: Iterable[pa.RecordBatch], plan: ReadPlan) -> Iterator[pa.Re
 
 
 def _conformed(batch: pa.RecordBatch, plan: ReadPlan, constants: Mapping[str, pa.Scalar | pa.Array]) -> pa.RecordBatch:
-    """Convert rows to the table's columns; skipped where nothing changes, as checking each column is slow for few
-    rows.
+    """Convert rows to the table's columns.
+
+    Skips columns that need no conversion: checking each is slow for few rows.
     """
     if plan.unchanged is not None:
         bare = batch.replace_schema_metadata()
@@ -116,7 +117,7 @@ def read_positions(store: Store, task: FileTask, plan: ReadPlan) -> Iterator[tup
 
 
 class RowsOfFiles(NamedTuple):
-    """Rows of some files: for each the number of its file and its index in that file, both ascending."""
+    """Rows of some files: for each row the number of its file and its index in that file, both ascending."""
 
     files: Positions
     positions: Positions
@@ -135,10 +136,10 @@ def row_keys(files: Positions | int, positions: Positions) -> Positions:
 
 
 def read_together(store: Store, tasks: Sequence[FileTask], plan: ReadPlan) -> Iterator[RowsOfFiles]:
-    """Read some files in order, like :func:`read_positions`; the filter is not applied.
+    """Read some files in order, like :func:`read_positions`, but without applying the filter.
 
-    Many small Parquet files are decoded in one call, which takes a third of the time and hardly holds the GIL.  All
-    of them are in memory at once.  Raises what :func:`read_task` raises.
+    Many small Parquet files are decoded in one call, which takes a third of the time and hardly holds the GIL; they are
+    all in memory at once.  Raises what :func:`read_task` raises.
     """
     is_parquet = plan.provider == "parquet" and plan.engine.format(plan.provider) is None
     contents = _contents(store, tasks) if is_parquet and len(tasks) >= FEWEST else None
@@ -147,7 +148,7 @@ def read_together(store: Store, tasks: Sequence[FileTask], plan: ReadPlan) -> It
 
 
 def _contents(store: Store, tasks: Sequence[FileTask]) -> list[pa.Buffer] | None:
-    """The bytes of the files that may be read together, empty for others; ``None`` if one cannot be read."""
+    """The bytes of the files that may be read together, empty for others; ``None`` if one of them cannot be read."""
     out = [pa.py_buffer(b"")] * len(tasks)
     try:
         places = [locate(store, t.path) for t in tasks]
@@ -156,12 +157,12 @@ def _contents(store: Store, tasks: Sequence[FileTask]) -> list[pa.Buffer] | None
             for n, (task, (place, _)) in enumerate(zip(tasks, places, strict=True))
             if place is store and 0 < task.size <= MERGED_FILE and task.selected is None
         ]
-        # One more byte detects a file that is longer than the log says.
+        # One extra byte detects a file that is longer than the log states.
         calls = [partial(store.read_range, places[n][1], 0, tasks[n].size + 1) for n in small_files]
         for n, data in zip(small_files, store.at_once(calls), strict=True):
             if data.size == tasks[n].size:
                 out[n] = data
-    except (TrilakeError, OSError):  # reading that file alone gives the precise error
+    except (TrilakeError, OSError):  # reading the file by itself gives the precise error
         return None
     return out
 
@@ -175,7 +176,7 @@ def _run_rows(store: Store, tasks: Sequence[FileTask], plan: ReadPlan, run: Run)
                 count += some.rows.num_rows
             return
         except (TrilakeError, *DAMAGE, OSError):
-            pass  # reading them one by one shows which one is damaged; earlier rows are correct
+            pass  # reading the files one by one shows which one is damaged; earlier rows are correct
     for number in range(run.start, run.stop):
         for positions, batch in _read_rows(store, tasks[number], plan, False, positions=True):
             assert positions is not None
@@ -258,7 +259,7 @@ def _read_rows(
                 raw = raw.filter(mask) if raw.num_columns else raw.slice(0, int(np.sum(live)))
                 places = places[live] if places is not None else None
             if selected is not None:
-                assert places is None  # a change feed does not need them
+                assert places is None  # a change feed needs no positions
                 mask = selected.keep_mask(start, raw.num_rows)
                 raw = raw.filter(pc.invert(mask)) if mask is not None else raw.slice(0, 0)
             if raw.num_rows:
@@ -276,7 +277,7 @@ def _read_rows(
 def read_tasks(
     store: Store, tasks: Sequence[FileTask], plan: ReadPlan, *, workers: int | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Read many files, several at a time; a file's rows stay in order, files may interleave."""
+    """Read many files, several at a time; each file's rows stay in order, but files may interleave."""
     count = min(workers or _default_workers(store, tasks), len(tasks))
     if count <= 1:
         for task in tasks:
@@ -326,13 +327,13 @@ def _default_workers(store: Store, tasks: Sequence[FileTask]) -> int:
 
 
 class _Stopped(BaseException):
-    """Raised in a worker whose rows are no longer needed."""
+    """Raised in a worker whose rows are not needed any more."""
 
 
 def _parallel(
     tasks: Iterable[T], read: Callable[[T], Iterator[pa.RecordBatch]], workers: int
 ) -> Iterator[pa.RecordBatch]:
-    """Workers put batches into a bounded queue, which limits memory."""
+    """Workers put batches into a bounded queue, which bounds memory."""
     todo = iter(tasks)
     lock, stop = threading.Lock(), threading.Event()
     out: queue.Queue[pa.RecordBatch | BaseException | None] = queue.Queue(maxsize=2 * workers)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-#: Most characters of a value.
+#: The most characters of a value.
 _SHOWN = 100
 
 
@@ -20,7 +20,7 @@ def row_at(batch: pa.RecordBatch, at: int) -> dict[str, Any]:
 
 
 def describe_row(row: Mapping[str, Any], columns: Iterable[str] | None = None) -> str:
-    """Format the values of a row: those of ``columns``, or the first twenty, long ones cut.
+    """Format the values of a row: those of ``columns``, or the first twenty; long values are cut.
 
     >>> describe_row({"a": None, "b": "x" * 200}, ["a"])
     'a = null'

@@ -1,6 +1,6 @@
-"""The plan of a read: which files, which columns, and how to turn a file's rows into rows of the table.
+"""The plan of a read: which files, which columns, and how to convert a file's rows to rows of the table.
 
-A plan is made from a snapshot alone and serves Arrow in this process, Spark tasks that run
+A plan depends only on a snapshot.  It serves Arrow in this process, Spark tasks that run
 :mod:`trilake.delta.scan.read`, and Spark's native scan.  Everything in it can be pickled.
 """
 
@@ -38,20 +38,20 @@ BATCH_ROWS = 64 * 1024
 
 @dataclass(frozen=True)
 class FileTask:
-    """One data file to read: ``path`` decoded, relative to the table or absolute; ``size`` in bytes."""
+    """One data file to read: ``path`` is decoded, relative to the table or absolute; ``size`` is in bytes."""
 
     path: str
     size: int
     partition_values: Mapping[str, str | None]
     vector: DeletionVectorDescriptor | None = None
-    #: A serialized bitmap of the only rows to return (of those that ``vector`` leaves), for the rows between two
-    #: vectors in a change feed.
+    #: A serialized bitmap of the only rows to return, among those that ``vector`` leaves: in a change feed, the rows
+    #: that differ between two vectors.
     selected: bytes | None = None
 
 
 @dataclass(frozen=True)
 class ReadPlan:
-    """How to turn data files into rows of the table."""
+    """How to convert data files to rows of the table."""
 
     uri: str
     version: int
@@ -65,13 +65,13 @@ class ReadPlan:
     format_options: Mapping[str, str]
     #: All columns of the table, in its order.
     table_fields: tuple[StructField, ...]
-    #: Formats of files.
+    #: Reads the formats of files.
     engine: Engine
     filter: Filter | None = None
 
     @cached_property
     def file_fields(self) -> tuple[StructField, ...]:
-        """All columns of the table that files hold; formats without column names need them in order."""
+        """All columns of the table that are in files; formats without column names need them in order."""
         return tuple(f for f in self.table_fields if f.name not in self.partition_columns)
 
     @cached_property
@@ -80,7 +80,7 @@ class ReadPlan:
 
     @cached_property
     def unchanged(self) -> pa.Schema | None:
-        """The Arrow schema of file rows that need no conversion; ``None`` if there is none."""
+        """The Arrow schema of file rows if they need no conversion, otherwise ``None``."""
         if self.mode == "id" or any(f.name in self.partition_columns for f in self.fields):
             return None
         if any(f.metadata and f.physical_name != f.name for f in _every_field(self.fields)):
@@ -106,7 +106,7 @@ def _every_field(fields: Iterable[StructField]) -> Iterator[StructField]:
 class Scan:
     """A read of one snapshot: its files after skipping, and the plan for each.
 
-    ``files`` has the fields of the ``add`` action; ``skipped`` explains those left out.
+    ``files`` has the fields of the ``add`` action; ``skipped`` says why the others are skipped.
     """
 
     snapshot: Snapshot
@@ -128,7 +128,7 @@ class Scan:
 
     @cached_property
     def nan_counted(self) -> bool:
-        """Whether, by the files' tags, no bound inside the files excludes NaN."""
+        """Whether, according to the files' tags, the bounds inside the files take NaN into account."""
         return not any(map(is_float, nested_fields(self.snapshot.schema))) or files_count_nan(self.files)
 
     def tasks(self) -> list[FileTask]:
@@ -142,7 +142,7 @@ class Scan:
 
 
 def read_schema(schema: StructType) -> StructType:
-    """The schema to read: every part nullable, since files may lack columns that the table requires."""
+    """The schema of a read: all parts are nullable, since files may lack columns that the table requires."""
     return schema.nullable
 
 
@@ -169,7 +169,7 @@ def plan_scan(
 
 
 def read_plan(snapshot: Head, columns: Sequence[str] | None, filter: Filter | None) -> ReadPlan:
-    """The plan alone, without choosing files."""
+    """The plan without files."""
     return metadata_plan(snapshot.metadata, snapshot.engine, snapshot.uri, snapshot.version, columns, filter)
 
 
@@ -181,7 +181,7 @@ def metadata_plan(
     columns: Sequence[str] | None = None,
     filter: Filter | None = None,
 ) -> ReadPlan:
-    """The plan to read files of a table with this metadata, including files that no version contains yet."""
+    """The plan for reading files of a table with this metadata, including files that no version contains yet."""
     schema = read_schema(metadata.schema)
     output = resolve_columns(schema, columns, uri)
     field_names = set(output) | (set(filter.columns) if filter is not None else set())
@@ -202,7 +202,7 @@ def metadata_plan(
 
 
 def resolve_columns(schema: StructType, columns: Sequence[str] | None, uri: str) -> list[str]:
-    """Column names in the table's spelling.  Raises ``InvalidArgumentError`` for unknown ones."""
+    """Column names in the table's spelling.  Raises ``InvalidArgumentError`` for unknown columns."""
     if columns is None:
         return schema.names
     fields = [(c, schema.find(c)) for c in columns]
@@ -218,16 +218,15 @@ def resolve_columns(schema: StructType, columns: Sequence[str] | None, uri: str)
 
 
 def vector_count(files: pa.Table) -> int:
-    """The number of rows that deletion vectors remove from ``files``."""
+    """The number of rows that deletion vectors delete from ``files``."""
     total = pc.sum(pc.struct_field(files["deletionVector"], "cardinality")).as_py()
     return int(total or 0)
 
 
 def stated_rows(counts: pa.ChunkedArray, vectors: pa.ChunkedArray) -> int | None:
-    """The number of rows of files by their record counts and deletion vectors.
+    """The number of rows of files from their record counts and deletion vectors.
 
-    ``None`` if a file has no count, or a vector removes more rows than the file has: then the rows must be
-    counted.
+    ``None`` if a file has no count, or a vector deletes more rows than the file has: the rows must then be counted.
     """
     deleted = pc.fill_null(pc.struct_field(vectors, "cardinality"), 0)
     live = pc.subtract(counts, deleted)
@@ -248,12 +247,12 @@ class Skipped:
 
     @property
     def all_rows(self) -> np.ndarray[Any, np.dtype[np.bool_]] | None:
-        """Files whose every row is proven to match."""
+        """The files whose rows all provably match."""
         return None if self.result is None else self.result.every_row
 
 
 def skip_files(snapshot: Snapshot, filter: Filter | None, files: pa.Table | None = None) -> Skipped:
-    """Decide for every file of the snapshot whether it can hold a row for which ``filter`` is true.
+    """Decide for each file of the snapshot whether it can hold a row for which ``filter`` is true.
 
     ``files`` are the files to decide on, by default all.
     """
@@ -268,7 +267,7 @@ def skip_files(snapshot: Snapshot, filter: Filter | None, files: pa.Table | None
 
 
 def _both(first: SkipResult, second: SkipResult) -> SkipResult:
-    """Files that both keep; ``first`` proves more about all rows of a file than ``second``."""
+    """Files that both keep; ``first`` proves for more files than ``second`` that all rows match."""
     if len(first.reasons) + len(second.reasons) > np.iinfo(np.int16).max:
         return first  # reasons are numbered in 16 bits
     keep = first.keep & second.keep
@@ -286,7 +285,7 @@ def _statistics(snapshot: Snapshot, adds: pa.Table, filter: Filter, *, without_n
 
 
 def explain_files(snapshot: Snapshot, filter: Filter | None) -> pa.Table:
-    """One row per file: ``path``, ``kept`` and ``reason``, why the filter skips or keeps it."""
+    """One row per file: ``path``, ``kept`` and ``reason``, which says why the filter skips or keeps it."""
     skipped = skip_files(snapshot, filter)
     paths = decoded_paths(snapshot.adds["path"])
     count = len(paths)
@@ -305,7 +304,9 @@ def explain_files(snapshot: Snapshot, filter: Filter | None) -> pa.Table:
 
 
 def matching_partitions(snapshot: Snapshot, files: pa.Table, filter: Filter) -> pa.Array:
-    """For each of ``files`` (only ``partitionValues`` is read) whether ``filter``, over partition columns, is true."""
+    """For each of ``files``, whether ``filter``, a condition on partition columns, is true; reads
+    ``partitionValues``.
+    """
     columns: Mapping[str, pa.Array] = {"stats": pa.nulls(files.num_rows, pa.string())}
     adds = pa.table({"partitionValues": files["partitionValues"], **columns})
     return pa.array(can_match(filter, _statistics(snapshot, adds, filter)).every_row)

@@ -24,11 +24,11 @@ from trilake.expr import ColumnStats, FileStats
 from trilake.expr.terms import engine
 
 # --- JSON strings as typed columns ------------------------------------------------------------------------------------
-# A value that does not fit its type is null.  A few strings of plain values are parsed one by one, all others in one
-# columnar query.
+# A value that does not fit its type is null.  Up to ``_FEW`` strings of plain values are parsed one by one, all others
+# in one columnar query.
 
-#: Up to this many strings, plain parsing beats a DuckDB query, which takes 1.5 ms to start, plus 0.2 s where DuckDB is
-#: not loaded.
+#: Up to this many strings, plain parsing beats a DuckDB query, which takes 1.5 ms to start, or 0.2 s if DuckDB is not
+#: loaded yet.
 _FEW = 300
 _INT64 = 2**63
 #: Whole numbers that a double represents exactly.
@@ -39,7 +39,7 @@ _EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - both sides are without a zone
 
 
 class Statistic(NamedTuple):
-    """One statistic: its result name, its place in the JSON, and its DuckDB type."""
+    """One statistic: its name in the result, its path in the JSON, and its DuckDB type."""
 
     name: str
     path: tuple[str, ...]
@@ -68,7 +68,7 @@ def _many(stats: pa.ChunkedArray, requested: Sequence[Statistic]) -> pa.Table:
 
     try:
         return values("s")
-    except engine.QueryError:  # one is not JSON: check each first, which is slower
+    except engine.QueryError:  # a string is not JSON: check each one first, which is slower
         return values("case when json_valid(s) then s end")
 
 
@@ -81,15 +81,15 @@ def _pointer(path: Sequence[str]) -> str:
 
 
 class _NotPlain(Exception):
-    """The value needs the query, which decides its meaning."""
+    """A value that only the query can interpret."""
 
 
 def _few(stats: pa.ChunkedArray, requested: Sequence[Statistic]) -> pa.Table | None:
-    """The query's answer for values that need no conversion; ``None`` for any other."""
+    """The query's result for values that need no conversion; ``None`` if any value does."""
     try:
         rows = [None if json_string is None else orjson.loads(json_string) for json_string in stats.to_pylist()]
         arrays = [_COLUMNS[c.type]([_value(row, c.path) for row in rows]) for c in requested]
-    except (_NotPlain, ValueError):  # what is not JSON is a ValueError
+    except (_NotPlain, ValueError):  # invalid JSON is a ValueError
         return None
     return pa.Table.from_arrays(arrays, names=[c.name for c in requested])
 
@@ -155,7 +155,7 @@ def _texts(values: Sequence[Any]) -> pa.Array:
 
 
 def _validity(values: Sequence[Any]) -> pa.Buffer:
-    # Not by ``pa.array``, which loads pandas with the first value.
+    # Not with ``pa.array``, which loads pandas with the first value.
     return pa.py_buffer(np.packbits(np.array([v is not None for v in values], bool), bitorder="little"))
 
 
@@ -183,12 +183,13 @@ _SQL_TYPES = {
 }
 #: Arrow types of statistics other than the column's own.
 _READ_AS = {"BIGINT": pa.int64(), "DOUBLE": pa.float64()}
-#: The statistics read per column, and their names here.
+#: The statistics read per column, and their names in the result.
 _KINDS, _NAMES = ("nullCount", "minValues", "maxValues"), ("nulls", "low", "high")
-#: Tag of an ``add`` whose ``maxValues`` leaves out floating-point columns with a NaN, the greatest value: so existing
-#: bounds hold for every value.  Other engines preserve the tag.
+#: Tag of an ``add`` whose ``maxValues`` omits floating-point columns with a NaN, the greatest value: so the bounds that
+#: exist hold for every value.  Other engines preserve the tag.
 NAN_TAG = "trilake.maxCountsNaN"
-#: Its values: also true of the bounds inside the file; true of ``add.stats`` only, for statistics of a foreign file.
+#: Values of the tag: valid for the bounds inside the file, too; valid only for ``add.stats``, for another writer's
+#: file.
 IN_FILE, IN_STATISTICS = "true", "statistics"
 #: Since 1972-01-08 all time zone offsets are whole minutes; the last exception was Africa/Monrovia, -00:44:30.
 _WHOLE_MINUTES, _MINUTE = 63_676_800_000_000, 60_000_000
@@ -197,7 +198,7 @@ _SAFE_DIGITS = 15
 
 
 _COUNT = Statistic("v", ("numRecords",), "BIGINT")
-#: 0 and null, not made of Python's values: with the first of these pyarrow imports pandas, which takes 0.2 s.
+#: 0 and null, built from buffers: from the first Python value on, pyarrow imports pandas, which takes 0.2 s.
 _ZERO = pa.Array.from_buffers(pa.int64(), 1, [None, pa.py_buffer(bytes(8))])[0]
 _NULL = pa.nulls(1, pa.int64())[0]
 
@@ -218,7 +219,7 @@ class StatisticsReader:
     adds: pa.Table
     schema: StructType
     partition_columns: tuple[str, ...]
-    #: Whether to assume that no file holds a NaN, to find those that are kept only for that reason.
+    #: Whether to assume that no file holds a NaN, to find the files that are kept only because of that.
     without_nan: bool = False
     _partitions: dict[str, pa.ChunkedArray] | None = field(default=None, repr=False)
     _counts: pa.ChunkedArray | None = field(default=None, repr=False)
@@ -233,7 +234,9 @@ class StatisticsReader:
         )
 
     def read(self, paths: Iterable[tuple[str, ...]]) -> None:
-        """Parse the statistics of all these columns (display paths) at once; then call :meth:`column` once for each."""
+        """Parse the statistics of all these columns (display paths) at once; then call :meth:`column` once per
+        column.
+        """
         leaf_columns = (self._leaf(p) for p in paths)
         leaves = [r for r in leaf_columns if r is not None and r[0] not in self._read]
         columns = [] if self._counts is not None else [_COUNT]
@@ -276,7 +279,7 @@ class StatisticsReader:
             try:
                 self._partitions = typed_partitions(self.adds, partition_fields(self.schema, self.partition_columns))
             except CorruptLogError:
-                self._partitions = {}  # the read of the file reports a bad value, not its planning
+                self._partitions = {}  # reading the file reports a bad value, planning does not
         value = self._partitions.get(f.name)
         return None if value is None else ColumnStats(value=value)
 
@@ -304,12 +307,12 @@ def is_float(leaf: StructField) -> bool:
 
 
 def max_counts_nan(tags: pa.ChunkedArray) -> pa.ChunkedArray:
-    """By the tags of files, whether their ``maxValues`` leave out columns with a NaN, see :data:`NAN_TAG`."""
+    """Whether, according to the tags of files, their ``maxValues`` omit columns with a NaN; see :data:`NAN_TAG`."""
     return pc.is_in(_nan_tag(tags), pa.array([IN_FILE, IN_STATISTICS]))
 
 
 def files_count_nan(adds: pa.Table) -> bool:
-    """Whether, by the files' tags, no bound inside them excludes NaN."""
+    """Whether, according to the files' tags, the bounds inside the files take NaN into account."""
     if "tags" not in adds.column_names:
         return not adds.num_rows
     return bool(pc.all(pc.fill_null(pc.equal(_nan_tag(adds["tags"]), IN_FILE), False), min_count=0).as_py())
@@ -333,7 +336,7 @@ def column_stats(stated: pa.Table, leaf: StructField, counts_nan: pa.ChunkedArra
         return ColumnStats(null_count=stated["nulls"])
     low, high = _typed(stated["low"], leaf.type, up=False), _typed(stated["high"], leaf.type, up=True)
     if low is not None and high is not None and any(c.get("fromType") == "float" for c in type_changes(leaf)):
-        # Older files may have 32-bit bounds.
+        # Older files may have bounds computed in 32 bits.
         low, high = _with_float_slack(low, up=False), _with_float_slack(high, up=True)
     return ColumnStats(min=low, max=high, null_count=stated["nulls"], max_counts_nan=counts_nan)
 
@@ -357,7 +360,7 @@ def _columns(path: tuple[str, ...], sql: str | None, suffix: str) -> list[Statis
 
 
 def _typed(bound: pa.ChunkedArray, type_: PrimitiveType, *, up: bool) -> pa.ChunkedArray | None:
-    """A bound in the column's type, widened by what its JSON form may have lost."""
+    """A bound in the column's type, widened by what its JSON form may lose."""
     target = type_.arrow
     if pa.types.is_timestamp(target):
         return _timestamp_bound(bound.cast(pa.timestamp("us", target.tz)).cast(pa.int64()), target, up)
@@ -392,7 +395,7 @@ def _float_bound(bound: pa.ChunkedArray, target: pa.DataType, up: bool) -> pa.Ch
 
 
 def _with_float_slack(bound: pa.ChunkedArray, *, up: bool) -> pa.ChunkedArray:
-    """Widen a 32-bit bound to its neighbours, as it may be printed with few digits."""
+    """Widen a 32-bit bound to its neighbours, since JSON may state it with few digits."""
     return (pc.add if up else pc.subtract)(bound, pc.multiply(pc.abs(bound), 2.0**-22))
 
 
