@@ -9,7 +9,7 @@ APPEND_ONLY = append_only.KEY
 
 
 def removal_refused(uri: str, *, so: str = "rows cannot be removed", help: str) -> InvalidArgumentError:
-    """The error for removing rows from an append-only table; ``so`` says what therefore cannot be done."""
+    """The error for removing rows from an append-only table; ``so`` is the consequence."""
     return InvalidArgumentError(
         f"This table is configured to only allow appends ({APPEND_ONLY}=true), so {so}",
         help=help,

@@ -49,8 +49,8 @@ INVARIANTS = "delta.invariants"
 class Check:
     """A condition on every row: a CHECK constraint, or a column invariant.
 
-    ``condition`` is ``None`` if only Spark can evaluate ``text``; ``filter`` is the same condition where Arrow's
-    kernels, which are faster, can evaluate it.
+    ``condition`` is ``None`` if only Spark can evaluate ``text``; ``filter`` is the same condition for Arrow's kernels,
+    which are faster, if they can evaluate it.
     """
 
     kind: str
@@ -173,7 +173,7 @@ def refuse_false(holds: pa.ChunkedArray | pa.Array, batch: pa.RecordBatch, check
 
 
 def verify_not_null(batch: pa.RecordBatch, schema: StructType) -> None:
-    """Raise ``ConstraintViolatedError`` for a null that the schema, whose columns the batch has, forbids.
+    """Raise ``ConstraintViolatedError`` for a null that the schema of the batch's columns forbids.
 
     A field of a null struct has no value and violates nothing.
     """
@@ -249,8 +249,8 @@ def _first(mask: pa.Array) -> int:
 
 # --- CHECK constraints as written by deltalake, which puts names in double quotes -------------------------------------
 # The protocol does not name a SQL dialect.  In Spark's, `"Price" >= 0` compares a string, so the rule would refuse
-# all rows or none.  deltalake (as of 1.6.6) normalises every condition before storing it: it quotes exactly the names
-# with characters other than lower-case letters, digits and `_`, and never uses backquotes.
+# all rows or none.  deltalake (as of 1.6.6) normalises each condition before storing it: it quotes exactly the names
+# that contain characters other than lower-case letters, digits and `_`, and never uses backquotes.
 
 _QUOTED = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")+\"""")
 _PLAIN = re.compile("[a-z_][a-z0-9_]*")
@@ -259,8 +259,8 @@ _PLAIN = re.compile("[a-z_][a-z0-9_]*")
 def in_backquotes(sql: str, columns: Iterable[str]) -> str:
     """Put names in backquotes in a condition stored by deltalake; return any other condition unchanged.
 
-    It counts as deltalake's if everything in double quotes is the name of a column that needs quotes, and no such
-    column appears unquoted.
+    A condition counts as deltalake's if everything in double quotes is the name of a column that needs quotes, and no
+    such column appears unquoted.
 
     >>> in_backquotes('"Unit price" >= 0 AND size > 1', ["Unit price", "size"])
     '`Unit price` >= 0 AND size > 1'

@@ -1,4 +1,4 @@
-"""Default columns: the value of a column that a write leaves out.
+"""Column defaults: the value of a column that a write omits.
 
 Table feature *allowColumnDefaults*: the field metadata ``CURRENT_DEFAULT`` is a SQL expression without columns.  It
 only affects new rows: a column that is added later is null in existing rows (``EXISTS_DEFAULT`` is not used in Delta
@@ -19,13 +19,13 @@ from trilake.errors import InvalidArgumentError, UnsupportedExpressionError
 from trilake.expr import Expression, parse_expression
 
 CURRENT_DEFAULT = "CURRENT_DEFAULT"
-#: Raises for a string that cannot be a default where DuckDB cannot evaluate it.
+#: Raises for a string that cannot be a default, if DuckDB cannot evaluate it.
 JudgeDefault: TypeAlias = Callable[[StructField, str], None]
 _FEATURE = "allowColumnDefaults"
 
 
 def default_expression(field: StructField) -> str | None:
-    """The SQL expression of a column's default, ``None`` without one.
+    """The SQL expression of a column's default; ``None`` without a default.
 
     >>> from trilake.delta.protocol.schema import PrimitiveType
     >>> default_expression(StructField("a", PrimitiveType("long"), metadata={"CURRENT_DEFAULT": "1 + 1"}))

@@ -1,7 +1,7 @@
 """Check that commits follow the rules of Iceberg compatibility.
 
-Protocol: *Writer Requirements for IcebergCompatV1*, *V2* and, of the protocol's proposals, *V3*.  Pure: metadata,
-protocol and actions in, an error that names the broken rule out.
+Protocol: *Writer Requirements for IcebergCompatV1*, *V2* and, among the protocol's proposals, *V3*.  Pure functions of
+metadata, protocol and actions; an error names the broken rule.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ Change: TypeAlias = tuple[int, Metadata | None, Metadata, Protocol]
 
 
 def with_needs(before: Metadata | None, after: Metadata) -> Metadata:
-    """Metadata with the properties that the compatibility needs, where they are not set.
+    """Metadata with the properties that the compatibility needs, unless they are set.
 
-    Column mapping is turned on for new tables only; row tracking, which V3 needs, for all.  Turning the compatibility
-    off turns Iceberg metadata off, as in delta-spark.
+    Turns column mapping on for new tables only, and row tracking, which V3 needs, for all.  If the compatibility is
+    turned off, Iceberg metadata is, too, as in delta-spark.
     """
     versions = compat_versions(after.configuration)
     if before is not None and compat_versions(before.configuration) and is_uniform(before.configuration):
@@ -81,7 +81,7 @@ def check_compatible(before: Metadata | None, after: Metadata, protocol: Protoco
 
 
 def check_files(metadata: Metadata, adds: Iterable[Mapping[str, Any]]) -> None:
-    """Raise ``InvalidArgumentError`` if Iceberg compatibility is on and a file that is added breaks its rules."""
+    """Raise ``InvalidArgumentError`` if Iceberg compatibility is on and an added file breaks its rules."""
     versions = compat_versions(metadata.configuration)
     files = list(adds) if versions else []
     for version in versions:
@@ -212,7 +212,7 @@ def _widens_as_iceberg(change: Change) -> None:
 
 
 def _iceberg_widens(old: str, new: str) -> bool:
-    """Whether Iceberg can read values of one type as another's.
+    """Whether Iceberg can read values of type ``old`` as ``new``.
 
     >>> _iceberg_widens("decimal(5,2)", "decimal(9,2)"), _iceberg_widens("integer", "double")
     (True, False)
@@ -244,7 +244,7 @@ def _is_literal(sql: str) -> bool:
     >>> _is_literal("-1"), _is_literal("1 + 1"), _is_literal("current_date()")
     (True, False, False)
     """
-    from trilake.expr.sql.parse import parse_tree  # late: it loads sqlglot's dialects, which few commits need
+    from trilake.expr.sql.parse import parse_tree  # late, because it loads sqlglot's dialects, which few commits need
 
     try:
         node = parse_tree(sql)
@@ -267,7 +267,7 @@ _RULES: tuple[Callable[[Change], None], ...] = (
 
 
 def files_to_rewrite(version: int, metadata: Metadata) -> str | None:
-    """Why files that were written without the compatibility do not fit it, ``None`` if they do.
+    """Why files written without the compatibility do not fit it; ``None`` if they do.
 
     >>> files_to_rewrite(2, Metadata("t", '{"type":"struct","fields":[]}'))
     """
@@ -281,7 +281,7 @@ def files_to_rewrite(version: int, metadata: Metadata) -> str | None:
 
 
 def unfit_files(version: int, adds: pa.Table) -> tuple[Mask, Mask]:
-    """Of a snapshot's files those that were not written for the compatibility, and those with deletion vectors."""
+    """Which files of a snapshot were not written for the compatibility, and which ones have deletion vectors."""
     tags = pc.map_lookup(adds["tags"], pa.scalar(TAG), "first") if adds.num_rows else pa.array([], pa.string())
     fitting = pa.array([str(v) for v in ENABLED if v >= min(version, 2)])
     vectors = np.asarray(pc.is_valid(adds["deletionVector"]), dtype=np.bool_)
@@ -289,7 +289,7 @@ def unfit_files(version: int, adds: pa.Table) -> tuple[Mask, Mask]:
 
 
 def check_old_files(version: int, metadata: Metadata, adds: pa.Table) -> None:
-    """Raise ``InvalidArgumentError`` if the compatibility is turned on for files that do not fit it."""
+    """Raise ``InvalidArgumentError`` if the compatibility is turned on although existing files do not fit it."""
     others, vectors = unfit_files(version, adds)
     number, reason = int(others.sum()), files_to_rewrite(version, metadata)
     if version < 3 and vectors.any():

@@ -1,8 +1,8 @@
 """Identity columns: generated values that are unique among all rows.
 
 Protocol: *Identity Columns*.  The k-th value of a column is ``start + k * step``; ``highWaterMark`` is the furthest
-value so far, and new ones lie beyond it.  Tasks of one write cannot coordinate, so each takes blocks of indexes that no
-other task takes: values are unique, with gaps.
+value so far, and new values lie beyond it.  The tasks of a write cannot coordinate, so each takes blocks of indexes
+that no other task takes: values are unique, with gaps.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ HIGH_WATER_MARK = "delta.identity.highWaterMark"
 ALLOW_EXPLICIT_INSERT = "delta.identity.allowExplicitInsert"
 
 _LEAST, _GREATEST = -(1 << 63), (1 << 63) - 1
-#: Indexes per block, where the column has room for so many.
+#: Indexes per block, if the column has room for enough blocks.
 _BLOCK = 1 << 16
-#: Blocks that a column should have room for: about 4,000 tasks, or one task with 4,000 blocks.
+#: The number of blocks that must fit: for about 4,000 tasks, or for one task with 4,000 blocks.
 _BLOCKS = 1 << 23
 
 
@@ -48,7 +48,7 @@ class IdentityColumn:
 
     @property
     def first_index(self) -> int:
-        """The index of the first value beyond the mark, which need not be a value of the column."""
+        """The index of the first value beyond the mark, even if the mark is not a value of the column."""
         if self.mark is None:
             return 0
         # For a negative step all signs are inverted.
@@ -62,7 +62,7 @@ class IdentityColumn:
         return max(0, (end - self.start) // self.step + 1 - self.first_index)
 
     def value(self, index: int) -> int:
-        """The value of an index.  Raises ``IdentityOverflowError`` if it exceeds 64 bits."""
+        """The value at an index.  Raises ``IdentityOverflowError`` if it exceeds 64 bits."""
         value = self.start + index * self.step
         if not _LEAST <= value <= _GREATEST:
             raise IdentityOverflowError(
@@ -73,20 +73,20 @@ class IdentityColumn:
         return value
 
     def further(self, a: int | None, b: int | None) -> int | None:
-        """The value further in the direction of the step; ``None`` counts as nearest."""
+        """The value that is further in the direction of the step; ``None`` counts as nearest."""
         if a is None or b is None:
             return b if a is None else a
         return max(a, b) if self.step > 0 else min(a, b)
 
     def reach(self, values: pa.Array | pa.ChunkedArray) -> int | None:
-        """The furthest of ``values`` beyond the mark and not before ``start``; ``None`` without one."""
+        """The furthest of ``values`` that are beyond the mark and not before ``start``; ``None`` if there are none."""
         furthest = (pc.max if self.step > 0 else pc.min)(values).as_py()
         if furthest is None or self.further(furthest, self.start) != furthest:
             return None
         return None if self.mark is not None and self.further(furthest, self.mark) == self.mark else int(furthest)
 
     def shift(self, mark: int | None) -> int:
-        """What to add to values that were generated beyond this column's mark, once the mark is ``mark``.
+        """What to add to values that were generated beyond this column's mark if the mark is now ``mark``.
 
         >>> IdentityColumn("id", start=1, step=2).shift(9)
         10
@@ -166,7 +166,7 @@ class Allocator:
             index, remaining = self._position()
             length = min(count, remaining)
             first, last = self.column.value(index), self.column.value(index + length - 1)
-            # The product may overflow, and the sum then overflows back: both ends were checked.
+            # The product may overflow and the sum then overflow back; both ends have been checked.
             parts.append(np.arange(length, dtype=np.int64) * np.int64(self.column.step) + np.int64(first))
             self.mark = self.column.further(self.mark, last)
             self._next += length
@@ -174,14 +174,14 @@ class Allocator:
         return pa.array(np.concatenate(parts) if parts else np.empty(0, np.int64))
 
     def _position(self) -> tuple[int, int]:
-        """The index of this task's next row, and how many consecutive indexes are left from it."""
+        """The index of this task's next row, and the number of consecutive indexes from there on."""
         if self.tasks == 1:
             return self._first + self._next, _GREATEST
         block, within = divmod(self._next, self._size)
         return self._first + self._block(block) * self._size + within, self._size - within
 
     def _block(self, block: int) -> int:
-        """Map this task's n-th block to its place among the blocks of all tasks: a bijection."""
+        """Map the n-th block of this task to its place among the blocks of all tasks: a bijection."""
         if self.tasks is not None:
             return block * self.tasks + self.task
         diagonal = self.task + block
@@ -198,7 +198,7 @@ def _block_size(room: int) -> int:
 def updated_schema(schema: StructType, marks: Sequence[Mapping[str, int]]) -> StructType:
     """The schema with high-water marks advanced to the furthest of ``marks``, one mapping per task.
 
-    The same object where nothing changes.
+    Returns the same object if nothing changes.
     """
     columns = {c.name: c for c in identity_columns(schema)}
     moved: dict[str, int] = {}
@@ -219,9 +219,10 @@ def updated_schema(schema: StructType, marks: Sequence[Mapping[str, int]]) -> St
 
 
 def shifts(before: StructType, now: StructType, columns: Iterable[str]) -> dict[str, int]:
-    """By how much to shift generated values, by column, after a winner advanced the marks of ``before`` to ``now``.
+    """By how much to shift generated values, by column, after another commit advanced the marks from ``before`` to
+    ``now``.
 
-    ``columns`` are those whose every value was generated; columns without a shift are left out.
+    ``columns`` are the columns whose values were all generated; columns without a shift are left out.
     """
     previous = {c.name: c for c in identity_columns(before)}
     marks = {c.name: c.mark for c in identity_columns(now)}
@@ -232,7 +233,7 @@ def shifts(before: StructType, now: StructType, columns: Iterable[str]) -> dict[
 def shift_identity(table: pa.Table, columns: Mapping[str, int]) -> pa.Table:
     """Shift generated values by the result of :func:`shifts`.
 
-    ``columns`` are the table's columns (by physical name where the rows come from a file).  Raises
+    ``columns`` are the table's columns (by physical name if the rows come from a file).  Raises
     ``IdentityOverflowError`` if a value exceeds 64 bits.
     """
     for name, by in columns.items():
@@ -250,7 +251,7 @@ def shift_identity(table: pa.Table, columns: Mapping[str, int]) -> pa.Table:
 def only_marks_moved(old: Metadata, new: Metadata) -> bool:
     """Whether two versions of a table's metadata differ only in the high-water marks of identity columns.
 
-    Every write that generates values advances them, which does not change the schema.
+    Every write that generates values advances the marks, which does not change the schema.
     """
 
     def bare(metadata: Metadata) -> Metadata:

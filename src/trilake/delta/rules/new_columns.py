@@ -24,11 +24,10 @@ COLLATIONS = "__COLLATIONS"
 
 
 def check_columns(before: Metadata | None, after: Metadata) -> None:
-    """Refuse names that Parquet files or a change data feed reserve, duplicate names in a struct, types without
-    values, and collations.
+    """Refuse reserved or duplicate column names, types without values, and collations.
 
-    ``before`` is the table's metadata before its columns were changed, ``None`` for a new table. Raises
-    ``InvalidArgumentError`` and ``SchemaMismatchError``.
+    Parquet files and the change data feed reserve names.  ``before`` is the table's metadata before its columns change;
+    ``None`` for a new table.  Raises ``InvalidArgumentError`` and ``SchemaMismatchError``.
     """
     if before is None or before.schema != after.schema:
         check_fields(after.schema, None if before is None else before.schema)
@@ -39,8 +38,9 @@ def check_columns(before: Metadata | None, after: Metadata) -> None:
 
 
 def check_fields(after: StructType, before: StructType | None = None) -> None:
-    """Raise ``SchemaMismatchError`` for fields of a struct whose names differ only by case, unless the table has them
-    already.
+    """Raise ``SchemaMismatchError`` for fields of a struct whose names differ only in case.
+
+    Fields that the table already has are allowed.
     """
     there = set() if before is None else {tuple(names) for _, names in _structs(before, "")}
     for path, names in _structs(after, ""):
@@ -49,7 +49,7 @@ def check_fields(after: StructType, before: StructType | None = None) -> None:
 
 
 def _structs(t: DataType, path: str) -> Iterator[tuple[str, list[str]]]:
-    """The path and the field names of each struct, the table itself first."""
+    """The path and the field names of each struct, starting with the table itself."""
     for names, inner in types_in(t):
         if isinstance(inner, StructType):
             yield path + "".join(f"{n}." for n in names), inner.names

@@ -1,10 +1,10 @@
 """The pipeline that rows pass on their way into a table: :class:`RowRules`.
 
 For each batch, in this order: convert columns to the table's types; fill missing ones with their default, an identity
-value or null; pad and check strings; compute generated columns, or verify given ones; turn empty strings of partition
-columns into null; verify NOT NULL, CHECK constraints and invariants.
+value or null; pad and check strings; compute missing generated columns and verify given ones; turn empty strings of
+partition columns into null; verify NOT NULL, CHECK constraints and invariants.
 
-Expressions that only Spark can evaluate are computed by Spark before rows reach the pipeline: see
+Spark computes the expressions that only Spark can evaluate before rows reach the pipeline: see
 :meth:`RowRules.spark_stages`.
 """
 
@@ -42,9 +42,9 @@ from trilake.expr import evaluate_all
 
 __all__ = ["RESERVED", "RowPipeline", "RowRules", "SparkExpression", "check_stages", "updated_schema"]
 
-#: Prefix of the columns that Spark computes for the pipeline; no table column has it.
+#: Prefix of the columns that Spark computes for the pipeline; no column of a table has it.
 RESERVED = "__trilake_"
-#: Rows and bytes up to which small batches are joined: a DuckDB query costs some milliseconds.
+#: Small batches are joined up to this many rows and bytes, since a DuckDB query costs some milliseconds.
 _JOINED_ROWS, _JOINED_BYTES = 1 << 17, 32 << 20
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
@@ -65,8 +65,8 @@ class SparkExpression:
 class RowRules:
     """The rules of one table for rows of one schema; picklable, and without I/O.
 
-    Create it with :meth:`of` on the driver and run it with :meth:`start` in any process.  ``present`` are the
-    table's columns that the rows have, in the table's spelling; ``defaults`` the values of those that they lack.
+    Create it with :meth:`of` on the driver and run it with :meth:`start` in any process.  ``present`` are the table's
+    columns that the rows have, in the table's spelling; ``defaults`` are the values of the missing ones.
     """
 
     schema: StructType
@@ -78,7 +78,7 @@ class RowRules:
     generated: tuple[GeneratedColumn, ...] = ()
     checks: tuple[Check, ...] = ()
     rewrite: bool = False
-    #: Partition columns whose empty strings rules must see as null.
+    #: Partition columns whose empty strings are null to the rules.
     emptied: tuple[str, ...] = ()
     #: What Spark must compute first; may be empty.
     needs_spark: tuple[SparkExpression, ...] = ()
@@ -95,22 +95,22 @@ class RowRules:
         zoned: bool = False,
         rewrite: bool = False,
     ) -> RowRules:
-        """The rules for rows of schema ``source`` that go into the table.
+        """The rules for rows of schema ``source`` that are written to the table.
 
         Parameters
         ----------
-        metadata: the table's, with its schema and configuration.
+        metadata: the table's metadata, with its schema and configuration.
         source: the schema of the rows; columns are matched by name, ignoring case.
         uri: the table, for messages.
         now_ms: ms since the epoch, for ``current_timestamp()`` in a default.
         spark: whether Spark can compute what DuckDB cannot (:meth:`spark_stages`).
-        zoned: whether Spark's session time zone is not UTC: then Spark computes all that may depend on it.
-        rewrite: whether existing rows are rewritten, as by an update: identity values are then only generated for
-            nulls.
+        zoned: whether Spark's session time zone differs from UTC: Spark then computes all that may depend on it.
+        rewrite: whether existing rows are rewritten, as by an update: identity values are then generated only for
+        nulls.
 
-        Raises ``SchemaMismatchError`` for rows that do not fit or that hold values of a GENERATED ALWAYS
-        identity column, ``ExpressionError`` for an invalid rule, ``UnsupportedExpressionError`` for one that
-        needs Spark if there is none, and ``CorruptLogError`` for malformed metadata.
+        Raises ``SchemaMismatchError`` for rows that do not fit or that have values of a GENERATED ALWAYS
+        identity column, ``ExpressionError`` for an invalid rule, ``UnsupportedExpressionError`` for a rule that
+        only Spark can evaluate if Spark is not available, and ``CorruptLogError`` for malformed metadata.
         """
         schema, now = metadata.schema, _EPOCH + dt.timedelta(milliseconds=now_ms)
         present = frozenset(f.name for f in schema.fields if source.find(f.name) is not None)
@@ -175,7 +175,7 @@ class RowRules:
 
     @cached_property
     def plain(self) -> bool:
-        """Whether rows only need the table's types and NOT NULL."""
+        """Whether rows need only the table's types and NOT NULL."""
         return not (self.defaults or self.identities or self.lengths or self.generated or self.checks or self.emptied)
 
     @cached_property
@@ -185,33 +185,33 @@ class RowRules:
 
     @property
     def generated_identities(self) -> tuple[str, ...]:
-        """The identity columns whose every value is generated, so that they can be shifted after a concurrent
-        write (:func:`trilake.delta.rules.identity.shifts`).
+        """The identity columns whose values are all generated.
+
+        They can be shifted after a concurrent write (:func:`trilake.delta.rules.identity.shifts`).
         """
         return tuple(c.name for c in self.identities if c.name not in self.present)
 
     def start(self, task: int = 0, *, tasks: int | None = None) -> RowPipeline:
-        """The pipeline of one task; ``tasks`` is the number of tasks, if known (1 leaves no gaps)."""
+        """The pipeline of one task; ``tasks`` is the number of tasks if known (1 leaves no gaps)."""
         return RowPipeline(self, task, tasks)
 
     def spark_columns(self) -> list[str]:
-        """``DataFrame.selectExpr`` arguments that make the table's columns, except generated columns that the rows
-        lack.
+        """``DataFrame.selectExpr`` arguments for the table's columns, except missing generated columns.
 
-        Empty where :attr:`needs_spark` is.  Spark evaluates in its session time zone, DuckDB in UTC.
+        Empty if :attr:`needs_spark` is.  Spark evaluates in its session time zone, DuckDB in UTC.
         """
         columns = ((f, self._column_for_spark(f)) for f in (self.schema.fields if self.needs_spark else ()))
         return [f"{sql} AS {quote_name(f.name)}" for f, sql in columns if sql is not None]
 
     def spark_stages(self) -> list[dict[str, str]]:
-        """The next steps in Spark before the pipeline: expressions by column name, for one
-        ``DataFrame.withColumns`` each.
+        """The next steps in Spark before the pipeline: expressions by column name, each for one
+        ``DataFrame.withColumns``.
 
-        The first adds generated columns that the rows lack, others add what is verified, under names with the
-        prefix :data:`RESERVED`, which the pipeline drops.
+        The first adds missing generated columns; others add what is verified, under names with the prefix
+        :data:`RESERVED`, which the pipeline drops.
 
         A condition that only Spark can evaluate must not read an identity column that the rows lack: Spark does
-        not know its values yet, and reports an unknown column.
+        not have its values yet, and reports an unknown column.
         """
         if not self.needs_spark:
             return []
@@ -250,7 +250,9 @@ class RowPipeline:
 
     @property
     def marks(self) -> dict[str, int]:
-        """The furthest value so far by identity column: generated, or given beyond the high-water mark."""
+        """The furthest value so far by identity column: a generated value, or a given one beyond the high-water
+        mark.
+        """
         marks = dict(self._explicit)
         for name, allocator in self._allocators.items():
             mark = allocator.column.further(allocator.mark, marks.get(name))
@@ -357,9 +359,9 @@ class RowPipeline:
 
 
 def check_stages(checks: Mapping[str, str], emptied: Sequence[str]) -> list[dict[str, str]]:
-    """Conditions by column name for Spark, in stages like those of :meth:`RowRules.spark_stages`.
+    """Conditions for Spark by column name, in stages like those of :meth:`RowRules.spark_stages`.
 
-    They see null for empty strings in the ``emptied`` columns; later stages see the strings again.
+    Conditions see null for empty strings in the ``emptied`` columns; later stages restore the strings.
 
     >>> check_stages({"c": "a = b"}, [])
     [{'c': 'coalesce((a = b), false)'}]
@@ -379,7 +381,7 @@ def _may_be_empty(type_: DataType) -> bool:
 
 
 def _nulled(values: pa.Array) -> pa.Array:
-    """Strings or bytes with null in place of empty ones."""
+    """Strings or bytes with null instead of empty ones."""
     empty = pc.equal(pc.binary_length(values), 0)
     return pc.if_else(empty, pa.scalar(None, values.type), values) if pc.any(empty).as_py() else values
 
@@ -396,7 +398,7 @@ def _in_zone(generated: tuple[GeneratedColumn, ...], schema: StructType) -> tupl
 
 
 def depending_on_zone(metadata: Metadata, source: StructType, now: dt.datetime) -> tuple[str, ...]:
-    """Rules that may give other results in another time zone than UTC, for rows of schema ``source``.
+    """Rules that may give other results in a time zone other than UTC, for rows of schema ``source``.
 
     Raises what :meth:`RowRules.of` raises for invalid rules.
     """
@@ -425,7 +427,7 @@ def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def replaced(values: pa.Array, mask: pa.Array, others: pa.Array) -> pa.Array:
-    """``values`` with ``others``, in their order, where ``mask`` is true."""
+    """``values``, replaced where ``mask`` is true by ``others`` in their order."""
     out: pa.Array = pc.replace_with_mask(values, mask, others)
     return out
 
@@ -460,12 +462,12 @@ def sql_type(type_: DataType) -> str:
 
 
 # --- Expressions stored in a table must not run arbitrary code --------------------------------------------------------
-# The creator of a table decides its constraints, defaults and generated columns, and Spark evaluates those that
+# Whoever creates a table decides its constraints, defaults and generated columns, and Spark evaluates those that
 # DuckDB cannot.  Spark has functions that call any Java method, and `IDENTIFIER`, which turns a string into a
 # function name.
 
-#: A call of one of them, however its name is quoted; also inside strings, as session settings decide what starts a
-#: string.  Comments nest, so what follows one is not searched.
+#: A call of one of them, with any quotes around its name; also inside strings, since session settings decide what
+#: starts a string.  Comments nest, so the search stops at the start of one.
 _CALL = re.compile(r"(?<!\w)(reflect|try_reflect|java_method|identifier)[`\"\s]*(?:\(|/\*|--)", re.IGNORECASE)
 
 

@@ -1,4 +1,4 @@
-"""Schema enforcement: incoming rows as rows of the table.
+"""Schema enforcement: convert incoming rows to rows of the table.
 
 Columns match by name, ignoring case, in any order.  Conversions never lose values: narrower numbers become wider ones,
 and out-of-range values are refused.
@@ -32,11 +32,11 @@ from trilake.expr.nested import field_problem
 from trilake.expr.terms.datatypes import normalise
 from trilake.expr.views import list_of_view, plain_array
 
-#: How the message about an extra column ends.
+#: The end of the message about an extra column.
 _NEW = " is not in the table"
-#: How the message about a missing required column ends.
+#: The end of the message about a missing required column.
 _MISSING = " must not be null and is missing"
-#: delta-spark's names of these conditions, which programs check.
+#: delta-spark's names for these conditions, which programs check.
 _WORDS = {
     "DELTA_METADATA_MISMATCH": "A schema mismatch detected when writing to the Delta table",
     "DELTA_MISSING_NOT_NULL_COLUMN_VALUE": "A schema mismatch detected when writing to the Delta table",
@@ -48,8 +48,8 @@ _NUMBERS = {"byte", "short", "integer", "long", "float", "double"}
 def check_assignable(source: StructType, target: StructType, *, uri: str, filled: Collection[str] = ()) -> None:
     """Refuse rows of schema ``source`` for a table of schema ``target``, naming every column that does not fit.
 
-    ``filled`` are columns of the table that are generated where the rows lack them.  Raises
-    ``SchemaMismatchError``, which shows both schemas.
+    ``filled`` are columns of the table that are generated if the rows lack them.  Raises ``SchemaMismatchError``, which
+    shows both schemas.
     """
     problems = _problems(source, target, "", filled)
     if problems:
@@ -64,17 +64,17 @@ def check_assignable(source: StructType, target: StructType, *, uri: str, filled
 
 
 def with_marked(rows: StructType, table: StructType) -> StructType:
-    """The schema of Arrow rows for a table, with the types that Arrow lacks."""
+    """The schema of Arrow rows with the table's types where Arrow has no such types."""
     marked = where_marked(rows, table)
     assert isinstance(marked, StructType)
     return marked
 
 
 def needs_no_cast(rows: StructType, names: Sequence[str], table: StructType, *, evolve: bool = False) -> bool:
-    """Whether rows given by position have the same names and types as the columns ``names`` of a table.
+    """Whether rows matched by position have the same names and types as the columns ``names`` of a table.
 
-    Struct fields may be in another order; where the schema evolves, there may be more of them.  delta-spark writes
-    such rows unchanged, matching structs by name, and casts all others by position.
+    Struct fields may be in another order; if the schema evolves, there may be more of them.  delta-spark writes such
+    rows unchanged, matching structs by name, and casts all others by position.
     """
     fields = rows.fields[: len(names)]
     return [f.name for f in fields] == list(names) and all(
@@ -93,10 +93,9 @@ def _is_of(source: DataType, target: DataType, more: bool) -> bool:
 
 
 def check_structs_whole(rows: StructType, table: StructType) -> None:
-    """Raise ``SchemaMismatchError`` for a struct with fewer fields than its column, as delta-spark does for INSERT BY
-    NAME.
+    """Raise ``SchemaMismatchError`` for a struct with fewer fields than its column.
 
-    Arrays and maps are not checked.
+    delta-spark does so for INSERT BY NAME.  Structs in arrays and maps are not checked.
     """
     for f in rows.fields:
         column = table.find(f.name)
@@ -123,7 +122,7 @@ def _check_whole(source: DataType, target: DataType, path: str) -> None:
 
 
 def _condition(problems: Sequence[str]) -> str:
-    """delta-spark's name of the first of these problems."""
+    """delta-spark's condition for the first of these problems."""
     if all(p.endswith(_NEW) for p in problems):
         return "DELTA_METADATA_MISMATCH"
     missing = any(p.endswith(_MISSING) for p in problems)
@@ -159,7 +158,7 @@ def _problems(source: StructType, target: StructType, prefix: str, filled: Colle
 def _type_problems(source: DataType, target: DataType, path: str) -> list[str]:
     if isinstance(source, PrimitiveType) and source.name == "void":
         return []
-    if source != target:  # values of a user-defined type are those of its SQL type
+    if source != target:  # a user-defined type has the values of its SQL type
         source, target = (t.sql_type if isinstance(t, UserDefinedType) else t for t in (source, target))
     if isinstance(source, StructType) and isinstance(target, StructType):
         return _problems(source, target, f"{path}.")
@@ -217,7 +216,7 @@ def as_batch(columns: Sequence[pa.Array | None], num_rows: int, target: StructTy
 
 
 def assign_array(array: pa.Array, target: DataType, path: str) -> pa.Array:
-    """Convert values to the type of a column.  Raises ``SchemaMismatchError`` if one would lose something."""
+    """Convert values to the type of a column.  Raises ``SchemaMismatchError`` if a conversion would lose something."""
     if isinstance(target, UserDefinedType):
         return assign_array(array, all_nullable(target.sql_type), path)
     type_ = target.arrow
@@ -232,7 +231,7 @@ def assign_array(array: pa.Array, target: DataType, path: str) -> pa.Array:
     if pa.types.is_dictionary(array.type):
         array = decode_dictionary(array)
     if array.null_count == len(array) and not needs_mark(target):
-        return pa.nulls(len(array), type_)  # whatever their type, as Spark's void may arrive as another one
+        return pa.nulls(len(array), type_)  # of any type, since Spark's void may arrive as another type
     array = plain_array(array)
     if isinstance(target, StructType) and pa.types.is_struct(array.type):
         return _assign_struct(array, target, path)
@@ -255,9 +254,9 @@ def assign_array(array: pa.Array, target: DataType, path: str) -> pa.Array:
 
 
 def _wkb(array: pa.Array, target: DataType, path: str) -> pa.Array:
-    """Geometries as WKB; those of Spark are structs of their reference system's number and ``wkb``.
+    """Geometries as WKB; Spark's are structs of the SRID and ``wkb``.
 
-    Raises ``SchemaMismatchError`` for values whose first byte, the order of bytes, is not that of WKB.
+    Raises ``SchemaMismatchError`` for values whose first byte is not a byte order of WKB.
     """
     if pa.types.is_struct(array.type) and array.type.get_field_index("wkb") >= 0:
         array = array.flatten()[array.type.get_field_index("wkb")]
@@ -274,7 +273,7 @@ def _wkb(array: pa.Array, target: DataType, path: str) -> pa.Array:
 
 
 def _without_hidden_nulls(array: pa.StructArray) -> pa.Array:
-    """Variants with empty binaries where the variant is null: the binaries must not be null in a file."""
+    """Variants with empty binaries in null variants, since a file does not allow null binaries."""
     absent = array.is_null()
     parts = [pc.if_else(absent, pa.scalar(b"", f.type), array.field(i)) for i, f in enumerate(array.type)]
     return pa.StructArray.from_arrays(parts, fields=list(array.type), mask=absent)
@@ -329,5 +328,5 @@ def _assign_map(array: pa.Array, target: MapType, path: str) -> pa.Array:
 
 
 def _compact(array: pa.Array) -> pa.Array:
-    """The same values at offset 0, as building an array with a mask requires."""
+    """The same values at offset 0, which building an array with a mask requires."""
     return pa.concat_arrays([array, array.slice(0, 0)]) if array.offset else array

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from trilake.delta.protocol.schema import DataType, PrimitiveType, StructType
 
-#: Names of types and functions about times, and prefixes of literals.
+#: Names of types and functions related to time, and prefixes of literals.
 _OF_TIMES = re.compile(r"(?i)time|date|day|month|quarter|year|week|hour|minute|second|zone|unix|\bnow\b")
 
 
