@@ -1,8 +1,8 @@
 """Actions: the lines of a commit and the rows of a checkpoint.
 
-Protocol: *Actions*.  File actions (``add``, ``remove``, ``cdc``) come by the million and are Arrow structs throughout;
-the rare ones (``metaData``, ``protocol``, ``txn``, ``domainMetadata``, ``commitInfo`` ...) are small frozen dataclasses
-or plain JSON.
+Protocol: *Actions*.  File actions (``add``, ``remove``, ``cdc``) come by the million and are always Arrow structs; the
+rare ones (``metaData``, ``protocol``, ``txn``, ``domainMetadata``, ``commitInfo`` ...) are small frozen dataclasses or
+plain JSON.
 """
 
 from __future__ import annotations
@@ -75,13 +75,13 @@ CDC = pa.struct(
     ]
 )
 FILE_ACTIONS: dict[str, pa.StructType] = {"add": ADD, "remove": REMOVE, "cdc": CDC}
-#: Actions that are kept as JSON: few per commit, and without a fixed form.
+#: Actions that stay JSON: there are few per commit, and their form varies.
 RARE_ACTIONS = ("metaData", "protocol", "txn", "domainMetadata", "commitInfo", "checkpointMetadata", "sidecar")
 
 
 @dataclass(frozen=True)
 class Protocol:
-    """The ``protocol`` action: versions and, from reader 3 and writer 7 on, the names of the table features."""
+    """The ``protocol`` action: its versions and, from reader version 3 and writer version 7 on, its table features."""
 
     min_reader_version: int
     min_writer_version: int
@@ -130,7 +130,7 @@ class Metadata:
 
     @cached_property
     def schema(self) -> StructType:
-        """The parsed ``schemaString``; without column mapping also without ids and physical names.
+        """The parsed ``schemaString``; without column mapping, ids and physical names are removed.
 
         A schema copied from a mapped table may have them, but they do not apply to this table's files.
         """
@@ -166,11 +166,11 @@ class Metadata:
         except (KeyError, TypeError, ValueError, AttributeError) as e:
             raise CorruptLogError(f"metaData action is incomplete ({e})", version=version) from e
         schema = metadata._parsed_schema(version)
-        # In the metadata's spelling, as partition values of files use it.
+        # In the metadata's spelling, which the partition values of files use.
         missing = [c for c in metadata.partition_columns if c not in schema.names]
         if missing:
             raise CorruptLogError(f"partition columns {missing} are not in the schema", version=version)
-        vars(metadata)["schema"] = schema  # another writer of the property would parse it again
+        vars(metadata)["schema"] = schema  # avoids parsing it again
         return metadata
 
     def to_json(self) -> dict[str, Any]:
@@ -188,7 +188,7 @@ class Metadata:
 
 
 def _setting(value: Any) -> str:
-    """The value of a property as a string; some writers write booleans without quotes."""
+    """The value of a property as a string; some writers leave out the quotes around booleans."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -225,8 +225,8 @@ class ActionBatch:
     """Actions in log order.
 
     ``add``, ``remove`` and ``cdc`` are tables with the fields of the action plus ``version`` and ``order`` (the
-    position in the whole batch, which decides what is newest).  ``rare`` holds the other known actions as
-    ``(version, name, JSON object)``.
+    position in the whole batch, which decides which action is newest).  ``rare`` holds the other actions as ``(version,
+    name, JSON object)``.
     """
 
     add: pa.Table
@@ -260,8 +260,8 @@ def action_schema(kind: str) -> pa.Schema:
 EMPTY_BATCH = ActionBatch(empty_actions("add"), empty_actions("remove"), empty_actions("cdc"))
 
 
-# --- Create Arrow values from Python's and numpy's by their buffers, for opening a table quickly ----------------------
-# `pa.array`, `pa.scalar`, `Array.to_numpy` and Acero load pandas, if it is installed, which takes longer than opening a
+# --- Build Arrow values from buffers, to open a table quickly ---------------------------------------------------------
+# `pa.array`, `pa.scalar`, `Array.to_numpy` and Acero load pandas if it is installed, which takes longer than opening a
 # table.
 
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from trilake.errors import SchemaMismatchError
 
-#: Marks of variant columns by other libraries, as Arrow has no type for them.
+#: Markers of variant columns by other libraries, since Arrow has no variant type.
 VARIANT_EXTENSION = "arrow.parquet.variant"
 _CONDITION = "DELTA_UNSUPPORTED_DATA_TYPES"
 #: Help for extension types whose storage values mean something else.
@@ -50,7 +50,7 @@ _BY_CHECK: list[tuple[Any, str]] = [
 def primitive_name(t: pa.DataType, path: str) -> str:
     """The Delta type for a leaf type of Arrow.
 
-    ``path`` is the column, for the ``SchemaMismatchError`` of a type that Delta lacks.
+    ``path`` is the column, named in the ``SchemaMismatchError`` for a type that Delta lacks.
 
     >>> primitive_name(pa.uint64(), "n")
     'decimal(20,0)'
@@ -102,7 +102,7 @@ def is_variant(field: pa.Field, path: str) -> bool:
 
 
 def _extension(field: pa.Field) -> str | None:
-    """The name of a field's extension type, from field metadata where the type is not registered with Arrow."""
+    """The name of a field's extension type; from field metadata if the type is not registered with Arrow."""
     if isinstance(field.type, pa.BaseExtensionType):
         return str(field.type.extension_name)
     noted = (field.metadata or {}).get(b"ARROW:extension:name")
@@ -116,19 +116,19 @@ def _shown(t: pa.DataType, name: str) -> str:
 
 # --- Spatial types ----------------------------------------------------------------------------------------------------
 # The protocol names a coordinate reference system and, for geographies, how edges between points run:
-# `geometry(EPSG:3857)`, `geography(OGC:CRS84, SPHERICAL)`.  What is left out has a default.
+# `geometry(EPSG:3857)`, `geography(OGC:CRS84, SPHERICAL)`.  Omitted parts have defaults.
 
 DEFAULT_CRS, DEFAULT_ALGORITHM = "OGC:CRS84", "SPHERICAL"
 ALGORITHMS = ("SPHERICAL", "VINCENTY", "THOMAS", "ANDOYER", "KARNEY")
-#: The reference system of columns in which each value has its own, which tables cannot have.
+#: The reference system of a column in which each value has its own; tables cannot have such columns.
 MIXED_CRS = "SRID:ANY"
-#: Spark SQL's numbers of reference systems.
+#: Spark SQL's numbers for reference systems.
 _CRS_OF_SRID = {"0": "SRID:0", "3857": "EPSG:3857", "4326": "OGC:CRS84", "any": MIXED_CRS}
 _TYPE = re.compile(r"(geometry|geography)(?:\(\s*(?:(\w+:-?\w+)(?:\s*,\s*(\w+))?|([A-Za-z]\w*))\s*\))?")
 
 
 def spatial_name(name: str) -> str | None:
-    """The full name of a spatial type of the protocol; ``None`` for another type.
+    """The full name of a spatial type of the protocol; ``None`` for any other type.
 
     >>> spatial_name("geometry"), spatial_name("geography(vincenty)"), spatial_name("geometry(x)")
     ('geometry(OGC:CRS84)', 'geography(OGC:CRS84, VINCENTY)', None)
@@ -149,7 +149,7 @@ def is_mixed(name: str) -> bool:
 
 
 def name_of_srid(word: str, parameters: str) -> str:
-    """The protocol's name of a type as SQL spells it: with Spark's number of a reference system, or with its name.
+    """The protocol's name for a type in SQL, which has Spark's number or the name of a reference system.
 
     >>> name_of_srid("geometry", "4326"), name_of_srid("geometry", "EPSG:3857")
     ('geometry(OGC:CRS84)', 'geometry(EPSG:3857)')
@@ -158,8 +158,8 @@ def name_of_srid(word: str, parameters: str) -> str:
 
 
 # --- User metadata of fields, such as comments: in Arrow, and in the log ----------------------------------------------
-# Protocol: *Schema Serialization Format*.  Users cannot set what the protocol, Spark or a file format keep there: ids,
-# generated and default values, invariants and length limits need calls that check them.
+# Protocol: *Schema Serialization Format*.  Users cannot set the keys of the protocol, of Spark or of a file format:
+# ids, generated and default values, invariants and length limits need calls that check them.
 
 #: Prefixes, in lower case, of reserved keys.
 _RESERVED = ("delta.", "__", "parquet", "arrow:", "spark.", "lance", "orc.", "iceberg.", "trilake.")

@@ -34,8 +34,8 @@ _PRIMITIVE = re.compile(r"[a-z_]+(?:\([0-9, ]*\))?(?: collate \S+)?", re.IGNOREC
 class Length:
     """The limits within one column: a ``char`` or ``varchar``, or nested values with limits.
 
-    ``parts`` are those of the fields of a struct, the element of an array, key and value of a map; ``None`` for
-    parts without a limit.
+    ``parts`` are the limits of the fields of a struct, of the element of an array, or of key and value of a map;
+    ``None`` for a part without a limit.
     """
 
     kind: str = ""
@@ -44,7 +44,7 @@ class Length:
 
 
 def length_rule(field: StructField) -> Length | None:
-    """The limits of a column, ``None`` without any.
+    """The limits of a column; ``None`` if it has none.
 
     >>> field = StructField("c", PrimitiveType("string"), metadata={"__CHAR_VARCHAR_TYPE_STRING": "varchar(5)"})
     >>> length_rule(field)
@@ -68,7 +68,6 @@ def length_rule(field: StructField) -> Length | None:
 
 
 def _own(type_: DataType) -> Length | None:
-    """The limits in the types of a schema."""
     match type_:
         case PrimitiveType(name):
             match = _LIMITED.fullmatch(name)
@@ -83,7 +82,7 @@ def _of_parts(parts: list[Length | None]) -> Length | None:
 
 
 def _parse(type_string: str, at: int, type_: DataType) -> tuple[Length | None, int]:
-    """Parse the limits in a type's name from ``at`` on; return them and the end.  Raises ``ValueError``."""
+    """Parse the limits in a type name, starting at ``at``; return them and their end.  Raises ``ValueError``."""
     if isinstance(type_, PrimitiveType):
         limited = _LIMITED.match(type_string, at)
         if limited is not None:
@@ -109,7 +108,7 @@ def _skip(type_string: str, at: int, word: str) -> int:
 
 
 def filter_schema(schema: StructType) -> pa.Schema:
-    """The Arrow schema for filters: ``char(n)`` columns are marked, as Spark pads when comparing."""
+    """The Arrow schema for filters; ``char(n)`` columns are marked, because Spark pads when it compares."""
     cache = vars(schema)  # cached with other results
     cached: pa.Schema | None = cache.get("filter_schema")
     if cached is None:
@@ -140,7 +139,7 @@ def apply_length(array: pa.Array, rule: Length, path: str) -> pa.Array:
         ]
         return pa.StructArray.from_arrays(limited, fields=fields, mask=mask)
     if array.offset:
-        array = pa.concat_arrays([array, array.slice(0, 0)])  # the same values at offset 0, as a mask requires
+        array = pa.concat_arrays([array, array.slice(0, 0)])  # the same values at offset 0, which a mask requires
         mask = array.is_null() if array.null_count else None
     if pa.types.is_map(array.type):
         key, value = rule.parts

@@ -1,8 +1,8 @@
 """Column mapping: ids and physical names of columns, and rows under those names.
 
-Protocol: *Column Mapping*.  Every column, nested ones too, has a permanent number and physical name; files, statistics
-and partition values use these, so that its display name can change.  Elements of arrays, and keys and values of maps,
-have neither, except numbers in tables for Iceberg readers.
+Protocol: *Column Mapping*.  Every column, including nested ones, has a permanent id and physical name.  Files,
+statistics and partition values use these, so that the display name can change.  Elements of arrays, and keys and values
+of maps, have neither, except ids in tables for Iceberg readers.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MODE = "delta.columnMapping.mode"
 MAX_COLUMN_ID = "delta.columnMapping.maxColumnId"
 MODES = ("none", "name", "id")
 FIELD_ID = "PARQUET:field_id"
-#: Characters that old readers could not handle in Parquet column names; allowed with column mapping.
+#: Characters that old readers cannot handle in Parquet column names; column mapping allows them.
 FORBIDDEN = " ,;{}()\n\t="
 
 _ENABLE = f"enable column mapping first: set the table property {MODE} to 'name'"
@@ -67,7 +67,7 @@ def check_mode(metadata: Metadata, *, uri: str, version: int) -> None:
 
 
 def max_column_id(metadata: Metadata) -> int:
-    """The highest id ever assigned: that of the table property, or of the schema if greater."""
+    """The highest id ever assigned: the table property, or the highest id in the schema if that is greater."""
     value = metadata.configuration.get(MAX_COLUMN_ID, "0")
     try:
         highest = int(value)
@@ -120,7 +120,7 @@ def assign(
     ----------
     mode: ``"none"`` leaves the schema unchanged.
     max_id: the highest id the table ever assigned; new ids are greater.
-    existing: whether existing files use the display names, which then become the physical names.
+    existing: whether existing files use the display names; if so, these become the physical names.
     nested: whether elements of arrays, and keys and values of maps, get ids.
     new_id: a source of UUID strings for physical names.
 
@@ -182,7 +182,7 @@ def _check_unique(schema: StructType) -> None:
 def mapped(metadata: Metadata, *, existing: bool = False, new_id: Callable[[], str]) -> Metadata:
     """The metadata with every column mapped according to its mode, and ``delta.columnMapping.maxColumnId`` updated.
 
-    ``existing`` says that unmapped columns have data under their display names, as when column mapping is enabled.
+    Set ``existing`` if unmapped columns have data under their display names, as when column mapping is enabled.
     Without column mapping the metadata stays unchanged.
     """
     mode = parse_mode(metadata.column_mapping_mode)
@@ -203,7 +203,7 @@ def mapped(metadata: Metadata, *, existing: bool = False, new_id: Callable[[], s
 
 
 def reuse(new: StructType, old: StructType) -> StructType:
-    """``new`` with the ids and physical names of columns in ``old`` of the same name and type."""
+    """``new`` with the ids and physical names of the columns in ``old`` that have the same name and type."""
     fields = []
     for f in new.fields:
         before = old.find(f.name)
@@ -224,7 +224,7 @@ def _reuse_type(new: DataType, old: DataType) -> DataType:
 
 
 def change_mode(before: Metadata, after: Metadata, *, new_id: Callable[[], str]) -> Metadata:
-    """``after`` completed for a change of the mapping mode from ``before``, for a table with data.
+    """``after`` completed for a change of the mapping mode of a table with data; ``before`` is its current metadata.
 
     Raises ``InvalidArgumentError`` for a change that would make existing files unreadable.
     """
@@ -282,7 +282,7 @@ def check_names(schema: StructType, mode: str) -> None:
 
 
 def physical_schema(schema: StructType, mode: str) -> pa.Schema:
-    """The Arrow schema of a data file: physical names at every depth, and ``PARQUET:field_id`` where columns have ids.
+    """The Arrow schema of a data file: physical names at every depth, and ``PARQUET:field_id`` for columns with ids.
 
     With mode ``"none"`` names are the display names.  NOT NULL fields inside nullable structs are nullable in the
     file: Arrow's writer would refuse a null struct.
@@ -306,12 +306,12 @@ def to_physical(table: pa.Table, schema: StructType, mode: str) -> pa.Table:
 
 
 def relabelled(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The same buffers under another schema with the same layout: other names and nullability."""
+    """The same buffers with another schema of the same layout: other names and nullability."""
     return pa.Table.from_batches([pa.record_batch(_Relabelled(b, schema)) for b in table.to_batches()], schema)
 
 
 class _Relabelled:
-    """A record batch under another schema with the same layout."""
+    """A record batch with another schema of the same layout."""
 
     def __init__(self, batch: pa.RecordBatch, schema: pa.Schema) -> None:
         self.batch, self.schema = batch, schema
@@ -321,7 +321,7 @@ class _Relabelled:
 
 
 def _physical_field(arrow: pa.Field, field: StructField, mode: str, absent: bool = False) -> pa.Field:
-    """The field in a file; ``absent`` says that a struct around it may be null."""
+    """The field in a file; ``absent`` says whether a struct around it may be null."""
     nullable = arrow.nullable or absent
     inside = _Inside(field, mode, {} if mode == "none" else nested_ids(field))
     kind = _physical_type(arrow.type, field.type, inside, field.physical_name, nullable)

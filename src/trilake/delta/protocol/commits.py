@@ -1,4 +1,4 @@
-"""Parse commit files: from lines of JSON to tables of file actions and a list of the others.
+"""Parse commit files: from lines of JSON to tables of file actions and a list of the other actions.
 
 Protocol: *Delta Log Entries* and *Actions*.  A few lines are parsed one by one, many in one columnar pass.
 """
@@ -26,16 +26,15 @@ from trilake.delta.protocol.actions import (
 from trilake.errors import CorruptLogError
 from trilake.expr.terms.engine import Query, QueryError
 
-#: Below this many lines plain parsing beats the start-up cost of a columnar query (measured: 5 ms against 2.5 us per
-#: line).
+#: For fewer lines, plain parsing beats the start-up cost of a columnar query (measured: 5 ms against 2.5 us per line).
 _FEW_LINES = 1500
 
 
 def parse_commits(commits: Sequence[tuple[int, str, pa.Buffer]], query: Query) -> ActionBatch:
     """Parse commit files, oldest first, given as ``(version, file name, content)``.
 
-    Unknown actions and fields are ignored, as the protocol asks.  Raises ``CorruptLogError`` for an empty file, and
-    for a line that is not a JSON object.
+    Ignores unknown actions and fields, as the protocol requires.  Raises ``CorruptLogError`` for an empty file, and for
+    a line that is not a JSON object.
     """
     contents = _texts(commits)
     total = sum(t.count(b"\n") + 1 for t in contents)
@@ -139,18 +138,18 @@ _WRONG_TYPE = (pa.ArrowException, AttributeError, TypeError, ValueError, Overflo
 
 
 def _arrays(kind: str, values: Sequence[Any]) -> list[pa.Array]:
-    """The fields of file actions as columns; raises one of ``_WRONG_TYPE``."""
+    """The fields of file actions as columns.  Raises one of ``_WRONG_TYPE``."""
     arrays = []
     for f in FILE_ACTIONS[kind]:
         column = [v.get(f.name) for v in values]
         if pa.types.is_map(f.type):
             column = [None if v is None else _pairs(v) for v in column]
         elif f.name == "stats":
-            column = [orjson.dumps(v).decode() if isinstance(v, dict) else v for v in column]  # of some writers
+            column = [orjson.dumps(v).decode() if isinstance(v, dict) else v for v in column]  # written by some writers
         try:
             array = array_of(column, f.type)
         except TypeError:
-            array = pa.array(column, f.type)  # accepts more, such as 1.0 for 1, and says what is wrong
+            array = pa.array(column, f.type)  # accepts more, such as 1.0 for 1, and names the problem
         if f.name == "path" and array.null_count:
             raise ValueError("it has no path")
         some = f.name == "deletionVector" and array.null_count < len(array)
@@ -194,7 +193,7 @@ def _pairs(strings: dict[str, Any]) -> list[tuple[str, str | None]]:
 
 
 def _structure(type_: pa.DataType) -> str:
-    """The type as DuckDB's ``json_transform`` writes it."""
+    """The type in the syntax of DuckDB's ``json_transform``."""
     if pa.types.is_struct(type_):
         inner = ",".join(f'"{f.name}":{_structure(f.type)}' for f in type_)
         return "{" + inner + "}"
@@ -204,7 +203,7 @@ def _structure(type_: pa.DataType) -> str:
     return f'"{names.get(type_, "VARCHAR")}"'
 
 
-#: How the line of an object starts: blanks may precede the brace; anything else is left to the parser.
+#: The start of a line with an object: blanks may precede the brace; anything else is left to the parser.
 _OBJECT = r"^[ \t\r]*\{"
 _STRUCTURE = (
     "{"
@@ -213,10 +212,10 @@ _STRUCTURE = (
 
 
 def _suspects(parsed: pa.ChunkedArray, lines: pa.Array, vectors: bool) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Lines for the other parser: values of a wrong type became null.
+    """Lines that the other parser must read, since values of a wrong type may have become null.
 
-    ``vectors`` says whether the lines mention deletion vectors at all.  A lost field must not pass for an absent
-    one where it decides about rows.
+    ``vectors`` says whether the lines mention deletion vectors at all.  A lost field that decides about rows must not
+    pass for an absent one.
     """
 
     def null(column: pa.ChunkedArray) -> np.ndarray[Any, np.dtype[np.bool_]]:
@@ -287,7 +286,7 @@ def _transformed(lines: pa.Array, query: Query) -> pa.ChunkedArray | None:
     if not pc.all(pc.match_substring_regex(lines, _OBJECT)).as_py():
         return None
     try:
-        # The parser is the check as well: validating lines first would parse them twice.
+        # The parser is also the check: validating the lines first would parse them twice.
         return query(f"select json_transform(line, '{_STRUCTURE}') as j from lines", lines=pa.table({"line": lines}))[
             "j"
         ]

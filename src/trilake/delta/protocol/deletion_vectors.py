@@ -1,7 +1,7 @@
 """Deletion vectors: descriptors, their storage inline or in files, and the bitmap inside.
 
 Protocol: *Deletion Vectors* and *Deletion Vector Format*.  Any difference between a vector and its descriptor is an
-error: with a wrong vector, rows would be lost or come back.
+error: a wrong vector would lose rows or bring deleted ones back.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _POWERS = 85 ** np.arange(4, -1, -1, dtype=np.uint64)
 def z85_decode(encoded: str) -> bytes:
     """Decode Z85: five characters for four bytes.  Raises ``ValueError`` for anything else.
 
-    Some writers do not pad the last group with zero bytes but mark it with one to three leading ``#``, which no
-    valid group starts with: so many bytes of the group are padding.
+    Some writers do not pad the last group with zero bytes but mark it with one to three leading ``#``, with which no
+    valid group starts: their number is the number of padding bytes.
 
     >>> z85_decode("HelloWorld").hex(), z85_decode("##093").hex()
     ('864fd26fb559f75b', '0300')
@@ -65,7 +65,7 @@ def z85_encode(data: bytes) -> str:
 
 @dataclass(frozen=True)
 class DeletionVectorDescriptor:
-    """Where a vector is and what it must look like: ``size_in_bytes`` of the bitmap, ``cardinality`` in rows."""
+    """Where a vector is and what it must contain: ``size_in_bytes`` of the bitmap, ``cardinality`` in rows."""
 
     storage_type: str
     path_or_inline_dv: str
@@ -88,12 +88,12 @@ class DeletionVectorDescriptor:
 
     @property
     def unique_id(self) -> str:
-        """The identity of a vector among those of one file."""
+        """The identity of a vector among all vectors of a file."""
         suffix = "" if self.offset is None else f"@{self.offset}"
         return f"{self.storage_type}{self.path_or_inline_dv}{suffix}"
 
     def relative_path(self) -> str:
-        """For storage type ``u``: the file's path below the table."""
+        """The file's path below the table, for storage type ``u``."""
         text = self.path_or_inline_dv
         if len(text) < 20:
             raise self._error("path is shorter than the 20 characters of a uuid")
@@ -129,20 +129,20 @@ class DeletionVectorDescriptor:
         return bitmap
 
     def _place(self, store: Store) -> str | None:
-        """The vector's file, for messages."""
+        """The vector's file, for error messages."""
         if self.storage_type == "u":
             return f"{store.uri}/{self.relative_path()}"
         return self.path_or_inline_dv if self.storage_type == "p" else None
 
     def check_fits(self, bitmap: BitMap64, rows: int, file: str | None = None) -> None:
-        """Raise ``DeletionVectorError`` if the bitmap deletes a row beyond a data file of ``rows`` rows."""
+        """Raise ``DeletionVectorError`` if the bitmap deletes a row beyond the ``rows`` rows of a data file."""
         if len(bitmap) and bitmap.max() >= rows:
             raise self._error(
                 f"cardinality {len(bitmap)}, it deletes row {bitmap.max()} of a file with {rows} rows", file
             )
 
     def stored(self, store: Store) -> BitMap64:
-        """The compressed bitmap, however many rows it deletes; raises what :meth:`load` raises."""
+        """The compressed bitmap, even if it deletes billions of rows.  Raises what :meth:`load` raises."""
         if self.storage_type == "i":
             return self._load_inline()
         if self.storage_type == "u":
@@ -174,12 +174,12 @@ class DeletionVectorDescriptor:
         except InvalidArgumentError as e:
             raise self._error(e.message, where) from e
         start = self.offset or 0
-        # The head of the file states its version; a vector without an offset starts right after it.
+        # The head of the file is its version; a vector without an offset starts right after it.
         start = max(start, 1)
         if not self.size_in_bytes >= 4:
             raise self._error(f"size {self.size_in_bytes} is too small for a vector", where)
         try:
-            # Read version and vector in one request where they are close; a truncated file shows in the length.
+            # If version and vector are close, read both in one request; a truncated file shows in the length.
             parts = store.read_ranges(key, [(0, 1), (start, self.size_in_bytes + 8)])
             version, frame = (bytes(part) for part in parts)
             if len(frame) < self.size_in_bytes + 8:
@@ -205,17 +205,17 @@ class DeletionVectorDescriptor:
             raise self._error("bucket count exceeds the data", where)
         try:
             bitmap = BitMap64.deserialize(data[4:])
-            len(bitmap)  # fails for some damaged ones
+            len(bitmap)  # fails for some damaged bitmaps
         except Exception as e:  # pyroaring raises bare exceptions for damaged input
             raise self._error(f"bitmap is damaged ({e})", where) from e
         return bitmap
 
 
 def _from_older(data: bytes) -> bytes:
-    """Convert a vector of the previous format, used by the specification's inline example, to the current one.
+    """Convert a vector of the previous format, which the specification's inline example uses, to the current one.
 
-    It holds the bitmap of one bucket after a big-endian magic number, count and size.  Anything else stays
-    unchanged.
+    The previous format is a big-endian magic number, count and size, then the bitmap of one bucket.  Anything else
+    stays unchanged.
     """
     if len(data) < 12 or struct.unpack(">3I", data[:12]) != (MAGIC - 1, 1, len(data) - 12):
         return data
@@ -237,7 +237,7 @@ def file_bytes(bitmaps: list[bytes]) -> tuple[bytes, list[int]]:
     return bytes(out), offsets
 
 
-#: Most bytes of vectors in one file: offsets are 32-bit numbers.
+#: The most bytes of vectors in one file: offsets are 32-bit numbers.
 _FILE_LIMIT = 1 << 30
 
 
@@ -279,7 +279,7 @@ def row_indexes(bitmap: BitMap64) -> np.ndarray[Any, np.dtype[np.int64]]:
 
 
 class RowSet:
-    """The rows of a bitmap, expanded a batch at a time: few bytes of runs may stand for billions of rows."""
+    """The rows of a bitmap, expanded a batch at a time, since a few bytes of runs may stand for billions of rows."""
 
     #: Rows that are expanded at once: 8 MB.
     _AT_ONCE = 1 << 20
@@ -301,12 +301,12 @@ class RowSet:
         return row_indexes(self.bitmap & BitMap64(range(start, start + length)))
 
     def keep_mask(self, start: int, length: int) -> pa.BooleanArray | None:
-        """Which of ``length`` rows from ``start`` on are not in the bitmap; ``None`` if all are not."""
+        """Which of ``length`` rows from ``start`` on are not in the bitmap; ``None`` if none is."""
         return keep_mask(self.within(start, length), start, length)
 
 
 def keep_mask(deleted: np.ndarray[Any, np.dtype[np.int64]], start: int, length: int) -> pa.BooleanArray | None:
-    """Which of ``length`` rows from ``start`` on are not deleted; ``None`` if all are."""
+    """Which of ``length`` rows from ``start`` on are not deleted; ``None`` if none is deleted."""
     lo, hi = np.searchsorted(deleted, [start, start + length])
     if lo == hi:
         return None

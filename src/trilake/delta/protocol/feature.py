@@ -1,8 +1,8 @@
-"""``Feature``: a table feature as data: which protocols have it, what requires it, its properties, how to drop it.
+"""``Feature``: a table feature as data: its protocol versions, what requires it, its properties, and how to drop it.
 
-Protocol: *Table Features*.  Each file of :mod:`trilake.delta.protocol.table_features` exports a feature, and
-:mod:`trilake.delta.protocol.features` lists them; nothing else in the package names a feature to decide whether a table
-can be read or written.
+Protocol: *Table Features*.  Each file of :mod:`trilake.delta.protocol.table_features` exports one feature, and
+:mod:`trilake.delta.protocol.features` lists them.  No other code names a feature to decide whether a table can be read
+or written.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Numbers: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 
 
 class Inspection(Protocol):
-    """What the removal of a feature may inspect in a table at one version."""
+    """What the removal of a feature may inspect: a table at one version."""
 
     @property
     def adds(self) -> pa.Table:
@@ -45,18 +45,18 @@ class Inspection(Protocol):
         """The oldest version that the log can reconstruct."""
 
     def may_hold_dropped_columns(self) -> bool:
-        """Whether columns were dropped that files may still have."""
+        """Whether columns were dropped whose values files may still hold."""
 
     def files_of_other_types(self) -> Numbers:
-        """The files whose footers have other types than their columns have now."""
+        """The files whose footers have other types than the table's columns now have."""
 
 
 @dataclass(frozen=True)
 class Trace:
     """Something that still uses a feature, and what to do about it.
 
-    ``rewrite`` says that rewriting the ``rewritten`` files removes it; ``condition`` is delta-spark's name of the
-    refusal.
+    ``rewrite`` says whether rewriting the ``rewritten`` files removes it; ``condition`` is delta-spark's error
+    condition.
     """
 
     what: str
@@ -67,7 +67,7 @@ class Trace:
 
 @dataclass(frozen=True)
 class Past:
-    """What a state, or some commits, contain that may use a feature: metadata, and files added or removed."""
+    """What may use a feature in a state or in some commits: metadata, and added or removed files."""
 
     metadatas: tuple[Metadata, ...]
     files: tuple[pa.Table, ...]
@@ -81,11 +81,11 @@ def _no_trace(_: Inspection) -> Trace | None:
 class FeatureRemoval:
     """How to drop a feature.
 
-    ``properties`` enable it; by default those of the feature.  ``metadata`` removes what else it left there, after
-    ``in_use`` found that harmless.  ``in_past`` checks whether older versions use the feature; ``None`` if they
-    do not matter. ``domains`` are removed with it, and files are added again without ``fields``.  ``rewritten``
-    selects the files to rewrite where the feature is in use; with ``renames`` they are written for the metadata
-    without it, which their commit sets.
+    ``properties`` enable it; by default those of the feature.  ``metadata`` removes what else the feature left there,
+    after ``in_use`` has found that harmless.  ``in_past`` checks whether older versions use the feature; ``None`` if
+    they do not matter.  ``domains`` are removed with it, and files are added again without ``fields``.  ``rewritten``
+    selects the files to rewrite if the feature is in use; with ``renames``, they are written for the metadata without
+    the feature, which their commit sets.
     """
 
     properties: tuple[str, ...] | None = None
@@ -99,7 +99,7 @@ class FeatureRemoval:
 
 
 def never(_: Metadata) -> bool:
-    """No metadata requires the feature."""
+    """Whether metadata requires the feature: it never does."""
     return False
 
 
@@ -108,9 +108,9 @@ class Feature:
     """A table feature."""
 
     name: str
-    #: Reader version that implies it, ``3`` for a feature by name only, ``None`` for a writer feature.
+    #: The reader version that implies it; ``3`` for a feature that must be listed, ``None`` for a writer feature.
     reader: int | None
-    #: Writer version that implies it; ``7`` for a feature by name only.
+    #: The writer version that implies it; ``7`` for a feature that must be listed.
     writer: int
     #: Whether trilake reads and writes tables with it.
     reads: bool = True
@@ -119,18 +119,18 @@ class Feature:
     active: Callable[[Metadata], bool] = never
     #: Features that it depends on.
     needs: tuple[str, ...] = ()
-    #: An older name of the feature that tables may use.
+    #: An older name of the feature that tables may have.
     also: str | None = None
     #: The feature's table properties.
     properties: tuple[Property, ...] = ()
     #: How to drop it; ``None`` if that is impossible.
     removal: FeatureRemoval | None = FeatureRemoval()
-    #: What a table with an unsupported feature needs.
+    #: What a table with this unsupported feature needs.
     help: str = ""
 
     @property
     def legacy(self) -> bool:
-        """Whether a protocol version below table features implies it."""
+        """Whether a protocol version without table features implies it."""
         return self.writer < 7
 
     @property
@@ -150,17 +150,17 @@ class Feature:
 
 
 def property_is_on(key: str) -> Callable[[Metadata], bool]:
-    """Require a feature where a property is ``true``."""
+    """Require a feature if a property is ``true``."""
     return lambda m: is_on(m.configuration, key)
 
 
 def has_column_key(prefix: str) -> Callable[[Metadata], bool]:
-    """Require a feature where the metadata of a column has a key with this prefix."""
+    """Require a feature if the metadata of a column has a key with this prefix."""
     return lambda m: any(k.startswith(prefix) for f in nested_fields(m.schema) for k in f.metadata)
 
 
 def has_type(name: str) -> Callable[[Metadata], bool]:
-    """Require a feature where a column is, or contains, a type."""
+    """Require a feature if a column is, or contains, a type."""
     return lambda m: contains_type(m.schema, name)
 
 

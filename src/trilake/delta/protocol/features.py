@@ -3,9 +3,9 @@
 Protocol: *Table Features*, *Requirements for Readers*, *Requirements for Writers*.  For each entry see
 :class:`~trilake.delta.protocol.feature.Feature`.
 
-:func:`required` lists the features that metadata needs.  A new table gets the lowest protocol with them,
-:func:`protocol_for`; an existing one is :func:`upgraded`.  Legacy versions are kept where they suffice, since more
-readers support them.
+:func:`required` lists the features that metadata needs.  A new table gets the lowest protocol with them
+(:func:`protocol_for`); an existing table is :func:`upgraded`.  Legacy versions stay if they suffice, since more readers
+support them.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ MAX_READER = 3
 MAX_WRITER = 7
 
 
-#: Every known feature.  A new one needs a file in ``table_features`` and an entry here.
+#: Every feature.  A new one needs a file in ``table_features`` and an entry here.
 REGISTRY: Mapping[str, Feature] = {
     f.name: f
     for f in (
@@ -121,7 +121,7 @@ def _needs(names: list[str], otherwise: str) -> str:
 
 
 def check_mapping_listed(protocol: Protocol, metadata: Metadata, *, uri: str, version: int) -> None:
-    """Refuse a table with column mapping in its properties but not among its protocol's features.
+    """Refuse a table with column mapping in its properties but not in its protocol.
 
     Its files may use either name: some writers follow the protocol, others the property.  Reader version 2 implies
     column mapping; for protocols without lists, the property decides.  Raises ``UnsupportedProtocolError``.
@@ -142,7 +142,7 @@ def check_mapping_listed(protocol: Protocol, metadata: Metadata, *, uri: str, ve
 
 
 def writer_features(protocol: Protocol) -> list[str]:
-    """The features a writer must support: those listed at writer 7, those implied by the version below."""
+    """The features that a writer must support: those listed at writer version 7, or those that lower versions imply."""
     if protocol.min_writer_version >= 7:
         return list(protocol.writer_features or ())
     return [f.name for f in REGISTRY.values() if f.writer <= protocol.min_writer_version]
@@ -186,14 +186,14 @@ def feature(name: str, *, condition: str = "DELTA_UNSUPPORTED_FEATURES_IN_CONFIG
 
 
 def features_of(protocol: Protocol) -> frozenset[str]:
-    """Every feature of a protocol: those listed, and those its versions imply.
+    """Every feature of a protocol: the listed ones, and those that its versions imply.
 
     >>> sorted(features_of(Protocol(1, 2)))
     ['appendOnly', 'invariants']
     """
     names = {*writer_features(protocol), *(protocol.reader_features or ())}
     if protocol.min_reader_version < 2:
-        names.discard("columnMapping")  # whatever writers know: such readers do not
+        names.discard("columnMapping")  # such readers do not support it, whatever writers do
     return frozenset(names)
 
 
@@ -229,7 +229,7 @@ def protocol_for(metadata: Metadata, names: Iterable[str] = ()) -> Protocol:
 
 
 def upgraded(protocol: Protocol, metadata: Metadata, names: Iterable[str] = ()) -> Protocol:
-    """The protocol with what ``metadata`` requires; the same object where nothing is missing.
+    """The protocol with the features that ``metadata`` requires; the same object if none is missing.
 
     >>> upgraded(Protocol(1, 2), Metadata("t", '{"type":"struct","fields":[]}', configuration={
     ...     "delta.enableChangeDataFeed": "true"}))
@@ -249,14 +249,14 @@ def with_features(protocol: Protocol, names: Iterable[str]) -> Protocol:
         return explicit
     if features_of(explicit) <= features_of(Protocol(1, 2)):
         return Protocol(1, 2)
-    # Versions alone would require features that the table does not use.
+    # Legacy versions would require features that the table does not use.
     return normalized(explicit)
 
 
 def from_features(names: Iterable[str], *, reader: int = 1) -> Protocol:
     """The protocol at writer version 7 that lists these features.
 
-    ``reader`` is the least reader version.  Readers of version 2 know column mapping without a list.
+    ``reader`` is the lowest reader version.  Readers of version 2 support column mapping without a list.
     """
     feature_names = set(names)
     of_readers = {n for n in feature_names if n in REGISTRY and REGISTRY[n].of_readers}
@@ -267,7 +267,7 @@ def from_features(names: Iterable[str], *, reader: int = 1) -> Protocol:
 
 
 def normalized(protocol: Protocol) -> Protocol:
-    """The same features by versions alone, where versions imply exactly these.
+    """The same features by versions without lists, if there are versions that imply exactly these.
 
     >>> normalized(Protocol(1, 7, None, ("appendOnly", "invariants")))
     Protocol(min_reader_version=1, min_writer_version=2, reader_features=None, writer_features=None)
@@ -283,7 +283,7 @@ def normalized(protocol: Protocol) -> Protocol:
 
 
 def upgrade_protocol(protocol: Protocol, reader: int, writer: int) -> Protocol:
-    """The protocol with at least these versions; lists of features appear where the versions have them.
+    """The protocol with at least these versions; it lists features if the versions require that.
 
     Raises ``InvalidArgumentError`` for unknown or incompatible versions.
 

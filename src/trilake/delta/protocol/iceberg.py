@@ -1,6 +1,6 @@
 """Table properties for Iceberg compatibility, and what they require of data files.
 
-Protocol: *Iceberg Compatibility V1*, *V2* and, of the protocol's proposals, *V3* and *Materialize Partition Columns*.
+Protocol: *Iceberg Compatibility V1*, *V2* and, among its proposals, *V3* and *Materialize Partition Columns*.
 """
 
 from __future__ import annotations
@@ -11,22 +11,22 @@ from dataclasses import replace
 from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.property_values import is_on
 
-#: Table properties that turn a version of the compatibility on.
+#: Table properties that turn on a version of the compatibility.
 ENABLED: Mapping[int, str] = {v: f"delta.enableIcebergCompatV{v}" for v in (1, 2, 3)}
-#: Writer feature: files hold the partition columns too.
+#: Writer feature: files also hold the partition columns.
 MATERIALIZED = "materializePartitionColumns"
 #: Table property: the same, but other writers may ignore it.
 WRITE_PARTITIONS = "delta.writePartitionColumnsToParquet"
-#: Table property: the other formats whose metadata is written after each commit.
+#: Table property: the formats whose metadata is written after each commit.
 UNIFORM = "delta.universalFormat.enabledFormats"
-#: Tag of a file: the version of the compatibility for which it was written.
+#: Tag of a file: the compatibility version for which it was written.
 TAG = "ICEBERG_COMPAT_VERSION"
-#: Iceberg's own ids of the columns that keep the id of a row and the version that last changed it.
+#: Iceberg's ids for the columns with the id of a row and the version that last changed it.
 ROW_ID_FIELD, ROW_VERSION_FIELD = 2147483540, 2147483539
 
 
 def compat_versions(configuration: Mapping[str, str]) -> list[int]:
-    """The versions of the compatibility that are on; more than one is a mistake.
+    """The compatibility versions that are on; more than one is an error.
 
     >>> compat_versions({"delta.enableIcebergCompatV2": "true"})
     [2]
@@ -44,7 +44,7 @@ def is_uniform(configuration: Mapping[str, str]) -> bool:
 
 
 def without_uniform(metadata: Metadata) -> Metadata:
-    """The metadata without the property of Iceberg metadata, where no version of the compatibility is on."""
+    """The metadata without the Iceberg property, unless a compatibility version is on."""
     if compat_versions(metadata.configuration) or not is_uniform(metadata.configuration):
         return metadata
     return replace(metadata, configuration={k: v for k, v in metadata.configuration.items() if k != UNIFORM})
@@ -56,7 +56,7 @@ def needs_nested_ids(configuration: Mapping[str, str]) -> bool:
 
 
 def writes_partition_columns(protocol: Protocol, configuration: Mapping[str, str]) -> bool:
-    """Whether files hold the partition columns too, behind all others."""
+    """Whether files also hold the partition columns, after all others."""
     return (
         MATERIALIZED in (protocol.writer_features or ())
         or bool(compat_versions(configuration))

@@ -34,10 +34,10 @@ def next_time(now_ms: int, previous: Mapping[str, Any] | None) -> int:
 
 
 def stamped(metadata: Metadata, before: Metadata, version: int, time_ms: int) -> Metadata:
-    """Metadata of an existing table with the version and time from which on commits state their times.
+    """Metadata with the version and time from which on commits state their times.
 
-    Those are the commit's own, ``version`` and ``time_ms``, where ``before`` has the feature off.  Otherwise they
-    stay unchanged, also for a replaced table, which keeps its older commits.
+    If ``before`` has the feature off, these are ``version`` and ``time_ms``, those of the commit itself.  Otherwise
+    they stay unchanged, also for a replaced table, which keeps its older commits.
     """
     marks = {SINCE_VERSION: str(version), SINCE_TIME: str(time_ms)}
     if enabled(before):

@@ -1,7 +1,7 @@
-"""Partition columns: allowed ones; their values as strings in the log, and back.
+"""Partition columns: which types they may have, and their values as strings in the log.
 
-Protocol: *Partition Value Serialization*.  An empty string and null are both null, whatever the type; a timestamp
-without a zone is UTC, not in the session time zone.
+Protocol: *Partition Value Serialization*.  An empty string and null are both null, for every type; a timestamp
+without a zone is in UTC, not in the session time zone.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from trilake.delta.protocol.schema import (
 from trilake.errors import CorruptLogError, InvalidArgumentError
 from trilake.expr.terms.literals import format_date, format_timestamp, parse_date, parse_timestamp
 
-#: Years before 0 and after 9999, which Arrow cannot parse; such strings are few.
+#: Years before 0 and after 9999, which Arrow cannot parse; such strings are rare.
 _FAR_YEAR = r"^(?:[+-]|\d{5,}-)"
 _ESCAPED_BYTES = re.compile(r"(?:\\u[0-9A-Fa-f]{4})+")
 
 
 def can_partition(t: DataType) -> TypeGuard[PrimitiveType]:
-    """Whether values of this type can be spelled in a folder name."""
+    """Whether a folder name can state values of this type."""
     if not isinstance(t, PrimitiveType) or isinstance(t, UserDefinedType):
         return False
     return t.name not in ("void", "variant") and not is_spatial(t.name)
@@ -64,8 +64,8 @@ def partition_fields(schema: StructType, names: tuple[str, ...]) -> list[StructF
 def check_partition_columns(schema: StructType, columns: list[str] | tuple[str, ...]) -> tuple[str, ...]:
     """Partition columns in the schema's spelling.
 
-    Raises ``InvalidArgumentError`` for one that is unknown, repeated, or of an unsupported type, and where no
-    column would be left for the files.
+    Raises ``InvalidArgumentError`` for a column that is unknown, repeated, or of an unsupported type, and if no column
+    would remain in the files.
     """
     out: list[str] = []
     for name in columns:
@@ -104,7 +104,7 @@ def _lookup(values: pa.ChunkedArray, field: StructField) -> pa.ChunkedArray:
 
 
 def parse_values(strings: pa.ChunkedArray, field: StructField) -> pa.ChunkedArray:
-    """Parse strings of one partition column, each distinct string once."""
+    """Parse strings of one partition column; each distinct string is parsed once."""
     assert isinstance(field.type, PrimitiveType)
     encoded = strings.combine_chunks()
     if isinstance(encoded, pa.ChunkedArray):
@@ -148,7 +148,7 @@ def _parse(strings: pa.Array, type_: PrimitiveType) -> pa.Array:
 
 def _numbers(strings: pa.Array, target: pa.DataType) -> pa.Array:
     if pa.types.is_decimal(target):
-        # There may be more trailing zeros than the scale allows.
+        # The string may have more trailing zeros than the scale allows.
         plain = pc.replace_substring_regex(strings, r"(\.[0-9]*?)0+$", r"\1")
         return plain.cast(pa.decimal128(38, target.scale)).cast(target)
     lowered = pc.utf8_lower(strings)
@@ -157,9 +157,9 @@ def _numbers(strings: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def parse_timestamps(strings: pa.Array, tz: str | None) -> pa.Array:
-    """Parse timestamps in every spelling that Spark casts.
+    """Parse timestamps in every form that Spark casts.
 
-    One without a zone is UTC; where ``tz`` is ``None``, zones are ignored.  Raises ``pa.ArrowInvalid`` or
+    A timestamp without a zone is in UTC; if ``tz`` is ``None``, zones are ignored.  Raises ``pa.ArrowInvalid`` or
     ``ValueError`` for an invalid string.
     """
     if not pc.any(pc.match_substring_regex(strings, _FAR_YEAR)).as_py():
@@ -170,7 +170,7 @@ def parse_timestamps(strings: pa.Array, tz: str | None) -> pa.Array:
 
 
 def _plain_timestamps(strings: pa.Array, tz: str | None) -> pa.Array:
-    """The spellings that Arrow can parse."""
+    """Parse the forms that Arrow supports."""
     zone = r"(?:[zZ]|[+-]\d{2}:?\d{2})$"
     if tz is None:
         return pc.replace_substring_regex(strings, zone, "").cast(pa.timestamp("us"))
@@ -219,7 +219,7 @@ def format_values(values: pa.Array | pa.ChunkedArray, type_: PrimitiveType) -> l
     """
     if type_.name in ("timestamp", "timestamp_ntz"):
         local = values.cast(pa.timestamp("us", "UTC") if type_.name == "timestamp" else pa.timestamp("us"))
-        # Microseconds are only written if not zero, as in delta-spark.
+        # As in delta-spark, microseconds are written only if they are not zero.
         return [None if v is None else format_timestamp(v) for v in local.cast(pa.int64()).to_pylist()]
     if type_.name == "date":
         return [None if v is None else format_date(v) for v in values.cast(pa.int32()).to_pylist()]
@@ -237,7 +237,7 @@ def format_values(values: pa.Array | pa.ChunkedArray, type_: PrimitiveType) -> l
 
 
 def _float_string(v: np.floating[Any]) -> str:
-    """Format a number like Java and Spark."""
+    """Format a number as Java and Spark do."""
     if v != v:
         return "NaN"
     if np.isinf(v):
@@ -259,7 +259,7 @@ def _escape(v: bytes) -> str:
     return "".join(f"\\u{b:04x}" for b in v)
 
 
-#: What Hive escapes in directory names; everything else is written unchanged.
+#: Characters that Hive escapes in directory names; all others are written unchanged.
 _HIVE_ESCAPES = {c: f"%{c:02X}" for c in (*range(0x20), *b"\"#%'*/:=?\\{[]^\x7f")}
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
@@ -277,8 +277,8 @@ def hive_directory(values: Mapping[str, str | None]) -> str:
 
 # --- Typed keys of partitions, for comparing, grouping and naming them ------------------------------------------------
 # Protocol: *Partition Value Serialization*.  Writers spell one value in several ways (`1E-7` and `0.0000001`,
-# `True` and `true`, a timestamp with and without its zone), so the log's strings do not identify a partition.  As in
-# Spark's grouping, all nulls are equal, all NaN are equal, and `0.0` equals `-0.0`.
+# `True` and `true`, a timestamp with and without its zone), so the strings in the log do not identify a partition.  As
+# in Spark's grouping, all nulls are equal, all NaN are equal, and `0.0` equals `-0.0`.
 
 _Integers = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -321,7 +321,7 @@ class PartitionKeys:
         for column in self.columns:
             encoded = pc.dictionary_encode(column, null_encoding="encode")
             codes = codes * max(1, len(encoded.dictionary)) + encoded.indices.to_numpy(zero_copy_only=False)
-            codes = np.unique(codes, return_inverse=True)[1].astype(np.int64)  # small again, however many columns
+            codes = np.unique(codes, return_inverse=True)[1].astype(np.int64)  # small again, with any number of columns
         return codes
 
     @property
@@ -330,13 +330,13 @@ class PartitionKeys:
 
     @property
     def folders(self) -> list[str]:
-        """The Hive-style folder of each partition, by its number in ``codes``."""
+        """The Hive-style folder of each partition, in the order of ``codes``."""
         names = [f.name for f in self.fields]
         values = zip(*self.distinct().strings(), strict=True)
         return [hive_directory(dict(zip(names, row, strict=True))) for row in values]
 
     def strings(self) -> list[list[str | None]]:
-        """The values as trilake spells them in the log, one list per column."""
+        """The values as trilake writes them to the log, one list per column."""
         return [format_values(c, _primitive(f)) for c, f in zip(self.columns, self.fields, strict=True)]
 
     def distinct(self) -> PartitionKeys:
@@ -347,7 +347,7 @@ class PartitionKeys:
         return PartitionKeys(self.fields, tuple(c.take(pa.array(files)) for c in self.columns), len(files))
 
     def among(self, others: PartitionKeys) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """Whether each file's partition is one of ``others``, which are keys of the same fields."""
+        """Whether each file's partition is in ``others``, which are keys of the same fields."""
         columns = tuple(map(pa.concat_arrays, zip(self.columns, others.columns, strict=True)))
         codes = PartitionKeys(self.fields, columns, self.rows + others.rows).codes
         return np.isin(codes[: self.rows], codes[self.rows :])

@@ -1,8 +1,8 @@
 """Table properties: every ``delta.`` key with its default, valid values and effects.
 
 Protocol: *Metadata* (``configuration``), and the properties of other chapters.  Unknown ``delta.`` keys are refused,
-since typing errors would otherwise have no effect; other keys belong to users.  Three kinds of keys are not stored:
-``delta.feature.<name>`` adds a table feature, ``delta.minReaderVersion`` and ``delta.minWriterVersion`` upgrade the
+since a typing error would otherwise have no effect; other keys belong to users.  Three kinds of keys are not stored:
+``delta.feature.<name>`` adds a table feature, and ``delta.minReaderVersion`` and ``delta.minWriterVersion`` upgrade the
 protocol.
 """
 
@@ -43,7 +43,7 @@ FEATURE = "delta.feature."
 MIN_READER = "delta.minReaderVersion"
 MIN_WRITER = "delta.minWriterVersion"
 
-#: Properties without a table feature; see the features for others.
+#: Properties that belong to no table feature; a feature's own properties are in its file.
 _ROWS = (
     Property("delta.autoOptimize", None, boolean),
     Property("delta.autoOptimize.autoCompact", None, choice("true", "false", "auto", "legacy")),
@@ -71,7 +71,7 @@ _ROWS = (
     Property(UNIFORM, None, other_formats),
     Property(WRITE_PARTITIONS, None, boolean),
 )
-#: delta-spark's conditions for invalid values of these properties.
+#: delta-spark's error conditions for invalid values of these properties.
 _CONDITIONS = {
     MIN_READER: "DELTA_PROTOCOL_PROPERTY_NOT_INT",
     MIN_WRITER: "DELTA_PROTOCOL_PROPERTY_NOT_INT",
@@ -87,7 +87,7 @@ def known_properties() -> dict[str, Property]:
 
 @lru_cache(maxsize=1)
 def _rows_by_name(names: tuple[str, ...]) -> dict[str, Property]:
-    """The known properties by lower-case name."""
+    """The properties by lower-case name."""
     return {p.name.lower(): p for p in known_properties().values()}
 
 

@@ -30,8 +30,8 @@ class WrongValueError(Exception):
 class Property:
     """A table property.
 
-    ``check`` normalises a value, or raises with a description of valid ones.  ``default`` applies where the
-    property is not set; it may be ``None``.  ``set_by`` says who sets a property that users cannot.
+    ``check`` normalises a value, or raises with a description of the valid ones.  ``default`` applies if the property
+    is not set; it may be ``None``.  ``set_by`` names who sets a property that users cannot set.
     """
 
     name: str
@@ -125,15 +125,15 @@ def text(value: str) -> str:
 
 
 def other_formats(value: str) -> str:
-    """Accept ``iceberg``, the one other format whose metadata is written, or an empty value."""
+    """Accept ``iceberg``, the only other format whose metadata is written, or an empty value."""
     if value.strip().lower() not in ("", "iceberg"):
         raise WrongValueError("iceberg, or empty: metadata of other table formats is not written here")
     return value.strip().lower()
 
 
 def column_list(value: str) -> list[str]:
-    """Check for a list of columns, as in ``delta.dataSkippingStatsColumns``: names separated by commas, odd ones in
-    backticks.
+    """Check for a list of columns, as in ``delta.dataSkippingStatsColumns``: separated by commas, with backticks if
+    needed.
 
     >>> column_list("a, b.c, `d,e`.f")
     ['a', 'b.c', '`d,e`.f']
@@ -153,9 +153,9 @@ def is_on(configuration: Mapping[str, str], key: str) -> bool:
 
 # --- Isolation levels -------------------------------------------------------------------------------------------------
 
-#: From strict to lenient.  ``Serializable``: the version order is a serial order of the transactions.
-#: ``WriteSerializable``: blind appends may be ordered later than they committed.  ``SnapshotIsolation``: additions of
-#: others do not matter, as for a transaction that changes no data.
+#: From strict to lenient.  ``Serializable``: the order of versions is a serial order of the transactions.
+#: ``WriteSerializable``: blind appends may be ordered after commits that came later.  ``SnapshotIsolation``: files that
+#: others add do not matter, as for a transaction that changes no data.
 IsolationLevel = Literal["Serializable", "WriteSerializable", "SnapshotIsolation"]
 LEVELS: tuple[IsolationLevel, ...] = ("Serializable", "WriteSerializable", "SnapshotIsolation")
 DEFAULT_LEVEL: IsolationLevel = "WriteSerializable"
