@@ -1,8 +1,8 @@
-"""Post-commit maintenance: checkpoint, checksum, log compaction and log cleanup, when they are due.
+"""Post-commit maintenance: checkpoints, checksums, log compaction and log cleanup when they are due.
 
 Protocol: *Checkpoints*, *Version Checksum File*, *Log Compaction Files*, *Metadata Cleanup*.  The commit stands
-whatever happens here, so failures are only logged and a later commit tries again.  When nothing is due, no request is
-made::
+whatever happens here, so failures are only logged and a later commit tries again.  If nothing is due, this makes no
+request::
 
     every delta.checkpointInterval versions, or when an earlier one failed --> checkpoint --> checksum --> log cleanup
     every trilake.logCompactionInterval versions (0: never)                --> compaction of those versions
@@ -31,22 +31,22 @@ from trilake.storage.base import ObjectMeta
 
 _log = logging.getLogger("trilake.delta")
 
-#: Table property: when checksum files are written: ``checkpoint``, with every checkpoint; ``commit``, with every commit
-#: if that does not require the whole table; ``none``.
+#: Table property that says when to write checksum files: ``checkpoint``, with every checkpoint; ``commit``, with every
+#: commit if that does not require the whole table; ``none``.
 CHECKSUMS = "trilake.checksums"
-#: Table property: number of versions per compaction file; 0, the default, for never.
+#: Table property: the number of versions per compaction file; 0, the default, means never.
 COMPACTION_INTERVAL = "trilake.logCompactionInterval"
-#: Largest log in bytes that is read for the first checksum of a table; a larger one waits for its checkpoint.
+#: The largest log, in bytes, that is read for a table's first checksum; a larger one waits for its checkpoint.
 _LITTLE_LOG = 256 * 1024
 
-#: A version whose checkpoint exists, and the totals of its files where they were counted.
+#: A version whose checkpoint exists, and the totals of its files if they were counted.
 _Checkpointed = tuple[Snapshot | PendingSnapshot, checksum.FileTotals | None]
 
 
 def maintain_log(event: CommitEvent) -> Snapshot | None:
-    """Run due log maintenance after a commit; return the snapshot of its version if one was made.
+    """Run due log maintenance after a commit; return the snapshot of its version if that was computed.
 
-    Never raises: the commit stands.
+    Never raises, since the commit stands.
     """
     log, base, version, runtime = event.log, event.base, event.version, event.runtime
     if base is None:
@@ -68,7 +68,7 @@ def maintain_log(event: CommitEvent) -> Snapshot | None:
 
 
 def update_manifests(event: CommitEvent) -> None:
-    """Update the symlink manifests after a commit, where the table enables them.
+    """Update the symlink manifests after a commit if the table enables them.
 
     Raises ``PostCommitHookError``, which says that the commit stands.
     """
@@ -76,11 +76,11 @@ def update_manifests(event: CommitEvent) -> None:
 
 
 def _try(log: DeltaLog, version: int, what: str, step: Callable[[], object]) -> bool:
-    """Whether a step succeeded with a true result; failures are logged."""
+    """Whether a step returned a true result; failures are logged."""
     try:
         return bool(step())
     except (TrilakeError, pa.ArrowException, OSError, ValueError) as e:
-        # The commit stands; the next one for which this is due tries again.
+        # The commit stands; the next commit for which this is due tries again.
         _log.warning("version %d of %s is committed, but its %s failed: %s", version, log.store.uri, what, e)
         return False
 
@@ -88,7 +88,7 @@ def _try(log: DeltaLog, version: int, what: str, step: Callable[[], object]) -> 
 def checkpoint_due(base: Head, version: int) -> bool:
     """Whether the commit of ``version`` on top of ``base`` should write a checkpoint."""
     interval = base.properties.number("delta.checkpointInterval")
-    # Overdue before this commit: the writer that should have written it failed.
+    # A checkpoint was due before: the writer that should have written it failed.
     late = interval > 0 and base.version - (base.segment.checkpoint_version or 0) >= interval
     return interval > 0 and (version % interval == 0 or late)
 

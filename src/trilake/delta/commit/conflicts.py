@@ -1,8 +1,8 @@
-"""Conflict checking: can this transaction still commit after another one won?  A pure function.
+"""Conflict checking: may this transaction still commit after another one won?  A pure function.
 
 The checks run in the order of delta-spark: protocol, metadata, domain metadata, application ids, files added where this
-transaction read, files deleted that it read, files deleted that it deletes; then vacuums of files that it restores.
-Row ids and in-commit timestamps never conflict: each attempt assigns them again.
+transaction read, deleted files that it read, deleted files that it also deletes; then vacuums of files that it
+restores.  Row ids and in-commit timestamps never conflict: each attempt assigns them again.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ _CLOCKS_MS = 3_600_000
 class ReadSet:
     """What a transaction read and what it changes.
 
-    ``whole_table``: every file counts as read.  ``partitions``: files of exactly these partitions do, as when a
-    write replaces partitions.  ``predicates``: files of partitions that may match one of them do.  ``files`` are
-    paths it read and ``removed`` those it removes, as spelled in the log.  ``domains`` are the metadata domains it
-    writes.
+    ``whole_table``: every file counts as read.  ``partitions``: so do files of exactly these partitions, as when a
+    write replaces partitions.  ``predicates``: so do files of partitions that may match one of them.  ``files`` are the
+    paths that it read and ``removed`` those that it removes, as spelled in the log.  ``domains`` are the metadata
+    domains that it writes.
     """
 
     whole_table: bool = False
@@ -58,18 +58,18 @@ class ReadSet:
     files: frozenset[str] = frozenset()
     domains: frozenset[str] = frozenset()
     isolation: IsolationLevel = DEFAULT_LEVEL
-    #: The metadata it read, to ignore changes that only advance identity columns; ``None``: all changes matter.
+    #: The metadata that it read, to ignore changes that only advance identity columns; ``None`` if all changes matter.
     metadata: Metadata | None = None
-    #: Whether it can be rebased onto identity columns that another writer advanced.
+    #: Whether it can be rebased onto a version in which another writer advanced identity columns.
     rebases_identity: bool = False
     #: When the first of the files that it restores was removed, in ms since the epoch; ``None`` without such files.
     revives_from: int | None = None
-    #: Reads of other versions than the base version.
+    #: Reads of versions other than the base version.
     elsewhere: tuple[ReadAt, ...] = ()
 
     @property
     def blind(self) -> bool:
-        """Whether nothing of the table was read."""
+        """Whether the transaction read nothing of the table."""
         return not (self.whole_table or self.partitions is not None or self.predicates or self.files or self.removed)
 
     def beside(self, other: ReadSet) -> ReadSet:
@@ -89,7 +89,7 @@ class ReadSet:
         return replace(self, isolation=isolation)
 
 
-#: Reads that do not depend on any row of the table.
+#: The read set of a transaction that does not depend on any row of the table.
 NOTHING_READ = ReadSet()
 
 
@@ -115,7 +115,7 @@ class Winner:
 
 
 def check(read: ReadSet, winner: Winner) -> ConflictError | None:
-    """The reason why the transaction must not commit after ``winner``, or ``None``."""
+    """The reason why the transaction must not commit after ``winner``; ``None`` if it may."""
     for rule in _RULES:
         conflict = rule(read, winner)
         if conflict is not None:
@@ -124,11 +124,11 @@ def check(read: ReadSet, winner: Winner) -> ConflictError | None:
 
 
 def check_between(read: ReadSet, between: Winner) -> ConflictError | None:
-    """The reason why reads at one version are stale at a later one, or ``None``; ``between`` lists the commits in
-    between.
+    """The reason why reads at one version are stale at a later one; ``None`` if they are not.
 
-    Such a transaction has no place in the commit order, not even before a blind append.  Files that were only
-    rewritten do not matter, and the schema was the one at the time of the read.
+    ``between`` lists the commits in between.  Stale reads have no place in the commit order, not even before a blind
+    append.  Files that were only rewritten do not matter, nor does the schema, which was current at the time of the
+    read.
     """
     files = between.actions
     new_rows_only = Winner(between.version, replace(files, add=_new_rows(files.add), remove=_new_rows(files.remove)))
@@ -245,7 +245,7 @@ def _vacuumed(read: ReadSet, winner: Winner) -> ConflictError | None:
 
 
 def _vacuum_cutoff(info: Mapping[str, Any]) -> int | None:
-    """Files removed before this time may be deleted; ``None`` if the entry does not state it."""
+    """The time before which a removed file may be deleted; ``None`` if the entry does not state it."""
     parameters = info.get("operationParameters") or {}
     try:
         retention = parameters.get("specifiedRetentionMillis", parameters["defaultRetentionMillis"])
@@ -289,9 +289,9 @@ def _some(files: pa.Table) -> str:
 
 @dataclass(frozen=True, eq=False)
 class PartitionPredicate:
-    """``filter`` over the rows of a table of this ``schema``, partitioned by ``partition_columns``.
+    """``filter`` over the rows of a table with this ``schema``, partitioned by ``partition_columns``.
 
-    Conditions on other columns count as possibly true, as in delta-spark.
+    As in delta-spark, conditions on other columns count as possibly true.
     """
 
     filter: Filter
@@ -304,7 +304,7 @@ class PartitionPredicate:
         return cls(filter, head.schema, names)
 
     def may_match(self, files: pa.Table) -> pa.Array:
-        """For each file, by its ``partitionValues`` alone, whether a row may match."""
+        """For each file, whether its ``partitionValues`` allow a matching row."""
         stats = pa.table({"partitionValues": files["partitionValues"], "stats": pa.nulls(files.num_rows, pa.string())})
         reader = StatisticsReader(stats, self.schema, self.partition_columns)
         return pa.array(can_match(self.filter, reader.file_stats()).keep)

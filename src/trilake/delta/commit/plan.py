@@ -18,11 +18,10 @@ from trilake.delta.protocol.actions import Metadata, Protocol
 
 @dataclass(frozen=True)
 class CommitPlan:
-    """The content of a commit, apart from its version.
+    """The content of a commit, except its version.
 
     ``file_actions`` are whole action objects with one key each, such as ``{"add": {...}}``; ``txns`` are the
-    transaction versions of applications, and ``domains`` the configuration of metadata domains (``None`` removes
-    one).
+    transaction versions by application, and ``domains`` the configurations of metadata domains (``None`` removes one).
     """
 
     operation: str
@@ -35,16 +34,16 @@ class CommitPlan:
     read: ReadSet = field(default_factory=ReadSet)
     txns: Mapping[str, int] = field(default_factory=dict)
     domains: Mapping[str, str | None] = field(default_factory=dict)
-    #: The largest assigned row id where the table's domain may lack it, since dropping the feature removed it.
+    #: The largest assigned row id, in case the table's domain lacks it because the feature was dropped.
     row_id_mark: int = -1
     #: Whether a new table may be created in a folder with unreferenced files, as a conversion does.
     among_files: bool = False
-    #: Recomputes the plan when identity columns advanced; see :class:`~trilake.delta.commit.conflicts.ReadSet`.
+    #: Recomputes the plan if identity columns have advanced; see :class:`~trilake.delta.commit.conflicts.ReadSet`.
     rebase: Callable[[CommitPlan, Metadata], CommitPlan] | None = None
 
     @property
     def complete_read(self) -> ReadSet:
-        """The read set, completed from the plan."""
+        """The read set, completed with what the plan changes."""
         return replace(
             self.read,
             app_ids=self.read.app_ids | set(self.txns),
@@ -55,15 +54,15 @@ class CommitPlan:
 
     @property
     def domain_actions(self) -> dict[str, dict[str, Any]]:
-        """The ``domainMetadata`` actions, by their domains."""
+        """The ``domainMetadata`` actions by domain."""
         return {d: {"domain": d, "configuration": c or "", "removed": c is None} for d, c in self.domains.items()}
 
 
 @dataclass(frozen=True)
 class CommitEvent:
-    """A finished commit: ``version``, on top of ``base`` (``None`` for a new table), by ``plan``.
+    """A finished commit: ``version``, on top of ``base`` (``None`` for a new table), from ``plan``.
 
-    ``metadata`` and ``domains`` are the current ones.  A hook must not raise for work that a later commit can do.
+    ``metadata`` and ``domains`` are those of the new version.  A hook must not raise if a later commit can do its work.
     """
 
     log: DeltaLog

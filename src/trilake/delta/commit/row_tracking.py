@@ -1,4 +1,4 @@
-"""Row tracking: every file gets a range of row ids, and the version that wrote its rows.
+"""Row tracking: every file has a range of row ids, and the version that wrote its rows.
 
 Table feature ``rowTracking``.  The metadata domain ``delta.rowTracking`` holds the next free id.  Ids are assigned
 during the commit, so concurrent writers never share one and need not conflict.
@@ -18,10 +18,10 @@ from trilake.errors import CorruptLogError, WriteFailedError
 FEATURE = "rowTracking"
 ENABLED = "delta.enableRowTracking"
 DOMAIN = "delta.rowTracking"
-#: Properties that name the columns with the ids and versions of moved rows.
+#: Properties that name the columns in files for the ids and versions of moved rows.
 ID_COLUMN = "delta.rowTracking.materializedRowIdColumnName"
 VERSION_COLUMN = "delta.rowTracking.materializedRowCommitVersionColumnName"
-#: All properties about row tracking.
+#: All row tracking properties.
 KEYS = (ENABLED, ID_COLUMN, VERSION_COLUMN)
 _MARK = "rowIdHighWaterMark"
 
@@ -50,8 +50,8 @@ def assign(
 ) -> list[Mapping[str, Any]]:
     """``actions`` with row ids for the files that lack them, and the updated domain.
 
-    A file that keeps its rows, e.g. with a new deletion vector, keeps its ids.  ``assigned`` is the largest id that
-    the state's domain may not know of.
+    A file that keeps its rows, for example with a new deletion vector, keeps its ids.  ``assigned`` is the largest
+    assigned id, in case the state's domain lacks it.
     """
     start = high_water_mark(state)
     mark = max(start, assigned)

@@ -1,7 +1,7 @@
-"""Symlink manifests: lists of a table's files for engines that read Parquet but no Delta log.
+"""Symlink manifests: lists of a table's files for engines that read Parquet but not the Delta log.
 
 ``_symlink_format_manifest/<partition folders>/manifest`` lists the full paths of one partition's files, one per line.
-Such engines know neither deletion vectors nor column mapping, so tables with those get no manifest.
+Such engines support neither deletion vectors nor column mapping, so tables with those get no manifest.
 
 With the table property ``delta.compatibility.symlinkFormatManifest.enabled`` every commit updates the manifests of the
 partitions it touched.  If that fails, the commit stands and the writer gets an error.
@@ -39,7 +39,7 @@ ENABLED = "delta.compatibility.symlinkFormatManifest.enabled"
 class ManifestResult(Displayed):
     """The partition folders whose manifests were written, and those whose manifests were deleted.
 
-    An empty string stands for the one manifest of a table without partitions.
+    An empty string stands for the only manifest of a table without partitions.
 
     >>> import trilake
     >>> _ = trilake.write({"n": [1]}, "memory://doc-manifest-result")
@@ -61,7 +61,7 @@ def check_mode(mode: object) -> None:
 
 
 def generate_manifests(log: DeltaLog, snapshot: Snapshot | None = None) -> ManifestResult:
-    """Write the manifests of all partitions of the newest version, and delete all others.
+    """Write the manifests of all partitions of the newest version; delete all others.
 
     The search for the newest version starts at ``snapshot``.  Raises ``InvalidArgumentError`` for tables with
     deletion vectors or column mapping.
@@ -78,14 +78,14 @@ def generate_manifests(log: DeltaLog, snapshot: Snapshot | None = None) -> Manif
 def update_manifests(
     log: DeltaLog, base: Head | None, metadata: Metadata, actions: Sequence[Mapping[str, Any]], version: int
 ) -> None:
-    """Update the manifests after a commit with these actions, where the table enables them.
+    """Update the manifests after a commit with these actions if the table enables them.
 
     Raises ``PostCommitHookError``, which says that the commit stands.
     """
     if not is_on(metadata.configuration, ENABLED):
         return
     try:
-        # The newest version, not the committed one: a late hook must not bring older files back.
+        # Use the newest version, not the committed one: a late hook must not bring older files back.
         snapshot = log.update(base) if isinstance(base, Snapshot) else log.snapshot()
         partitions = _touched(metadata, actions)
         repartitioned = base is not None and base.metadata.partition_columns != metadata.partition_columns
@@ -103,15 +103,15 @@ def update_manifests(
 def _bring_up_to_date(log: DeltaLog, snapshot: Snapshot, touched: set[str] | None) -> ManifestResult:
     """Update the manifests of some partition folders, or of all.
 
-    Another writer may have committed and written its manifests first, which this call then overwrote.  So check the
-    log again until it matches what was written.
+    Another writer may commit and write its manifests first, which this call then overwrites.  So it checks the log
+    again until the log matches the manifests.
     """
     manifests_by_folder: dict[str, pa.Array | None] = {}
     while True:
         manifests = _manifests(snapshot)
         existing = set(_existing(log.store))
         folders = touched
-        # If one is missing, or its folder spells its value differently, write all.
+        # If a manifest is missing, or its folder spells its value differently, write all.
         if folders is None or not existing or not existing <= manifests.keys() | folders:
             folders = manifests.keys() | existing
         news = {
@@ -135,7 +135,7 @@ def _same(a: pa.Array | None, b: pa.Array | None) -> bool:
 
 
 def _touched(metadata: Metadata, actions: Iterable[Mapping[str, Any]]) -> set[str] | None:
-    """The partition folders that a commit touched; ``None`` if that is unknown."""
+    """The partition folders that a commit touched; ``None`` if unknown."""
     if not metadata.partition_columns:
         return {""}
     files = [a[kind] for a in actions for kind in ("add", "remove") if kind in a]
@@ -184,7 +184,7 @@ def _check_readable_by_others(snapshot: Snapshot) -> None:
 
 
 def format_path(uri: str) -> str:
-    """A location as other engines spell it: not encoded, and with one slash after ``file:``.
+    """A location as other engines write it: not encoded, and with one slash after ``file:``.
 
     >>> format_path("file:///data/a%20b"), format_path("s3://bucket/t")
     ('file:/data/a b', 's3://bucket/t')
@@ -194,7 +194,7 @@ def format_path(uri: str) -> str:
     return f"{root}/{place.path}" if place.path else root
 
 
-#: Where manifests are: in partition folders, whatever the partition columns.
+#: Keys of manifests: in partition folders of any partition columns.
 _MANIFEST = re.compile(rf"{FOLDER}/(?:[^/=]+=[^/]*/)*manifest")
 
 

@@ -1,6 +1,6 @@
 """A commit: from a read version and a set of actions to the next version of the table.
 
-The life of a transaction::
+The steps of a transaction::
 
     begin(snapshot) --> actions --> try N+1 --won--> committed --> post-commit maintenance
                                       |  ^
@@ -8,11 +8,11 @@ The life of a transaction::
                                       v  |
                                     check every winner --conflict--> ConflictError, nothing committed
                                       |
-                        reply lost --+--> read N+1: our token there? committed : (absent or foreign) decide as above
+                        reply lost --+--> read N+1: this commit's token? committed : (absent or foreign) decide as above
 
-The one critical step is ``put_if_absent`` of the commit file.  A lost reply is not a failure: the commit carries a
-token, and the log shows whose commit it holds.  Row ids and in-commit timestamps depend on the version, so each attempt
-computes them on the state that the winners left.
+The only critical step is ``put_if_absent`` of the commit file.  A lost reply is not a failure: the commit carries a
+token, so the log shows whose commit it holds.  Row ids and in-commit timestamps depend on the version, so each attempt
+computes them from the winners' state.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ MAX_ATTEMPTS = 1000
 
 @dataclass(frozen=True)
 class Committed:
-    """A finished commit: its version, and its snapshot where that was computed."""
+    """A finished commit: its version, and its snapshot if that was computed."""
 
     version: int
     snapshot: Snapshot | None = None
@@ -71,13 +71,13 @@ class _CommitBase:
 
 
 def commit(log: DeltaLog, base: Head | None, plan: CommitPlan, runtime: Runtime | None = None) -> Committed:
-    """Commit ``plan`` on top of ``base`` (``None`` to create the table), retrying past winners without a conflict.
+    """Commit ``plan`` on top of ``base`` (``None`` to create the table); retry after winners that do not conflict.
 
-    Raises a ``ConflictError`` if a winner conflicts or the table was dropped, ``TableExistsError``
-    if a new table exists already, ``UnsupportedProtocolError`` if the resulting table could not be written
-    to, ``InvalidArgumentError`` for columns with names of the change data feed, ``UnknownOutcomeError`` if the
-    store cannot tell whether the commit landed, ``PostCommitHookError`` if the commit stands but the symlink
-    manifests failed.
+    Raises a ``ConflictError`` if a winner conflicts or the table was dropped, ``TableExistsError`` if a new table
+    exists already, ``UnsupportedProtocolError`` if trilake could not write the resulting table,
+    ``InvalidArgumentError`` for columns with names of the change data feed, ``UnknownOutcomeError`` if the store
+    cannot tell whether the commit landed, and ``PostCommitHookError`` if the commit stands but the symlink manifests
+    failed.
     """
     runtime, hooks = runtime or log.engine.runtime, log.engine.commit_hooks(log.store.uri)
     token = runtime.new_id()
@@ -139,7 +139,7 @@ def _content(
     new_metadata = plan.metadata
     if in_commit_timestamps.enabled(metadata):
         time = in_commit_timestamps.next_time(now, _info_before(log, previous))
-        # Readers look for it in the first action of the commit.
+        # Readers expect it in the first action of the commit.
         info = {in_commit_timestamps.FIELD: time, **info, "timestamp": time}
         before = previous.state.metadata
         if new_metadata is not None and before is not None:
@@ -162,7 +162,7 @@ def _info_before(log: DeltaLog, previous: _CommitBase) -> Mapping[str, Any] | No
         return previous.info
     try:
         return log.commit_info(previous.version)
-    except ObjectNotFoundError:  # cleaned up, so older than any plausible clock
+    except ObjectNotFoundError:  # it was cleaned up, so it is older than any plausible clock
         return None
 
 
@@ -171,7 +171,7 @@ def _commit_info(log: DeltaLog, base: Head | None, plan: CommitPlan, token: str,
         "timestamp": now,
         "userName": _user(),
         "operation": plan.operation,
-        # Like other writers: every parameter is a string, lists as JSON, or null.
+        # As other writers do: each parameter is a string, with lists as JSON, or null.
         "operationParameters": {
             k: v if v is None or isinstance(v, str) else orjson.dumps(v).decode() for k, v in plan.parameters.items()
         },
@@ -192,7 +192,7 @@ def _commit_info(log: DeltaLog, base: Head | None, plan: CommitPlan, token: str,
 def _user() -> str | None:
     try:
         return getpass.getuser()
-    except (OSError, KeyError, ImportError):  # no name for this user id, as in many containers
+    except (OSError, KeyError, ImportError):  # the user id has no name, as in many containers
         return None
 
 
@@ -202,12 +202,12 @@ def _try_put(log: DeltaLog, version: int, data: bytes, token: str) -> bool:
         log.store.put_if_absent(key, data)
         return True
     except (ObjectExistsError, UnknownOutcomeError) as e:
-        # Even an existing object may be ours: a retried request meets its own first attempt.  The token tells.
+        # The existing object may be this commit: a retried request finds its own first attempt.  The token shows it.
         try:
             return _token_at(log, version) == token
         except StorageError as unread:
-            # A request under way can still land later, so this is not a failure to retry; and a log that cannot be read
-            # proves nothing.
+            # The request may still land later, so this is not a failure to retry; and a log that cannot be read proves
+            # nothing.
             absent = isinstance(unread, ObjectNotFoundError)
             raise UnknownOutcomeError(
                 f"the reply to the commit of version {version} was lost and the commit "
@@ -223,10 +223,10 @@ def _token_at(log: DeltaLog, version: int) -> str | None:
 
 
 def _past_winners(log: DeltaLog, read: ReadSet, previous: _CommitBase) -> _CommitBase:
-    """Check all current winners and return the base of the next attempt."""
+    """Check all winners so far and return the base of the next attempt."""
     for version, meta in log.commits(previous.version + 1):
         if version != previous.version + 1:
-            break  # a gap: the missing commit is still on its way
+            break  # a gap: the missing commit is not visible yet
         winner = Winner(version, log.parse([(version, meta)]))
         conflict = check(read, winner)
         if conflict is not None:
@@ -236,7 +236,7 @@ def _past_winners(log: DeltaLog, read: ReadSet, previous: _CommitBase) -> _Commi
 
 
 def _check_read_at(log: DeltaLog, other: ReadAt, base: int) -> None:
-    """Check that what was read at another version than ``base`` is still valid at ``base``, and vice versa."""
+    """Check that reads at another version are still valid at ``base``, and reads at ``base`` there."""
     low, high = sorted((other.version, base))
     commits = log.commits(low + 1, high)
     if len(commits) != high - low:
@@ -253,7 +253,7 @@ def _check_read_at(log: DeltaLog, other: ReadAt, base: int) -> None:
 
 
 def remove_action(add: Mapping[str, Any], now_ms: int) -> dict[str, Any]:
-    """The ``remove`` that cancels an ``add``, with everything that readers of the change feed and vacuum need."""
+    """The ``remove`` action that cancels an ``add``, with all fields that change feeds and vacuum need."""
     remove: dict[str, Any] = {
         "path": add["path"],
         "deletionTimestamp": now_ms,
