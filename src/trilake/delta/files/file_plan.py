@@ -1,4 +1,4 @@
-"""How to write files of a table: the plan that is sent to the processes with the rows."""
+"""The plan for writing files of a table, which is sent to the processes with the rows."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _PATH_SAFE = "/!$&'()*+,;=:@~"
 _PLAIN_PATH = re.compile(r"[A-Za-z0-9_.\-/!$&'()*+,;=:@~]*").fullmatch
 
 
-#: Parquet compressions by Spark's names, and Arrow's names for them.
+#: Parquet compressions by Spark's names, with Arrow's names.
 COMPRESSIONS: Mapping[str, str] = {
     **{name: name for name in ("none", "snappy", "gzip", "zstd", "lz4", "brotli")},
     "uncompressed": "none",
@@ -51,43 +51,43 @@ def parse_compression(value: str) -> str:
     return codec
 
 
-#: The fields of a plan that depend on the table only.
+#: The fields of a plan that depend only on the table.
 _of_table = attrgetter("schema", "partition_columns", "configuration", "provider", "materialized")
 
 
 @dataclass(frozen=True)
 class FilePlan:
-    """How to write files of a table: what a Spark task needs apart from the rows.
+    """How to write files of a table: everything that a Spark task needs except the rows.
 
-    ``schema`` is the table's, ``partition_columns`` are names of its columns, ``buffer_size`` are the bytes of rows
-    that are buffered for larger row groups.
+    ``schema`` is the table's schema, ``partition_columns`` are names of its columns, ``buffer_size`` is the number of
+    bytes of rows to buffer for larger row groups.
     """
 
     schema: StructType
     partition_columns: tuple[str, ...]
     job_id: str
-    #: Formats of files, and clock and ids of the tasks.
+    #: Formats of files, and the tasks' clock and ids.
     engine: Engine
     configuration: Mapping[str, str] = field(default_factory=dict)
     buffer_size: int = 128 << 20
     compression: str = "snappy"
-    #: Partitions that one task writes concurrently: with fewer, unsorted rows make more files.
+    #: Partitions that one task writes concurrently; a lower number makes more files of unsorted rows.
     open_partitions: int = 64
-    #: Physical paths of columns that may hold a NaN and get no bounds, so that a late NaN needs no new file.
+    #: Physical paths of columns without bounds that may hold a NaN, so that a late NaN needs no new file.
     unbounded: frozenset[tuple[str, ...]] = frozenset()
-    #: Format of the files, as ``metaData.format.provider`` says.
+    #: The format of the files, from ``metaData.format.provider``.
     provider: str = "parquet"
-    #: The rules for incoming rows; ``None`` for existing rows of the table.
+    #: The rules for incoming rows; ``None`` for rows that the table already has.
     rules: RowRules | None = None
-    #: A condition that every row must satisfy, for rows that replace those of a predicate.
+    #: A condition that every row must satisfy, if the rows replace those of a predicate.
     required: Filter | None = None
     #: ``cdc`` for files of the change data feed.
     action: Literal["add", "cdc"] = "add"
     #: Extra columns of the files, such as ``_change_type``.
     extra: tuple[pa.Field, ...] = ()
-    #: Most rows per file, or ``None``.
+    #: The most rows per file; ``None`` for no limit.
     max_records: int | None = None
-    #: Whether files hold the partition columns, too.
+    #: Whether files also hold the partition columns.
     materialized: bool = False
 
     @cached_property
@@ -96,7 +96,7 @@ class FilePlan:
         return TableProperties(self.configuration).size_bytes("delta.targetFileSize") or _TARGET_SIZE
 
     def makes_the_files_of(self, other: FilePlan) -> bool:
-        """Whether the files of both plans would be the same, including rules."""
+        """Whether both plans would write the same files, including rules."""
         return _of_table(self) == _of_table(other)
 
     @property
@@ -138,7 +138,7 @@ class FilePlan:
 
     @cached_property
     def stored(self) -> StructType:
-        """The table's columns that files hold, without partition columns and void parts."""
+        """The table's columns that files store, without partition columns and void parts."""
         inside = tuple(f for f in self.schema.fields if f.name not in self.partition_columns)
         stored = without_voids(StructType(inside))
         if inside and not stored.fields:
@@ -147,12 +147,12 @@ class FilePlan:
 
     @cached_property
     def stated_schema(self) -> pa.Schema:
-        """The columns of a file without partition columns, whose values the log states."""
+        """The columns of a file without partition columns, whose values are in the log."""
         return pa.schema([*physical_schema(self.stored, self.mode), *self.extra])
 
     @cached_property
     def file_schema(self) -> pa.Schema:
-        """The columns of a file, under physical names and with field ids under column mapping."""
+        """The columns of a file; with column mapping, with physical names and field ids."""
         return pa.schema([*self.stated_schema, *self.partition_schema])
 
     @cached_property
@@ -192,7 +192,7 @@ def check_provider(engine: Engine, provider: str, schema: StructType, uri: str) 
 
 
 def not_written(engine: Engine, provider: str, uri: str) -> InvalidArgumentError:
-    """The error for a table with files in an unsupported format."""
+    """The error for a table with files in a format that cannot be written."""
     return InvalidArgumentError(
         f"the table's files are {provider!r}, and no such files are written",
         help=f"supported formats are {', '.join(sorted(engine.written))}",

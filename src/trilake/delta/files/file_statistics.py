@@ -33,7 +33,7 @@ STRING_PREFIX = 32
 _LAST_CHARACTER = "\U0010ffff"
 
 
-#: A column with statistics: its leaf index in a file, path, type and the converter of its bounds.
+#: A column with statistics: its leaf index in a file, its path and type, and the converter of its bounds.
 StatedColumn: TypeAlias = tuple[int, tuple[str, ...], pa.DataType, Callable[[Any, bool], Any] | None]
 
 
@@ -41,20 +41,20 @@ StatedColumn: TypeAlias = tuple[int, tuple[str, ...], pa.DataType, Callable[[Any
 class StatisticsPlan:
     """Which columns of a table get statistics.
 
-    ``count`` leading columns do (``delta.dataSkippingNumIndexedCols``, 32 by default, negative for all), or
-    ``paths``, physical ones (``delta.dataSkippingStatsColumns``); a struct stands for all its fields.
+    These are the first ``count`` columns (``delta.dataSkippingNumIndexedCols``, default 32, negative for all), or those
+    at the physical ``paths`` (``delta.dataSkippingStatsColumns``), where a struct stands for all its fields.
     """
 
     count: int = 32
     paths: tuple[tuple[str, ...], ...] | None = None
-    #: Columns of variants and user-defined types, whose parts are not columns of the table.
+    #: Columns of variants and user-defined types; their parts are not columns of the table.
     variants: tuple[tuple[str, ...], ...] = ()
-    #: Columns whose footer bounds are not those of the values that are read.
+    #: Columns for which the footer's bounds do not hold for the values that are read.
     unbounded: frozenset[tuple[str, ...]] = frozenset()
 
     @classmethod
     def of(cls, configuration: Mapping[str, str], schema: StructType) -> StatisticsPlan:
-        """From a table's properties; an invalid value counts as the default."""
+        """The plan for a table's properties; an invalid value counts as the default."""
         variants = tuple(_variants(schema, ()))
         value = configuration.get("delta.dataSkippingStatsColumns", "").strip()
         if value:
@@ -64,7 +64,7 @@ class StatisticsPlan:
         return cls(TableProperties(configuration).indexed_columns(), variants=variants)
 
     def indexed(self, schema: pa.Schema) -> list[tuple[str, ...] | None]:
-        """For each Parquet leaf column of a file its path if it gets statistics, otherwise ``None``."""
+        """For each Parquet leaf column of a file, its path if it gets statistics, otherwise ``None``."""
         out: list[tuple[str, ...] | None] = []
         for number, column in enumerate(_columns(schema)):
             for path in column:
@@ -98,7 +98,7 @@ def leaf_paths(schema: pa.Schema) -> list[tuple[str, ...] | None]:
 
 
 def _columns(schema: pa.Schema) -> Iterator[list[tuple[str, ...] | None]]:
-    """The columns that statistics count, each with the paths of its Parquet leaves: a list or map is one column."""
+    """The columns that statistics count, each with the paths of its Parquet leaves; a list or map is one column."""
     for f in schema:
         yield from _columns_of(f.type, (f.name,))
 
@@ -116,8 +116,8 @@ def file_statistics(
 ) -> str:
     """Compute the JSON of a file's statistics.
 
-    ``schema`` is the one it was written with, ``with_nan`` are the paths of columns with a NaN, ``which`` are the
-    columns with statistics.
+    ``schema`` is the schema with which it was written, ``with_nan`` are the paths of columns with a NaN, ``which`` are
+    the columns with statistics.
     """
     return statistics_json(metadata, stated_columns(schema, which), with_nan)
 
@@ -154,7 +154,7 @@ def statistics_json(
 def _summed(
     statistics: Sequence[pq.Statistics | None], rows: Sequence[int], kind: pa.DataType, *, bounded: bool
 ) -> tuple[int | None, tuple[Any, Any] | None]:
-    """Null count and bounds of a column, where all row groups with values state them."""
+    """Null count and bounds of a column; no bounds unless all row groups with values state them."""
     nulls: int | None = 0
     low = high = None
     for s, count in zip(statistics, rows, strict=True):
@@ -191,11 +191,11 @@ def stated_columns(schema: pa.Schema, which: StatisticsPlan) -> tuple[StatedColu
 
 
 def stored_bounds(statistics: pq.Statistics, kind: pa.DataType) -> tuple[Any, Any]:
-    """The least and greatest value of a column of a row group in a footer."""
+    """The least and greatest value of a column in one row group, from the footer."""
     try:
         return statistics.min, statistics.max
     except pa.ArrowNotImplementedError:
-        # pyarrow up to 22 does not decode decimals that are stored as integers.
+        # pyarrow before 23 does not decode decimals that are stored as integers.
         if not pa.types.is_decimal(kind) or not isinstance(statistics.min_raw, int):
             raise
         low, high = decimal.Decimal(statistics.min_raw), decimal.Decimal(statistics.max_raw)
@@ -218,7 +218,7 @@ def type_at(schema: pa.Schema, path: tuple[str, ...]) -> pa.DataType:
 
 
 def bound_converter(t: pa.DataType) -> Callable[[Any, bool], Any] | None:
-    """Converts a value to its lower or (``True``) upper bound in the log; ``None`` for types without bounds."""
+    """A function from a value to its lower or (``True``) upper bound in the log; ``None`` for types without bounds."""
     if pa.types.is_integer(t):
         return lambda v, _: int(v)
     if pa.types.is_floating(t):
@@ -235,8 +235,8 @@ def bound_converter(t: pa.DataType) -> Callable[[Any, bool], Any] | None:
 
 
 def _string_bound(value: str | bytes, up: bool) -> str:
-    """A prefix; for an upper bound, one that no string with that prefix exceeds."""
-    if isinstance(value, bytes):  # of a column that is JSON by the file
+    """A prefix of the value; as an upper bound, no string with the same prefix exceeds it."""
+    if isinstance(value, bytes):  # from a column that the file marks as JSON
         value = value.decode()
     if len(value) <= STRING_PREFIX:
         return value
@@ -249,7 +249,7 @@ def _string_bound(value: str | bytes, up: bool) -> str:
 
 
 def _timestamp_bound(value: dt.datetime, up: bool, instant: bool) -> str:
-    """Truncated to milliseconds; an upper bound is rounded up, so that it holds for every reader."""
+    """The time in ms; an upper bound is rounded up, so that it holds for every reader."""
     rest = value.microsecond % 1000
     value -= dt.timedelta(microseconds=rest)
     if up and rest:
@@ -267,7 +267,7 @@ class _Column:
     nulls: int = 0
     low: Any = None
     high: Any = None
-    #: Whether some value has no order or is outside Python's range: then there are no bounds.
+    #: Whether a value has no order or is outside Python's range: the column then gets no bounds.
     unknown: bool = False
     with_nan: bool = False
 
@@ -293,7 +293,7 @@ class _Column:
 
 
 # --- Files without a footer: computed while their rows are written ----------------------------------------------------
-# The results equal those for a Parquet file with the same rows.
+# The results equal those of a Parquet file with the same rows.
 
 
 @dataclass
@@ -302,7 +302,7 @@ class RowStatistics:
 
     Parameters
     ----------
-    schema: of the file's rows, under physical names.
+    schema: the schema of the file's rows, with physical names.
     which: which columns get statistics.
 
     >>> statistics = RowStatistics(pa.schema({"n": pa.int64()}), StatisticsPlan())
@@ -323,7 +323,7 @@ class RowStatistics:
             self._columns[path] = _Column(type_, unknown=bound_converter(type_) is None)
 
     def add(self, table: pa.Table) -> None:
-        """Add rows, whose columns are in the order of the schema."""
+        """Add rows; their columns are in the order of the schema."""
         self.rows += table.num_rows
         for path, column in self._columns.items():
             values = table.column(self.schema.get_field_index(path[0]))

@@ -30,11 +30,11 @@ from trilake.storage.base import AtomicWriter, Store
 
 #: Bytes of a column's dictionary at which the Parquet writer falls back to plain values.
 _DICTIONARY_LIMIT = 1 << 20
-#: Rows that are sampled to foresee that, and their approximate bytes.
+#: The number of rows to sample to foresee that, and their approximate bytes.
 _SAMPLE, _SAMPLE_BYTES = 4096, 4 << 20
-#: Bytes of a row above which pages are so large that copying them into Python takes a third of the time.
+#: Bytes per row above which pages become so large that copying them into Python takes a third of the time.
 _LARGE_ROW = 1 << 16
-#: Bytes of rows that are flushed to disk before all are encoded.
+#: Above this many bytes, rows are flushed to disk before all are encoded.
 _MUCH = 16 << 20
 
 
@@ -55,7 +55,7 @@ def file_action(
 
 
 class ParquetLayout:
-    """What the Parquet files of a write have in common."""
+    """What all Parquet files of a write share."""
 
     def __init__(self, plan: FilePlan) -> None:
         self.plan, self.schema = plan, plan.file_schema
@@ -76,13 +76,13 @@ class ParquetLayout:
         return self._known[1:]
 
     def shapes_of(self, rows: pa.Table) -> dict[str, Shape]:
-        """The columns of variants that a file which begins with these rows has in parts."""
+        """The shredded shapes of the variant columns, for a file that begins with these rows."""
         samples = ((n, rows[n].slice(0, _SAMPLE).combine_chunks()) for n in self.variants)
         shapes = ((n, Shape.of(sample, n)) for n, sample in samples)
         return {n: shape for n, shape in shapes if shape is not None}
 
     def stated_in(self, schema: pa.Schema) -> list[StatedColumn]:
-        """The columns with statistics, by their places in a file of this schema."""
+        """The columns with statistics, with their positions in a file of this schema."""
         places = {path: i for i, path in enumerate(leaf_paths(schema))}
         return [(places[path], path, *rest) for _, path, *rest in self.stated]
 
@@ -90,8 +90,8 @@ class ParquetLayout:
 class ParquetFile:
     """One Parquet file; ``first`` are its first rows, which determine the encoding of its columns.
 
-    If they are the ``whole`` file, it is built in memory and written to ``sink`` at once.  String columns that come
-    as dictionaries are written as such.
+    If they are the ``whole`` file, it is built in memory and written to ``sink`` at once.  String columns that come as
+    dictionaries are written as such.
     """
 
     def __init__(
@@ -107,8 +107,8 @@ class ParquetFile:
         self.sink, self.key, self.partition, self.layout = sink, key, partition, layout
         self.plan = plan = layout.plan
         self.footer: list[pq.FileMetaData] = []
-        # Parquet's bounds ignore NaN, and Spark skips row groups by them although NaN is greater than all else: so
-        # columns with a NaN get no bounds, in the file or the log.
+        # Parquet's bounds ignore NaN, and Spark skips row groups by them although NaN is the greatest value.  So
+        # columns with a NaN get no bounds, neither in the file nor in the log.
         self.with_nan = frozenset(p for p in layout.floats if p in plan.unbounded or has_nan(first, p))
         self.atomic = sink if isinstance(sink, AtomicWriter) and not whole else None
         self.dictionaries, file_schema = layout.of(first)
@@ -140,7 +140,7 @@ class ParquetFile:
         return field.type if shape is None else shape.type
 
     def accepts(self, table: pa.Table) -> bool:
-        """Whether the rows can go into this file: not where they hold the first NaN of a column with bounds."""
+        """Whether the rows can go into this file: they must not hold the first NaN of a column with bounds."""
         return self.layout.of(table)[0] == self.dictionaries and not any(
             has_nan(table, p) for p in self.layout.floats if p not in self.with_nan
         )
@@ -159,7 +159,7 @@ class ParquetFile:
         except OSError as e:
             self._fail(e)
         except pa.ArrowInvalid as e:
-            # The check of top-level columns does not cover nulls inside nested values.
+            # The check of top-level columns does not find nulls inside nested values.
             raise SchemaMismatchError(
                 f"rows do not fit the table: {e}", help="fill or drop the nulls that the table's schema forbids"
             ) from e
@@ -194,7 +194,7 @@ class ParquetFile:
         )
 
     def discard(self) -> None:
-        """Discard the file: the store's writer drops it when it leaves its block with an error."""
+        """Discard the file; the store's writer drops it when its ``with`` block ends with an error."""
         if self.writer is not None:
             self.writer.is_open = False  # otherwise its destructor tries to write the footer
         self.sink.__exit__(RuntimeError, RuntimeError("write aborted"), None)
@@ -215,9 +215,9 @@ def parquet_writer(
     Parameters
     ----------
     dictionaries: the result of :func:`dictionary_columns`.
-    with_nan: columns that get no bounds.
+    with_nan: columns without bounds.
     footer: receives the footer once the file is closed.
-    decimals_as_integers: as Spark does; fixed-length bytes take twice the space and are slower to read.
+    decimals_as_integers: as Spark writes them; fixed-length bytes take twice the space and are slower to read.
     """
     bounded = [".".join(p) for p in leaf_paths(schema) if p is not None and p not in with_nan] if with_nan else True
     return pq.ParquetWriter(
@@ -267,7 +267,7 @@ class OtherFile:
 def dictionary_columns(rows: pa.Table) -> bool | list[str]:
     """The Parquet columns to write with a dictionary, or ``True`` for all.
 
-    Without those whose dictionary would outgrow its page: building it only to find that out takes longer than
+    Leaves out columns whose dictionary would outgrow its page: to build it only to find that out takes longer than
     everything else together.
     """
     large = {i for i, column in enumerate(rows.columns) if column.nbytes > _DICTIONARY_LIMIT}
@@ -282,14 +282,14 @@ def dictionary_columns(rows: pa.Table) -> bool | list[str]:
 
 
 def _sample(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Some of the first values, fewer of large ones; with gaps, so that runs do not dominate."""
+    """Some of the first values, fewer if they are large; with gaps, so that runs do not dominate."""
     head = column.slice(0, 8 * _SAMPLE)
     most = max(1, min(_SAMPLE, _SAMPLE_BYTES * len(head) // max(head.nbytes, 1)))
     return head.take(pa.array(np.arange(0, len(head), max(1, len(head) // most))))
 
 
 def _outgrows(sample: pa.ChunkedArray, rows: int) -> bool:
-    """Whether a dictionary of these rows, judged by a sample, exceeds the limit."""
+    """Whether a dictionary of ``rows`` rows, estimated from a sample, exceeds the limit."""
     if pa.types.is_boolean(sample.type) or pa.types.is_null(sample.type):
         return False
     sampled = pc.count_distinct(sample, mode="all").as_py()
@@ -297,15 +297,15 @@ def _outgrows(sample: pa.ChunkedArray, rows: int) -> bool:
 
 
 def _distinct(count: int, sampled: int, rows: int) -> float:
-    """Estimate the number of distinct values, of which a sample of ``count`` rows shows ``sampled``.
+    """Estimate the number of distinct values in ``rows`` rows, if a sample of ``count`` rows has ``sampled``.
 
     >>> _distinct(4096, 3, 100_000), round(_distinct(4096, 4000, 100_000), -3)
     (3.0, 86000.0)
     """
     if count >= rows:
         return float(sampled)
-    # Of d equally frequent values, count rows show d * (1 - exp(-count / d)), which is at least count - count**2 / (2 *
-    # d): that gives the upper limit of d.
+    # A sample of ``count`` rows from d equally frequent values has d * (1 - exp(-count / d)) distinct ones, which is at
+    # least count - count**2 / (2 * d): this gives the upper limit of d.
     low, high = float(sampled), count * count / 2 / max(count - sampled, 1)
     for _ in range(30):
         middle = (low + high) / 2
@@ -315,7 +315,7 @@ def _distinct(count: int, sampled: int, rows: int) -> float:
 
 
 def _column_paths(t: pa.DataType, path: str) -> Iterator[str]:
-    """The paths of a field's leaf columns, as Parquet spells them."""
+    """The paths of a field's leaf columns, in Parquet's notation."""
     if pa.types.is_struct(t):
         for f in t:
             yield from _column_paths(f.type, f"{path}.{f.name}")

@@ -1,4 +1,4 @@
-"""Where a new Delta table may be created, and the names of trilake's files in one."""
+"""Where a new Delta table may be created, and the names of the files that trilake writes there."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from trilake.storage.foreign import check_no_foreign_files
 from trilake.table.location import check_not_below
 
 _UUID = r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
-#: Prefix of the name of a clone's copy.
+#: Name prefix of a file that a clone copied.
 COPY_MARK = "copy-[0-9a-f]{32}-"
-#: File names that only trilake uses.
+#: Patterns of file names that only trilake uses.
 OWN_NAME = (
     rf"(?:(?:part|cdc)-\d{{5,}}-{_UUID}-[0-9a-f]{{8}}\.c\d{{3,}}\.[a-z0-9_.]+|deletion_vector_{_UUID}\.bin"
     rf"|{COPY_MARK}[^/]+)"
@@ -26,11 +26,11 @@ def check_place(store: Store, *, now_ms: int | None = None, referenced: Containe
 
     Parameters
     ----------
-    now_ms: the current time, to recognise old trilake files; ``None`` to ignore their age.
+    now_ms: the current time, to recognise old trilake files; ``None`` ignores their age.
     referenced: keys that the new table references.
 
-    Raises ``TableExistsError`` for a Lance dataset, ``ForeignFilesError`` for unrelated files and inside another
-    Delta table.
+    Raises ``TableExistsError`` for a Lance dataset, and ``ForeignFilesError`` if there are unrelated files or the
+    location is inside another Delta table.
     """
     if any(meta.key.endswith(".manifest") for meta in store.list("_versions")):
         raise TableExistsError(

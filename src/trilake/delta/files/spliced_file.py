@@ -23,14 +23,14 @@ _BY_COLUMN = ("minValues", "maxValues", "nullCount")
 
 @dataclass(frozen=True)
 class OldStatistics:
-    """The statistics in the action of the older file: its ``stats``, and the tag about NaN."""
+    """The statistics of the older file in its action: its ``stats``, and the tag about NaN."""
 
     text: str | None
     nan_tag: str | None
 
     @classmethod
     def of(cls, stats: str | None, tags: Collection[tuple[str, str]] | None) -> OldStatistics:
-        """From the fields of an ``add``."""
+        """From the fields of an ``add`` action."""
         return cls(stats, dict(tags or ()).get(NAN_TAG))
 
     def parsed(self) -> dict[str, Any]:
@@ -64,9 +64,9 @@ class SplicedFile:
 
     Parameters
     ----------
-    schema: of the whole file.
+    schema: the schema of the whole file.
     old: the older file.
-    stated: the statistics of the older file; its NaN tag is kept, or dropped where floating-point columns are kept.
+    stated: the statistics of the older file; its NaN tag is kept, or dropped if floating-point columns are copied.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class SplicedFile:
         return self.splice.size
 
     def accepts(self, table: pa.Table) -> bool:
-        """Whether rows can go into this file; never, as it has exactly those of the older one."""
+        """Whether rows can be added to this file: never, since it has exactly the rows of the older one."""
         return False
 
     def write(self, table: pa.Table) -> None:
@@ -102,11 +102,11 @@ class SplicedFile:
 
         Parameters
         ----------
-        table: the new columns; the same ones each time.
+        table: the new columns; the same columns in each call.
         schema: their file schema.
         decimals_as_integers: how the older file stores decimals.
 
-        Raises ``NotSpliceable`` where the older file stores the columns differently.
+        Raises ``NotSpliceable`` if the older file stores the columns differently.
         """
         with_nan = {p for p in float_paths(schema) if p in self.plan.unbounded or has_nan(table, p)}
         footer: list[pq.FileMetaData] = []
@@ -145,7 +145,7 @@ class SplicedFile:
         return {**action, **({"tags": tags} if tags else {})}
 
     def _statistics(self) -> str:
-        """The statistics of the older file with those of the new columns."""
+        """The statistics of the older file, with those of the new columns replaced."""
         stats = self.stated.parsed()
         new: dict[str, Any] = {}
         if self.footer is not None:
@@ -160,5 +160,5 @@ class SplicedFile:
         return orjson.dumps(stats).decode()
 
     def discard(self) -> None:
-        """Discard the file: the store's writer drops it when it leaves its block with an error."""
+        """Discard the file; the store's writer drops it when its ``with`` block ends with an error."""
         self.sink.__exit__(RuntimeError, RuntimeError("write aborted"), None)

@@ -1,7 +1,7 @@
-"""Write data files: rows in, actions out.
+"""Write data files: from rows to actions.
 
-Runs in any process that has the plan and a store: the caller's, or a Spark task.  The files are invisible until a
-commit names them.
+Runs in any process with the plan and a store: the caller's, or a Spark task.  The files are invisible until a commit
+names them.
 """
 
 from __future__ import annotations
@@ -42,13 +42,14 @@ from trilake.parquet.splice import Parts
 from trilake.storage.base import Store, WriteGroup
 from trilake.storage.ownership import discard
 
-#: Bytes of rows to split into partitions at once: sixteen columns of a few rows each cost more than the rows.
+#: Bytes of rows to split into partitions at once: sixteen columns of a few rows each cost more than the rows
+#: themselves.
 _SPLIT_SIZE = 16 << 20
-#: Bytes of rows that are not split to limit the file size: the metadata of a row group would take as much.
+#: Up to this many bytes, rows are not split to limit the file size: the metadata of a row group would take as much.
 _LEAST_GROUP = 1 << 16
-#: Rows below which pieces are joined before they are written.
+#: Pieces with fewer rows are joined before they are written.
 _SMALL_PIECE = 1_000
-#: Bytes of rows up to which a whole file is built in memory; their dictionary never outgrows its page.
+#: Up to this many bytes of rows, a whole file is built in memory; its dictionaries never outgrow their page.
 _SMALL_FILE = 1 << 20
 
 DataFile = ParquetFile | OtherFile | SplicedFile
@@ -63,11 +64,11 @@ def write_files(
     tasks: int | None = None,
     runtime: Runtime | None = None,
 ) -> WrittenFiles:
-    """Write rows into files by partition and target size.
+    """Write rows to files, by partition and target size.
 
-    ``task`` is the number of this task among ``tasks``, if known.  Returns one ``add`` action per file, as JSON
-    objects.  On failure its finished files are deleted.  Raises ``SchemaMismatchError`` for rows that do not fit
-    the table's schema, and what the table's rules raise.
+    ``task`` is the number of this task among ``tasks``, if known.  Returns one ``add`` action per file, as a JSON
+    object.  On failure, deletes its finished files.  Raises ``SchemaMismatchError`` for rows that do not fit the
+    table's schema, and what the table's rules raise.
     """
     pipeline = None if plan.rules is None else plan.rules.start(task, tasks=tasks)
     with TaskWriter(store, plan, task, runtime or plan.engine.runtime) as writer:
@@ -99,7 +100,7 @@ class TaskWriter:
     def __init__(self, store: Store, plan: FilePlan, task: int, runtime: Runtime) -> None:
         self.store, self.plan, self.task, self.runtime = store, plan, task, runtime
         self.partition_fields = [plan.schema.field(c) for c in plan.partition_columns]
-        #: Columns with void parts, which files do not hold.
+        #: Columns with void parts, which files do not store.
         self.with_voids = [f for f in plan.schema.fields if has_void(f.type)]
         self.layout = ParquetLayout(plan)
         #: The schema of rows that can be written unchanged.
@@ -107,14 +108,14 @@ class TaskWriter:
         self.open: OrderedDict[tuple[str | None, ...], DataFile] = OrderedDict()
         self.waiting: dict[tuple[str | None, ...], list[pa.Table]] = {}
         self.sizes: dict[tuple[str | None, ...], int] = {}
-        #: Bytes of rows that are written as a whole file in memory.
+        #: Up to this many bytes, rows are written as a whole file from memory.
         self.small = min(_SMALL_FILE, max(plan.target_size, _LEAST_GROUP))
-        #: Rows of the files that are open.
+        #: Numbers of rows in the open files.
         self.records: dict[tuple[str | None, ...], int] = {}
         self.unsplit: list[pa.RecordBatch] = []
         self.unsplit_size = 0
         self.attempt = runtime.new_attempt()
-        # Files of other formats are opened by these themselves.
+        # Other formats open their files themselves.
         self.group = store.write_group() if plan.provider == "parquet" else WriteGroup(store)
         self.closing = Closing(self.group.writes_at_once)
         self.keys: list[str] = []
@@ -127,7 +128,7 @@ class TaskWriter:
             self.abort()
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Take rows with the table's columns, followed by the plan's extra ones."""
+        """Add rows with the table's columns, followed by the plan's extra columns."""
         if not batch.num_rows:
             return
         if not self.partition_fields:
@@ -140,20 +141,20 @@ class TaskWriter:
         self._flush_largest()
 
     def write_partition(self, values: tuple[str | None, ...], rows: pa.Table) -> None:
-        """Take rows of a single partition, without its columns; ``values`` as the log spells them."""
+        """Add rows of a single partition, without its columns; ``values`` as the log spells them."""
         if rows.num_rows:
             self._wait(values, rows)
             self._flush_largest()
 
     def finish_partition(self, values: tuple[str | None, ...]) -> None:
-        """Close the file of a partition; later rows start another one."""
+        """Close the file of a partition; later rows start a new one."""
         if values in self.waiting:
             self._flush(values, last=True)
         if values in self.open:
             self._finish(values)
 
     def _flush_largest(self) -> None:
-        # A single partition may use the whole buffer; with many, the largest are flushed first.
+        # A single partition may use the whole buffer; with many, flush the largest first.
         while sum(self.sizes.values()) > self.plan.buffer_size:
             self._flush(max(self.sizes, key=lambda v: self.sizes[v]))
 
@@ -165,7 +166,7 @@ class TaskWriter:
         if self.unsplit:
             table = pa.Table.from_batches(self.unsplit).combine_chunks()
             self.unsplit, self.unsplit_size = [], 0
-            # Computing the size of a few rows takes as long as writing them: estimate it where all are small.
+            # Computing the size of a few rows takes as long as writing them: estimate it if all are small.
             total = int(table.nbytes)
             share = total / table.num_rows if total <= self.small else None
             for values, rows in self._split(table):
@@ -182,7 +183,7 @@ class TaskWriter:
             indices = encoded.indices.to_numpy(zero_copy_only=False)
             columns.append((_partition_texts(f, encoded.dictionary), indices))
             if span * len(encoded.dictionary) >= 1 << 62:
-                # With many values in many columns, only number the combinations that occur: codes would overflow.
+                # With many values in many columns, number only the combinations that occur: codes would overflow.
                 distinct, codes = np.unique(codes, return_inverse=True)
                 span = len(distinct)
             codes = codes * len(encoded.dictionary) + indices
@@ -197,7 +198,7 @@ class TaskWriter:
             yield values, data.slice(lo, hi - lo)
 
     def _flush(self, values: tuple[str | None, ...], *, last: bool = False) -> None:
-        """Write the buffered rows of a partition; ``last`` says that no others go into the same file."""
+        """Write the buffered rows of a partition; ``last`` says that no more rows go into the same file."""
         pieces = self.waiting.pop(values)
         rows = pieces[0] if len(pieces) == 1 else pa.concat_tables(pieces)
         if len(pieces) > 1 and rows.num_rows < len(pieces) * _SMALL_PIECE:
@@ -226,7 +227,7 @@ class TaskWriter:
         return table
 
     def _with_partition(self, table: pa.Table, values: tuple[str | None, ...]) -> pa.Table:
-        """Rows of a file with the partition columns that it is to hold."""
+        """Rows of a file with the partition columns that the file stores."""
         if self.plan.materialized:
             fields = zip(self.plan.partition_schema, self.partition_fields, values, strict=True)
             for column, field, string in fields:
@@ -242,14 +243,14 @@ class TaskWriter:
         self._finish(values)
 
     def _put(self, values: tuple[str | None, ...], table: pa.Table) -> None:
-        """Write rows to files of the target size: the buffer may be enough for many of them."""
+        """Write rows to files of the target size; the buffer may fill many of them."""
         pieces = max(table.nbytes // max(self.plan.target_size, _LEAST_GROUP), 1)
         step = -(-table.num_rows // pieces)
         for start in range(0, table.num_rows, step):
             self._put_piece(values, table.slice(start, step))
 
     def _put_piece(self, values: tuple[str | None, ...], table: pa.Table) -> None:
-        """Write rows to the open file, or to a new one if that does not accept them."""
+        """Write rows to the open file, or to a new one if the open file does not accept them."""
         writer = self.open.pop(values, None)
         if writer is not None and not writer.accepts(table):
             self._close(values, writer)
@@ -264,7 +265,7 @@ class TaskWriter:
             self._finish(next(iter(self.open)))
 
     def splice(self, values: tuple[str | None, ...], old: Parts, stated: OldStatistics) -> SplicedFile:
-        """Start a file of a partition that copies columns of another one; it is closed like the others."""
+        """Start a file of a partition that copies columns from another file; it is closed like the others."""
         key, by_name = self._new_file(values)
         schema = self.layout.schema
         writer = SplicedFile(self.group.open_output(key), key, by_name, schema, self.plan, old, stated)
@@ -339,7 +340,7 @@ class Closable(Protocol):
 
 
 class Closing:
-    """Files that are being closed, and the actions of closed ones, in the order in which they came.
+    """Files that are being closed, and the actions of closed files, in the order of the calls.
 
     ``at_once`` is the concurrency that the store allows; with 1, files are closed synchronously.
     """
@@ -351,7 +352,7 @@ class Closing:
         self._pool: ThreadPoolExecutor | None = None
 
     def end(self, file: Closable, now_ms: int, *, last: bool) -> None:
-        """Close a file; ``last`` says that it is the last one as far as known.
+        """Close a file; set ``last`` if no other file is expected.
 
         Raises errors of this and earlier files.
         """
@@ -375,7 +376,7 @@ class Closing:
         return self._actions
 
     def abandon(self) -> None:
-        """Discard files whose closing has not started, and wait for the others."""
+        """Discard files whose closing has not started; wait for the others."""
         for future, file in self._running:
             if future.cancel():
                 file.discard()
@@ -389,18 +390,18 @@ class Closing:
             self._pool = None
 
 
-# --- Remove the void parts of rows, which files do not hold -----------------------------------------------------------
+# --- Remove the void parts of rows, which files do not store ----------------------------------------------------------
 
 
 def without_void_columns(rows: pa.Table, fields: Sequence[StructField], stored: StructType) -> pa.Table:
-    """Remove what is void from rows.
+    """Remove void columns and void parts of columns from rows.
 
     Parameters
     ----------
-    fields: the columns of the table that hold a void.
-    stored: the columns as files hold them.
+    fields: the columns of the table that have void parts.
+    stored: the columns as files store them.
 
-    Raises ``SchemaMismatchError`` for a value of which nothing would be left, such as an array of void.
+    Raises ``SchemaMismatchError`` for a value of which nothing would remain, such as an array of void.
     """
     # Rows have the display names at every depth.
     types = {f.name: f.type for f in strip(stored).fields}
@@ -426,7 +427,7 @@ def without_void_columns(rows: pa.Table, fields: Sequence[StructField], stored: 
 
 
 def _check(array: pa.Array, type_: DataType, path: str) -> None:
-    """Refuse a value that cannot be stored: not null, with a type of which nothing is left."""
+    """Refuse a value that cannot be stored: one that is not null although all its parts are void."""
     if is_void(type_) or pa.types.is_null(array.type):
         return
     if stored_type(type_) is None:
