@@ -1,1 +1,1 @@
-"""Verification of Delta tables: one file per kind of promise, one row per promise in ``run.py``."""
+"""Verification of Delta tables: one file per subject, and one row per check in ``run.py``."""

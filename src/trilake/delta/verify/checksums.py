@@ -66,7 +66,7 @@ def _totals(table: DeltaContext, start: State, at: int) -> dict[str, npt.NDArray
         return {}
     moves = pa.concat_tables(parts)
     moves = moves.filter(pc.or_(pc.greater(moves["v"], at), pc.equal(moves["o"], -1)))
-    # The effect of an action is the new size of its file less that of the previous action.
+    # An action changes a total by the new size of its file minus the size in the previous action for this file.
     change = ", ".join(f"sum(k * {c} - coalesce(pk * p{c}, 0))::bigint as {c}" for c in ("n", "b", "d", "c"))
     before = ", ".join(f"lag({c}) over w as p{c}" for c in ("k", "n", "b", "d", "c"))
     changes = table.log.engine.query(

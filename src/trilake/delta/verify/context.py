@@ -1,4 +1,4 @@
-"""``DeltaContext``: data shared by the checks of one Delta table, each part read once on demand."""
+"""``DeltaContext``: data shared by the checks of one Delta table; each part is read once, on demand."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from trilake.errors import TableNotFoundError, TrilakeError, UnsupportedProtocol
 from trilake.storage.base import ObjectMeta, Store
 from trilake.table.findings import Depth, NotCheckedError
 
-#: Commits that are fetched and parsed at once.
+#: Commits fetched and parsed at once.
 _AT_ONCE = 2000
 
 
@@ -32,8 +32,8 @@ class DeltaContext:
 
     Parameters
     ----------
-    store, engine: where it is, and what reads its files.
-    requested: the requested version; the newest by default.
+    store, engine: the table's location, and the engine that reads its files.
+    requested: the version to verify; the newest by default.
     depth, sample: how deep to check, and how many files' rows to read.
     """
 
@@ -42,7 +42,7 @@ class DeltaContext:
     requested: int | None
     depth: Depth
     sample: int | None = None
-    #: Problems met while reading, by the code of the check that reports them.
+    #: Errors while reading, by the code of the check that reports them.
     bad_commits: dict[int, TrilakeError] = field(default_factory=dict)
     snapshot_error: TrilakeError | None = None
     #: Shared results, computed by the first check that needs them.
@@ -94,7 +94,7 @@ class DeltaContext:
 
     @cached_property
     def batch(self) -> ActionBatch:
-        """The actions of all readable commits; others are in ``bad_commits``."""
+        """The actions of all readable commits; ``bad_commits`` has the others."""
         commits = sorted(self.listing.commits.items())
         parts = [self._parse(commits[i : i + _AT_ONCE]) for i in range(0, len(commits), _AT_ONCE)]
         return _joined(parts)
@@ -131,7 +131,7 @@ class DeltaContext:
 
     @cached_property
     def origin(self) -> tuple[State, int]:
-        """The oldest state from which commits lead to the version, and its own version; -1 for the beginning.
+        """The oldest state from which commits lead to the version, and the version of that state; -1 for the beginning.
 
         Raises ``NotCheckedError`` if commits are missing.
         """
@@ -146,7 +146,9 @@ class DeltaContext:
         raise NotCheckedError(f"version {self.version} cannot be reconstructed from the log", file=self.store.uri)
 
     def states(self, versions: Sequence[int]) -> Iterator[tuple[int, State]]:
-        """The states of some versions by the commits alone, ascending, where possible."""
+        """The states of some versions, ascending, computed only from commits; omits versions for which that is
+        impossible.
+        """
         state, at, reached = empty_state(), -1, True
         for version in sorted(set(versions)):
             reached = reached and self.has_commits(at + 1, version)
@@ -160,7 +162,7 @@ class DeltaContext:
             yield version, state
 
     def _base(self, version: int) -> tuple[State, int] | None:
-        """The newest readable checkpoint before a version from which commits lead to it."""
+        """The newest readable checkpoint before a version from which commits lead to the version."""
         for at, files in reversed(self.listing.checkpoints):
             if at < version and self.has_commits(at + 1, version):
                 try:
@@ -180,7 +182,7 @@ class DeltaContext:
 
     @cached_property
     def snapshot(self) -> Snapshot:
-        """The version, with fallbacks for damaged files.  Raises ``NotCheckedError``."""
+        """The version, read from other files if some are damaged.  Raises ``NotCheckedError``."""
         try:
             return self.log.snapshot(self.version)
         except UnsupportedProtocolError as e:
@@ -194,7 +196,7 @@ class DeltaContext:
         raise NotCheckedError(f"version {self.version} cannot be reconstructed from the log", file=self.store.uri)
 
     def _commits_only(self) -> LogListing:
-        """The log without compaction files, and without checkpoints where the commits go back to the beginning."""
+        """The log without compaction files and, if the commits go back to the beginning, without checkpoints."""
         whole = self.has_commits(0, self.version)
         return LogListing(self.listing.commits, (), () if whole else self.listing.checkpoints)
 

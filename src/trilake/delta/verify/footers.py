@@ -32,7 +32,7 @@ DAMAGED_HELP = (
 
 @dataclass(frozen=True)
 class StoredFile:
-    """A file in the store: ``size`` and, where the footer was read, ``rows``; or the error."""
+    """A file in the store: ``size`` and, if the footer was read, ``rows``; or the error."""
 
     size: int | None = None
     rows: int | None = None
@@ -40,7 +40,7 @@ class StoredFile:
 
     @property
     def damaged(self) -> bool:
-        """Whether the file exists but is not Parquet; a failing store is another matter."""
+        """Whether the file exists but is not valid Parquet; a failing store does not count."""
         lacking = isinstance(self.error, pa.ArrowNotImplementedError)
         return self.error is not None and not lacking and self.size is not None and self.size >= 0
 
@@ -68,7 +68,7 @@ def _stored_file(store: Store, file: str, parquet: bool) -> StoredFile:
                 checked_footer(source, parquet_file)
                 return StoredFile(size, parquet_file.metadata.num_rows)
             except (*DAMAGE, OSError, CorruptFileError) as e:
-                # Arrow raises OSError for undecodable bytes; errors of the system have a number.
+                # Arrow raises OSError for undecodable bytes, but only errors of the system have a number.
                 return StoredFile(size if getattr(e, "errno", None) is None else -1, error=e)
     except ObjectNotFoundError:
         return StoredFile()

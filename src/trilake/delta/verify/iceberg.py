@@ -1,4 +1,4 @@
-"""Checks of Iceberg metadata, where the table's properties ask for it: it is of the version, and names its files."""
+"""Checks of Iceberg metadata, if the table's properties enable it: it belongs to the version and names its files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _REBUILD = "write it again from the log (trilake.sync_iceberg with rebuild=True)
 
 
 def current(table: DeltaContext) -> Generator[Finding, None, int]:
-    """The newest Iceberg metadata is of this table, and of its version or a later one."""
+    """The newest Iceberg metadata belongs to this table, and to its version or a later one."""
     metadata = table.snapshot.metadata
     if not is_uniform(metadata.configuration):
         return 0
@@ -39,7 +39,7 @@ def current(table: DeltaContext) -> Generator[Finding, None, int]:
 
 
 def same_files(table: DeltaContext) -> Generator[Finding, None, int]:
-    """The Iceberg snapshot of the version has the version's files, with as many rows."""
+    """The Iceberg snapshot of the version has the version's files, with the same numbers of rows."""
     metadata, location = table.snapshot.metadata, metadata_location(table.store)
     if not is_uniform(metadata.configuration):
         return 0

@@ -43,7 +43,9 @@ def no_gap(table: DeltaContext) -> Generator[Finding, None, int]:
 
 
 def torn_commits(table: DeltaContext) -> list[int]:
-    """The newest versions, if their commits cannot be parsed, nothing else holds them, and the one before is whole."""
+    """The newest versions with commits that cannot be parsed, if no other file holds them and the one before is
+    intact.
+    """
     _ = table.batch
     first = table.version + 1
     while isinstance(table.bad_commits.get(first - 1), CorruptLogError):
@@ -64,7 +66,7 @@ def torn_commits(table: DeltaContext) -> list[int]:
 
 
 def commits_readable(table: DeltaContext) -> Generator[Finding, None, int]:
-    """Every commit is lines of JSON objects that are actions."""
+    """Every line of every commit is a JSON object with an action."""
     torn = torn_commits(table)
     for version, error in sorted(table.bad_commits.items()):
         finding = unreadable("delta.commit-unreadable", error, file=commit_key(version), version=version)

@@ -25,7 +25,7 @@ def _fields(table: DeltaContext) -> list[StructField]:
 
 
 def values(table: DeltaContext) -> Generator[Finding, None, int]:
-    """Every file has a value of every partition column and of no other, and each is one of the column's type."""
+    """Every file has a valid value for every partition column, and for no other column."""
     fields, adds = _fields(table), table.adds
     if not adds.num_rows:
         return 0
@@ -64,7 +64,7 @@ def _wrong(table: DeltaContext, message: str, path: str, column: str | None) -> 
 def paths(table: DeltaContext) -> Generator[Finding, None, int]:
     """A partition value in a folder name equals the value in the log.
 
-    The protocol gives folders no meaning: readers go by the log, and this is a warning that one of the two is wrong.
+    Folders have no meaning in the protocol: readers use the log, so this is a warning that one of the two is wrong.
     """
     adds, looked_at = table.adds, 0
     for f in _fields(table):

@@ -21,7 +21,7 @@ from trilake.table.findings import Finding, NotCheckedError
 
 
 def lists_features(table: DeltaContext) -> Generator[Finding, None, int]:
-    """The protocol has every feature that the table uses, for readers those that readers must know."""
+    """The protocol has every feature that the table uses, and lists reader features for readers."""
     snapshot = table.snapshot
     protocol, state = snapshot.protocol, snapshot.state
     reasons = dict.fromkeys(required(snapshot.metadata), "its metadata asks for it")
@@ -59,7 +59,9 @@ def _lacking(table: DeltaContext, message: str, name: str) -> Finding:
 
 
 def column_mapping(table: DeltaContext) -> Generator[Finding, None, int]:
-    """With column mapping, every column has an id and a physical name of its own, and the highest id is on record."""
+    """With column mapping, every column has a unique id and physical name, and the table property has the highest
+    id.
+    """
     metadata = table.snapshot.metadata
     mode = metadata.column_mapping_mode
     if mode == "none":
@@ -96,7 +98,7 @@ def _mapping(table: DeltaContext, message: str, column: str | None) -> Finding:
 
 
 def in_commit_times(table: DeltaContext) -> Generator[Finding, None, int]:
-    """Where commits carry their time, every one does, and times move on."""
+    """With in-commit timestamps, every commit has one, and they increase."""
     try:
         first = in_commit_timestamps_from(table.snapshot.metadata)
     except NotCheckedError:
@@ -129,7 +131,7 @@ def in_commit_times(table: DeltaContext) -> Generator[Finding, None, int]:
 
 
 def once(table: DeltaContext) -> Generator[Finding, None, int]:
-    """Every data file is in the version once."""
+    """Every data file is in the version only once."""
     files = one_spelling(table.adds, table.store.uri)
     counts = pc.value_counts(files)
     twice = counts.filter(pc.greater(counts.field("counts"), 1)).field("values")

@@ -1,4 +1,4 @@
-"""Checks of row tracking and identity columns: ids exist and are unique, and the marks are ahead of them."""
+"""Checks of row tracking and identity columns: ids exist and are unique, and no id is beyond its high-water mark."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MARK_HELP = "correct it before writing rows: ids would be assigned twice"
 
 
 def present(table: DeltaContext) -> Generator[Finding, None, int]:
-    """Where row tracking is on, every file has row ids and the version that wrote its rows."""
+    """With row tracking, every file has row ids and the version that wrote its rows."""
     snapshot, adds = table.snapshot, table.adds
     if not (supported(snapshot.protocol) and snapshot.properties.is_on(ENABLED)):
         return 0
@@ -47,7 +47,7 @@ def unique(table: DeltaContext) -> Generator[Finding, None, int]:
     with_ids = with_ids.take(order)
     first = with_ids["baseRowId"].to_numpy()
     last = first + pc.fill_null(record_counts(with_ids), 0).to_numpy()
-    # The furthest end of all files before each: a long range may overlap several short ones.
+    # The furthest end among all earlier files, since a long range may overlap several short ones.
     reached = np.maximum.accumulate(last)[:-1]
     at = np.flatnonzero(first[1:] < reached) + 1
     for number in at.tolist():
@@ -62,7 +62,7 @@ def unique(table: DeltaContext) -> Generator[Finding, None, int]:
 
 
 def mark_ahead(table: DeltaContext) -> Generator[Finding, None, int]:
-    """The high-water mark of row ids is not behind the ids of any file."""
+    """No file has row ids beyond their high-water mark."""
     adds, snapshot = table.adds, table.snapshot
     with_ids = adds.filter(pc.is_valid(adds["baseRowId"]))
     if not with_ids.num_rows:
@@ -86,7 +86,7 @@ def mark_ahead(table: DeltaContext) -> Generator[Finding, None, int]:
 
 
 def identity_marks(table: DeltaContext) -> Generator[Finding, None, int]:
-    """The high-water mark of each identity column is not behind the column's values, by the files' statistics."""
+    """No file's statistics show a value beyond the high-water mark of an identity column."""
     snapshot = table.snapshot
     columns = identity_columns(snapshot.schema)
     reader = StatisticsReader(snapshot.adds, snapshot.schema, snapshot.metadata.partition_columns)

@@ -32,7 +32,7 @@ _NOW = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 @dataclass(frozen=True)
 class Rules:
-    """Rules for every row that this process can evaluate; ``unchecked`` names those that only Spark can."""
+    """The rules for rows that this process can evaluate; ``unchecked`` names the rules that only Spark can."""
 
     schema: StructType
     checks: tuple[Check, ...]
@@ -68,9 +68,9 @@ class FileFacts:
 
 @dataclass(frozen=True)
 class RowFacts:
-    """Facts about the files that were read; ``files`` are their numbers in the version, in order.
+    """Facts about the files that were read; ``files`` are their positions in the version, in order.
 
-    ``bounds`` (least and greatest) and ``nulls`` have one value per file, by column.
+    ``bounds`` (least and greatest value) and ``nulls`` have one value per file, by column.
     """
 
     files: Sequence[int]
@@ -190,7 +190,7 @@ def _key(scalar: pa.Scalar) -> Any:
 
 
 def _broken(rules: Rules, batch: pa.RecordBatch) -> Generator[tuple[str, str], None, None]:
-    """The rules that a batch violates: a key for each, and a description of its first violation."""
+    """The rules that a batch violates, each with a key and a description of its first violation."""
     try:
         verify_not_null(batch, rules.schema)
     except TrilakeError as e:

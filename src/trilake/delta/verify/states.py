@@ -27,10 +27,10 @@ def action_keys(files: pa.Table) -> pa.ChunkedArray:
 
 
 def differences(stated: State, true: State, *, whole: bool) -> list[str]:
-    """What ``stated`` says differently from ``true``; empty if they agree.
+    """Where ``stated`` differs from ``true``; empty if they agree.
 
-    ``whole``: it stands for the whole history, as a checkpoint does, which may leave out expired tombstones and
-    transactions; otherwise for a run of commits, of which nothing may be left out.
+    With ``whole``, ``stated`` stands for the whole history, as a checkpoint does, which may omit expired tombstones and
+    transactions; otherwise for a run of commits, from which nothing may be missing.
     """
     out = _files(stated.adds, true.adds, "files", true.metadata)
     if whole:
@@ -69,7 +69,7 @@ def _named(
 
 
 def _others(a: pa.Table, b: pa.Table) -> pa.ChunkedArray:
-    """The keys of ``a`` that ``b`` does not have."""
+    """The keys in ``a`` that are not in ``b``."""
     keys = action_keys(a)
     return keys.filter(pc.invert(pc.is_in(keys, pc.unique(action_keys(b)))))
 
@@ -90,7 +90,7 @@ def _files(stated: pa.Table, true: pa.Table, what: str, metadata: Metadata | Non
     out = _keys(stated, true, what)
     if stated.num_rows != len(pc.unique(action_keys(stated))):
         out.append(f"it has {what} twice")
-    # The same files side by side.
+    # Both states of the same files, row by row.
     at = pc.index_in(action_keys(stated), pc.unique(action_keys(true)))
     both = pc.is_valid(at)
     stated_files, true_files = stated.filter(both), true.take(at.filter(both)) if true.num_rows else true.slice(0, 0)
@@ -119,6 +119,6 @@ def _other_partitions(stated: pa.Table, true: pa.Table, metadata: Metadata) -> l
     try:
         codes = PartitionKeys.of(maps, partition_fields(metadata.schema, metadata.partition_columns)).codes
     except CorruptLogError:
-        return []  # another check reports that
+        return []  # another check reports it
     wrong = int((codes[: stated.num_rows] != codes[stated.num_rows :]).sum())
     return [f"another partitionValues of {wrong:,} files"] if wrong else []

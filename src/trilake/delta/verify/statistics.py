@@ -22,7 +22,7 @@ _HELP = "let the statistics be computed again (trilake.repair): a filter may ski
 
 
 def well_formed(table: DeltaContext) -> Generator[Finding, None, int]:
-    """Statistics are JSON with a number of rows; a file with a deletion vector has that number."""
+    """Statistics are JSON with a number of rows, which is mandatory for a file with a deletion vector."""
     adds = table.adds
     stats = adds["stats"]
     json_strings = pc.and_(pc.is_valid(stats), pc.not_equal(pc.fill_null(stats, ""), ""))
@@ -67,7 +67,7 @@ def _leaves(type_: object, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, .
 
 
 def bounds(table: DeltaContext) -> Generator[Finding, None, int]:
-    """No row lies outside of the bounds that its file's statistics state."""
+    """No row lies outside the bounds that its file's statistics state."""
     facts = row_facts(table)
     adds = table.adds.take(pa.array(facts.files, pa.int64()))
     for path, stats in _columns(table, adds):
@@ -106,7 +106,7 @@ def nulls(table: DeltaContext) -> Generator[Finding, None, int]:
     """The statistics state how many values are null."""
     facts = row_facts(table)
     adds = table.adds.take(pa.array(facts.files, pa.int64()))
-    # In files with deleted rows the count may include those.
+    # If a file has deleted rows, the count may include them.
     exact = pc.is_null(pc.struct_field(adds["deletionVector"], "storageType"))
     for path, stats in _columns(table, adds):
         actual = facts.nulls.get(path)

@@ -22,7 +22,7 @@ _HELP = "restore the vector's file, or a version of the table without it: readin
 
 @dataclass(frozen=True)
 class Loaded:
-    """One vector: the number of deleted rows and the last of them, or the error."""
+    """One vector: how many rows it deletes and which one is the last, or the error."""
 
     file: str
     stated: int
@@ -76,7 +76,7 @@ def readable(table: DeltaContext) -> Generator[Finding, None, int]:
 
 
 def counted(table: DeltaContext) -> Generator[Finding, None, int]:
-    """Every deletion vector deletes as many rows as its cardinality says."""
+    """Every deletion vector deletes as many rows as its cardinality states."""
     for vector in loaded(table):
         if vector.error is None and vector.count != vector.stated:
             yield Finding(
