@@ -1,7 +1,7 @@
-"""``Engine``: the environment of a Delta table apart from its store; built once and passed in.
+"""``Engine``: the environment of a Delta table, except its store; built once and passed in.
 
 A :class:`~trilake.delta.log.log.DeltaLog` has one; its snapshots, plans and tasks carry it.  No behaviour depends on
-what else was imported.
+which modules are imported.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CommitHook = Callable[[Any], Any]
 class Jobs(Protocol):
     """Runs work on the files of a large table in other processes; functions and tasks are pickled.
 
-    Raises a task's trilake error, and ``WriteFailedError`` if a job failed otherwise.
+    Raises the trilake error of a task, and ``WriteFailedError`` if a job fails otherwise.
     """
 
     def run(self, function: Callable[[Any], Any], tasks: Sequence[Any]) -> Iterable[Any]:
@@ -36,16 +36,15 @@ class Jobs(Protocol):
         """
 
     def repeated(self, strings: Callable[[Any], Iterator[pa.ChunkedArray]], tasks: Sequence[Any]) -> str | None:
-        """A string that occurs more than once among those of all tasks."""
+        """A string that occurs more than once among the strings of all tasks; ``None`` if there is none."""
 
 
 @dataclass(frozen=True)
 class Engine:
-    """Formats of data files other than Delta's own, post-commit hooks, clock, ids and waiting, and the evaluator of
-    SQL over Arrow tables.
+    """The formats of data files, post-commit hooks, clock, ids and waiting, and the evaluator of SQL over Arrow tables.
 
-    ``hooks`` run in order after a commit.  An engine without them (``None``) only reads and plans; commits through
-    it are refused.  ``jobs`` chooses where to work on a table with so many files; ``None`` for this process.
+    ``hooks`` run in order after a commit.  An engine without hooks (``None``) only reads and plans, and refuses
+    commits. ``jobs`` chooses where to process a table with a given number of files; ``None`` means this process.
 
     >>> Engine().format("orc") is None
     True
@@ -58,7 +57,7 @@ class Engine:
     query: Query = query
 
     def format(self, name: str) -> FileFormat | None:
-        """The format of that name, if this engine has it."""
+        """The format with this name, if the engine has it."""
         return next((f.load().data_files() for f in self.formats if f.name == name), None)
 
     @property
@@ -67,15 +66,15 @@ class Engine:
         return ("parquet", *(f.name for f in self.formats))
 
     def for_tasks(self) -> Engine:
-        """The part that tasks need: they write files and never commit."""
+        """The engine for tasks, which write files and never commit."""
         return replace(self, hooks=None, jobs=None)
 
     def jobs_for(self, store: Store, files: int) -> Jobs | None:
-        """The jobs for a table with so many files, or ``None`` for this process."""
+        """The jobs for a table with this many files; ``None`` for this process."""
         return None if self.jobs is None else self.jobs(store, files)
 
     def commit_hooks(self, uri: str) -> tuple[CommitHook, ...]:
-        """The hooks.  Raises ``InvalidArgumentError`` for an engine without."""
+        """The hooks.  Raises ``InvalidArgumentError`` if the engine has none."""
         if self.hooks is None:
             raise InvalidArgumentError(
                 "the log was opened without an engine that commits: checkpoints, compaction and manifests would be"

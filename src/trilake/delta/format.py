@@ -38,7 +38,7 @@ class DeltaFormat(Format):
         return ArrowDeltaTable(store, standard_engine(), version=version, timestamp=timestamp)
 
     def write(self, store: Store, data: Any, write: TableWrite) -> WriteResult:
-        # Loaded lazily: a process that only opens tables needs none of it (tests/house/test_laziness.py).
+        # Loaded lazily: a process that only opens tables needs none of this (tests/house/test_laziness.py).
         from trilake.delta.commands.write.overwrite import check_dynamic_alone
         from trilake.delta.commands.write.request import WriteRequest
         from trilake.delta.commands.write.write import write_arrow

@@ -1,6 +1,6 @@
 """``standard_engine``: all formats of data files, post-commit hooks, this machine's clock.
 
-Hooks are loaded with the first commit, as reads do not need them.
+Hooks are loaded at the first commit, since reads do not need them.
 """
 
 from __future__ import annotations

@@ -22,11 +22,11 @@ from trilake.expr.views import without_views_type
 
 PHYSICAL_NAME = "delta.columnMapping.physicalName"
 COLUMN_ID = "delta.columnMapping.id"
-#: Field metadata: the field ids of array elements, and of keys and values of maps, by their paths in files.
+#: Field metadata: the field ids of array elements, and of keys and values of maps, by path in the file.
 NESTED_IDS = "delta.columnMapping.nested.ids"
 #: Key of an Arrow field's metadata: the Delta type, as JSON, of a column with variants, spatial or user-defined types.
 DELTA_TYPE = "trilake.deltaType"
-#: Deeper than any real schema, and far from Python's recursion limit.
+#: Deeper than any real schema, and well below Python's recursion limit.
 MAX_DEPTH = 100
 
 _PRIMITIVES: dict[str, pa.DataType] = {
@@ -48,12 +48,12 @@ _PRIMITIVES: dict[str, pa.DataType] = {
 }
 _VARIANT_PARTS = {("value", "binary"), ("metadata", "binary")}
 _DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(-?\d+)\s*\)")
-# A collated or length-limited string is stored as a plain one.
+# A string with a collation or length limit is stored as a plain one.
 _STRING_LIKE = re.compile(r"string collate \S+|(?:var)?char\(\d+\)", re.IGNORECASE)
 
 
 def arrow_field(name: str, type_: pa.DataType, nullable: bool, notes: Mapping[Any, Any] | None = None) -> pa.Field:
-    """An Arrow field; one of type null is nullable, unlike the void elements of Spark's ``array()``."""
+    """An Arrow field; a field of type null is nullable, unlike the void elements of Spark's ``array()``."""
     return pa.field(name, type_, nullable or pa.types.is_null(type_), notes)
 
 
@@ -69,13 +69,13 @@ def arrow_map(key: pa.DataType, value: pa.DataType, nullable: bool) -> pa.DataTy
 
 
 def is_spatial(name: str) -> bool:
-    """Whether the name of a primitive type is that of a spatial one."""
+    """Whether this is the name of a spatial type."""
     return name.startswith(("geometry(", "geography("))
 
 
 @dataclass(frozen=True)
 class PrimitiveType:
-    """A type without parts; ``name`` is the protocol's type name, e.g. ``long`` or ``decimal(10,2)``."""
+    """A type without parts; ``name`` is the protocol's type name, such as ``long`` or ``decimal(10,2)``."""
 
     name: str
 
@@ -98,10 +98,10 @@ class PrimitiveType:
 
 @dataclass(frozen=True)
 class UserDefinedType(PrimitiveType):
-    """A user-defined type of Spark: a column of it holds values of ``sql_type``.
+    """A user-defined type of Spark, whose columns hold values of ``sql_type``.
 
     ``name`` is ``udt:`` and the class: types of the same class are equal.  ``definition`` is the type as JSON.  It
-    may contain a pickled class, which is preserved and never loaded.
+    may contain a pickled class, which is preserved but never loaded.
     """
 
     sql_type: DataType = field(compare=False)
@@ -173,7 +173,9 @@ class StructField:
 
     @property
     def physical_name(self) -> str:
-        """The name in data files, statistics and partition values: the display name unless the column is mapped."""
+        """The name in data files, statistics and partition values; equals the display name unless the column is
+        mapped.
+        """
         name = self.metadata.get(PHYSICAL_NAME)
         return name if isinstance(name, str) else self.name
 
@@ -190,7 +192,7 @@ class StructField:
 
     @property
     def arrow(self) -> pa.Field:
-        """The Arrow field under the display name."""
+        """The Arrow field with the display name."""
         return arrow_field(self.name, self.type.arrow, self.nullable)
 
     def to_json(self) -> Any:
@@ -225,7 +227,7 @@ class StructType:
         return pa.schema([f.arrow for f in self.fields])
 
     def find(self, name: str) -> StructField | None:
-        """Find a field by name; an exact match first, then ignoring case, unless the names are :meth:`exact`."""
+        """Find a field by name: an exact match, otherwise ignoring case unless the names are :meth:`exact`."""
         return self._by_name.get(name) or (None if self.case_sensitive else self._by_lower_name.get(name.lower()))
 
     def exact(self) -> StructType:
@@ -305,7 +307,8 @@ DataType = PrimitiveType | ArrayType | MapType | StructType
 
 
 def parts(t: DataType) -> tuple[tuple[str, DataType], ...]:
-    """The types directly inside a type, each with its name in paths: of a field, or ``element``, ``key``, ``value``.
+    """The types directly inside a type, each with its name in paths: a field's name, or ``element``, ``key``,
+    ``value``.
 
     >>> parts(MapType(PrimitiveType("string"), PrimitiveType("long")))
     (('key', PrimitiveType(name='string')), ('value', PrimitiveType(name='long')))
@@ -318,7 +321,7 @@ def parts(t: DataType) -> tuple[tuple[str, DataType], ...]:
 
 
 def with_parts(t: DataType, types: Sequence[DataType]) -> DataType:
-    """The type with other parts, in the order of :func:`parts`; ``t`` itself where they are the same objects."""
+    """The type with other parts, in the order of :func:`parts`; ``t`` itself if they are the same objects."""
     if all(a is b for (_, a), b in zip(parts(t), types, strict=True)):
         return t
     if isinstance(t, StructType):
@@ -329,7 +332,7 @@ def with_parts(t: DataType, types: Sequence[DataType]) -> DataType:
 
 
 def each_type(t: DataType, change: Callable[[DataType], DataType]) -> DataType:
-    """Transform a type bottom-up: all types inside it, and then itself.
+    """Transform a type bottom-up: first all types inside it, then the type itself.
 
     >>> str(each_type(ArrayType(PrimitiveType("long")), lambda t: ArrayType(t)))
     'array<array<array<long>>>'
@@ -365,7 +368,7 @@ def contains_type(t: DataType, name: str) -> bool:
 def paired(a: DataType, b: DataType) -> tuple[tuple[str, DataType, DataType], ...] | None:
     """The parts of two arrays, or of two maps, in pairs with their names; ``None`` for other types.
 
-    Callers pair fields of structs themselves: by name, by position, or with some missing.
+    Callers pair the fields of structs themselves, since they match them by name or by position.
     """
     if (isinstance(a, ArrayType) and isinstance(b, ArrayType)) or (isinstance(a, MapType) and isinstance(b, MapType)):
         return tuple((name, x, y) for (name, x), (_, y) in zip(parts(a), parts(b), strict=True))
@@ -395,7 +398,7 @@ def parse_schema(json_string: str, *, version: int | None = None) -> StructType:
     return schema
 
 
-@lru_cache(maxsize=16)  # cached: tables are opened repeatedly, and parsing thousands of columns dominates
+@lru_cache(maxsize=16)  # tables are opened repeatedly, and parsing thousands of columns dominates
 def _parsed(json_string: str) -> DataType:
     return _parse_type(orjson.loads(json_string), 0)
 
@@ -445,14 +448,14 @@ def _parse_type(node: Any, depth: int) -> DataType:
     return _parse_type(kind, depth + 1)
 
 
-#: By name, so that a table with thousands of columns has one object per type.
+#: Types by name, so that a table with thousands of columns has one object per type.
 _KNOWN = {name: PrimitiveType("void" if name == "null" else name) for name in _PRIMITIVES}
 
 
 def parse_primitive(name: str) -> PrimitiveType:
     """Parse the protocol's name of a primitive type.
 
-    Raises ``UnsupportedProtocolError`` for an unknown name, and for an interval, which Delta lacks.
+    Raises ``UnsupportedProtocolError`` for an unknown name, and for an interval, which Delta does not support.
     """
     type_ = _KNOWN.get(name)
     if type_ is not None:
@@ -488,7 +491,7 @@ def parse_primitive(name: str) -> PrimitiveType:
 
 
 def check_distinct(names: Sequence[str]) -> None:
-    """Raise ``SchemaMismatchError`` if two columns of rows have names that a Delta table cannot tell apart."""
+    """Raise ``SchemaMismatchError`` if two column names differ only in case, which a Delta table does not allow."""
     spellings: dict[str, str] = {}
     for name in names:
         other = spellings.get(name.lower())
@@ -506,9 +509,9 @@ def check_distinct(names: Sequence[str]) -> None:
 def from_arrow(schema: pa.Schema) -> StructType:
     """The Delta schema for rows of an Arrow schema.
 
-    Unsigned integers become the next wider signed type; times of day, durations and unions have no Delta type and
-    raise ``SchemaMismatchError``.  User metadata is kept, and so are variants and user-defined types, of which
-    Arrow has the parts: their columns are marked with :data:`DELTA_TYPE`.
+    Unsigned integers become the next wider signed type; times of day, durations and unions have no Delta type and raise
+    ``SchemaMismatchError``.  User metadata is kept.  Arrow has no variants or user-defined types, so it stores their
+    parts; :data:`DELTA_TYPE` marks such columns.
 
     >>> str(from_arrow(pa.schema([("a", pa.int64()), ("t", pa.timestamp("ns", "UTC"))])))
     'struct<a:long,t:timestamp>'
@@ -555,7 +558,7 @@ def _from_arrow_type(t: pa.DataType, path: str) -> DataType:
 
 
 def _with_mark(field: StructField, f: pa.Field) -> StructField:
-    """The field with the types in the mark of its Arrow field."""
+    """The field with the Delta type that marks its Arrow field."""
     mark = (f.metadata or {}).get(DELTA_TYPE.encode())
     if mark is None:
         return field
@@ -567,7 +570,7 @@ def _with_mark(field: StructField, f: pa.Field) -> StructField:
 
 
 def where_marked(type_: DataType, marked_type: DataType) -> DataType:
-    """The type with variants and user-defined types from another type, for which Arrow has no types."""
+    """The type with variants and user-defined types, which Arrow lacks, taken from ``marked_type``."""
     if isinstance(marked_type, UserDefinedType):
         return marked_type if all_nullable(type_) == all_nullable(marked_type.sql_type) else type_
     if isinstance(marked_type, PrimitiveType) and is_spatial(marked_type.name):
@@ -583,7 +586,7 @@ def where_marked(type_: DataType, marked_type: DataType) -> DataType:
 
 
 def needs_mark(type_: DataType) -> bool:
-    """Whether a type contains a variant or a user-defined type, for which Arrow has no type."""
+    """Whether a type contains a variant or a user-defined type, which Arrow lacks."""
     return any(isinstance(t, UserDefinedType) or _needs_mark(str(t)) for _, t in types_in(type_))
 
 
@@ -592,14 +595,14 @@ def _needs_mark(name: str) -> bool:
 
 
 def marked(field: pa.Field, type_: DataType) -> pa.Field:
-    """The Arrow field of a column of this type, marked with its type, as JSON, where Arrow lacks it."""
+    """The Arrow field of a column of this type, marked with the type as JSON if Arrow lacks it."""
     if not needs_mark(type_):
         return field
     return field.with_metadata({**(field.metadata or {}), DELTA_TYPE: StructType((StructField("c", type_),)).json()})
 
 
 def all_nullable(t: DataType) -> DataType:
-    """The same type with every part nullable, as Delta stores what Spark writes."""
+    """The same type with every part nullable, as Delta stores data that Spark writes."""
     if isinstance(t, ArrayType):
         return ArrayType(all_nullable(t.element), True)
     if isinstance(t, MapType):

@@ -1,7 +1,7 @@
-"""Columns by path, and one step on a schema: add, drop, rename, move, replace.  Pure functions on the tree.
+"""Columns by path, and single steps on a schema: add, drop, rename, move, replace.  All functions are pure.
 
 A path is a string such as ``a.b``, with backticks around names that contain dots, or a sequence of names.  ``element``
-leads into an array, ``key`` and ``value`` into a map.  Names are found ignoring case.
+leads into an array, ``key`` and ``value`` into a map.  Names match ignoring case.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def parse_path(path: PathLike) -> Path:
 
 
 def split_names(names: str) -> list[tuple[str, ...]]:
-    """Parse a list of column names, each as a path; backquotes protect dots and commas, two of them stand for one.
+    """Parse a list of column names, each as a path; backticks protect dots and commas, two of them stand for one.
 
     >>> split_names("a, b.c, `x,y`.z")
     [('a',), ('b', 'c'), ('x,y', 'z')]
@@ -82,7 +82,7 @@ def split_names(names: str) -> list[tuple[str, ...]]:
     """
     out: list[list[str]] = [[""]]
     quoted = False
-    doubled = "\0"  # not a possible name
+    doubled = "\0"  # cannot occur in a name
     for c in names.replace("``", doubled):
         if c == "`":
             quoted = not quoted
@@ -97,10 +97,10 @@ def split_names(names: str) -> list[tuple[str, ...]]:
 
 
 def without_alias(path: Path, alias: str | None, *schemas: StructType) -> Path:
-    """A path of a column to assign, without the table's alias.
+    """The path of a column to assign, without the table's alias.
 
-    The first of ``schemas`` is the table's.  A qualified column takes precedence over a field of a column with the
-    alias's name.
+    The first of ``schemas`` is the table's schema.  A qualified column takes precedence over a field of a column that
+    has the alias's name.
 
     >>> from trilake.delta.protocol.schema import PrimitiveType as P
     >>> inner = StructType((StructField("v", P("long")), StructField("w", P("long"))))
@@ -115,12 +115,12 @@ def without_alias(path: Path, alias: str | None, *schemas: StructType) -> Path:
 
 
 def with_alias(path: Path, alias: str | None) -> Path:
-    """The inverse of :func:`without_alias`: the same path, except for a column with the alias's name."""
+    """The inverse of :func:`without_alias`; changes only paths that start with the alias's name."""
     return path if alias is None or path[0].lower() != alias.lower() else (alias, *path)
 
 
 def format_path(path: Path) -> str:
-    """A path as one string, in backticks where needed.
+    """A path as one string, with backticks if needed.
 
     >>> format_path(("a", "b c"))
     'a.`b c`'
@@ -142,7 +142,7 @@ FIRST = Position()
 
 
 def _parts(t: DataType) -> dict[str, DataType]:
-    """The types inside an array or map, by path name."""
+    """The types inside an array or map, by their name in paths."""
     if isinstance(t, ArrayType):
         return {"element": t.element}
     if isinstance(t, MapType):
@@ -166,7 +166,7 @@ def _nothing_there(schema_path: Sequence[str], name: str, t: DataType) -> Schema
 def spelled(schema: StructType, path: PathLike) -> Path:
     """A path in the schema's spelling.
 
-    Raises ``SchemaMismatchError`` for an unknown path, with the existing columns.
+    Raises ``SchemaMismatchError`` for an unknown path; the error lists the existing columns.
     """
     out: list[str] = []
     t: DataType = schema
@@ -269,7 +269,7 @@ def _insert(fields: list[StructField], field: StructField, position: Position | 
 def add_field(schema: StructType, parent: Path, field: StructField, position: Position | None = None) -> StructType:
     """The schema with one more column in the struct at ``parent``, by default at its end.
 
-    Raises ``InvalidArgumentError`` for an existing name, or where ``parent`` is not a struct.
+    Raises ``InvalidArgumentError`` for an existing name, or if ``parent`` is not a struct.
     """
     parent = spelled(schema, parent) if parent else ()
 
@@ -288,7 +288,7 @@ def _check_free(fields: Sequence[StructField], name: str, parent: Path) -> None:
 
 
 def name_taken(path: Path) -> InvalidArgumentError:
-    """The error for a new name that a column has already."""
+    """The error for a new name that another column has."""
     there = format_path(path)
     return InvalidArgumentError(
         f"column {there} already exists",
@@ -301,7 +301,7 @@ def name_taken(path: Path) -> InvalidArgumentError:
 def drop_field(schema: StructType, path: PathLike) -> StructType:
     """The schema without a column.
 
-    Raises ``SchemaMismatchError`` for an unknown column, ``InvalidArgumentError`` if no sibling would be left.
+    Raises ``SchemaMismatchError`` for an unknown column, ``InvalidArgumentError`` if the struct would become empty.
     """
     names = spelled(schema, path)
     _parent(schema, names)
@@ -323,7 +323,7 @@ def drop_field(schema: StructType, path: PathLike) -> StructType:
 def replace_field(schema: StructType, path: PathLike, change: Callable[[StructField], StructField]) -> StructType:
     """The schema with one column changed.
 
-    Raises ``SchemaMismatchError`` for an unknown column, ``InvalidArgumentError`` if a new name exists.
+    Raises ``SchemaMismatchError`` for an unknown column, ``InvalidArgumentError`` if the new name exists.
     """
     names = spelled(schema, path)
     _parent(schema, names)
@@ -338,7 +338,7 @@ def replace_field(schema: StructType, path: PathLike, change: Callable[[StructFi
 
 
 def move_field(schema: StructType, path: PathLike, position: Position) -> StructType:
-    """The schema with a column moved among its siblings; after itself leaves it in place.
+    """The schema with a column moved among its siblings; moving it after itself changes nothing.
 
     Raises ``SchemaMismatchError``.
     """
@@ -364,7 +364,7 @@ def nested_fields(t: DataType) -> list[StructField]:
 
 
 def each_field(t: DataType, change: Callable[[StructField], StructField]) -> DataType:
-    """Transform every field, a parent before its children, and these before its next sibling."""
+    """Transform every field: a parent before its children, and these before the parent's next sibling."""
     if not isinstance(t, StructType):
         return with_parts(t, [each_field(inner, change) for _, inner in parts(t)])
     fields = (change(f) for f in t.fields)
@@ -384,7 +384,7 @@ def strip(schema: StructType) -> StructType:
 
 
 def described_schema(schema: StructType) -> pa.Schema:
-    """The Arrow schema of the rows, each field with its user metadata, and a mark where Arrow lacks the type.
+    """The Arrow schema of the rows; fields have their user metadata, and a mark if Arrow lacks the type.
 
     >>> from trilake.delta.protocol.schema import PrimitiveType
     >>> noted = StructField("a", PrimitiveType("long"), metadata={"comment": "x"})
@@ -403,8 +403,8 @@ def _field(f: StructField) -> pa.Field:
 
 
 def arrow_type(t: DataType, field: Callable[[StructField], pa.Field]) -> pa.DataType:
-    """The Arrow type in which ``field`` converts the fields of structs."""
-    if isinstance(t, PrimitiveType):  # most of the thousands in a wide table are
+    """The Arrow type, with the fields of structs converted by ``field``."""
+    if isinstance(t, PrimitiveType):  # the usual case in a wide table
         return t.arrow
     if isinstance(t, StructType):
         return pa.struct(list(map(field, t.fields)))

@@ -1,6 +1,6 @@
-"""Types as Spark SQL spells them: ``array<struct<a: int, b: varchar(5)>>``.
+"""Types in Spark's SQL: ``array<struct<a: int, b: varchar(5)>>``.
 
-Limits of ``char(n)`` and ``varchar(n)`` go into the metadata of the top-level column, see
+Length limits of ``char(n)`` and ``varchar(n)`` go into the metadata of the top-level column; see
 :mod:`trilake.delta.protocol.char_varchar`.
 """
 
@@ -40,12 +40,12 @@ _ALIASES = {
     "timestamp_ltz": "timestamp",
     "text": "string",
 }
-#: The binary collation, which all strings of a table have.
+#: The binary collation, which is that of all strings in a table.
 BY_BYTES = "UTF8_BINARY"
 
 
 def check_collation(name: str, column: str | None = None) -> None:
-    """Raise ``InvalidArgumentError`` for any other than the binary collation.
+    """Raise ``InvalidArgumentError`` for any collation except the binary one.
 
     >>> check_collation("utf8_binary")
     """
@@ -183,7 +183,7 @@ class _Parser:
         return StructField(name, kind, nullable, metadata)
 
     def _raw_parameters(self) -> str:
-        """What stands in parentheses, as it is."""
+        """The source in parentheses, unparsed."""
         if self._peek() != "(":
             return ""
         start = self.at + 1
@@ -231,7 +231,7 @@ class _Parser:
 
 
 def with_limits(schema: StructType) -> StructType:
-    """The schema with length limits as types, ``varchar(5)``, so that they move with their fields.
+    """The schema with length limits as types, such as ``varchar(5)``, so that they move with their fields.
 
     Raises ``CorruptLogError`` for limits that do not fit the column's type.
     """
@@ -241,7 +241,7 @@ def with_limits(schema: StructType) -> StructType:
 
 
 def without_limits(schema: StructType) -> StructType:
-    """The schema with length limits in the metadata of its columns, as they are stored."""
+    """The schema with length limits in the metadata of its columns, where they are stored."""
     return StructType(tuple(_extracted(f) for f in schema.fields))
 
 
@@ -294,5 +294,5 @@ def spelled(t: DataType, field: Callable[[StructField, str], str], *, upper: boo
 
 
 def type_sql(t: DataType) -> str:
-    """A type as Spark spells it, such as ``bigint``."""
+    """A type in Spark's SQL, such as ``bigint``."""
     return spelled(t, lambda f, inner: f"{f.name}:{inner}")

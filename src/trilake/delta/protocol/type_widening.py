@@ -3,7 +3,7 @@
 Protocol: *Type Widening*.  Older files keep the narrower type and readers widen its values.  The metadata of the
 nearest struct field records changes under ``delta.typeChanges``: ``fromType``, ``toType``, and ``fieldPath``
 (``element``, ``key``, ``value`` or several of them) for a type inside an array or map.  The preview of the feature also
-records the version, ``tableVersion``.
+records the version in ``tableVersion``.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def enabled(metadata: Metadata) -> bool:
 
 
 def only_preview(protocol: Protocol) -> bool:
-    """Whether the table has the preview of the feature and not the feature itself."""
+    """Whether the table has only the preview of the feature."""
     names = protocol.writer_features or ()
     return PREVIEW in names and FEATURE not in names
 
@@ -52,7 +52,7 @@ def _decimal(t: PrimitiveType) -> tuple[int, int] | None:
 
 
 def can_widen(old: DataType, new: DataType) -> bool:
-    """Whether the protocol lets a column of type ``old`` become ``new``.
+    """Whether the protocol allows a column to change from type ``old`` to ``new``.
 
     >>> can_widen(PrimitiveType("integer"), PrimitiveType("double"))
     True
@@ -72,9 +72,10 @@ def can_widen(old: DataType, new: DataType) -> bool:
 
 
 def widens_by_itself(old: DataType, new: DataType) -> bool:
-    """Whether rows of type ``new`` widen a column of type ``old`` in schema evolution.
+    """Whether schema evolution widens a column of type ``old`` for rows of type ``new``.
 
-    Of what :func:`can_widen` allows, integers only become other kinds of numbers on request.
+    It does not change an integer to another kind of number, even if :func:`can_widen` allows that; this takes a
+    request.
     """
     if not (isinstance(old, PrimitiveType) and isinstance(new, PrimitiveType)) or old == new:
         return False
@@ -115,7 +116,7 @@ def record_changes(old: StructType, new: StructType, *, version: int | None = No
 
 
 def _recorded(old: DataType, new: DataType, version: int | None, *, forget: bool = False) -> DataType:
-    """The type with records of the fields below it updated."""
+    """The type with updated records in the fields below it."""
     if isinstance(old, StructType) and isinstance(new, StructType):
         fields = []
         for f in new.fields:
@@ -133,7 +134,7 @@ def _recorded(old: DataType, new: DataType, version: int | None, *, forget: bool
 
 
 def _changes(old: DataType, new: DataType, path: tuple[str, ...], version: int | None) -> list[dict[str, Any]]:
-    """Changes of types within one field, down to the next struct."""
+    """The changes of types within one field, down to the next struct."""
     inside = paired(old, new)
     if inside is not None:
         return [change for name, a, b in inside for change in _changes(a, b, (*path, name), version)]

@@ -1,6 +1,6 @@
-"""The type ``void``, of columns without a type yet, which files do not store.
+"""The type ``void``: columns without a type yet, which files do not store.
 
-A file that lacks a column has nulls there, whatever type the column gets later.
+If a file lacks a column, its values are null, whatever type the column gets later.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def has_void(type_: DataType) -> bool:
 
 
 def stored_type(type_: DataType) -> DataType | None:
-    """The type as files hold it, without void parts; ``None`` if nothing is left of it.
+    """The type as files store it, without void parts; ``None`` if nothing remains.
 
     >>> from trilake.delta.protocol.schema import StructField
     >>> fields = StructField("a", PrimitiveType("long")), StructField("v", PrimitiveType("void"))
@@ -43,7 +43,7 @@ def stored_type(type_: DataType) -> DataType | None:
 
 
 def without_voids(schema: StructType) -> StructType:
-    """The columns, and parts of columns, that files hold."""
+    """The schema of files: columns and their parts without void."""
     if not any(has_void(f.type) for f in schema.fields):
         return schema
     type_in_files = stored_type(schema)
@@ -52,6 +52,7 @@ def without_voids(schema: StructType) -> StructType:
 
 def check_storable(schema: StructType, before: StructType | None = None) -> None:
     """Raise ``SchemaMismatchError`` for a column whose values cannot be stored: an array, map or struct of only void.
+
     Columns that the table has ``before`` are accepted.
     """
     for f in schema.fields:
@@ -63,7 +64,7 @@ def check_storable(schema: StructType, before: StructType | None = None) -> None
 
 
 def _untyped(type_: DataType, path: str) -> tuple[str, DataType] | None:
-    """Path and type of the first part that can have values but cannot be stored."""
+    """Path and type of the first part that can have values that cannot be stored."""
     if not isinstance(type_, PrimitiveType) and stored_type(type_) is None:
         return path, type_
     inside = (_untyped(inner, f"{path}.{name}") for name, inner in parts(type_))
@@ -71,7 +72,7 @@ def _untyped(type_: DataType, path: str) -> tuple[str, DataType] | None:
 
 
 def no_typed_column(schema: StructType) -> SchemaMismatchError:
-    """The error for columns of which files would hold none."""
+    """The error for a schema whose columns are all void."""
     return SchemaMismatchError(
         "files cannot store columns of type void, and there are no others: "
         + ", ".join(f"{f.name} {f.type}" for f in schema.fields),

@@ -1,4 +1,4 @@
-"""Table feature ``checkpointProtection``: a version before which the log is cleaned up as a whole, or not at all."""
+"""Table feature ``checkpointProtection``: log files before a version are deleted all together or not at all."""
 
 from __future__ import annotations
 

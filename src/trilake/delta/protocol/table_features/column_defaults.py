@@ -1,4 +1,4 @@
-"""Table feature ``allowColumnDefaults``: values for columns that rows leave out."""
+"""Table feature ``allowColumnDefaults``: values for columns that rows omit."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def _in_use(table: Inspection) -> Trace | None:
         return None
     what = f"files know these columns by other names: {', '.join(other)}" if other else "files may hold dropped columns"
     if is_on(table.metadata.configuration, "delta.enableChangeDataFeed"):
-        # Readers would look for changes of older versions under names that only these versions know.
+        # A change feed of older versions needs names that only these versions have.
         return Trace(what, "turn the change data feed off first (delta.enableChangeDataFeed=false)")
     return Trace(what, rewrite=True)
 
@@ -54,7 +54,7 @@ FEATURE = Feature(
         Property(MAX_COLUMN_ID, "0", integer(0), set_by="column mapping itself"),
     ),
     removal=FeatureRemoval(
-        properties=(),  # removed by the commit of the rewritten files
+        properties=(),  # the commit of the rewritten files removes them
         in_use=_in_use,
         metadata=_without_mapping,
         in_past=metadata_in_past(_is_mapped),

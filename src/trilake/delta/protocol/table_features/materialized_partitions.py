@@ -1,4 +1,4 @@
-"""Table feature ``materializePartitionColumns``: data files hold the partition columns too."""
+"""Table feature ``materializePartitionColumns``: data files also hold the partition columns."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from trilake.delta.protocol.type_widening import ENABLED, has_type_changes, with
 
 
 def _narrow_files(table: Inspection) -> Numbers:
-    """Files written before a column's type was widened, as their footers show."""
+    """Files whose footers show that they were written before a column's type was widened."""
     widened = has_type_changes(table.metadata.schema) and table.metadata.provider.lower() == "parquet"
     return table.files_of_other_types() if widened else np.array([], dtype=np.int64)
 

@@ -6,7 +6,7 @@ from trilake.delta.protocol.feature import Feature
 
 
 def _catalog_managed(name: str) -> Feature:
-    """A catalogue holds the newest commits of such a table: the file system alone may miss them."""
+    """A catalogue holds the newest commits of such a table; the file system may lack them."""
     return Feature(
         name,
         3,
@@ -21,7 +21,7 @@ def _catalog_managed(name: str) -> Feature:
 
 
 def _redirect(name: str, reader: int | None) -> Feature:
-    """The table has moved; a property of the feature's name says where."""
+    """The table has moved; the property with the feature's name says where."""
     return Feature(
         name,
         reader,

@@ -1,4 +1,4 @@
-"""Table feature ``variantShredding`` and its preview: variants whose parts are columns of their own in files."""
+"""Table feature ``variantShredding`` and its preview: files may store parts of variants as separate columns."""
 
 from __future__ import annotations
 
