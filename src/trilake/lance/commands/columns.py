@@ -32,7 +32,7 @@ from trilake.lance.versions import operations as op
 from trilake.lance.versions.effects import with_files_of
 from trilake.lance.versions.manifest import Fragment, Manifest
 
-#: Numbers and their sums and products, without a cast.
+#: Matches expressions of numbers without a cast.
 _NUMBER = re.compile(r"[-+*()\d.\s]+")
 
 #: Computes new columns from the live rows of a row group.
@@ -54,7 +54,7 @@ def widen(
     *,
     places: Sequence[str] = (),
 ) -> Fragment:
-    """Add a data file to a fragment, with what ``values`` computes from the columns ``read`` followed by ``places``."""
+    """Add a data file with the columns that ``values`` computes from the columns ``read`` and ``places``."""
     stored = snapshot.view.stored(read)
     position = 0
 
@@ -145,9 +145,9 @@ def add_columns(
 
     Parameters
     ----------
-    schema: of the new columns.
+    schema: schema of the new columns.
     read: names of the input columns; ``None`` for all.
-    values: starts the computation over all rows in order; called again after a conflict.
+    values: returns the function that gets all rows in order; called once per attempt to commit.
     repeatable: whether ``values`` may be called again.
     places: row id columns such as ``_rowid`` to append to the input.
     check: called after the last row; raises if values remain.
@@ -184,8 +184,8 @@ def add_expressions(snapshot: Snapshot, expressions: Mapping[str, str], *, nulls
 def of_expressions(input_schema: pa.Schema, expressions: Mapping[str, str]) -> tuple[Values, pa.Schema, list[str]]:
     """Return the function that computes SQL expressions, its output schema, and its input columns.
 
-    As in pylance, constants that are not null and copies of columns that are not nullable make such columns, and
-    numbers without a cast are int64 and double.
+    As in pylance, non-null constants and copies of non-nullable columns become non-nullable columns, and numbers
+    without a cast are int64 or double.
     """
     if not expressions:
         raise InvalidArgumentError("there are no columns to add")
@@ -231,7 +231,7 @@ def add_rows(
     *,
     nulls: NullPolicy = "error",
 ) -> Snapshot:
-    """Add columns whose values are in the order of the rows."""
+    """Add columns whose values are given in dataset order."""
     source = Feed(schema, iter(batches))
     first = snapshot.schema.names[:1]
     return add_columns(snapshot, schema, first, lambda: source, nulls=nulls, repeatable=False, check=source.check_end)
@@ -441,10 +441,10 @@ def add(
     batch_size: int | None = None,
     nulls: NullPolicy = "error",
 ) -> Snapshot:
-    """Add columns, by any kind of ``transforms``.
+    """Add columns from any kind of ``transforms``.
 
-    SQL expressions by name; a field, fields or a schema of null columns; a function of record batches with the columns
-    ``read`` and up to ``batch_size`` rows; or rows in dataset order.
+    ``transforms`` are SQL expressions by name; a field, fields or a schema of null columns; a function of record
+    batches with the columns ``read`` and up to ``batch_size`` rows; or rows in dataset order.
     """
     options = {"read_columns": read, "reader_schema": schema, "batch_size": batch_size}
     if isinstance(transforms, Mapping):

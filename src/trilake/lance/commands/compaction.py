@@ -1,7 +1,7 @@
 """Compaction: rewrite small fragments, and those with many deleted rows, as fewer and larger ones.
 
-It makes two commits, as pylance does: the first reserves ids for the new fragments, so that row ids are fixed and
-indices can be remapped; the second replaces the old fragments.
+Like pylance, compaction makes two commits: the first reserves ids for the new fragments, so that their row ids are
+fixed and indices can be remapped; the second replaces the old fragments.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class CompactionOptions:
     target_rows_per_fragment: smaller fragments are merged with their neighbors.
     max_rows_per_group: maximum rows of a row group.
     materialize_deletions: whether to rewrite fragments to remove deleted rows.
-    materialize_deletions_threshold: minimum fraction of deleted rows for this.
-    num_threads: a hint.
+    materialize_deletions_threshold: minimum fraction of deleted rows for this rewrite.
+    num_threads: a hint without effect.
     max_bytes_per_file: maximum size of new files, checked after each batch.
     batch_size: number of rows to read and write at a time.
     max_source_fragments, max_source_rows, max_source_bytes: limits on the total input; fragments beyond them are left
@@ -145,7 +145,6 @@ class RewriteResult:
 
     @property
     def metrics(self) -> CompactionMetrics:
-        """Metrics of the task."""
         old, new = self.original_fragments, self.new_fragments
         return CompactionMetrics(
             len(old),
@@ -180,7 +179,6 @@ class CompactionPlan:
     read_version: int
 
     def num_tasks(self) -> int:
-        """Number of tasks."""
         return len(self.tasks)
 
     def json(self) -> str:
@@ -270,7 +268,7 @@ def plan_compaction(snapshot: Snapshot, options: CompactionOptions | None = None
 def _within_budget(
     snapshot: Snapshot, tasks: Sequence[CompactionTask], options: CompactionOptions
 ) -> Iterator[CompactionTask]:
-    """Return the leading tasks that fit the input limits."""
+    """Yield the first tasks that together do not exceed the input limits."""
     limits = [getattr(options, name) for name in _BUDGETS]
     total = np.zeros(len(limits), np.int64)
     for task in tasks:
@@ -295,7 +293,7 @@ def rewrite(snapshot: Snapshot, task: CompactionTask) -> RewriteResult:
     """Rewrite the live rows of a task's fragments."""
     readers = [snapshot.reader(f) for f in task.fragments]
     schema = present(snapshot, readers[0])
-    # Stored form: null companions are copied like any column, and columns missing in the files stay missing.
+    # Read the stored form, so that null companions are copied like any column and missing columns stay missing.
     view = View(schema, folded=False, blob_bytes=True)
     rows = _sliced(scan(ScanPlan(view, view.schema), readers), task.options.batch_size)
     options = WriteOptions(task.options.target_rows_per_fragment, task.options.max_rows_per_group)
@@ -318,7 +316,7 @@ def _is_stable(snapshot: Snapshot) -> bool:
 
 
 def _with_ids(new: tuple[Fragment, ...], readers: Sequence[FragmentReader]) -> tuple[Fragment, ...]:
-    """Copy the stable row ids and versions of live rows to the new fragments."""
+    """Copy the stable row ids and row versions of live rows to the new fragments."""
     live = [reader.offsets_of_live(np.arange(reader.num_rows, dtype=np.int64)) for reader in readers]
     pairs = list(zip(readers, live, strict=True))
     ids = [reader.ids_of(offsets) for reader, offsets in pairs]
@@ -327,7 +325,7 @@ def _with_ids(new: tuple[Fragment, ...], readers: Sequence[FragmentReader]) -> t
 
 
 def present(snapshot: Snapshot, reader: FragmentReader) -> LanceSchema:
-    """Return the stored columns in a fragment's files."""
+    """Return the columns stored in a fragment's files."""
     whole = snapshot.manifest.schema
     missing = {f.id for f in reader.missing(whole)}
     return LanceSchema(tuple(f for f in whole.fields if f.id not in missing), whole.metadata, whole.dictionaries)
@@ -389,7 +387,7 @@ def compact(snapshot: Snapshot, options: CompactionOptions | None = None) -> tup
     results: list[RewriteResult] = []
     try:
         for task in plan.tasks:
-            results.append(rewrite(snapshot, task))  # noqa: PERF401 - finished tasks are cleaned up if a later one fails
+            results.append(rewrite(snapshot, task))  # noqa: PERF401 - if a task fails, the finished ones are cleaned up
     except BaseException:
         discard(snapshot.store, [f for r in results for f in r.new_fragments])
         raise

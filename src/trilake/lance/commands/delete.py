@@ -1,6 +1,6 @@
-"""Delete: mark the rows that match a condition in deletion files.
+"""Delete: write deletion files that mark the rows matching a condition.
 
-After a conflict the delete is evaluated again on the newest version.
+After a conflict, the condition is evaluated again on the newest version.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from trilake.table.table import FilterLike
 
 
 def mark(reader: FragmentReader, rows: Rows, *, read_version: int, runtime: Runtime) -> Fragment | None:
-    """Write a deletion file with more rows; ``None`` if no live row remains."""
+    """Write a deletion file that adds rows to the deleted ones; ``None`` if no live row remains."""
     deleted = reader.deleted_set | BitMap(rows.astype("uint32"))
     if len(deleted) >= reader.physical_rows:
         return None

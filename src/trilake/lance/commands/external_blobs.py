@@ -1,4 +1,4 @@
-"""Blobs that rows name by URI: refused outside of the registered bases, or copied into the dataset."""
+"""External blobs: reject URIs outside of the registered bases, or copy the blobs into the dataset."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trilake.lance.versions.bases import Bases
 from trilake.lance.versions.manifest import BasePath
 from trilake.storage.base import Store
 
-#: Which URIs are stored: those below a base, or all; or none, and their bytes are copied.
+#: Which URIs to store: those below a base, all, or none because the bytes are copied.
 ExternalBlobs = Literal["bases", "all", "ingest"]
 
 
@@ -28,7 +28,7 @@ def resolve(
 ) -> pa.RecordBatch:
     """Check the URIs of a batch, or replace them by their bytes.
 
-    Raises ``OutsideBasesError`` for a URI outside of the bases, ``MissingFileError`` for one that cannot be copied.
+    Raises ``OutsideBasesError`` for a URI outside of the bases, and ``MissingFileError`` for one that cannot be copied.
     """
     if mode == "all" or not any(f.is_blob_v2 for column in schema.fields for f in column.walk()):
         return batch

@@ -14,7 +14,7 @@ from trilake.lance.file.storage_version import StorageVersion
 MESSAGE = "__lance_commit_message"
 _UNSET = (None,)
 _OFF = (None, False)
-#: By option: the supported values, what other values request, and the alternative.
+#: Supported values of each option, the feature that other values request, and an alternative.
 _OPTIONS: dict[str, tuple[tuple[object, ...], str, str]] = {
     "detached": (_OFF, "a detached version", "every commit makes a version"),
     **dict.fromkeys(
@@ -45,7 +45,7 @@ _OPTIONS: dict[str, tuple[tuple[object, ...], str, str]] = {
     "versions": (_UNSET, "a clean-up of selected versions", "select them with older_than or retain_versions"),
     "progress_callback": (_UNSET, "progress reports of an index", "indices are built without progress reports"),
 }
-#: Accepted without effect: buffer sizes and time limits.
+#: Options without effect: buffer sizes and time limits.
 _NOTHING = frozenset(
     (
         *("data_cache_bytes", "max_page_bytes", "metadata_cache_size_bytes", "index_cache_size_bytes"),
@@ -106,7 +106,7 @@ def is_known(name: str) -> bool:
 def check_format(options: Mapping[str, Any], *, of: str) -> None:
     """Check the remaining options of a function.
 
-    Raises ``WrongTypeError`` for an unknown option, ``InvalidArgumentError`` for an unsupported value.
+    Raises ``WrongTypeError`` for an unknown option, and ``InvalidArgumentError`` for an unsupported value.
     """
     for name, value in options.items():
         if name in _NOTHING:

@@ -1,7 +1,7 @@
 """Write rows to data files, one fragment per file.
 
 In the first format all row groups have the same size, and a file ends after the group that reaches a limit, so it may
-exceed the limit by less than a group.  Files of 2.x have exactly the maximum number of rows.
+exceed the limit by less than a group.  Files of 2.x never exceed the maximum number of rows.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class WriteOptions:
         column, ``"zero"`` writes the placeholder values.  Files of 2.x store all nulls and ignore this option.
     storage_version: file version of a new dataset; ``None`` for that of the existing dataset, or the default.
     stable_row_ids: whether rows of a new dataset keep their ids when moved.
-    v2_manifest_names: naming scheme of manifests of a new dataset; ``None`` for the one that matches its files.
+    v2_manifest_names: whether a new dataset uses the v2 naming scheme of manifests; by default in 2.x only.
     properties: properties of the commit.
     config: configuration of a new dataset.
     bases: other locations for files of a new dataset.
@@ -110,9 +110,9 @@ class Target:
 
     Parameters
     ----------
-    schema: stored schema, with null companions and known dictionary values.
+    schema: stored schema, including null companions and dictionary values.
     nulls: null policy for columns without companions.
-    folded: whether the rows come without companions, which are then computed.
+    folded: whether the input rows lack the companions, which are then computed.
     extend: whether dictionaries of the first format may grow; only for new datasets.
     version: file version.
 
@@ -151,7 +151,7 @@ class Target:
     ) -> Target:
         """Return the target of rows appended to a dataset.
 
-        In files of 2.x, nullable columns that are missing in ``names`` are left out.
+        In files of 2.x, nullable columns that ``names`` lacks are omitted.
         """
         column_names = {f.name for f in schema.fields}
         if not version.is_first and names and column_names.issuperset(names):
@@ -161,7 +161,7 @@ class Target:
         return cls(schema, version, nulls=nulls)
 
     def runs(self) -> list[LanceSchema]:
-        """Split the columns into files.
+        """Return the columns of each data file.
 
         In the first format, each file has consecutive field ids, as its readers require.
         """
@@ -184,7 +184,7 @@ class Target:
         return self._stored(self.conform(batch))
 
     def conform(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Match a batch by name to the user-visible columns and cast it."""
+        """Match the columns of a batch to the user-visible columns by name, and cast them."""
         schema = self.view.schema.storage_schema
         arrays = []
         names = batch.schema.names
@@ -234,9 +234,9 @@ class Target:
 
 
 def check_fields(source: pa.DataType, one: pa.Field) -> None:
-    """Raise ``RowsDoNotFitError`` if structs at any depth have other fields than the column.
+    """Raise ``RowsDoNotFitError`` if structs at any depth have other fields than the column, or a cast loses data.
 
-    Also for casts that Arrow does without an error but with loss: numbers to booleans, and timestamps to dates.
+    Arrow casts numbers to booleans and timestamps to dates without an error.
     """
     problem = field_problem(source, one.type, one.name)
     if problem is not None:
@@ -248,7 +248,7 @@ def check_fields(source: pa.DataType, one: pa.Field) -> None:
 
 
 def _forgets(source: pa.DataType, target: pa.DataType) -> bool:
-    """Whether Arrow casts with silent loss at any depth: 5 to true, or a timestamp to its date."""
+    """Whether Arrow's cast loses data without an error at any depth: 5 becomes true, or a timestamp its date."""
     if pa.types.is_timestamp(source):
         return bool(pa.types.is_date(target) or pa.types.is_time(target))
     if pa.types.is_boolean(target):
@@ -272,7 +272,7 @@ def _check_required(batch: pa.RecordBatch, schema: LanceSchema) -> None:
 
 
 def _blank(field: pa.Field, rows: int) -> pa.Array:
-    """Nulls; or where they are not allowed, zeros or empty strings."""
+    """Return nulls, or zeros and empty strings for a non-nullable field."""
     kind = field.type
     if not field.nullable and (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
         return pa.repeat(pa.scalar(0).cast(kind), rows)
@@ -314,9 +314,6 @@ def _open(schema: pa.Schema) -> pa.Schema:
     return pa.schema([f.with_nullable(True) for f in schema])
 
 
-# --- row groups ------------------------------------------------------------------------------------------------------
-
-
 # --- files -----------------------------------------------------------------------------------------------------------
 
 
@@ -329,9 +326,9 @@ def write_fragments(
     progress: Progress | None = None,
     together: WriteGroup | None = None,
 ) -> list[Fragment]:
-    """Write rows to new data files, and return one fragment per file; none without rows.
+    """Write rows to new data files, and return one fragment per file; without rows, there is none.
 
-    The files are not part of the dataset before the commit, and are removed if the write fails.  Files of a group
+    The files do not belong to the dataset before the commit, and are removed if the write fails.  The files of a group
     ``together`` become visible when the caller finishes the group.
 
     Raises ``SchemaMismatchError``, ``InvalidArgumentError`` and ``WriteFailedError``.
@@ -377,7 +374,7 @@ def write_fragments(
 
 
 class _Pieces:
-    """Split rows into the pieces to write: row groups in the first format, else the batches as they come."""
+    """Split rows into the pieces to write: row groups in the first format, else the input batches."""
 
     def __init__(self, batches: Iterable[pa.RecordBatch], target: Target, options: WriteOptions) -> None:
         self._whole = target.version.is_first
@@ -464,7 +461,7 @@ class _Files:
 def write_columns(
     store: Store, batches: Iterable[pa.RecordBatch], target: Target, runtime: Runtime, check: Callable[[int], None]
 ) -> tuple[DataFile, ...]:
-    """Write columns for existing rows, one file for each run of field ids; the stored batches are its row groups.
+    """Write columns for existing rows, one file per run of field ids; each stored batch becomes a row group.
 
     ``check`` is called with the number of rows before the files are published, and raises if it is wrong.
     """
@@ -482,7 +479,7 @@ def discarded_on_failure(store: Store, written: Iterable[Fragment]) -> Iterator[
         yield
     except UnknownOutcomeError:
         raise
-    except BaseException:  # a function of the user may raise anything
+    except BaseException:  # user functions may raise anything
         discard(store, written)
         raise
 
@@ -490,6 +487,6 @@ def discarded_on_failure(store: Store, written: Iterable[Fragment]) -> Iterator[
 def discard(store: Store, fragments: Iterable[Fragment]) -> None:
     """Remove the data files of uncommitted fragments, with their blobs."""
     keys = [f.key for fragment in fragments for f in fragment.files]
-    with suppress(TrilakeError, OSError):  # report the failure of the write; a clean-up removes the rest
+    with suppress(TrilakeError, OSError):  # the failure of the write matters; a clean-up removes the rest
         blobs = [entry.key for key in keys for entry in store.list(key.removesuffix(".lance") + "/")]
         store.delete([*keys, *blobs])

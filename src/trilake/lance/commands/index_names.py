@@ -10,8 +10,7 @@ from trilake.lance.scan.snapshot import Snapshot
 def check_name(snapshot: Snapshot, name: str, column: str, *, replace: bool) -> None:
     """Raise ``IndexExistsError`` if the name is taken, and ``UnknownColumnError`` if the column does not exist.
 
-    A commit removes the old indices of the names it adds, so without this check an index of another column would be
-    lost.
+    A commit replaces indices of the same name, so without this check the index of another column would be lost.
     """
     flag("replace", replace)
     field = snapshot.view.schema.find(column)

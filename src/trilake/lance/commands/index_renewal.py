@@ -30,7 +30,7 @@ def optimize(
 
     Scalar indices are rebuilt.  Vector indices add the new rows with their existing centroids and codebook, which is
     fast, but less accurate if the new vectors are distributed differently.  Several segments of an index are merged
-    into one. Does not commit if all indices are complete; unknown kinds are left alone.
+    into one.  There is no commit if all indices are complete.  Indices of unknown kinds do not change.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ def optimize(
     num_indices_to_merge: how many segments to merge with the new rows; 0 makes a new segment for them, which the first
         format does not support.
 
-    Raises ``UnknownIndexError`` for an unknown name, ``InvalidArgumentError`` for an unsupported
+    Raises ``UnknownIndexError`` for an unknown name, and ``InvalidArgumentError`` for an unsupported
     ``num_indices_to_merge``.
     """
     append = num_indices_to_merge is not None and num_indices_to_merge < 1
@@ -90,7 +90,7 @@ def _renewed(snapshot: Snapshot, same: list[IndexMetadata], *, retrain: bool) ->
 
 
 def _part(snapshot: Snapshot, same: list[IndexMetadata]) -> IndexMetadata | None:
-    """Build a segment for the fragments not covered; ``None`` if all are."""
+    """Build a segment for the uncovered fragments; ``None`` if there are none."""
     covered = frozenset().union(*(i.fragment_bitmap or () for i in same))
     new = {f.id for f in snapshot.manifest.fragments} - covered
     column = _column(snapshot, same[0])
@@ -105,7 +105,7 @@ def _part(snapshot: Snapshot, same: list[IndexMetadata]) -> IndexMetadata | None
 
 
 def _column(snapshot: Snapshot, index: IndexMetadata) -> str | None:
-    """Return the column of an index, if the index can be updated."""
+    """Return the column of an index, or ``None`` if the index cannot be updated."""
     fields = [snapshot.manifest.schema.by_id(id) for id in index.fields]
     if len(fields) != 1 or fields[0] is None or kind_of(snapshot, index).upper() not in {*TRAINED, *VECTOR_KINDS}:
         return None
@@ -117,7 +117,7 @@ def scalar_like(snapshot: Snapshot, column: str, index: IndexMetadata) -> IndexM
     opened = snapshot.indices.scalar(index)
     rows_per_zone = opened.rows_per_zone if isinstance(opened, ZoneMapIndex) else None
     kind = TRAINED[kind_of(snapshot, index).upper()]
-    if index.by_address and kind.place != ROW_ADDRESS:  # pylance refuses parts with ids beside parts with addresses
+    if index.by_address and kind.place != ROW_ADDRESS:  # pylance rejects segments with ids next to ones with addresses
         kind = replace(kind, place=ROW_ADDRESS, version=index.index_version or 0)
     return trained(snapshot, column, index.name, kind, rows_per_zone)
 

@@ -1,4 +1,4 @@
-"""Index segments: built for some fragments by several workers, and committed together."""
+"""Index segments: several workers build them for some fragments each, and one commit adds them together."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def build_scalar(
     fragment_ids: Collection[int],
     rows_per_zone: int | None = None,
 ) -> IndexMetadata:
-    """Write a scalar index of some fragments without a commit.
+    """Build a scalar index of some fragments without a commit.
 
     Raises ``InvalidArgumentError`` and its subclasses, see
     :func:`~trilake.lance.commands.indices.create_scalar_index`.
@@ -41,7 +41,7 @@ def build_scalar(
 
 
 def build_vector(snapshot: Snapshot, plan: VectorIndexPlan, fragment_ids: Collection[int]) -> IndexMetadata:
-    """Train and write a vector index of some fragments without a commit.
+    """Build a vector index of some fragments without a commit.
 
     Raises ``InvalidArgumentError``.
     """
@@ -74,8 +74,8 @@ def merge(snapshot: Snapshot, segments: Sequence[IndexMetadata]) -> IndexMetadat
 def commit(snapshot: Snapshot, name: str, column: str, segments: Sequence[IndexMetadata]) -> Snapshot:
     """Commit segments as one index, replacing an index of that name.
 
-    Conflicts with commits that moved or changed their rows.  Raises ``InvalidArgumentError`` if a segment has another
-    column, or shares a fragment with another one, and ``ConflictError``.
+    Conflicts with commits that moved or changed the indexed rows.  Raises ``ConflictError``, and
+    ``InvalidArgumentError`` if a segment has another column, or if two share a fragment.
     """
     _check(segments)
     check_name(snapshot, name, column, replace=True)

@@ -1,7 +1,7 @@
 """Indices of a dataset: list, create, drop and remap.
 
 An index is a folder of files and a manifest entry with the fragments it covers.  Queries scan the rows of other
-fragments and ignore deleted rows, so an index need not be complete.
+fragments and ignore deleted rows, so an index may be incomplete.
 """
 
 from __future__ import annotations
@@ -90,9 +90,8 @@ def list_indices(snapshot: Snapshot) -> list[dict[str, Any]]:
 def statistics(snapshot: Snapshot, name: str) -> dict[str, Any]:
     """Return statistics of an index, and the rows and fragments it covers.
 
-    ``name``, ``uuid``, ``index_type``, counts of rows and fragments, and for IVF_PQ ``metric_type``,
-    ``num_partitions``, ``sub_index`` and ``partitions``, of the first segment.  ``indices``, also as ``segments``, has
-    an entry for each segment.  Raises ``UnknownIndexError``.
+    ``index_type`` and the statistics of the kind are those of the first segment; ``indices`` and ``segments`` list
+    those of all segments.  The counts of rows and fragments are for the whole index.  Raises ``UnknownIndexError``.
     """
     indices = parts(snapshot, name)
     each = [{**_own(snapshot, index), "uuid": str(index.uuid)} for index in indices]
@@ -111,7 +110,7 @@ def statistics(snapshot: Snapshot, name: str) -> dict[str, Any]:
 
 
 def _own(snapshot: Snapshot, index: IndexMetadata) -> dict[str, Any]:
-    """Return the statistics in the files of an index; of an unknown kind, only its name."""
+    """Return the statistics in the files of a segment; for an unknown kind, only its name."""
     opened = snapshot.indices.vector(index) or snapshot.indices.scalar(index)
     return {"index_type": kind_of(snapshot, index)} if opened is None else opened.statistics()
 
@@ -120,14 +119,13 @@ def kind_of(snapshot: Snapshot, index: IndexMetadata) -> str:
     """Return the kind of an index from its manifest entry or its files: ``BTree``, ``IVF_PQ``, ``Bitmap``, ..."""
     kind = "" if index.details is None else index.details.type_url.rpartition(".")[2].removesuffix("IndexDetails")
     if kind in ("", "Vector"):
-        with suppress(CorruptFileError):  # a damaged index is reported by its entry alone
+        with suppress(CorruptFileError):  # describe a damaged index by its manifest entry
             opened = snapshot.indices.vector(index) or snapshot.indices.scalar(index)
             kind = kind if opened is None else opened.kind
     return kind or "Unknown"
 
 
 def _sizes(kind: str, readers: list[FragmentReader]) -> dict[str, int]:
-    """Count fragments and their rows."""
     return {f"num_{kind}_fragments": len(readers), f"num_{kind}_rows": sum(r.num_rows for r in readers)}
 
 
@@ -191,7 +189,7 @@ class ScalarKind:
     version: int = 0
 
 
-#: By uppercase name without underscores.
+#: Supported kinds by uppercase name without underscores.
 TRAINED = {
     kind.name.replace("_", ""): kind
     for kind in (
@@ -201,7 +199,7 @@ TRAINED = {
         ScalarKind("ZONEMAP", zonemap.train, ZONE_MAP_DETAILS, place=ROW_ADDRESS),
     )
 }
-#: Kinds that trilake keeps but cannot build, each with an alternative.
+#: Kinds that trilake preserves but cannot build, each with an alternative.
 _NOT_BUILT = {
     **dict.fromkeys(
         ["INVERTED", "FTS", "NGRAM"],
@@ -237,9 +235,9 @@ def create_scalar_index(
 ) -> Snapshot:
     """Create a scalar index on a column or list column, and return the new version.
 
-    ``with_rows`` says whether to index the rows now, or later by optimizing; ``rows_per_zone`` is for ZONEMAP.
+    Without ``with_rows``, the index stays empty until it is optimized.  ``rows_per_zone`` is for ZONEMAP.
 
-    Raises ``InvalidArgumentError`` for unsupported columns and kinds, and if the name is taken.
+    Raises ``InvalidArgumentError`` for unsupported columns and kinds, and for an existing name without ``replace``.
     """
     flag("train", with_rows)
     kind = scalar_kind(snapshot, index_type)
@@ -360,7 +358,7 @@ def file_version(snapshot: Snapshot, *, modern: bool) -> StorageVersion:
 
 
 def described(snapshot: Snapshot, entry: IndexMetadata, files: tuple[tuple[str, int], ...]) -> IndexMetadata:
-    """Add file version, file sizes and creation time to an entry, as newer formats have them."""
+    """Add index version, file sizes and creation time to an entry, as newer pylance releases do."""
     is_vector = entry.details is not None and entry.details.type_url == VECTOR_DETAILS.type_url
     version = 1 if is_vector else entry.index_version or 0
     return dataclasses.replace(entry, index_version=version, files=files, created_at_ms=snapshot.runtime.clock_ms())
@@ -414,7 +412,7 @@ def remap(snapshot: Snapshot, before: RowIds, after: RowIds, rewritten: set[int]
             rows = scalar.read()
             ids, keep = move(rows["row_ids"].to_numpy())
             rows = rows.set_column(1, "row_ids", pa.array(ids)).filter(pa.array(keep))
-            # In the file version of the index, as some versions cannot store nulls.
+            # Keep the file version of the index, as some versions cannot store nulls.
             train(snapshot.store, new, rows, file_version(snapshot, modern=scalar.has_nulls))
         elif vector is not None and vector.kind == vector.model.kind:
             details = VECTOR_DETAILS

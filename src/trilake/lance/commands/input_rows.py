@@ -17,7 +17,7 @@ from trilake.lance.commands import models
 from trilake.lance.file.errors import RowsDoNotFitError, WrongTypeError
 from trilake.table.frames import arrow_batches
 
-#: Accepted inputs, as well as any object with the Arrow stream interface.
+#: Accepted inputs; objects with the Arrow stream interface are accepted as well.
 ReaderLike: TypeAlias = (
     pa.Table | pa.dataset.Dataset | pa.dataset.Scanner | Iterable[pa.RecordBatch] | pa.RecordBatchReader
 )
@@ -26,7 +26,7 @@ ReaderLike: TypeAlias = (
 def stream(data: Any, schema: pa.Schema | None = None) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     """Convert Arrow data, frames, datasets, scanners and iterables of batches to a schema and a stream of batches.
 
-    Views of strings, binaries and lists are converted to the plain types.
+    String, binary and list views are converted to the plain types.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ def stream(data: Any, schema: pa.Schema | None = None) -> tuple[pa.Schema, Itera
 
 
 def plain(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    """Replace views by the plain types."""
+    """Convert string, binary and list views to the plain types."""
     flat = without_views_schema(schema)
     return flat, iter(batches) if flat is schema else map(_plain, batches)
 

@@ -26,8 +26,8 @@ def merge(
 ) -> Snapshot:
     """Add the columns of ``data`` to the rows with the same key; other rows get nulls.
 
-    ``left_on`` may be ``_rowid`` or ``_rowaddr``.  If a key is in several rows of ``data``, the first one counts.  Null
-    keys match nothing.
+    ``left_on`` may be ``_rowid`` or ``_rowaddr``.  If several rows of ``data`` have the same key, the first one counts.
+    Null keys match nothing.
 
     Raises ``InvalidArgumentError`` if a key column is missing, ``SchemaMismatchError`` if the key types differ or a
     null would be lost.
@@ -44,7 +44,7 @@ def is_id(snapshot: Snapshot, name: str) -> bool:
 
 
 def join_values(snapshot: Snapshot, data: pa.Table, left_on: str, right_on: str | None) -> tuple[Values, pa.Schema]:
-    """Return the function that looks up the rows of ``data`` by key, and its output schema."""
+    """Return a function that looks up the rows of ``data`` by key, and its output schema."""
     places, rest = matching(snapshot, data, left_on, right_on)
 
     def values(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -57,7 +57,7 @@ def join_values(snapshot: Snapshot, data: pa.Table, left_on: str, right_on: str 
 def matching(
     snapshot: Snapshot, data: pa.Table, left_on: str, right_on: str | None
 ) -> tuple[Callable[[pa.Array], pa.Array], pa.Table]:
-    """Return the function that maps keys to the first matching row of ``data`` or null, and ``data`` without its keys.
+    """Return a function that maps keys to the first matching row of ``data`` or null, and ``data`` without its key.
 
     Raises ``InvalidArgumentError`` and ``SchemaMismatchError``, see :func:`merge`.
     """

@@ -1,7 +1,7 @@
 """Merge insert: match source rows with rows of the dataset by key, then update, insert or delete.
 
-The source is held in memory.  Of the dataset only the key columns are read, a large fragment or several small ones at
-a time.
+The source is kept in memory.  Of the dataset, only the key columns are read: one large fragment or several small ones
+at a time.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class MergeInsert:
     Parameters
     ----------
     on: key columns.
-    update: whether to replace matched rows by those of the source; ``update_if`` is a condition over
-        ``source.<column>`` and ``target.<column>``.
+    update: whether to replace matched rows by those of the source; ``update_if`` is a condition on ``source.<column>``
+        and ``target.<column>``.
     delete_matched: whether to delete matched rows.
     fail_matched: whether to fail on a match.
     insert: whether to insert source rows without a match.
@@ -81,13 +81,13 @@ class MergeStats:
 
 @dataclass
 class _Matches:
-    """Result of matching: rows of the dataset to delete, and rows of the source to write.
+    """Rows of the dataset to delete, and rows of the source to write.
 
     For each replaced row, ``updates`` has the source row and ``updated`` the address in the dataset.
     """
 
     deleted: dict[int, Rows] = field(default_factory=dict)
-    #: Ids of fragments with matched rows.
+    #: Ids of fragments that have matched rows.
     fragments: set[int] = field(default_factory=set)
     updates: list[Rows] = field(default_factory=list)
     updated: list[npt.NDArray[np.uint64]] = field(default_factory=list)
@@ -148,8 +148,8 @@ def planned(
     written.extend(write_fragments(snapshot.store, batches, target, WriteOptions(nulls=nulls), snapshot.runtime))
     updated, removed = mark_all(snapshot, matches.deleted)
     if what.insert:
-        # A matched source row is not inserted: list the fragments of all matches, so that deleting these rows
-        # conflicts.
+        # A matched source row is not inserted, so a concurrent delete of its match must conflict: list the fragments
+        # of all matches.
         changed_ids = {f.id for f in updated} | set(removed)
         matched_ids = matches.fragments - changed_ids
         updated = (*updated, *(f for f in snapshot.manifest.fragments if f.id in matched_ids))
@@ -239,9 +239,9 @@ def _match(snapshot: Snapshot, what: MergeInsert, rows: pa.Table) -> _Matches:
 
 
 def _targets(snapshot: Snapshot, columns: list[str], id_names: list[str]) -> Iterator[pa.Table]:
-    """Read the rows of the dataset with their addresses; a fragment is never split between tables.
+    """Yield the rows of the dataset with their addresses; a fragment is never split between tables.
 
-    Small fragments share a table, as each join takes a few ms regardless of its size.
+    Small fragments share a table, as each join takes a few ms whatever its size.
     """
     plan = snapshot.plan(columns, places=tuple(dict.fromkeys((ROW_ADDRESS, *id_names))))
     readers: list[FragmentReader] = []
@@ -276,7 +276,7 @@ def _unmatched(condition: Filter | None, targets: pa.Table, matched: Rows) -> Ro
 
 
 def pair_schema(schema: pa.Schema, source: pa.Schema | None = None) -> pa.Schema:
-    """Return the schema for conditions: structs ``source`` and ``target``."""
+    """Return the schema for conditions, with the structs ``source`` and ``target``."""
     sides = {"source": source or schema, "target": schema}
     return pa.schema([pa.field(side, pa.struct(list(columns))) for side, columns in sides.items()])
 
@@ -312,7 +312,7 @@ class MergeInsertBuilder(PublicNames):
         return self
 
     def when_matched_update_all(self, condition: str | None = None) -> Self:
-        """Update matched rows from the source, where ``condition`` over ``source`` and ``target`` is true.
+        """Update matched rows from the source if ``condition`` on ``source`` and ``target`` is true.
 
         Columns that are missing in the source keep their values.
         """
@@ -331,7 +331,7 @@ class MergeInsertBuilder(PublicNames):
         return self._with(insert=True)
 
     def when_not_matched_by_source_delete(self, expr: str | None = None) -> Self:
-        """Delete rows of the dataset without a match, where ``expr`` is true."""
+        """Delete rows of the dataset without a match if ``expr`` is true."""
         return self._with(delete_unmatched=True, delete_if=expr)
 
     def use_index(self, use_index: bool = True) -> Self:
@@ -349,7 +349,7 @@ class MergeInsertBuilder(PublicNames):
         return self
 
     def data_storage_version(self, version: str) -> Self:
-        """Check the file version, which must be that of the dataset."""
+        """Check that ``version`` is the file version of the dataset."""
         current = self._dataset.snapshot.manifest.storage_version
         if StorageVersion.parse(version) != current:
             raise InvalidArgumentError(
@@ -363,7 +363,7 @@ class MergeInsertBuilder(PublicNames):
         return self
 
     def retry_timeout(self, timeout: timedelta) -> Self:
-        """Set how long to retry after conflicts on the same rows; by default only the number is limited."""
+        """Set how long to retry after conflicts on the same rows; by default there is no time limit."""
         self._retries = replace(self._retries, timeout=Retries.of(retry_timeout=timeout).timeout)
         return self
 

@@ -54,7 +54,7 @@ def _field(name: str, info: Any) -> pa.Field:
 
 
 def _without_none(annotation: Any) -> tuple[Any, bool]:
-    """Return an annotation without ``None``, and whether it had it."""
+    """Return an annotation without ``None``, and whether it included ``None``."""
     if get_origin(annotation) not in (Union, types.UnionType):
         return annotation, False
     others = [arg for arg in get_args(annotation) if arg is not type(None)]

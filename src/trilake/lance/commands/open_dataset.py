@@ -17,7 +17,7 @@ from trilake.storage.base import Store
 
 
 def place_of(uri: Any, storage_options: Mapping[str, str] | None) -> tuple[Store, str]:
-    """Return the store and URI of a dataset, given by URI or open.
+    """Return the store and URI of a dataset given by URI or as an open dataset.
 
     Raises ``InvalidArgumentError`` if the storage options of an open dataset differ.
     """

@@ -26,14 +26,14 @@ _SHORTEST, _LONGEST_WAIT = 0.01, 5.0
 
 @dataclass(frozen=True)
 class Retries:
-    """Limits of retries after conflicts on the same rows: number, and seconds."""
+    """Limits of retries after conflicts on the same rows: number and time in seconds."""
 
     times: int = REPLANS
     timeout: float = math.inf
 
     @classmethod
     def of(cls, conflict_retries: Any = None, retry_timeout: Any = None) -> Retries:
-        """Parse the options of users.  Raises ``WrongTypeError``."""
+        """Validate the options of users.  Raises ``WrongTypeError``."""
         times = REPLANS
         if conflict_retries is not None:
             times = count("conflict_retries", conflict_retries, other_type=WrongTypeError)
@@ -44,7 +44,7 @@ class Retries:
         return cls(times, retry_timeout.total_seconds())
 
 
-#: Practically unlimited.
+#: Default limits: :data:`REPLANS` retries without a time limit.
 USUAL = Retries()
 
 
@@ -61,8 +61,8 @@ def replanned(
     ----------
     plan: returns the operation, or ``None`` if there is nothing to do.
     retries: limits of retries.
-    by_ids: whether the plan selects rows by id; then do not retry if rows were moved or replaced, as their ids may now
-        belong to other rows.
+    by_ids: whether the plan selects rows by id; if so, do not retry after rows were moved or replaced, as their ids may
+        now belong to other rows.
 
     Raises the ``ConflictError`` of the last attempt.
     """
@@ -89,15 +89,15 @@ def replanned(
 
 
 def _keeps_ids(before: Manifest, after: Manifest) -> bool:
-    """Whether the row ids of a version are still valid in a later one, for rows that still exist."""
+    """Whether the row ids of a version are still valid in a later one for rows that still exist."""
     files = {f.id: f.files[:1] for f in after.fragments}
     return all(files.get(f.id) == f.files[:1] for f in before.fragments)
 
 
 def _wait(runtime: Runtime, seconds: float, attempt: int) -> None:
-    """Wait for a random time; its limit doubles with each attempt, starting with the duration of an attempt.
+    """Wait for a random time, so that the same writers do not collide again.
 
-    Otherwise the same writers would collide again.
+    The limit starts with the duration of an attempt and doubles with each attempt.
     """
     longest = min(max(seconds, _SHORTEST) * 2**attempt, _LONGEST_WAIT)
     runtime.sleep(longest * runtime.new_number() / 2**64)
@@ -110,7 +110,7 @@ def replanned_with_files(
     *,
     by_ids: bool = False,
 ) -> Snapshot:
-    """Commit the plan and the files it wrote; removes the files if the commit fails."""
+    """Commit a plan that writes files; remove the files if the commit fails."""
     written: list[Fragment] = []
 
     def plan_again(current: Snapshot) -> Operation:

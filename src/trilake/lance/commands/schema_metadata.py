@@ -1,4 +1,4 @@
-"""Update the metadata of schema, columns and table, and the configuration; rows are not touched."""
+"""Update the metadata of schema, columns and table, and the configuration, without touching rows."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def update_schema_metadata(snapshot: Snapshot, changes: Any, *, replace_all: boo
 def update_field_metadata(snapshot: Snapshot, changes: Any, *, replace_all: bool = False) -> Snapshot:
     """Set entries of the metadata of columns or nested fields, by name; see :func:`update_schema_metadata`.
 
-    Names and parameters of extension types are always kept, as they are part of the type.
+    Names and parameters of extension types are always kept, as they belong to the type.
 
     Also raises ``UnknownColumnError``.
     """

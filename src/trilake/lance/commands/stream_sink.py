@@ -1,16 +1,16 @@
-"""Streaming sink: commit each micro-batch exactly once, across crashes of any process.
+"""Streaming sink: commit each micro-batch exactly once, even if processes crash.
 
 Manifests cannot store a batch id, so a batch is claimed before its commit: a small file, written by ``put_if_absent``,
-holds the only transaction that may ever commit the batch::
+has the only transaction that may commit the batch::
 
     fragments --> claim _streams/<query>/<batch>.txn --won---> commit that transaction
                                                      --lost--> is the claimed transaction committed?
                                                                yes: done    no: commit it,
                                                                or make a new claim if its files are gone
 
-A version names its transaction, so after an unknown outcome the later versions are searched for it.  Fragments of an
-attempt that lost the claim are unreferenced; a clean-up removes them, and after some days also the files of an
-abandoned claim, which then can never commit: the next claim counts.
+A version names its transaction, so after an unknown outcome the later versions are searched for it.  The fragments of
+an attempt that lost the claim are unreferenced, so a clean-up removes them.  After some days it also removes the files
+of an abandoned claim; that claim can never commit, and the next claim replaces it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class LanceBatch:
     batch: int
 
     def key(self, attempt: int = 0) -> str:
-        """Return the key of the claim, or of a later claim after the files of earlier ones are gone."""
+        """Return the key of the first claim, or of a later one if the files of earlier claims are gone."""
         return f"{FOLDER}/{self.query_id}/{self.batch:020d}{f'.{attempt}' if attempt else ''}.txn"
 
 
@@ -61,7 +61,7 @@ def commit_batch(
 ) -> int | None:
     """Commit the fragments of a batch unless it is committed already.
 
-    Returns the version of the batch, ``None`` for an append without rows.  Raises ``ConflictError``,
+    Returns the version of the batch, or ``None`` for an append without rows.  Raises ``ConflictError``,
     ``UnknownOutcomeError``, ``DatasetNotFoundError`` if the dataset was dropped or recreated, or ``LanceStreamError``
     if the versions that would show whether the batch is committed were cleaned up.
     """
@@ -108,7 +108,7 @@ def commit_batch(
 
 
 def _claim(store: Store, key: str, attempt: Transaction) -> Transaction:
-    """Claim a batch; returns the transaction that won, ``attempt`` or an earlier one."""
+    """Claim a batch; returns the transaction that won, either ``attempt`` or an earlier one."""
     try:
         store.put_if_absent(key, transaction.serialise(attempt))
     except ObjectExistsError:
@@ -118,9 +118,9 @@ def _claim(store: Store, key: str, attempt: Transaction) -> Transaction:
 
 
 def _committed(store: Store, listing: Listing, claimed: Transaction) -> int | None:
-    """Return the version of a transaction, ``None`` if it is not committed.
+    """Return the version of a transaction, or ``None`` if it is not committed.
 
-    Raises ``LanceStreamError`` if versions that may be it were cleaned up.
+    Raises ``LanceStreamError`` if a version that may have been committed by it was cleaned up.
     """
     missing = []
     for version in range(claimed.read_version + 1, listing.latest + 1):
@@ -131,7 +131,7 @@ def _committed(store: Store, listing: Listing, claimed: Transaction) -> int | No
         if manifest.transaction_file.endswith(f"-{claimed.uuid}.txn"):
             return version
         if _names(manifest) & {file.path for file in _data_files(claimed)}:
-            return version  # or a later version, which still has the batch's files
+            return version  # possibly a later version that still has the batch's files
     if missing:
         # Listings are not atomic: the last page may have a version while an earlier page lacks the one before it.
         again = list_versions(store)
@@ -174,7 +174,7 @@ def _check(store: Store, claimed: Transaction, newest: Manifest) -> None:
 
 
 def _appended(store: Store, claimed: Transaction, listing: Listing) -> tuple[Manifest, Transaction]:
-    """Rebase a first batch that was to create the dataset onto the dataset that another query has created."""
+    """Rebase a first batch onto the dataset that another query has created in the meantime."""
     assert isinstance(claimed.operation, op.Overwrite)
     newest = transaction.load(store, listing.latest, listing)
     if newest.schema.field_ids != claimed.operation.schema.field_ids or newest.schema.differences(

@@ -44,7 +44,7 @@ def update(
 ) -> UpdateResult:
     """Set columns to SQL expressions in the rows that match ``where``.
 
-    Expressions see the old values.  After a conflict the update is evaluated again on the newest version, as often as
+    Expressions use the old values.  After a conflict, the update is evaluated again on the newest version, as often as
     ``retries`` allows.
 
     Raises ``InvalidArgumentError`` for an unknown column, ``ExpressionError``, ``FilterError``, ``ConflictError`` or
@@ -71,7 +71,7 @@ def update(
 
 
 def bind(schema: pa.Schema, updates: Mapping[str, str]) -> dict[str, Expression]:
-    """Bind the expressions of an update, with the types of their columns."""
+    """Parse the expressions of an update; list literals get the type of their column."""
     expressions = {}
     for name, sql in updates.items():
         if name not in schema.names:
@@ -128,7 +128,7 @@ def changed_rows(
     offsets: dict[int, list[Rows]],
     readers: Sequence[FragmentReader] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the matching rows with their new values, and add their offsets by fragment id to ``offsets``."""
+    """Yield the matching rows with their new values; add their offsets by fragment id to ``offsets``."""
     expressions = bind(snapshot.schema, updates)
     plan = snapshot.plan(None, where, view=snapshot.rows_view, places=(ROW_ADDRESS,))
     for batch in snapshot.scan(plan, readers):

@@ -32,7 +32,7 @@ from trilake.lance.versions.manifest import VECTOR_DETAILS, IndexMetadata
 
 #: Supported kinds; the first format supports only the first one.
 VECTOR_KINDS = ("IVF_PQ", "IVF_FLAT", "IVF_SQ")
-#: Sample size per partition, and per codebook entry (256) at least.
+#: Sample size per partition, and minimum sample size (256 per codebook entry).
 SAMPLE_RATE, SAMPLE_LEAST = 256, 1 << 16
 #: Number of rows to encode at a time.
 _CHUNK = 1 << 16
@@ -46,10 +46,10 @@ class VectorIndexPlan:
 
     Parameters
     ----------
-    column, name: of the index.
+    column, name: column and name of the index.
     metric: ``l2``, ``cosine`` or ``dot``.
     size: dimension of the vectors.
-    partitions, pieces: number of partitions and of sub-vectors; ``pieces`` is 0 unless ``kind`` is ``IVF_PQ``.
+    partitions, pieces: numbers of partitions and sub-vectors; ``pieces`` is 0 unless ``kind`` is ``IVF_PQ``.
     replace: whether to replace an index of that name.
     centroids, words: user-supplied centroids and codebook.
     seed: random seed.
@@ -71,7 +71,7 @@ class VectorIndexPlan:
     numbers: str = "f4"
 
     def check(self, snapshot: Snapshot) -> None:
-        """Raise ``IndexExistsError`` if the name is taken and must not be replaced."""
+        """Raise ``IndexExistsError`` if an index of that name exists and must not be replaced."""
         check_name(snapshot, self.name, self.column, replace=self.replace)
 
     def sample_size(self, rows: int) -> int:
@@ -171,7 +171,7 @@ def plan_index(
 
 
 def _partitions(snapshot: Snapshot, centroids: Any, target: int | None) -> int:
-    """Return the default number of partitions."""
+    """Return the number of partitions if the user does not specify it."""
     if centroids is not None:
         return len(centroids)
     size = 8192 if target is None else count("target_partition_size", target, least=1, other_type=WrongTypeError)
@@ -202,7 +202,7 @@ def is_modern(snapshot: Snapshot) -> bool:
 
 
 def learned(what: VectorIndexPlan, vectors: Floats, rng: np.random.Generator, *, modern: bool = False) -> AnyModel:
-    """Train centroids and codebook or bounds from a sample, unless they are supplied."""
+    """Train centroids and a codebook or bounds on a sample, unless they are supplied."""
     if what.kind != "IVF_PQ":
         centroids = what.centroids
         if centroids is None:
@@ -227,7 +227,7 @@ def learned(what: VectorIndexPlan, vectors: Floats, rng: np.random.Generator, *,
 
 
 def sample(snapshot: Snapshot, what: VectorIndexPlan, rng: np.random.Generator) -> Floats:
-    """Sample vectors at random."""
+    """Read a random sample of vectors, without non-finite ones."""
     return what.checked_sample(sample_part(snapshot, what, _chosen(snapshot, what, rng)))
 
 
@@ -240,12 +240,12 @@ def _chosen(snapshot: Snapshot, what: VectorIndexPlan, rng: np.random.Generator)
 
 
 def sample_ranks(snapshot: Snapshot, what: VectorIndexPlan) -> npt.NDArray[np.int64]:
-    """Return the positions of the sample; the same in every process."""
+    """Return the positions of the sample, which are the same in every process."""
     return _chosen(snapshot, what, np.random.default_rng(what.seed))
 
 
 def sample_part(snapshot: Snapshot, what: VectorIndexPlan, ranks: npt.NDArray[np.int64]) -> Floats:
-    """Read the vectors at some positions."""
+    """Read the vectors at the positions ``ranks``."""
     if not len(ranks):
         return np.zeros((0, what.size), np.float32)
     table = snapshot.take(ranks, snapshot.view.schema.project([what.column]))
@@ -260,7 +260,7 @@ Encoded = tuple[npt.NDArray[np.int32], ivf_pq.Codes, ivf_pq.RowIds]
 def encoded(
     snapshot: Snapshot, column: str, model: AnyModel, readers: Iterable[FragmentReader] | None = None
 ) -> Encoded:
-    """Encode the live rows of some or all fragments, without nulls and non-finite vectors."""
+    """Encode the live rows of some or all fragments, except nulls and non-finite vectors."""
     none = np.empty(0, np.int32)
     codes = [model.codes(np.empty((0, model.dimension), np.float32), none)]
     partitions, ids = [none], [np.empty(0, np.uint64)]

@@ -43,7 +43,8 @@ Mode = Literal["create", "append", "overwrite"]
 class WritePlan:
     """A write in progress: its target and base version.
 
-    ``base`` is the version to append to or replace, ``None`` for a new dataset, and ``base_key`` is its manifest.
+    ``base`` is the version to append to or replace, ``None`` for a new dataset; ``base_key`` is the key of its
+    manifest.
     """
 
     mode: Mode
@@ -54,14 +55,14 @@ class WritePlan:
 
     @property
     def version(self) -> StorageVersion:
-        """Version of the files."""
+        """File version."""
         if self.options.storage_version is not None and (self.base is None or self.mode != "append"):
             return self.options.storage_version
         return DEFAULT if self.base is None else self.base.storage_version
 
     @property
     def scheme(self) -> Scheme:
-        """Naming scheme of the manifests."""
+        """Naming scheme of manifests."""
         named = self.options.v2_manifest_names
         return "v2" if (not self.version.is_first if named is None else named) else "v1"
 
@@ -77,7 +78,7 @@ class WritePlan:
 
 
 def _check_thresholds(stored: LanceSchema, rows: pa.Schema) -> None:
-    """Raise ``OptionError`` for blobs whose thresholds are not those of the dataset."""
+    """Raise ``OptionError`` if blob thresholds differ from those of the dataset."""
     for one in rows:
         field = stored.find(one.name)
         if field is None or not field.is_blob:
@@ -97,7 +98,7 @@ def plan_write(store: Store, mode: Mode, runtime: Runtime, options: WriteOptions
 
     An append or overwrite creates a missing dataset.
 
-    Raises ``TableExistsError`` if the dataset to create exists, or the folder has other files, and
+    Raises ``TableExistsError`` if the dataset to create exists or the folder has other files, and
     ``UnsupportedProtocolError`` for a dataset that trilake cannot write.
     """
     if mode not in ("create", "append", "overwrite"):
@@ -128,7 +129,7 @@ def commit_write(
 
     An append may be rebased onto a dataset with the same columns that was created concurrently.
 
-    Raises ``TableExistsError``, ``ConflictError`` or ``UnknownOutcomeError``; the files are kept only after the last.
+    Raises ``TableExistsError``, ``ConflictError`` or ``UnknownOutcomeError``; only after the last are the files kept.
     """
     fragments = tuple(fragments)
     read_version = 0 if plan.base is None else plan.base.version
@@ -167,7 +168,7 @@ def commit_write(
         )
         return Snapshot(store, manifest, plan.runtime)
     except UnknownOutcomeError:
-        raise  # the outcome is unknown: a version may have the files
+        raise  # a version may reference the files
     except TableExistsError as e:
         with discarded_on_failure(store, fragments):
             if plan.mode == "create":
@@ -180,13 +181,13 @@ def commit_write(
 
 
 def _joined(store: Store, plan: WritePlan, target: Target, error: TableExistsError) -> WritePlan:
-    """Rebase an append that was to create the dataset onto the dataset that another writer has created.
+    """Rebase an append onto the dataset that another writer has created in the meantime.
 
-    Raises ``ConflictError`` if its files do not match that dataset.
+    Raises ``ConflictError`` if the files do not match that dataset.
     """
     base = transaction.load(store)
     base.check_writable(store.uri)
-    # Files of a dataset share dictionaries: the indices of one dictionary are wrong for another.
+    # All files share the dictionaries of the dataset, so indices into other dictionaries would be wrong.
     if base.schema != target.schema or base.schema.dictionaries or target.schema.dictionaries:
         raise CommitConflictError(
             "another writer has created the dataset with other columns or with dictionaries",
