@@ -1,8 +1,8 @@
 """BITMAP and LABEL_LIST: for each distinct value or list item, a bitmap of its rows.
 
 ``bitmap_page_lookup.lance`` has one row per value: ``keys``, sorted with null first, and ``bitmaps``.  A bitmap maps
-fragment ids to Roaring bitmaps: the number of fragments, then for each its id, the size, and the Roaring bitmap.  Keys
-are read when the index is opened, bitmaps on demand.
+fragment ids to Roaring bitmaps: first the number of fragments, then for each fragment its id, the size, and the Roaring
+bitmap.  Keys are read when the index is opened, bitmaps on demand.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from trilake.storage.base import Store
 
 FILE = "bitmap_page_lookup.lance"
 STATISTICS, LIST_NULLS = b"lance:index_stats", b"lance:label_list_nulls"
-#: Maximum number of rows returned by a search; beyond it a full scan is cheaper.
+#: Maximum number of rows that a search returns; for more rows a full scan is cheaper.
 MOST_ROWS = 1 << 24
 _SCHEMA_NAMES = ["keys", "bitmaps"]
 
@@ -70,15 +70,12 @@ class BitmapIndex(WholePages):
         return {"index_type": self.kind, "num_bitmaps": self.num_pages}
 
     def pages_of_range(self, low: Bound | None, high: Bound | None) -> Mask:
-        """See :class:`ScalarIndex`."""
         return _mask(between(self._keys, low, self.scalar(low), high, self.scalar(high)))
 
     def pages_of(self, values: Sequence[Any] | pa.Array) -> Mask:
-        """See :class:`ScalarIndex`."""
         return _mask(pc.is_in(self._keys, self.choices(values).drop_null()))
 
     def is_null(self) -> RowIds | None:
-        """See :class:`ScalarIndex`."""
         return self.rows_of(_mask(pc.is_null(self._keys)))
 
     def read(self) -> pa.Table:
@@ -99,7 +96,6 @@ class BitmapIndex(WholePages):
         return self._file.take(keys, self._file.schema.project(["bitmaps"])).column(0)
 
     def rows_of(self, pages: Mask) -> RowIds | None:
-        """See :class:`WholePages`."""
         file, numbers = self._file.file, np.flatnonzero(pages).tolist()
         maps: dict[int, RowMap | None] = {number: self.cache.get(file, number) for number in numbers}
         missing = [number for number, cached in maps.items() if cached is None]
@@ -111,7 +107,7 @@ class BitmapIndex(WholePages):
 
 
 class LabelListIndex(BitmapIndex):
-    """An index of the items of lists: each item maps to the rows whose list has it."""
+    """An index of list items: each item maps to the rows whose lists contain it."""
 
     kind = "LabelList"
     answers_items = True
@@ -139,7 +135,7 @@ def train(
         )
     encoded = values.dictionary_encode("encode")
     keys = encoded.dictionary
-    order = np.roll(pc.sort_indices(keys).to_numpy(), keys.null_count)  # values, NaN, null: null comes first
+    order = np.roll(pc.sort_indices(keys).to_numpy(), keys.null_count)  # Arrow sorts nulls last, the format first
     rank = np.empty(len(keys), np.int64)
     rank[order] = np.arange(len(keys))
     of = rank[encoded.indices.to_numpy(zero_copy_only=False)] if len(keys) else np.empty(0, np.int64)

@@ -2,9 +2,9 @@
 
 ``page_data.lance`` has the columns ``values`` and ``row_ids`` (``ids`` in files of 2.x), sorted by value, in pages of
 4,096 rows.  ``page_lookup.lance`` has one row per page: ``min``, ``max``, ``null_count`` and ``page_idx``.  The lookup
-is read completely, pages only if a search may find rows in them.
+is read completely, a page only if it may contain matching rows.
 
-The first file format has no nulls: null strings and binaries are stored as empty values, other nulls are left out.  In
+The first file format has no nulls: null strings and binaries are stored as empty values, other nulls are omitted.  In
 2.x nulls come first, and the ``min`` of a page that begins with a null is null.
 """
 
@@ -35,11 +35,11 @@ from trilake.storage.base import Store
 PAGE_ROWS = 4096
 LOOKUP_COLUMNS = ["min", "max", "null_count", "page_idx"]
 LOOKUP, DATA = "page_lookup.lance", "page_data.lance"
-#: Schema metadata of the lookup: hexadecimal CRC-32 of the lookup and of each page; an extension of trilake.
+#: Key of the lookup's schema metadata: CRC-32 of the lookup and of each page, hexadecimal; an extension of trilake.
 CHECKSUMS = b"trilake:crc32"
-#: Schema metadata of the lookup in files of 2.x: rows per page.
+#: Key of the lookup's schema metadata in files of 2.x: rows per page.
 BATCH_SIZE = b"batch_size"
-#: Name of the second column of the page file.
+#: Name of the second column of the page file, by whether it is in the first format.
 _IDS = {True: "row_ids", False: "ids"}
 
 
@@ -61,7 +61,7 @@ class BTreeIndex(ScalarIndex):
         self._data = data
         self.cache = ReadCache()
         self.has_nulls = isinstance(data, PagedFile)
-        #: Checksums of the pages; empty if the writer stored none.
+        #: Checksums of the pages; empty if the file has none.
         self._checksums = checksums
         self._checked: set[int] = set()
         self._min, self._max = lookup["min"], lookup["max"]
@@ -93,12 +93,12 @@ class BTreeIndex(ScalarIndex):
 
     @property
     def num_rows(self) -> int:
-        """Rows in the index."""
+        """Number of indexed rows."""
         return self._data.num_rows
 
     @property
     def num_pages(self) -> int:
-        """Pages of the index."""
+        """Number of pages."""
         return len(self._pages)
 
     def statistics(self) -> dict[str, Any]:
@@ -127,14 +127,14 @@ class BTreeIndex(ScalarIndex):
         return self._search(from_low & to_high, lambda values: between(values, low, above, high, below), beside)
 
     def pages_of_range(self, low: Bound | None, high: Bound | None) -> npt.NDArray[np.bool_]:
-        """Return for each page whether it may have values between two bounds."""
         from_low, to_high = self._reaching(self.scalar(low), self.scalar(high))
         return from_low & to_high
 
     def _reaching(
         self, above: pa.Scalar | None, below: pa.Scalar | None
     ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-        """Return for each page whether its maximum reaches the lower bound, and its minimum the upper bound."""
+        """Return two masks of pages: the maximum is at least the lower bound; the minimum is at most the upper bound.
+        """
         from_low, to_high = np.ones(self.num_pages, bool), np.ones(self.num_pages, bool)
         if above is not None:
             from_low = _may(pc.greater_equal(self._max, above)) | _is_nan(self._max)
@@ -146,14 +146,13 @@ class BTreeIndex(ScalarIndex):
 
     @property
     def _has_values(self) -> npt.NDArray[np.bool_]:
-        """Return for each page whether it has non-null values."""
+        """Return for each page whether it has values that are not null."""
         if not self.has_nulls:
             return np.ones(self.num_pages, bool)
         valued: npt.NDArray[np.bool_] = self._max.is_valid().to_numpy(zero_copy_only=False)
         return valued
 
     def is_in(self, values: Sequence[Any] | pa.Array) -> RowIds:
-        """Find rows with one of these values; nulls are ignored."""
         choices = self.choices(values)
         if not len(choices):
             return np.empty(0, np.uint64)
@@ -161,16 +160,15 @@ class BTreeIndex(ScalarIndex):
         return self._search(keep, lambda values_of_page: pc.is_in(values_of_page, choices), beside)
 
     def pages_of(self, values: Sequence[Any] | pa.Array) -> npt.NDArray[np.bool_]:
-        """Return for each page whether it may have one of these values."""
         choices = self.choices(values)
         return self._pages_of(choices)[0] if len(choices) else np.zeros(self.num_pages, bool)
 
     def _pages_of(self, choices: pa.Array) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.int64]]:
-        """Return for each page whether it may have one of the values, and the neighbors of each value."""
-        # A page is needed if a value lies in its range: then more values are below its max than strictly below its min.
-        # Pages with unknown bounds are kept.
+        """Return for each page whether it may have one of the values, and the pages next to each value."""
+        # A page is needed if a value is in its range, so if more values are <= its max than < its min.
+        # Pages with unknown bounds are needed as well.
         keep, beside, low, high = self._has_values, np.empty(0, np.int64), self._min, self._max
-        if self.has_nulls:  # a null minimum says nothing about the values; all-null pages are excluded anyway
+        if self.has_nulls:  # a null minimum is not a bound of the values; pages without values are excluded anyway
             low, high = low.fill_null(choices[0]), high.fill_null(choices[0])
         if self.num_pages and not low.null_count and not high.null_count and not pt.is_floating(low.type):
             ranks = pc.rank(pa.concat_arrays([choices, low, high]), tiebreaker="dense").to_numpy()
@@ -183,8 +181,8 @@ class BTreeIndex(ScalarIndex):
     def is_null(self) -> RowIds:
         """Find nulls; in the first file format also empty values, which are stored the same way.
 
-        Raises ``InvalidArgumentError`` for types whose nulls the format does not store: all except strings and
-        binaries.
+        Raises ``InvalidArgumentError`` for types whose nulls the first file format does not store: all except strings
+        and binaries.
         """
         if self.has_nulls:
             return self._search(self._nulls > 0, pc.is_null, np.empty(0, np.int64))
@@ -195,17 +193,17 @@ class BTreeIndex(ScalarIndex):
         return self._search(pages, lambda values: pc.equal(values, empty), np.empty(0, np.int64))
 
     def read(self) -> pa.Table:
-        """Read all values with their row ids, sorted; the input for adding rows."""
+        """Read all values with their row ids, sorted."""
         batches = [self._page(i) for i in range(self._data.num_batches)]
         return pa.Table.from_batches(batches, self._data.schema.to_arrow()).rename_columns(["values", "row_ids"])
 
     def _page(self, number: int) -> pa.RecordBatch:
-        """Read a page, and validate it as far as the files allow.  Raises ``CorruptFileError``."""
+        """Read a page and validate it as far as the files allow.  Raises ``CorruptFileError``."""
         cached: pa.RecordBatch | None = self.cache.get(self._data.file, number)
         if cached is not None:
             return cached
         batch = self._data.read_batch(number)
-        if number not in self._checked:  # once: the files do not change
+        if number not in self._checked:  # checked once, as files do not change
             if self._checksums:
                 sound = page_checksum(self._data.schema, batch) == self._checksums[number]
             else:
@@ -233,7 +231,7 @@ class BTreeIndex(ScalarIndex):
         nulls = 0 if types.is_variable(self.value_type) else int(self._nulls[number])
         if nulls > len(values):
             return False
-        # Null numbers are stored as zeros, before or after all values.
+        # Nulls are stored as zeros before or after all values.
         return self._fits(values[nulls:], number) or self._fits(values[: len(values) - nulls], number)
 
     def _fits(self, values: pa.Array, number: int) -> bool:
@@ -243,8 +241,8 @@ class BTreeIndex(ScalarIndex):
     def _search(self, keep: npt.NDArray[np.bool_], match: Any, beside: npt.NDArray[np.int64]) -> RowIds:
         """Find the matching rows of some pages.
 
-        ``beside`` are the pages next to the searched values.  Without checksums these are read to verify their bounds;
-        the bounds are sorted, so pages further away cannot match.
+        ``beside`` are the pages next to the searched values.  Without checksums, these are also read to verify the page
+        bounds.  Bounds are sorted, so other pages cannot match.
         """
         if not self._checksums:
             for number in beside[(beside >= 0) & (beside < self.num_pages)].tolist():
@@ -261,13 +259,13 @@ class BTreeIndex(ScalarIndex):
 def _check_order(lookup: pa.RecordBatch, file: str) -> None:
     """Raise ``CorruptFileError`` unless the page bounds ascend."""
     low, high = lookup.column(0), lookup.column(1)
-    turns = pa.array(np.arange(2 * len(low)).reshape(2, -1).T.ravel())  # low, high, low, high, ...
+    turns = pa.array(np.arange(2 * len(low)).reshape(2, -1).T.ravel())  # interleave low and high
     if len(low) and not _ascends(_ordered(pa.concat_arrays([low, high]).take(turns))):
         raise CorruptFileError("the page bounds of the index are not sorted", file=file, help=REMAKE)
 
 
 def _ordered(values: pa.Array) -> pa.Array:
-    """Drop nulls and NaN, whose order depends on the writer."""
+    """Drop nulls and NaN, whose position depends on the writer."""
     values = values.drop_null()
     return values.filter(pc.invert(pc.is_nan(values))) if pt.is_floating(values.type) else values
 
@@ -296,7 +294,7 @@ def _page_rows(lookup_file: V1File | V2File) -> int:
 
 
 def _checksums(lookup_file: V1File | V2File, lookup: pa.RecordBatch) -> list[int]:
-    """Verify the checksum of the lookup and return those of the pages; empty if the writer stored none."""
+    """Verify the checksum of the lookup and return those of the pages; empty if the file has none."""
     data = lookup_file.schema.metadata.get(CHECKSUMS)
     if data is None:
         return []
@@ -322,7 +320,7 @@ def _is_nan(array: pa.Array) -> npt.NDArray[np.bool_]:
 
 
 def _empty(kind: pa.DataType) -> pa.Scalar | None:
-    """Return the empty value that stands for null, for types without nulls in the file."""
+    """Return the empty value that represents null in the file, or ``None`` for types without one."""
     return pa.scalar(b"", pa.binary()).cast(kind) if types.is_variable(kind) else None
 
 
@@ -335,7 +333,7 @@ def train(store: Store, folder: str, rows: pa.Table, version: StorageVersion = F
     rows: a table of column values and uint64 row ids.
     version: file version.
 
-    In the first file format nulls of types other than strings and binaries are left out.  Returns the names and sizes
+    In the first file format, nulls of types other than strings and binaries are omitted.  Returns the names and sizes
     of the files.  Raises ``InvalidArgumentError`` for types without an order.
     """
     table = rows.rename_columns(["values", _IDS[version.is_first]])
@@ -353,7 +351,7 @@ def _train(
 ) -> tuple[tuple[str, int], ...]:
     nulls = table["values"].null_count
     order = pc.sort_indices(table, [("values", "ascending"), ("ids", "ascending")]).to_numpy()
-    table = table.take(pa.array(np.roll(order, nulls)))  # values, NaN, null: null comes first
+    table = table.take(pa.array(np.roll(order, nulls)))  # Arrow sorts nulls last, the format first
     data = pa.schema([pa.field("values", kind), pa.field("ids", pa.uint64(), nullable=False)])
     pages = np.arange(-(-len(order) // PAGE_ROWS))
     first, behind = pages * PAGE_ROWS, np.minimum((pages + 1) * PAGE_ROWS, len(order))
@@ -397,7 +395,7 @@ def _train_first(store: Store, folder: str, table: pa.Table, kind: pa.DataType) 
         for batch in table.cast(data_schema).to_batches(max_chunksize=PAGE_ROWS):
             values = batch.column(0)
             valid = values.drop_null()
-            # Rows read from an existing index have empty values for nulls.
+            # Rows read from an existing index have empty values in place of nulls.
             low = empty if values.null_count else valid[0]
             lookup.append((low, valid[-1] if len(valid) else empty, values.null_count))
             checksums.append(page_checksum(stored, batch))
@@ -417,7 +415,7 @@ def _train_first(store: Store, folder: str, table: pa.Table, kind: pa.DataType) 
     ]
     batch = pa.RecordBatch.from_arrays(pages, schema=lookup_schema)
     lookup_checksum = page_checksum(LanceSchema.from_arrow(lookup_schema), batch)
-    digests = " ".join(f"{each:08x}" for each in (lookup_checksum, *checksums))  # other readers expect a string
+    digests = " ".join(f"{each:08x}" for each in (lookup_checksum, *checksums))
     schema = LanceSchema.from_arrow(lookup_schema.with_metadata({CHECKSUMS: digests}))
     with V1Writer(store, f"{folder}/{LOOKUP}", schema, statistics=False) as writer:
         writer.write(batch)

@@ -1,4 +1,4 @@
-"""Index files: tables in the file format of the dataset, read completely or page by page."""
+"""Index files: tables in the dataset's file format, read completely or page by page."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from trilake.lance.v2.container import FOOTER
 from trilake.lance.v2.file import V2File
 from trilake.storage.base import Store
 
-#: Maximum rows per byte of a file that is read completely; no dictionary encoding is denser.
+#: Maximum rows per byte of a file that is read completely; real encodings are less dense.
 _ROWS_PER_BYTE = 64
 #: Maximum rows of a page.
 _LARGEST_PAGE = 1 << 20
@@ -29,10 +29,7 @@ CACHE_BYTES = 1 << 26
 
 
 class ReadCache:
-    """An LRU cache of parts of index files, by file and number.
-
-    Thread-safe.
-    """
+    """A thread-safe LRU cache of parts of index files, by file and number."""
 
     def __init__(self, size: int = CACHE_BYTES) -> None:
         self._size, self._used = size, 0
@@ -48,7 +45,7 @@ class ReadCache:
             return self._entries[file, number][0]
 
     def keep(self, file: str, number: int, part: Any, size: int) -> None:
-        """Add a part, unless it is larger than the cache."""
+        """Add a part unless it is larger than the cache."""
         if size > self._size:
             return
         with self._lock:
@@ -65,7 +62,7 @@ class PagedFile:
         if not 1 <= page_rows <= _LARGEST_PAGE:
             raise CorruptFileError(f"invalid page size of the index: {page_rows}", file=file.file)
         self._file, self._page_rows = file, page_rows
-        #: Name of the file, for errors.
+        #: Name of the file for errors.
         self.file = file.file
         #: Schema of the file.
         self.schema = file.schema
@@ -87,7 +84,7 @@ def open_file(store: Store, key: str) -> V1File | V2File:
 
 
 def open_if_2x(store: Store, key: str) -> V2File | None:
-    """Open a file of version 2.x; ``None`` for the first format."""
+    """Open a file of version 2.x; return ``None`` for the first format."""
     try:
         return V2File.open(store, key)
     except UnsupportedProtocolError:
@@ -124,7 +121,7 @@ def write_file(
 ) -> tuple[str, int]:
     """Write a file of version 2.x, and return its name and size.
 
-    ``buffers`` are added as global buffers; the schema metadata has their indices under these keys.
+    ``buffers`` are added as global buffers; their numbers are stored in the schema metadata under the same keys.
     """
     from trilake.lance.v2.writer import V2Writer  # late: most processes only read
 

@@ -1,8 +1,8 @@
-"""Vector indices in files of version 2.x, compatible with pylance 14; writes IVF_PQ, IVF_FLAT and IVF_SQ.
+"""Vector indices in files of version 2.x, compatible with pylance 14; IVF_PQ, IVF_FLAT and IVF_SQ can be written.
 
 ``auxiliary.idx`` has the rows by partition: ``_rowid``, and ``flat`` (vectors), ``__pq_code`` or ``__sq_code``; PQ
-codes are stored column by column within a partition.  Global buffers have the partition offsets and the PQ codebook.
-``index.idx`` has the centroids, and for HNSW the graphs, which are ignored: partitions are scanned completely.
+codes are stored column by column within a partition.  Global buffers contain the partition offsets and the PQ codebook.
+``index.idx`` has the centroids and, for HNSW, the graphs, which are ignored: a search scans whole partitions.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class ModernRows:
     ----------
     file: the open file.
     offsets, lengths: first row and number of rows of each partition.
-    bits: bits of a PQ code; ``None`` for other codes.
+    bits: bits per PQ code; ``None`` for other codes.
     """
 
     def __init__(self, file: V2File, offsets: list[int], lengths: list[int], bits: int | None) -> None:
@@ -59,7 +59,7 @@ class ModernRows:
         if batch.column(0).null_count or batch.column(1).null_count or values.null_count:
             raise CorruptFileError(f"partition {number} of the index has nulls", file=self.file, help=REMAKE)
         ids = batch.column(0).to_numpy()
-        if number not in self._checked:  # once: the file does not change
+        if number not in self._checked:  # checked once, as files do not change
             if len(np.unique(ids)) < len(ids):
                 raise CorruptFileError(
                     f"partition {number} of the index has duplicate rows", file=self.file, help=REMAKE
@@ -76,7 +76,7 @@ class ModernRows:
 
 
 def open_index(store: Store, folder: str, index: V2File) -> tuple[ModernRows, Model | VectorModel, str]:
-    """Open the rows, model and kind of the index in a folder, given its open ``index.idx``.
+    """Open the index in a folder, given its open ``index.idx``; returns its rows, model and kind.
 
     Raises ``MissingFileError``, ``CorruptFileError``, and ``UnsupportedProtocolError`` for other kinds.
     """

@@ -22,7 +22,7 @@ REMAKE = "rebuild the index: create_index(..., replace=True)"
 
 
 def open_index(store: Store, folder: str) -> tuple[FirstRows, Model, index_pb2.Index]:
-    """Open the rows, model and protobuf message of the index in a folder.
+    """Open the index in a folder; returns its rows, model and protobuf message.
 
     Raises ``MissingFileError``, ``CorruptFileError``, and ``UnsupportedProtocolError`` for other kinds of index.
     """
@@ -61,7 +61,7 @@ def open_index(store: Store, folder: str) -> tuple[FirstRows, Model, index_pb2.I
 
 
 class FirstRows:
-    """The partitions in a file; each has the codes of its rows, then their ids."""
+    """The partitions in a file; a partition has the codes of its rows, then their ids."""
 
     def __init__(
         self, source: Source, pieces: int, offsets: list[int], lengths: list[int], checksums: list[int]
@@ -75,7 +75,7 @@ class FirstRows:
 
     def read(self, numbers: Sequence[int]) -> dict[int, tuple[Codes, RowIds]]:
         """Read the codes and row ids of some partitions.  Raises ``CorruptFileError``."""
-        source = self._source.window([self._range(i) for i in numbers])  # fetch all in one round of requests
+        source = self._source.window([self._range(i) for i in numbers])  # one round of requests for all partitions
         return {i: self._decoded(source, i) for i in numbers}
 
     def _range(self, number: int) -> tuple[int, int]:
@@ -85,13 +85,13 @@ class FirstRows:
         pieces, rows = self._pieces, self.lengths[number]
         data = np.frombuffer(source.read(*self._range(number)), np.uint8)
         codes, ids = data[: rows * pieces].reshape(rows, pieces), np.frombuffer(data[rows * pieces :].tobytes(), "<u8")
-        if number not in self._checked:  # once: the file does not change
+        if number not in self._checked:  # checked once, as files do not change
             self._check(number, data, ids)
             self._checked.add(number)
         return codes, ids
 
     def _check(self, number: int, data: npt.NDArray[np.uint8], ids: RowIds) -> None:
-        """Raise ``CorruptFileError`` if a partition fails validation."""
+        """Raise ``CorruptFileError`` if a partition is invalid."""
         if self._checksums:
             if crc32(data.tobytes()) != self._checksums[number]:
                 raise CorruptFileError(
@@ -108,7 +108,7 @@ class FirstRows:
 def _check_places(offsets: npt.NDArray[np.uint64], sizes: npt.NDArray[np.uint64], end: int, file: str) -> None:
     """Raise ``CorruptFileError`` unless the partitions are contiguous and end before the message.
 
-    With a wrong length, codes would be read as row ids.
+    If a length is wrong, codes would be read as row ids.
     """
     full = sizes > 0
     starts, ends = offsets[full].astype(np.int64), (offsets + sizes)[full].astype(np.int64)
@@ -119,7 +119,7 @@ def _check_places(offsets: npt.NDArray[np.uint64], sizes: npt.NDArray[np.uint64]
 
 
 def numbers_of(tensor: index_pb2.Tensor, old: Sequence[float], shape: tuple[int, ...], file: str) -> Floats:
-    """Read the numbers of a tensor, or of the older plain list; their count must match ``shape``."""
+    """Return the numbers of a tensor, or of the older plain list; their count must match ``shape``."""
     kinds: dict[int, Any] = {
         index_pb2.Tensor.FLOAT16: np.dtype("<f2"),
         index_pb2.Tensor.FLOAT32: np.dtype("<f4"),

@@ -1,11 +1,11 @@
 """IVF_PQ: an approximate, compact vector index.
 
-Vectors are partitioned by their nearest centroid (IVF).  The residual of a vector is split into sub-vectors, and each
-is stored as the number of its nearest codebook entry, one of 256 (product quantization, PQ).  A search scans the
-partitions with the nearest centroids and compares codes; refining compares the full vectors of the best rows.
+Each vector belongs to the partition with the nearest centroid (IVF).  Its residual is split into sub-vectors, and each
+sub-vector is stored as the number of its nearest codebook entry, one of 256 (product quantization, PQ).  A search scans
+the partitions with the nearest centroids and compares codes; refining compares the full vectors of the best rows.
 
-``index.idx`` has for each partition the codes and row ids, then the centroids and the codebook.  The functions here
-work on arrays: :func:`encode`, :func:`assign` and :func:`kmeans_sums` can run on many machines, :func:`write` combines
+``index.idx`` has the codes and row ids of each partition, then the centroids and the codebook.  The functions here work
+on arrays: :func:`encode`, :func:`assign` and :func:`kmeans_sums` can run on many machines, and :func:`write` combines
 their results.  :mod:`trilake.lance.index.ivf_pq_index` searches.
 """
 
@@ -39,17 +39,17 @@ METRICS = {"l2": index_pb2.L2, "cosine": index_pb2.COSINE, "dot": index_pb2.DOT}
 _BLOCK = 4096
 #: Number of set bits of each byte.
 _ONES = np.array([i.bit_count() for i in range(256)], np.uint8)
-#: Up to this size of all centroids, a loop is faster than a matrix product.
+#: Maximum total size of centroids for which a loop is faster than a matrix product.
 _SMALL = 1 << 14
-#: k-means stops when the squared movement of the centroids is below this fraction of their squares.
+#: k-means stops when the squared movement of the centroids is less than this fraction of their squared norms.
 _TOLERANCE = 1e-6
 
-#: For each centroid the sum (float64) and the number of its nearest vectors.
+#: Sum (float64) and number of the vectors nearest to each centroid.
 Sums = tuple[npt.NDArray[Any], npt.NDArray[Any]]
 
 
 class Partitioned:
-    """Base of all vector indices: a metric and partition centroids."""
+    """Base class of vector indices: a metric and partition centroids."""
 
     metric: str
     centroids: Floats
@@ -62,16 +62,16 @@ class Partitioned:
 
     @property
     def has_residuals(self) -> bool:
-        """Whether codes encode residuals, not vectors."""
+        """Whether codes encode residuals instead of vectors."""
         return not (self.modern and self.metric == "dot")
 
     @property
     def partition_metric(self) -> str:
-        """The metric for finding the partition of a prepared vector."""
+        """Metric for finding the partition of a prepared vector."""
         return "l2" if self.modern and self.metric == "cosine" else self.metric
 
     def prepared(self, vectors: Floats) -> Floats:
-        """Normalize vectors if the metric needs it."""
+        """Normalize vectors if the metric requires it."""
         return unit(vectors) if self.modern and self.metric == "cosine" else vectors
 
 
@@ -126,7 +126,7 @@ class VectorModel(Partitioned):
     Parameters
     ----------
     metric, centroids, numbers: see :class:`Model`.
-    bounds: values of the least and the greatest byte; ``None`` for full vectors.
+    bounds: values of the smallest and the largest byte; ``None`` for full vectors.
     """
 
     metric: str
@@ -160,7 +160,7 @@ class VectorModel(Partitioned):
 
 
 def unit(vectors: Floats) -> Floats:
-    """Normalize vectors to length 1; zero vectors stay."""
+    """Normalize vectors to length 1, except zero vectors."""
     lengths = np.sqrt(np.einsum("ij,ij->i", vectors, vectors))[:, None]
     whole: Floats = np.divide(vectors, lengths, out=vectors.copy(), where=lengths > 0)
     return whole
@@ -173,7 +173,7 @@ def distances(vectors: Floats, query: Floats, metric: str) -> Floats:
     [18.0, 0.0]
     """
     distance: Floats
-    if metric == "hamming":  # null vectors are NaN, and dropped by the caller
+    if metric == "hamming":  # null vectors have NaN distances, which the caller drops
         bits = _ONES[np.nan_to_num(vectors).astype(np.uint8) ^ query.astype(np.uint8)]
         distance = bits.sum(axis=1, dtype=np.float32)
         return distance
@@ -207,7 +207,7 @@ def assign(vectors: Floats, centroids: Floats, metric: str = "l2") -> npt.NDArra
 
 
 def centroid_distances(vectors: Floats, centroids: Floats, metric: str) -> Floats:
-    """Return values of shape (vectors, centroids) that order centroids by distance; not the distances themselves."""
+    """Return scores of shape (vectors, centroids) that are smaller for nearer centroids, but are not distances."""
     products: Floats = vectors @ centroids.T
     if metric == "dot":
         return np.negative(products)
@@ -221,9 +221,9 @@ def centroid_distances(vectors: Floats, centroids: Floats, metric: str) -> Float
 
 
 def kmeans_sums(vectors: Floats, centroids: Floats, metric: str = "l2") -> Sums:
-    """Do one k-means step on some vectors: sums (float64) and counts of the vectors nearest to each centroid.
+    """Do one k-means step: sums (float64) and counts of the vectors nearest to each centroid.
 
-    Add up the results of several machines for :func:`kmeans_update`.
+    The results of several machines can be added up for :func:`kmeans_update`.
     """
     if metric == "l2" and centroids.size <= _SMALL:
         return kernels.word_sums(np.ascontiguousarray(vectors), centroids)
@@ -241,7 +241,7 @@ def kmeans_sums(vectors: Floats, centroids: Floats, metric: str = "l2") -> Sums:
 def kmeans_update(
     centroids: Floats, sums: npt.NDArray[Any], counts: npt.NDArray[Any], rng: np.random.Generator
 ) -> Floats:
-    """Return the next centroids; empty ones move next to a popular one."""
+    """Return the next centroids; a centroid without vectors moves next to a popular one."""
     new = np.where(counts[:, None] > 0, sums / np.maximum(counts, 1)[:, None], centroids).astype(np.float32)
     empty = np.flatnonzero(counts == 0)
     if len(empty) and len(empty) < len(centroids):
@@ -261,8 +261,8 @@ def kmeans(
 ) -> Floats:
     """Compute ``k`` centroids of shape (k, dimension).
 
-    ``sums`` computes a step, possibly distributed; then ``vectors`` is a sample.  Stops when the centroids hardly move.
-    Raises ``InvalidArgumentError`` without vectors.
+    ``sums`` computes a step, possibly distributed; then ``vectors`` may be a sample.  Stops when the centroids hardly
+    move.  Raises ``InvalidArgumentError`` without vectors.
     """
     if not len(vectors) or k < 1:
         raise InvalidArgumentError(
@@ -320,8 +320,8 @@ def train_centroids(
 ) -> Floats:
     """Train the partition centroids, see :func:`kmeans` and :class:`Model`.
 
-    In files of 2.x, except for ``l2``, vectors are normalized for training; for ``dot`` also the centroids, as long
-    ones would attract most vectors.
+    In files of 2.x, vectors are normalized for training, except for ``l2``.  For ``dot`` the centroids are normalized
+    as well, as long ones would attract most vectors.
     """
     if not modern or metric == "l2":
         return kmeans(vectors, partitions, rng, metric=metric, iterations=iterations, sums=sums)
@@ -437,7 +437,7 @@ def write_partitions(
     ivf.centroids_tensor.CopyFrom(tensor(model.centroids, model.centroids.shape))
     pq = vector.stages.add().pq
     pq.num_bits, pq.num_sub_vectors, pq.dimension = 8, pieces, model.dimension
-    # Shape as in the specification; the numbers are grouped by sub-vector.
+    # The shape follows the specification, although the numbers are grouped by sub-vector.
     pq.codebook_tensor.CopyFrom(tensor(model.words, (WORDS, pieces * width)))
     position = 0
     with store.open_output(f"{folder}/{FILE}") as out:
@@ -454,7 +454,7 @@ def write_partitions(
 
 
 def model_checksum(model: Model, offsets: Sequence[int], lengths: Sequence[int]) -> int:
-    """Return the checksum of the file without its partitions."""
+    """Return the checksum of the file except for its partitions."""
     checksum = crc32(f"{model.metric} {model.centroids.shape} {model.words.shape}".encode())
     for values in (model.centroids, model.words):
         checksum = crc32(values.astype("<f4", copy=False).tobytes(), checksum)
@@ -466,6 +466,6 @@ NUMBERS = {"f2": index_pb2.Tensor.FLOAT16, "f4": index_pb2.Tensor.FLOAT32, "f8":
 
 
 def tensor(values: Floats, shape: Sequence[int], numbers: str = "f4") -> index_pb2.Tensor:
-    """Convert an array to a message, possibly with another shape."""
+    """Convert an array to a message, with the given shape."""
     data = values.astype(f"<{numbers}", copy=False).tobytes()
     return index_pb2.Tensor(data_type=NUMBERS[numbers], shape=list(shape), data=data)

@@ -1,8 +1,8 @@
 """``VectorIndex``: search a vector index.
 
-Opening it reads centroids and codebook; a search reads only the partitions it probes.  For each of them a table of
-distances between the query and all codebook entries is computed, and the distance of a row is the sum of the table
-entries selected by its codes.
+Opening an index reads centroids and codebook; a search reads only the partitions it probes.  For each of these, the
+search computes a table of distances between the query and all codebook entries.  The distance of a row is the sum of
+the table entries that its codes select.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from trilake.lance.index.ivf_pq import (
 )
 from trilake.storage.base import Store
 
-#: Returns a mask of the row ids that may be returned.
+#: Returns a mask of the row ids that a search may return.
 Allowed = Callable[[RowIds], npt.NDArray[np.bool_]]
 
 
 class PartitionRows(Protocol):
-    """Access to the partitions in a file, with their offsets and lengths."""
+    """The partitions in a file, with their offsets and lengths."""
 
     file: str
     offsets: list[int]
@@ -63,7 +63,7 @@ class PartitionCache:
         self.size = size
         self._partitions: OrderedDict[tuple[str, int], tuple[Codes, RowIds]] = OrderedDict()
         self._lock = threading.Lock()
-        #: Number of lookups, and of cache hits.
+        #: Number of lookups and of cache hits.
         self.requests = self.hits = 0
 
     def __len__(self) -> int:
@@ -86,7 +86,6 @@ class PartitionCache:
             return cached
 
     def add(self, file: str, partitions: Mapping[int, tuple[Codes, RowIds]]) -> None:
-        """Add partitions."""
         with self._lock:
             self._partitions.update(((file, i), partition) for i, partition in partitions.items())
             self._shrink()
@@ -97,14 +96,14 @@ class PartitionCache:
 
 
 class VectorIndex:
-    """An open index.  Thread-safe.
+    """An open vector index.  Thread-safe.
 
     Parameters
     ----------
     rows: access to the partitions.
     model: the trained model.
-    kind: ``IVF_PQ``, ``IVF_FLAT``, ``IVF_HNSW_SQ``, ...; graphs are ignored, partitions are scanned completely.
-    name, columns, dataset_version: as stored in the index file; not in files of version 2.x.
+    kind: ``IVF_PQ``, ``IVF_FLAT``, ``IVF_HNSW_SQ``, ...; graphs are ignored, as searches scan whole partitions.
+    name, columns, dataset_version: as stored in index files of the first format.
     """
 
     def __init__(
@@ -146,11 +145,11 @@ class VectorIndex:
 
     @property
     def num_rows(self) -> int:
-        """Rows in the index."""
+        """Number of indexed rows."""
         return int(sum(self._rows.lengths))
 
     def statistics(self) -> dict[str, Any]:
-        """Describe the index and its partitions under pylance's names."""
+        """Return statistics of the index and its partitions, with pylance's names."""
         numbers = {
             "uri": f"{self._rows.file.removeprefix('file://').rpartition('/')[0]}/{FILE}",
             "metric_type": self.metric,
@@ -173,7 +172,7 @@ class VectorIndex:
     # --- rows --------------------------------------------------------------------------------------------------------
 
     def partition(self, number: int) -> tuple[Codes, RowIds]:
-        """Return the codes, shape (rows, sub-vectors), and row ids of a partition."""
+        """Return the codes, shape (rows, sub-vectors), and the row ids of a partition."""
         return self._partitions([number])[0]
 
     def prewarm(self) -> None:
@@ -199,14 +198,14 @@ class VectorIndex:
         dataset_version: int | None = None,
         version: StorageVersion = FIRST,
     ) -> tuple[tuple[str, int], ...]:
-        """Write the index with remapped and added rows to another folder; returns the names and sizes of the files.
+        """Write the index with remapped and added rows to another folder; returns the names and sizes of its files.
 
         Parameters
         ----------
-        move: maps row ids to their current ids and a mask of the rows to keep.
+        move: returns the current ids of row ids, and a mask of the rows to keep.
         more: rows to add: partitions, codes and row ids.
         dataset_version: version of the dataset that the new index covers.
-        version: file version, that of the current files.
+        version: file version of the current files.
         """
         extra: dict[int, npt.NDArray[np.int64]] = {}
         if more is not None:
@@ -244,15 +243,15 @@ class VectorIndex:
         enough: int = 1,
         allowed: Allowed | None = None,
     ) -> tuple[RowIds, Floats]:
-        """Return the rows with the nearest codes to a query, nearest first, and their distances.
+        """Return the ``k`` nearest rows by their codes, nearest first, and their distances.
 
         Parameters
         ----------
         query: shape (dimension,).
-        k: number of rows.
+        k: number of rows to return.
         nprobes: number of partitions to search.
         maximum_nprobes: maximum number of partitions to search until ``enough`` rows are found; ``nprobes`` by default.
-        allowed: row ids that may be returned; ``None`` for all.
+        allowed: returns a mask of the row ids that may be returned; ``None`` for all.
 
         Distances are those of the decoded vectors, see :func:`trilake.lance.index.ivf_pq.distances`.  Raises
         ``InvalidArgumentError``.
@@ -280,7 +279,7 @@ class VectorIndex:
                 break
             numbers = _least(near, min(2 * done, most))
         all_ids, all_distances = np.concatenate(ids), np.concatenate(nearness)
-        if model.partition_metric != model.metric:  # for normalized vectors, the cosine distance is half the squared L2
+        if model.partition_metric != model.metric:  # the cosine distance of normalized vectors is half their squared L2
             all_distances *= np.float32(0.5)
         best = nearest_first(all_distances, all_ids, k)
         return all_ids[best], all_distances[best]
@@ -302,14 +301,14 @@ class VectorIndex:
 
 
 def nearest_first(distances: Floats, ids: RowIds, k: int) -> npt.NDArray[np.int64]:
-    """Return the indices of the ``k`` smallest distances in order; NaN comes last, ties are ordered by row id.
+    """Return the indices of the ``k`` smallest distances in order; NaN comes last, ties are sorted by row id.
 
     >>> nearest_first(np.array([2, 1, 1], np.float32), np.array([0, 9, 3], np.uint64), 2).tolist()
     [2, 1]
     """
     if len(distances) > 4 * k:
         limit = np.partition(distances, k - 1)[k - 1]
-        # All values equal to the last one are candidates, so that ties are broken deterministically.
+        # All values equal to the last one are candidates, so that the order of ties is deterministic.
         at = np.flatnonzero(distances <= limit) if limit == limit else np.arange(len(distances))
     else:
         at = np.arange(len(distances))

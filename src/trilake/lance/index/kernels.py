@@ -1,4 +1,4 @@
-"""Numba kernels for vectors, where numpy would need several slower passes.
+"""Numba kernels for vectors; numpy would need several slower passes.
 
 Compiled code is cached on disk; with ``TRILAKE_NUMBA=0`` or without numba, numpy is used.  Kernels release the GIL.
 """
@@ -18,13 +18,13 @@ Floats = npt.NDArray[np.float32]
 @cache
 def _kernel(function: Callable[..., Any]) -> Callable[..., Any] | None:
     """Compile the function; ``None`` if numba is not available."""
-    from trilake.common.jit import compiled  # late: only indices of vectors need numba
+    from trilake.common.jit import compiled  # late: only vector indices need numba
 
     return compiled(function, fastmath={"nsz", "contract", "reassoc", "arcp"})
 
 
 def _nearest(vectors: Any, columns: Any, squares: Any, nearest: Any, sums: Any, counts: Any) -> None:
-    """Find the nearest codebook entry of each vector, and with ``sums`` add the vectors up by entry."""
+    """Find the nearest codebook entry of each vector; unless ``sums`` is empty, also sum the vectors by entry."""
     n, width = vectors.shape
     count = columns.shape[1]
     distances = np.empty(count, np.float32)
@@ -59,7 +59,7 @@ def _sum_of(table: Any, codes: Any, total: Any) -> None:
 
 
 def nearest(vectors: Floats, words: Floats, kind: Any = np.int32) -> npt.NDArray[Any]:
-    """Return the number of the nearest codebook entry (by L2) for each vector; for a few hundred short entries.
+    """Return the number of the nearest codebook entry (L2) of each vector; for up to a few hundred short entries.
 
     >>> nearest(np.array([[1, 0], [0, 3]], np.float32), np.array([[0, 2], [2, 0]], np.float32)).tolist()
     [1, 0]
@@ -77,7 +77,7 @@ def word_sums(vectors: Floats, words: Floats) -> tuple[npt.NDArray[np.float64], 
 
 
 def _run(vectors: Floats, words: Floats, nearest: Any, sums: Any, counts: Any) -> None:
-    # Entries are stored in columns, so that the inner loop reads contiguous memory.
+    # Transpose the entries, so that the inner loop reads contiguous memory.
     squares = np.einsum("ij,ij->i", words, words)
     kernel = _kernel(_nearest)
     if kernel is not None:

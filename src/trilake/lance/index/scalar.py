@@ -44,7 +44,7 @@ class ScalarIndex(ABC):
     has_nulls: bool = True
     #: Cache of file parts; may be shared by several indices.
     cache: ReadCache
-    #: Whether it only supports searches for list items.
+    #: Whether the index supports only searches for list items.
     answers_items: ClassVar[bool] = False
 
     @property
@@ -113,7 +113,7 @@ class ScalarIndex(ABC):
 
 
 class WholePages(ScalarIndex):
-    """An index that returns all rows of a page that may match."""
+    """A scalar index whose searches return all rows of the pages that may match."""
 
     @property
     def num_rows(self) -> int | None:
@@ -125,18 +125,16 @@ class WholePages(ScalarIndex):
         """Return the sorted row ids of some pages; ``None`` if there are too many."""
 
     def range(self, low: Bound | None, high: Bound | None) -> RowIds | None:
-        """See :class:`ScalarIndex`."""
         return self.rows_of(self.pages_of_range(low, high))
 
     def is_in(self, values: Sequence[Any] | pa.Array) -> RowIds | None:
-        """See :class:`ScalarIndex`."""
         return self.rows_of(self.pages_of(values))
 
 
 def between(
     values: pa.Array, low: Bound | None, above: pa.Scalar | None, high: Bound | None, below: pa.Scalar | None
 ) -> pa.Array:
-    """Return for each value whether it lies between two bounds, given as the scalars ``above`` and ``below``."""
+    """Return for each value whether it is between two bounds, whose scalars are ``above`` and ``below``."""
     keep = pc.is_valid(values)
     if low is not None:
         after = (pc.greater_equal if low.inclusive else pc.greater)(values, above)

@@ -1,4 +1,4 @@
-"""ZONEMAP: minimum and maximum of each zone, several thousand rows of a fragment.
+"""ZONEMAP: minimum and maximum of each zone of several thousand rows of a fragment.
 
 ``zonemap.lance`` has one row per zone: ``min``, ``max``, ``null_count``, ``nan_count``, ``fragment_id``, ``zone_start``
 and ``zone_length``.  A search returns whole zones.
@@ -65,7 +65,7 @@ class ZoneMapIndex(WholePages):
 
     @property
     def num_pages(self) -> int:
-        """Zones."""
+        """Number of zones."""
         return len(self._starts)
 
     def statistics(self) -> dict[str, Any]:
@@ -73,7 +73,6 @@ class ZoneMapIndex(WholePages):
         return {"index_type": self.kind, "num_zones": self.num_pages, "rows_per_zone": self.rows_per_zone}
 
     def pages_of_range(self, low: Bound | None, high: Bound | None) -> Mask:
-        """See :class:`ScalarIndex`."""
         above, below = self.scalar(low), self.scalar(high)
         keep = self._high.is_valid().to_numpy(zero_copy_only=False)
         if above is not None:
@@ -83,7 +82,6 @@ class ZoneMapIndex(WholePages):
         return self._with_nan(keep)
 
     def pages_of(self, values: Sequence[Any] | pa.Array) -> Mask:
-        """See :class:`ScalarIndex`."""
         choices = self.choices(values)
         if not len(choices):
             return np.zeros(self.num_pages, bool)
@@ -98,12 +96,11 @@ class ZoneMapIndex(WholePages):
         return self.rows_of(self._nulls > 0)
 
     def _with_nan(self, keep: Mask) -> Mask:
-        # Bounds ignore NaN, and are useless if they are NaN.
+        # Bounds ignore NaN values, and NaN bounds are useless.
         mask: Mask = keep | (self._nans > 0)
         return mask
 
     def rows_of(self, pages: Mask) -> RowIds | None:
-        """See :class:`WholePages`."""
         lengths = self._lengths[pages].astype(np.int64)
         if lengths.sum() > MOST_ROWS:
             return None

@@ -1,7 +1,7 @@
-"""Lance's protobuf messages: ``.proto`` files, and the modules that ``scripts/protos`` makes of them.
+"""Protobuf messages of Lance: ``.proto`` files, and the modules that ``scripts/protos`` generates from them.
 
-The package ``protobuf`` comes with the extra ``lance``.  What Lance's other modules need of it they take from here, so
-that importing any of them without it raises ``MissingDependencyError``.
+The extra ``lance`` installs the package ``protobuf``.  Other modules import what they need of it from here, so that
+they raise ``MissingDependencyError`` without it.
 """
 
 from trilake.common.extras import missing

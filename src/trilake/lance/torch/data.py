@@ -1,6 +1,6 @@
-"""``LanceDataset`` for PyTorch: batches of tensors, distributed over processes and loader workers.
+"""``LanceDataset`` for PyTorch: batches of tensors, distributed among processes and loader workers.
 
-Needs torch (``pip install "trilake[torch]"``), else raises ``MissingDependencyError``.
+Needs torch (``pip install "trilake[torch]"``); the import raises ``MissingDependencyError`` without it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def to_tensors(batch: pa.RecordBatch) -> Any:
     and ``InvalidArgumentError`` for nulls.
     """
     arrays = batch_to_numpy(batch)
-    # Torch warns about read-only memory, such as Arrow's.
+    # Copy if needed: torch warns about read-only memory such as Arrow's.
     tensors = {name: _torch.from_numpy(np.require(array, requirements=["C", "W"])) for name, array in arrays.items()}
     return next(iter(tensors.values())) if len(tensors) == 1 else tensors
 
@@ -52,11 +52,11 @@ class LanceDataset(_data.IterableDataset):  # type: ignore[misc]
     filter: SQL or a pyarrow expression.
     samples: return a random sample of this size instead of all rows.
     cache: store the batches of the first pass in a file: ``True``, or a folder for it.
-    pin_memory: accepted for compatibility; ``DataLoader`` pins.
+    pin_memory: accepted for compatibility; use that of ``DataLoader``.
     with_row_id: add a column ``_rowid``.
-    rank, world_size: number of this process, and of processes; each gets its own rows.
+    rank, world_size: number of this process, and number of processes; each gets its own rows.
     shard_granularity: unit of distribution: ``"fragment"`` (default) or ``"batch"``.
-    batch_readahead: a hint: number of batches to read ahead.
+    batch_readahead: number of batches to read ahead (a hint).
     to_tensor_fn: replaces :func:`to_tensors`.
     sampler: selects the rows, instead of ``rank`` and ``shard_granularity``.
 

@@ -1,6 +1,6 @@
 """Distances between vectors and centroids as PyTorch tensors, on any device.
 
-Needs torch (``pip install "trilake[torch]"``), else raises ``MissingDependencyError``.
+Needs torch (``pip install "trilake[torch]"``); the import raises ``MissingDependencyError`` without it.
 """
 
 from __future__ import annotations

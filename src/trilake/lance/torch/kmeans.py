@@ -47,7 +47,7 @@ class KMeans:
     tolerance: relative change of the total distance at which to stop.
     centroids: initial centroids.
     seed: random seed for the initial centroids.
-    device: where to compute, see :func:`preferred_device`.
+    device: device to compute on, see :func:`preferred_device`.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class KMeans:
                 raise InvalidArgumentError("vectors must not be null", help="drop the rows without a vector")
             data = data.flatten().to_numpy(zero_copy_only=False).reshape(len(data), -1)
         if isinstance(data, np.ndarray):
-            # Torch warns about read-only memory, such as Arrow's.
+            # Copy if needed: torch warns about read-only memory such as Arrow's.
             data = _torch().from_numpy(np.require(data, requirements=["C", "W"]))
         if not isinstance(data, _torch().Tensor):
             raise WrongTypeError(f"vectors must be a FixedSizeListArray, np.ndarray or torch.Tensor, got: {type(data)}")
@@ -140,7 +140,7 @@ class KMeans:
 
 
 def _centres(sums: Any, counts: Any) -> Any:
-    """Return the mean of each cluster; an empty cluster takes half of the largest, slightly offset."""
+    """Return the mean of each cluster; an empty cluster gets half of the largest one, slightly offset."""
     for i in _torch().nonzero(counts == 0).reshape(-1).tolist():
         largest = int(counts.argmax())
         half = counts[largest] / 2
@@ -150,5 +150,4 @@ def _centres(sums: Any, counts: Any) -> Any:
 
 
 def _torch() -> Any:
-    """Import torch.  Raises ``MissingDependencyError``."""
     return load("torch", "k-means of tensors")

@@ -1,4 +1,4 @@
-"""``LanceContext``: shared state of the checks of one dataset, each part read once on demand."""
+"""``LanceContext``: shared state of the checks of a dataset; each part is read once on demand."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from trilake.table.findings import Depth, NotCheckedError
 
 @dataclass(frozen=True)
 class OpenFile:
-    """A data file: opened, or the error; ``size`` is that in the store, ``None`` if it is missing."""
+    """A data file: opened, or the error; ``size`` is the size in the store, ``None`` if the file is missing."""
 
     fragment: Fragment
     entry: Entry
@@ -51,7 +51,7 @@ class LanceContext:
     sample: int | None = None
     #: Unreadable manifests by version.
     bad_manifests: dict[int, Exception] = field(default_factory=dict)
-    #: Intermediate results shared by several checks.
+    #: Results of reading pages, which several checks use.
     pages: Any = None
     deletions: Any = None
 

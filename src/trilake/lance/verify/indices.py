@@ -39,7 +39,7 @@ def _finding(table: LanceContext, code: str, message: str, entry: IndexMetadata)
 
 
 def entries(table: LanceContext) -> Generator[Finding, None, int]:
-    """Every index has existing fields, and fragment ids that were used."""
+    """Every index has existing fields, and only fragment ids that have been used."""
     manifest = table.manifest
     field_ids = set(manifest.schema.field_ids)
     for entry in manifest.indices:
@@ -90,7 +90,7 @@ def readable(table: LanceContext) -> Generator[Finding, None, int]:
 
 
 def agree_with_rows(table: LanceContext) -> Generator[Finding, None, int]:
-    """Every scalar index has the values of its fragments, every vector index each row once."""
+    """Every scalar index has the values of its fragments, and every vector index has each row once."""
     for entry in table.manifest.indices:
         if entry.fragment_bitmap is None or not set(entry.fields) <= set(table.manifest.schema.field_ids):
             continue
@@ -111,7 +111,7 @@ def agree_with_rows(table: LanceContext) -> Generator[Finding, None, int]:
 
 
 def _rows(table: LanceContext, entry: IndexMetadata, columns: list[str], place: str) -> pa.Table:
-    """The rows of the fragments that an index covers, with their ids or addresses."""
+    """Return the rows of the fragments that an index covers, with their ids or addresses."""
     snapshot = table.snapshot
     covered = entry.fragment_bitmap or ()
     readers = [r for r in snapshot.readers if r.fragment.id in covered]
@@ -121,7 +121,7 @@ def _rows(table: LanceContext, entry: IndexMetadata, columns: list[str], place: 
 
 
 def _ids_differ(table: LanceContext, entry: IndexMetadata, ids: npt.NDArray[np.uint64]) -> str | None:
-    """Describe rows in a vector index that never existed or occur twice; null vectors are not indexed."""
+    """Describe rows of a vector index that never existed or occur twice; null vectors are not indexed."""
     try:
         table.snapshot.check_indexed(ids, by_address=entry.by_address)
     except TrilakeError as e:
@@ -150,7 +150,7 @@ def _values_differ(table: LanceContext, entry: IndexMetadata, index: pa.Table, *
     entries = index.filter(pa.array(table.snapshot.live_rows(at) & covered))
     values = rows[name]
     if not has_nulls and values.null_count and not is_variable(values.type):
-        # Other nulls are zeros in the file or, with a companion, not in the index.
+        # Other nulls are zeros in the file, or missing in the index if they have a companion.
         rows = rows.filter(values.is_valid())
         entries = entries.filter(pa.array(np.isin(entries["row_ids"].to_numpy(), rows[place].to_numpy())))
     if len(entries) != len(rows):

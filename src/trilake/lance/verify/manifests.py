@@ -1,4 +1,4 @@
-"""Checks of manifests, the copy of the newest, tags, fields and fragments."""
+"""Checks of manifests, the copy of the newest manifest, tags, fields and fragments."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def tags(table: LanceContext) -> Generator[Finding, None, int]:
 
 
 def fields(table: LanceContext) -> Generator[Finding, None, int]:
-    """Field ids are unique, and fragments have each field once and only fields of the schema."""
+    """Field ids are unique, and every fragment has each field at most once and only fields of the schema."""
     manifest = table.manifest
     twice = [n for n, count in Counter(manifest.schema.field_ids).items() if count > 1]
     for number in twice:

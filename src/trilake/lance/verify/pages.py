@@ -29,7 +29,7 @@ class Pages:
 
 
 def read(table: LanceContext) -> Pages:
-    """Read the batches once."""
+    """Read the batches of the sampled files once."""
     if table.pages is None:
         pages = Pages()
         for one in table.sampled:
@@ -97,7 +97,7 @@ def _at(values: pa.RecordBatch, path: tuple[str, ...]) -> pa.Array | None:
 
 
 def _wrong_statistic(values: pa.Array, stats: ColumnStats, batch: int) -> str | None:
-    """Describe a statistic of a batch that is wrong."""
+    """Describe a wrong statistic of a batch, if there is one."""
     if stats.null_count is not None:
         stated = stats.null_count[batch].as_py()
         if stated is not None and stated != values.null_count:

@@ -29,7 +29,7 @@ def copy_latest(store: Store, runtime: Runtime, findings: Sequence[Finding]) -> 
 
 
 def drop_indices(store: Store, runtime: Runtime, findings: Sequence[Finding]) -> list[PlannedStep]:
-    """Drop broken indices in a new version: rows do not depend on them."""
+    """Drop broken indices in a new version; rows do not depend on them."""
     names = tuple(dict.fromkeys(str(f.details["index"]) for f in findings))
     files = tuple(dict.fromkeys(f.file for f in findings if f.file is not None))
 
