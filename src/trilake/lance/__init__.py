@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from trilake.lance.pylance.udf import BatchUDF, batch_udf
     from trilake.lance.util import sanitize_ts
 
-#: Lazily loaded public names by module: data files can be used without datasets.
+#: Public names by module, imported on first use, so that data files can be used without the dataset modules.
 _HOMES = {
     "PackedBlobWriter": "pylance.blob_writers",
     "DedicatedBlobWriter": "pylance.blob_writers",
@@ -71,7 +71,7 @@ _HOMES = {
     "write_fragments": "fragment",
 }
 
-#: Submodules that pylance users access as attributes.
+#: Submodules that are attributes of the package in pylance.
 _MODULES = {
     "_dataset",
     "arrow",

@@ -1,6 +1,6 @@
 """Arrow extension types of pylance: 16-bit floats and images.
 
-Importing this module registers them, unless another library has done so.
+Importing this module registers them, unless another library has registered the names.
 """
 
 from __future__ import annotations

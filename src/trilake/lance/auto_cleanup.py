@@ -1,4 +1,4 @@
-"""Automatic clean-up after commits, if the dataset is configured for it.
+"""Clean up automatically after commits, if the dataset is configured for it.
 
 ``lance.auto_cleanup.interval`` is a number of versions, ``lance.auto_cleanup.older_than`` a minimum age such as
 ``"14d"`` or ``"30m"``, and ``lance.auto_cleanup.retain_versions`` the number of newest versions to keep.
@@ -20,7 +20,7 @@ from trilake.lance.scan.snapshot import Snapshot
 _log = logging.getLogger("trilake.lance")
 _PREFIX = "lance.auto_cleanup."
 INTERVAL, OLDER_THAN, RETAIN = f"{_PREFIX}interval", f"{_PREFIX}older_than", f"{_PREFIX}retain_versions"
-#: The newest version, and the one on which it is based.
+#: Minimum number of versions to keep: the newest, and the one on which it is based.
 _LEAST = 2
 #: Units of durations, in milliseconds.
 _UNITS = {
@@ -41,7 +41,7 @@ class AutoCleanupConfig(TypedDict):
 
 
 def config_of(options: Any) -> dict[str, str]:
-    """Return the configuration entries of an :class:`AutoCleanupConfig`; none for ``None``.
+    """Return the configuration entries of an :class:`AutoCleanupConfig`; there are none for ``None``.
 
     Raises ``WrongTypeError`` and ``InvalidArgumentError``.
     """
@@ -55,7 +55,7 @@ def config_of(options: Any) -> dict[str, str]:
 
 
 def milliseconds(duration: str) -> int:
-    """Parse a duration to milliseconds.  Raises ``InvalidArgumentError``.
+    """Parse a duration.  Raises ``InvalidArgumentError``.
 
     >>> milliseconds("1h 30m"), milliseconds("1ms")
     (5400000, 1)
@@ -67,9 +67,9 @@ def milliseconds(duration: str) -> int:
 
 
 def after_commit(snapshot: Snapshot) -> None:
-    """Clean up after a commit, if configured.
+    """Clean up after a commit, if the configuration says so.
 
-    The commit is final: a failed clean-up is only logged.
+    The commit is final, so a failed clean-up is only logged.
     """
     config = snapshot.manifest.config
     if INTERVAL not in config:

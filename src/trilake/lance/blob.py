@@ -1,6 +1,6 @@
-"""Blobs: the pylance API for columns of bytes or references to bytes.
+"""The pylance API for blobs: columns of bytes or references to bytes.
 
-Importing this module registers the Arrow extension type, unless another library has done so.
+Importing this module registers the Arrow extension type, unless another library has registered it.
 
 >>> import pyarrow as pa
 >>> column = blob_array([b"inline", "file:///tmp/x.bin", Blob.from_uri("s3://bucket/pack", 10, 5), None])
@@ -55,9 +55,9 @@ _STORAGE = pa.struct([pa.field(name, kind) for name, kind in _PARTS])
 
 @dataclass(frozen=True)
 class Blob:
-    """A value: bytes, or a URI, optionally with the range ``position`` and ``size``.
+    """A blob: bytes, or a URI, optionally with the range ``position`` and ``size``.
 
-    Raises ``InvalidArgumentError`` for neither or both.
+    Raises ``InvalidArgumentError`` unless exactly one of bytes and URI is given.
     """
 
     data: bytes | None = None
@@ -89,14 +89,14 @@ class Blob:
 
     @staticmethod
     def from_uri(uri: str, position: int | None = None, size: int | None = None) -> Blob:
-        """Create a blob from a URI or a range of it."""
+        """Create a blob from a URI, or from a range of its bytes."""
         if not uri:
             raise InvalidArgumentError("Blob uri cannot be empty", help="pass None for a null")
         return Blob(uri=uri, position=position, size=size)
 
     @staticmethod
     def empty() -> Blob:
-        """Create an empty blob, which is not null."""
+        """Create an empty blob, which differs from null."""
         return Blob(data=b"")
 
 
@@ -141,7 +141,7 @@ class BlobArray(pa.ExtensionArray):  # type: ignore[misc]
 
     @classmethod
     def from_pylist(cls, values: Sequence[Any]) -> BlobArray:
-        """Create an array from bytes, URIs, :class:`Blob`, and ``None``.  Raises ``WrongTypeError``."""
+        """Create an array from bytes, URIs, :class:`Blob` objects and ``None``.  Raises ``WrongTypeError``."""
         blobs = [_blob(value) for value in values]
         parts = [
             pa.array([None if blob is None else getattr(blob, name) for blob in blobs], kind) for name, kind in _PARTS
@@ -179,7 +179,7 @@ def blob_field(
 
     Parameters
     ----------
-    name, nullable: of the field.
+    name, nullable: name and nullability of the field.
     inline_size_threshold: maximum size of blobs stored in the data file.
     dedicated_size_threshold: minimum size of blobs with their own file.
     pack_file_size_threshold: maximum size of a shared file.

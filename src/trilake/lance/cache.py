@@ -18,8 +18,8 @@ class CachedDataset:
 
     Parameters
     ----------
-    stream: read once.
-    cache: folder for the file, or ``True`` for the system's temporary folder.
+    stream: stream to read once.
+    cache: folder of the file; ``True`` for the system's temporary folder.
 
     >>> batches = iter([pa.record_batch({"a": [1, 2]})])
     >>> with CachedDataset(batches) as found:

@@ -1,10 +1,10 @@
 """Clean-up: delete old versions, and the files that only they reference.
 
-Manifests are deleted last, so that a failed clean-up can be repeated.  Unreferenced files may belong to a write in
-progress: they are kept until they are a week old, regardless of the requested age.  Only files with the names and
-folders of a dataset are deleted, never behind links or in other tables (:mod:`trilake.storage.ownership`), and nothing
-is deleted while the local clock is ahead of the store's.  The versions to delete are announced before the last check
-for new references (:mod:`trilake.lance.versions.holds`).
+Manifests are deleted last, so that a failed clean-up can be repeated.  An unreferenced file may belong to a write in
+progress, so it is kept until it is a week old, regardless of the requested age.  Only files with the names and folders
+of a dataset are deleted, never behind links or in other tables (:mod:`trilake.storage.ownership`), and nothing is
+deleted while the local clock is ahead of the store's.  A notice names the versions to delete before the last check for
+new references (:mod:`trilake.lance.versions.holds`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from trilake.table.dropping import TableFiles, as_files, drop_files
 
 _log = logging.getLogger("trilake.lance")
 
-#: Minimum age in ms of unreferenced files.
+#: Minimum age of unreferenced files to delete, in ms.
 UNVERIFIED_MS = 7 * 24 * 3600 * 1000
 _FOLDERS = ("data", "_deletions", "_indices", "_transactions")
 #: Names of the files that a clean-up may delete.
@@ -44,7 +44,7 @@ _NAMES = (
 
 @dataclass(frozen=True)
 class CleanupStats(Displayed):
-    """What a clean-up deleted."""
+    """Counts of deleted versions and files."""
 
     bytes_removed: int
     old_versions: int
@@ -65,7 +65,7 @@ class CleanupCandidateFile(Displayed):
 
 @dataclass(frozen=True)
 class CleanupExplanation(Displayed):
-    """What a clean-up would delete, with some of the files."""
+    """What a clean-up would delete, and some of the files."""
 
     read_version: int
     stats: CleanupStats
@@ -73,7 +73,7 @@ class CleanupExplanation(Displayed):
     candidate_files_truncated: bool
 
 
-#: Kinds of files by their folder.
+#: Kinds of files by folder.
 FILE_KINDS = {
     "data": "data file",
     "_transactions": "transaction file",
@@ -85,7 +85,7 @@ FILE_KINDS = {
 
 @dataclass(frozen=True)
 class CleanupPlan:
-    """What to delete: files, unfinished uploads, and manifests, which go last."""
+    """What to delete: files, unfinished uploads, and manifests, which are deleted last."""
 
     files: tuple[ObjectMeta, ...] = ()
     unfinished: tuple[ObjectMeta, ...] = ()
@@ -94,7 +94,6 @@ class CleanupPlan:
 
     @property
     def stats(self) -> CleanupStats:
-        """Statistics of the clean-up."""
         folders = Counter(m.key.partition("/")[0] for m in self.files)
         counts = [folders[folder] for folder in ("data", "_transactions", "_indices", "_deletions")]
         size = sum(m.size for m in (*self.files, *self.manifests))
@@ -110,7 +109,7 @@ class CleanupPlan:
 def files_of(manifest: Manifest) -> set[str]:
     """Return the keys of all files that a version references; for an index, its folder with a slash.
 
-    Files below base paths belong to other datasets.
+    Files below base paths belong to other datasets and are omitted.
     """
     keys = {f.key for fragment in manifest.fragments for f in fragment.files if f.base_id is None}
     for fragment in manifest.fragments:
@@ -147,9 +146,9 @@ def cleanup(
     Versions from which branches were created are kept.
 
     Raises ``InvalidArgumentError`` for tagged versions and a negative age, ``CorruptLogError`` for an unreadable
-    manifest and a branch whose parent version is unknown or missing, ``ClockError`` if the local clock is ahead of the
-    store's; then nothing is deleted.  Raises ``DatasetNotFoundError`` if the dataset is concurrently dropped or
-    recreated; the new one is not touched.
+    manifest and for a branch whose parent version is unknown or missing, and ``ClockError`` if the local clock is ahead
+    of the store's; then nothing is deleted.  Raises ``DatasetNotFoundError`` if the dataset is dropped or recreated
+    concurrently; the new one is not touched.
     """
     if older_than_ms < 0:  # would delete everything
         raise InvalidArgumentError(
@@ -250,9 +249,9 @@ def _candidates(
 
 
 def _unneeded(store: Store, candidates: _Candidates) -> CleanupPlan:
-    """Remove from the candidates what is still needed.
+    """Return the candidates that are still not needed.
 
-    A concurrent writer may have referenced an unreferenced file, or restored or tagged an old version: check the newest
+    Meanwhile a writer may have referenced an unreferenced file, or restored or tagged an old version, so check new
     versions, tags and branches again.  Writers after this check see the notice of removal.
     """
     if not candidates.listing.versions:
@@ -271,7 +270,7 @@ def _unneeded(store: Store, candidates: _Candidates) -> CleanupPlan:
 
 
 def _tagged(store: Store, branch: str | None) -> dict[int, str]:
-    """Return the tagged versions of a branch, each with one tag."""
+    """Return the tagged versions of a branch, each with one of its tags."""
     tags = read_tags(root_store(store, branch))
     return {tag.version: name for name, tag in tags.items() if tag.branch == branch}
 
@@ -279,7 +278,7 @@ def _tagged(store: Store, branch: str | None) -> dict[int, str]:
 def _branched(store: Store, listing: Listing, branch: str | None) -> set[int]:
     """Return the versions from which branches were created.
 
-    Raises ``CorruptLogError`` if one is missing, as the files of its branch are unknown then.
+    Raises ``CorruptLogError`` if one is missing, because then the files of its branch are unknown.
     """
     branches = branch_points(root_store(store, branch), branch)
     for version, name in branches.items():
@@ -296,7 +295,7 @@ def _branched(store: Store, listing: Listing, branch: str | None) -> set[int]:
 def _check_same_dataset(store: Store, candidates: _Candidates) -> None:
     """Raise ``DatasetNotFoundError`` if the dataset was dropped or replaced.
 
-    A new dataset reuses version numbers, so the newest manifest is compared; no clean-up deletes it while it is newest.
+    A new dataset reuses version numbers, so compare the newest manifest, which clean-ups never delete.
     """
     latest = candidates.listing.latest
     if not latest:
@@ -331,7 +330,7 @@ def _withdraw(store: Store, notice: str | None, candidates: _Candidates, gone: I
 
 def _over(store: Store, removal: Notice, candidates: _Candidates, remaining: set[int]) -> bool:
     """Whether a removal is finished, or its clean-up crashed before it started."""
-    # Versions after this listing are left to other clean-ups.
+    # Versions after this listing belong to other clean-ups.
     going = [v for v in removal.versions or () if v in remaining or v > candidates.listing.latest]
     if removal.versions and not going:
         return True
@@ -378,7 +377,7 @@ def _named(key: str, names: set[str]) -> bool:
 
 
 def _removable(meta: ObjectMeta, old: set[str], now_ms: int, limit: int) -> bool:
-    """Whether a file is old enough to delete, unless a remaining version references it."""
+    """Whether a file belongs to an old version, or is old enough to delete if no version references it."""
     return _named(meta.key, old) or now_ms - meta.modified_ms >= limit
 
 
@@ -389,7 +388,7 @@ def _delete(store: Store, metas: Iterable[ObjectMeta]) -> None:
 
 
 def drop(store: Store) -> None:
-    """Delete a dataset: all its files, manifests last, so that a failed drop can be repeated.
+    """Delete all files of a dataset, manifests last, so that a failed drop can be repeated.
 
     Other files and their folders are kept.  Raises ``DatasetNotFoundError`` and ``CorruptLogError``.
     """
@@ -399,7 +398,8 @@ def drop(store: Store) -> None:
 def table_files(store: Store) -> TableFiles:
     """Return the files of a dataset, manifests last.
 
-    Raises ``DatasetNotFoundError`` if there is no dataset, ``CorruptLogError`` if its newest manifest is unreadable.
+    Raises ``DatasetNotFoundError`` if there is no dataset, and ``CorruptLogError`` if its newest manifest is
+    unreadable.
     """
     load(store)
     objects = list(store.list())
@@ -419,7 +419,7 @@ def table_files(store: Store) -> TableFiles:
 def cleanup_partial_writes(dataset_uri: str | os.PathLike[str], objects: list[tuple[str, str]]) -> None:
     """Delete data files by their paths below ``data``; missing files are ignored.
 
-    Unfinished multipart uploads are not files: the object store expires them.
+    Unfinished multipart uploads are not files; the object store expires them.
     """
     store = open_store(dataset_uri)
     store.delete(own_keys(store, [f"data/{path}" for path, _ in objects], _NAMES, what="clean-up"))

@@ -91,7 +91,7 @@ class LanceRows:
     schema: LanceSchema
     source_schema: pa.Schema
     options: WriteOptions
-    #: Whether dictionaries may grow: they are shared by the dataset, so only a single task may extend them.
+    #: Whether dictionaries may grow; all files of a dataset share them, so only a single task may extend them.
     extend: bool
     names: tuple[str, ...]
     runtime: Runtime
@@ -106,7 +106,7 @@ class LanceRows:
         return fragments, target.schema
 
     def _checked(self, target: Any, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Check that the batch has no empty strings that would be read back as null."""
+        """Check that a batch has no empty strings that would be read back as null."""
         for field in target.view.schema.fields:
             at = batch.schema.get_field_index(field.name)
             if at < 0:
@@ -129,7 +129,7 @@ class LanceRows:
 def _lost_empty(field: pa.Field, array: pa.Array, *, hidden: bool = False) -> str | None:
     """Return the path of a nullable string or binary field with an empty value.
 
-    ``hidden``: nulls of the field itself are stored in a companion.
+    With ``hidden``, nulls of the field itself are stored in a companion.
     """
     kind = array.type
     if isinstance(array, pa.ExtensionArray):
@@ -190,7 +190,7 @@ class LanceTarget:
 
     def commit(self, written: Sequence[tuple[list[Fragment], LanceSchema]]) -> Done:
         fragments = [f for some, _ in written for f in some]
-        # With the dictionaries of the task that may have extended them.
+        # A single task may have extended the dictionaries.
         schema = written[0][1] if len(written) == 1 else self.rows.schema
         target = Stored(schema, self.plan.version, nulls=self.options.nulls, extend=self.rows.extend)
         size = sum(self.store.head(e.key).size for f in fragments for e in f.files)
@@ -211,7 +211,7 @@ def lance_target(store: Store, source: Source, request: TargetRequest, exists: b
 
 
 def for_lance(schema: pa.Schema, version: StorageVersion, *, dictionaries: bool) -> pa.Schema:
-    """Convert a schema to supported types: no views, no run-ends, and dictionaries only if ``dictionaries``.
+    """Convert a schema to supported types: without views and run-ends, and dictionaries only if ``dictionaries``.
 
     Raises ``SchemaMismatchError`` for an unsupported type.
     """

@@ -1,6 +1,6 @@
-"""Open and create data files of any version, by manifest entry.
+"""Open and create data files of any version, from manifest entries.
 
-The only module that depends on both file formats.
+Only this module depends on both file formats.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def open_data_file(
     Parameters
     ----------
     store, key: location of the file.
-    schema: of the dataset, with dictionary values.
+    schema: schema of the dataset, with dictionary values.
     version: file version in the manifest entry.
     field_ids, column_indices: fields in the manifest entry; -2 marks a field that moved to another file, or has no
         column.
@@ -59,8 +59,8 @@ def new_data_file(
 ) -> DataFileWriter:
     """Create a data file.
 
-    ``extend_dictionaries`` says whether dictionaries may grow in the first format, which has one for all files;
-    ``pages`` are page sizes for ``V2Writer``.  Raises ``UnsupportedProtocolError`` for an unsupported type or version.
+    ``extend_dictionaries`` allows dictionaries to grow in the first format, in which all files share them.  ``pages``
+    are page sizes for ``V2Writer``.  Raises ``UnsupportedProtocolError`` for an unsupported type or version.
     """
     if version not in WRITABLE:
         raise UnsupportedProtocolError(

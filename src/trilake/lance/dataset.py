@@ -78,6 +78,6 @@ __all__ = [
 
 
 def _coerce_query_vector(query: Any) -> tuple[pa.Array, int]:
-    """Convert a query vector, or several in a row, to floats, and return their dimension."""
+    """Convert one or several concatenated query vectors to floats, and return them with their dimension."""
     vectors, _ = vectors_in(query)
     return pa.array(vectors.ravel()), vectors.shape[1]

@@ -42,7 +42,7 @@ def _fragment(entry: Fragment, dataset: OpenDataset) -> list[str]:
 
 
 def format_schema(dataset: OpenDataset) -> str:
-    """Describe the fields of a dataset with ids and types, nested fields indented."""
+    """Describe the fields of a dataset with ids and types; nested fields are indented."""
     return "\n".join(line for field in dataset.snapshot.manifest.schema.fields for line in _field(field, 0))
 
 
@@ -67,6 +67,6 @@ def format_manifest(dataset: OpenDataset) -> str:
 
 
 def list_transactions(dataset: OpenDataset, max_transactions: int = 10) -> list[str | None]:
-    """Describe the newest transactions, newest first; ``None`` if a file is gone."""
+    """Describe the newest transactions, newest first; ``None`` if the file of a transaction is gone."""
     recent = transactions.recent(dataset.snapshot, max_transactions)
     return [None if one is None else repr(one) for one in recent]

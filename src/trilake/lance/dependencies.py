@@ -1,4 +1,4 @@
-"""Optional libraries under the names that pylance exports, imported on first use."""
+"""Optional libraries, imported on first use, under the names that pylance exports."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 class _LazyModule(ModuleType):
-    """Placeholder for a module that is imported on first use, or missing."""
+    """Placeholder for a module that is imported on first use or missing."""
 
     def __init__(self, module_name: str, *, module_available: bool) -> None:
         super().__init__(module_name)
@@ -30,7 +30,7 @@ def _lazy(name: str) -> tuple[ModuleType, bool]:
         return loaded, True
     try:
         available = find_spec(name) is not None
-    except (ModuleNotFoundError, ValueError):  # blocked by sys.modules
+    except (ModuleNotFoundError, ValueError):  # ValueError if sys.modules blocks it
         available = False
     return _LazyModule(name, module_available=available), available
 

@@ -8,14 +8,14 @@ from trilake.errors import SchemaMismatchError, UnsupportedProtocolError
 from trilake.storage.base import Store
 from trilake.table.data_files import FileBatches, FileFormat, NeededColumns, RowFile, no_columns
 
-#: Rows of a row group; larger than in datasets, as these files are scanned, not accessed by row.
+#: Rows per row group: more than in datasets, as these files are scanned, not accessed by row.
 _GROUP = 1 << 14
 
 
 def _read_lance(store: Store, key: str, needed_columns: NeededColumns, threads: bool) -> FileBatches:
     from trilake.lance.file.schema import LanceSchema
     from trilake.lance.file.view import View
-    from trilake.lance.v1.data_file import V1File  # late: its messages take time to load
+    from trilake.lance.v1.data_file import V1File  # late: its protobuf messages take time to load
 
     file = V1File.open(store, key)
     view = View(file.schema)
@@ -50,8 +50,8 @@ def _write_lance(store: Store, key: str, schema: pa.Schema, compression: str | N
 class _LanceFile:
     """A self-contained Lance data file being written.
 
-    Null companions keep the nulls of columns.  In lists and structs the format stores nulls of strings and binaries
-    only, and as empty values: so nested fields are written as non-nullable, which keeps empty values and rejects all
+    Null companions store the nulls of columns.  In lists and structs, the format stores nulls of strings and binaries
+    only, as empty values.  So nested fields are written as non-nullable, which preserves empty values and rejects all
     nulls.
     """
 
@@ -73,7 +73,7 @@ class _LanceFile:
         return self.writer.size
 
     def write(self, batch: pa.Table) -> None:
-        """Add rows.  Raises ``SchemaMismatchError`` for a null inside of a list or struct."""
+        """Add rows.  Raises ``SchemaMismatchError`` for a null in a list or struct."""
         from trilake.lance.file.null_masks import unfold
         from trilake.lance.scan.batch_sizes import regroup
 
@@ -100,7 +100,6 @@ class _LanceFile:
         self.writer.close()
 
     def discard(self) -> None:
-        """Discard the file."""
         self.writer.discard()
 
 

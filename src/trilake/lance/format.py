@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class LanceFormat(Format):
-    """Lance datasets; their optional libraries are loaded on use."""
+    """Lance datasets; their optional libraries are imported on use."""
 
     name = "lance"
 
@@ -113,11 +113,11 @@ def _lance_table(table: Table) -> LanceTable:
 
 
 def written(snapshot: Snapshot | None, files: int, rows: int) -> WriteResult:
-    """Return the result of a write that committed, or that ignored an existing dataset."""
+    """Return the result of a write that committed, or of one that ignored an existing dataset."""
     if snapshot is None:
         return WriteResult(None)
     store = snapshot.store
-    new = snapshot.manifest.fragments[-files:] if files else ()  # an append puts its fragments last
+    new = snapshot.manifest.fragments[-files:] if files else ()  # new fragments come last
     size = sum(entry.size_bytes or store.head(entry.key).size for f in new for entry in f.files)
     return WriteResult(snapshot.version, files, 0, rows, size)
 

@@ -1,6 +1,6 @@
 """``LanceFragment``: one fragment of an open dataset.
 
-In a distributed write each worker creates fragments (:meth:`LanceFragment.create`) and sends their metadata as JSON;
+In a distributed write, each worker creates fragments (:meth:`LanceFragment.create`) and sends their metadata as JSON;
 the driver commits them with a :class:`~trilake.lance.pylance.operation.LanceOperation`.
 """
 
@@ -60,11 +60,11 @@ DEFAULT_MAX_BYTES_PER_FILE = 90 << 30
 
 
 class DataFile(fragment_metadata.DataFile):
-    """A data file of a fragment; its parts are those of :class:`~trilake.lance.versions.fragment_metadata.DataFile`."""
+    """A data file of a fragment; see :class:`~trilake.lance.versions.fragment_metadata.DataFile`."""
 
     @classmethod
     def create(cls, dataset: OpenDataset, path: str, *, base_id: int | None = None) -> Self:
-        """Create the entry of an existing file below ``data``.
+        """Create the manifest entry of an existing file below ``data``.
 
         Raises ``MissingFileError``, ``CorruptFileError``, and ``UnknownColumnError`` for a column that is not in the
         dataset.
@@ -113,12 +113,12 @@ class LanceFragment(ReadFragment):
     ) -> FragmentMetadata:
         """Write rows to one new data file without a commit.
 
-        If the dataset exists and has these columns, their field ids are used.
+        If the dataset exists and has these columns, the data file uses their field ids.
 
         Parameters
         ----------
         dataset_uri, data, schema, progress, mode, nulls, storage_options, later: those of :func:`write_fragments`.
-        fragment_id: id of the fragment, by default 0; committing an append assigns another one.
+        fragment_id: id of the fragment, by default 0; the commit of an append assigns another one.
         max_rows_per_group: maximum rows of a row group.
 
         Raises ``NothingToWriteError`` without rows.
@@ -149,9 +149,9 @@ class LanceFragment(ReadFragment):
 
         Parameters
         ----------
-        filename: its path; only the part below ``data`` is used.
+        filename: path of the file; only the part below ``data`` is used.
         schema: the dataset; or the schema of a file of the first format, which is not checked.
-        fragment_id: the id of the fragment.
+        fragment_id: id of the fragment.
 
         >>> import pyarrow as pa
         >>> from trilake.lance import write_dataset
@@ -173,7 +173,7 @@ class LanceFragment(ReadFragment):
     def delete(self, predicate: str) -> FragmentMetadata | None:
         """Delete the rows that match ``predicate``; returns ``None`` if no row remains.
 
-        Writes the deletion file; commit it with ``LanceOperation.Delete``.  Raises ``WrongTypeError`` without a
+        Only writes the deletion file; commit it with ``LanceOperation.Delete``.  Raises ``WrongTypeError`` without a
         predicate.
 
         >>> import pyarrow as pa
@@ -198,7 +198,7 @@ class LanceFragment(ReadFragment):
     def delete_rows(self, offsets: Iterable[int]) -> FragmentMetadata | None:
         """Delete rows by physical ``offsets``; returns ``None`` if no row remains.
 
-        Writes the deletion file; commit it with ``LanceOperation.Delete``.  Raises ``UnknownRowError``.
+        Only writes the deletion file; commit it with ``LanceOperation.Delete``.  Raises ``UnknownRowError``.
 
         >>> import pyarrow as pa
         >>> from trilake.lance import write_dataset
@@ -229,7 +229,7 @@ class LanceFragment(ReadFragment):
     ) -> FragmentMetadata:
         """Add columns; parameters are those of :meth:`merge_columns`.
 
-        Writes the data file; commit it with ``LanceOperation.Merge``.  New field ids follow the highest id of the
+        Only writes the data file; commit it with ``LanceOperation.Merge``.  New field ids follow the highest id of the
         dataset, so that all fragments agree.
 
         >>> import pyarrow as pa
@@ -250,13 +250,13 @@ class LanceFragment(ReadFragment):
         *,
         nulls: NullPolicy = "error",
     ) -> tuple[FragmentMetadata, LanceSchema]:
-        """Add columns, and return the schema for ``LanceOperation.Merge`` as well.
+        """Add columns, and also return the schema for ``LanceOperation.Merge``.
 
         Parameters
         ----------
         value_func: a function that computes record batches of new columns from ``columns``; or SQL expressions by
             column name; or rows in fragment order.
-        columns: columns to pass to the function, also ``_rowid``; by default all.
+        columns: columns to pass to the function, possibly with ``_rowid``; by default all.
         batch_size: maximum number of rows per call of the function.
         reader_schema: of rows passed as an iterable.
 
@@ -295,8 +295,7 @@ class LanceFragment(ReadFragment):
         batch_size: int | None,
         nulls: NullPolicy,
     ) -> tuple[FragmentMetadata, LanceSchema]:
-        # The first result has the types of the new columns.  Keep it to avoid a second call, unless the batch is longer
-        # than a row group.
+        # The first result has the types of the new columns.  Reuse it, unless the batch is longer than a row group.
         first = next((b for b in self.to_batches(columns, batch_size=batch_size)), None)
         if first is None:
             raise InvalidArgumentError("cannot add columns to a fragment without rows", fragment=self.fragment_id)
@@ -329,7 +328,7 @@ class LanceFragment(ReadFragment):
     def merge(
         self, data_obj: Any, left_on: str, right_on: str | None = None, schema: pa.Schema | None = None
     ) -> tuple[FragmentMetadata, LanceSchema]:
-        """Join the columns of ``data_obj``, and return the schema for ``LanceOperation.Merge`` as well.
+        """Join the columns of ``data_obj``, and also return the schema for ``LanceOperation.Merge``.
 
         Parameters
         ----------
@@ -372,7 +371,7 @@ class LanceFragment(ReadFragment):
         data_obj: the new values with a key column; rows without a match are unchanged.
         left_on, right_on: key columns of the fragment and of ``data_obj``; by default row ids.
         schema: of rows passed as an iterable.
-        with_offsets: whether to return the offsets of the changed rows as well, as a serialized Roaring bitmap.
+        with_offsets: whether to also return the offsets of the changed rows, as a serialized Roaring bitmap.
 
         Raises ``UnknownColumnError`` and ``SchemaMismatchError``.
 

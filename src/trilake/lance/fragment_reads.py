@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def check_head(options: Mapping[str, Any]) -> None:
-    """Reject a limit in addition to the number of rows.  Raises ``WrongTypeError``."""
+    """Raise ``WrongTypeError`` for a limit in addition to the number of rows."""
     if options.get("limit") is not None:
         raise WrongTypeError("num_rows and limit exclude each other", help="leave limit out")
 
@@ -62,12 +62,12 @@ class ReadFragment(pa.dataset.Fragment):  # type: ignore[misc]
 
     @property
     def fragment_id(self) -> int:
-        """The id of the fragment."""
+        """Id of the fragment."""
         return self._fragment.fragment.id
 
     @property
     def metadata(self) -> FragmentMetadata:
-        """The metadata of the fragment."""
+        """Metadata of the fragment."""
         return FragmentMetadata.of(self._fragment.fragment)
 
     @property
@@ -82,12 +82,12 @@ class ReadFragment(pa.dataset.Fragment):  # type: ignore[misc]
 
     @property
     def schema(self) -> pa.Schema:
-        """The schema of the dataset."""
+        """Schema of the dataset."""
         return self._ds.snapshot.schema
 
     @property
     def physical_schema(self) -> pa.Schema:
-        """The schema of the dataset."""
+        """Schema of the dataset."""
         return self._ds.snapshot.schema
 
     @property
@@ -96,7 +96,7 @@ class ReadFragment(pa.dataset.Fragment):  # type: ignore[misc]
         return pc.scalar(True)
 
     def data_files(self) -> list[DataFile]:
-        """The data files.
+        """Return the data files.
 
         >>> import pyarrow as pa
         >>> from trilake.lance import write_dataset
@@ -108,7 +108,7 @@ class ReadFragment(pa.dataset.Fragment):  # type: ignore[misc]
         return self.metadata.data_files()
 
     def deletion_file(self) -> str | None:
-        """Path of the deletion file relative to the dataset, if there is one.
+        """Return the path of the deletion file relative to the dataset, or ``None``.
 
         >>> import pyarrow as pa
         >>> from trilake.lance import write_dataset
@@ -225,7 +225,7 @@ class ReadFragment(pa.dataset.Fragment):  # type: ignore[misc]
         return self.to_table(**{**more, "limit": num_rows})
 
     def take(self, indices: npt.ArrayLike, columns: ColumnsLike | None = None) -> pa.Table:
-        """Return the rows at the positions ``indices``, in this order, with ``columns``.
+        """Return the rows at the positions ``indices``, in that order, with ``columns``.
 
         >>> import pyarrow as pa
         >>> from trilake.lance import write_dataset
@@ -237,7 +237,7 @@ class ReadFragment(pa.dataset.Fragment):  # type: ignore[misc]
         return self.open_session(columns).take(indices)
 
     def open_session(self, columns: ColumnsLike | None = None, with_row_address: bool | None = None) -> FragmentSession:
-        """Open a session for taking rows of the same ``columns`` repeatedly.
+        """Open a session for repeated reads of the same ``columns``.
 
         ``with_row_address`` adds a column ``_rowaddr``.
 

@@ -1,4 +1,4 @@
-"""``write_fragments``: write data files, to be committed later."""
+"""``write_fragments``: write data files to commit later."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def create_fragments(
     storage_options: Mapping[str, str] | None,
     mode: str,
 ) -> tuple[list[Fragment], pa.Schema, int]:
-    """Return the new fragments, their schema, and the newest version (0 without a dataset)."""
+    """Write new fragments; returns them with their schema and the newest version (0 without a dataset)."""
     if mode not in ("create", "append", "overwrite"):
         raise InvalidArgumentError(f"mode must be create, append or overwrite, got {mode!r}")
     store, _ = place_of(uri, storage_options)
@@ -50,7 +50,7 @@ def create_fragments(
     target, version = Target.new(rows_schema, storage, nulls=options.nulls), 0
     if manifest is not None:
         version, options = manifest.version, replace(options, bases=(*options.bases, *manifest.base_paths))
-        # Compare the user-visible columns: null companions depend on the dataset.
+        # Compare user-visible columns, as null companions depend on the dataset.
         existing, names = View(manifest.schema).schema.names, target.view.schema.names
         if mode == "append" and (
             sorted(existing) == sorted(names) or (not storage.is_first and set(names) <= set(existing))
@@ -102,8 +102,8 @@ def write_fragments(
     ----------
     data: see :func:`trilake.lance.commands.input_rows.stream`.
     dataset_uri: path, URI, or an open dataset; it need not exist.
-    schema: of the rows.
-    return_transaction: whether to return a transaction to commit: an append, or an overwrite if ``mode`` is
+    schema: schema of the rows.
+    return_transaction: whether to return a transaction instead: an append, or an overwrite if ``mode`` is
         ``"overwrite"`` or the dataset does not exist.
     mode: ``"append"`` uses the field ids of the dataset if it has all columns; ``"create"`` and ``"overwrite"`` assign
         new ids, which only an overwrite can commit.

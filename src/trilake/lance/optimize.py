@@ -37,7 +37,7 @@ class DatasetOptimizer:
         """Merge small fragments, and rewrite those with many deleted rows.
 
         Parameters are those of :class:`~trilake.lance.commands.compaction.CompactionOptions`; other options of pylance
-        are accepted with their default values.
+        must have their default values.
         """
         options = {
             **later,
@@ -83,7 +83,7 @@ class RewriteResult:
 
     @property
     def read_version(self) -> int:
-        """The version that the task read."""
+        """Version that the task read."""
         return self.done.read_version
 
     @property
@@ -93,7 +93,7 @@ class RewriteResult:
 
     @property
     def original_fragments(self) -> list[FragmentMetadata]:
-        """The fragments that were rewritten."""
+        """Fragments that were rewritten."""
         return _metadata(self.done.original_fragments)
 
     @property
@@ -103,7 +103,7 @@ class RewriteResult:
 
     @property
     def new_fragments(self) -> list[FragmentMetadata]:
-        """The new fragments."""
+        """New fragments."""
         return _metadata(self.done.new_fragments)
 
     def json(self) -> str:
@@ -128,12 +128,12 @@ class CompactionTask:
 
     @property
     def read_version(self) -> int:
-        """The version that the task reads."""
+        """Version that the task reads."""
         return self.task.read_version
 
     @property
     def fragments(self) -> list[FragmentMetadata]:
-        """The fragments to rewrite."""
+        """Fragments to rewrite."""
         return _metadata(self.task.fragments)
 
     def execute(self, dataset: OpenDataset) -> RewriteResult:
@@ -161,12 +161,12 @@ class CompactionPlan:
 
     @property
     def read_version(self) -> int:
-        """The version that the tasks read."""
+        """Version that the tasks read."""
         return self.plan.read_version
 
     @property
     def tasks(self) -> list[CompactionTask]:
-        """The tasks."""
+        """Tasks of the plan."""
         return [CompactionTask(task) for task in self.plan.tasks]
 
     def num_tasks(self) -> int:
@@ -191,18 +191,18 @@ def _metadata(fragments: Iterable[Fragment]) -> list[FragmentMetadata]:
 
 
 class Compaction:
-    """Distributed compaction: plan, execute tasks anywhere, commit."""
+    """Distributed compaction: plan, execute the tasks anywhere, commit."""
 
     @staticmethod
     def plan(dataset: OpenDataset, options: Mapping[str, Any] | None = None) -> CompactionPlan:
-        """Plan the tasks; each has ``execute(dataset)`` and can be sent as JSON."""
+        """Plan the tasks; each has a method ``execute(dataset)`` and can be sent as JSON."""
         return CompactionPlan(compaction.plan_compaction(dataset.snapshot, _options(options)))
 
     @staticmethod
     def commit(
         dataset: OpenDataset, rewrites: Sequence[RewriteResult], options: Mapping[str, Any] | None = None
     ) -> CompactionMetrics:
-        """Commit finished tasks; ``options`` are those of the plan, which the tasks already follow."""
+        """Commit finished tasks; ``options`` have no effect, as the tasks already follow those of the plan."""
         _options(options)
         done, metrics = compaction.commit_compaction(dataset.snapshot, [r.done for r in rewrites])
         dataset.moved(done)

@@ -1,6 +1,6 @@
-"""Progress of writes by fragment, so that programs can clean up after a failed one.
+"""Report the progress of writes by fragment, so that programs can clean up after a failed one.
 
-A progress object is called when a fragment is started and when it is complete.
+A progress object is called before and after each fragment is written.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from trilake.lance.versions.manifest import Fragment
 
 
 class FragmentWriteProgress(ABC):
-    """Callbacks for fragments."""
+    """Callbacks for the fragments of a write."""
 
     @abstractmethod
     def begin(self, fragment: FragmentMetadata, multipart_id: str | None = None, **kwargs: Any) -> None:
-        """Called before a fragment is written; it may have no id yet."""
+        """Called before a fragment is written; the fragment may have no id yet."""
 
     @abstractmethod
     def complete(self, fragment: FragmentMetadata, **kwargs: Any) -> None:
@@ -42,11 +42,11 @@ class NoopFragmentWriteProgress(FragmentWriteProgress):
 
 
 class FileSystemFragmentWriteProgress(FragmentWriteProgress):
-    """Store the metadata of each fragment in a file, with a marker file while it is written.
+    """Store the metadata of each fragment in a file, next to a marker file while it is written.
 
     Parameters
     ----------
-    base_uri: folder of these files: a path, or a URI supported by pyarrow.
+    base_uri: folder of these files: a path or a URI supported by pyarrow.
     metadata: content of the marker files, for example the name of the worker.
     """
 
@@ -61,7 +61,7 @@ class FileSystemFragmentWriteProgress(FragmentWriteProgress):
         return f"{self._folder}/fragment_{fragment.id}{ending}"
 
     def begin(self, fragment: FragmentMetadata, multipart_id: str | None = None, **kwargs: Any) -> None:
-        """Write both files."""
+        """Write the metadata and the marker."""
         self._fs.create_dir(self._folder, recursive=True)
         marker = {"fragment_id": fragment.id, "multipart_id": multipart_id or "", "metadata": self._metadata}
         self._write(self._path(fragment, self.PROGRESS_EXT), marker)

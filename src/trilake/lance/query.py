@@ -1,6 +1,6 @@
 """Full text queries of pylance.
 
-Only the query classes: trilake keeps full text indices but does not search them, so scans reject these queries.
+Only the query classes: trilake preserves full text indices but does not search them, so scans reject these queries.
 
 >>> both = MatchQuery("lake", "title") & PhraseQuery("open table", "body")
 >>> both.query_type(), [(occur.name, query.column) for occur, query in both.queries]
@@ -44,14 +44,14 @@ class FullTextQueryType(Enum):
 
 
 class FullTextOperator(Enum):
-    """Whether all words must match, or any."""
+    """Whether all words must match or any of them."""
 
     AND = "AND"
     OR = "OR"
 
 
 class DocumentGranularity(StrEnum):
-    """What counts as a document: a row, or a list item."""
+    """What is a document: a row or a list item."""
 
     ROW = "row"
     LIST_ELEMENT = "list_element"
@@ -92,7 +92,7 @@ class MatchQuery(FullTextQuery):
     max_expansions: maximum number of similar words.
     operator: whether all words must match.
     prefix_length: number of leading letters that must match exactly.
-    document_granularity: what counts as a document.
+    document_granularity: what is a document: a row or a list item.
     """
 
     query: str
@@ -172,7 +172,7 @@ class CombinedFieldsQuery(FullTextQuery):
 
 @dataclass(frozen=True)
 class BooleanQuery(FullTextQuery):
-    """Clauses, with how each counts."""
+    """Combine clauses; each is required, optional or excluded."""
 
     queries: Sequence[tuple[Occur, FullTextQuery]]
 
@@ -182,7 +182,7 @@ class BooleanQuery(FullTextQuery):
 
 @dataclass
 class MinHashQuery:
-    """Rows with words similar to those of ``text``."""
+    """Match rows with words similar to those of ``text``."""
 
     text: str
     column: str

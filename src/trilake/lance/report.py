@@ -1,4 +1,4 @@
-"""Facts of a Lance dataset for reports: from its manifests and some page tables."""
+"""Facts of a Lance dataset for reports, from its manifests and some page tables."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from trilake.lance.table import LanceTable
 from trilake.lance.versions.versions import list_versions
 from trilake.table.report_facts import COMMITS, FILES, Bounds, ColumnBounds, Commits, Compaction, Facts, Storage, ranked
 
-#: Limits: versions whose manifests are read, fragments to open, and columns to describe.
+#: Maximum numbers of manifests to read, fragments to open, and columns to describe.
 _VERSIONS, _FRAGMENTS, _COLUMNS = 200, 24, 24
-#: Sample size per fragment, in rows and bytes, for estimating the size of columns.
+#: Sample size per fragment in rows and bytes, to estimate the size of columns.
 _ROWS, _BYTES = 256, 1 << 20
 
 
@@ -47,7 +47,7 @@ def lance_facts(table: LanceTable, now_ms: int) -> Facts:
 
 
 def _files(table: LanceTable) -> pa.Table:
-    """Return the data files; row counts of a fragment are attributed to its first file."""
+    """Return the data files; the row count of a fragment is attributed to its first file."""
     files = table.files()
     readers = table.snapshot.readers
     counts = np.array([len(r.fragment.files) for r in readers], np.int64)
@@ -79,7 +79,7 @@ def _bounds(readers: tuple[FragmentReader, ...]) -> Bounds | None:
     try:
         stats = [r.statistics() for r in some]
     except TrilakeError:
-        return None  # verify and reads report the problem
+        return None  # reads and verify report the problem
     paths = list(dict.fromkeys(p for one in stats for p, s in one.items() if s.min is not None and len(p) == 1))
     columns: list[ColumnBounds] = []
     for path in paths[:_COLUMNS]:
@@ -96,7 +96,7 @@ def _bounds(readers: tuple[FragmentReader, ...]) -> Bounds | None:
 
 
 def _storage(readers: tuple[FragmentReader, ...]) -> Storage | None:
-    """Estimate the size of each column from a sample of rows: the first format is not compressed."""
+    """Estimate the size of each column from a sample of rows, as the first format does not compress."""
     some, columns, bad = _spread(readers), dict[str, float](), 0
     for reader in some:
         try:

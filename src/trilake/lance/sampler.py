@@ -1,6 +1,6 @@
-"""Random samples of datasets and streams, and samplers that distribute a dataset over readers.
+"""Random samples of datasets and streams, and samplers that distribute a dataset among readers.
 
-Each reader has a rank below ``world_size``.  Together they read every row exactly once.
+Each reader has a rank below ``world_size``.  Together, they read every row exactly once.
 """
 
 from __future__ import annotations
@@ -40,8 +40,7 @@ def maybe_sample(
     ----------
     columns: columns to return.
     batch_size: approximate number of rows in a batch.
-    max_takes: maximum number of random reads; larger samples consist of runs of adjacent rows, which are faster to
-        read.
+    max_takes: maximum number of random reads; larger samples consist of runs of adjacent rows, which are read faster.
     """
     opened = dataset if isinstance(dataset, LanceDataset) else open_dataset(dataset)
     names = [columns] if isinstance(columns, str) else list(columns)
@@ -64,7 +63,7 @@ def maybe_sample(
 
 
 def _runs(total: int, n: int, count: int, rng: np.random.Generator) -> Iterator[Rows]:
-    """Yield ``n`` positions below ``total`` as runs, at a random position in each of ``count`` equal parts."""
+    """Yield ``n`` positions below ``total`` as runs: one at a random position in each of ``count`` equal parts."""
     edges = np.linspace(0, total, count + 1).astype(np.int64)
     parts, sizes = np.diff(edges), np.diff(edges * n // total)
     starts = np.cumsum(parts) - parts
@@ -91,7 +90,7 @@ def reservoir_sampling(stream: Iterable[T], k: int) -> list[T]:
 
 
 class Sampler(ABC):
-    """Selects and orders the rows of a reader; called with a dataset, it yields their batches."""
+    """Selects and orders the rows of a reader; calling it with a dataset yields their batches."""
 
     @abstractmethod
     def __call__(
@@ -143,12 +142,12 @@ class FullScanSampler(Sampler):
 
 
 class _ShardedSampler(Sampler):
-    """The share of one reader.
+    """Samples the rows of one of several readers.
 
     Parameters
     ----------
-    rank, world_size: number of the reader, and of all readers.
-    randomize: whether to shuffle the share.
+    rank, world_size: number of the reader, and number of readers.
+    randomize: whether to shuffle the parts of the reader.
     seed: random seed, combined with the epoch of :meth:`set_epoch`.
 
     Raises ``InvalidArgumentError`` for an invalid rank.
@@ -161,11 +160,11 @@ class _ShardedSampler(Sampler):
         self._epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the epoch, so that all readers with the same seed use the same order."""
+        """Set the epoch; readers with the same seed and epoch use the same order."""
         self._epoch = count("epoch", epoch)
 
     def share(self, count: int) -> list[int]:
-        """Return this reader's part numbers out of ``count``."""
+        """Return the numbers of this reader's parts out of ``count``."""
         return self.ordered(np.arange(self.rank, count, self.world_size))
 
     def ordered(self, parts: Rows) -> list[int]:
@@ -237,7 +236,7 @@ class ShardedBatchSampler(_ShardedSampler):
 
 
 class ShardedFixedBatchSampler(ShardedBatchSampler):
-    """Positions of a reader's rows by batch, for use as ``batch_sampler`` of a PyTorch ``DataLoader``.
+    """Positions of a reader's rows by batch, as ``batch_sampler`` of a PyTorch ``DataLoader``.
 
     Each reader has one contiguous range; only the last ranges may be shorter.  Called with a dataset, it is a
     :class:`ShardedBatchSampler`.
@@ -247,8 +246,8 @@ class ShardedFixedBatchSampler(ShardedBatchSampler):
     batch_size: maximum number of positions in a batch.
     total_num_rows: number of rows of the dataset.
 
-    The others are those of :class:`ShardedBatchSampler`.  Iterating raises ``InvalidArgumentError`` without these two.
-    places without these two.
+    The other parameters are those of :class:`ShardedBatchSampler`.  Iterating raises ``InvalidArgumentError`` unless
+    ``batch_size`` and ``total_num_rows`` are set.
 
     >>> list(ShardedFixedBatchSampler(1, 2, batch_size=2, total_num_rows=6))
     [[3, 4], [5]]
@@ -282,12 +281,12 @@ class ShardedFixedBatchSampler(ShardedBatchSampler):
 
 
 class ShardedBatchIterator:
-    """Batches of one of several readers: every ``world_size``-th fragment or batch.
+    """Batches for one of several readers: every ``world_size``-th fragment or batch.
 
     Parameters
     ----------
     data: a dataset, or its path or URI.
-    rank, world_size: number of the reader, and of all readers.
+    rank, world_size: number of the reader, and number of readers.
     columns: columns to return, by default all.
     batch_size: maximum number of rows in a batch.
     granularity: ``"fragment"`` or ``"batch"``.

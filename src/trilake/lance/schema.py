@@ -27,15 +27,15 @@ class LanceField:
     _field: stored.Field
 
     def name(self) -> str:
-        """Its name without those of its parents."""
+        """Return the name without those of the parents."""
         return self._field.name
 
     def id(self) -> int:
-        """Its id, which data files use."""
+        """Return the field id."""
         return self._field.id
 
     def children(self) -> list[LanceField]:
-        """Fields of a struct, or the item of a list."""
+        """Return the fields of a struct, or the item of a list."""
         return [LanceField(child) for child in self._field.children]
 
     @property
@@ -68,7 +68,7 @@ class LanceSchema:
         return self._schema.to_arrow()
 
     def fields(self) -> list[LanceField]:
-        """The columns."""
+        """Return the columns."""
         return [LanceField(field) for field in self._schema.fields]
 
     def field(self, name: str) -> LanceField | None:
@@ -89,5 +89,5 @@ class LanceSchema:
 
     @property
     def stored(self) -> stored.LanceSchema:
-        """The stored schema."""
+        """Stored schema."""
         return self._schema

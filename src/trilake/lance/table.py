@@ -49,9 +49,9 @@ class LanceTable(Table):
 
     Parameters
     ----------
-    store: rooted at the dataset.
+    store: store at the root of the dataset.
     version: version to read, by default the newest.
-    timestamp: read the version current at that time.
+    timestamp: read the version that was current at this time.
     runtime: clock and ids for commits.
 
     Raises ``TableNotFoundError``, ``VersionNotFoundError``, ``CorruptLogError`` or ``UnsupportedProtocolError``.
@@ -76,12 +76,12 @@ class LanceTable(Table):
 
     @property
     def version(self) -> int:
-        """The version of this object."""
+        """Version of this object."""
         return self.snapshot.version
 
     @property
     def schema(self) -> pa.Schema:
-        """The schema of the dataset."""
+        """Schema of the dataset."""
         return self.snapshot.schema
 
     def files(self, filter: FilterLike | None = None) -> pa.Table:
@@ -111,7 +111,7 @@ class LanceTable(Table):
         return self.snapshot.scan(plan)
 
     def count(self, filter: FilterLike | None = None) -> int:
-        """Count the matching rows; without a filter, from the manifest alone."""
+        """Count the matching rows; without a filter, from the manifest."""
         return self.snapshot.count(filter)
 
     def history(self, limit: int | None = None) -> pa.Table:
@@ -169,7 +169,7 @@ def _operation(store: Store, manifest: Manifest) -> str | None:
 
 
 def _rows(manifest: Manifest) -> int | None:
-    """Return the number of live rows, if the manifest has it."""
+    """Return the number of live rows, or ``None`` if the manifest does not state it."""
     total = 0
     for f in manifest.fragments:
         deleted = 0 if f.deletion_file is None else f.deletion_file.num_deleted_rows
@@ -183,7 +183,7 @@ def _rows(manifest: Manifest) -> int | None:
 
 
 def version_at(store: Store, timestamp: TimestampLike) -> int:
-    """Return the version current at a timestamp.  Raises ``VersionNotFoundError``."""
+    """Return the version that was current at a timestamp.  Raises ``VersionNotFoundError``."""
     limit = timestamp_ns(timestamp)
     listing = list_versions(store)
     for version in reversed(listing.versions):
@@ -196,7 +196,7 @@ def version_at(store: Store, timestamp: TimestampLike) -> int:
 
 
 def write_options(options: Mapping[str, str]) -> WriteOptions:
-    """Parse write options given as strings: those of ``OPTIONS``, see :class:`WriteOptions`.
+    """Parse the write options ``OPTIONS``, given as strings; see :class:`WriteOptions`.
 
     Names are case-insensitive and may have underscores (``data_storage_version``).
 
@@ -240,7 +240,7 @@ def write_table(
 ) -> tuple[Snapshot | None, int, int]:
     """Write rows as one version; ``mode`` is ``error``, ``ignore``, ``append`` or ``overwrite``.
 
-    Returns the version (``None`` if ``ignore`` found a dataset), and the numbers of new fragments and rows.
+    Returns the version (``None`` if ``ignore`` found an existing dataset), and the numbers of new fragments and rows.
     """
     modes: dict[str, writing.Mode] = {
         "error": "create",

@@ -1,6 +1,6 @@
 """Traces for the Chrome trace viewer.
 
-A trace has the log records of this package as instant events; it has no timings.
+A trace has the log records of this package as instant events, but no timings.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ def trace_to_chrome(*, file: str | None = None, level: str | None = None) -> Tra
 
     Parameters
     ----------
-    file: output file; by default ``trace-<microseconds>.json`` in the working directory.
-    level: ``trace``, ``debug``, ``info``, ``warn`` or ``error``; ``info`` by default.
+    file: output file, by default ``trace-<microseconds>.json`` in the working directory.
+    level: ``trace``, ``debug``, ``info`` (default), ``warn`` or ``error``.
 
     Raises ``InvalidArgumentError`` for another level.
     """

@@ -1,4 +1,4 @@
-"""Maintenance commands of the command line, see :class:`trilake.table.upkeep.Upkeep`."""
+"""Maintenance of Lance datasets by the command line, see :class:`trilake.table.upkeep.Upkeep`."""
 
 from __future__ import annotations
 

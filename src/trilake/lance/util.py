@@ -57,13 +57,13 @@ def td_to_micros(td: dt.timedelta) -> int:
 def validate_vector_index(
     dataset: Any, column: str, refine_factor: int = 5, sample_size: int | None = None, pass_threshold: float = 1.0
 ) -> None:
-    """Check that a search for a stored vector finds that vector.
+    """Check that searches for stored vectors find them.
 
     Parameters
     ----------
     dataset: a ``LanceDataset``.
     column: the vector column.
-    refine_factor: of the searches.
+    refine_factor: refine factor of the searches.
     sample_size: number of vectors to search for, by default all.
     pass_threshold: required fraction of successful searches.
 
@@ -119,7 +119,7 @@ class KMeans:
 
     @property
     def centroids(self) -> pa.Array | None:
-        """The centroids as a tensor array; ``None`` before :meth:`fit`."""
+        """Centroids as a tensor array; ``None`` before :meth:`fit`."""
         return None if self._centroids is None else pa.FixedShapeTensorArray.from_numpy_ndarray(self._centroids)
 
     def fit(self, data: Any) -> None:

@@ -1,4 +1,4 @@
-"""Tables of vectors."""
+"""Tables of vectors, and assignment of vectors to partitions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def vec_to_table(
     Parameters
     ----------
     data: vectors in a list or array; or a mapping, whose keys become the first column.
-    names: name of the column, ``"vector"``; for a mapping of both, ``["id", "vector"]``.
+    names: name of the column, by default ``"vector"``; for a mapping both names, by default ``["id", "vector"]``.
     ndim: dimension of the vectors, by default that of the first one.
     check_ndim: whether to check the dimension of all vectors.
 
@@ -79,8 +79,8 @@ def compute_partitions(dataset: LanceDataset, column: str, kmeans: Any, batch_si
     kmeans: a trained :class:`~trilake.lance.util.KMeans`, or an object with its ``predict``.
     batch_size: number of vectors to process at a time.
 
-    The file has the columns ``row_id`` and ``partition``.  It is not part of a version, so a later clean-up deletes it.
-    Raises ``UnknownColumnError``, ``WrongTypeError`` and ``NothingToWriteError``.
+    The file has the columns ``row_id`` and ``partition``.  It does not belong to a version, so a later clean-up deletes
+    it.  Raises ``UnknownColumnError``, ``WrongTypeError`` and ``NothingToWriteError``.
     """
     size = vector_type(dataset.snapshot, column).list_size
     rows = dataset.count_rows()

@@ -133,8 +133,7 @@ class BTreeIndex(ScalarIndex):
     def _reaching(
         self, above: pa.Scalar | None, below: pa.Scalar | None
     ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-        """Return two masks of pages: the maximum is at least the lower bound; the minimum is at most the upper bound.
-        """
+        """Return masks of the pages with a maximum of at least ``above``, and with a minimum of at most ``below``."""
         from_low, to_high = np.ones(self.num_pages, bool), np.ones(self.num_pages, bool)
         if above is not None:
             from_low = _may(pc.greater_equal(self._max, above)) | _is_nan(self._max)
