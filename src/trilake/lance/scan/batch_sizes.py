@@ -10,7 +10,7 @@ from trilake.lance.scan.scan import one_batch
 
 
 def regroup(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
-    """The rows as batches of ``rows`` each; the last may have fewer.
+    """Regroup rows into batches of ``rows`` each; the last may have fewer.
 
     >>> [b.num_rows for b in regroup([pa.record_batch({"n": range(5)})] * 2, 4)]
     [4, 4, 2]

@@ -28,7 +28,7 @@ from trilake.storage.base import Store
 
 @dataclass(frozen=True)
 class BlobPlace:
-    """Where the bytes of one blob are; without ``size`` they are the whole object."""
+    """The location of a blob's bytes; without ``size``, the whole object."""
 
     store: Store
     key: str
@@ -45,20 +45,20 @@ class BlobPlace:
             raise MissingFileError("the file of a blob is missing", file=f"{self.store.uri}/{self.key}") from e
 
     def read(self, start: int, stop: int) -> bytes:
-        """Read some of its bytes.  Raises ``MissingFileError`` and ``CorruptFileError``."""
+        """Read a part of the bytes.  Raises ``MissingFileError`` and ``CorruptFileError``."""
         if stop <= start:
             return b""
         return bytes(_ranges(self.store, self.key, [(self.position + start, stop - start)])[0].to_pybytes())
 
 
-#: A data file, and the base paths of its dataset.
+#: The store and key of a data file, and the base paths of its dataset.
 FilePlace = tuple[Store, str, Bases]
 
 
 def places(place: FilePlace, descriptions: pa.StructArray) -> list[BlobPlace | None]:
-    """Where the blobs of a data file are, by their descriptions; ``None`` for a null.
+    """Locate the blobs of a data file from their descriptions; ``None`` for a null.
 
-    Raises ``WrongTypeError`` for a file of the first format, which has the bytes in its rows.
+    Raises ``WrongTypeError`` for a file of the first format, whose rows contain the bytes.
     """
     store, key, bases = place
     if not pa.types.is_struct(descriptions.type):
@@ -94,7 +94,7 @@ def _place(store: Store, key: str, bases: Bases, one: dict[str, Any] | None) -> 
 
 
 def read(place: FilePlace, descriptions: pa.StructArray) -> pa.Array:
-    """The bytes of the blobs of a data file as an array; one request per file."""
+    """Read the blobs of a data file as an array, with one request per file."""
     blobs = places(place, descriptions)
     values = _read_parts(blobs, [(0, 0 if place is None else place.length) for place in blobs])
     valid = np.array([value is not None for value in values], bool)
@@ -106,9 +106,9 @@ def read(place: FilePlace, descriptions: pa.StructArray) -> pa.Array:
 
 
 def read_parts(places: Sequence[BlobPlace | None], parts: Sequence[tuple[int, int]]) -> list[bytes | None]:
-    """A part of each blob, by offset and length, with one request per file; ``None`` of a null.
+    """Read a part of each blob, by offset and length, with one request per file; ``None`` for a null.
 
-    Raises ``InvalidArgumentError`` for a part that is not in its blob.
+    Raises ``InvalidArgumentError`` for a part outside its blob.
     """
     return [None if value is None else bytes(value) for value in _read_parts(places, parts)]
 
@@ -129,7 +129,7 @@ def _read_parts(places: Sequence[BlobPlace | None], parts: Sequence[tuple[int, i
 
 
 def check_part(offset: int, length: int, size: int | None) -> None:
-    """Raise ``InvalidArgumentError`` for a part outside of a blob of ``size``, which is ``None`` for a null."""
+    """Raise ``InvalidArgumentError`` for a part outside a blob of ``size`` bytes; ``None`` means a null."""
     if offset < 0 or length < 0:
         raise InvalidArgumentError(f"offset and length must be non-negative, got {offset} and {length}")
     if offset + length >= 1 << 64:
@@ -207,11 +207,11 @@ class BlobFile(io.BufferedIOBase):
         return len(data)
 
     def read_range(self, offset: int, length: int) -> bytes:
-        """Read some bytes; the position stays."""
+        """Read a range of bytes; the position stays."""
         return self.read_ranges([(offset, length)])[0]
 
     def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-        """Read several ranges; the position stays.  Raises ``ValueError`` for one outside of the blob."""
+        """Read several ranges; the position stays.  Raises ``ValueError`` for a range outside the blob."""
         self._check_open()
         for offset, length in ranges:
             check_part(offset, length, self.size())

@@ -1,7 +1,7 @@
 """Read one fragment: the columns of all its data files, without deleted rows.
 
 Rows are identified by their offset in the fragment, which counts deleted rows.  Batches end where those of the first
-data file do.  A column in no file is null.
+data file do.  A column that no file has is null.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ from trilake.table.data_files import no_columns
 
 Rows = npt.NDArray[np.int64]
 
-#: The most rows of a fragment without data files: a manifest of a few bytes must not fill the memory.
+#: Maximum rows of a fragment without data files: a tiny manifest must not exhaust the memory.
 MAX_UNBACKED = 1 << 25
 
-#: The most bytes of nulls in one batch for a column that no file has.
+#: Maximum bytes of nulls in one batch for a column that no file has.
 MAX_NULL_BYTES = 1 << 31
 
-#: Columns that no file has: the id of a row, its address, its rank among the rows of the dataset, and the versions in
-#: which it was made and last got other values.
+#: Columns that no file has: the id of a row, its address, its rank among the rows of the dataset, and the versions
+#: that inserted and last updated it.
 ROW_ID, ROW_ADDRESS, ROW_OFFSET = "_rowid", "_rowaddr", "_rowoffset"
 CREATED_AT, UPDATED_AT = "_row_created_at_version", "_row_last_updated_at_version"
 PLACES = (ROW_ID, ROW_ADDRESS, ROW_OFFSET, CREATED_AT, UPDATED_AT)
@@ -65,13 +65,13 @@ def addresses(fragment_id: int, offsets: npt.NDArray[np.integer]) -> Ids:
 
 
 def split(addresses: Ids) -> tuple[Rows, Rows]:
-    """The fragment ids and offsets in row addresses."""
+    """Split row addresses into fragment ids and offsets."""
     return (addresses >> np.uint64(32)).astype(np.int64), (addresses & np.uint64(0xFFFFFFFF)).astype(np.int64)
 
 
 @dataclass(frozen=True)
 class _Part:
-    """The columns of a projection in one file: as parts of the projection, and as they are read from it."""
+    """The columns of a projection in one file: as the projection needs them, and as the file stores them."""
 
     file: DataFileReader
     schema: LanceSchema
@@ -87,7 +87,7 @@ class _Part:
 
 
 def finished(batch: pa.RecordBatch, schema: LanceSchema, place: FilePlace) -> pa.RecordBatch:
-    """Columns read from the file at a place, with the bytes of blobs that are read as bytes."""
+    """Replace descriptions of blobs by bytes, in columns that are read as bytes."""
     if schema.is_plain:
         return batch
     arrays = [_finished(f, f, array, place) for f, array in zip(schema.fields, batch.columns, strict=True)]
@@ -113,15 +113,15 @@ def _finished(field: Field, stored: Field, array: pa.Array, place: FilePlace) ->
 
 
 class FragmentReader:
-    """The rows of one fragment.  May be used by several threads.
+    """The rows of one fragment; can be shared between threads.
 
-    ``schema`` is that of the dataset, with the values of its dictionaries; projections are parts of it.
+    ``schema`` is the schema of the dataset, with dictionary values; projections are parts of it.
     """
 
     def __init__(self, store: Store, fragment: Fragment, schema: LanceSchema, bases: Bases | None = None) -> None:
         self.store, self.fragment, self.schema = store, fragment, schema
         self.bases = bases or Bases(store)
-        #: The number of rows in the fragments before this one.
+        #: Returns the number of rows in the fragments before this one.
         self.first_rank: Callable[[], int] = int
         self._files: dict[str, DataFileReader] = {}
         self._lock = threading.Lock()
@@ -189,13 +189,13 @@ class FragmentReader:
 
     @property
     def physical_rows(self) -> int:
-        """Rows in the files, deleted ones included."""
+        """Number of rows in the files, including deleted ones."""
         return self.fragment.physical_rows or int(self.batch_offsets[-1])
 
     @property
     def deleted_set(self) -> BitMap:
-        """The deleted rows; those that the data files do not have are refused."""
-        # Not a cached_property: in Python 3.11 those of all fragments would wait for each other.
+        """The deleted rows.  Raises ``DeletionVectorError`` for rows that the data files do not have."""
+        # Not a cached_property: in Python 3.11 all instances share its lock.
         if self._deleted is None:
             none = self.fragment.deletion_file is None
             self._deleted = BitMap() if none else deletions.read(self.bases, self.fragment, int(self.batch_offsets[-1]))
@@ -203,12 +203,12 @@ class FragmentReader:
 
     @cached_property
     def deleted(self) -> deletions.Offsets:
-        """The deleted rows, ascending."""
+        """The offsets of deleted rows, ascending."""
         return deletions.offsets_of(self.deleted_set)
 
     @property
     def num_deleted(self) -> int:
-        """Number of deleted rows, from the manifest if it has it."""
+        """Number of deleted rows, by the manifest if it states it."""
         entry = self.fragment.deletion_file
         return 0 if entry is None else entry.num_deleted_rows or len(self.deleted)
 
@@ -218,7 +218,7 @@ class FragmentReader:
         return self.physical_rows - self.num_deleted
 
     def live_mask(self, start: int, stop: int) -> npt.NDArray[np.bool_] | None:
-        """Whether each row of a range is live; ``None`` where all are."""
+        """Whether each row of a range is live; ``None`` if all are."""
         if self.fragment.deletion_file is None:
             return None
         a, b = np.searchsorted(self.deleted, [start, stop])
@@ -229,7 +229,7 @@ class FragmentReader:
         return mask
 
     def offsets_of_live(self, ranks: Rows) -> Rows:
-        """The offset of the n-th live row for each n of ``ranks``."""
+        """Return the offset of the n-th live row, for each n in ``ranks``."""
         if self.fragment.deletion_file is None:
             return ranks
         return deletions.live_offsets(self.deleted, ranks)
@@ -247,12 +247,12 @@ class FragmentReader:
 
     @cached_property
     def stable_ids(self) -> Ids | None:
-        """The stable row ids of all physical rows; ``None`` without them.  Raises ``CorruptLogError``."""
+        """The stable row ids of all physical rows; ``None`` if there are none.  Raises ``CorruptLogError``."""
         data = row_ids.read(self.store, self.fragment.row_ids, self.store.uri)
         return None if data is None else row_ids.parse_ids(data, self.physical_rows, file=self.store.uri)
 
     def ids_of(self, offsets: Rows) -> Ids:
-        """The row ids at some offsets."""
+        """The row ids at these offsets."""
         stable = self.stable_ids
         return addresses(self.fragment.id, offsets) if stable is None else stable[offsets]
 
@@ -273,7 +273,7 @@ class FragmentReader:
         return row_ids.parse_versions(data, self.physical_rows, file=self.store.uri)
 
     def places(self, name: str, offsets: Rows) -> Ids:
-        """The values of one of :data:`PLACES` at some offsets."""
+        """The values of one of :data:`PLACES` at these offsets."""
         if name == ROW_ID:
             return self.ids_of(offsets)
         if name == ROW_ADDRESS:
@@ -284,7 +284,7 @@ class FragmentReader:
         return self.created[offsets] if name == CREATED_AT else self.updated[offsets]
 
     def statistics(self, masked: Sequence[Masked] = ()) -> Mapping[Path, ColumnStats]:
-        """The files' statistics of each row group, by column path."""
+        """The statistics of each row group in the files, by column path."""
         if self._statistics is None:
             statistics: dict[Path, ColumnStats] = {}
             for entry in self.fragment.files:
@@ -296,7 +296,7 @@ class FragmentReader:
 
     @cached_property
     def bytes_per_row(self) -> float:
-        """About how many stored bytes a row has."""
+        """Approximate stored bytes per row."""
         return sum(self.file(f).size for f in self.fragment.files) / max(self.physical_rows, 1)
 
     # --- rows --------------------------------------------------------------------------------------------------------
@@ -310,7 +310,7 @@ class FragmentReader:
     def _parts_of(self, projection: LanceSchema) -> list[_Part]:
         ids = {f.id for f in projection.columns()}
         parts = []
-        for entry in reversed(self.fragment.files):  # of files with one column, the last has its values
+        for entry in reversed(self.fragment.files):  # if several files have a column, the last one counts
             field_ids = ids.intersection(entry.fields)
             if field_ids:
                 schema = projection.project_ids(field_ids)
@@ -321,7 +321,7 @@ class FragmentReader:
         return parts[::-1]
 
     def _whole(self, field: Field) -> Field:
-        """A field as it can be read: packed structs with all their fields."""
+        """Return a field as it can be read: a packed struct with all its fields."""
         if field.is_packed:
             return self.schema.by_id(field.id) or field
         if not field.children or field.is_column:
@@ -332,7 +332,7 @@ class FragmentReader:
     def read_batches(
         self, projection: LanceSchema, start: int = 0, stop: int | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """Read rows ``start`` up to ``stop``, deleted ones included, a batch for each batch of the files."""
+        """Read rows ``start`` up to ``stop``, including deleted ones, with one batch for each batch of the files."""
         stop = self.physical_rows if stop is None else stop
         parts = self._parts(projection)
         arrow = projection.read_schema()
@@ -346,7 +346,7 @@ class FragmentReader:
             yield pieces[0] if whole else _combined(pieces, arrow, high - low)
 
     def read_range(self, projection: LanceSchema, start: int, stop: int) -> list[pa.RecordBatch]:
-        """Read a range of rows in as few batches as are fastest."""
+        """Read a range of rows, as at most one batch."""
         parts = self._parts(projection)
         if stop <= start:
             return []
@@ -356,7 +356,7 @@ class FragmentReader:
         return [_combined(read, projection.read_schema(), stop - start)]
 
     def take(self, offsets: Rows, projection: LanceSchema) -> pa.Table:
-        """Read the rows at some offsets, in this order; they may be deleted, and may repeat."""
+        """Read the rows at these offsets, in this order; they may be deleted, and may repeat."""
         arrow = projection.read_schema()
         parts = self._parts(projection)
         if not parts:
@@ -370,7 +370,7 @@ class FragmentReader:
         return pa.Table.from_batches([_combined(pieces, arrow, len(offsets))])
 
     def blobs(self, offsets: Rows, field: Field) -> list[BlobPlace | None]:
-        """Where the blobs of a column are at some offsets; ``None`` for a null."""
+        """Locate the blobs of a column at these offsets; ``None`` for a null."""
         for part in self._parts(self.schema.project_ids([field.id])):
             array, at = storage_array(one_chunk(part.file.take(offsets, part.stored).column(0))), part.stored.fields[0]
             while at.id != field.id:
@@ -395,12 +395,12 @@ class FragmentReader:
 
 
 def one_chunk(column: pa.ChunkedArray) -> pa.Array:
-    """All chunks of a column as one array."""
+    """Join all chunks of a column."""
     return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
 
 
 def fixed_width(kind: pa.DataType) -> int:
-    """The bytes of a value, without those of variable length."""
+    """Bytes of a value; a part of variable length counts as 8."""
     if pa.types.is_fixed_size_list(kind):
         return int(kind.list_size) * fixed_width(kind.value_type)
     if pa.types.is_struct(kind):
@@ -409,7 +409,7 @@ def fixed_width(kind: pa.DataType) -> int:
 
 
 def _combined(pieces: Sequence[pa.RecordBatch], arrow: pa.Schema, rows: int) -> pa.RecordBatch:
-    """The columns of batches side by side, in the order of ``arrow``; missing ones are null."""
+    """Combine the columns of batches, in the order of ``arrow``; missing columns are null."""
     if len(pieces) == 1 and pieces[0].schema.names == arrow.names and pieces[0].schema.types == arrow.types:
         return pieces[0]
     if not arrow.names:
@@ -448,6 +448,6 @@ def _joined(columns: Sequence[pa.Array], one: pa.Field, rows: int) -> pa.Array:
     for child in one.type:
         below = [a.field(i) for a in columns if (i := a.type.get_field_index(child.name)) >= 0]
         children.append(_joined(below, child, rows))
-    # Each file has the validity of structs, for the same rows.
+    # Every file stores the same validity of a struct.
     mask = columns[0].is_null() if columns[0].null_count else None
     return pa.StructArray.from_arrays(children, fields=list(one.type), mask=mask)

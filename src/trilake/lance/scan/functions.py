@@ -1,4 +1,4 @@
-"""Functions of pylance that Spark does not have, in filters and expressions: of lists, and of JSON columns.
+"""pylance's functions of lists and JSON columns, in filters and expressions; Spark does not have them.
 
 A document is a string here, which DuckDB's JSON functions read.
 """
@@ -23,7 +23,7 @@ _SPECIAL = r"[+-]?(inf|infinity|nan)"
 
 
 def _path(json_path: str) -> list[str]:
-    """A JSON path in DuckDB's spelling, cut where it may match several values: at ``.*`` and ``[*]``."""
+    """Translate a JSON path to DuckDB's, split where it may match several values: at ``.*`` and ``[*]``."""
     json_path = json_path.strip()
     rest = json_path.removeprefix("$") if json_path.startswith("$") or not json_path else f".{json_path}"
     parts, at = ["$"], 0
@@ -44,7 +44,7 @@ def _path(json_path: str) -> list[str]:
 
 
 def _matches(document: str, path: str) -> str:
-    """The list of the values that a path matches."""
+    """Build the SQL of the list of values that a path matches."""
     values = f"[{document}]"
     for part in _path(path):
         if part == "[*]":  # a value that is not an array counts as an array of itself
@@ -60,12 +60,12 @@ def _matches(document: str, path: str) -> str:
     return values
 
 
-#: DuckDB's SQL of a call: of the document, a path or key, and the SQL of a third argument.
+#: Builds DuckDB's SQL of a call, from the SQL of the document, a path or key, and the SQL of a third argument.
 Template = Callable[[str, str, str], str]
 
 
 def _of_matches(to_sql: Callable[[str, str], str]) -> Template:
-    """A function of the list of the values that a path matches; null for a document that is null."""
+    """Build a function of the list of values that a path matches; null for a null document."""
 
     def template(document: str, path: str, value: str) -> str:
         document = f"CAST({document} AS JSON)"
@@ -79,7 +79,7 @@ def _extract(hits: str, _: str) -> str:
 
 
 def _contains(hits: str, value: str) -> str:
-    """Whether an item is the value as JSON is written, or a string of that content."""
+    """Whether an item equals the value, as JSON or as the content of a string."""
     items = f"flatten([json_extract(v, '$[*]') for v in {hits} if json_type(v) = 'ARRAY'])"
     as_json = f"list_contains([CAST(v AS VARCHAR) for v in {items}], CAST({value} AS VARCHAR))"
     as_string = f"list_contains([v ->> '$' for v in {items} if json_type(v) = 'VARCHAR'], CAST({value} AS VARCHAR))"
@@ -87,13 +87,13 @@ def _contains(hits: str, value: str) -> str:
 
 
 def _get(document: str, key: str, _: str = "") -> str:
-    """The value of a key, or at a position; a JSON pointer means both."""
+    """Build the SQL of the value of a key, or at a position; a JSON pointer means both."""
     pointer = "/" + key.replace("~", "~0").replace("/", "~1")
     return f"json_extract(CAST({document} AS JSON), {single_quoted(pointer)})"
 
 
 def _get_as(target: str, cases: str) -> Template:
-    """``json_get_*``: ``cases`` are the branches for a value of JSON type ``{t}`` and content ``{s}``."""
+    """Build ``json_get_*``; ``cases`` are the branches for a value of JSON type ``{t}`` and content ``{s}``."""
 
     def template(document: str, key: str, _: str) -> str:
         value = _get(document, key)
@@ -111,7 +111,7 @@ _IS_FLOAT = f"{_IS_NUMBER} OR regexp_full_match({{s}}, '{_SPECIAL}', 'i')"
 _TRUTH = "WHEN {t} = 'BOOLEAN' THEN CAST({s} = 'true' AS %s)"
 _WORDS = "WHEN lower({s}) IN ('true', 'yes') THEN TRUE WHEN lower({s}) IN ('false', 'no') THEN FALSE"
 
-#: By lower-case name: the number of arguments, the SQL, and DuckDB's name of its type.
+#: By lower-case name: the number of arguments, the template, and DuckDB's type of the result.
 _TEMPLATES: dict[str, tuple[int, Template, str]] = {
     "json_extract": (2, _of_matches(_extract), "VARCHAR"),
     "json_exists": (2, _of_matches(lambda hits, _: f"len({hits}) > 0"), "BOOLEAN"),
@@ -147,7 +147,7 @@ def _array_has_null(call: Call) -> Sql:
     return Sql(f"(list_count({items}) < len({items}))", "BOOLEAN")
 
 
-#: Spark's functions of filters and pylance's, by lower-case name.
+#: Functions of Spark's filters and of pylance, by lower-case name.
 LANCE_FUNCTIONS: dict[str, Function] = {
     **FUNCTIONS,
     "array_has": (2, 2, array_has),
@@ -171,7 +171,7 @@ _REWRITES = Rewrites({name: _in_sql(count, template) for name, (count, template,
 
 
 def in_duckdbs_words(sql: str) -> str:
-    """A query of DuckDB's SQL with the calls of these functions written out.
+    """Rewrite the calls of these functions in a query of DuckDB.
 
     >>> in_duckdbs_words("SELECT json_get(a, 'b') FROM t")
     "SELECT CAST(json_extract(CAST(a AS JSON), '/b') AS VARCHAR) FROM t"

@@ -1,7 +1,6 @@
-"""Filters on row IDs: ``_rowid``, ``_rowaddr`` and the like, which no file stores.
+"""Filters on row ids: ``_rowid``, ``_rowaddr`` and similar columns, which no file stores.
 
-These columns are computed only to evaluate the filter.  If a filter names the IDs that it matches, other rows are not
-read.
+They are computed only to evaluate the filter.  If a filter lists the ids that it matches, other rows are not read.
 """
 
 from __future__ import annotations
@@ -24,44 +23,42 @@ _LEAST, _GREATEST = pa.scalar(0, pa.decimal128(20)), pa.scalar(2**64 - 1, pa.dec
 
 
 def condition_schema(schema: pa.Schema, condition: object) -> pa.Schema:
-    """The columns that a condition may name: those of the dataset, and those of ids in its SQL."""
+    """The columns that a condition may name: those of the dataset, and the id columns in its SQL."""
     sql = str(condition).lower()
     named = [name for name in PLACES if name in sql and name not in schema.names]
     return pa.schema([*schema, *(pa.field(name, PLACE_TYPE) for name in named)], schema.metadata) if named else schema
 
 
 def id_columns(filter: Filter, schema: pa.Schema) -> list[str]:
-    """The columns of ids that a condition reads."""
+    """The id columns that a condition reads."""
     return [name for name in PLACES if name in filter.columns and name not in schema.names]
 
 
 def with_ids(rows: pa.Table, names: list[str], reader: FragmentReader, offsets: Rows) -> pa.Table:
-    """The rows at some offsets of a fragment, with columns of ids."""
+    """Append id columns to the rows at some offsets of a fragment."""
     for name in names:
         rows = rows.append_column(name, pa.array(reader.places(name, offsets)))
     return rows
 
 
 def is_of_ids(leaf: Compare | In | IsNull, schema: LanceSchema) -> bool:
-    """Whether a comparison is between a column of IDs and values."""
+    """Whether a condition is on a column of ids."""
     return len(leaf.path) == 1 and leaf.path[0] in (ROW_ID, ROW_ADDRESS) and schema.find(leaf.path) is None
 
 
 def named_ids(leaf: Compare | In, manifest: Manifest) -> Ids | None:
-    """The sorted ids that a comparison matches, of rows that exist or have existed; ``None`` if it is not one of
-    ids.
-    """
+    """Return the sorted ids that a comparison matches, of present and past rows; ``None`` if it does not list ids."""
     if leaf.widened or any(not f.physical_rows for f in manifest.fragments):
         return None
     if manifest.has_stable_row_ids and leaf.path[0] == ROW_ADDRESS:
-        return None  # indices have row ids
+        return None  # index queries return row ids
     if isinstance(leaf, In):
         values = leaf.values
     elif leaf.op == "=":
         values = pa.array([leaf.literal.as_py()], leaf.literal.type)
     else:
         return None
-    if not pt.is_decimal(values.type) or values.type.scale:  # the type that unsigned numbers are compared in
+    if not pt.is_decimal(values.type) or values.type.scale:  # unsigned numbers are compared as decimals
         return None
     values = values.filter(pc.and_(pc.greater_equal(values, _LEAST), pc.less_equal(values, _GREATEST)))
     ids: Ids = np.unique(values.cast(pa.uint64()).to_numpy(zero_copy_only=False))

@@ -1,4 +1,4 @@
-"""Open indices of a dataset: their files never change, so each is opened once for all versions."""
+"""Open the indices of a dataset: their files never change, so each is opened once for all versions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trilake.lance.index.zonemap import ZoneMapIndex
 from trilake.lance.versions.bases import Bases
 from trilake.lance.versions.manifest import IndexMetadata
 
-#: Kinds of scalar index other than BTREE, by the message of their entry.
+#: Scalar indices other than BTREE, by the message in their entry.
 _SCALAR: dict[str, type[BTreeIndex | BitmapIndex | ZoneMapIndex]] = {
     "BitmapIndexDetails": BitmapIndex,
     "LabelListIndexDetails": LabelListIndex,
@@ -26,21 +26,21 @@ _SCALAR: dict[str, type[BTreeIndex | BitmapIndex | ZoneMapIndex]] = {
 
 
 def scalar_kind(entry: IndexMetadata) -> type[BTreeIndex | BitmapIndex | ZoneMapIndex]:
-    """The class of a scalar index: a BTREE where the entry does not say its kind."""
+    """The class of a scalar index; a BTREE if the entry does not state its kind."""
     details = "" if entry.details is None else entry.details.type_url.rpartition(".")[2]
     return _SCALAR.get(details, BTreeIndex)
 
 
 #: The default number of entries to keep.
 CACHE_SIZE = 256
-#: Bytes of pages of scalar indices that are kept for each entry.
+#: Bytes of cached pages of scalar indices, for each entry.
 _PAGE_BYTES = 1 << 18
 
 
 class OpenIndices:
-    """The indices of a dataset, at its root and its base paths.  May be used by several threads.
+    """The open indices of a dataset, at its root and its base paths; can be shared between threads.
 
-    ``size`` is the number of entries to keep, whole indices and partitions of vector indices; at least one of each is
+    ``size`` is the number of entries to keep: whole indices, and partitions of vector indices.  At least one of each is
     kept.
     """
 
@@ -59,7 +59,7 @@ class OpenIndices:
         return OpenIndices, (self._bases, self._size)  # a task opens what it needs
 
     def vector(self, entry: IndexMetadata) -> VectorIndex | None:
-        """Open a vector index; ``None`` where it is of another kind, of a newer writer, or missing.
+        """Open a vector index; ``None`` if it is of another kind, of a newer writer, or missing.
 
         Raises ``CorruptFileError``.
         """
@@ -67,7 +67,7 @@ class OpenIndices:
         return index
 
     def scalar(self, entry: IndexMetadata) -> ScalarIndex | None:
-        """Open a scalar index; otherwise as :meth:`vector`."""
+        """Open a scalar index; ``None`` if it is of a newer writer, or missing.  Raises ``CorruptFileError``."""
         index: ScalarIndex | None = self._opened(scalar_kind(entry), entry)
         return index
 

@@ -22,7 +22,7 @@ from trilake.lance.scan.fragment_reader import PLACES, ROW_ADDRESS, ROW_ID, Frag
 from trilake.lance.scan.scan import ScanPlan
 from trilake.lance.scan.snapshot import Snapshot
 
-#: Where fewer rows than this part of all are returned, the other columns are taken row by row.
+#: If less than 1/``_FEW`` of the rows is returned, the other columns are taken row by row.
 _FEW = 8
 
 
@@ -32,7 +32,7 @@ class ColumnOrdering:
 
     Parameters
     ----------
-    column_name: its name; ``"struct.field"`` is a part of one.
+    column_name: ``"struct.field"`` is a part of a column.
     ascending: whether the least value comes first; NaN is greater than all numbers.
     nulls_first: whether nulls come before all values, or after them.
     """
@@ -71,7 +71,7 @@ def _ordering(one: Any) -> ColumnOrdering:
 def ordered(
     snapshot: Snapshot, plan: ScanPlan, readers: Sequence[FragmentReader], orderings: Orderings, threads: int | None
 ) -> pa.Table:
-    """The rows of a scan in an order, with its limit and offset."""
+    """Read the rows of a scan in an order, with its limit and offset."""
     every = replace(plan, limit=None, offset=0)
     names = [o.column_name for o in orderings if o.column_name not in PLACES]
     places = tuple(dict.fromkeys((ROW_ADDRESS, *(o.column_name for o in orderings if o.column_name in PLACES))))
@@ -89,7 +89,7 @@ def ordered(
 
 
 def ordered_found(snapshot: Snapshot, rows: pa.Table, orderings: Orderings) -> pa.Table:
-    """The result of a search, with row IDs, sorted by other columns than the distance."""
+    """Sort the result of a search, which has row ids, by other columns than the distance."""
     names = [o.column_name for o in orderings if o.column_name not in rows.schema.names]
     keys = rows
     for name in names:
@@ -106,7 +106,7 @@ def _columns(snapshot: Snapshot, names: list[str]) -> LanceSchema:
 
 
 def sorted_places(rows: pa.Table, orderings: Orderings) -> pa.Array:
-    """The positions of the rows in a stable order.  Raises ``WrongTypeError``."""
+    """The indices that sort the rows, in a stable order.  Raises ``WrongTypeError``."""
     columns: dict[str, pa.ChunkedArray] = {}
     order: list[tuple[str, str]] = []
 
@@ -128,7 +128,7 @@ def sorted_places(rows: pa.Table, orderings: Orderings) -> pa.Array:
 
 
 def _key(rows: pa.Table, name: str) -> pa.ChunkedArray:
-    """A column as a key to sort by."""
+    """A column as a sort key."""
     first, *rest = [name] if name in rows.schema.names else name.split(".")
     column = rows.column(first)
     column = pc.struct_field(column, rest) if rest else column

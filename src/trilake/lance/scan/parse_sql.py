@@ -1,6 +1,6 @@
-"""SQL in Lance datasets: Spark's, plus pylance's syntax and functions.
+"""SQL of Lance datasets: Spark's SQL, and pylance's syntax and functions.
 
-Syntax that Spark does not have is replaced, except inside quotes.
+Syntax that Spark does not have is translated, except inside quotes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from trilake.expr import Expression, Filter, parse_expression, parse_filter
 from trilake.lance.scan.sql_functions import in_sparks_words
 from trilake.table.table import FilterLike
 
-#: Quoted strings and names, which stay; then what is replaced.
+#: Quoted strings and names, which stay the same, then the syntax to replace.
 _FORMS = re.compile(
     r"""(?P<quoted>'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*"|`(?:[^`]|``)*`)
     |\bregexp_match\s*\((?P<match>)
@@ -41,7 +41,7 @@ def expression_of(sql: str, schema: pa.Schema) -> Expression:
 
 
 def as_spark(sql: str) -> str:
-    """The condition with Spark's names of functions and types.
+    """Translate a condition to Spark's functions and types.
 
     >>> as_spark("regexp_match(s, 'datetime(6)') AND d = DECIMAL(5,3) '1.000' AND t < TIMESTAMP(6) '2021-01-01'")
     "regexp_like(s, 'datetime(6)') AND d = CAST('1.000' AS DECIMAL(5,3)) AND t < TIMESTAMP '2021-01-01'"

@@ -1,6 +1,6 @@
 """``Projection``: columns that are SQL expressions, computed for each batch that a scan returns.
 
-The plan names the columns that the expressions read; the scan or search runs as it does without them.
+The plan reads the columns of the expressions; the scan or search itself is the same without them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from trilake.table.data_files import no_columns
 
 @dataclass(frozen=True)
 class Part:
-    """A field in structs: its path, and the Arrow field that it becomes."""
+    """A field in structs: its path, and the resulting Arrow field."""
 
     path: tuple[str, ...]
     field: pa.Field
@@ -35,7 +35,7 @@ class Part:
         return frozenset(self.path[:1])
 
     def of(self, rows: pa.RecordBatch) -> pa.Array:
-        """Its values; null where a struct above it is null."""
+        """Extract its values; null if a struct above it is null."""
         array = rows.column(self.path[0])
         return pc.struct_field(array, list(self.path[1:]))
 
@@ -57,7 +57,7 @@ class Projection:
         behind: Mapping[str, pa.Field] | None = None,
         parts: Mapping[str, Part] | None = None,
     ) -> Projection:
-        """Bind SQL to ``schema``; columns of the scan's own stand before and behind it, unless SQL has their names.
+        """Bind SQL to ``schema``; the scan's own columns come ``before`` and ``behind`` it, unless SQL has their names.
 
         ``parts`` are the fields in structs that SQL names as a whole.
 
@@ -84,7 +84,7 @@ class Projection:
         return pa.schema(_field(name, one) for name, one in self.columns.items()).with_metadata(self.metadata)
 
     def project(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Compute the columns of a batch.  Raises ``ExpressionError`` where a value cannot be computed."""
+        """Compute the columns of a batch.  Raises ``ExpressionError`` if a value cannot be computed."""
         if not self.columns:
             return no_columns(rows.num_rows)
         expressions = {name: one for name, one in self.columns.items() if isinstance(one, Expression)}
@@ -116,7 +116,7 @@ def _bound(name: object, sql: object, schema: pa.Schema) -> Expression | pa.Fiel
         raise WrongTypeError(
             f"expected SQL for the column {name!r}, got {sql!r}", help='pass SQL by name, such as {"double": "n * 2"}'
         )
-    if sql in schema.names:  # also of types, and with names, that SQL cannot express
+    if sql in schema.names:  # also types and names that SQL cannot express
         return schema.field(sql)
     return expression_of(sql, schema)
 
@@ -131,12 +131,12 @@ def _root(view: View, name: str) -> str:
 
 
 def _read_places(projection: Projection, computed: Mapping[str, pa.Field]) -> tuple[str, ...]:
-    """The columns of ids among those read."""
+    """The id columns among those read."""
     return tuple(name for name in PLACES if name in projection.reads and name in computed)
 
 
 def _part(view: View, name: str) -> Part | None:
-    """The field in structs at a path; ``None`` for a column, and for a field in lists."""
+    """The field in structs at a path; ``None`` for a top-level column, and for a field in lists."""
     field = view.schema.field(name)
     path = view.schema.path_of(field)
     if len(path) == 1 or any(f.logical_type != "struct" for f in view.schema.above(field)):
@@ -145,15 +145,15 @@ def _part(view: View, name: str) -> Part | None:
     return Part(tuple(path), LanceSchema((replace(field, nullable=nullable),)).shown_schema.field(0))
 
 
-#: Names of columns, or SQL by the name of the column that it makes.
+#: Names of columns, or SQL by the name of the output column.
 ColumnsLike = Sequence[str] | Mapping[str, str]
 
 
 @dataclass(frozen=True)
 class Selection:
-    """The columns to read for a selection, and the projection to compute from them.
+    """The columns to read, and the projection to compute from them.
 
-    ``places`` are the columns of ids, which the scan makes.
+    ``places`` are the id columns, which the scan computes.
     """
 
     columns: LanceSchema
@@ -179,9 +179,9 @@ class Selection:
         with_row_id, with_row_address: whether ``_rowid`` and ``_rowaddr`` come last.
         scores: the columns that a search computes.  The last one follows the selected columns, before ``_rowid``,
             unless it is selected; others come first, unless SQL has their names.
-        scored: whether the last one is returned where it is not selected.
+        scored: whether the last one is returned if it is not selected.
 
-        Names, and those in SQL, may be those of ``scores`` and of :data:`~trilake.lance.scan.fragment_reader.PLACES`.
+        Names, also in SQL, may be those of ``scores`` and of :data:`~trilake.lance.scan.fragment_reader.PLACES`.
         """
         ids = [pa.field(name, PLACE_TYPE) for name in PLACES]
         computed = {f.name: f for f in (*scores, *ids) if f.name not in view.arrow.names}
@@ -198,7 +198,7 @@ class Selection:
             stored = [name for name in view.schema.names if name in projection.reads]
             return cls(view.schema.project(stored), _read_places(projection, computed), projection)
         if isinstance(columns, str):
-            view.columns(columns)  # which refuses it
+            view.columns(columns)  # raises
         first = {f.name: f for f in scores[:-1]}
         names = [n for n in columns or () if n not in first or n not in computed]
         parts = {n: part for n in names if n not in computed and (part := _part(view, n)) is not None}

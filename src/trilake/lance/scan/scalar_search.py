@@ -1,9 +1,9 @@
 """Find the rows that may match a filter by scalar indices.
 
-The whole filter is applied to these rows again, so an index may return too many rows, never too few, and need not cover
-all parts of the filter.  Fragments that an index does not cover are scanned.
+The whole filter is applied to these rows again, so an index may return too many rows, never too few, and may answer
+only parts of the filter.  Fragments that an index does not cover are scanned.
 
-A new index needs this test too: nothing proves that its files match the ``dataset_version`` and fragments that its
+Even rows of a new index are tested: nothing proves that its files match the ``dataset_version`` and fragments that its
 committer states; a column may have been rewritten since they were built.
 """
 
@@ -33,12 +33,12 @@ from trilake.lance.scan.id_conditions import is_of_ids, named_ids
 from trilake.lance.scan.open_indices import OpenIndices, scalar_kind
 from trilake.lance.versions.manifest import IndexMetadata, Manifest
 
-#: An index is not used where more than this part of its pages, and more than a few, must be read.
+#: An index is not used if it must read more than ``_FEW`` pages, and more than 1/``_PART`` of all its pages.
 _PART, _FEW = 4, 16
-#: If an index finds more rows than this, and more than a part of all, the fragments are scanned.
+#: Fragments are scanned if an index finds more rows than this, and more than 1/``_PART`` of all rows.
 _MANY = 1 << 16
 
-#: The most timestamps of an IN that are looked up one by one in an index of nanoseconds.
+#: Maximum timestamps of an IN to look up one by one in an index of nanoseconds.
 _TIMES = 64
 
 Rows = npt.NDArray[np.int64]
@@ -46,7 +46,7 @@ Rows = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Contains:
-    """The lists of a column have a value among their items."""
+    """The lists of a column contain a value."""
 
     path: tuple[str, ...]
     value: str | int
@@ -71,11 +71,11 @@ class IndexQuery:
 
     Parameters
     ----------
-    description: the part in plans.
-    fragments: ids of those that all of its indices cover.
-    exact: whether nothing of the filter is left out.
-    row_ids: gives the sorted ids of the rows that may match; ``None`` where scanning is cheaper.
-    certain: whether these rows match, as the part is only about ids.
+    description: of the part, in plans.
+    fragments: ids of the fragments that all of its indices cover.
+    exact: whether it is the whole filter.
+    row_ids: returns the sorted ids of the rows that may match; ``None`` if a scan is cheaper.
+    certain: whether these rows match without a test, because the part is only about ids.
     """
 
     description: str
@@ -92,9 +92,9 @@ def index_query(
     indices: OpenIndices,
     stable_ids: Callable[[RowIds], RowIds],
 ) -> IndexQuery | None:
-    """The part of a filter that indices can answer; ``None`` without one.
+    """Find the part of a filter that indices can answer; ``None`` if there is none.
 
-    ``schema`` has the columns that the filter names; ``stable_ids`` returns the sorted ids of rows at addresses.
+    ``schema`` has the columns that the filter names; ``stable_ids`` returns the sorted row ids for addresses.
     """
     if filter is None:
         return None
@@ -120,12 +120,12 @@ class _QueryBuilder:
             case Opaque(sql, (path,)) if (value := contained_literal(sql)) is not None:
                 return self.leaf(Contains(path, value))
             case Not(IsNull() as leaf) if is_of_ids(leaf, self.schema):
-                # From pyarrow, beside each list of values: all rows have an id.
+                # pyarrow adds it to each list of values; every row has an id.
                 return IndexQuery(f"{leaf.path[0]} IS NOT NULL", self.everywhere, True, lambda: None, certain=True)
         return None
 
     def conjunction(self, parts: Sequence[Predicate]) -> IndexQuery | None:
-        """The index query for the rows that satisfy all conditions."""
+        """Build the query for rows that satisfy all conditions."""
         queries: list[IndexQuery | None] = []
         rest = list(parts)
         for low in [p for p in parts if isinstance(p, Compare) and p.op in (">", ">=") and not p.widened]:
@@ -150,7 +150,7 @@ class _QueryBuilder:
         for entry in self.manifest.indices:
             if field is not None and entry.fields == (field.id,) and entry.fragment_bitmap is not None:
                 by_name.setdefault(entry.name, []).append(entry)
-        # Indices of rows before those of zones.
+        # Prefer indices of rows to those of zones.
         for entries in sorted(by_name.values(), key=lambda entries: scalar_kind(entries[0]) is ZoneMapIndex):
             answers = [self.by_ids(entry, self.answer(entry, leaf)) for entry in entries]
             if all(answer is not None for answer in answers):
@@ -172,7 +172,7 @@ class _QueryBuilder:
                 return None
             # A value matches all nanoseconds of its microsecond.
             return _union([self.answer(entry, Compare(leaf.path, "=", value)) for value in leaf.values])
-        # Nulls of files of 2.x or of a companion are not in the index.
+        # Indices lack the nulls of 2.x files and of companions; other indices must have a row for each live row.
         if self.manifest.storage_version.is_first and leaf.path[0] not in companions(self.manifest.schema):
             _check_count(index, entry, self.manifest)
         try:
@@ -183,7 +183,7 @@ class _QueryBuilder:
         return IndexQuery(description, covered, True, row_ids if few else lambda: None)
 
     def by_ids(self, entry: IndexMetadata, query: IndexQuery | None) -> IndexQuery | None:
-        """The query with the ids of its rows where the index has their addresses."""
+        """Replace the addresses of an index by row ids, if the dataset has stable ones."""
         if query is None or not (self.manifest.has_stable_row_ids and entry.by_address):
             return query
         return replace(query, row_ids=lambda: None if (at := query.row_ids()) is None else self.stable_ids(at))
@@ -198,7 +198,7 @@ class _QueryBuilder:
         return IndexQuery(description, covered, True, lambda: index.is_in([leaf.value]))
 
     def of_ids(self, leaf: Compare | In) -> IndexQuery | None:
-        """A query for rows by their IDs, which needs no index."""
+        """Build a query for rows by their ids, which needs no index."""
         ids = named_ids(leaf, self.manifest)
         if ids is None:
             return None
@@ -210,14 +210,14 @@ class _QueryBuilder:
 
 
 def _check_count(index: ScalarIndex, entry: IndexMetadata, manifest: Manifest) -> None:
-    """Raise ``CorruptFileError`` where an index has fewer rows than are live in the fragments it covers.
+    """Raise ``CorruptFileError`` if an index has fewer rows than are live in the fragments that it covers.
 
-    It may have more: rows that were deleted since, and those of fragments that it no longer covers.
+    It may have more: rows that were deleted later, and rows of fragments that it no longer covers.
     """
     covered = [f for f in manifest.fragments if f.id in (entry.fragment_bitmap or ())]
     deleted = [0 if f.deletion_file is None else f.deletion_file.num_deleted_rows for f in covered]
     if any(f.deletion_file is not None and not n for f, n in zip(covered, deleted)):
-        return  # how many live is not known
+        return  # the number of live rows is unknown
     live = sum(f.physical_rows for f in covered) - sum(deleted)
     if index.num_rows is not None and index.num_rows < live:
         raise CorruptFileError(
@@ -251,7 +251,7 @@ def _bounds(kind: pa.DataType, leaf: Compare | StartsWith | Between) -> tuple[Bo
     below = above = value
     inclusive = leaf.op in ("=", "<=", ">=")
     if pt.is_float32(kind) or pt.is_float16(kind):
-        # The literal may lie between two numbers of the column's type: both neighbours are candidates.
+        # The literal may lie between two numbers of the column's type: both neighbors are candidates.
         dtype = kind.to_pandas_dtype()
         with np.errstate(over="ignore"):
             near = dtype(float(value.as_py()))
@@ -260,7 +260,7 @@ def _bounds(kind: pa.DataType, leaf: Compare | StartsWith | Between) -> tuple[Bo
     low = Bound(below, inclusive) if leaf.op in ("=", ">", ">=") else None
     high = Bound(above, inclusive) if leaf.op in ("=", "<", "<=") else None
     if pt.is_floating(kind) and value.as_py() != value.as_py():
-        return None, None  # by NaN: every value is a candidate
+        return None, None  # NaN: every value is a candidate
     if pt.is_floating(kind) and leaf.op in ("<", "<=", "=") and high is not None and np.isinf(float(above)):
         high = None
     return low, high
@@ -271,7 +271,7 @@ def _is_nanoseconds(kind: pa.DataType) -> bool:
 
 
 def _time_bounds(kind: pa.DataType, op: str, literal: pa.Scalar) -> tuple[Bound | None, Bound | None]:
-    """The bounds of times in the unit of an index, for a literal in microseconds.
+    """Convert a literal in microseconds to bounds in the unit of an index.
 
     A filter sees nanoseconds rounded down to microseconds, and a literal may lie between two seconds or milliseconds.
     """
@@ -284,7 +284,7 @@ def _time_bounds(kind: pa.DataType, op: str, literal: pa.Scalar) -> tuple[Bound 
     else:
         low, rest = divmod(micros, {"s": 1_000_000, "ms": 1000, "us": 1}[kind.unit])
         high = low
-        if rest:  # what is greater lies behind ``low``, and what is less may be ``low`` itself
+        if rest:  # greater values come after ``low``, lesser ones may be ``low`` itself
             low_inclusive, high_inclusive = False, True
     return (
         Bound(low, low_inclusive) if op in ("=", ">", ">=") else None,
@@ -336,7 +336,7 @@ def _union(parts: list[IndexQuery | None]) -> IndexQuery | None:
 
 
 def _segments(parts: list[IndexQuery]) -> IndexQuery:
-    """The answer of an index with several segments, each of other fragments."""
+    """Combine the answers of an index's segments, which cover different fragments."""
     if len(parts) == 1:
         return parts[0]
 
@@ -367,9 +367,9 @@ def _describe(leaf: IndexedLeaf) -> str:
 
 
 def candidates(query: IndexQuery | None, locate: Callable[[RowIds], RowIds], num_rows: int) -> dict[int, Rows] | None:
-    """The sorted offsets of the rows that may match, for each fragment that indices cover; ``None`` to scan them all.
+    """Find the sorted offsets of the rows that may match, in each fragment that indices cover; ``None`` to scan all.
 
-    ``locate`` returns the sorted addresses of row ids, and raises for those that no row can have; ``num_rows`` is the
+    ``locate`` returns the sorted addresses of row ids, and raises for ids that no row can have; ``num_rows`` is the
     number of rows of the dataset.
     """
     if query is None:

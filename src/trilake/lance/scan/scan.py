@@ -4,8 +4,8 @@
 
     fragments --(statistics)--> ranges of row groups --(cut)--> chunks --(pool)--> batches --(limit)--> out
 
-A chunk is a range of rows of one fragment, small enough that several fit into memory.  The filter's columns are read
-first, the other columns only for the matching rows.
+A chunk is a range of rows of one fragment, small enough that several fit into memory.  The columns of the filter are
+read first, the other columns only for matching rows.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from trilake.table.data_files import no_columns
 THREADS = 8
 CHUNK_BYTES, CHUNK_ROWS = 1 << 24, 1 << 17
 
-#: Bytes of a local fragment that a filter tests together: a call costs as much as a thousand rows, and more bytes than
-#: these do not fit into the processor's cache.
+#: Bytes of a local fragment that a filter tests together: a call costs as much as a thousand rows, and more bytes do
+#: not fit into the processor's cache.
 _TESTED_BYTES = 1 << 21
 
-#: Rows of a local fragment that a filter looks at before matching rows are read.
+#: Rows of a local fragment that a filter tests before matching rows are read.
 _TESTED_ROWS = 1 << 20
 
-#: Where fewer rows than this part of a chunk match, the other columns are taken row by row.
+#: If less than 1/``_FEW`` of the rows of a chunk match, the other columns are taken row by row.
 _FEW = 8
 
 #: Statistics of a local fragment with fewer stored bytes are not read: they take 3 ms, its rows 1 ms.
@@ -51,7 +51,7 @@ _ID_BITS = 64
 
 #: Up to this many rows from an index are always taken one by one.
 _ALWAYS_TAKEN = 1024
-#: Rows that an index has found whose columns are read together with those that the condition reads.
+#: For up to this many rows from an index, all columns are read together with those of the condition.
 _AT_ONCE = 256
 
 
@@ -61,19 +61,19 @@ class ScanPlan:
 
     Parameters
     ----------
-    view: the dataset's columns, and what is stored of them.
+    view: the columns of the dataset, and how they are stored.
     columns: the columns to return, as parts of ``view.schema``.
-    filter: keeps the rows for which it is true; bound to the view's Arrow schema, and to the columns of row ids.
-    limit, offset: rows to return, and matching rows to pass over before.
-    batch_size: rows of a batch at most.
+    filter: keeps the rows for which it is true; bound to the view's Arrow schema, and to the id columns.
+    limit, offset: number of rows to return, and number of matching rows to skip first.
+    batch_size: maximum rows of a batch.
     places: those of :data:`~trilake.lance.scan.fragment_reader.PLACES` that come last.
     use_stats: whether statistics may skip row groups.
     use_index: whether scalar indices may be used.
     include_deleted: whether deleted rows are returned too, without a row id.
-    candidates: by fragment id the sorted offsets of the only rows that can match the filter, from an index; other
+    candidates: from an index, the sorted offsets of the only rows that can match the filter, by fragment id; other
         fragments are scanned.
     certain: whether live candidates match without testing the filter.
-    joined: whether row groups that are read together are one batch, without a filter.
+    joined: whether row groups that are read together form one batch; only without a filter.
     """
 
     view: View
@@ -98,7 +98,7 @@ class ScanPlan:
 
 @dataclass(frozen=True)
 class Chunk:
-    """Rows ``start`` to ``stop`` of a fragment, including deleted ones; or only ``rows`` of them."""
+    """Rows ``start`` up to ``stop`` of a fragment, including deleted ones; or only ``rows`` of them."""
 
     reader: FragmentReader
     start: int
@@ -110,7 +110,7 @@ class Chunk:
 
 
 def chunks(plan: ScanPlan, readers: Iterable[FragmentReader]) -> Iterator[Chunk]:
-    """The chunks to read, in order; limit and offset are applied as far as that needs no reading."""
+    """Plan the chunks to read, in order; limit and offset apply as far as that needs no reading."""
     remaining, skip = plan.limit, plan.offset
     for reader in readers:
         if remaining is not None and remaining <= 0:
@@ -139,12 +139,12 @@ def chunks(plan: ScanPlan, readers: Iterable[FragmentReader]) -> Iterator[Chunk]
 
 
 def _num_rows(plan: ScanPlan, reader: FragmentReader) -> int:
-    """Number of rows that a scan of a fragment without a filter returns."""
+    """Number of rows of a fragment that a scan without a filter returns."""
     return reader.physical_rows if plan.include_deleted else reader.num_rows
 
 
 def _is_quickly_read(reader: FragmentReader) -> bool:
-    """Whether reading the rows of a small local file takes less time than its statistics."""
+    """Whether a small local file's rows are read in less time than its statistics."""
     return reader.is_local and reader.bytes_per_row * reader.physical_rows <= _QUICK_BYTES
 
 
@@ -156,7 +156,7 @@ def _picked_chunks(reader: FragmentReader, rows: Rows) -> Iterator[Chunk]:
 
 
 def _chunk_rows(plan: ScanPlan, reader: FragmentReader) -> int:
-    """Rows of a chunk; more of a local file whose filtered columns are narrow."""
+    """Rows of a chunk; more for a local file if the filter reads only narrow columns."""
     rows = _result_rows(reader)
     if plan.filter is None or not reader.is_local or plan.limit is not None:
         return rows
@@ -164,7 +164,7 @@ def _chunk_rows(plan: ScanPlan, reader: FragmentReader) -> int:
 
 
 def _tested_bits(filter: Filter, view: View) -> int:
-    """The bits that a condition reads of a row; 0 if it reads strings, lists or structs."""
+    """Bits per row that a condition reads; 0 if it reads strings, lists or structs."""
     kinds = [f.arrow_type for f in _tested(filter, view).fields]
     if not all(pa.types.is_primitive(kind) and kind.bit_width >= 8 for kind in kinds):
         return 0
@@ -172,7 +172,7 @@ def _tested_bits(filter: Filter, view: View) -> int:
 
 
 def _result_rows(reader: FragmentReader) -> int:
-    """Rows of all columns to keep in memory together."""
+    """Number of rows whose columns are kept in memory together."""
     return int(min(CHUNK_ROWS, max(1, CHUNK_BYTES / max(reader.bytes_per_row, 1))))
 
 
@@ -180,7 +180,7 @@ def _cut(reader: FragmentReader, ranges: Sequence[tuple[int, int]], rows: int) -
     offsets = reader.batch_offsets
     for start, stop in ranges:
         while start < stop:
-            # At the end of a row group: cutting one would read it twice.
+            # Cut at the end of a row group: a divided one would be read twice.
             end = int(offsets[max(int(np.searchsorted(offsets, start + rows, "right")) - 1, 0)])
             if end <= start:
                 end = int(offsets[np.searchsorted(offsets, start, "right")])
@@ -229,7 +229,7 @@ def _whole(plan: ScanPlan, chunk: Chunk) -> list[pa.RecordBatch]:
 
 
 def finish(plan: ScanPlan, reader: FragmentReader, stored: pa.RecordBatch, offsets: Rows | None) -> pa.RecordBatch:
-    """Convert a stored batch to the plan's schema; ``offsets`` are those of its rows, for their IDs."""
+    """Convert a stored batch to the plan's schema; ``offsets`` are the offsets of its rows, for id columns."""
     batch = plan.view.show(stored, plan.columns)
     return batch if offsets is None else _with_places(plan, batch, reader, offsets)
 
@@ -243,7 +243,7 @@ def _with_places(plan: ScanPlan, batch: pa.RecordBatch, reader: FragmentReader, 
 
 
 def with_places_schema(schema: pa.Schema, places: Sequence[str]) -> pa.Schema:
-    """A schema with columns of ids at its end."""
+    """Append id columns to a schema."""
     for name in places:
         schema = schema.append(pa.field(name, PLACE_TYPE))
     return schema
@@ -255,7 +255,7 @@ def _tested(filter: Filter, view: View) -> LanceSchema:
 
 
 def _rest(plan: ScanPlan, tested: LanceSchema) -> LanceSchema:
-    """The columns of a plan that have not been read."""
+    """The columns of a plan that are not read yet."""
     have = {f.id: f for f in tested.fields}
     return LanceSchema(tuple(f for f in plan.columns.fields if have.get(f.id) != f), plan.columns.metadata)
 
@@ -282,7 +282,7 @@ def _filtered(plan: ScanPlan, chunk: Chunk) -> Iterator[pa.RecordBatch]:
 
 
 def _test(plan: ScanPlan, chunk: Chunk, tested: LanceSchema) -> tuple[pa.Table, npt.NDArray[np.bool_]]:
-    """The columns of a chunk that the filter reads, and which rows match and live."""
+    """Read the columns of a chunk that the filter needs; also return which live rows match."""
     assert plan.filter is not None
     reader, view = chunk.reader, plan.view
     read = [view.show(b, tested) for b in reader.read_range(view.stored(tested), chunk.start, chunk.stop)]
@@ -297,13 +297,13 @@ def _test(plan: ScanPlan, chunk: Chunk, tested: LanceSchema) -> tuple[pa.Table, 
 def _matching(
     plan: ScanPlan, chunk: Chunk, tested_rows: pa.Table, rest: LanceSchema, mask: npt.NDArray[np.bool_]
 ) -> pa.RecordBatch:
-    """The rows of a chunk that ``mask`` selects; ``rest`` names the columns that ``tested_rows`` lacks."""
+    """Return the rows of a chunk that ``mask`` selects; ``rest`` are the columns that ``tested_rows`` lacks."""
     reader = chunk.reader
     hits = np.flatnonzero(mask).astype(np.int64)
     offsets = hits + chunk.start
     groups = _groups_with(mask, reader.batch_offsets, chunk)
     start, stop = int(offsets[0]), int(offsets[-1]) + 1
-    if rest.fields and len(hits) > 1 and stop - start == len(hits):  # as a range of a sorted column gives
+    if rest.fields and len(hits) > 1 and stop - start == len(hits):  # consecutive, as in a range of a sorted column
         batches = [plan.view.show(b, rest) for b in reader.read_range(plan.view.stored(rest), start, stop)]
     elif not rest.fields or len(hits) * _FEW < sum(b - a for a, b in groups):
         batches = _take(plan, reader, rest, offsets)
@@ -316,7 +316,7 @@ def _matching(
 
 
 def _picked(plan: ScanPlan, chunk: Chunk, rows: Rows) -> list[pa.RecordBatch]:
-    """The live, matching rows among those that an index returned."""
+    """Read the live, matching rows among those that an index returned."""
     assert plan.filter is not None
     reader, view = chunk.reader, plan.view
     rows = rows[reader.is_live(rows)]
@@ -326,7 +326,7 @@ def _picked(plan: ScanPlan, chunk: Chunk, rows: Rows) -> list[pa.RecordBatch]:
         whole = one_batch(reader.take(rows, view.stored(plan.columns)))
         return [finish(plan, reader, whole, rows)]
     tested = _tested(plan.filter, view)
-    if len(rows) <= _AT_ONCE and not view.blob_bytes:  # a second read takes longer than rows that do not match
+    if len(rows) <= _AT_ONCE and not view.blob_bytes:  # a second read costs more than rows that do not match
         ids = {f.id for f in tested.fields}
         more = (f for f in plan.columns.fields if f.id not in ids)
         tested = LanceSchema((*tested.fields, *more), plan.columns.metadata)
@@ -347,7 +347,7 @@ def _take(plan: ScanPlan, reader: FragmentReader, columns: LanceSchema, offsets:
 
 
 def _groups_with(mask: npt.NDArray[np.bool_], offsets: Rows, chunk: Chunk) -> list[tuple[int, int]]:
-    """The ranges of a chunk's rows, from 0, that are row groups with a matching row."""
+    """The ranges of a chunk's rows, counted from 0, of the row groups with a matching row."""
     inside = offsets[(offsets > chunk.start) & (offsets < chunk.stop)] - chunk.start
     starts = np.concatenate(([0], inside))
     ends = np.append(inside, len(mask))
@@ -358,7 +358,7 @@ def _groups_with(mask: npt.NDArray[np.bool_], offsets: Rows, chunk: Chunk) -> li
 def _arranged(
     plan: ScanPlan, tested_rows: pa.Table, rest: LanceSchema, hits: Rows, batches: list[pa.RecordBatch]
 ) -> pa.RecordBatch:
-    """The matching rows in the columns of a plan: ``hits`` of ``tested_rows``, and ``batches`` of the rest."""
+    """Arrange the columns of a plan: rows ``hits`` of ``tested_rows``, and ``batches`` of the rest."""
     arrow = plan.columns.shown_schema
     if not arrow.names:
         return no_columns(len(hits))
@@ -390,7 +390,7 @@ def one_batch(table: pa.Table) -> pa.RecordBatch:
 
 
 def rows_at(table: pa.Table, places: pa.Array) -> pa.Table:
-    """Take rows of a table; pyarrow 26.0 takes none of a table without columns."""
+    """Take rows of a table; pyarrow 26.0 returns no rows for a table without columns."""
     return table.take(places) if table.num_columns else pa.Table.from_batches([no_columns(len(places))])
 
 
@@ -398,16 +398,16 @@ def rows_at(table: pa.Table, places: pa.Array) -> pa.Table:
 
 
 def scan(plan: ScanPlan, readers: Iterable[FragmentReader], *, threads: int | None = None) -> Iterator[pa.RecordBatch]:
-    """Scan fragments, in their order; at most ``threads`` chunks are read ahead and kept.
+    """Scan fragments in order; at most ``threads`` chunks are read ahead and kept.
 
-    Local files are mapped: with nothing to wait for, one thread is faster than several that take turns.
+    Local files are mapped: without waits, one thread is faster than several that take turns.
     """
     readers = list(readers)
     if threads is None:
         threads = 1 if all(r.is_local for r in readers) else THREADS
     if threads > 1:
         batches = _parallel(plan, readers, threads)
-    else:  # a thread costs more than it brings
+    else:  # another thread costs more than it saves
         batches = chain.from_iterable(read_chunk(plan, chunk) for chunk in chunks(plan, readers))
     if plan.filter is None:
         return batches
@@ -431,7 +431,7 @@ def _parallel(plan: ScanPlan, readers: Sequence[FragmentReader], threads: int) -
 
 
 def _opened_ahead(readers: Sequence[FragmentReader], pool: ThreadPoolExecutor, ahead: int) -> Iterator[FragmentReader]:
-    """The readers, with the files of the next ones being opened."""
+    """Yield the readers, while the files of the next ones are opened."""
     opening: deque[Future[object]] = deque()
     for i, reader in enumerate(readers):
         opening.extend(pool.submit(r.open) for r in readers[i + len(opening) : i + ahead])
@@ -454,7 +454,7 @@ def _limited(batches: Iterator[pa.RecordBatch], limit: int | None, offset: int) 
 
 
 def count(plan: ScanPlan, readers: Iterable[FragmentReader]) -> int:
-    """The number of rows that a scan returns; without a filter, it reads only the manifest and headers."""
+    """Count the rows that a scan returns; without a filter, it reads only the manifest and headers."""
     if plan.filter is not None:
         return sum(b.num_rows for b in scan(plan, readers))
     total = max(sum(_num_rows(plan, r) for r in readers) - plan.offset, 0)

@@ -1,7 +1,7 @@
-"""Nearest-neighbour search: with a vector index if there is one, otherwise by comparing all vectors.
+"""Nearest-neighbor search: with a vector index if there is one, otherwise by comparing all vectors.
 
-Fragments that the index does not cover are always searched by comparing vectors, so appended rows are found too.
-Deleted rows are left out.
+Fragments that the index does not cover are always searched by comparing vectors, so that appended rows are found too.
+Deleted rows are excluded.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from trilake.lance.scan.snapshot import Snapshot
 
 DISTANCE = "_distance"
 DISTANCE_FIELD = pa.field(DISTANCE, pa.float32())
-#: The first column of a search for several vectors: the index of the vector that a row is near to.
+#: First column of a search for several vectors: the index of the query vector that a row is near.
 QUERY_INDEX_FIELD = pa.field("query_index", pa.int32(), nullable=False)
 _METRICS = {"l2": "l2", "euclidean": "l2", "cosine": "cosine", "dot": "dot"}
 
 Ids = npt.NDArray[np.uint64]
 Floats = npt.NDArray[np.float32]
 DistanceRange = tuple[float | None, float | None]
-#: The default number of partitions that a search reads first, as in pylance 14.
+#: Default number of partitions to search first, as in pylance 14.
 USUAL_NPROBES = 6
 
 
@@ -53,16 +53,16 @@ class Nearest:
 
     Parameters
     ----------
-    column: of vectors, a list of fixed size of floating point numbers, or of bytes.
-    q: the vector, float32.
+    column: of vectors: fixed-size lists of floating point numbers, or of bytes.
+    q: the query vector, float32.
     k: number of rows.
-    metric: ``l2`` (squared), ``cosine`` or ``dot``, of bytes ``hamming``; ``None`` for that of the index, or ``l2``.
+    metric: ``l2`` (squared), ``cosine`` or ``dot``, for bytes ``hamming``; ``None`` for that of the index, or ``l2``.
     nprobes: minimum number of index partitions to search.
-    maximum_nprobes: maximum number, searched one by one until ``k`` rows are found; ``None`` for all.
-    refine_factor: so many times ``k`` rows are ranked again by their full vectors.
+    maximum_nprobes: maximum number; partitions are searched one by one until there are ``k`` rows; ``None`` for all.
+    refine_factor: rank this many times ``k`` rows again by their full vectors.
     use_index: whether an index may be used.
     distance_range: lower bound (inclusive) and upper bound (exclusive) of distances; ``None`` for no bound.
-    batch: all query vectors if there are several, ``k`` rows for each; ``q`` is the first one.
+    batch: all query vectors, if there are several, with ``k`` rows for each; ``q`` is the first one.
     """
 
     column: str
@@ -92,7 +92,7 @@ class Nearest:
         minimum_nprobes: int | None = None,
         maximum_nprobes: int | None = None,
     ) -> Nearest:
-        """Check a search against the columns of a dataset; ``nprobes`` is both of its bounds.
+        """Check a search against the columns of a dataset; ``nprobes`` sets both of its bounds.
 
         Raises ``InvalidArgumentError``.
         """
@@ -146,7 +146,7 @@ class Nearest:
 
 
 def _metric_of(metric: str | None, kind: pa.DataType, vectors: Floats, column: str) -> str | None:
-    """The metric of a search, which for vectors of bytes is ``hamming``.  Raises ``InvalidArgumentError``."""
+    """The name of a metric; for vectors of bytes it is ``hamming``.  Raises ``InvalidArgumentError``."""
     name = "hamming" if str(metric).lower() == "hamming" else metric_name(metric)
     if (kind == pa.uint8()) != (name == "hamming") and (name is not None):
         raise InvalidArgumentError(f"metric {metric!r} does not support vectors of {kind}", column=column)
@@ -172,11 +172,11 @@ def _number(bound: Any) -> float:
     if isinstance(bound, bool | str) or not hasattr(bound, "__float__") or np.isnan(float(bound)):
         raise InvalidArgumentError(f"expected numbers in distance_range, got {bound!r}", help="pass numbers, or None")
     with np.errstate(over="ignore"):
-        return float(np.float32(bound))  # as distances are
+        return float(np.float32(bound))  # distances are float32
 
 
 def vector_type(snapshot: Snapshot, column: str, *, bytes_too: bool = False) -> pa.DataType:
-    """The type of a vector column, of floating point numbers or, with ``bytes_too``, of bytes.
+    """The type of a vector column: of floating point numbers or, with ``bytes_too``, of bytes.
 
     Raises ``UnknownColumnError``, and ``WrongTypeError`` for any other column.
     """
@@ -195,9 +195,9 @@ def vector_type(snapshot: Snapshot, column: str, *, bytes_too: bool = False) -> 
 
 
 def vectors_in(q: Any) -> tuple[Floats, bool]:
-    """One query vector or several as float32 rows, and whether it is a single vector.
+    """Convert one query vector or several to float32 rows; also return whether it is a single vector.
 
-    Raises ``InvalidArgumentError``, or ``WrongTypeError`` where it is not a vector.
+    Raises ``InvalidArgumentError``, or ``WrongTypeError`` if it is not a vector.
     """
     if isinstance(q, pa.Scalar):
         q = q.as_py()
@@ -221,7 +221,7 @@ def vectors_in(q: Any) -> tuple[Floats, bool]:
 
 
 def metric_name(metric: str | None) -> str | None:
-    """The normal name of a metric.  Raises ``InvalidArgumentError``."""
+    """The canonical name of a metric.  Raises ``InvalidArgumentError``."""
     if metric is None:
         return None
     name = _METRICS.get(str(metric).lower())
@@ -235,7 +235,7 @@ def metric_name(metric: str | None) -> str | None:
 
 
 def schema(plan: ScanPlan, nearest: Nearest) -> pa.Schema:
-    """The schema that a search returns: the plan's columns, and the distance."""
+    """The schema of a search result: the plan's columns, and the distance."""
     schema = plan.columns.shown_schema.append(DISTANCE_FIELD)
     if nearest.batch is not None:
         schema = schema.insert(0, QUERY_INDEX_FIELD)
@@ -245,7 +245,7 @@ def schema(plan: ScanPlan, nearest: Nearest) -> pa.Schema:
 def search(
     snapshot: Snapshot, plan: ScanPlan, nearest: Nearest, readers: Sequence[FragmentReader], *, prefilter: bool
 ) -> pa.Table:
-    """The rows of a scan that are nearest to a vector, nearest first; for several vectors, one result after another.
+    """Find the rows of a scan that are nearest to a vector, nearest first; several vectors have consecutive results.
 
     With ``prefilter``, the plan's filter applies before the search, otherwise to its result.
     """
@@ -291,14 +291,14 @@ def _by_index(
     condition: Filter | None,
     exact: str | None,
 ) -> tuple[Ids, Floats]:
-    """The nearest rows of some fragments, by an index; with the metric ``exact`` their vectors are compared again."""
-    # Rows that are too near must not displace others.
+    """Find the nearest rows of some fragments by an index; with the metric ``exact``, compare their vectors again."""
+    # Rows below the distance range must not displace others.
     every = nearest.distance_range[0] is not None
     many = sum(r.physical_rows for r in covered) if every else nearest.k * (nearest.refine_factor or 1)
     allowed = _allowed(snapshot, covered, condition, index, plan.use_index)
     some = index.search(nearest, many, allowed)
     if allowed is None and not in_fragments(snapshot, index.fragments, some[0]).all():
-        # It has rows that it no longer covers, as their vectors were changed in place or moved.
+        # The index has rows that it no longer covers, because their vectors were changed in place or moved.
         of_covered = partial(in_fragments, snapshot, index.fragments)
         some = index.search(nearest, many, of_covered)
     snapshot.check_indexed(some[0])
@@ -307,14 +307,14 @@ def _by_index(
 
 @dataclass(frozen=True)
 class SearchIndex:
-    """A segment of an index that a search uses: its id, its file, and the ids of the fragments it covers."""
+    """A segment of an index in a search: its id, its file, and the ids of the fragments that it covers."""
 
     uuid: str
     opened: VectorIndex
     fragments: FrozenBitMap
 
     def search(self, nearest: Nearest, many: int, allowed: Allowed | None) -> tuple[Ids, Floats]:
-        """The ``many`` nearest rows, in as many partitions as the search allows."""
+        """Find the ``many`` nearest rows, in as many partitions as the search allows."""
         most = len(self.opened.model.centroids) if nearest.maximum_nprobes is None else nearest.maximum_nprobes
         return self.opened.search(
             nearest.q,
@@ -327,9 +327,9 @@ class SearchIndex:
 
 
 def vector_index(snapshot: Snapshot, nearest: Nearest) -> list[SearchIndex]:
-    """The segments of the index that a search uses: of its column and metric, and of a supported kind.
+    """The index segments that a search uses: of its column and metric, and of a supported kind.
 
-    Vectors of fragments that no segment covers, also of segments that cannot be opened, are compared one by one.
+    Vectors of fragments without such a segment, or whose segment cannot be opened, are compared one by one.
     """
     if not nearest.use_index:
         return []
@@ -352,7 +352,7 @@ def vector_index(snapshot: Snapshot, nearest: Nearest) -> list[SearchIndex]:
 def indexed_readers(
     snapshot: Snapshot, plan: ScanPlan, nearest: Nearest | None, readers: Sequence[FragmentReader] | None
 ) -> tuple[FragmentReader, ...]:
-    """The readers, by default of all fragments, that the index covers; a search without an index has none."""
+    """Keep the readers, by default all, that an index covers; without an index, a search has none, a scan all."""
     readers = tuple(snapshot.readers if readers is None else readers)
     if nearest is not None:
         covered = FrozenBitMap.union(FrozenBitMap(), *(part.fragments for part in vector_index(snapshot, nearest)))
@@ -365,7 +365,7 @@ def indexed_readers(
 
 
 def in_fragments(snapshot: Snapshot, fragments: FrozenBitMap, ids: Ids) -> npt.NDArray[np.bool_]:
-    """Whether the row of each row id is in some fragments."""
+    """Whether each row id is that of a row in these fragments."""
     of: npt.NDArray[np.bool_] = np.isin(split(snapshot.addresses_of(ids))[0], np.array(fragments, np.int64))
     return of
 
@@ -373,7 +373,7 @@ def in_fragments(snapshot: Snapshot, fragments: FrozenBitMap, ids: Ids) -> npt.N
 def _allowed(
     snapshot: Snapshot, readers: Sequence[FragmentReader], condition: Filter | None, index: SearchIndex, use_index: bool
 ) -> Allowed | None:
-    """A test of row ids: whether they are live rows of these fragments that match; ``None`` if all are."""
+    """Build a test of row ids for live, matching rows of these fragments; ``None`` if all rows pass it."""
     if condition is None and all(r.fragment.deletion_file is None for r in readers):
         have = {r.fragment.id for r in readers}
         if all(i in have for i in index.fragments):
@@ -414,8 +414,8 @@ def vector_leaf(column: pa.Array) -> pa.Array:
 
 
 def vectors_of(column: pa.Array, size: int) -> Floats:
-    """The vectors of a column, rows x size; null is NaN, which is not near anything."""
-    values = column.flatten().to_numpy(zero_copy_only=False)  # without those of nulls
+    """The vectors of a column, shape (rows, size); a null is NaN, which is near nothing."""
+    values = column.flatten().to_numpy(zero_copy_only=False)  # without the items of nulls
     vectors: Floats = values.reshape(-1, size).astype(np.float32, copy=False)
     if not column.null_count:
         return vectors
@@ -437,7 +437,7 @@ def _flat(
     condition: Filter | None,
     use_index: bool,
 ) -> list[tuple[Ids, Floats]]:
-    """The nearest rows of each chunk of some fragments, by their vectors; numpy releases Python's lock."""
+    """Find the nearest rows in each chunk of some fragments, by their vectors; numpy releases the GIL."""
     if not readers:
         return []
     columns = snapshot.view.schema.project([nearest.column])
@@ -459,7 +459,7 @@ def _flat(
         within = nearest.in_range(nearness)
         if within is not None:
             keep = within if keep is None else keep & within
-        if any(c.null_count for c in arrays):  # rows without a vector are not found
+        if any(c.null_count for c in arrays):  # rows without a vector never match
             valid = np.concatenate([_valid(c) for c in arrays])
             keep = valid if keep is None else keep & valid
         if keep is not None:
@@ -469,7 +469,7 @@ def _flat(
         return ids[order], nearness[order]
 
     plan = ScanPlan(snapshot.view, columns)
-    # Files on this machine keep processors busy; those of other machines are waited for.
+    # Local files keep processors busy; threads wait for remote ones.
     threads = min(scan.THREADS, os.cpu_count() or 1) if all(r.is_local for r in readers) else scan.THREADS
     with ThreadPoolExecutor(threads, thread_name_prefix="lance") as pool:
         return list(pool.map(search_chunk, scan.chunks(plan, readers)))
@@ -484,7 +484,7 @@ def _rows(
         more = [f for f in snapshot.view.schema.fields if f.name in postfilter.columns and f.name not in have]
         tested = LanceSchema((*tested.fields, *more), tested.metadata)
     ids_read = [] if postfilter is None else id_columns(postfilter, snapshot.schema)
-    # With their ids, as a table without columns has no rows.
+    # With ids, because a table without columns has no rows.
     table = snapshot.take_rows(ids, tested, places=tuple(dict.fromkeys((*plan.places, *ids_read, ROW_ID))))
     table = table.add_column(len(tested.fields), DISTANCE_FIELD, pa.array(distances))
     if postfilter is not None:
@@ -494,7 +494,7 @@ def _rows(
 
 
 def explain(snapshot: Snapshot, plan: ScanPlan, nearest: Nearest, *, prefilter: bool) -> list[str]:
-    """The steps of a search, the last one first."""
+    """Describe the steps of a search, the last one first."""
     parts = vector_index(snapshot, nearest)
     metric = nearest.metric or (parts[0].opened.metric if parts else "l2")
     lines = [] if prefilter or plan.filter is None else [f"FilterExec: {plan.filter}"]
@@ -512,6 +512,6 @@ def explain(snapshot: Snapshot, plan: ScanPlan, nearest: Nearest, *, prefilter: 
 
 
 def index_step(snapshot: Snapshot, plan: ScanPlan) -> tuple[list[str], bool]:
-    """The step by which indices find the rows of a filter, if any, and whether it answers the whole filter."""
+    """Describe how indices find the rows of a filter, if they do; also return whether they answer the whole filter."""
     query = snapshot.index_query(plan.filter) if plan.use_index else None
     return ([], False) if query is None else ([f"ScalarIndexQuery: query={query.description}"], query.exact)

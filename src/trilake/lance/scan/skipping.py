@@ -11,7 +11,7 @@ from trilake.lance.scan.fragment_reader import FragmentReader
 
 
 def candidate_groups(reader: FragmentReader, filter: Filter, view: View) -> list[tuple[int, int]]:
-    """The ranges of a fragment's rows that may match; adjacent row groups are one range."""
+    """Find the ranges of a fragment's rows that may match; adjacent row groups are one range."""
     rows = reader.physical_rows
     if not rows:
         return []

@@ -43,14 +43,14 @@ _NOWHERE = np.uint64(2**64 - 1)
 
 
 class Snapshot:
-    """The rows of one version.  May be used by several threads."""
+    """The rows of one version; can be shared between threads."""
 
     def __init__(self, store: Store, manifest: Manifest, runtime: Runtime, index_cache_size: int | None = None) -> None:
-        #: Clock, ids and lock of commits on this version.
+        #: Clock, ids and lock for commits on this version.
         self.runtime = runtime
         self.store, self.manifest = store, manifest
         self.view = View(manifest.schema)
-        #: Where its files are.
+        #: Locations of its files.
         self.bases = Bases(store, manifest.base_paths)
         #: Open indices, of this and other versions.
         self.indices = OpenIndices(self.bases, index_cache_size)
@@ -60,15 +60,15 @@ class Snapshot:
     def open(
         cls, store: Store, runtime: Runtime, version: int | None = None, index_cache_size: int | None = None
     ) -> Snapshot:
-        """Open a version of the dataset at the root of ``store``, or its newest.
+        """Open a version of the dataset at the root of ``store``, by default the newest.
 
-        ``index_cache_size`` is that of :class:`~trilake.lance.scan.open_indices.OpenIndices`.  Raises
+        ``index_cache_size`` is the ``size`` of :class:`~trilake.lance.scan.open_indices.OpenIndices`.  Raises
         ``TableNotFoundError``, ``VersionNotFoundError``, ``CorruptLogError`` or ``UnsupportedProtocolError``.
         """
         return cls(store, transaction.load(store, version), runtime, index_cache_size)
 
     def at(self, manifest: Manifest) -> Snapshot:
-        """The snapshot of another version, which shares the readers of fragments that both have."""
+        """Return the snapshot of another version, which shares the readers of fragments that both have."""
         other = Snapshot(self.store, manifest, self.runtime)
         if manifest.base_paths == self.manifest.base_paths:
             other.indices = self.indices
@@ -89,7 +89,7 @@ class Snapshot:
         return self.view.arrow
 
     def reader(self, fragment: Fragment) -> FragmentReader:
-        """A reader for a fragment of this version, or for one like it."""
+        """Create a reader for a fragment of this version, or for a changed one."""
         return FragmentReader(self.store, fragment, self.manifest.schema, self.bases)
 
     @cached_property
@@ -116,7 +116,7 @@ class Snapshot:
     # --- scanning ----------------------------------------------------------------------------------------------------
 
     def filter(self, filter: FilterLike | Filter | None) -> Filter | None:
-        """A condition bound to the columns, and to columns of ids.  Raises ``FilterError``."""
+        """Bind a condition to the columns, and to id columns.  Raises ``FilterError``."""
         if filter is None or isinstance(filter, Filter):
             return filter
         return filter_of(filter, condition_schema(self.schema, filter))
@@ -147,20 +147,20 @@ class Snapshot:
         return scalar_search.index_query(filter, self.manifest, self.view.schema, self.indices, self.stable_ids)
 
     def candidates(self, filter: Filter) -> tuple[dict[int, Rows] | None, bool]:
-        """The rows that may match, for each fragment that indices cover, and whether they do; ``None`` to scan all."""
+        """Find the rows that may match, by fragment that indices cover, and whether they do; ``None`` to scan all."""
         query = self.index_query(filter)
         rows = scalar_search.candidates(query, self.indexed_addresses, int(self.rank_offsets[-1]))
         return rows, query is not None and query.certain
 
     def indexed(self, plan: ScanPlan) -> ScanPlan:
-        """A plan that reads only the rows that indices find, where they help."""
+        """Restrict a plan to the rows that indices find, if they help."""
         if plan.filter is None or not plan.use_index or plan.include_deleted:
             return plan
         if not self.manifest.indices and not self.names_ids(plan.filter):
             return plan
         last = self._answered
         if last is None or last[0] is not plan.filter:
-            # The last answer is kept: commands plan fragment by fragment.
+            # Keep the last answer: commands plan fragment by fragment.
             last = self._answered = plan.filter, *self.candidates(plan.filter)
         return plan if last[1] is None else replace(plan, candidates=last[1], certain=last[2])
 
@@ -178,11 +178,11 @@ class Snapshot:
         return np.cumsum([0, *(reader.num_rows for reader in self.readers)], dtype=np.int64)
 
     def take(self, ranks: npt.ArrayLike, columns: LanceSchema, *, places: Sequence[str] = ()) -> pa.Table:
-        """The rows at some ranks, in this order.  Raises ``UnknownRowError`` for one out of range."""
+        """Take the rows at these ranks, in this order.  Raises ``UnknownRowError`` for a rank out of range."""
         return self.take_addresses(self.addresses_at(np.asarray(ranks, np.int64)), columns, places=places)
 
     def addresses_at(self, ranks: Rows) -> Ids:
-        """The addresses of the rows at some ranks.  Raises ``UnknownRowError`` for one out of range."""
+        """Convert ranks to addresses.  Raises ``UnknownRowError`` for a rank out of range."""
         total = int(self.rank_offsets[-1])
         bad = ranks[(ranks < 0) | (ranks >= total)]
         if len(bad):
@@ -198,14 +198,14 @@ class Snapshot:
         return rows
 
     def take_rows(self, ids: npt.ArrayLike, columns: LanceSchema, *, places: Sequence[str] = ()) -> pa.Table:
-        """The rows with some row ids, in this order.
+        """Take the rows with these row ids, in this order.
 
-        Raises ``UnknownRowError`` for one that does not exist, or is deleted.
+        Raises ``UnknownRowError`` for an id that does not exist, or whose row is deleted.
         """
         return self.take_addresses(self.addresses_of(np.asarray(ids, np.uint64)), columns, places=places)
 
     def take_addresses(self, addresses: Ids, columns: LanceSchema, *, places: Sequence[str] = ()) -> pa.Table:
-        """The rows at some addresses."""
+        """Take the rows at these addresses, in this order.  Raises ``UnknownRowError``."""
         of, offsets = split(addresses)
         plan = ScanPlan(self.view, columns, places=tuple(places))
         stored = self.view.stored(columns)
@@ -241,7 +241,7 @@ class Snapshot:
         return every[order], at[order]
 
     def addresses_of(self, ids: Ids) -> Ids:
-        """The address of each row id; an impossible address for one that does not exist."""
+        """Convert row ids to addresses; an id that does not exist gets an impossible address."""
         if not self.manifest.has_stable_row_ids:
             return ids
         stable, where = self._located
@@ -251,7 +251,7 @@ class Snapshot:
         return np.where(stable[at] == ids, where[at], _NOWHERE)
 
     def moved(self, fragments: Sequence[Fragment], rows: Iterable[tuple[int, Rows]]) -> tuple[Fragment, ...]:
-        """New fragments that begin with some rows of this version, which keep their stable ids.
+        """Give new fragments the stable ids of the rows of this version that they begin with.
 
         ``rows`` are the fragments and offsets of these rows, in their order in the new fragments.
         """
@@ -265,9 +265,9 @@ class Snapshot:
         return carried(fragments, np.concatenate(ids), np.concatenate(created))
 
     def blobs(self, addresses: Ids, column: str) -> list[BlobPlace | None]:
-        """Where the blobs at some addresses are, in this order; ``None`` for a null.
+        """Locate the blobs at these addresses, in this order; ``None`` for a null.
 
-        Raises ``WrongTypeError`` for a column that is not of blobs, and ``UnknownRowError``.
+        Raises ``WrongTypeError`` for a column without blobs, and ``UnknownRowError``.
         """
         field = self.view.schema.field(column)
         above = self.view.schema.above(field)
@@ -297,9 +297,9 @@ class Snapshot:
         return live
 
     def indexed_addresses(self, ids: Ids) -> Ids:
-        """The sorted addresses of row ids from an index.
+        """Convert the row ids of an index to sorted addresses.
 
-        Raises ``CorruptFileError`` for one that cannot be, or have been, that of a row.
+        Raises ``CorruptFileError`` for an id that no row can have, or have had.
         """
         self.check_indexed(ids)
         if not self.manifest.has_stable_row_ids:
@@ -308,7 +308,7 @@ class Snapshot:
         return np.sort(current[current != _NOWHERE])
 
     def stable_ids(self, places: Ids) -> Ids:
-        """The sorted stable ids of rows at addresses from an index."""
+        """Convert the addresses of an index to sorted stable ids."""
         self.check_indexed(places, by_address=True)
         of, offsets = split(places)
         readers = [self._by_id[number] for number in np.unique(of).tolist() if number in self._by_id]
@@ -317,9 +317,9 @@ class Snapshot:
         )
 
     def check_indexed(self, ids: Ids, *, by_address: bool = False) -> None:
-        """Raise ``CorruptFileError`` unless all row ids from an index are, or may have been, those of rows.
+        """Raise ``CorruptFileError`` for a row id of an index that no row can have, or have had.
 
-        An index may have rows of removed fragments, and deleted rows, but not rows after the end of a fragment.
+        An index may have deleted rows, and rows of removed fragments, but not rows after the end of a fragment.
         """
         if self.manifest.has_stable_row_ids and not by_address:
             return  # ids of removed rows are not recorded elsewhere
@@ -335,10 +335,10 @@ class Snapshot:
                     version=self.version,
                 )
 
-    # --- what commands need ------------------------------------------------------------------------------------------
+    # --- for commands ------------------------------------------------------------------------------------------------
 
     def matching(self, filter: Filter | None, reader: FragmentReader, *, use_index: bool = True) -> Rows:
-        """The offsets of a fragment's live rows that match a filter."""
+        """Find the offsets of a fragment's live rows that match a filter."""
         plan = self.indexed(ScanPlan(self.view, LanceSchema(()), filter, places=(ROW_ADDRESS,), use_index=use_index))
         batches = [b.column(0).to_numpy(zero_copy_only=False) for b in self.scan(plan, [reader])]
         return split(np.concatenate([np.empty(0, np.uint64), *batches]))[1]
@@ -361,7 +361,7 @@ class Snapshot:
                 raise MissingFileError(f"the files of index {index.name!r} are not there", file=f"{store.uri}/{folder}")
 
     def validate_fragment(self, reader: FragmentReader) -> None:
-        """Check one fragment, as :meth:`validate` does."""
+        """Check one fragment; see :meth:`validate`."""
         fragment, uri = reader.fragment, self.store.uri
         fields = [id for f in fragment.files for id in f.fields if id != TOMBSTONE]
         if len(set(fields)) < len(fields):
@@ -375,7 +375,7 @@ class Snapshot:
             raise CorruptLogError("more rows are deleted than there are", file=uri, fragment=fragment.id)
 
     def commit(self, operation: Operation, read_version: int | None = None) -> Snapshot:
-        """Commit an operation that was made for this version or ``read_version``; return the new version."""
+        """Commit an operation that was made for ``read_version``, by default this version; return the new snapshot."""
         new_transaction = transaction.begin(
             self.version if read_version is None else read_version, operation, self.runtime
         )

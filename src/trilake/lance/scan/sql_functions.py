@@ -16,14 +16,14 @@ _TOKEN = re.compile(
     |(?P<open>[(\[])|(?P<close>[)\]])|(?P<comma>,)|(?P<word>\w+)|.""",
     re.VERBOSE | re.DOTALL,
 )
-#: Maximum depth of brackets to rewrite: each pair is joined once more.
+#: Maximum depth of brackets to rewrite: each level joins its content again.
 _DEEPEST = 500
 #: A plain field name, which needs no quoting.
 _PLAIN_FIELD = re.compile(r"\s*'([^'\\`]+)'\s*")
 
 
 class _List(str):
-    """A list literal, ``[1, 2]``, and its elements."""
+    """A list literal, such as ``[1, 2]``, and its elements."""
 
     __slots__ = ("elements",)
     elements: tuple[str, ...]
@@ -37,7 +37,7 @@ def _list(sql: str, elements: Sequence[str]) -> _List:
 
 @dataclass
 class _Frame:
-    """Open brackets: the string before them, and the arguments so far, each as its parts."""
+    """Open brackets: the SQL before them, and the arguments so far, each as a list of parts."""
 
     opener: str = ""
     arguments: list[list[str]] = field(default_factory=lambda: [[]])
@@ -49,7 +49,7 @@ class _Frame:
         return [_argument(parts) for parts in self.arguments]
 
     def follows_value(self) -> bool:
-        """Whether a bracket here follows a value: it is an index then, and not a list."""
+        """Whether a bracket here follows a value: then it is an index, not a list."""
         before = [part for part in self.arguments[-1] if part.strip()]
         return bool(before) and (before[-1][-1] in ")]`" or before[-1][-1].isalnum() or before[-1][-1] == "_")
 
@@ -59,7 +59,7 @@ def _argument(parts: Sequence[str]) -> str:
     return solid[0] if len(solid) == 1 and isinstance(solid[0], _List) else "".join(parts)
 
 
-#: The SQL of a call with some arguments; ``None`` where it stays.
+#: Returns the SQL of a call from its arguments; ``None`` leaves the call unchanged.
 Rewrite = Callable[[list[str]], str | None]
 
 
@@ -80,7 +80,7 @@ def _field(arguments: list[str]) -> str | None:
     return None if name is None else f"{arguments[0].strip()}.`{name[1]}`"
 
 
-#: Types of Arrow as ``arrow_cast`` names them, in Spark's words.
+#: Spark's types by the names in ``arrow_cast``.
 _TYPES = {
     **dict.fromkeys(["Utf8", "LargeUtf8", "Utf8View"], "STRING"),
     **dict.fromkeys(["Binary", "LargeBinary", "BinaryView", "FixedSizeBinary"], "BINARY"),
@@ -117,7 +117,7 @@ def _made_list(arguments: list[str]) -> str | None:
 
 
 def _contains(operator: str, none: str) -> Rewrite:
-    """``array_has_any`` and ``array_has_all`` of a list literal, which Spark does not have."""
+    """Rewrite ``array_has_any`` and ``array_has_all`` of a list literal, which Spark does not have."""
 
     def rewritten(arguments: list[str]) -> str | None:
         if len(arguments) != 2:
@@ -137,7 +137,7 @@ def _contains(operator: str, none: str) -> Rewrite:
 
 
 def _contains_null(arguments: list[str]) -> str | None:
-    """``array_contains`` of null, which Spark refuses."""
+    """Rewrite ``array_contains`` of null, which Spark refuses."""
     of_null = len(arguments) == 2 and arguments[1].strip().upper() == "NULL"
     return f"array_has({','.join(arguments)})" if of_null else None
 
@@ -163,7 +163,7 @@ _SPARK: dict[str, Rewrite] = {
 
 @dataclass(frozen=True)
 class Rewrites:
-    """Rewrites of calls, by lower-case name; ``brackets``: also rewrite lists and fields in ``[]``."""
+    """Rewrites of calls, by lower-case name; with ``brackets``, also of lists and fields in ``[]``."""
 
     calls: Mapping[str, Rewrite]
     brackets: bool = False
@@ -174,7 +174,7 @@ class Rewrites:
         return re.compile(rf"(?<![\w.`])(?:{'|'.join(self.calls)})\s*\({brackets}", re.IGNORECASE)
 
     def apply(self, sql: str) -> str:
-        """The SQL with the calls rewritten; brackets that do not match are left to its parser."""
+        """Rewrite the calls in SQL; brackets that do not match are left to the SQL parser."""
         if self._pattern.search(sql) is None:
             return sql
         frames = [_Frame()]
@@ -196,7 +196,7 @@ class Rewrites:
         return "".join(frames[0].arguments[0]) if len(frames) == 1 else sql
 
     def _closed(self, frame: _Frame, around: _Frame, close: str) -> str:
-        """A call, or brackets, with its arguments."""
+        """Join a call, or brackets, with its arguments; rewrite it if needed."""
         arguments = frame.strings()
         whole = f"{frame.opener}{','.join(arguments)}{close}"
         if close == ")":
@@ -221,7 +221,7 @@ _REWRITES = Rewrites(_SPARK, brackets=True)
 
 
 def in_sparks_words(sql: str) -> str:
-    """The SQL with Spark's names of functions, and its way to name fields of structs.
+    """Translate SQL to Spark's functions, and to its syntax of struct fields.
 
     >>> in_sparks_words("starts_with(note['email'], 'x') AND array_has_any(tags, ['a', 'b'])")
     "startswith(note.`email`, 'x') AND (array_has(tags, 'a') OR array_has(tags, 'b'))"

@@ -14,12 +14,12 @@ from trilake.lance.file.errors import WrongTypeError
 
 
 def batch_to_numpy(batch: pa.RecordBatch, *, uint64_as_int64: bool = True) -> dict[str, npt.NDArray[Any]]:
-    """The columns of a batch as arrays: numbers and booleans, vectors and tensors of numbers.
+    """Convert the columns of a batch to arrays: numbers and booleans, vectors and tensors of numbers.
 
     Parameters
     ----------
     batch: without nulls.
-    uint64_as_int64: whether to convert these numbers to a type that all libraries have; row ids fit.
+    uint64_as_int64: whether to convert uint64 to int64, which all libraries have; row ids fit.
 
     Raises ``WrongTypeError`` for columns of other types, and ``InvalidArgumentError`` for nulls and numbers above 2^63.
 
