@@ -1,6 +1,6 @@
-"""Bases: the stores and keys of files, some of which are outside of the dataset.
+"""Bases: the stores and keys of a version's files, some of which are outside the dataset.
 
-A shallow clone and a branch name files of the dataset that they began from, by the id of a base path.
+Shallow clones and branches refer to files of the dataset that they began from, by the id of a base path.
 """
 
 from __future__ import annotations
@@ -14,9 +14,7 @@ from trilake.storage.base import Store
 
 
 class Bases:
-    """The locations of a version's files: in the dataset's store, or at ``base_paths``.  May be used by several
-    threads.
-    """
+    """The locations of a version's files: in its store or at ``base_paths``.  Can be shared between threads."""
 
     def __init__(self, store: Store, base_paths: Iterable[BasePath] = ()) -> None:
         self.store = store
@@ -24,7 +22,7 @@ class Bases:
         self._stores: dict[int, Store] = {}
 
     def data_file(self, entry: DataFile) -> tuple[Store, str]:
-        """The store and key of a data file.  Raises ``CorruptLogError`` for a base path that is not in the manifest."""
+        """The store and key of a data file.  Raises ``CorruptLogError`` for an unknown base path."""
         return self._place(entry.base_id, "data", entry.path)
 
     def deletion_file(self, fragment_id: int, entry: DeletionFile) -> tuple[Store, str]:
@@ -37,7 +35,7 @@ class Bases:
         return self._place(entry.base_id, "_indices", str(entry.uuid))
 
     def external_blob(self, base_id: int, path: str) -> tuple[Store, str]:
-        """The store and key of a blob below a base path; errors as :meth:`data_file`."""
+        """The store and key of a blob below a base path.  Raises ``CorruptLogError`` for an unknown base path."""
         return self._base(base_id)[1], path
 
     def _place(self, base_id: int | None, folder: str, name: str) -> tuple[Store, str]:
@@ -51,6 +49,6 @@ class Bases:
         if base is None:
             raise CorruptLogError(f"the manifest has no base path {base_id}", file=self.store.uri)
         store = self._stores.get(base_id)
-        if store is None:  # opened twice by two threads, one of them stays
+        if store is None:  # if two threads open it, one store stays
             store = self._stores.setdefault(base_id, open_sibling(self.store, base.path))
         return base, store

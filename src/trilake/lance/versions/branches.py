@@ -1,8 +1,8 @@
 """Branches: lines of versions that begin at a version of another line.
 
-A branch is a dataset of its own below ``tree/``.  Its manifests name files of the version that it began from by a base
-path, so that version keeps its files as long as the branch exists.  ``_refs/branches/<name>.json`` at the root says
-where a branch began: in the main line, or in another branch.
+A branch is a dataset of its own below ``tree/``.  Its manifests refer to files of its parent version by a base path, so
+that version keeps its files as long as the branch exists.  ``_refs/branches/<name>.json`` at the root states the parent
+of a branch: a version of the main line, or of another branch.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(?:/[A-Za-z0-9][A-Za-z0-9._-]*)*\
 
 @dataclass(frozen=True)
 class Branch:
-    """A branch, and where it began.
+    """A branch, and its parent version.
 
     Parameters
     ----------
     name: of the branch.
     parent_branch: the branch that it began from; ``None`` for the main line.
-    parent_version: the version that it began from; ``None`` where its file does not say it.
+    parent_version: the version that it began from; ``None`` if its file does not state it.
     identifier: the version at which each line on the way to it was left, and an id.
-    created: in seconds since 1970.
+    created: in seconds since the Unix epoch.
     manifest_size: bytes of its first manifest.
-    metadata: that of users.
+    metadata: set by users.
     """
 
     name: str
@@ -54,14 +54,14 @@ class Branch:
 
 
 def read_branches(root: Store) -> Mapping[str, Branch]:
-    """All branches by name.  Raises ``CorruptLogError``."""
+    """Read all branches, by name.  Raises ``CorruptLogError``."""
     return {branch.name: branch for branch in read_references(root, BRANCHES, _parse)}
 
 
 def branch_points(root: Store, branch: str | None = None) -> Mapping[int, str]:
-    """The versions of a line, the main one by default, that branches begin at, each with the name of one of them.
+    """The versions of a line, by default the main one, at which branches begin, each with the name of a branch.
 
-    Raises ``CorruptLogError`` for a branch that has no parent version: the versions it needs are unknown.
+    Raises ``CorruptLogError`` for a branch without a parent version: the versions that it needs are unknown.
     """
     branches = read_branches(root)
     points = {name: _point(root, name, branch, branches) for name in branches if name != branch}
@@ -69,9 +69,7 @@ def branch_points(root: Store, branch: str | None = None) -> Mapping[int, str]:
 
 
 def _point(root: Store, name: str, line: str | None, branches: Mapping[str, Branch]) -> int | None:
-    """The version of a line that a branch comes from, also through others; ``None`` where it comes from another
-    line.
-    """
+    """The version of a line that a branch comes from, also by way of others; ``None`` if it is of another line."""
     if line is None and branches[name].identifier:
         return branches[name].identifier[0][0]
     at, seen = name, set[str]()
@@ -136,7 +134,7 @@ def _number(value: Any) -> int | None:
 
 
 def _identifier(value: Any) -> tuple[tuple[int, str], ...] | None:
-    """The versions on the way to a branch; ``None`` where they are damaged."""
+    """Parse the versions on the way to a branch; ``None`` if they are damaged."""
     match value:
         case {"version_mapping": list(pairs)}:
             valid = [p for p in pairs if isinstance(p, list) and len(p) == 2 and _number(p[0]) is not None]
@@ -148,7 +146,7 @@ def _identifier(value: Any) -> tuple[tuple[int, str], ...] | None:
 
 
 def branch_store(root: Store, branch: str | None) -> Store:
-    """The store of a branch; the root itself for the main line."""
+    """The store of a branch; for the main line, the root itself."""
     return root if branch is None else open_sibling(root, f"{root.uri}/{TREE}/{branch}")
 
 
@@ -160,13 +158,14 @@ def root_store(store: Store, branch: str | None) -> Store:
     return open_sibling(store, store.uri.removesuffix(below))
 
 
-# --- making and removing ---------------------------------------------------------------------------------------------
+# --- creating and deleting -------------------------------------------------------------------------------------------
 
 
 def clone_manifest(source: Manifest, path: str, *, branch: str | None, file: str, now_ns: int) -> Manifest:
-    """The first manifest of a clone of a version: it names the files where they are.
+    """Build the first manifest of a clone, which refers to the files of the source version in their place.
 
-    ``path`` is the location of the version, ``branch`` the name of the clone if it is one, ``file`` its transaction's.
+    ``path`` is the location of that version, ``branch`` the name of the clone if it is a branch, ``file`` the name of
+    its transaction file.
     """
     id = max((base.id for base in source.base_paths), default=-1) + 1
     base = BasePath(id, path, is_dataset_root=True, name=source.branch)
@@ -198,7 +197,7 @@ def _elsewhere(fragment: Fragment, id: int) -> Fragment:
 def clone(source: Manifest, store: Store, target: Store, runtime: Runtime, *, branch: str | None = None) -> Manifest:
     """Make a version in ``store`` the first one of a dataset in ``target``, which shares its files.
 
-    Raises ``TableExistsError`` where a dataset exists.
+    Raises ``TableExistsError`` if ``target`` has a dataset.
     """
     if list_versions(target).versions:
         raise DatasetExistsError("a Lance dataset already exists here", file=target.uri)
@@ -219,9 +218,9 @@ def clone(source: Manifest, store: Store, target: Store, runtime: Runtime, *, br
 
 
 def create_branch(root: Store, name: str, source: Manifest, runtime: Runtime) -> Manifest:
-    """Begin a branch at a version, and return its first manifest.
+    """Begin a branch at a version; return its first manifest.
 
-    Raises ``InvalidArgumentError`` for an invalid name, or one of an existing branch.
+    Raises ``InvalidArgumentError`` for an invalid name, and for the name of an existing branch.
     """
     key, branches = _key(name), read_branches(root)
     if name in branches:
@@ -245,7 +244,7 @@ def create_branch(root: Store, name: str, source: Manifest, runtime: Runtime) ->
 
 
 def branch_of(root: Store, name: str) -> Branch:
-    """The branch with a name.  Raises ``VersionNotFoundError``."""
+    """Read a branch.  Raises ``VersionNotFoundError``."""
     key = _key(name)
     try:
         return _parse(root, key, root.read(key).to_pybytes())
@@ -254,9 +253,9 @@ def branch_of(root: Store, name: str) -> Branch:
 
 
 def delete_branch(root: Store, name: str) -> None:
-    """Delete a branch with its files.
+    """Delete a branch and its files.
 
-    Raises ``VersionNotFoundError`` without one, and ``InvalidArgumentError`` where other branches come from it.
+    Raises ``VersionNotFoundError`` if it does not exist, and ``InvalidArgumentError`` if other branches come from it.
     """
     branch_of(root, name)
     others = branch_points(root, name)

@@ -1,6 +1,6 @@
 """Deletion files: the deleted rows of a fragment.
 
-A fragment has at most one, which always holds the whole set: offsets of rows within the fragment, deleted ones counted.
+A fragment has at most one, which always contains the whole set: offsets of rows in the fragment, counting deleted rows.
 Small sets are an Arrow file with one column ``row_id``, large ones a Roaring bitmap in the portable layout.
 """
 
@@ -19,10 +19,10 @@ from trilake.lance.versions.bases import Bases
 from trilake.lance.versions.manifest import ARROW_ARRAY, BITMAP, MAX_ROWS, DeletionFile, Fragment
 from trilake.storage.base import Store
 
-#: Sets with more rows than this become bitmaps.
+#: Larger sets are stored as bitmaps.
 ARROW_LIMIT = 5000
 
-#: Bytes of an offset in an Arrow file, and those of padding and an unneeded validity bitmap.
+#: Maximum bytes per offset in an Arrow file, and for padding and an unneeded validity bitmap.
 _WIDTH, _SLACK = 5, 4096
 
 Offsets = npt.NDArray[np.uint32]
@@ -31,7 +31,7 @@ _SCHEMA = pa.schema([pa.field("row_id", pa.uint32(), nullable=False)])
 
 
 def encode(rows: BitMap) -> tuple[int, bytes]:
-    """The file type that suits a set of offsets, and the content of the file.
+    """Encode a set of offsets; return the file type that suits it, and the content of the file.
 
     >>> encode(BitMap(range(6000)))[0] == BITMAP
     True
@@ -46,10 +46,10 @@ def encode(rows: BitMap) -> tuple[int, bytes]:
 
 
 def write(store: Store, fragment_id: int, rows: BitMap, *, read_version: int, id: int) -> DeletionFile:
-    """Write the deletion file of a fragment, and return its manifest entry.
+    """Write the deletion file of a fragment; return its manifest entry.
 
-    ``rows`` are all deleted rows, those of earlier versions included, ``read_version`` is the version that the delete
-    has read, and ``id`` a random 64-bit number, by which concurrent writers use different files.
+    ``rows`` are all deleted rows, including those of earlier versions; ``read_version`` is the version that the delete
+    read; ``id`` is a random 64-bit number, so that concurrent writers use different files.
     """
     kind, data = encode(rows)
     file = DeletionFile(kind, read_version, id, len(rows))
@@ -58,10 +58,10 @@ def write(store: Store, fragment_id: int, rows: BitMap, *, read_version: int, id
 
 
 def decode(kind: int, data: pa.Buffer, *, rows: int, file: str) -> BitMap:
-    """The offsets in a deletion file of a fragment with ``rows`` rows.
+    """Decode the deletion file of a fragment with ``rows`` rows.
 
-    A file that claims more rows is refused before it is expanded, as run lengths and compression make much of a few
-    bytes.  Raises ``DeletionVectorError`` for a damaged file.
+    A file that claims more rows is refused before it is expanded: run lengths and compression turn a few bytes into
+    many rows.  Raises ``DeletionVectorError`` for a damaged file.
     """
     if kind == BITMAP:
         try:
@@ -113,10 +113,10 @@ def _decode_arrow(data: pa.Buffer, rows: int, file: str) -> BitMap:
 
 
 def read(bases: Bases, fragment: Fragment, rows: int | None = None) -> BitMap:
-    """The deleted rows of a fragment; empty without a deletion file.
+    """Read the deleted rows of a fragment; empty if it has no deletion file.
 
-    ``rows`` is the number of rows in the fragment's files, by default that of its entry.  Raises ``MissingFileError``,
-    and ``DeletionVectorError`` where the file does not fit its entry.
+    ``rows`` is the number of rows in the fragment's files, by default that of its entry.  Raises
+    ``MissingFileError``, and ``DeletionVectorError`` if the file does not match its entry.
     """
     entry = fragment.deletion_file
     if entry is None:
@@ -142,11 +142,11 @@ def offsets_of(rows: BitMap) -> Offsets:
 
 
 def live_offsets(deleted: Offsets, ranks: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """The offset of the n-th row that is not deleted, for each n in ``ranks``.
+    """Return the offset of the n-th live row, for each n in ``ranks``.
 
     >>> live_offsets(np.array([1, 2], np.uint32), np.array([0, 1, 2])).tolist()
     [0, 3, 4]
     """
-    # There are deleted[i] - i live rows before deleted[i]; row number that many comes after i deleted ones or more.
+    # There are deleted[i] - i live rows before deleted[i], so a row of at least that rank comes after it.
     before = deleted.astype(np.int64) - np.arange(len(deleted))
     return ranks + np.searchsorted(before, ranks, side="right")

@@ -1,4 +1,4 @@
-"""Effects: the manifest that an operation makes of the one before.  Pure functions."""
+"""Effects: build the next manifest from an operation and the newest manifest.  Pure functions."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def apply(
     """Apply an operation on top of ``newest``; ``None`` begins a dataset.
 
     ``file`` is the name of its transaction file, ``now_ns`` the time in ns since the Unix epoch, ``old`` the manifest
-    of the version to restore.  Raises ``ConflictError`` where fragments or fields of the operation no longer exist, and
-    ``InvalidArgumentError`` for one that cannot begin a dataset.
+    of the version to restore.  Raises ``ConflictError`` if fragments or fields of the operation no longer exist, and
+    ``InvalidArgumentError`` for an operation that cannot begin a dataset.
     """
     if isinstance(operation, op.Overwrite):
         base = _overwritten(newest, operation)
@@ -68,7 +68,7 @@ def apply(
         )
     following = replace(
         base,
-        # Sorted by id: pylance cannot update a dataset in which they are in another order.
+        # Sorted by id: pylance cannot update a dataset with another order.
         fragments=tuple(sorted(base.fragments, key=attrgetter("id"))),
         version=base.version + 1,
         timestamp_ns=now_ns,
@@ -83,7 +83,7 @@ def apply(
 
 
 def _overwritten(newest: Manifest | None, operation: op.Overwrite) -> Manifest:
-    """The manifest of an overwrite, which keeps the table's configuration and metadata."""
+    """Build the manifest of an overwrite, which keeps the table's configuration and metadata."""
     if newest is None:
         version = operation.storage_version or FIRST
         fragments, last = _numbered(operation.fragments, -1)
@@ -93,7 +93,7 @@ def _overwritten(newest: Manifest | None, operation: op.Overwrite) -> Manifest:
             operation.schema,
             fragments,
             max_fragment_id=last,
-            # The format's first writers leave it out.
+            # The format's first writers omit it.
             data_format=None if version.is_first else ("lance", str(version)),
             config=dict(operation.config),
             base_paths=operation.initial_bases,
@@ -117,7 +117,7 @@ def _overwritten(newest: Manifest | None, operation: op.Overwrite) -> Manifest:
 
 
 def with_row_ids(manifest: Manifest) -> Manifest:
-    """Give rows without stable row ids new ones, with their versions, if the dataset has such ids."""
+    """Give new stable ids, with their versions, to rows that have none, if the dataset has such ids."""
     if not manifest.has_stable_row_ids:
         return manifest
     following, fragments = manifest.next_row_id, []
@@ -148,12 +148,12 @@ def with_row_ids(manifest: Manifest) -> Manifest:
 
 
 def _count(row_ids: Placed) -> int | None:
-    """The number of row ids; ``None`` where they are in another file."""
+    """The number of row ids; ``None`` if they are in another file."""
     return count_ids(row_ids, file="") if isinstance(row_ids, bytes) else None
 
 
 def _with_updates(newest: Manifest, following: Manifest, operation: op.Operation) -> tuple[Fragment, ...]:
-    """The fragments, with a new last-updated version where their files changed."""
+    """Return the fragments, with a new last-updated version if their files changed."""
     if not following.has_stable_row_ids or not isinstance(operation, op.Merge | op.Update | op.DataReplacement):
         return following.fragments
     before = {f.id: {file.path for file in f.files} for f in newest.fragments}
@@ -227,15 +227,15 @@ def _changed(newest: Manifest, operation: op.Operation) -> Manifest:
 
 
 def _last_id(manifest: Manifest) -> int:
-    """The highest id in use; -1 without one."""
+    """The highest fragment id in use; -1 if there is none."""
     if manifest.max_fragment_id >= 0:
         return manifest.max_fragment_id
-    # Older writers leave it out even where fragment 0 was removed: only an index could confuse the next one with it.
+    # Older writers omit it even if fragment 0 was removed: only an index could confuse the next one with it.
     return 0 if any(i.fragment_bitmap is None or 0 in i.fragment_bitmap for i in manifest.indices) else -1
 
 
 def _numbered(fragments: Iterable[Fragment], last: int) -> tuple[tuple[Fragment, ...], int]:
-    """New fragments with ids after ``last``; reserved ids are kept."""
+    """Number new fragments after ``last``; reserved ids are kept."""
     numbered = []
     for fragment in fragments:
         if fragment.id == 0:
@@ -268,13 +268,13 @@ def _replaced(newest: Manifest, updated: Iterable[Fragment], removed: Iterable[i
 def _without_stale(
     indices: tuple[IndexMetadata, ...], modified: tuple[int, ...], updated: Iterable[Fragment]
 ) -> tuple[IndexMetadata, ...]:
-    """The indices, without the fragments whose rows have new values in the indexed fields."""
+    """Remove fragments whose rows have new values in the indexed fields from the indices."""
     ids = FrozenBitMap([f.id for f in updated])
 
     def current(index: IndexMetadata) -> IndexMetadata | None:
         if set(modified).isdisjoint(index.fields):
             return index
-        # An index without a fragment bitmap covers these, too.
+        # An index without a fragment bitmap covers these fragments, too.
         return None if index.fragment_bitmap is None else replace(index, fragment_bitmap=index.fragment_bitmap - ids)
 
     return tuple(i for i in map(current, indices) if i is not None)
@@ -308,10 +308,10 @@ def _moved(
     *,
     stable: bool,
 ) -> IndexMetadata | None:
-    """The index after a rewrite.
+    """Adapt an index to a rewrite.
 
-    Unless it was rewritten with its rows, or rows keep their ids, it does not cover the new fragments; without a
-    fragment bitmap it is dropped.
+    It covers the new fragments only if it was rewritten with its rows, or rows keep their ids.  Without a fragment
+    bitmap, it is dropped unless it was rewritten.
     """
     if index.fragment_bitmap is None:
         return None if rewritten is None else _renamed(index, rewritten)
@@ -331,14 +331,14 @@ def _moved(
 
 
 def _renamed(index: IndexMetadata, rewritten: op.RewrittenIndex) -> IndexMetadata:
-    """The entry of an index with new files; the sizes and other properties of the old files are dropped."""
+    """Build the entry of an index with new files, without the sizes and other properties of the old ones."""
     version = None if index.index_version is None else rewritten.version
     details = None if index.details is None else rewritten.details or index.details
     return replace(index, uuid=rewritten.new, details=details, index_version=version, extra=b"", files=(), base_id=None)
 
 
 def with_files_of(fragments: Iterable[Fragment], schema: LanceSchema) -> tuple[Fragment, ...]:
-    """The fragments without data files that have no field of a schema; each keeps at least one file, for its rows."""
+    """Drop data files without a field of the schema; each fragment keeps at least one file, for its rows."""
     ids = set(schema.field_ids)
     remaining = []
     for fragment in fragments:
@@ -403,7 +403,7 @@ def _with_files(newest: Manifest, replacements: Iterable[tuple[int, DataFile]]) 
 
 
 def without_fields(files: Iterable[DataFile], ids: Collection[int]) -> tuple[DataFile, ...]:
-    """Mark some fields of data files as removed; files without other fields are left out."""
+    """Mark fields of data files as removed; drop files without other fields."""
     remaining = []
     for file in files:
         fields = tuple(TOMBSTONE if id in ids else id for id in file.fields)
@@ -413,10 +413,10 @@ def without_fields(files: Iterable[DataFile], ids: Collection[int]) -> tuple[Dat
 
 
 def carried(fragments: Iterable[Fragment], ids: Ids, created: Ids, updated: Ids | None = None) -> tuple[Fragment, ...]:
-    """New fragments with the stable row ids of the rows that were moved into them, which come first.
+    """Give new fragments the stable ids of the rows that were moved into them; these come first.
 
-    ``created`` and ``updated`` are the versions in which these rows were inserted and last updated; without ``updated``
-    it is that of the commit.
+    ``created`` and ``updated`` are the versions in which these rows were inserted and last updated; without
+    ``updated`` it is the version of the commit.
     """
     moved, at = [], 0
     for fragment in fragments:

@@ -1,4 +1,4 @@
-"""``FragmentMetadata``: the entry of a fragment, which programs build and send between processes."""
+"""``FragmentMetadata``: the manifest entry of a fragment, which programs build and send between processes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _KINDS = {ARROW_ARRAY: "array", BITMAP: "bitmap"}
 
 
 class PathText(str):
-    """A path: a string that, as a method in pylance 0.8.19, can be called."""
+    """A path as a string, which can also be called, because it is a method in pylance 0.8.19."""
 
     __slots__ = ()
 
@@ -34,11 +34,11 @@ class DataFile:
 
     Parameters
     ----------
-    path: below the folder ``data``; it may also be called.
+    path: below the folder ``data``; it can also be called.
     fields: ids of its fields.
     column_indices: the column of each field; empty in the first format.
-    file_major_version, file_minor_version: of its format; 0 and 0 where the manifest does not say it.
-    file_size_bytes: its size, if it is known.
+    file_major_version, file_minor_version: of its format; 0 and 0 if the manifest omits them.
+    file_size_bytes: its size; ``None`` if unknown.
     base_id: of its base path; ``None`` for the dataset itself.
     """
 
@@ -57,12 +57,12 @@ class DataFile:
         self.fields, self.column_indices = list(map(int, self.fields)), list(map(int, self.column_indices or ()))
 
     def field_ids(self) -> list[int]:
-        """The ids of its fields, as ``fields``."""
+        """The ids of its fields, like ``fields``."""
         return self.fields
 
     @classmethod
     def of(cls, entry: manifest.DataFile) -> DataFile:
-        """From a manifest entry."""
+        """Create from a manifest entry."""
         return cls(
             PathText(entry.path),
             list(entry.fields),
@@ -93,10 +93,10 @@ class DeletionFile:
 
     Parameters
     ----------
-    read_version: the version that the delete has read.
+    read_version: the version that the delete read.
     id: a number that distinguishes it from others of this version.
     file_type: ``"array"`` or ``"bitmap"``.
-    num_deleted_rows: its number of rows; 0 if unknown.
+    num_deleted_rows: number of rows in it; 0 if unknown.
     base_id: of its base path; ``None`` for the dataset itself.
 
     >>> DeletionFile(1, 7, "array", 3).path(0)
@@ -115,7 +115,7 @@ class DeletionFile:
         self.num_deleted_rows = int(self.num_deleted_rows or 0)
 
     def path(self, fragment_id: int, base_path: str | None = None) -> str:
-        """The path of the file of a fragment, relative to the dataset or below ``base_path``."""
+        """The path of the file for a fragment, relative to the dataset or below ``base_path``."""
         key = self.entry.key(fragment_id)
         return key if base_path is None else f"{base_path}/{key}"
 
@@ -129,7 +129,7 @@ class DeletionFile:
 
     @classmethod
     def of(cls, entry: manifest.DeletionFile) -> DeletionFile:
-        """From a manifest entry."""
+        """Create from a manifest entry."""
         return cls(entry.read_version, entry.id, _KINDS[entry.file_type], entry.num_deleted_rows, entry.base_id)
 
     @property
@@ -141,18 +141,18 @@ class DeletionFile:
 
 @dataclass(frozen=True)
 class _PlacedMeta:
-    """A sequence with a number for each row: its message, or the position of it in a file."""
+    """A sequence with a number for each row: its message, or the location of that in a file."""
 
     placed: bytes | ExternalFile
 
     def asdict(self) -> dict[str, Any]:
-        """The message or the position as JSON types."""
+        """The message or the location as JSON types."""
         if isinstance(self.placed, bytes):
             return {"Inline": list(self.placed)}
         return {"External": asdict(self.placed)}
 
     def json(self) -> str:
-        """The message or the position as JSON."""
+        """The message or the location as JSON."""
         return json.dumps(self.asdict())
 
 
@@ -177,7 +177,7 @@ def _of_json(kind: Any, meta: Any) -> Any:
 
 
 def _row_numbers(name: str, kind: type[_PlacedMeta], doc: str) -> Any:
-    """A property of :class:`FragmentMetadata` over a message of its entry."""
+    """Build a property of :class:`FragmentMetadata` for a message of its entry."""
 
     def get(self: FragmentMetadata) -> _PlacedMeta | None:
         placed = getattr(self._metadata, name)
@@ -190,16 +190,16 @@ def _row_numbers(name: str, kind: type[_PlacedMeta], doc: str) -> Any:
 
 
 class FragmentMetadata:
-    """The entry of a fragment.
+    """The manifest entry of a fragment.
 
     Parameters
     ----------
     id: of the fragment; or, as in pylance 0.8.19, the JSON of :meth:`to_json`.
-    files: the data files, each with other columns of the same rows.
-    physical_rows: rows in the files, deleted ones included; 0 if unknown.
-    deletion_file: of deleted rows.
-    row_id_meta: the stable ids of the rows.
-    created_at_version_meta, last_updated_at_version_meta: the versions of the rows; commits of new rows set them.
+    files: data files, each with other columns of the same rows.
+    physical_rows: number of rows in the files, including deleted ones; 0 if unknown.
+    deletion_file: the deleted rows.
+    row_id_meta: stable ids of the rows.
+    created_at_version_meta, last_updated_at_version_meta: versions of the rows; commits of new rows set them.
     overlays: must be empty: data overlays of newer writers are not supported.
 
     Raises ``InvalidArgumentError`` for other JSON.
@@ -210,7 +210,7 @@ class FragmentMetadata:
     (0, ['x.lance'], 3, None)
     """
 
-    #: Whether it is from a manifest, and not built by a program.
+    #: Whether it comes from a manifest.
     _is_listed = False
 
     def __init__(
@@ -241,7 +241,7 @@ class FragmentMetadata:
 
     @classmethod
     def of(cls, fragment: Fragment) -> FragmentMetadata:
-        """From a manifest entry."""
+        """Create from a manifest entry."""
         metadata = cls.__new__(cls)
         metadata._metadata, metadata._is_listed = fragment, True
         return metadata
@@ -264,7 +264,7 @@ class FragmentMetadata:
         return FragmentMetadata.from_json, (json.dumps(self.to_json()),)
 
     def __eq__(self, other: object) -> bool:
-        """Whether both are of the same fragment; before it is committed only its files are compared."""
+        """Whether both describe the same fragment; without row counts, only ids and paths are compared."""
         if not isinstance(other, FragmentMetadata):
             return False
         a, b = self._metadata, other._metadata
@@ -290,7 +290,7 @@ class FragmentMetadata:
 
     @staticmethod
     def from_json(json_data: str) -> FragmentMetadata:
-        """The metadata in JSON.  Raises ``InvalidArgumentError``."""
+        """Parse the JSON of :meth:`to_json`.  Raises ``InvalidArgumentError``."""
         return FragmentMetadata(json_data)
 
     @property
@@ -312,12 +312,12 @@ class FragmentMetadata:
         self._set(files=tuple(f.entry for f in files))
 
     def data_files(self) -> list[DataFile]:
-        """The data files, as :attr:`files`."""
+        """The data files, like :attr:`files`."""
         return self.files
 
     @property
     def physical_rows(self) -> int:
-        """Number of rows in the data files, deleted ones included; 0 if unknown."""
+        """Number of rows in the data files, including deleted ones; 0 if unknown."""
         return self._metadata.physical_rows
 
     @physical_rows.setter
@@ -332,12 +332,12 @@ class FragmentMetadata:
 
     @property
     def num_rows(self) -> int:
-        """Number of rows that are not deleted."""
+        """Number of live rows."""
         return self.physical_rows - self.num_deletions
 
     @property
     def deletion_file(self) -> DeletionFile | None:
-        """The deletion file, if there is one."""
+        """The deletion file; ``None`` if there is none."""
         entry = self._metadata.deletion_file
         return None if entry is None else DeletionFile.of(entry)
 

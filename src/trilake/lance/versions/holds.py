@@ -1,15 +1,15 @@
-"""Holds and removals: how a clean-up and a process that needs an old version see each other.
+"""Holds and removals: notices between clean-ups and processes that need an old version.
 
 A clean-up announces the versions that it removes; a process that tags or restores a version holds it.  Each writes its
-own notice first and then looks for the other's::
+own notice first, and then looks for the other's::
 
     clean-up:        announce removal --> holds, tags and newest versions? --> delete what is not needed --> withdraw
     tag or restore:  hold --> removal? manifest there? --> write the tag, or commit --> release
 
 So if the two meet, at least one sees the other: the version stays, or it gets no tag.  A clean-up looks for a hold
-before it looks for what replaces it, the tag or the version.  A process that dies leaves its notice.  A hold counts for
-a week, which is longer than writing a tag takes.  A removal counts until its versions are gone, as they may have lost
-files; or until it is a week old and a clean-up finds that they have not.
+before it looks for the tag or version that replaces the hold.  A process that dies leaves its notice.  A hold is valid
+for a week, which is longer than writing a tag takes.  A removal is valid until its versions are gone, because they may
+have lost files; or until it is a week old and a clean-up finds that they have not.
 """
 
 from __future__ import annotations
@@ -30,36 +30,36 @@ from trilake.storage.ownership import discard
 _log = logging.getLogger("trilake.lance")
 
 HOLDS, REMOVALS = "_refs/holds", "_refs/removals"
-#: Age in ms from which a notice is that of a process which has died.
+#: Age in ms at which the process of a notice is taken for dead.
 FORGOTTEN_MS = 7 * 24 * 3600 * 1000
 
 
 @dataclass(frozen=True)
 class Notice:
-    """The versions that a process holds or removes; ``None`` where the notice cannot be read: any version."""
+    """The versions that a process holds or removes; ``None`` means any version: the notice cannot be read."""
 
     key: str
     versions: frozenset[int] | None
     modified_ms: int
 
     def names(self, version: int) -> bool:
-        """Whether it is, or may be, about a version."""
+        """Whether it concerns a version, or may do so."""
         return self.versions is None or version in self.versions
 
     def forgotten(self, now_ms: int) -> bool:
-        """Whether its process has died, by its age."""
+        """Whether its process is dead, judging by its age."""
         return now_ms - self.modified_ms >= FORGOTTEN_MS
 
 
 def post(store: Store, folder: str, versions: Iterable[int], runtime: Runtime) -> str:
-    """Write a notice into :data:`HOLDS` or :data:`REMOVALS`; return its key."""
+    """Write a notice to :data:`HOLDS` or :data:`REMOVALS`; return its key."""
     key = f"{folder}/{runtime.new_id()}.json"
     store.put(key, orjson.dumps({"versions": sorted(versions)}))
     return key
 
 
 def notices(store: Store, folder: str) -> list[Notice]:
-    """The notices in :data:`HOLDS` or :data:`REMOVALS`."""
+    """Read the notices in :data:`HOLDS` or :data:`REMOVALS`."""
     current = []
     for meta in store.list(folder):
         versions: frozenset[int] | None = None
@@ -75,9 +75,9 @@ def notices(store: Store, folder: str) -> list[Notice]:
 
 @contextmanager
 def hold(store: Store, version: int, runtime: Runtime) -> Iterator[None]:
-    """Keep clean-ups from removing a version.  The caller checks that it is still there.
+    """Keep clean-ups from removing a version.  The caller checks that it still exists.
 
-    Raises ``ConflictError`` where a clean-up is about to remove it already.
+    Raises ``ConflictError`` if a clean-up is already about to remove it.
     """
     key = post(store, HOLDS, [version], runtime)
     try:
@@ -90,7 +90,7 @@ def hold(store: Store, version: int, runtime: Runtime) -> Iterator[None]:
             )
         yield
     except UnknownOutcomeError:
-        raise  # the tag or version may still appear: the hold stays until it is a week old
+        raise  # the tag or version may still appear: the hold stays until it expires
     except Exception:
         discard(store, [key])
         raise

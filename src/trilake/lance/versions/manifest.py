@@ -5,8 +5,8 @@
     dictionary values, in the first format | IndexSection, if any | Transaction, if any | Manifest | footer
                                              (length in 4 bytes before each message)
 
-The 16 bytes of the footer hold the position of the manifest, the version of the format and the letters ``LANC``.
-Positions in a manifest point into its own file, so they are computed for each version that is written.
+The footer has 16 bytes: the position of the manifest, the version of the format, and ``LANC``.  Positions in a manifest
+point into its own file, so each version computes its own.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from trilake.lance.v1.dictionaries import decode_dictionaries, encode_dictionari
 #: Kinds of deletion files.
 ARROW_ARRAY, BITMAP = 0, 1
 
-#: A fragment has fewer rows than this: a data file counts them in 31 bits.
+#: A fragment has fewer rows than this, because data files count them in 31 bits.
 MAX_ROWS = 1 << 31
-#: Times that are valid in every time zone, in seconds since 1970: from a day after year 1 begins to a day before 10000.
+#: Seconds since the Unix epoch that are valid in every time zone, from a day after year 1 begins to a day before 10000.
 _FIRST_SECOND, _LAST_SECOND = -62135596800 + 86400, 253402300799 - 86400
-#: A fragment id is the upper half of a row address.
+#: Fragment ids are the upper half of row addresses.
 MAX_FRAGMENT_ID = (1 << 32) - 1
 
 #: The meaning of the feature flags.
@@ -51,13 +51,13 @@ FEATURES = {
     256: "several file versions",
 }
 _DELETION_FILES, STABLE_ROW_IDS, _CONFIGURATION, _BASE_PATHS, _NO_TRANSACTIONS = 1, 2, 8, 16, 32
-#: Each data file has its version in any case.
+#: Needs no check: each data file states its version.
 _MIXED = 256
-#: The flags that can be written, and read.
+#: The flags that can be written, and those that can be read.
 _WRITABLE = _DELETION_FILES | STABLE_ROW_IDS | 4 | _CONFIGURATION | _BASE_PATHS | _MIXED
 _READABLE = _WRITABLE | _NO_TRANSACTIONS
 
-#: Readers work around the bugs of writers by their version: trilake writes as this one does.
+#: Readers work around bugs of writers by their version; trilake writes like this one.
 WRITER = ("trilake", "0.8.19")
 
 
@@ -65,7 +65,7 @@ WRITER = ("trilake", "0.8.19")
 class DeletionFile:
     """The entry of a deletion file.
 
-    ``num_deleted_rows`` is 0 if unknown, ``base_id`` that of its base path, ``None`` for the dataset itself.
+    ``num_deleted_rows`` is 0 if unknown; ``base_id`` is the id of its base path, ``None`` for the dataset itself.
     """
 
     file_type: int
@@ -87,12 +87,12 @@ class DataFile:
     Parameters
     ----------
     path: below the folder ``data``.
-    fields: ids of its fields; :data:`TOMBSTONE` for one that another file of the fragment has now.
+    fields: ids of its fields; :data:`TOMBSTONE` for a field that another file of the fragment now has.
     column_indices: the column of each field, -1 for none; empty in the first format.
     major_version, minor_version: of its format.
     size_bytes: 0 if unknown.
-    base_id: of its base path; ``None`` for the dataset itself.
-    extra: unknown fields of newer writers, as they are stored.
+    base_id: id of its base path; ``None`` for the dataset itself.
+    extra: unknown fields of newer writers, serialized.
     """
 
     path: str
@@ -123,23 +123,23 @@ class ExternalFile:
     size: int
 
 
-#: A message in the manifest or in another file; ``None`` without one.
+#: A message in the manifest or in another file; ``None`` if it is absent.
 Placed = bytes | ExternalFile | None
 
 
 @dataclass(frozen=True)
 class Fragment:
-    """Rows whose columns are in several data files.
+    """Rows whose columns are in one or several data files.
 
     Parameters
     ----------
     id: 0 before it is committed.
-    files: with the columns.
-    deletion_file: of deleted rows.
-    physical_rows: deleted ones included; 0 if unknown.
-    extra: unknown fields of newer writers, as they are stored.
-    row_ids: the stable ids of the physical rows, see :mod:`trilake.lance.versions.row_ids`.
-    last_updated, created: the versions in which rows were last updated, and inserted.
+    files: data files with the columns.
+    deletion_file: the deleted rows.
+    physical_rows: number of rows, including deleted ones; 0 if unknown.
+    extra: unknown fields of newer writers, serialized.
+    row_ids: stable ids of the physical rows, see :mod:`trilake.lance.versions.row_ids`.
+    last_updated, created: versions in which rows were last updated, and inserted.
     """
 
     id: int
@@ -154,7 +154,7 @@ class Fragment:
 
 @dataclass(frozen=True)
 class BasePath:
-    """A location of files outside of the dataset: the root of another dataset, or the folder of the files itself."""
+    """A location of files outside the dataset: the root of another dataset, or the folder of the files itself."""
 
     id: int
     path: str
@@ -164,23 +164,21 @@ class BasePath:
 
 @dataclass(frozen=True)
 class IndexDetails:
-    """The details of an index, by newer writers: a message, with the name of its type, which is the kind of the
-    index.
-    """
+    """Details of an index, by newer writers: a message, and the name of its type, which is the kind of the index."""
 
     type_url: str
     value: bytes = b""
 
 
-#: Details of the kinds that are written here.
+#: Details of the kinds that trilake writes.
 BITMAP_DETAILS = IndexDetails("/lance.table.BitmapIndexDetails")
 BTREE_DETAILS = IndexDetails("/lance.table.BTreeIndexDetails")
 LABEL_LIST_DETAILS = IndexDetails("/lance.table.LabelListIndexDetails")
 ZONE_MAP_DETAILS = IndexDetails("/lance.table.ZoneMapIndexDetails")
 VECTOR_DETAILS = IndexDetails("/lance.index.pb.VectorIndexDetails")
-#: Indices of ranges of rows.
+#: Kinds of indices with an entry per range of rows.
 _OF_ZONES = ("ZoneMapIndexDetails", "BloomFilterIndexDetails")
-#: Entries of newer writers that are not indices of a column: rows that a compaction moved, and a write-ahead log.
+#: Entries of newer writers that do not index a column: rows that a compaction moved, and a write-ahead log.
 _NOTES = ("FragmentReuseIndexDetails", "MemWalIndexDetails")
 
 
@@ -188,9 +186,9 @@ _NOTES = ("FragmentReuseIndexDetails", "MemWalIndexDetails")
 class IndexMetadata:
     """An index.
 
-    ``fragment_bitmap`` are the ids of the fragments it covers, ``None`` if unknown; ``index_version`` is that of its
-    files, which are listed with their sizes; ``created_at_ms`` counts from the Unix epoch; ``base_id`` is that of their
-    base path; ``extra`` are unknown fields of newer writers.
+    ``fragment_bitmap`` are the ids of the fragments that it covers, ``None`` if unknown; ``index_version`` is the
+    version of its files; ``files`` are their paths and sizes; ``created_at_ms`` counts from the Unix epoch; ``base_id``
+    is the id of their base path; ``extra`` are unknown fields of newer writers, serialized.
     """
 
     uuid: UUID
@@ -208,12 +206,12 @@ class IndexMetadata:
 
     @property
     def is_note(self) -> bool:
-        """Whether it is an entry of newer writers that is not an index of a column and may have no files."""
+        """Whether it is an entry of newer writers that indexes no column, and may have no files."""
         return self.details is not None and self.details.type_url.endswith(_NOTES)
 
     @property
     def by_address(self) -> bool:
-        """Whether it names rows by their addresses where they have stable ids, too, as a BTREE of pylance 14 does."""
+        """Whether it refers to rows by address even if they have stable ids, like a BTREE of pylance 14."""
         if self.details == BTREE_DETAILS:
             return (self.index_version or 0) > 0
         return self.details is not None and self.details.type_url.endswith(_OF_ZONES)
@@ -223,9 +221,9 @@ class IndexMetadata:
 class Manifest:
     """One version.
 
-    ``schema`` also holds the values of dictionary columns of the first format: one dictionary for each, for all files.
-    ``timestamp_ns`` counts from the Unix epoch; ``max_fragment_id`` is -1 before the first fragment; ``transaction`` is
-    the serialised transaction in the manifest's own file; ``extra`` are unknown fields of newer writers.
+    ``schema`` includes the values of dictionary columns of the first format, where all files share a dictionary per
+    column.  ``timestamp_ns`` counts from the Unix epoch; ``max_fragment_id`` is -1 before the first fragment;
+    ``transaction`` is the serialized transaction in the manifest file; ``extra`` are unknown fields of newer writers.
     """
 
     version: int
@@ -252,7 +250,7 @@ class Manifest:
 
     @property
     def storage_version(self) -> StorageVersion:
-        """The version in which data files are written."""
+        """The version of new data files."""
         if self.data_format is not None and self.data_format[1]:
             try:
                 return StorageVersion.parse(self.data_format[1])
@@ -271,11 +269,11 @@ class Manifest:
 
     @property
     def identity(self) -> tuple[str, int]:
-        """What distinguishes it from a manifest of the same version in another dataset."""
+        """Distinguishes it from a manifest of the same version in another dataset."""
         return self.transaction_file, self.timestamp_ns
 
     def check_readable(self, file: str) -> None:
-        """Raise ``UnsupportedProtocolError`` where the version uses features that this library cannot read."""
+        """Raise ``UnsupportedProtocolError`` if the version uses features that trilake cannot read."""
         _check_flags(self.reader_feature_flags & ~_READABLE, "read", file, self.version)
         if self.has_fragment_tree and not self.fragments:
             raise UnsupportedProtocolError(
@@ -295,7 +293,7 @@ class Manifest:
             )
 
     def check_writable(self, file: str) -> None:
-        """Raise ``UnsupportedProtocolError`` where the version uses features that this library cannot write."""
+        """Raise ``UnsupportedProtocolError`` if the version uses features that trilake cannot write."""
         self.check_readable(file)
         _check_flags(self.writer_feature_flags & ~_WRITABLE, "written to", file, self.version)
         if self.storage_version not in WRITABLE:
@@ -322,7 +320,7 @@ def _check_flags(flags: int, verb: str, file: str, version: int) -> None:
 
 
 def needs_migration(manifest: Manifest) -> bool:
-    """Whether a manifest lacks row counts that today's writers record, or the fragments of an index."""
+    """Whether a manifest lacks row counts that current writers record, or the fragments of an index."""
     fragments = manifest.fragments
     rows = any(not f.physical_rows for f in fragments)
     deleted = any(f.deletion_file is not None and not f.deletion_file.num_deleted_rows for f in fragments)
@@ -333,7 +331,7 @@ def needs_migration(manifest: Manifest) -> bool:
 
 
 def unknown_fields(message: Message) -> bytes:
-    """The fields of a message that its definition here does not have, as they are stored."""
+    """The unknown fields of a message, serialized."""
     unknown: Any = UnknownFieldSet(message)
     if not len(unknown):
         return b""
@@ -345,7 +343,7 @@ def unknown_fields(message: Message) -> bytes:
 
 
 def parse_fragment(message: pb.DataFragment, *, file: str = "") -> Fragment:
-    """The entry in a message.  Raises ``CorruptLogError`` for more rows than a data file can count."""
+    """Parse the message of a fragment.  Raises ``CorruptLogError`` for more rows than a data file can count."""
     if message.physical_rows >= MAX_ROWS or message.deletion_file.num_deleted_rows >= MAX_ROWS:
         raise CorruptLogError(
             f"fragment {message.id} states {message.physical_rows} rows, "
@@ -385,7 +383,7 @@ def parse_fragment(message: pb.DataFragment, *, file: str = "") -> Fragment:
 
 
 def _placed(message: pb.DataFragment, name: str) -> Placed:
-    """A message of a fragment, which is in it or in another file."""
+    """Parse a message that is inline in a fragment, or in another file."""
     match message.WhichOneof(name):
         case None:
             return None
@@ -406,7 +404,7 @@ def _place(message: pb.DataFragment, name: str, placed: Placed) -> None:
 
 
 def fragment_message(fragment: Fragment) -> pb.DataFragment:
-    """The message of an entry."""
+    """Build the message of a fragment."""
     message = pb.DataFragment(id=fragment.id, physical_rows=fragment.physical_rows)
     for f in fragment.files:
         one = message.files.add()
@@ -437,24 +435,24 @@ def fragment_message(fragment: Fragment) -> pb.DataFragment:
 
 
 def parse_base_path(message: pb.BasePath) -> BasePath:
-    """The base path in a message."""
+    """Parse the message of a base path."""
     return BasePath(
         message.id, message.path, message.is_dataset_root, message.name if message.HasField("name") else None
     )
 
 
 def base_path_message(base: BasePath) -> pb.BasePath:
-    """The message of a place of files."""
+    """Build the message of a base path."""
     return pb.BasePath(id=base.id, path=base.path, is_dataset_root=base.is_dataset_root, name=base.name)
 
 
 def parse_details(message: pb.IndexDetails) -> IndexDetails:
-    """The details of an index, from their message."""
+    """Parse the message of index details."""
     return IndexDetails(message.type_url, message.value)
 
 
 def parse_index(message: pb.IndexMetadata, *, file: str = "") -> IndexMetadata:
-    """The index entry in a message.  Raises ``CorruptLogError``."""
+    """Parse the message of an index.  Raises ``CorruptLogError``."""
     if len(message.uuid.uuid) != 16:
         raise CorruptLogError(f"the id of index {message.name!r} has {len(message.uuid.uuid)} bytes", file=file)
     bitmap = None
@@ -481,12 +479,12 @@ def parse_index(message: pb.IndexMetadata, *, file: str = "") -> IndexMetadata:
 
 
 def details_message(details: IndexDetails) -> pb.IndexDetails:
-    """The message of the details of an index."""
+    """Build the message of index details."""
     return pb.IndexDetails(type_url=details.type_url, value=details.value)
 
 
 def index_message(index: IndexMetadata) -> pb.IndexMetadata:
-    """The message of an index entry."""
+    """Build the message of an index."""
     message = pb.IndexMetadata(
         uuid=pb.UUID(uuid=index.uuid.bytes),
         fields=index.fields,
@@ -507,10 +505,10 @@ def index_message(index: IndexMetadata) -> pb.IndexMetadata:
 
 
 def parse_manifest(data: pa.Buffer, *, file: str, version: int | None = None) -> Manifest:
-    """Parse the file of a manifest, which must be of ``version`` if that is given.
+    """Parse a manifest file, which must be of ``version`` if that is given.
 
-    Raises ``CorruptLogError`` for a damaged one, ``UnsupportedProtocolError`` for one of a later format.  Feature flags
-    are checked by :meth:`Manifest.check_readable`.
+    Raises ``CorruptLogError`` if it is damaged, ``UnsupportedProtocolError`` for later formats.
+    :meth:`Manifest.check_readable` checks feature flags.
     """
     tail = data.slice(max(0, data.size - framing.FOOTER.size)).to_pybytes()
     position = framing.parse_footer(tail, data.size, file=file, damaged=CorruptLogError)
@@ -571,7 +569,7 @@ def parse_manifest(data: pa.Buffer, *, file: str, version: int | None = None) ->
 
 
 def serialise_manifest(manifest: Manifest) -> bytes:
-    """The content of a manifest's file."""
+    """Serialize the content of a manifest file."""
     first = manifest.storage_version.is_first
     missing = [f.name for f in manifest.schema.walk() if f.is_dictionary and f.id not in manifest.schema.dictionaries]
     if missing and first:
@@ -588,7 +586,7 @@ def serialise_manifest(manifest: Manifest) -> bytes:
         tag=manifest.tag,
         reader_feature_flags=manifest.reader_feature_flags,
         writer_feature_flags=manifest.writer_feature_flags,
-        # Writers of the first format leave out 0.
+        # Writers of the first format omit 0.
         max_fragment_id=manifest.max_fragment_id if manifest.max_fragment_id >= first else None,
         transaction_file=manifest.transaction_file,
         next_row_id=manifest.next_row_id,
@@ -614,7 +612,7 @@ def serialise_manifest(manifest: Manifest) -> bytes:
 
 
 def with_flags(manifest: Manifest) -> Manifest:
-    """The manifest with the feature flags that it needs."""
+    """Set the feature flags that the manifest needs."""
     flags = _DELETION_FILES if any(f.deletion_file is not None for f in manifest.fragments) else 0
     flags |= STABLE_ROW_IDS if manifest.has_stable_row_ids else 0
     flags |= (manifest.reader_feature_flags | manifest.writer_feature_flags) & _MIXED

@@ -1,7 +1,7 @@
-"""Operations: the changes that transactions make, and which of them exclude each other.
+"""Operations: the changes that transactions make, and which of them conflict.
 
-Pure data and functions.  An operation is applied on top of the newest manifest, which may be newer than the one it was
-made for: :func:`conflict` says whether that is allowed.
+Pure data and functions.  An operation is applied on top of the newest manifest, which may be newer than the version
+that it was made for: :func:`conflict` says whether that is allowed.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ class Append:
 
     @property
     def is_first(self) -> bool:
-        """Whether its files are of the first format, whose readers need each column in a file."""
+        """Whether its files have the first format, whose readers need every column in a file."""
         return any(file.storage_version.is_first for fragment in self.fragments for file in fragment.files)
 
 
 @dataclass(frozen=True)
 class Delete:
-    """Replaces fragments by those with more deleted rows, and removes fragments without rows."""
+    """Replaces fragments by copies with more deleted rows, and removes fragments without live rows."""
 
     updated_fragments: tuple[Fragment, ...]
     deleted_fragment_ids: tuple[int, ...]
@@ -41,7 +41,7 @@ class Delete:
 class Overwrite:
     """Replaces all fragments and the schema; creates the dataset if there is none.
 
-    ``storage_version`` and ``stable_row_ids`` are for a new dataset, or ``None`` to keep the current ones.
+    ``storage_version`` and ``stable_row_ids`` are for a new dataset; ``None`` keeps the current version.
     """
 
     fragments: tuple[Fragment, ...]
@@ -62,7 +62,7 @@ class CreateIndex:
 
 @dataclass(frozen=True)
 class RewriteGroup:
-    """Some fragments, and those with the same live rows that replace them."""
+    """Fragments, and those that replace them, with the same live rows."""
 
     old: tuple[Fragment, ...]
     new: tuple[Fragment, ...]
@@ -72,8 +72,8 @@ class RewriteGroup:
 class RewrittenIndex:
     """An index whose files were rewritten because its rows have moved.
 
-    ``details`` and ``version`` are those of the new files.  The format's first writers left them out; later readers
-    refuse a transaction without them.
+    ``details`` and ``version`` describe the new files.  The format's first writers omit them; later readers refuse a
+    transaction without them.
     """
 
     old: UUID
@@ -84,7 +84,7 @@ class RewrittenIndex:
 
 @dataclass(frozen=True)
 class Rewrite:
-    """Compaction: rows move to other fragments, and with them the entries of indices."""
+    """Compaction: moves rows, and their entries in indices, to other fragments."""
 
     groups: tuple[RewriteGroup, ...]
     rewritten_indices: tuple[RewrittenIndex, ...] = ()
@@ -92,7 +92,7 @@ class Rewrite:
 
 @dataclass(frozen=True)
 class Merge:
-    """Replaces the list of fragments by the same fragments with other data files, and the schema."""
+    """Replaces the schema, and all fragments by the same ones with other data files."""
 
     fragments: tuple[Fragment, ...]
     schema: LanceSchema
@@ -107,16 +107,16 @@ class Restore:
 
 @dataclass(frozen=True)
 class ReserveFragments:
-    """Reserves fragment ids, for the groups of a later rewrite."""
+    """Reserves fragment ids for the groups of a later rewrite."""
 
     num_fragments: int
 
 
 @dataclass(frozen=True)
 class Update:
-    """Removes rows as a delete does, and adds the changed ones in new fragments; or changes values in place.
+    """Removes rows like a delete, and adds the changed rows in new fragments; or changes values in place.
 
-    ``fields_modified`` are ids of fields whose values differ in the updated fragments.
+    ``fields_modified`` are the ids of fields whose values change in the updated fragments.
     """
 
     removed_fragment_ids: tuple[int, ...]
@@ -127,14 +127,14 @@ class Update:
 
 @dataclass(frozen=True)
 class Project:
-    """Replaces the schema by one with other names, or with fewer fields; files stay as they are."""
+    """Replaces the schema by one with other names, or with fewer fields; files stay the same."""
 
     schema: LanceSchema
 
 
 @dataclass(frozen=True)
 class MapUpdate:
-    """New values by key, ``None`` where the key is removed; with ``replace`` all other keys are removed."""
+    """New values by key; ``None`` removes the key.  With ``replace``, all other keys are removed."""
 
     entries: Mapping[str, str | None]
     replace: bool = False
@@ -180,7 +180,7 @@ class DataReplacement:
 
 @dataclass(frozen=True)
 class Clone:
-    """Begins a dataset, or a branch of one, with the files of a version of another."""
+    """Begins a dataset, or a branch, with the files of a version of another one."""
 
     ref_path: str
     ref_version: int
@@ -223,7 +223,7 @@ Operation: TypeAlias = (
 
 
 def modified_ids(operation: Operation) -> frozenset[int]:
-    """The ids of the existing fragments that an operation changes or removes."""
+    """Ids of the existing fragments that an operation changes or removes."""
     match operation:
         case Delete(updated, removed, _) | Update(removed, updated, _):
             return frozenset(removed) | {f.id for f in updated}
@@ -234,8 +234,8 @@ def modified_ids(operation: Operation) -> frozenset[int]:
     return frozenset()
 
 
-#: By my operation, for each kind of theirs that was committed first: "+" may follow, "-" may not, "i" may follow if
-#: both change different fragments.  The columns are those of _COLUMN.
+#: A row per operation of mine, a column (see _COLUMN) per operation of theirs that was committed first: "+" may follow,
+#: "-" may not, "i" may follow if both change different fragments.
 _TABLE: dict[type, str] = {
     Append: "++-++--+++++",
     Delete: "-i-+i--+-+i+",
@@ -269,26 +269,26 @@ _COLUMN: dict[type, int] = {
 
 
 def conflict(mine: Operation, theirs: Operation, schema: LanceSchema | None = None) -> str | None:
-    """Why ``mine`` must not be committed after ``theirs``, which it has not read; ``None`` where it may.
+    """Why ``mine`` must not be committed after ``theirs``, which it has not read; ``None`` if it may.
 
-    ``schema`` is that of the version which ``mine`` read, to find columns that one of them makes non-nullable.
+    ``schema`` is the schema of the version that ``mine`` read, to find columns that one of them makes non-nullable.
 
     >>> conflict(Append(()), Restore(3))
     'an append cannot follow a restore'
     >>> conflict(Append(()), Append(())) is None
     True
 
-    This is the format's own table except for four cells.  A change that looked for rows cannot follow an update that
-    adds some, as it cannot follow an append: two writers that both insert a key which neither has found would insert it
-    twice. And an index cannot follow a merge that drops its column, an update of its column in place, or an index of
-    the same name, which it would remove.
+    This is the format's own table with four exceptions.  A change that looked for rows cannot follow an update that
+    adds rows, as it cannot follow an append: two writers that both insert a missing key would insert it twice.  And an
+    index cannot follow a merge that drops its column, an update of its column in place, or an index of the same name,
+    which it would remove.
     """
     if isinstance(mine, Overwrite | Restore):
         return None
     if schema is not None and (strict := _made_non_nullable(schema, mine, theirs)) is not None:
         return f"one makes column {strict!r} non-nullable, and the other may write nulls to it"
     if isinstance(mine, Delete | Update) and isinstance(theirs, Update) and theirs.new_fragments:
-        # Its new rows are an append: this operation may have looked for them, to delete them, or to insert them once.
+        # The new rows are an append: this operation may have looked for them, to delete them, or to insert them once.
         return f"{_with_article(_name(mine))} cannot follow an update that adds rows"
     if isinstance(theirs, UpdateConfig) and isinstance(mine, UpdateConfig) and mine.overlaps(theirs):
         return "both change the same keys of the configuration or metadata"
@@ -300,7 +300,7 @@ def conflict(mine: Operation, theirs: Operation, schema: LanceSchema | None = No
         absent = [f.name for f in theirs.schema.walk() if f.is_column and f.id not in have and not f.nullable]
         return f"the rows have no values of the new column {absent[0]!r}" if absent else None
     if isinstance(mine, CreateIndex) and isinstance(theirs, Merge | Project):
-        # A column that is added after one was dropped may have its id, with other values.
+        # A column that is added after a drop may get the same id, with other values.
         remaining = set(theirs.schema.field_ids)
         dropped = [i.name for i in mine.new_indices if not remaining.issuperset(i.fields)]
         if dropped:
@@ -311,7 +311,7 @@ def conflict(mine: Operation, theirs: Operation, schema: LanceSchema | None = No
         if stale:
             return f"the column of index {stale[0]} was changed by another commit"
     if isinstance(mine, CreateIndex) and isinstance(theirs, CreateIndex):
-        # Its writer has committed it, and the check for replacing it was made on a version without it.
+        # That index is committed, and the check for a replacement was made on a version without it.
         both_names = {i.name for i in mine.new_indices} & {i.name for i in theirs.new_indices}
         if both_names:
             return f"an index {min(both_names)!r} was created by another commit"
@@ -333,7 +333,7 @@ def changes_nullability(operation: Operation) -> TypeGuard[Project | Merge]:
 
 
 def _made_non_nullable(schema: LanceSchema, mine: Operation, theirs: Operation) -> str | None:
-    """A column of the schema that one of the operations makes non-nullable while the other writes values."""
+    """The name of a column that one operation makes non-nullable while the other writes values."""
     nullable = {f.id for f in schema.walk() if f.nullable}
     for one, other in (mine, theirs), (theirs, mine):
         if changes_nullability(one) and isinstance(other, Append | Update | DataReplacement):
@@ -342,7 +342,7 @@ def _made_non_nullable(schema: LanceSchema, mine: Operation, theirs: Operation) 
 
 
 def _modified_fields(operation: Update | DataReplacement) -> frozenset[int]:
-    """The fields with new values in rows that stay where they are."""
+    """Ids of the fields with new values in rows that stay in place."""
     if isinstance(operation, Update):
         return frozenset(operation.fields_modified)
     return frozenset(id for _, file in operation.replacements for id in file.fields)

@@ -1,6 +1,6 @@
-"""Stable row ids, and the versions of rows: sequences with a number for each physical row.
+"""Stable row ids and row versions: sequences with a number for each physical row.
 
-A sequence is a message of segments: ranges, ranges without some values, and arrays.  In memory it is a numpy array.
+A sequence is a message of segments: ranges, ranges with holes, and arrays.  In memory it is a numpy array.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from trilake.storage.base import Store
 
 Ids = npt.NDArray[np.uint64]
 
-#: Ids that form more runs than this part of their number are written one by one.
+#: Ids are written one by one if they form more runs than 1/``_FEW`` of their number.
 _FEW = 8
 
 
 def read(store: Store, placed: Placed, file: str) -> bytes | None:
-    """The bytes of a sequence, wherever they are; ``None`` without one.  Raises ``CorruptLogError``."""
+    """Read the bytes of a sequence, in the manifest or in a file; ``None`` if absent.  Raises ``CorruptLogError``."""
     if not isinstance(placed, ExternalFile):
         return placed
     try:
@@ -36,7 +36,7 @@ def read(store: Store, placed: Placed, file: str) -> bytes | None:
 
 
 def parse_ids(data: bytes, rows: int, *, file: str) -> Ids:
-    """The row ids of a fragment with ``rows`` physical rows.  Raises ``CorruptLogError``."""
+    """Parse the row ids of a fragment with ``rows`` physical rows.  Raises ``CorruptLogError``."""
     message = framing.parse(data, pb.RowIdSequence, file=file, damaged=CorruptLogError)
     ids = np.concatenate([np.empty(0, np.uint64), *(_values(s, rows, file) for s in message.segments)])
     if len(ids) != rows:
@@ -45,7 +45,7 @@ def parse_ids(data: bytes, rows: int, *, file: str) -> Ids:
 
 
 def count_ids(data: bytes, *, file: str) -> int:
-    """The number of row ids in a message.  Raises ``CorruptLogError``."""
+    """Count the row ids in a message.  Raises ``CorruptLogError``."""
     return sum(
         _length(segment, file)
         for segment in framing.parse(data, pb.RowIdSequence, file=file, damaged=CorruptLogError).segments
@@ -53,7 +53,7 @@ def count_ids(data: bytes, *, file: str) -> int:
 
 
 def serialise_ids(ids: Ids) -> bytes:
-    """Serialise row ids.
+    """Serialize row ids.
 
     >>> parse_ids(serialise_ids(np.array([5, 6, 9], np.uint64)), 3, file="").tolist()
     [5, 6, 9]
@@ -72,7 +72,7 @@ def serialise_ids(ids: Ids) -> bytes:
 
 
 def parse_versions(data: bytes, rows: int, *, file: str) -> Ids:
-    """The version of each of ``rows`` physical rows.  Raises ``CorruptLogError``."""
+    """Parse the version of each of ``rows`` physical rows.  Raises ``CorruptLogError``."""
     message = framing.parse(data, pb.RowVersions, file=file, damaged=CorruptLogError)
     lengths = np.array([_length(run.span, file) for run in message.runs], np.int64)
     if (lengths < 0).any() or (lengths > rows).any() or int(lengths.sum()) != rows:
@@ -84,7 +84,7 @@ def parse_versions(data: bytes, rows: int, *, file: str) -> Ids:
 
 
 def serialise_versions(versions: Ids) -> bytes:
-    """Serialise the versions of rows.
+    """Serialize the versions of rows.
 
     >>> parse_versions(serialise_versions(np.array([1, 1, 4], np.uint64)), 3, file="").tolist()
     [1, 1, 4]
@@ -101,7 +101,7 @@ def serialise_versions(versions: Ids) -> bytes:
 
 
 def _values(segment: pb.U64Segment, most: int, file: str) -> Ids:
-    """The values of a segment, at most ``most``."""
+    """Decode the values of a segment; a range may have at most ``most``."""
     match segment.WhichOneof("segment"):
         case "range":
             return _range(segment.range.start, segment.range.end, most, file)
@@ -139,7 +139,7 @@ def _range(start: int, end: int, most: int, file: str) -> Ids:
     return np.arange(start, end, dtype=np.uint64)
 
 
-#: The type of numbers by kind of array.
+#: Integer type of each kind of array.
 _TYPES: dict[str, str] = {"u16": "<u2", "u32": "<u4", "u64": "<u8"}
 
 

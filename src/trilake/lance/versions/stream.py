@@ -4,11 +4,11 @@ An offset is a position in that sequence; its JSON is like that of a Delta strea
 
     {"version": 7, "fragment": -1, "isStartingVersion": false, "startedAt": {"version": 3, "isStartingVersion": true}}
 
-Everything before the fragment at position ``fragment`` of those that ``version`` adds, and that one itself, was read.
-``startedAt`` makes a first batch repeatable: Spark asks for its start again when the dataset may be newer already.
+Everything up to and including position ``fragment`` of the fragments that ``version`` adds was read.  ``startedAt``
+makes a first batch repeatable: Spark asks for the start again when the dataset may already be newer.
 
-The fragments that a version adds are in its operation, which its transaction file has; without that file, they are
-those that the version before does not have.  Compactions and indices add nothing.
+The operation of a version, in its transaction file, names the fragments that it adds.  Without that file, they are the
+fragments that the version before does not have.  Compactions and indices add nothing.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ class LanceStreamGapError(LanceStreamError, DatasetVersionNotFoundError):
 
 @dataclass(frozen=True)
 class LanceStreamOptions:
-    """The start of a stream, the fragments of a batch, and the changes to skip.
+    """The start of a stream, the maximum fragments of a batch, and the changes to skip.
 
-    The names mean what they mean for a Delta stream.
+    The names mean the same as for a Delta stream.
     """
 
     starting_version: int | Literal["latest"] | None = None
@@ -61,7 +61,7 @@ class LanceStreamOptions:
 
 @dataclass(frozen=True)
 class LanceOffset:
-    """A position in the stream; see the head of this module.
+    """A position in the stream; see the module docstring.
 
     >>> o = LanceOffset(3, -1, True, (3, True))
     >>> LanceOffset.from_json(o.to_json()) == o
@@ -126,11 +126,11 @@ class LanceStream:
         self._manifests: dict[int, Manifest] = {}
 
     def stop_at_newest(self) -> None:
-        """Leave later versions to a later run."""
+        """Leave later versions to the next run."""
         self.until = list_versions(self.store).latest
 
     def newest(self) -> LanceOffset:
-        """The position after everything that is committed."""
+        """The position after all committed versions."""
         return LanceOffset(list_versions(self.store).latest + 1)
 
     def initial(self) -> LanceOffset:
@@ -147,9 +147,9 @@ class LanceStream:
         return self._initial
 
     def latest(self, start: LanceOffset, limit: int | None = None) -> LanceOffset:
-        """The end of the batch of at most ``limit`` fragments that begins at ``start``.
+        """Find the end of the batch that begins at ``start``, of at most ``limit`` fragments.
 
-        Raises the error that ends the stream once everything before it was delivered.
+        An error that ends the stream is raised only after everything before it was delivered.
         """
         listing, place, count = list_versions(self.store), start, 0
         newest = listing.latest if self.until is None else min(self.until, listing.latest)
@@ -165,7 +165,7 @@ class LanceStream:
                 fragments = self._fragments(listing, place)
             except LanceStreamError:
                 if count:
-                    break  # what came before is delivered first
+                    break  # deliver the fragments before the error first
                 raise
             remaining = len(fragments) - place.fragment - 1
             room = remaining if limit is None else min(remaining, limit - count)
@@ -187,7 +187,7 @@ class LanceStream:
             same = (place.version, place.snapshot) == (end.version, end.snapshot)
             stop = end.fragment + 1 if same else len(fragments)
             schema = self._manifest(listing, place.version).schema if fragments else self.schema
-            if schema.names != self.schema.names:  # older: columns that it lacks are null
+            if schema.names != self.schema.names:  # an older version: missing columns are null
                 schema = self.schema
             out += [(f, schema) for f in fragments[place.fragment + 1 : stop]]
             if same:
@@ -219,7 +219,7 @@ class LanceStream:
         return self._new_fragments(before, manifest)
 
     def _check_schema(self, manifest: Manifest) -> None:
-        """Newer versions must have exactly the columns of the stream, older ones may lack some."""
+        """Newer versions must have exactly the columns of the stream; older versions may lack some."""
         problems = manifest.schema.differences(self.schema, nullability=False)
         if manifest.version <= self.version:
             shared = [n for n in self.schema.names if n in manifest.schema.names]
@@ -255,7 +255,7 @@ class LanceStream:
         common = {f.id: f for f in manifest.fragments if f.id in old}
         changed = [f for i, f in common.items() if f != old[i]]
         if isinstance(operation, op.Overwrite):
-            # Fragments are numbered from 0 again.
+            # An overwrite may number fragments from 0 again.
             new, removed, changed = manifest.fragments, list(old.values()), []
         if not removed and not changed:
             return new
@@ -272,7 +272,7 @@ class LanceStream:
         )
 
     def _operation(self, manifest: Manifest) -> op.Operation | None:
-        """The operation of a version; ``None`` without its transaction file."""
+        """The operation of a version; ``None`` if its transaction file is missing or damaged."""
         if not manifest.transaction_file:
             return None
         key = f"{transaction.TRANSACTIONS}/{manifest.transaction_file}"

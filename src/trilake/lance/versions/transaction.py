@@ -1,4 +1,4 @@
-"""A commit: from a read version and an operation to the next version of the dataset.
+"""Commits: from a read version and an operation to the next version of the dataset.
 
 The life of a transaction::
 
@@ -6,12 +6,12 @@ The life of a transaction::
                                      ^  |                |
                                      |  | conflict?      | lost, or no reply
                                      |  v                v
-                                     |  ConflictError   N+1 names our transaction file? committed
+                                     |  ConflictError   N+1 names this transaction file? committed
                                      +-------------------- another one's: check it, and retry
 
-The last data file, the transaction file and the newest manifest need not wait for each other; put N+1 waits for all.
+The last data file, the transaction file and the newest manifest do not wait for each other; put N+1 waits for all.
 The one dangerous step is ``put_if_absent`` of the manifest.  A lost reply is never taken for a failure: the manifest
-names its transaction file, whose name is random, so the dataset itself says whose commit it has.
+names its transaction file, whose name is random, so the dataset itself shows whose commit it has.
 """
 
 from __future__ import annotations
@@ -73,13 +73,13 @@ from trilake.storage.base import Store
 _log = logging.getLogger("trilake.lance")
 
 TRANSACTIONS = "_transactions"
-#: Attempts before a transaction gives up.
+#: Maximum attempts of a commit.
 MAX_ATTEMPTS = 100
 
 
 @dataclass(frozen=True)
 class Transaction:
-    """An operation, the version it was made for (0: none yet), a unique id, and the properties that users set."""
+    """An operation, the version that it was made for (0 for a new dataset), a unique id, and properties from users."""
 
     read_version: int
     uuid: str
@@ -95,7 +95,7 @@ class Transaction:
 
 
 def serialise(transaction: Transaction) -> bytes:
-    """The content of a transaction file."""
+    """Serialize the content of a transaction file."""
 
     def fragments(entries: Iterable[Fragment]) -> list[pb.DataFragment]:
         return [fragment_message(f) for f in entries]
@@ -197,7 +197,7 @@ def _map_update(message: tx.Transaction.UpdateMap) -> op.MapUpdate:
 def parse(data: bytes, *, file: str = "") -> Transaction:
     """Parse a transaction file.  Raises ``CorruptLogError``.
 
-    An operation that this version does not know is :class:`~trilake.lance.versions.operations.Unknown`.
+    An unknown operation becomes :class:`~trilake.lance.versions.operations.Unknown`.
     """
     message = framing.parse(data, tx.Transaction, file=file, damaged=CorruptLogError)
     properties = dict(message.transaction_properties)
@@ -291,7 +291,7 @@ def _rewritten(message: tx.Transaction.Rewrite.RewrittenIndex, file: str) -> op.
 
 
 def load(store: Store, version: int | None = None, listing: Listing | None = None) -> Manifest:
-    """The manifest of a version, or of the newest.
+    """Load the manifest of a version, by default the newest.
 
     Raises ``TableNotFoundError``, ``VersionNotFoundError``, ``CorruptLogError`` or ``UnsupportedProtocolError``.
     """
@@ -303,14 +303,14 @@ def load(store: Store, version: int | None = None, listing: Listing | None = Non
 
 
 def read_manifest(store: Store, key: str, version: int) -> Manifest:
-    """The manifest under a key, which must be of the version in its name."""
+    """Read the manifest at a key; it must be of ``version``."""
     return parse_manifest(store.read(key), file=f"{store.uri}/{key}", version=version)
 
 
 def of_manifest(store: Store, manifest: Manifest) -> Transaction | None:
-    """The transaction that made a version; ``None`` where the manifest does not name it.
+    """Read the transaction of a version; ``None`` if the manifest does not name it.
 
-    Raises ``ObjectNotFoundError`` where its file is gone, and ``CorruptLogError``.
+    Raises ``ObjectNotFoundError`` if its file is gone, and ``CorruptLogError``.
     """
     if manifest.transaction is not None:
         return parse(manifest.transaction, file=store.uri)
@@ -326,7 +326,7 @@ def of_manifest(store: Store, manifest: Manifest) -> Transaction | None:
 def begin(
     read_version: int, operation: op.Operation, runtime: Runtime, properties: Mapping[str, str] | None = None
 ) -> Transaction:
-    """A transaction with a new id."""
+    """Create a transaction with a new id."""
     return Transaction(read_version, runtime.new_id(), operation, properties or {})
 
 
@@ -342,20 +342,20 @@ def commit(
     finish: Callable[[], None] | None = None,
     base: Manifest | None = None,
 ) -> Manifest:
-    """Commit a transaction on top of the newest version, and return the version that it makes.
+    """Commit a transaction on top of the newest version; return the new version.
 
     Parameters
     ----------
     create: the dataset must not exist yet.
-    scheme: how manifests of a new dataset are named.
-    check: called with the newest manifest before each attempt; it raises where the operation does not fit it.
-    known: the key of the manifest of the version that was read, which is mostly still the newest.
-    finish: makes the files that the operation names durable; what it raises ends the commit before its manifest.
-    base: the version that was read, to tell the dataset from another one that was created at its place.
+    scheme: naming scheme of manifests in a new dataset.
+    check: called with the newest manifest before each attempt; raises if the operation does not fit it.
+    known: key of the manifest of the read version, which mostly is still the newest.
+    finish: makes the files of the operation durable; an error from it ends the commit before its manifest.
+    base: the read version, to notice that another dataset has replaced it.
 
-    Raises ``ConflictError`` where another commit and this one exclude each other, ``TableExistsError`` with
-    ``create``, ``DatasetNotFoundError`` where the dataset is gone or another one is at its place,
-    ``UnknownOutcomeError`` where the store cannot tell whether the commit landed.
+    Raises ``ConflictError`` if another commit conflicts with this one, ``TableExistsError`` with ``create``,
+    ``DatasetNotFoundError`` if the dataset is gone or was replaced by another one, and ``UnknownOutcomeError`` if the
+    store cannot tell whether the commit landed.
     """
     key = f"{TRANSACTIONS}/{transaction.file}"
     message = serialise(transaction)
@@ -364,7 +364,7 @@ def commit(
     first = [] if finish is None else [finish]
     *_, listing, guessed = store.at_once([*first, put, partial(list_versions, store), read])
     checked = transaction.read_version
-    # A version must not be removed while it is being restored.
+    # Keep the version to restore from being removed.
     back = transaction.operation.version if isinstance(transaction.operation, op.Restore) else None
     with nullcontext() if back is None else hold(store, back, runtime):
         for attempt in range(MAX_ATTEMPTS):
@@ -411,7 +411,7 @@ def commit(
 
 
 def _manifest_or_none(store: Store, key: str | None, version: int) -> Manifest | None:
-    """The manifest under a key; ``None`` where reading it fails: listing then finds out why."""
+    """Read the manifest at a key; ``None`` if that fails: a listing then finds the cause."""
     if key is None:
         return None
     try:
@@ -423,7 +423,7 @@ def _manifest_or_none(store: Store, key: str | None, version: int) -> Manifest |
 
 
 def _put_transaction(store: Store, key: str, data: bytes) -> None:
-    """Write the file of a transaction; a transaction that is committed again has written it before."""
+    """Write a transaction file; a repeated commit has written the same file before."""
     try:
         store.put_if_absent(key, data)
     except ObjectExistsError:
@@ -432,10 +432,10 @@ def _put_transaction(store: Store, key: str, data: bytes) -> None:
 
 
 def _check_same_dataset(store: Store, listing: Listing, base: Manifest, newest: Manifest) -> None:
-    """Raise ``DatasetNotFoundError`` where another dataset has replaced the one that was read.
+    """Raise ``DatasetNotFoundError`` if another dataset has replaced the one that was read.
 
-    Versions and fragments are numbered from the start in each dataset: the commit would remove rows of the new one and
-    name files that went with the old one.  This is not a conflict, as repeating the change does not help.
+    Every dataset numbers its versions and fragments from the start: the commit would remove rows of the new dataset,
+    and name files that are gone with the old one.  It is no conflict, because a retry does not help.
     """
     there = newest if base.version == newest.version else None
     if there is None and base.version in listing.versions:
@@ -465,7 +465,7 @@ def _check_winners(
     help = "read the newest version and repeat the change"
     for version in range(checked + 1, newest.version + 1):
         try:
-            # Also where it was not listed: a listing may miss versions that are added while it is made.
+            # Also versions that were not listed: a listing may miss versions that are added during it.
             winner = newest if version == newest.version else read_manifest(store, listing.key(version), version)
         except ObjectNotFoundError as e:
             message = "a commit to check was cleaned up"
@@ -487,12 +487,12 @@ def _check_winners(
 
 
 def _locked_put(store: Store, key: str, data: bytes, transaction_file: str, version: int, runtime: Runtime) -> bool:
-    """Put the manifest inside the user's lock, which raises its own error where it cannot be acquired."""
+    """Put the manifest under the user's lock, which raises its own error if it cannot be acquired."""
     won = False
     try:
         with runtime.lock(version):
             won = _try_put(store, key, data, transaction_file, version)
-    except Exception as e:  # a user's lock may raise anything: where the commit landed, no file may be removed
+    except Exception as e:  # a user's lock may raise anything: if the commit landed, no file may be removed
         if won:
             raise UnknownOutcomeError(
                 f"version {version} is committed, but its lock failed: {e}",
@@ -505,12 +505,12 @@ def _locked_put(store: Store, key: str, data: bytes, transaction_file: str, vers
 
 
 def _try_put(store: Store, key: str, data: bytes, transaction_file: str, version: int) -> bool:
-    """Whether the manifest is there, and that of this transaction."""
+    """Put the manifest; return whether the version is that of this transaction."""
     try:
         store.put_if_absent(key, data)
         return True
     except (ObjectExistsError, UnknownOutcomeError) as e:
-        # One that exists may be that of this transaction: a retried request meets its own first attempt.
+        # An existing manifest may be that of this transaction: a retried request meets its own first attempt.
         try:
             return read_manifest(store, key, version).transaction_file == transaction_file
         except StorageError as unread:
@@ -527,5 +527,5 @@ def _copy_latest(store: Store, data: bytes, version: int) -> None:
     try:
         store.put(LATEST, data)
     except (TrilakeError, pa.ArrowException, OSError) as e:
-        # The commit stands; readers must not trust the copy.
+        # The commit is complete; readers must not trust the copy.
         _log.warning("version %d of %s is committed, but not copied: %s", version, store.uri, e)

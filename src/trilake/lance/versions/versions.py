@@ -1,9 +1,9 @@
-"""Versions of a dataset: its manifests, how they are named, and the tags that name versions.
+"""Versions of a dataset: the names of its manifests, and tags.
 
-A dataset uses one of two naming schemes.  ``_versions/12.manifest`` is that of the format's first writers; newer ones
-may name files by ``2**64 - 1 - version`` in 20 digits, so that a listing begins with the newest.  The length of the
-name distinguishes them.  ``_latest.manifest`` and ``latest_version_hint.json`` are hints for other readers: only a
-listing decides which version is newest.
+A dataset uses one of two naming schemes.  The format's first writers use ``_versions/12.manifest``; newer ones may name
+files by ``2**64 - 1 - version`` in 20 digits, so that a listing begins with the newest.  The length of the name
+distinguishes them.  ``_latest.manifest`` and ``latest_version_hint.json`` are hints for other readers: only a listing
+decides which version is newest.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from trilake.storage.foreign import check_no_foreign_files
 from trilake.table.location import check_not_below
 
 VERSIONS, TAGS = "_versions", "_refs/tags"
-#: A copy of the newest manifest for old readers; it is never read here.
+#: A copy of the newest manifest for old readers; trilake never reads it.
 LATEST = "_latest.manifest"
 
 Scheme = Literal["v1", "v2"]
 _LAST = (1 << 64) - 1
 _NAME = re.compile(r"_versions/([0-9]{1,20})\.manifest\Z")
-#: How often tags or branches are listed where some are deleted while they are read.
+#: Attempts to list tags or branches while some of them are deleted.
 _ATTEMPTS = 5
 _R = TypeVar("_R")
 _TAG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\Z")
@@ -59,7 +59,7 @@ class Listing:
 
     @property
     def latest(self) -> int:
-        """The newest version; 0 without one."""
+        """The newest version; 0 if there is none."""
         return self.versions[-1] if self.versions else 0
 
     def key(self, version: int) -> str:
@@ -67,9 +67,9 @@ class Listing:
 
 
 def list_versions(store: Store) -> Listing:
-    """List the versions of a dataset; clean-up leaves gaps.
+    """List the versions of a dataset; clean-ups leave gaps.
 
-    Raises ``CorruptLogError`` where both naming schemes are used.
+    Raises ``CorruptLogError`` if both naming schemes are used.
     """
     numbers: dict[Scheme, list[int]] = {"v1": [], "v2": []}
     for meta in store.list(VERSIONS):
@@ -101,9 +101,9 @@ _DATA = re.compile(r"data/[^/]+\.lance|data/[^/]+/[01]{32}\.blob")
 def check_place(store: Store, *, now_ms: int | None = None, named: Container[str] = ()) -> None:
     """Check that a new dataset may be created at the root of the store.
 
-    ``now_ms`` is the time by which a data file is too old to be that of a running write, ``None`` to ignore its age,
-    and ``named`` are the keys that the dataset itself names.  Raises ``TableExistsError`` for a Delta table, and
-    ``ForeignFilesError`` for files that are not those of a dataset.
+    ``now_ms`` is the current time, by which old data files cannot be those of a running write; ``None`` ignores their
+    age.  ``named`` are the keys that the dataset itself names.  Raises ``TableExistsError`` for a Delta table, and
+    ``ForeignFilesError`` for files that do not belong to a dataset.
     """
     if next(iter(store.list("_delta_log")), None) is not None:
         raise TableExistsError("a Delta table is here", help="write to another location", file=store.uri)
@@ -112,12 +112,12 @@ def check_place(store: Store, *, now_ms: int | None = None, named: Container[str
 
 
 def exists(store: Store) -> bool:
-    """Whether the store's root holds a Lance dataset."""
+    """Whether there is a Lance dataset at the root of the store."""
     return any(_NAME.match(meta.key) for meta in store.list(VERSIONS))
 
 
 def choose_version(store: Store, listing: Listing, version: int | None) -> int:
-    """``version``, or the newest.  Raises ``TableNotFoundError`` or ``VersionNotFoundError``."""
+    """Return ``version``, or the newest.  Raises ``TableNotFoundError`` or ``VersionNotFoundError``."""
     if not listing.versions:
         raise DatasetNotFoundError(
             "not a Lance dataset: there is no manifest in _versions", help="check the path", file=store.uri
@@ -125,7 +125,7 @@ def choose_version(store: Store, listing: Listing, version: int | None) -> int:
     if version is None:
         return listing.latest
     if version >> 63 == 1:
-        return version  # detached: outside of the line of versions
+        return version  # detached: not in the line of versions
     if version not in listing.versions:
         raise DatasetVersionNotFoundError(
             f"the dataset has no version {version}",
@@ -148,7 +148,7 @@ def _listed(versions: tuple[int, ...]) -> str:
 class Tag:
     """A name for a version.
 
-    ``created`` and ``updated`` are ISO timestamps, ``manifest_size`` is in bytes, ``metadata`` that of users.
+    ``created`` and ``updated`` are ISO timestamps, ``manifest_size`` is in bytes, ``metadata`` is set by users.
     """
 
     name: str
@@ -157,7 +157,7 @@ class Tag:
     created: str | None = None
     updated: str | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
-    #: The branch that the version is of; ``None`` for the main line.
+    #: The branch of the version; ``None`` for the main line.
     branch: str | None = None
 
 
@@ -184,7 +184,7 @@ def _parse_tag(store: Store, key: str, data: bytes) -> Tag:
 
 
 def string_map(content: dict[str, Any]) -> dict[str, str]:
-    """The ``metadata`` of a tag or branch, as far as it is strings."""
+    """The ``metadata`` of a tag or branch; only strings are kept."""
     metadata = content.get("metadata")
     return {k: v for k, v in metadata.items() if isinstance(v, str)} if isinstance(metadata, dict) else {}
 
@@ -197,7 +197,7 @@ def _parse_json(store: Store, key: str, data: bytes) -> Any:
 
 
 def read_references(store: Store, folder: str, parse: Callable[[Store, str, bytes], _R]) -> list[_R]:
-    """Parse the files of tags or branches; they are listed again where one is deleted while they are read."""
+    """Parse the files of tags or branches; list them again if one is deleted during the read."""
     for attempt in range(_ATTEMPTS):
         keys = [m.key for m in store.list(folder) if m.key.endswith(".json") and m.key.count("/") == 2]
         try:
@@ -209,12 +209,12 @@ def read_references(store: Store, folder: str, parse: Callable[[Store, str, byte
 
 
 def read_tags(store: Store) -> Mapping[str, Tag]:
-    """All tags by name.  Raises ``CorruptLogError`` for one without a version."""
+    """Read all tags, by name.  Raises ``CorruptLogError`` for a tag without a version."""
     return {tag.name: tag for tag in read_references(store, TAGS, _parse_tag)}
 
 
 def read_tag(store: Store, name: str) -> Tag:
-    """The tag with a name.  Raises ``VersionNotFoundError``."""
+    """Read a tag.  Raises ``VersionNotFoundError``."""
     key = _tag_key(name)
     try:
         return _parse_tag(store, key, store.read(key).to_pybytes())
@@ -225,10 +225,10 @@ def read_tag(store: Store, name: str) -> Tag:
 def write_tag(
     store: Store, name: str, version: int, *, size: int, now_ns: int, update: bool = False, branch: str | None = None
 ) -> Tag:
-    """Create a tag of a version of a branch, or with ``update`` move an existing one, which keeps its metadata.
+    """Create a tag for a version of a branch, or with ``update`` move an existing one, which keeps its metadata.
 
-    ``size`` is that of the version's manifest in bytes.  Raises ``InvalidArgumentError`` where a tag to be created
-    exists, and ``VersionNotFoundError`` where one to be moved does not.
+    ``size`` is the size of the version's manifest in bytes.  Raises ``InvalidArgumentError`` if the tag to create
+    exists, and ``VersionNotFoundError`` if the tag to move does not.
     """
     key = _tag_key(name)
     now = dt.datetime.fromtimestamp(now_ns // 10**9, dt.UTC).strftime("%Y-%m-%dT%H:%M:%S")
@@ -251,7 +251,7 @@ def write_tag(
 
 
 def _content(store: Store, name: str) -> dict[str, Any]:
-    read_tag(store, name)  # raises where there is none
+    read_tag(store, name)  # raises if there is none
     key = _tag_key(name)
     content: dict[str, Any] = _parse_json(store, key, store.read(key).to_pybytes())
     return content
