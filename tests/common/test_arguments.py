@@ -156,7 +156,7 @@ def test_columns_of_runs_and_structs_without_fields(tmp_path: Path) -> None:
 
 def test_columns_that_nobody_has_cannot_be_left_out(table: str) -> None:
     merge = trilake.open(table).merge(ROWS, "t.a = s.a", "s", "t")
-    with pytest.raises(InvalidArgumentError, match="leave out bb"):
+    with pytest.raises(InvalidArgumentError, match="excludes bb"):
         merge.when_matched_update_all(except_cols=["bb"]).execute()
     assert merge.when_matched_update_all(except_cols=["B"]).execute().version == 1
 

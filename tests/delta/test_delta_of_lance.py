@@ -188,7 +188,7 @@ def test_a_table_keeps_its_format(tmp_path: Path) -> None:
     assert len(list(path.glob("*.lance"))) == 1
     with pytest.raises(InvalidArgumentError, match="files are lance, the write has 'parquet'"):
         trilake.write(ROWS, path, mode="append", data_format="parquet")
-    with pytest.raises(InvalidArgumentError, match="written are lance, parquet, trevni"):
+    with pytest.raises(InvalidArgumentError, match="supported formats are lance, parquet, trevni"):
         trilake.create(tmp_path / "u", {"n": "bigint"}, data_format="avro")
     with pytest.raises(SchemaMismatchError, match="column: m"):
         trilake.create(tmp_path / "u", {"m": "map<string, int>"}, data_format="lance")

@@ -61,7 +61,7 @@ def test_a_table_keeps_its_format(tmp_path: Path) -> None:
     trilake.write(ROWS, path, data_format="trevni")
     with pytest.raises(InvalidArgumentError, match="files are trevni, the write has 'parquet'"):
         trilake.write(ROWS, path, mode="append", data_format="parquet")
-    with pytest.raises(InvalidArgumentError, match="written are lance, parquet, trevni"):
+    with pytest.raises(InvalidArgumentError, match="supported formats are lance, parquet, trevni"):
         trilake.write(ROWS, tmp_path / "u", data_format="avro")
     with pytest.raises(InvalidArgumentError, match="data_format needs a table with a log"):
         trilake.write(ROWS, tmp_path / "u", format="trevni", data_format="trevni")

@@ -73,7 +73,7 @@ def test_spatial_types_in_sql(sql: str, name: str) -> None:
 
 @pytest.mark.parametrize(
     ("sql", "says"),
-    [("geometry(any)", "leaves it to each value"), ("geometry(27)", "geometry"), ("geometry(4326", "is expected")],
+    [("geometry(any)", "leaves it to each value"), ("geometry(27)", "geometry"), ("geometry(4326", "expected")],
 )
 def test_other_reference_systems_are_refused(sql: str, says: str) -> None:
     with pytest.raises(InvalidArgumentError, match=says):

@@ -96,7 +96,7 @@ def test_what_cannot_be_made_leaves_neither_a_name_nor_files(sql: SparkSession, 
     assert not _entries(sql)
     assert not Path(path).exists()
     options = f"PATH '{path}', 'delta.appendOnly' 'true', header 'true'"
-    with pytest.warns(UserWarning, match="ignored: header"):
+    with pytest.warns(UserWarning, match="ignores these options: header"):
         sql.sql(f"CREATE TABLE made (id INT) USING delta OPTIONS ({options})")
     assert trilake.open(path).properties == {"delta.appendOnly": "true"}
 

@@ -98,7 +98,7 @@ def test_what_cannot_be(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgumentError, match="is a folder"):
         LanceFileReader(f"{tmp_path}/")
     writer = LanceFileWriter("memory://files/x", ROWS.schema, version="legacy")
-    with pytest.raises(SchemaMismatchError, match="no column s"):
+    with pytest.raises(SchemaMismatchError, match="column s is missing"):
         writer.write_batch(ROWS.select(["id"]))
     with pytest.raises(TypeError, match="metadata"):
         writer.add_schema_metadata("a", 1)

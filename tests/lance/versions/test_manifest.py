@@ -197,5 +197,5 @@ def test_an_unknown_operation_is_no_error() -> None:
 
 
 def test_two_fragments_with_one_id_are_refused() -> None:
-    with pytest.raises(CorruptLogError, match="same id"):
+    with pytest.raises(CorruptLogError, match="fragment id 0 occurs more than once"):
         parsed(serialise_manifest(replace(FULL, fragments=FULL.fragments * 2)))

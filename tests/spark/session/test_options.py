@@ -19,7 +19,7 @@ BOILERPLATE = {"inferSchema": "true", "HEADER": "true", "timestampformat": "y", 
 
 
 def test_options_of_sparks_readers_are_ignored_with_one_warning() -> None:
-    with pytest.warns(UserWarning, match="ignored: HEADER, inferSchema, mode, multiLine, timestampformat") as warned:
+    with pytest.warns(UserWarning, match="options: HEADER, inferSchema, mode, multiLine, timestampformat") as warned:
         options = Options({**BOILERPLATE, "versionAsOf": "3", "AWS_REGION": "x"}, READ_OPTIONS, reading=True)
     assert len(warned) == 1
     assert (options.values, options.store) == ({"versionAsOf": "3"}, {"AWS_REGION": "x"})
@@ -52,9 +52,9 @@ def test_boilerplate_stands_before_reads_and_writes(spark: SparkSession, tmp_pat
     rows = spark.range(3)
     for format in ("delta", "trevni"):
         path = str(tmp_path / format)
-        with pytest.warns(UserWarning, match="ignored: header, quoteAll"):
+        with pytest.warns(UserWarning, match="ignores these options: header, quoteAll"):
             rows.write.format(format).option("header", "true").option("quoteAll", "true").save(path)
-        with pytest.warns(UserWarning, match="ignored: header, inferSchema"):
+        with pytest.warns(UserWarning, match="ignores these options: header, inferSchema"):
             frame = spark.read.format(format).option("header", "true").option("inferSchema", "true").load(path)
         assert frame.count() == 3
         with pytest.raises(AnalysisException, match="unknown option 'headr'"):

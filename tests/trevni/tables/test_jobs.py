@@ -443,7 +443,7 @@ def test_existing_file_is_not_replaced() -> None:
     store = table_of_two_files()
     plan, files = staged(store, "append")
     store.put(files[1].key, b"mine")
-    with pytest.raises(WriteFailedError, match="exists already"):
+    with pytest.raises(WriteFailedError, match="already exists"):
         finish_table_write(store, plan, files)
     assert store.read(files[1].key).to_pybytes() == b"mine"
     with pytest.raises(ObjectExistsError):

@@ -11,6 +11,7 @@ point into its own file, so each version computes its own.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -524,9 +525,11 @@ def parse_manifest(data: pa.Buffer, *, file: str, version: int | None = None) ->
         section = framing.read_message(source, message.index_section, pb.IndexSection, damaged=CorruptLogError)
         indices = tuple(parse_index(i, file=file) for i in section.indices)
     fragments = tuple(parse_fragment(f, file=file) for f in message.fragments)
-    ids = {f.id for f in fragments}
-    if len(ids) != len(fragments) or max(ids, default=0) > MAX_FRAGMENT_ID:
-        raise CorruptLogError("fragment IDs are duplicate or out of range", file=file)
+    counts = Counter(f.id for f in fragments)
+    if any(n > 1 for n in counts.values()):
+        raise CorruptLogError(f"fragment id {counts.most_common(1)[0][0]} occurs more than once", file=file)
+    if (largest := max(counts, default=0)) > MAX_FRAGMENT_ID:
+        raise CorruptLogError(f"fragment ids must be at most {MAX_FRAGMENT_ID}, got {largest}", file=file)
     stamp = message.timestamp
     if not _FIRST_SECOND <= stamp.seconds <= _LAST_SECOND or not 0 <= stamp.nanos < 10**9:
         raise CorruptLogError(
@@ -546,7 +549,7 @@ def parse_manifest(data: pa.Buffer, *, file: str, version: int | None = None) ->
         fragments=fragments,
         indices=indices,
         timestamp_ns=stamp.seconds * 10**9 + stamp.nanos,
-        max_fragment_id=max(message.max_fragment_id if message.HasField("max_fragment_id") else -1, *ids, -1),
+        max_fragment_id=max(message.max_fragment_id if message.HasField("max_fragment_id") else -1, *counts, -1),
         transaction_file=message.transaction_file,
         writer_version=(message.writer_version.library, message.writer_version.version)
         if message.HasField("writer_version")

@@ -107,17 +107,17 @@ class DeltaTableBuilder(PublicNames, Generic[Opened]):
         self._table = TableDescription(StructType(()))
 
     def tableName(self, identifier: str) -> Self:
-        """Set the name in Spark's catalogue: ``table``, ``database.table`` or ``delta.`/path```."""
+        """Set the name in Spark's catalogue: ``identifier`` is ``table``, ``database.table`` or ``delta.`/path```."""
         self._name = _string("Identifier", identifier)
         return self
 
     def location(self, location: str) -> Self:
-        """Set the table's path or URI."""
+        """Set the table's ``location``: a path or URI."""
         self._location = _string("Location", location)
         return self
 
     def comment(self, comment: str) -> Self:
-        """Set the table's comment."""
+        """Set the table's ``comment``."""
         self._table = replace(self._table, comment=_string("Table comment", comment))
         return self
 
@@ -182,17 +182,17 @@ class DeltaTableBuilder(PublicNames, Generic[Opened]):
         return self
 
     def partitionedBy(self, *cols: str | list[str] | tuple[str, ...]) -> Self:
-        """Set the partition columns, passed one by one or as one list."""
+        """Set the partition columns: ``cols`` are passed one by one or as one list."""
         self._table = replace(self._table, partition_by=_strings("Partitioning column", cols))
         return self
 
     def clusterBy(self, *cols: str | list[str] | tuple[str, ...]) -> Self:
-        """Set the clustering columns, passed one by one or as one list; nested ones with dots."""
+        """Set the clustering columns: ``cols`` are passed one by one or as one list; nested ones with dots."""
         self._table = replace(self._table, cluster_by=_strings("Clustering column", cols))
         return self
 
     def property(self, key: str, value: str) -> Self:
-        """Set a table property."""
+        """Set the table property ``key`` to ``value``."""
         properties = {**self._table.properties, _string("Key of property", key): _string("Value of property", value)}
         self._table = replace(self._table, properties=properties)
         return self

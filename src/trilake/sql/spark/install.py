@@ -47,7 +47,7 @@ _SESSION_ATTRIBUTE = "_trilake_sql"
 
 
 def install(spark: SparkSession) -> None:
-    """Add trilake tables to ``spark.sql``, ``spark.table``, ``spark.read.table`` and ``spark.catalog`` of a session.
+    """Add trilake tables to the session ``spark``: to its ``sql``, ``table``, ``read.table`` and ``catalog``.
 
     It includes :func:`trilake.register`.  Statements without trilake tables run as before.  Sessions from
     ``newSession`` and ``foreachBatch`` have it, too.  A second call changes nothing; :func:`uninstall` undoes it.

@@ -239,7 +239,7 @@ def test_types_that_no_table_has(column: pa.Array) -> None:
 def test_columns_that_differ_by_case_alone() -> None:
     store = MemoryStore()
     put(store, "x", pa.table({"s": pa.array([{"a": 1, "A": 2}])}))
-    with pytest.raises(SchemaMismatchError, match="differ at most in case"):
+    with pytest.raises(SchemaMismatchError, match="differ only in case"):
         convert_to_delta(store, standard_engine())
 
 

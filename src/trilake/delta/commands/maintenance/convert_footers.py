@@ -373,7 +373,7 @@ def _check_names(t: DataType, file: str) -> None:
         twice = [name for name, _ in parts(struct) if names.count(name.lower()) > 1]
         if twice:
             raise SchemaMismatchError(
-                f"the file has columns {', '.join('.'.join((*path, n)) for n in twice)}, which differ by case at most",
+                f"the file has columns {', '.join('.'.join((*path, n)) for n in twice)}, which differ only in case",
                 help="rewrite the file with other names",
                 file=file,
                 condition="DELTA_DUPLICATE_COLUMNS_FOUND",
