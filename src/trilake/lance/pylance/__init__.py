@@ -1,1 +1,1 @@
-"""The pylance names: ``LanceDataset``, ``LanceScanner``, ``LanceOperation`` and what they return."""
+"""The API of pylance: ``LanceDataset``, ``LanceScanner``, ``LanceOperation`` and the classes that they return."""

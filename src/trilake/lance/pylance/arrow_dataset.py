@@ -63,7 +63,7 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
         return dataset
 
     def _beside(self, snapshot: Snapshot) -> Self:
-        """Return a new object for another version, or with other caches."""
+        """Return a new object for another version or with other caches."""
         other = self.of(snapshot, self._uri, self.nulls)
         other._scan_options = self._scan_options
         return other
@@ -81,7 +81,7 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
         self.snapshot = snapshot
 
     def _set_scan_options(self, options: Mapping[str, Any] | None) -> None:
-        """Set default scan options; options of a scan override them."""
+        """Set default scan options, which the options of a scan override."""
         if options:
             checked = dict(options)
             ScannerBuilder(self).apply_defaults(checked)
@@ -92,12 +92,12 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
 
     @property
     def uri(self) -> str:
-        """The path or URI of the dataset."""
+        """Path or URI of the dataset."""
         return self._uri
 
     @property
     def schema(self) -> pa.Schema:
-        """The schema of the dataset; with ``default_scan_options``, that of a scan."""
+        """Schema of the dataset; with ``default_scan_options``, schema of a scan."""
         return self.scanner().projected_schema if self._scan_options else self.snapshot.schema
 
     # --- scans -------------------------------------------------------------------------------------------------------
@@ -130,19 +130,19 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
         Parameters
         ----------
         columns: names of columns, by default all; ``"struct.field"`` selects a nested field.  ``_rowid``, ``_rowaddr``,
-            ``_rowoffset`` and, with ``nearest``, ``_distance`` are allowed.  An empty list selects no column: the
-            result keeps the number of rows.  A mapping from new names to SQL expressions projects; expressions may use
+            ``_rowoffset`` and, with ``nearest``, ``_distance`` are allowed.  An empty list selects no columns, so the
+            result has only a number of rows.  A mapping from new names to SQL expressions projects; expressions may use
             ``_rowid`` and ``_distance``.
         filter: SQL or a pyarrow expression.  Filters on ``_rowid`` read only the matching rows.
         limit, offset: number of rows to return, and to skip.
         nearest: ``{"column", "q", "k", "metric", "nprobes", "refine_factor", "use_index", "distance_range"}``: return
             the ``k`` rows nearest to the vector ``q`` with their ``_distance``.  ``distance_range`` is a lower bound
-            (inclusive) and an upper bound (exclusive), each may be ``None``.  If ``q`` has several vectors, the result
+            (inclusive) and an upper bound (exclusive); each may be ``None``.  If ``q`` has several vectors, the result
             has the nearest rows of each and a column ``query_index``.  ``nprobes`` is the number of index partitions to
-            search; by default at least six, or ``minimum_nprobes`` if greater, then more until ``k`` rows are found, up
-            to ``maximum_nprobes``.
+            search.  By default, a search starts with six partitions, or ``minimum_nprobes`` if greater, and continues
+            until it finds ``k`` rows or has searched ``maximum_nprobes``.
         batch_size: maximum number of rows in a batch.
-        batch_readahead, fragment_readahead, scan_in_order: hints; rows are always returned in order.
+        batch_readahead, fragment_readahead, scan_in_order: hints; rows are always in order.
         fragments: fragments to scan, in this order.
         prefilter: with ``nearest``, whether to filter before the search.
         with_row_id, with_row_address: add a column ``_rowid`` or ``_rowaddr``; both have the same values unless the
@@ -157,7 +157,7 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
             and options of pyarrow scanners and hints of pylance, such as ``use_threads``, which have no effect.
 
         Raises ``UnknownColumnError`` for an unknown column, ``FilterError`` for an invalid filter, and
-          ``InvalidArgumentError`` for other invalid values.
+        ``InvalidArgumentError`` for other invalid values.
 
         >>> import pyarrow as pa
         >>> from trilake.lance import write_dataset
@@ -264,10 +264,10 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
         ).to_batches()
 
     def count_rows(self, filter: FilterLike | None = None, **more: Any) -> int:
-        """Count the rows that match ``filter``; without a filter, from the manifest alone.
+        """Count the rows that match ``filter``; without a filter, from the manifest.
 
         ``default_scan_options`` apply only if other options are set; ``more`` are those of :meth:`scanner`.  Raises
-          ``FilterError`` for an invalid filter.
+        ``FilterError`` for an invalid filter.
 
         >>> import pyarrow as pa
         >>> from trilake.lance import write_dataset
@@ -292,11 +292,11 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
         return self.to_table(**{**more, "limit": num_rows})
 
     def take(self, indices: npt.ArrayLike | pa.Array, columns: ColumnsLike | None = None, **more: Any) -> pa.Table:
-        """Return the rows at the given positions, in the given order.  Reads only their bytes.
+        """Return the rows at the given positions, in the given order.  Reads only the bytes of these rows.
 
         Parameters
         ----------
-        indices: positions among the rows that are not deleted, from 0.
+        indices: positions among the live rows, from 0.
         columns: columns to return, by default all.
         more: ``with_row_id`` and ``with_row_address``, and hints of pylance.
 
@@ -343,7 +343,7 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
         buffer_size: minimum number of bytes per read; 0 disables buffering.
 
         Raises ``InvalidArgumentError`` unless exactly one of the three is set, ``WrongTypeError`` if the column has no
-          blobs, and ``UnknownRowError``.
+        blobs, and ``UnknownRowError``.
 
         >>> import pyarrow as pa
         >>> from trilake.lance import write_dataset
@@ -386,14 +386,14 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
     def read_blob_ranges(
         self, blob_column: str, requests: Sequence[tuple[int, int, int]], *, selector: str, **hints: Any
     ) -> list[tuple[int, int, bytes | None]]:
-        """Read ranges of blobs: returns (request number, row address, bytes or ``None`` for a null) for each request.
+        """Read ranges of blobs; returns request number, row address, and bytes or ``None`` (null) for each request.
 
         Parameters
         ----------
         blob_column: name of the column.
-        requests: for each the row, the offset in its blob, and the number of bytes.
-        selector: how rows are identified: ``"ids"``, ``"addresses"`` or ``"indices"``.
-        hints: of pylance, without effect.
+        requests: row, offset in its blob, and number of bytes of each range.
+        selector: how requests identify rows: ``"ids"``, ``"addresses"`` or ``"indices"``.
+        hints: hints of pylance, without effect.
 
         Raises ``InvalidArgumentError`` for a range outside the blob, ``WrongTypeError`` and ``UnknownRowError``.
 
@@ -487,7 +487,7 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
         reader = self.snapshot.reader_of(fragment_id)
         return None if reader is None else LanceFragment(self, None, fragment=reader)
 
-    # --- the rest of pyarrow.dataset.Dataset, mostly in memory -------------------------------------------------------
+    # --- other methods of pyarrow.dataset.Dataset, mostly in memory --------------------------------------------------
 
     @property
     def partition_expression(self) -> pc.Expression:

@@ -1,4 +1,4 @@
-"""pylance names that trilake does not support: an ``AttributeError`` with the reason and an alternative."""
+"""pylance names that trilake does not support: an ``AttributeError`` says why, and what to use instead."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ _PARTS = "segments are merged as a whole", "use create_index_uncommitted and mer
 _BASES = "new files are written below the dataset's own path", "write them there"
 _CACHES = "each dataset has its own caches", "set index_cache_size, the number of cached index entries"
 _ROW_IDS = "trilake compares rows by columns", "_row_created_at_version says which rows are new"
-#: By name: the reason and the alternative.
-#: By name: what is missing, and what to do.
+#: Reason and alternative for each name.
 BEYOND: dict[str, tuple[str, str]] = {
     "deep_clone": ("trilake copies rows, not files", "write_dataset copies a dataset"),
     **dict.fromkeys(["initialize_mem_wal", "mem_wal_index_details", "mem_wal_writer"], _LOGS),
@@ -28,7 +27,7 @@ BEYOND: dict[str, tuple[str, str]] = {
 
 
 def not_in_format(kind: str, name: str) -> AttributeError:
-    """The error for an attribute that does not exist."""
+    """Return the error for an attribute that does not exist."""
     if name not in BEYOND:
         return AttributeError(f"{kind!r} object has no attribute {name!r}")
     reason, help = BEYOND[name]

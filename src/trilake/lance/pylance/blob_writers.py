@@ -1,4 +1,4 @@
-"""Writers for blob files next to data files, and builders for the columns that point into them.
+"""Writers of blob files for a data file, and builders of the columns that refer to them.
 
 Write the blob file, then a data file with the column, and commit both.
 """
@@ -36,7 +36,7 @@ PREPARED = pa.struct(
 
 @dataclass(frozen=True)
 class BlobDescriptor:
-    """Reference to a blob: ``"Packed"`` (in a shared file), ``"Dedicated"`` (in its own file), or ``"Null"``."""
+    """A reference to a blob: ``"Packed"`` (in a shared file), ``"Dedicated"`` (in its own file), or ``"Null"``."""
 
     kind: str
     blob_id: int = 0
@@ -51,7 +51,7 @@ class BlobDescriptor:
 
     @property
     def parts(self) -> dict[str, Any] | None:
-        """The value to store in the column."""
+        """Return the value to store in the column."""
         if self.kind == "Null":
             return None
         kind = PACKED if self.kind == "Packed" else DEDICATED
@@ -82,22 +82,19 @@ class BlobDescriptorArrayBuilder:
 
     @property
     def field(self) -> pa.Field:
-        """The Arrow field of the column."""
+        """Arrow field of the column."""
         return prepared_field(self._column)
 
     def push(self, descriptor: BlobDescriptor) -> None:
-        """Append a descriptor."""
         if not isinstance(descriptor, BlobDescriptor):
             raise WrongTypeError(f"expected a BlobDescriptor, got {descriptor!r}")
         self._descriptors.append(descriptor)
 
     def extend(self, descriptors: Iterable[BlobDescriptor]) -> None:
-        """Append descriptors."""
         for descriptor in descriptors:
             self.push(descriptor)
 
     def push_null(self) -> None:
-        """Append a null."""
         self.push(NULL)
 
     def finish(self) -> pa.StructArray:
@@ -107,7 +104,7 @@ class BlobDescriptorArrayBuilder:
 
 
 class _SideFile:
-    """A file next to a data file, created by the first write and visible after close."""
+    """A file next to a data file; the first write creates it, and closing makes it visible."""
 
     def __init__(self, store: Store, data_file: str, blob_id: int) -> None:
         self.blob_id = count("blob_id", blob_id, least=1)
@@ -117,7 +114,6 @@ class _SideFile:
 
     @property
     def path(self) -> str:
-        """Path of the file."""
         return f"{self._store.uri.removesuffix('/')}/{self._key}"
 
     def _append(self, data: Any) -> None:
@@ -133,13 +129,13 @@ class _SideFile:
 
 
 class PackedBlobWriter(_SideFile):
-    """Write several blobs of a data file to one file, which becomes visible when the writer is finished.
+    """Write several blobs of a data file to one file, which becomes visible when the writer finishes.
 
     Parameters
     ----------
     store: store of the data file.
     data_file: path of the data file.
-    blob_id: number of this blob file, from 1 and unique within the data file.
+    blob_id: number of this blob file: at least 1, and unique within the data file.
     """
 
     def __init__(self, store: Store, data_file: str, blob_id: int) -> None:
@@ -149,13 +145,13 @@ class PackedBlobWriter(_SideFile):
 
     @property
     def field(self) -> pa.Field:
-        """The Arrow field of the column.  Raises ``InvalidArgumentError`` before :meth:`finish_array`."""
+        """Arrow field of the column.  Raises ``InvalidArgumentError`` before :meth:`finish_array`."""
         if self._field is None:
             raise InvalidArgumentError("the field is available after finish_array")
         return self._field
 
     def write_blob(self, data: Any) -> BlobDescriptor:
-        """Write one blob: bytes, or integers from 0 to 255."""
+        """Write one blob, given as bytes or as integers from 0 to 255."""
         blob = bytes(data)
         descriptor = BlobDescriptor("Packed", self.blob_id, self._size, len(blob))
         self._append(blob)
@@ -165,7 +161,7 @@ class PackedBlobWriter(_SideFile):
     def write_blobs(self, data: pa.Array | pa.ChunkedArray) -> None:
         """Write the blobs of a binary column; nulls stay null.
 
-        Raises ``InvalidArgumentError`` for other types and for offsets that decrease.
+        Raises ``InvalidArgumentError`` for other types and for decreasing offsets.
         """
         if not isinstance(data, pa.Array | pa.ChunkedArray):
             raise InvalidArgumentError(f"expected an Arrow array of Binary or LargeBinary, got {type(data).__name__}")

@@ -1,4 +1,4 @@
-"""``ChangedDataset``: write rows and columns of a dataset; each call is one commit."""
+"""``ChangedDataset``: change rows and columns of a dataset; each call is one commit."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class ChangedDataset(LaterNames):
         mode: Any = "create",
         **options: Any,
     ) -> Self:
-        """Write instances of a Pydantic model; the annotations of the model define the columns.
+        """Write instances of a Pydantic model, whose annotations define the columns.
 
         Parameters
         ----------
@@ -73,7 +73,7 @@ class ChangedDataset(LaterNames):
         uri: path or URI; by default the name of the class in snake case.
         mode, options: those of :meth:`insert`, and ``storage_options``.
 
-        Raises ``WrongTypeError`` for instances of another class, ``InvalidArgumentError`` for an empty list.
+        Raises ``WrongTypeError`` for instances of another class, and ``InvalidArgumentError`` for an empty list.
 
         >>> from pydantic import BaseModel
         >>> from trilake.lance import LanceDataset
@@ -145,7 +145,7 @@ class ChangedDataset(LaterNames):
         updates: SQL expressions by column.
         where: SQL or a pyarrow expression; by default all rows.
         conflict_retries, retry_timeout: see :meth:`delete`.
-        later: options of newer pylance releases; raises for those that the format does not support.
+        later: options of newer pylance releases; raises for unsupported ones.
 
         Raises ``InvalidArgumentError`` for an unknown column, ``ExpressionError``, ``FilterError`` or
         ``ConflictError``.
@@ -165,10 +165,10 @@ class ChangedDataset(LaterNames):
         return {"num_rows_updated": done.num_rows_updated}
 
     def merge_insert(self, on: str | Iterable[str] | None = None) -> MergeBuilder:
-        """Match rows of a source by the key columns ``on``; the builder says what becomes of which.
+        """Return a builder that matches rows of a source by the key columns ``on`` and says what to do with them.
 
-        By default these are the columns of the primary key: those with ``lance-schema:unenforced-primary-key`` in their
-        metadata.  Raises ``InvalidArgumentError`` without one.
+        By default, ``on`` is the primary key: the columns with ``lance-schema:unenforced-primary-key`` in their
+        metadata.  Raises ``InvalidArgumentError`` if there is none.
 
         >>> import pyarrow as pa
         >>> from trilake.lance import write_dataset
@@ -196,7 +196,7 @@ class ChangedDataset(LaterNames):
         ----------
         data_obj: the data to join.
         left_on, right_on: key columns of the dataset and of the data; ``right_on`` defaults to ``left_on``.
-        schema: of data passed as an iterable.
+        schema: schema of data passed as an iterable.
 
         Raises ``UnknownColumnError``, and ``SchemaMismatchError`` if the data cannot be joined.
 
@@ -221,12 +221,12 @@ class ChangedDataset(LaterNames):
 
         Parameters
         ----------
-        transforms: SQL expressions by column name; or a function of record batches (its schema is the attribute
+        transforms: SQL expressions by column name; or a function of record batches (its output schema is the attribute
             ``output_schema`` or that of its first result); or rows in dataset order; or a field, fields or schema of
-            all-null columns, for which no file is written.
+            null columns, for which no files are written.
         read_columns: columns to pass to the function, by default all.
-        reader_schema: of rows passed as an iterable.
-        batch_size: maximum number of rows per call of the function, by default a row group.
+        reader_schema: schema of rows passed as an iterable.
+        batch_size: maximum number of rows per call of the function, by default those of a row group.
 
         Raises ``InvalidArgumentError`` for options that do not apply to ``transforms``.
 
@@ -246,7 +246,7 @@ class ChangedDataset(LaterNames):
             transforms.forget()
 
     def drop_columns(self, columns: Sequence[str]) -> None:
-        """Drop ``columns`` or nested fields; only the manifest is written.  Raises ``UnknownColumnError``.
+        """Drop ``columns`` or nested fields; writes only the manifest.  Raises ``UnknownColumnError``.
 
         >>> import pyarrow as pa
         >>> from trilake.lance import write_dataset
@@ -258,9 +258,9 @@ class ChangedDataset(LaterNames):
         self.moved(column_changes.drop_columns(self.snapshot, columns))
 
     def alter_columns(self, *alterations: Mapping[str, Any]) -> None:
-        """Rename (``name``), cast (``data_type``) or change the nullability (``nullable``) of columns, by ``path``.
+        """Rename (``name``), cast (``data_type``) or change the nullability (``nullable``) of the columns at ``path``.
 
-        ``alterations`` are mappings with these keys.  Raises ``UnknownColumnError``, ``InvalidArgumentError``.
+        ``alterations`` are mappings with these keys.  Raises ``UnknownColumnError`` and ``InvalidArgumentError``.
 
         >>> import pyarrow as pa
         >>> from trilake.lance import write_dataset
@@ -273,7 +273,7 @@ class ChangedDataset(LaterNames):
 
 
 def _layout(options: dict[str, Any], *, of: str) -> dict[str, Any]:
-    """Translate option names to those of ``WriteOptions``; raise for unknown ones."""
+    """Translate option names to those of ``WriteOptions``; raises for unknown ones."""
     layout = {name: options.pop(name) for name in WRITE_OPTIONS if name in options}
     layout |= {**format_of(options), "properties": properties_of(options)}
     check_format(options, of=of)

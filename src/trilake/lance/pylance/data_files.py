@@ -1,6 +1,6 @@
 """``LanceFileReader``, ``LanceFileWriter`` and ``LanceFileSession``: single data files without a dataset.
 
-All versions of the file format.  ``LanceFragment.create_from_file`` makes a fragment of such a file.
+They support all versions of the file format.  ``LanceFragment.create_from_file`` makes a fragment of such a file.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from trilake.lance.versions.manifest import DataFile
 from trilake.storage import open_store
 from trilake.storage.base import Store
 
-#: Default of the maximum page size in bytes.
+#: Default maximum page size in bytes.
 _PAGE_BYTES = 32 << 20
 
 
@@ -81,7 +81,7 @@ class LanceColumnMetadata:
 
 @dataclass(frozen=True)
 class LanceFileMetadata:
-    """Metadata of a data file, sizes in bytes.  Files of the first format have no metadata of columns."""
+    """Metadata of a data file, sizes in bytes.  Files of the first format have no column metadata."""
 
     schema: pa.Schema
     num_rows: int
@@ -134,7 +134,7 @@ class LanceFileReader:
     path: path or URI of the file.
     storage_options: credentials, region and endpoint of the object store.
     columns: names of columns to read, by default all.
-    later: options for catalogues; only ``None`` is accepted.
+    later: catalog options; must be ``None``.
 
     Raises ``MissingFileError``, ``CorruptFileError``, and ``UnsupportedProtocolError`` for unsupported versions.
     """
@@ -157,11 +157,11 @@ class LanceFileReader:
         self._stored = self._view.stored(self._columns)
 
     def num_rows(self) -> int:
-        """Number of rows, including those deleted in a dataset."""
+        """Return the number of rows, including rows that are deleted in a dataset."""
         return self._file.num_rows
 
     def metadata(self) -> LanceFileMetadata:
-        """Metadata of the file."""
+        """Return the metadata of the file."""
         file = self._file
         if isinstance(file, V2File):
             return _metadata(file, self._view.arrow)
@@ -169,7 +169,7 @@ class LanceFileReader:
         return LanceFileMetadata(self._view.arrow, file.num_rows, file.size, FIRST.major, FIRST.minor, batches)
 
     def file_statistics(self) -> LanceFileStatistics:
-        """Number and size of each column's pages.  Raises ``NotInFormatError`` for a file of the first format."""
+        """Return the number and size of each column's pages.  Raises ``NotInFormatError`` in the first format."""
         if not isinstance(self._file, V2File):
             raise NotInFormatError("files of the first format do not store page sizes", help=_MIGRATE)
         file, columns = self._file, self.metadata().columns
@@ -204,7 +204,7 @@ class LanceFileReader:
     def take_rows(
         self, indices: npt.ArrayLike | pa.Array, *, batch_size: int = 1024, batch_readahead: int = 16
     ) -> ReaderResults:
-        """Read rows by ascending position.  Raises ``InvalidArgumentError``."""
+        """Read the rows at ascending positions.  Raises ``InvalidArgumentError``."""
         del batch_readahead
         places = input_rows.numbers(indices)
         if (np.diff(places) < 0).any():
@@ -223,9 +223,9 @@ class LanceFileReader:
         return ReaderResults(pa.RecordBatchReader.from_batches(schema, sized))
 
     def read_global_buffer(self, index: int) -> bytes:
-        """Return the bytes of a global buffer; buffer 0 is the schema, added ones follow.
+        """Return the bytes of a global buffer; buffer 0 is the schema, added buffers follow.
 
-        Raises ``InvalidArgumentError`` for an unknown index, ``NotInFormatError`` for a file of the first format.
+        Raises ``InvalidArgumentError`` for an unknown index, and ``NotInFormatError`` for a file of the first format.
         """
         if not isinstance(self._file, V2File):
             raise NotInFormatError("files of the first format have no global buffers", help=_MIGRATE)
@@ -240,7 +240,7 @@ _BUFFERS = "the first added buffer has index 1"
 
 
 def open_by_footer(store: Store, key: str) -> DataFileReader:
-    """Open a data file by its footer.
+    """Open a data file of the version that its footer states.
 
     Raises ``MissingFileError``, ``CorruptFileError``, and ``UnsupportedProtocolError`` for unsupported versions.
     """
@@ -254,7 +254,7 @@ def open_by_footer(store: Store, key: str) -> DataFileReader:
 
 
 def described(snapshot: Snapshot, path: str) -> tuple[DataFile, int]:
-    """Return the manifest entry and the number of rows of a data file in a dataset, committed or not.
+    """Return the manifest entry and the number of rows of a data file of a dataset, which need not be committed.
 
     Raises ``MissingFileError``, ``CorruptFileError``, and ``UnknownColumnError`` for a column that the dataset lacks.
     """
@@ -315,18 +315,18 @@ class LanceFileWriter:
     Parameters
     ----------
     path: path or URI of the file.
-    schema: of the rows, by default that of the first batch.
-    data_cache_bytes: bytes of rows to buffer, over all columns.
+    schema: schema of the rows, by default that of the first batch.
+    data_cache_bytes: bytes of rows to buffer, for all columns together.
     version: ``"2.2"`` (``"stable"``) by default, ``"2.1"``, ``"2.0"`` or ``"legacy"``.
     storage_options: credentials, region and endpoint of an object store.
     max_page_bytes: maximum page size in files of 2.0, by default 32 MiB.
     keep_original_array: accepted for compatibility.
-    max_rows_per_group: maximum rows of a row group, in files of the first format.
+    max_rows_per_group: maximum rows of a row group in files of the first format.
     nulls: how to write nulls that the first format cannot store; see
         :class:`~trilake.lance.commands.fragment_writer.WriteOptions`.
-    later: options for catalogues; only ``None`` is accepted.
+    later: catalog options; must be ``None``.
 
-    As a context manager, an exception in the block discards the file.  Writers are thread-safe.
+    As a context manager, it closes the file at the end of the block, or discards it after an error.  Thread-safe.
 
     >>> with LanceFileWriter("memory://doc-lance-file/x.lance") as writer:
     ...     writer.write_batch(pa.table({"a": [1, 2, 3]}))
@@ -394,7 +394,7 @@ class LanceFileWriter:
         self._metadata[key.encode()] = value.encode()
 
     def add_global_buffer(self, data: bytes) -> int:
-        """Add bytes that belong to no column, and return their index for reading, from 1.
+        """Add bytes that belong to no column, and return the index to read them with; indices start at 1.
 
         Raises ``NotInFormatError`` for a file of the first format.
         """
@@ -405,7 +405,7 @@ class LanceFileWriter:
         return len(self._buffers)
 
     def close(self) -> int | None:
-        """Finish the file and return its number of rows; ``None`` if it is closed already.
+        """Finish the file and return its number of rows; ``None`` if it is already closed.
 
         Raises ``NothingToWriteError`` without a schema.
         """
@@ -461,20 +461,20 @@ class _Options:
 
 @dataclass(frozen=True)
 class ListResult:
-    """Content of a folder: paths of folders and files, relative to the session's path."""
+    """The content of a folder: paths of folders and files relative to the session's path."""
 
     common_prefixes: list[str]
     objects: list[str]
 
 
 class LanceFileSession:
-    """Access files below one path through one store.
+    """Access files below a path through one store.
 
     Parameters
     ----------
     base_path: a path or URI.
     storage_options: credentials, region and endpoint of the object store.
-    later: options for catalogues; only ``None`` is accepted.
+    later: catalog options; must be ``None``.
 
     >>> session = LanceFileSession("memory://doc-lance-session")
     >>> with session.open_writer("a/x.lance") as writer:

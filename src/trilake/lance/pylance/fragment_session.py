@@ -1,4 +1,4 @@
-"""``FragmentSession``: take rows of one fragment repeatedly, with the same columns."""
+"""``FragmentSession``: repeated reads of rows of a fragment, with the same columns."""
 
 from __future__ import annotations
 

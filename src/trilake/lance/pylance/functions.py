@@ -45,10 +45,10 @@ def dataset(
     ----------
     uri: a path, a ``file:`` or object store URI (``s3://``), or ``memory://name``.
     version: number or tag, by default the newest version.
-    asof: open the version current at this time, local time if naive; excludes ``version``.
+    asof: open the version that was current at this time, local time if naive; excludes ``version``.
     block_size: accepted for compatibility.
     commit_lock, index_cache_size, storage_options, default_scan_options, nulls: see :class:`LanceDataset`.
-    later: options of newer pylance releases; raises for those that trilake does not support.
+    later: options of newer pylance releases; raises for unsupported ones.
 
     Raises ``TableNotFoundError`` and ``VersionNotFoundError``.
 
@@ -103,7 +103,7 @@ def write_dataset(
     ----------
     data_obj: see :func:`trilake.lance.commands.input_rows.stream`.
     uri: path, URI, or an open dataset.
-    schema: of the rows, if they have none.
+    schema: schema of rows that have none.
     mode: ``"create"`` fails if the dataset exists, ``"append"`` adds rows, ``"overwrite"`` replaces all rows.
     max_rows_per_file, max_rows_per_group, max_bytes_per_file, nulls: see
         :class:`~trilake.lance.commands.fragment_writer.WriteOptions`.
@@ -114,8 +114,8 @@ def write_dataset(
         ``"legacy"``), ``enable_v2_manifest_paths``, ``enable_stable_row_ids``, ``auto_cleanup_options`` (see
         :mod:`trilake.lance.auto_cleanup`) and ``initial_bases``, a list of
         :class:`~trilake.lance.pylance.operation.DatasetBasePath`.  For all writes ``commit_message``,
-        ``transaction_properties``, ``external_blob_mode`` (``"ingest"`` copies blobs named by URI) and
-        ``allow_external_blob_outside_bases``: by default their URIs must be below a base.
+        ``transaction_properties``, ``external_blob_mode`` (``"ingest"`` copies blobs given by URI) and
+        ``allow_external_blob_outside_bases``; by default the URIs of blobs must be below a base.
 
     Raises ``TableExistsError``, ``SchemaMismatchError``, ``ConflictError`` or ``WriteFailedError``.
 

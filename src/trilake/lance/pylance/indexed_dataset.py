@@ -34,17 +34,17 @@ class IndexedDataset(ArrowDataset):
         train: bool = True,
         **later: Any,
     ) -> None:
-        """Create a scalar index on a column, for use by filters.
+        """Create a scalar index on a column, which filters can use.
 
         Parameters
         ----------
         column: name of the column; ``"struct.field"`` is a nested field.
-        index_type: ``"BTREE"``; in datasets of 2.x also ``"BITMAP"``, ``"ZONEMAP"`` and, for lists, ``"LABEL_LIST"``;
-            case does not matter.  Or an ``IndexConfig``.
+        index_type: ``"BTREE"``; in datasets of 2.x also ``"BITMAP"``, ``"ZONEMAP"`` and, for lists, ``"LABEL_LIST"``,
+            in any case; or an ``IndexConfig``.
         name: name of the index, by default derived from the column.
         replace: whether to replace an index of that name.
-        train: whether to index the rows now; otherwise ``optimize.optimize_indices`` does it later.
-        later: options of newer pylance releases; raises for those that the format does not support.
+        train: whether to index the rows now; otherwise ``optimize.optimize_indices`` indexes them later.
+        later: options of newer pylance releases; raises for unsupported ones.
 
         Raises ``UnsupportedIndexError`` and ``UnknownColumnError``.
 
@@ -87,7 +87,7 @@ class IndexedDataset(ArrowDataset):
             :func:`trilake.lance.commands.vector_indices.plan_index`.
         metric: ``"L2"``, ``"cosine"`` or ``"dot"``.
         accelerator: accepted for compatibility.
-        index_cache_size: cache entries of the returned dataset.
+        index_cache_size: number of cache entries of the returned dataset.
         more: ``pq_codebook`` and ``seed`` of ``plan_index``; ``metric_type``, an alias of ``metric``; ``num_bits``,
             which must be 8.
 
@@ -140,9 +140,9 @@ class IndexedDataset(ArrowDataset):
 
         Parameters
         ----------
-        column, index_type, name: of the index, scalar or vector.
+        column, index_type, name: column, kind and name of the index, scalar or vector.
         metric, replace, num_partitions, ivf_centroids, pq_codebook, num_sub_vectors, accelerator: see
-            :meth:`create_index`.  Segments to merge need the same centroids and codebook.
+            :meth:`create_index`.  Segments that will be merged need the same centroids and codebook.
         fragment_ids: fragments to index; required.
         more: options of :meth:`create_index` and :meth:`create_scalar_index`.
 
@@ -180,7 +180,7 @@ class IndexedDataset(ArrowDataset):
         return Index.of(index_segments.build_scalar(self.snapshot, only, kind, name, fragment_ids, rows_per_zone))
 
     def merge_existing_index_segments(self, segments: Sequence[Index]) -> Index:
-        """Build one segment for the fragments of several ``segments``, without a commit.
+        """Build one segment for the fragments of ``segments``, without a commit.
 
         Raises ``InvalidArgumentError`` if their columns or kinds differ, or if they share a fragment.
 
@@ -197,7 +197,7 @@ class IndexedDataset(ArrowDataset):
         """Commit segments as the index ``index_name`` of ``column``, replacing an index of that name.
 
         ``segments`` are results of :meth:`create_index_uncommitted` and :meth:`merge_existing_index_segments`.  Raises
-          ``InvalidArgumentError``, and ``ConflictError`` if their rows have moved or changed.
+        ``InvalidArgumentError``, and ``ConflictError`` if their rows have moved or changed.
 
         >>> import pyarrow as pa
         >>> from trilake.lance import write_dataset
@@ -261,7 +261,7 @@ class IndexedDataset(ArrowDataset):
         return bool(self.snapshot.manifest.indices)
 
     def describe_indices(self) -> list[IndexDescription]:
-        """Describe the indices, with the number of rows that each covers.
+        """Describe the indices, including the number of rows that each one covers.
 
         >>> import pyarrow as pa
         >>> from trilake.lance import write_dataset
@@ -278,7 +278,7 @@ class IndexedDataset(ArrowDataset):
     ) -> None:
         """Load the index ``name`` into the cache.
 
-        ``index_segments`` restricts it to the segments with these ids; ``with_position`` has no effect.
+        ``index_segments`` are the ids of the segments to load, by default all; ``with_position`` has no effect.
 
         Raises ``UnknownIndexError``, a ``KeyError``.
 
@@ -297,7 +297,7 @@ class IndexedDataset(ArrowDataset):
 
         Parameters
         ----------
-        index_name, column: pass one of the two.
+        index_name, column: name of the index, or its column; pass one of them.
 
         Raises ``UnknownIndexError``, a ``KeyError``.
 
@@ -320,7 +320,7 @@ def _only(column: str | Sequence[str]) -> str:
 
 
 def _kind(index_type: str | IndexConfig, options: dict[str, Any]) -> tuple[str, int | None]:
-    """Return the name of the kind and, taken from ``options``, the rows per zone."""
+    """Return the name of the kind, and the rows per zone, which are removed from ``options``."""
     if isinstance(index_type, IndexConfig):
         options.update(index_type.parameters)
         index_type = index_type.index_type

@@ -1,6 +1,6 @@
 """``LanceDataset``: a Lance dataset at one version, with the API of pylance.
 
-A call that commits moves the object to the new version; other open objects keep theirs.
+A call that commits moves the object to the new version; other open objects keep their version.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ class LanceDataset(ChangedDataset):
     uri: path or URI of the dataset.
     version: number or tag, by default the newest version.
     block_size, metadata_cache_size: accepted for compatibility.
-    index_cache_size: number of cached index entries (scalar indices, and partitions of vector indices); 256 by default.
-    commit_lock: a function that returns a context manager for a version, entered around its commit.  Not needed: every
-        store detects concurrent commits.
+    index_cache_size: number of cached index entries (scalar indices, and partitions of vector indices), by default 256.
+    commit_lock: a function that returns a context manager for the version to commit.  It is optional, as all stores
+        detect concurrent commits.
     storage_options: credentials, region and endpoint of the object store.
     default_scan_options: default options of :meth:`scanner`.
     nulls: how writes of this object handle nulls that the format cannot store; see
@@ -121,12 +121,12 @@ class LanceDataset(ChangedDataset):
 
     @property
     def version(self) -> int:
-        """The version of this object."""
+        """Version of this object."""
         return self.snapshot.version
 
     @property
     def latest_version(self) -> int:
-        """The newest version of the dataset."""
+        """Newest version of the dataset."""
         return list_versions(self.snapshot.store).latest
 
     @property
@@ -172,13 +172,13 @@ class LanceDataset(ChangedDataset):
     ) -> LanceDataset:
         """Create a dataset at ``target_path`` that shares the files of a version, by default this one.
 
-        Cleaning up or dropping the clone does not delete the shared files.
+        Clean-ups and drops of the clone do not delete the shared files.
 
         Parameters
         ----------
         target_path: path or URI of the new dataset.
         reference: version, tag, branch or ``(branch, version)``; by default this version.
-        storage_options: for the store of the new dataset; override those of this dataset.
+        storage_options: options for the store of the new dataset, which override those of this dataset.
         later: options of newer pylance releases, see :meth:`~trilake.lance.pylance.lance_dataset.LanceDataset.insert`.
 
         Raises ``TableExistsError``.
@@ -245,7 +245,7 @@ class LanceDataset(ChangedDataset):
         return self._on(line, number)
 
     def _on(self, line: Line, version: int | None) -> LanceDataset:
-        """Return a version of another line."""
+        """Return the dataset at a version of another line."""
         store, manifest = line.load(version)
         base = self._uri.removesuffix(f"/{TREE}/{self.snapshot.manifest.branch}")
         uri = base if line.branch is None else f"{base}/{TREE}/{line.branch}"
@@ -270,7 +270,7 @@ class LanceDataset(ChangedDataset):
     # --- queries -----------------------------------------------------------------------------------------------------
 
     def sql(self, sql: str) -> SqlQueryBuilder:
-        """Query this version with DuckDB; the query ``sql`` refers to it as ``dataset``.
+        """Query this version with DuckDB; in the query ``sql`` its name is ``dataset``.
 
         See :func:`trilake.sql`.
 
@@ -297,7 +297,7 @@ class LanceDataset(ChangedDataset):
         return LanceStats(self)
 
     def migrate(self, data_storage_version: str = "stable") -> None:
-        """Rewrite all rows in the file version ``data_storage_version``, as one commit.
+        """Rewrite all rows to the file version ``data_storage_version``, as one commit.
 
         Older versions keep their files; indices are dropped.
 
@@ -345,15 +345,16 @@ class LanceDataset(ChangedDataset):
         error_if_tagged_old_versions: bool = True,
         **later: Any,
     ) -> CleanupStats:
-        """Delete versions older than two weeks, or ``older_than``, and the files that only they reference.
+        """Delete versions older than ``older_than``, by default two weeks, and the files that only they reference.
 
         Parameters
         ----------
         older_than: minimum age of versions to delete.
-        retain_versions: number of newest versions to keep regardless of age; without ``older_than``, delete all others.
-        delete_unverified: also delete unreferenced files younger than a week; unsafe while other writers are active.
+        retain_versions: number of newest versions to keep regardless of age; without ``older_than``, all others are
+            deleted.
+        delete_unverified: delete unreferenced files even if younger than a week; unsafe while other writers are active.
         error_if_tagged_old_versions: whether a tag on an old version is an error; otherwise the version is kept.
-        later: options of newer pylance releases; raises for those that the format does not support.
+        later: options of newer pylance releases; raises for unsupported ones.
 
         Raises ``WrongTypeError`` if ``older_than`` is not a timedelta.
 
@@ -384,9 +385,10 @@ class LanceDataset(ChangedDataset):
         max_files: int = 1000,
         **later: Any,
     ) -> CleanupExplanation:
-        """Explain what :meth:`cleanup_old_versions` would delete, with up to ``max_files`` files if ``include_files``.
+        """Explain what :meth:`cleanup_old_versions` would delete.
 
-        Other parameters and errors are those of :meth:`cleanup_old_versions`.
+        With ``include_files``, the result has up to ``max_files`` files.  Other parameters and errors are those of
+        :meth:`cleanup_old_versions`.
 
         >>> import pyarrow as pa
         >>> from trilake.lance import write_dataset
@@ -437,11 +439,11 @@ class LanceDataset(ChangedDataset):
         base_uri: path, URI or open dataset; an overwrite may create it.
         operation: a :class:`~trilake.lance.pylance.operation.LanceOperation`, or a
             :class:`~trilake.lance.pylance.transactions.Transaction`, which includes its read version.
-        read_version: version that the job read; not needed for overwrites and restores.
+        read_version: version that the job read; optional for overwrites and restores.
         commit_lock: lock for the commit; see :class:`LanceDataset`.
         storage_options: credentials, region and endpoint of the object store.
-        later: options of newer pylance releases; raises for those that the format does not support.  With
-            ``max_retries=0`` an overwrite raises if the dataset has changed since ``read_version``.
+        later: options of newer pylance releases; raises for unsupported ones.  With ``max_retries=0``, an overwrite
+            raises if the dataset has changed since ``read_version``.
 
         Raises ``ReadVersionMissingError`` without a read version, and ``ConflictError``.
 
@@ -510,10 +512,10 @@ class LanceDataset(ChangedDataset):
         Parameters
         ----------
         dest: path, URI or open dataset.
-        transactions: transactions that append.
+        transactions: the appends.
         commit_lock, storage_options, later: see :meth:`commit`.
 
-        Raises ``InvalidArgumentError`` for other operations.
+        Raises ``InvalidArgumentError`` for transactions with other operations.
 
         >>> import pyarrow as pa
         >>> from trilake.lance import write_dataset, write_fragments

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class LaterNames(IndexedDataset):
-    """Short names for common operations."""
+    """A dataset with short methods for common operations."""
 
     def to_pandas(self, columns: ColumnsLike | None = None, **more: Any) -> pandas.DataFrame:
         """Read the rows into a pandas frame.
@@ -68,7 +68,7 @@ class LaterNames(IndexedDataset):
         return self.to_table(columns, limit=end - start, offset=start)
 
     def fragment_ids(self) -> set[int]:
-        """Ids of all fragments.
+        """Return the ids of all fragments.
 
         >>> import pyarrow as pa
         >>> from trilake.lance import write_dataset
@@ -92,12 +92,12 @@ class LaterNames(IndexedDataset):
 
     @property
     def max_field_id(self) -> int:
-        """The highest field id; -1 without columns."""
+        """Highest field id; -1 without columns."""
         return self.snapshot.manifest.schema.max_field_id
 
     @property
     def lance_schema(self) -> LanceSchema:
-        """The schema with field ids."""
+        """Schema with field ids."""
         return LanceSchema(self.snapshot.view.schema)
 
     @property
@@ -111,7 +111,7 @@ class LaterNames(IndexedDataset):
         return self.snapshot.manifest.has_stable_row_ids
 
     def read_transaction(self, version: int) -> Transaction | None:
-        """Return the transaction that made ``version``; ``None`` if its file is gone or its operation unknown.
+        """Return the transaction that created ``version``; ``None`` if its file is gone or its operation unknown.
 
         Raises ``VersionNotFoundError``.
 
@@ -125,8 +125,7 @@ class LaterNames(IndexedDataset):
         return transactions.read(self.snapshot, count("version", version, least=1, other_type=WrongTypeError))
 
     def get_transactions(self, recent_transactions: int = 10) -> list[Transaction | None]:
-        """Return up to ``recent_transactions`` transactions before and including this version, newest first; see
-        :meth:`read_transaction`.
+        """Return up to ``recent_transactions`` transactions up to this version, newest first.
 
         >>> import pyarrow as pa
         >>> from trilake.lance import write_dataset
@@ -144,12 +143,12 @@ class LaterNames(IndexedDataset):
         storage_options: Mapping[str, str] | None = None,
         ignore_not_found: bool | None = None,
     ) -> None:
-        """Delete a dataset with all its files; other files below its path stay.
+        """Delete a dataset with all its files; other files below its path are kept.
 
         Parameters
         ----------
         base_uri: path or URI of the dataset.
-        storage_options: of the object store.
+        storage_options: options of the object store.
         ignore_not_found: whether to ignore a missing dataset.
 
         Raises ``TableNotFoundError``, also for a folder with other files, and ``CorruptLogError``.
@@ -189,7 +188,7 @@ class LaterNames(IndexedDataset):
         return dict(self.snapshot.manifest.config)
 
     def update_config(self, values: Mapping[str, str | None], *, replace: bool = False) -> dict[str, str]:
-        """Update the configuration with ``values``; ``None`` removes a key, and ``replace`` all keys not listed.
+        """Update the configuration with ``values``; ``None`` removes a key, and ``replace`` removes all other keys.
 
         Returns the new configuration.
 
@@ -221,7 +220,7 @@ class LaterNames(IndexedDataset):
         return dict(self.snapshot.manifest.table_metadata)
 
     def update_metadata(self, values: Mapping[str, str | None], *, replace: bool = False) -> dict[str, str]:
-        """Update the table metadata with ``values``; ``None`` removes a key, and ``replace`` all keys not listed.
+        """Update the table metadata with ``values``; ``None`` removes a key, and ``replace`` removes all other keys.
 
         >>> import pyarrow as pa
         >>> from trilake.lance import write_dataset
@@ -239,7 +238,7 @@ class LaterNames(IndexedDataset):
         return {key.decode("utf-8", "replace"): value.decode("utf-8", "replace") for key, value in metadata.items()}
 
     def update_schema_metadata(self, values: Mapping[str, str | None], *, replace: bool = False) -> dict[str, str]:
-        """Update the schema metadata with ``values``; ``None`` removes a key, and ``replace`` all keys not listed.
+        """Update the schema metadata with ``values``; ``None`` removes a key, and ``replace`` removes all other keys.
 
         Returns the new metadata.
 
@@ -267,9 +266,10 @@ class LaterNames(IndexedDataset):
     def update_field_metadata(
         self, field_updates: Mapping[str, Mapping[str, str | None]], *, replace: bool = False
     ) -> None:
-        """Update the metadata of columns or nested fields; ``None`` removes a key, and ``replace`` all keys not listed.
+        """Update the metadata of columns or nested fields.
 
-        ``field_updates`` maps column names to metadata.  Raises ``UnknownColumnError``.
+        ``field_updates`` maps column names to metadata; ``None`` removes a key, and ``replace`` removes all other keys.
+        Raises ``UnknownColumnError``.
 
         >>> import pyarrow as pa
         >>> from trilake.lance import write_dataset

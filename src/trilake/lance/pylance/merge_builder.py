@@ -20,7 +20,7 @@ class MergeBuilder(merge_insert.MergeInsertBuilder):
     def execute_uncommitted(
         self, data_obj: Any, *, schema: pa.Schema | None = None
     ) -> tuple[Transaction, dict[str, int]]:
-        """Write the files without a commit; returns a transaction for ``LanceDataset.commit`` and the row counts.
+        """Write the files without a commit; returns a transaction for ``LanceDataset.commit``, and the row counts.
 
         If it is never committed, ``cleanup_old_versions`` deletes the files.  Errors are those of :meth:`execute`.
         """
@@ -40,7 +40,7 @@ class MergeBuilder(merge_insert.MergeInsertBuilder):
             return merge_insert.planned(snapshot, what, source, written, nulls=self._dataset.nulls)
 
     def analyze_plan(self, data_obj: Any, *, schema: pa.Schema | None = None) -> str:
-        """Run the merge without a commit, remove what it wrote, and return its plan with metrics.
+        """Run the merge without a commit, remove the files it wrote, and return its plan with metrics.
 
         Parameters and errors are those of :meth:`execute_uncommitted`.
         """
@@ -66,7 +66,7 @@ class MergeBuilder(merge_insert.MergeInsertBuilder):
 
         Parameters
         ----------
-        schema: of the source; that of the dataset by default.
+        schema: schema of the source, by default that of the dataset.
         verbose: has no effect.
         """
         what, dataset = self._checked(), self._dataset

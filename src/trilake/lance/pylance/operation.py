@@ -42,7 +42,7 @@ def _entries(fragments: Iterable[FragmentMetadata]) -> tuple[Fragment, ...]:
 
 @dataclass(frozen=True)
 class DatasetBasePath:
-    """Another location for files of a dataset.
+    """Another location for the files of a dataset.
 
     Parameters
     ----------
@@ -146,8 +146,7 @@ class LanceOperation(metaclass=_Operations):
         new_fragments: fragments with added rows.
         fields_modified: ids of fields whose values changed in the updated fragments; their indices no longer cover
             these fragments.
-        fields_for_preserving_frag_bitmap, update_mode, updated_fragment_offsets: of newer pylance releases, without
-            effect in this format.
+        fields_for_preserving_frag_bitmap, update_mode, updated_fragment_offsets: accepted for compatibility.
         """
 
         removed_fragment_ids: Iterable[int] = field(default_factory=list)
@@ -205,7 +204,7 @@ class LanceOperation(metaclass=_Operations):
 
     @dataclass
     class UpdateMap:
-        """Changes of a string map; ``None`` removes a key, and ``replace`` all keys not listed."""
+        """Changes of a string map; ``None`` removes a key, and ``replace`` removes all other keys."""
 
         updates: dict[str, str | None]
         replace: bool = False
@@ -238,7 +237,7 @@ class LanceOperation(metaclass=_Operations):
     class Project(BaseOperation):
         """Select, reorder and rename columns by field id; this also drops columns.
 
-        ``preserves_nullability`` has no effect: the operation conflicts with concurrent writers, as a merge does.
+        ``preserves_nullability`` has no effect: like a merge, the operation conflicts with concurrent writers.
         """
 
         schema: LanceSchema
@@ -341,8 +340,8 @@ class IndexFile:
 class Index:
     """An index: its id, name, field ids, and the ids of the fragments it covers.
 
-    ``index_details`` are the type and bytes of a protobuf message, ``created_at`` is a timestamp, ``base_id`` is the
-    base path of its ``files``, and ``covering_fields`` are ids of fields stored in the index.
+    ``index_details`` are the type and the bytes of a protobuf message, ``created_at`` is a timestamp, ``base_id`` is
+    the base path of its ``files``, and ``covering_fields`` are the ids of fields stored in the index.
     """
 
     uuid: str
@@ -397,7 +396,7 @@ def _details(type_url: str, value: bytes) -> IndexDetails | None:
 
 
 def from_stored(operation: op.Operation) -> LanceOperation.BaseOperation | None:
-    """Convert a stored operation; ``None`` for an unknown one."""
+    """Convert a stored operation; returns ``None`` for an unknown one."""
 
     def of(fragments: Iterable[Fragment]) -> list[FragmentMetadata]:
         return [FragmentMetadata.of(f) for f in fragments]
@@ -459,7 +458,7 @@ def _new(schema: pa.Schema, ids: set[int], first: int = 0) -> StoredSchema:
 
 
 def _overwritten(schema: pa.Schema, fragments: Iterable[Fragment], base: Manifest | None) -> StoredSchema:
-    """Assign field ids to the schema of an overwrite: the ids in its files, which may be those of ``base``."""
+    """Assign field ids to the schema of an overwrite: those in its files, which may be the ids of ``base``."""
     ids = _ids(fragments)
     previous = {} if base is None else {f.name: f for f in base.schema.fields}
     if base is not None and all(_same(previous.get(one.name), one) for one in schema):
@@ -470,11 +469,11 @@ def _overwritten(schema: pa.Schema, fragments: Iterable[Fragment], base: Manifes
 
 
 def with_ids(schema: pa.Schema, base: Manifest, ids: set[int]) -> StoredSchema:
-    """Assign field ids to a schema: columns of ``base`` keep theirs, new ones follow the highest.
+    """Assign field ids to a schema: columns of ``base`` keep their ids, new columns get the next ones.
 
     Parameters
     ----------
-    schema: user-visible schema; null companions of known columns are added.
+    schema: user-visible schema, to which null companions are added.
     ids: field ids in the files.
     """
     previous = {f.name: f for f in base.schema.fields}
@@ -520,7 +519,7 @@ _IDS = "LanceDataset.lance_schema has the columns with their ids"
 
 
 def _renamed(present: Field, target: Field) -> Field:
-    """Rename a field and its nested fields, dropping those not in ``target``."""
+    """Rename a field and its nested fields, and drop those that ``target`` lacks."""
     by_id = {f.id: f for f in present.children}
     unknown = [f.name for f in target.children if f.id not in by_id]
     if unknown or present.logical_type != target.logical_type:

@@ -24,7 +24,7 @@ class RowIdSequence:
 
     Parameters
     ----------
-    row_ids: distinct non-negative integers: an array or any iterable.
+    row_ids: distinct non-negative integers, as an array or an iterable.
 
     Raises ``InvalidArgumentError`` and ``WrongTypeError``.
 

@@ -1,4 +1,4 @@
-"""Names of scan and search options, and which of them have no effect."""
+"""Names of scan and search options, including those without effect."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _SEARCH_HINTS = ("ef", "query_parallelism", "approx_mode", "search_effort")
 
 
 def check_names(options: Mapping[str, Any], allowed: frozenset[str] = OF_SCANS) -> dict[str, Any]:
-    """Return the options without unsupported ones that are not set.
+    """Check option names, and return the options without unsupported ones that are not set.
 
     Raises ``WrongTypeError`` for an unknown option.
     """
@@ -56,7 +56,7 @@ def check_names(options: Mapping[str, Any], allowed: frozenset[str] = OF_SCANS) 
 
 
 def checked_search(nearest: Any) -> dict[str, Any]:
-    """Check the options of a search by name, and drop hints.  Raises ``WrongTypeError``."""
+    """Check the options of a search, and drop hints.  Raises ``WrongTypeError``."""
     if not isinstance(nearest, Mapping):
         raise WrongTypeError(
             f"nearest must be a mapping, got {nearest!r}", help='pass {"column": ..., "q": ..., "k": ...}'
@@ -75,5 +75,5 @@ def checked_search(nearest: Any) -> dict[str, Any]:
 
 
 def scan_options(options: dict[str, Any]) -> dict[str, Any]:
-    """Remove and return the scan options, which ``to_pandas`` does not have."""
+    """Remove and return the scan options; the others are for ``to_pandas``."""
     return {name: options.pop(name) for name in (*SCAN_OPTIONS, *LANCE_HINTS) if name in options}

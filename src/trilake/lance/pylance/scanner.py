@@ -61,10 +61,10 @@ class ScannerBuilder:
     _in_order: bool = field(default=True, repr=False)
 
     def columns(self, cols: ColumnsLike | None = None) -> ScannerBuilder:
-        """Columns to return, by default all; ``"struct.field"`` selects a nested field.
+        """Select columns, by default all; ``"struct.field"`` selects a nested field.
 
-        ``_rowid``, ``_rowaddr`` and, for a search, ``_distance`` are allowed.  An empty list selects no column: the
-        result has only what other options add, and the number of rows.
+        ``_rowid``, ``_rowaddr`` and, for a search, ``_distance`` are allowed.  With an empty list, the result has only
+        a number of rows and the columns that other options add.
 
         A mapping from new names to SQL expressions projects.
         """
@@ -79,22 +79,22 @@ class ScannerBuilder:
         return self
 
     def limit(self, n: int | None = None) -> ScannerBuilder:
-        """Maximum number of rows to return."""
+        """Set the maximum number of rows to return."""
         self._limit = None if n is None else _not_negative("Limit", n)
         return self
 
     def offset(self, n: int | None = None) -> ScannerBuilder:
-        """Number of rows to skip."""
+        """Set the number of rows to skip."""
         self._offset = 0 if n is None else _not_negative("Offset", n)
         return self
 
     def batch_size(self, batch_size: int | None) -> ScannerBuilder:
-        """Maximum number of rows in a batch."""
+        """Set the maximum number of rows in a batch."""
         self._batch_size = None if batch_size is None else _count("batch_size", batch_size, least=1)
         return self
 
     def batch_readahead(self, nbatches: int | None = None) -> ScannerBuilder:
-        """A hint: number of batches to read ahead."""
+        """Set the number of batches to read ahead, a hint."""
         self._readahead = None if nbatches is None else _count("batch_readahead", nbatches)
         return self
 
@@ -110,7 +110,7 @@ class ScannerBuilder:
         return self
 
     def prefilter(self, prefilter: bool = True) -> ScannerBuilder:
-        """Whether to filter before a search."""
+        """Set whether to filter before a search."""
         self._prefilter = flag("prefilter", prefilter)
         return self
 
@@ -120,17 +120,17 @@ class ScannerBuilder:
         return self
 
     def with_row_address(self, with_row_address: bool = True) -> ScannerBuilder:
-        """Add a column ``_rowaddr``, equal to ``_rowid`` unless row ids are stable."""
+        """Add a column ``_rowaddr``, which equals ``_rowid`` unless row ids are stable."""
         self._with_row_address = flag("with_row_address", with_row_address)
         return self
 
     def use_stats(self, use_stats: bool = True) -> ScannerBuilder:
-        """Whether to skip row groups by statistics."""
+        """Set whether to skip row groups by statistics."""
         self._use_stats = flag("use_stats", use_stats)
         return self
 
     def use_scalar_index(self, use_scalar_index: bool = True) -> ScannerBuilder:
-        """Whether filters may use scalar indices."""
+        """Set whether filters may use scalar indices."""
         self._use_scalar_index = flag("use_scalar_index", use_scalar_index)
         return self
 
@@ -140,18 +140,18 @@ class ScannerBuilder:
         return self
 
     def strict_batch_size(self, strict_batch_size: bool = False) -> ScannerBuilder:
-        """Whether all batches except the last have exactly ``batch_size`` rows (default 8,192)."""
+        """Set whether all batches except the last have exactly ``batch_size`` rows (default 8,192)."""
         self._strict_batch_size = flag("strict_batch_size", strict_batch_size)
         return self
 
     def batch_size_bytes(self, batch_size_bytes: int | None) -> ScannerBuilder:
-        """Maximum size of a batch in bytes, at least one row; excludes ``strict_batch_size``."""
+        """Set the maximum size of a batch in bytes, but at least one row; excludes ``strict_batch_size``."""
         size = batch_size_bytes
         self._batch_bytes = None if size is None else _count("batch_size_bytes", size, least=1)
         return self
 
     def order_by(self, orderings: Iterable[str | ColumnOrdering] | None) -> ScannerBuilder:
-        """Sort by columns, given by name or as ``ColumnOrdering``; applied before the limit."""
+        """Sort by columns, given by name or as ``ColumnOrdering``, before the limit."""
         self._order_by = orderings_of(orderings)
         return self
 
@@ -166,7 +166,7 @@ class ScannerBuilder:
         return self
 
     def blob_handling(self, blob_handling: str | None) -> ScannerBuilder:
-        """Return blobs as bytes (``"all_binary"``) or as descriptors of their position."""
+        """Set whether to return blobs as bytes (``"all_binary"``) or as descriptors of their position."""
         if blob_handling not in (None, "all_binary", "blobs_descriptions", "all_descriptions"):
             raise InvalidArgumentError(
                 f"blob_handling must be all_binary, blobs_descriptions or all_descriptions, got {blob_handling!r}",
@@ -175,7 +175,7 @@ class ScannerBuilder:
         return self
 
     def apply_defaults(self, default_opts: Mapping[str, Any]) -> ScannerBuilder:
-        """Set options by name; skips those that are ``None``.
+        """Set options by name, except those that are ``None``.
 
         Raises ``WrongTypeError`` for an unknown option.
         """
@@ -215,9 +215,9 @@ class ScannerBuilder:
     ) -> ScannerBuilder:
         """Return the ``k`` rows nearest to a vector; ``k`` defaults to the limit, or 10.
 
-        By default at least six partitions are searched, or ``minimum_nprobes`` if greater, then more until ``k`` rows
-        are found, up to ``maximum_nprobes``.  If ``q`` has several vectors, the result has the nearest rows of each and
-        a column ``query_index``.
+        By default, a search starts with six partitions, or ``minimum_nprobes`` if greater, and continues until it finds
+        ``k`` rows or has searched ``maximum_nprobes``.  If ``q`` has several vectors, the result has the nearest rows
+        of each and a column ``query_index``.
         """
         self._has_k = k is not None
         self._nearest = Nearest.of(
@@ -380,7 +380,7 @@ class LanceScanner(pa.dataset.Scanner):  # type: ignore[misc]
         return self._projected(self._table().to_batches(max_chunksize=self._plan.batch_size))
 
     def _table(self) -> pa.Table:
-        """Read the result of a search or a sort."""
+        """Read the result of a search or sort."""
         snapshot, plan = self._ds.snapshot, self._plan
         if self._nearest is None:
             return ordered(snapshot, plan, self._readers, self._orderings, self._threads)
@@ -412,8 +412,8 @@ class LanceScanner(pa.dataset.Scanner):  # type: ignore[misc]
 
         Parameters
         ----------
-        blob_mode: blobs as file objects (``"lazy"``), ``"bytes"``, or ``"descriptions"`` of their position.
-        options: of ``pyarrow.Table.to_pandas``.
+        blob_mode: how to return blobs: file objects (``"lazy"``), ``"bytes"``, or ``"descriptions"`` of their position.
+        options: options of ``pyarrow.Table.to_pandas``.
         """
         if blob_mode not in _BLOB_MODES:
             raise InvalidArgumentError(f"blob_mode must be one of {', '.join(_BLOB_MODES)}, got {blob_mode!r}")
@@ -438,7 +438,7 @@ class LanceScanner(pa.dataset.Scanner):  # type: ignore[misc]
         return frame
 
     def _blobs(self) -> list[tuple[str, tuple[str, ...], str]]:
-        """List the blobs of the result: column, path of nested fields, and field name."""
+        """List the blobs of the result by column, path of nested fields, and field name."""
         schema = self._ds.snapshot.view.schema
         columns: Mapping[str, Any] = {f.name: f for f in self._plan.columns.fields}
         columns = columns if self._projection is None else self._projection.columns
@@ -531,7 +531,7 @@ class LanceScanner(pa.dataset.Scanner):  # type: ignore[misc]
         return sum(c.stop - c.start if c.rows is None else len(c.rows) for c in planned)
 
     def analyze_plan(self) -> str:
-        """Run the scan and return its plan with the number of rows and batches, and the elapsed time."""
+        """Run the scan, and return its plan with the numbers of rows and batches and the elapsed time."""
         clock = self._ds.snapshot.runtime.clock_ns
         began = clock()
         rows = batches = 0
@@ -554,5 +554,5 @@ class LanceScanner(pa.dataset.Scanner):  # type: ignore[misc]
 
     @staticmethod
     def from_batches(source: Any, **options: Any) -> pa.dataset.Scanner:
-        """Return pyarrow's own scanner of batches."""
+        """Return a pyarrow scanner of batches."""
         return pa.dataset.Scanner.from_batches(source, **options)

@@ -17,7 +17,7 @@ from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.table import LanceTable
 from trilake.table.table import FilterLike
 
-#: The module that runs queries; imported by name, as it is in a higher layer.
+#: The module that runs queries, imported by name because it belongs to a higher layer.
 _QUERIES = "trilake.sql.duckdb.run"
 
 

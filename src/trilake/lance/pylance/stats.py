@@ -24,7 +24,7 @@ class DatasetStats(TypedDict):
 
 @dataclass(frozen=True)
 class FieldStatistics:
-    """A field, and how many bytes its values take in the files."""
+    """A field, and the size of its values in the data files."""
 
     id: int
     bytes_on_disk: int
@@ -32,14 +32,14 @@ class FieldStatistics:
 
 @dataclass(frozen=True)
 class DataStatistics:
-    """The statistics of the fields that have values of their own."""
+    """Statistics of the fields that have values in the data files."""
 
     fields: list[FieldStatistics]
 
 
 @dataclass(frozen=True)
 class IndexSegmentDescription:
-    """The files of an index segment."""
+    """A segment of an index."""
 
     uuid: str
     dataset_version_at_last_update: int
@@ -94,7 +94,7 @@ class LanceStats:
         self._dataset = dataset
 
     def dataset_stats(self, max_rows_per_group: int = 1024) -> DatasetStats:
-        """``num_deleted_rows``, ``num_fragments`` and ``num_small_files`` (fewer rows than ``max_rows_per_group``)."""
+        """Return the numbers of deleted rows, fragments, and small files (fewer rows than ``max_rows_per_group``)."""
         readers = self._dataset.snapshot.readers
         return {
             "num_deleted_rows": sum(r.num_deleted for r in readers),
@@ -103,7 +103,7 @@ class LanceStats:
         }
 
     def data_stats(self) -> DataStatistics:
-        """Bytes of each field in the data files, without blobs and deleted columns.
+        """Return the size of each field in the data files in bytes, without blobs and deleted columns.
 
         Raises ``NotInFormatError`` for files of the first format, which do not store them.
         """

@@ -1,4 +1,4 @@
-"""``Tags`` and ``Branches``: named versions, and named lines of versions."""
+"""``Tags`` and ``Branches``: named versions and named lines of versions."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ Reference = int | str | tuple[Any, ...] | None
 
 @dataclass(frozen=True)
 class Line:
-    """The main line or a branch: the store of its versions, and that of the whole dataset."""
+    """The main line or a branch, with the store of its versions and that of the whole dataset."""
 
     root: Store
     branch: str | None = None
@@ -61,7 +61,7 @@ class Line:
     def resolve(self, reference: Reference) -> tuple[Line, int | None]:
         """Resolve a reference to a line and a version number; ``None`` means the newest version.
 
-        Raises ``VersionNotFoundError`` for an unknown tag or branch, ``WrongTypeError`` for other types.
+        Raises ``VersionNotFoundError`` for an unknown tag or branch, and ``WrongTypeError`` for other types.
         """
         if isinstance(reference, str):
             tag = read_tag(self.root, reference)
@@ -87,7 +87,7 @@ class Line:
 
 
 class Tags:
-    """The tags of a dataset, read from its store on each call."""
+    """The tags of a dataset; each call reads them from the store."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._line, self._runtime, self._current_version = Line.of(snapshot), snapshot.runtime, snapshot.version
@@ -119,7 +119,7 @@ class Tags:
     def update(self, tag: str, reference: Reference = None, *, version: int | None = None) -> None:
         """Move a tag to another version, by default that of the dataset object; see :meth:`create`.
 
-        Its metadata is kept.
+        The tag keeps its metadata.
         """
         self._write(tag, *self._version(reference, version), update=True)
 
@@ -150,7 +150,7 @@ class Tags:
 
 
 class Branches:
-    """The branches of a dataset, read from its store on each call."""
+    """The branches of a dataset; each call reads them from the store."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._root = Line.of(snapshot).root

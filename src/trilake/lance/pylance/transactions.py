@@ -21,9 +21,9 @@ class Transaction:
 
     Parameters
     ----------
-    read_version: the version; 0 for a new dataset.
+    read_version: version that the operation is based on; 0 for a new dataset.
     operation: one of :class:`~trilake.lance.pylance.operation.LanceOperation`.
-    uuid: unique id; by default chosen by the commit.
+    uuid: unique id, by default assigned by the commit.
     transaction_properties: properties of the commit.
     """
 
@@ -44,9 +44,9 @@ def unpack(transaction: Transaction, read_version: int | None) -> tuple[LanceOpe
 
 
 def read(snapshot: Snapshot, version: int) -> Transaction | None:
-    """Return the transaction that made a version.
+    """Return the transaction that created a version.
 
-    ``None`` if its file was cleaned up or its operation is unknown.  Raises ``VersionNotFoundError`` and
+    Returns ``None`` if its file was cleaned up or its operation is unknown.  Raises ``VersionNotFoundError`` and
     ``CorruptLogError``.
     """
     store = snapshot.store

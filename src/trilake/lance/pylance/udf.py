@@ -20,8 +20,8 @@ class BatchUDF:
 
     Parameters
     ----------
-    func: takes a record batch and returns a record batch or pandas frame with as many rows.
-    output_schema: of the results, by default that of the first one.
+    func: converts a record batch to a record batch or pandas frame with as many rows.
+    output_schema: schema of the results, by default that of the first one.
     checkpoint_file: file to store the result of each batch in, so that an interrupted job can resume.  Results are
         keyed by the content of the batch: delete the file when the function changes.  ``LanceDataset.add_columns``
         deletes it after success.
@@ -59,7 +59,7 @@ class BatchUDF:
                 os.remove(self.checkpoint_file)
 
     def _execute(self, statement: str, *values: Any) -> bytes | None:
-        """Run a statement on the checkpoint file; returns the first value of the first row, if any."""
+        """Run a statement on the checkpoint file, and return the first value of the first row, if any."""
         try:
             with closing(sqlite3.connect(self.checkpoint_file or "")) as file, file:
                 file.execute("CREATE TABLE IF NOT EXISTS results (batch TEXT PRIMARY KEY, result BLOB NOT NULL)")
@@ -78,7 +78,7 @@ class BatchUDF:
     def _called(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         result = self.func(batch)
         if not isinstance(result, pa.RecordBatch):
-            if not hasattr(result, "columns"):  # a frame has them
+            if not hasattr(result, "columns"):  # neither a batch nor a frame
                 raise InvalidArgumentError(
                     f"the function must return a RecordBatch or a pandas frame, got {type(result).__name__}"
                 )

@@ -52,7 +52,7 @@ def partitions_for(num_rows: int, target_partition_size: int | None) -> int:
 
 @dataclass
 class IvfModel:
-    """Partition centroids, and the distance they were trained for.
+    """Partition centroids and the distance they were trained for.
 
     >>> centroids = pa.FixedSizeListArray.from_arrays(pa.array([0, 0, 9, 9], pa.float32()), 2)
     >>> IvfModel(centroids, "l2").save("memory://doc-lance-ivf/ivf.lance")
@@ -81,7 +81,7 @@ class IvfModel:
 
 @dataclass
 class PqModel:
-    """A product quantization codebook, stored as rows as wide as a vector: 256 for each sub-vector in turn."""
+    """A product quantization codebook; its rows are as wide as a vector and have 256 entries per sub-vector in turn."""
 
     num_subvectors: int
     codebook: pa.FixedSizeListArray
@@ -120,7 +120,7 @@ def _load(uri: str, name: str, options: Mapping[str, str] | None) -> tuple[pa.Fi
 
 
 class IndicesBuilder:
-    """Train the models of a vector index separately from building it.
+    """Train the models of a vector index before building it.
 
     Parameters
     ----------
@@ -240,7 +240,7 @@ class IndicesBuilder:
         return sum(r.num_rows for r in readers if fragment_ids is None or r.fragment.id in fragment_ids)
 
     def _sample(self, rows: int, fragment_ids: Sequence[int] | None) -> ivf_pq.Floats:
-        """Sample vectors at evenly spread positions, without nulls and non-finite values."""
+        """Sample vectors at evenly spread positions, except nulls and non-finite values."""
         snapshot, total = self.dataset.snapshot, self._count(None)
         places = np.arange(total)
         if fragment_ids is not None:
@@ -281,16 +281,16 @@ class VectorIndexReader:
         self.dataset, self.index_name, self._index = dataset, index_name, opened
 
     def num_partitions(self) -> int:
-        """Number of partitions."""
+        """Return the number of partitions."""
         return len(self._index.model.centroids)
 
     def centroids(self) -> pa.FixedSizeListArray:
-        """Centroids of the partitions."""
+        """Return the centroids of the partitions."""
         centres = self._index.model.centroids
         return pa.FixedSizeListArray.from_arrays(pa.array(centres.reshape(-1)), centres.shape[1])
 
     def read_partition(self, partition_id: int, *, with_vector: bool = False) -> pa.Table:
-        """Return the row ids of a partition, and with ``with_vector`` their codes.  Raises ``IndexError``."""
+        """Return the row ids of a partition; ``with_vector`` adds their codes.  Raises ``IndexError``."""
         if not 0 <= partition_id < self.num_partitions():
             raise IndexError(f"partition {partition_id} is out of range: the index has {self.num_partitions()}")
         codes, ids = self._index.partition(partition_id)

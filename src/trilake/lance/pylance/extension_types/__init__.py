@@ -1,1 +1,1 @@
-"""Types of Arrow that users of the format know: short floats, and images."""
+"""Arrow extension types of pylance: bfloat16 and images."""

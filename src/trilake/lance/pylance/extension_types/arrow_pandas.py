@@ -1,4 +1,4 @@
-"""Columns of :class:`~trilake.lance.pylance.extension_types.arrow_types.BFloat16` in pandas."""
+""":class:`~trilake.lance.pylance.extension_types.arrow_types.BFloat16` as a pandas extension type."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ except ImportError:
 
 @register_extension_dtype
 class PandasBFloat16Type(ExtensionDtype):  # type: ignore[misc]
-    """The type, whose name is ``lance.bfloat16``."""
+    """The pandas type ``lance.bfloat16``."""
 
     kind = "f"
     na_value = None
@@ -35,19 +35,18 @@ class PandasBFloat16Type(ExtensionDtype):  # type: ignore[misc]
 
     @classmethod
     def construct_array_type(cls) -> Any:
-        """The class of arrays."""
         return PandasBFloat16Array
 
     @classmethod
     def construct_from_string(cls, string: str) -> PandasBFloat16Type:
-        """The type of a name.  Raises ``TypeError``, as pandas wants it."""
+        """Return the type with this name.  Raises ``TypeError``, as pandas requires."""
         if string != cls.name:
             raise TypeError(f"Cannot construct a {cls.__name__!r} from {string!r}")
         return cls()
 
 
 class PandasBFloat16Array(ExtensionArray):  # type: ignore[misc]
-    """A column, over Arrow's."""
+    """A pandas array backed by an Arrow array."""
 
     dtype = PandasBFloat16Type()
 
@@ -77,7 +76,7 @@ class PandasBFloat16Array(ExtensionArray):  # type: ignore[misc]
         return self.take(places)
 
     def take(self, indices: Any, *, allow_fill: bool = False, fill_value: Any = None) -> PandasBFloat16Array:
-        """Some values; with ``allow_fill``, -1 is null."""
+        """Return the values at some positions; with ``allow_fill``, -1 means null."""
         places = np.asarray(indices, np.int64)
         if fill_value is not None:
             raise InvalidArgumentError("missing numbers can only be null")
@@ -95,20 +94,19 @@ class PandasBFloat16Array(ExtensionArray):  # type: ignore[misc]
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the values."""
+        """Size of the values in bytes."""
         return int(self.data.nbytes)
 
     def copy(self) -> PandasBFloat16Array:
-        """An array of the same values, which never change."""
+        """Return an array that shares the values, which are immutable."""
         return PandasBFloat16Array(self.data)
 
     def isna(self) -> npt.NDArray[np.bool_]:
-        """A mask of the nulls."""
         nulls: npt.NDArray[np.bool_] = self.data.is_null().to_numpy(zero_copy_only=False)
         return nulls
 
     def to_numpy(self, *args: Any, **more: Any) -> npt.NDArray[Any]:
-        """The numbers as numpy has them with the package ml_dtypes."""
+        """Convert to a numpy array with the type of the package ml_dtypes; with nulls, to Python objects."""
         if args or more or self.data.null_count:
             return np.array(self.data.to_pylist(), object)
         values: npt.NDArray[Any] = self.data.to_numpy()
@@ -119,5 +117,5 @@ class PandasBFloat16Array(ExtensionArray):  # type: ignore[misc]
 
     @classmethod
     def from_numpy(cls, array: npt.NDArray[Any]) -> PandasBFloat16Array:
-        """A column of the numbers of an array of the package ml_dtypes."""
+        """Convert from a numpy array with the type of the package ml_dtypes."""
         return cls(BFloat16Array.from_numpy(array))

@@ -1,6 +1,6 @@
-"""``BFloat16``: numbers of 16 bits with the range of 32-bit floats, as an Arrow type.
+"""``BFloat16``: 16-bit floats with the range of 32-bit floats, as an Arrow extension type.
 
-The values are kept as two bytes each, the upper half of the 32-bit float, under the extension name ``lance.bfloat16``.
+A value is stored in two bytes, the upper half of the 32-bit float, under the extension name ``lance.bfloat16``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from trilake.errors import InvalidArgumentError
 
 
 def _rounded(values: npt.NDArray[np.float32]) -> npt.NDArray[np.uint16]:
-    """The upper halves of 32-bit floats, rounded to the nearest, to even where two are as near."""
+    """Return the upper halves of 32-bit floats, rounded to the nearest value, ties to even."""
     bits = values.view(np.uint32)
     up = (bits >> np.uint32(16)) & np.uint32(1)
     rounded: npt.NDArray[np.uint16] = ((bits + np.uint32(0x7FFF) + up) >> np.uint32(16)).astype(np.uint16)
@@ -28,7 +28,7 @@ def _rounded(values: npt.NDArray[np.float32]) -> npt.NDArray[np.uint16]:
 
 @total_ordering
 class BFloat16:
-    """One number.
+    """A bfloat16 number.
 
     >>> BFloat16(1.1), BFloat16(1.1) == BFloat16(1.1015625), BFloat16.from_bytes(bytes([128, 63]))
     (1.1015625, True, 1)
@@ -42,13 +42,13 @@ class BFloat16:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> BFloat16:
-        """The number in two bytes.  Raises ``InvalidArgumentError`` for any other number of them."""
+        """Create a number from its two bytes.  Raises ``InvalidArgumentError`` for another length."""
         if len(data) != 2:
             raise InvalidArgumentError(f"expected 2 bytes, got {len(data)}")
         return cls(float(np.frombuffer(bytes(2) + bytes(data), "<f4")[0]))
 
     def as_float(self) -> float:
-        """The number as Python's."""
+        """Convert to a Python float."""
         return self._value
 
     def __float__(self) -> float:
@@ -90,7 +90,7 @@ class BFloat16Type(pa.ExtensionType):  # type: ignore[misc]
         return BFloat16Scalar
 
     def to_pandas_dtype(self) -> Any:
-        """The type of pandas' columns, which :mod:`trilake.lance.arrow` tells pandas of.
+        """Return the pandas type.
 
         Raises ``MissingDependencyError`` without pandas.
         """
@@ -98,15 +98,14 @@ class BFloat16Type(pa.ExtensionType):  # type: ignore[misc]
 
 
 class BFloat16Scalar(pa.ExtensionScalar):  # type: ignore[misc]
-    """A value of an array."""
+    """A value of a :class:`BFloat16Array`."""
 
     def as_py(self, **more: Any) -> BFloat16 | None:
-        """The number, or ``None``."""
         return None if self.value is None else BFloat16.from_bytes(self.value.as_py())
 
 
 class BFloat16Array(pa.ExtensionArray):  # type: ignore[misc]
-    """A column of numbers."""
+    """An array of bfloat16 numbers."""
 
     def __repr__(self) -> str:
         return f"<lance.arrow.BFloat16Array object at 0x{id(self):016x}>\n{self}"
@@ -115,11 +114,11 @@ class BFloat16Array(pa.ExtensionArray):  # type: ignore[misc]
         return "[\n" + ",\n".join(f"  {value!r}" for value in self.to_pylist()) + "\n]"
 
     def cast(self, target_type: Any, *args: Any, **options: Any) -> pa.Array:
-        """The numbers in another type, which 32-bit floats can be cast to."""
+        """Cast to a type that 32-bit floats can be cast to."""
         return cast(self, target_type, *args, **options)
 
     def to_numpy(self, zero_copy_only: bool = False, **more: Any) -> npt.NDArray[Any]:
-        """The numbers as numpy has them with the package ml_dtypes.  Raises ``InvalidArgumentError`` for nulls."""
+        """Convert to a numpy array with the type of ml_dtypes.  Raises ``InvalidArgumentError`` for nulls."""
         if self.null_count:
             raise InvalidArgumentError("nulls cannot be numbers of numpy", help="fill them first")
         bfloat16 = load("ml_dtypes", "16-bit floats of numpy").bfloat16
@@ -128,7 +127,7 @@ class BFloat16Array(pa.ExtensionArray):  # type: ignore[misc]
 
     @classmethod
     def from_numpy(cls, array: npt.NDArray[Any]) -> BFloat16Array:
-        """A column of the numbers of an array of the package ml_dtypes.  Raises ``InvalidArgumentError``."""
+        """Convert from a numpy array with the type of the package ml_dtypes.  Raises ``InvalidArgumentError``."""
         if array.dtype.name != "bfloat16":
             raise InvalidArgumentError(f"the array is of {array.dtype}, not of bfloat16")
         storage = pa.Array.from_buffers(pa.binary(2), len(array), [None, pa.py_buffer(array.tobytes())])
@@ -137,7 +136,7 @@ class BFloat16Array(pa.ExtensionArray):  # type: ignore[misc]
 
 
 def bfloat16_array(values: Iterable[float | BFloat16 | None]) -> BFloat16Array:
-    """A column of numbers, rounded; ``None`` is null.
+    """Create an array of rounded numbers; ``None`` is null.
 
     >>> bfloat16_array([1.1, None]).to_pylist()
     [1.1015625, None]
@@ -153,13 +152,13 @@ def bfloat16_array(values: Iterable[float | BFloat16 | None]) -> BFloat16Array:
 
 
 def cast(array: pa.Array, target_type: Any, *args: Any, **options: Any) -> pa.Array:
-    """The values of an array in another type, from and to :class:`BFloat16Type` too, in lists of one size too.
+    """Cast an array like Arrow does, but also from and to :class:`BFloat16Type`, including in fixed-size lists.
 
     Parameters
     ----------
-    array: the values.
-    target_type: what they become; strings name types as Arrow does, and ``"bfloat16"`` is this module's.
-    args, options: of Arrow's ``cast``.
+    array: the array.
+    target_type: the type, or its name: one of Arrow's names or ``"bfloat16"``.
+    args, options: those of Arrow's ``cast``.
 
     >>> cast(pa.array([1.1, None]), "bfloat16").to_pylist(), cast(bfloat16_array([1.1]), pa.float32()).to_pylist()
     ([1.1015625, None], [1.1015625])
@@ -182,7 +181,7 @@ def cast(array: pa.Array, target_type: Any, *args: Any, **options: Any) -> pa.Ar
 
 
 def _floats(array: BFloat16Array) -> pa.FloatArray:
-    """The numbers as 32-bit floats."""
+    """Convert to 32-bit floats."""
     data = np.frombuffer(array.storage.buffers()[1] or b"", "<u2", len(array), 2 * array.offset)
     values = (data.astype(np.uint32) << np.uint32(16)).view(np.float32)
     mask = array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None

@@ -1,6 +1,6 @@
-"""Images as Arrow types: by their address, encoded as a file, or as tensors of one shape.
+"""Images as Arrow extension types: URIs, encoded images, or tensors of one shape.
 
-Decoding and encoding need Pillow or TensorFlow, or a function of the caller's.
+Decoding and encoding need Pillow, TensorFlow, or a function of the caller.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from trilake.lance.file.errors import WrongTypeError
 
 
 class ImageURIType(pa.ExtensionType):  # type: ignore[misc]
-    """Addresses of images."""
+    """Image URIs."""
 
     def __init__(self) -> None:
         super().__init__(pa.string(), "lance.arrow.image_uri")
@@ -44,7 +44,7 @@ class ImageURIType(pa.ExtensionType):  # type: ignore[misc]
 
 
 class EncodedImageType(pa.ExtensionType):  # type: ignore[misc]
-    """Images as the bytes of files."""
+    """Images as the bytes of their files."""
 
     def __init__(self) -> None:
         super().__init__(pa.binary(), "lance.arrow.encoded_image")
@@ -64,7 +64,7 @@ class EncodedImageType(pa.ExtensionType):  # type: ignore[misc]
 
 
 class FixedShapeImageTensorType(pa.ExtensionType):  # type: ignore[misc]
-    """Images as tensors of one shape, rows x columns x channels."""
+    """Images as tensors of one shape: rows x columns x channels."""
 
     def __init__(self, arrow_type: pa.DataType, shape: Sequence[int]) -> None:
         if not len(shape):
@@ -87,19 +87,19 @@ class FixedShapeImageTensorType(pa.ExtensionType):  # type: ignore[misc]
 
 
 class ImageScalar(pa.ExtensionScalar):  # type: ignore[misc]
-    """Base of single images; ``as_py`` returns what is stored: a string, bytes, or a list of numbers."""
+    """Base class of single images; ``as_py`` returns the stored value: a string, bytes, or a list of numbers."""
 
 
 class ImageURIScalar(ImageScalar):
-    """The address of one image."""
+    """The URI of an image."""
 
 
 class EncodedImageScalar(ImageScalar):
-    """One image as the bytes of a file."""
+    """An image as the bytes of its file."""
 
 
 class FixedShapeImageTensorScalar(ImageScalar):
-    """The pixels of one image."""
+    """The pixels of an image."""
 
 
 def _array(kind: pa.ExtensionType, storage: pa.Array) -> Any:
@@ -107,14 +107,14 @@ def _array(kind: pa.ExtensionType, storage: pa.Array) -> Any:
 
 
 class ImageArray(pa.ExtensionArray):  # type: ignore[misc]
-    """What all columns of images are."""
+    """Base class of image arrays."""
 
     def __repr__(self) -> str:
         return f"<lance.arrow.{type(self).__name__} object at 0x{id(self):016x}>\n{self.to_pylist()!r}"
 
     @classmethod
     def from_array(cls, images: Any) -> Any:
-        """A column of image URIs (strings), encoded images (bytes), or tensors.  Raises ``WrongTypeError``."""
+        """Create an array from image URIs (strings), encoded images (bytes) or tensors.  Raises ``WrongTypeError``."""
         if isinstance(images, ImageArray):
             return images
         if isinstance(images, pa.StringArray):
@@ -129,17 +129,17 @@ class ImageArray(pa.ExtensionArray):  # type: ignore[misc]
 
 
 class ImageURIArray(ImageArray):
-    """A column of addresses: of files here, or of what Arrow and HTTP can read."""
+    """An array of URIs: local paths, HTTP, or any file system that pyarrow supports."""
 
     @classmethod
     def from_uris(cls, uris: Any) -> Any:
-        """A column of some addresses, which may be paths.  Raises ``WrongTypeError``."""
+        """Create an array from URIs or paths.  Raises ``WrongTypeError``."""
         if isinstance(uris, str | bytes | pa.StringArray) or not isinstance(uris, Iterable):
             raise WrongTypeError(f"Cannot build a ImageURIArray from {type(uris)}", help="pass strings or paths")
         return _array(ImageURIType(), pa.array([os.fspath(uri) for uri in uris], pa.string()))
 
     def read_uris(self) -> Any:
-        """The images themselves, as a column of bytes."""
+        """Read the images into an array of encoded images."""
         return _array(EncodedImageType(), pa.array([_read(uri) for uri in self.storage.to_pylist()], pa.binary()))
 
 
@@ -155,13 +155,13 @@ def _read(uri: str) -> bytes:
 
 
 class EncodedImageArray(ImageArray):
-    """A column of images as the bytes of files."""
+    """An array of images as the bytes of their files."""
 
     def to_tensor(self, decoder: Callable[[pa.Array], Any] | None = None) -> Any:
-        """The pixels, as tensors of one shape.
+        """Decode the images to tensors of one shape.
 
-        ``decoder`` makes a numpy array, images x shape, or an array of tensors, of a column of bytes.  Raises
-        ``InvalidArgumentError`` where there is none.
+        ``decoder`` converts an array of bytes to a numpy array of shape (images, ...) or to an array of tensors.
+        Without it, raises ``MissingDependencyError`` if neither Pillow nor TensorFlow is installed.
         """
         pixels = (decoder or _decoder())(self.storage)
         if isinstance(pixels, np.ndarray):
@@ -170,16 +170,16 @@ class EncodedImageArray(ImageArray):
 
 
 class FixedShapeImageTensorArray(ImageArray):
-    """A column of pixels."""
+    """An array of images as pixels."""
 
     def to_numpy(self, zero_copy_only: bool = False, **more: Any) -> npt.NDArray[Any]:
-        """The pixels, images x shape."""
+        """Convert to a numpy array of pixels, whose first axis is the image."""
         kind = pa.fixed_shape_tensor(self.storage.type.value_type, self.type.shape)
         pixels: npt.NDArray[Any] = pa.ExtensionArray.from_storage(kind, self.storage).to_numpy_ndarray()
         return pixels
 
     def to_encoded(self, encoder: Callable[[npt.NDArray[Any]], Any] | None = None) -> Any:
-        """The images as files, PNG unless ``encoder`` makes a column of bytes of the pixels."""
+        """Encode the images as PNG, or with ``encoder``, which converts the pixels to an array of bytes."""
         return _array(EncodedImageType(), (encoder or _encoder())(self.to_numpy()))
 
 
