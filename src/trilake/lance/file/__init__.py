@@ -1,6 +1,6 @@
 """Data files: types, schemas, and the interfaces of readers and writers.
 
-pylance's ``lance.file`` has ``LanceFileReader``, ``LanceFileWriter`` and ``LanceFileSession``; so has this module.
+Like pylance's ``lance.file``, it offers ``LanceFileReader``, ``LanceFileWriter`` and ``LanceFileSession``.
 """
 
 from __future__ import annotations

@@ -83,12 +83,12 @@ def frame(message: Message) -> bytes:
 
 
 def framed(message: bytes) -> bytes:
-    """Put the length of a serialized message in front."""
+    """Prefix a serialized message with its length."""
     return LENGTH.pack(len(message)) + message
 
 
 def footer(position: int, minor: int = MINOR) -> bytes:
-    """The end of a file whose message is at ``position``.
+    """Build the footer of a file whose message is at ``position``.
 
     >>> footer(7).hex(" ", 4)
     '07000000 00000000 00000100 4c414e43'

@@ -79,7 +79,7 @@ def _companion_name(column: str, other_names: Set[str]) -> str:
 
 
 def fold(batch: pa.RecordBatch, masks: Mapping[str, str]) -> pa.RecordBatch:
-    """Replace the companions of a stored batch by nulls.  ``masks`` are the companions' names by column."""
+    """Replace companions with nulls in a stored batch.  ``masks`` are the companions' names by column."""
     hidden = set(masks.values())
     arrays, fields = [], []
     for one, array in zip(batch.schema, batch.columns):

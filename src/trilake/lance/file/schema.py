@@ -441,7 +441,7 @@ def _names_of(path: str) -> list[str]:
 
 
 def _converted(field: Field, type_of: Callable[[Field], pa.Field | None]) -> pa.Field:
-    """Convert a field to the Arrow field that ``type_of`` returns for it, or for some of its children."""
+    """Build the Arrow field, with the fields that ``type_of`` returns for it or for its children."""
     converted = type_of(field)
     if converted is not None:
         return converted

@@ -91,7 +91,6 @@ def _with_bytes(field: Field) -> Field:
 
 
 def _with_json_strings(batch: pa.RecordBatch, columns: LanceSchema) -> pa.RecordBatch:
-    """Convert the JSON of a batch to strings."""
     arrays = [_strings(field, array) for field, array in zip(columns.fields, batch.columns, strict=True)]
     storage = pa.schema([f.shown_field for f in columns.fields], columns.shown_schema.metadata)
     result = pa.RecordBatch.from_arrays(arrays, schema=storage)

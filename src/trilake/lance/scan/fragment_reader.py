@@ -208,7 +208,7 @@ class FragmentReader:
 
     @property
     def num_deleted(self) -> int:
-        """Number of deleted rows, by the manifest if it states it."""
+        """Number of deleted rows, from the manifest if it states it."""
         entry = self.fragment.deletion_file
         return 0 if entry is None else entry.num_deleted_rows or len(self.deleted)
 
@@ -235,7 +235,7 @@ class FragmentReader:
         return deletions.live_offsets(self.deleted, ranks)
 
     def is_live(self, offsets: Rows) -> npt.NDArray[np.bool_]:
-        """Whether each offset is that of a live row."""
+        """Whether the row at each offset is live."""
         inside = (offsets >= 0) & (offsets < self.physical_rows)
         if self.fragment.deletion_file is None:
             return inside

@@ -23,7 +23,7 @@ _SPECIAL = r"[+-]?(inf|infinity|nan)"
 
 
 def _path(json_path: str) -> list[str]:
-    """Translate a JSON path to DuckDB's, split where it may match several values: at ``.*`` and ``[*]``."""
+    """Translate a JSON path to DuckDB's syntax, split where it may match several values: at ``.*`` and ``[*]``."""
     json_path = json_path.strip()
     rest = json_path.removeprefix("$") if json_path.startswith("$") or not json_path else f".{json_path}"
     parts, at = ["$"], 0
@@ -171,7 +171,7 @@ _REWRITES = Rewrites({name: _in_sql(count, template) for name, (count, template,
 
 
 def in_duckdbs_words(sql: str) -> str:
-    """Rewrite the calls of these functions in a query of DuckDB.
+    """Rewrite the calls of these functions in DuckDB's SQL.
 
     >>> in_duckdbs_words("SELECT json_get(a, 'b') FROM t")
     "SELECT CAST(json_extract(CAST(a AS JSON), '/b') AS VARCHAR) FROM t"

@@ -71,7 +71,7 @@ def _ordering(one: Any) -> ColumnOrdering:
 def ordered(
     snapshot: Snapshot, plan: ScanPlan, readers: Sequence[FragmentReader], orderings: Orderings, threads: int | None
 ) -> pa.Table:
-    """Read the rows of a scan in an order, with its limit and offset."""
+    """Read the rows of a scan in the given order, with its limit and offset."""
     every = replace(plan, limit=None, offset=0)
     names = [o.column_name for o in orderings if o.column_name not in PLACES]
     places = tuple(dict.fromkeys((ROW_ADDRESS, *(o.column_name for o in orderings if o.column_name in PLACES))))
@@ -128,7 +128,6 @@ def sorted_places(rows: pa.Table, orderings: Orderings) -> pa.Array:
 
 
 def _key(rows: pa.Table, name: str) -> pa.ChunkedArray:
-    """A column as a sort key."""
     first, *rest = [name] if name in rows.schema.names else name.split(".")
     column = rows.column(first)
     column = pc.struct_field(column, rest) if rest else column

@@ -1,6 +1,6 @@
 """``Projection``: columns that are SQL expressions, computed for each batch that a scan returns.
 
-The plan reads the columns of the expressions; the scan or search itself is the same without them.
+The plan reads the columns of the expressions; the scan or search itself does not change.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Projection:
         behind: Mapping[str, pa.Field] | None = None,
         parts: Mapping[str, Part] | None = None,
     ) -> Projection:
-        """Bind SQL to ``schema``; the scan's own columns come ``before`` and ``behind`` it, unless SQL has their names.
+        """Bind SQL to ``schema``; the scan adds columns ``before`` and ``behind``, unless SQL uses their names.
 
         ``parts`` are the fields in structs that SQL names as a whole.
 

@@ -122,7 +122,7 @@ class Snapshot:
         return filter_of(filter, condition_schema(self.schema, filter))
 
     def names_ids(self, filter: Filter | None) -> bool:
-        """Whether a condition reads row ids, which are those of this version."""
+        """Whether a condition reads row ids, which may differ in other versions."""
         return filter is not None and bool(id_columns(filter, self.schema))
 
     @cached_property
@@ -147,7 +147,10 @@ class Snapshot:
         return scalar_search.index_query(filter, self.manifest, self.view.schema, self.indices, self.stable_ids)
 
     def candidates(self, filter: Filter) -> tuple[dict[int, Rows] | None, bool]:
-        """Find the rows that may match, by fragment that indices cover, and whether they do; ``None`` to scan all."""
+        """Find the rows that may match, by fragment id, and whether all of them do.
+
+        Fragments that no index covers are missing; ``None`` means to scan all fragments.
+        """
         query = self.index_query(filter)
         rows = scalar_search.candidates(query, self.indexed_addresses, int(self.rank_offsets[-1]))
         return rows, query is not None and query.certain
@@ -286,7 +289,7 @@ class Snapshot:
         return places
 
     def live_rows(self, places: Ids) -> npt.NDArray[np.bool_]:
-        """Whether each address is that of a live row."""
+        """Whether the row at each address is live."""
         live = np.zeros(len(places), bool)
         of, offsets = split(places)
         for fragment_id in np.unique(of):

@@ -101,8 +101,8 @@ class V1File(DataFileReader):
         """Read the statistics in the file, one row per batch; ``None`` if it has none.
 
         Columns are named by field id, such as ``"3"``; each is a struct of ``null_count`` (int64), ``min_value`` and
-        ``max_value`` (of the field's type, null if unknown).  :func:`trilake.lance.v1.statistics.trusted` derives what
-        they prove.  Raises ``CorruptFileError``.
+        ``max_value`` (of the field's type, null if unknown).  :func:`trilake.lance.v1.statistics.trusted` tells what
+        they prove about the values.  Raises ``CorruptFileError``.
         """
         return read_statistics(self._source, self._metadata.statistics, self.num_batches)
 
@@ -233,7 +233,7 @@ class V1File(DataFileReader):
         return _batch(arrays, schema, len(rows))
 
     def _ranges(self, schema: LanceSchema, batch: int, start: int, count: int, total: int) -> list[tuple[int, int]]:
-        """The byte ranges of a batch's columns; that of strings begins at the page before their offsets."""
+        """The byte ranges of a batch's columns; a range of strings begins where the previous page ends."""
         ranges = []
         for top in schema.fields:
             for field in top.walk():
@@ -289,7 +289,7 @@ def _batch_offsets(metadata: format_pb2.Metadata, source: Source) -> Int64s:
 
 
 def _page_table(source: Source, position: int, ids: Sequence[int], schema: LanceSchema, batches: int) -> PageTable:
-    """Read the page table of a file with the fields ``ids``; ``schema`` has those that the dataset still has."""
+    """Read the page table of a file with the fields ``ids``; ``schema`` lacks those that the dataset has dropped."""
     first, last = min(ids, default=0), max(ids, default=-1)
     size = PageTable.size(first, last, batches)
     if first < 0 or size > source.size:

@@ -166,7 +166,7 @@ class V1Writer(DataFileWriter):
     # --- the second thread ---
 
     def _submit(self) -> None:
-        """Let the second thread write the pending parts in one piece, so that it does not take the GIL."""
+        """Let the second thread write the pending parts in one piece, which does not hold the GIL."""
         if self._worker is None:
             self._worker = ThreadPoolExecutor(1, "trilake-lance-write")
         if len(self._pending) >= _AHEAD:

@@ -57,7 +57,7 @@ def value_field(field: Field) -> Field:
 
 
 def encode_dictionaries(schema: LanceSchema, position: int = 0) -> tuple[bytearray, dict[int, DictionaryPlace]]:
-    """Encode the dictionaries of a schema, for ``position`` of a file; also return their positions there.
+    """Encode the dictionaries of a schema, to be written at ``position``; also return their positions in the file.
 
     A field without values gets no position.
     """

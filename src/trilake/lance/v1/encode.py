@@ -29,7 +29,7 @@ KeysOf: TypeAlias = Callable[[Field, pa.DictionaryArray], pa.Array]
 
 
 def encode_flat(field: Field, array: pa.Array, position: int) -> tuple[list[Part], int]:
-    """Encode a page that has no child pages, for ``position``; also return the position of the page itself.
+    """Encode a page without child pages, to be written at ``position``; also return the position of the page itself.
 
     Nulls become zeros or empty values.  Raises ``RowsDoNotFitError`` for a string that is not UTF-8.
     """
@@ -171,5 +171,5 @@ def walk_columns(field: Field, array: pa.Array) -> Iterator[tuple[Field, pa.Arra
 
 
 def _struct_children(array: pa.StructArray) -> list[pa.Array]:
-    """The children of a struct array, null where it is null; ``flatten`` copies bitmaps, so only if needed."""
+    """The children of a struct array, with its nulls; ``flatten`` copies bitmaps, so it is called only for nulls."""
     return array.flatten() if array.null_count else [array.field(i) for i in range(array.type.num_fields)]

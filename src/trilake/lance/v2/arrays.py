@@ -345,7 +345,7 @@ class _Tree:
 
 
 def _flat_items(encoding: Any) -> tuple[Any, int]:
-    """Return the flat encoding and its bits, also below a wrapper without nulls; ``None`` for other encodings."""
+    """Return a flat encoding and its bits, without a ``no_nulls`` wrapper; ``None`` for other encodings."""
     if (
         encoding.WhichOneof("array_encoding") == "nullable"
         and encoding.nullable.WhichOneof("nullability") == "no_nulls"

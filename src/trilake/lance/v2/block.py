@@ -161,7 +161,7 @@ def _runs(encoding: Any, data: Bytes, count: int) -> Flat:
 
 
 def runs(encoding: Any, values: Bytes, lengths: Bytes, counts: Any) -> Flat:
-    """Decode one piece of runs; its values or its lengths may be blocks themselves, but not both."""
+    """Decode one piece of runs; its values or its lengths, but not both, may be encoded blocks."""
     width, bits = run_width(encoding), None
     if kind_of(encoding.values) == "flat":
         bits = word_width(encoding.values.flat.bits_per_value, "runs")
@@ -217,7 +217,7 @@ def _split(encoding: Any, data: Bytes, count: int) -> Flat:
 
 
 def split_width(encoding: Any) -> int:
-    """Bits of values with split bytes.  Raises ``DamagedPage``."""
+    """Bit width of values with split bytes.  Raises ``DamagedPage``."""
     if kind_of(encoding.values) != "flat" or encoding.values.flat.bits_per_value % 8:
         raise unsupported(encoding.values, "split bytes")
     return int(encoding.values.flat.bits_per_value)

@@ -220,8 +220,6 @@ class _Strings(Codec):
 
 
 class _Fsst(Codec):
-    """FSST-coded strings."""
-
     def __init__(self, encoding: Any) -> None:
         if kind_of(encoding.values) != "variable":
             raise unsupported(encoding.values, "FSST")

@@ -22,7 +22,7 @@ from trilake.lance.v2.values import Rows as PackedRows
 
 
 class Column:
-    """A column whose values have the type ``stored``, and its pages."""
+    """A column of values of type ``stored``, read from its pages."""
 
     def __init__(self, stored: pa.DataType, pages: Sequence[Page]) -> None:
         self._stored = stored
@@ -32,7 +32,7 @@ class Column:
         self._open: dict[int, ReadablePage] = {}
 
     def read(self, rows: Rows, items: int) -> PlacedJob[Leaf]:
-        """Read ascending rows, of ``items`` entries or lists each.  Raises ``DamagedPage``."""
+        """Read ascending rows; fixed-size lists of structs make ``items`` entries of a row.  Raises ``DamagedPage``."""
         if items != 1:
             if isinstance(rows, range):
                 rows = range(rows.start * items, rows.stop * items)

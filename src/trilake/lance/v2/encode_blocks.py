@@ -13,7 +13,7 @@ from trilake.lance.v2.encode_integers import bit_length, count_runs, fill_runs, 
 
 
 def level_blocks(levels: Any, bounds: Any, *, runs: bool) -> tuple[pb.CompressiveEncoding, Stream]:
-    """Encode the levels of each chunk, with the smallest encoding.
+    """Encode the levels of each chunk in the smallest encoding for the page.
 
     ``bounds`` are the first entry of each chunk, then the total; ``runs`` allows run lengths, which 2.1 lacks.
     """

@@ -42,7 +42,7 @@ class Measures:
 
 
 def integer_chunks(values: Any, *, pack: bool = True, runs: float = 0.5) -> Chunks:
-    """Encode unsigned integers with the smallest encoding.
+    """Encode unsigned integers in the smallest encoding.
 
     ``pack`` allows bit packing; run lengths are used if there are fewer runs than the fraction ``runs`` of the values.
     """

@@ -140,7 +140,7 @@ def level_bounds(definition: Any, visible: int, bounds: Any, places: Any) -> Non
 
 @jit
 def index_rows(repetition: Any, top: int, bounds: Any, index: Any) -> None:
-    """For each chunk, fill in how many rows end in it, and how many levels the row has that goes on in the next."""
+    """For each chunk, fill in how many rows end in it, and how many levels of an unfinished row it ends with."""
     for chunk in range(len(bounds) - 1):
         first, end = bounds[chunk], bounds[chunk + 1]
         rows, last = 0, first

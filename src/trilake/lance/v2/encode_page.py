@@ -109,7 +109,7 @@ def _constant(leaf: Leaf, value: tuple[Any, ...] | None, *, compress: bool) -> P
     return Page(pb.PageLayout(constant_layout=layout), tuple(buffers), leaf.rows, leaf.length)
 
 
-# --- values of one width ---
+# --- fixed-width values ---
 
 
 def _fixed(leaf: Leaf, valid: Any, options: Options, minor: int) -> Page:
@@ -210,7 +210,7 @@ def _compressed(chunks: Chunks, options: Options) -> Chunks:
 
 
 def _few_levels(leaf: Leaf) -> bool:
-    """Whether a constant page may store the levels: next to a value it does not compress them."""
+    """Whether the levels are few enough for a constant page, which does not compress them next to a value."""
     return (leaf.repetition is None and leaf.definition is None) or leaf.entries <= FEW_LEVELS
 
 
@@ -321,7 +321,7 @@ def _lists(leaf: Leaf, options: Options, minor: int) -> Page:
 
 
 def _blobs(leaf: Leaf) -> Page:
-    """Encode byte ranges of the file; the position of a null's empty range holds its definition level."""
+    """Encode blobs as byte ranges of the file; a null is an empty range whose position holds its definition level."""
     rows = np.empty((len(leaf.values), 2), np.uint64)
     for i, child in enumerate(leaf.values.flatten()):
         rows[:, i] = child.fill_null(0).to_numpy()

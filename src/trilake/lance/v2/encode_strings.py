@@ -19,7 +19,7 @@ from trilake.lance.v2.unaligned import read_only
 
 @dataclass(frozen=True)
 class Strings:
-    """Values of any length: value ``i`` is ``data[offsets[i]:offsets[i + 1]]``."""
+    """Variable-length values: value ``i`` is ``data[offsets[i]:offsets[i + 1]]``."""
 
     offsets: Any
     data: Any

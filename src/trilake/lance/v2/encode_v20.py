@@ -135,7 +135,7 @@ def _binary(array: pa.Array, options: Options, add: _Add) -> pb.ArrayEncoding:
 
 
 def _string_dictionary(array: pa.Array, add: _Add) -> pb.ArrayEncoding | None:
-    """Encode strings as indices into a dictionary, from 1; 0 is null.  ``None`` if there are too many strings."""
+    """Encode strings as indices into a dictionary, from 1; 0 is null.  ``None`` if a dictionary does not pay."""
     if len(array) < MIN_VALUES or array.null_count == len(array):
         return None
     distinct = distinct_strings(Strings.of(array), Options(dict_divisor=max(len(array) // MAX_DISTINCT, 1)))

@@ -54,7 +54,7 @@ class SymbolTable:
 
     def _decode(self, count: int, size: int, kernel: str, *pieces: Any) -> Variable:
         offsets = new_offsets(count, 8 * size)
-        # The decoded length is only known afterwards: allocate for the worst case, then shrink.
+        # Only decoding shows the length: allocate for the worst case, then shrink.
         buffer = pa.allocate_buffer(8 * size + 8, resizable=True)
         out = np.frombuffer(buffer, np.uint8)
         if getattr(kernels(), kernel)(*pieces, self.symbols, self.lengths, out, offsets) >= 0:

@@ -561,8 +561,8 @@ def walk_zipped(
     """Read the levels of entries, and locate visible values, in pieces that :func:`count_zipped` has checked.
 
     An entry is a control word of ``head`` bytes, with the definition level in its lowest ``def_bits``, and a value if
-    that level is at most ``most``.  A value has ``width`` bytes; with ``prefix``, its length comes first, in that many
-    bytes, and a null has neither.
+    that level is at most ``most``.  If ``prefix`` is 0, a value has ``width`` bytes.  Otherwise it is a length of
+    ``prefix`` bytes and that many bytes, and a null has neither.
     """
     mask = (np.int64(1) << def_bits) - 1
     e = 0
@@ -676,10 +676,10 @@ def unravel_lists(
 ) -> Any:
     """Build the lists of one layer.
 
-    Fills ``offsets`` with those of the lists, ``valid`` with their validity, and ``left`` with the entries that remain
-    for the layer above.  ``base`` counts the definition levels below the layer, ``new`` those up to it; an entry has a
-    slot here if its level is at most ``most``, and is a null list at level ``null``.  Without definition levels all are
-    0.  Returns the numbers of lists, of entries that remain, and of nulls.
+    Fills ``offsets`` and ``valid`` for the lists, and ``left`` with the entries that remain for the layer above.
+    ``base`` counts the definition levels below the layer, ``new`` those up to it; an entry has a slot here if its level
+    is at most ``most``, and is a null list at level ``null``.  Without definition levels all are 0.  Returns the
+    numbers of lists, of entries that remain, and of nulls.
     """
     lists = 0
     kept = 0

@@ -31,7 +31,7 @@ class Node:
     kind: ``"leaf"``, ``"struct"``, ``"list"`` (or map) or ``"vector"``, a fixed-size list of structs.
     children: of a struct, list or vector.
     column: of the file; only leaves have one, except in 2.0.
-    stored: type of a leaf's column: that of descriptions for blobs, with all fields for packed structs.
+    stored: type of a leaf's column: descriptions for blobs, all fields for packed structs.
     """
 
     field: Field
@@ -42,7 +42,7 @@ class Node:
 
     @cached_property
     def type(self) -> pa.DataType:
-        """The type of the result; for blobs, that of their descriptions."""
+        """The type of the result; for blobs, the type of their descriptions."""
         field = self.field
         if self.kind == "leaf":
             return self.stored if field.is_blob else field.arrow_type

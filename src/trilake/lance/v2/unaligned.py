@@ -22,7 +22,7 @@ if COMPILED:
 def _accessor(store: bool, bits: int) -> Callable[..., Any]:
     """Build an intrinsic that reads or writes an unsigned integer of ``bits`` at any byte of a uint8 array.
 
-    A negative position does not count from the end, as an index would: that check takes time.
+    Unlike an index, a negative position does not count from the end, because that check takes time.
     """
     kind = numba.types.Integer.from_bitwidth(bits, signed=False)
 

@@ -130,7 +130,7 @@ class Leaf:
 
     @property
     def entries(self) -> int:
-        """The number of levels; without levels, of values."""
+        """The number of levels, or of values if there are no levels."""
         for levels in (self.repetition, self.definition):
             if levels is not None:
                 return len(levels)

@@ -268,7 +268,7 @@ def _replaced(newest: Manifest, updated: Iterable[Fragment], removed: Iterable[i
 def _without_stale(
     indices: tuple[IndexMetadata, ...], modified: tuple[int, ...], updated: Iterable[Fragment]
 ) -> tuple[IndexMetadata, ...]:
-    """Remove fragments whose rows have new values in the indexed fields from the indices."""
+    """Remove from the indices the fragments whose rows have new values in indexed fields."""
     ids = FrozenBitMap([f.id for f in updated])
 
     def current(index: IndexMetadata) -> IndexMetadata | None:

@@ -16,7 +16,7 @@ _KINDS = {ARROW_ARRAY: "array", BITMAP: "bitmap"}
 
 
 class PathText(str):
-    """A path as a string, which can also be called, because it is a method in pylance 0.8.19."""
+    """A path string that can also be called, because ``path`` is a method in pylance 0.8.19."""
 
     __slots__ = ()
 
@@ -141,7 +141,7 @@ class DeletionFile:
 
 @dataclass(frozen=True)
 class _PlacedMeta:
-    """A sequence with a number for each row: its message, or the location of that in a file."""
+    """A sequence with a number for each row: its message, or the location of the message in a file."""
 
     placed: bytes | ExternalFile
 

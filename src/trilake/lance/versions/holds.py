@@ -43,7 +43,7 @@ class Notice:
     modified_ms: int
 
     def names(self, version: int) -> bool:
-        """Whether it concerns a version, or may do so."""
+        """Whether it concerns, or may concern, a version."""
         return self.versions is None or version in self.versions
 
     def forgotten(self, now_ms: int) -> bool:

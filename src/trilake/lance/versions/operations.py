@@ -92,7 +92,7 @@ class Rewrite:
 
 @dataclass(frozen=True)
 class Merge:
-    """Replaces the schema, and all fragments by the same ones with other data files."""
+    """Replaces the schema, and all fragments by copies with other data files."""
 
     fragments: tuple[Fragment, ...]
     schema: LanceSchema

@@ -102,7 +102,7 @@ class LanceOffset:
 
     @staticmethod
     def beginning(version: int, *, snapshot: bool) -> LanceOffset:
-        """The position before everything."""
+        """The position before the first fragment of a version."""
         return LanceOffset(version, -1, snapshot, (version, snapshot))
 
     def at(self, version: int, fragment: int = -1, *, snapshot: bool = False) -> LanceOffset:
@@ -111,7 +111,7 @@ class LanceOffset:
 
     @property
     def place(self) -> tuple[int, int, int]:
-        """The order of offsets in one stream."""
+        """A sort key for offsets of one stream."""
         return self.version, int(not self.snapshot), self.fragment
 
 

@@ -94,7 +94,7 @@ def list_versions(store: Store) -> Listing:
     return Listing(scheme, tuple(sorted(set(numbers[scheme]))))
 
 
-#: The keys of data files; writers choose the rest of their names.
+#: Keys of data files and of side files of blobs; writers choose the names.
 _DATA = re.compile(r"data/[^/]+\.lance|data/[^/]+/[01]{32}\.blob")
 
 
