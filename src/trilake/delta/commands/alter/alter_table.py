@@ -33,23 +33,23 @@ from trilake.errors import InvalidArgumentError
 
 @checked_methods
 class Alter(FeatureDrops):
-    """Changes one table.  Each method is one commit and returns the version it made.
+    """Changes one table.  Each method makes one commit and returns its version.
 
-    Where nothing would change, nothing is committed and the newest version is returned.
+    If nothing would change, nothing is committed and the newest version is returned.
 
     Parameters
     ----------
     log: the table's log.
     runtime: clock, ids and waiting.
     run: runs the rewriting of files that use a dropped feature.
-    find_violation: evaluates conditions that DuckDB cannot, as Spark does; without it such conditions are refused.
-    zoned: whether that session's time zone is not UTC: then it evaluates all that may depend on it.
+    find_violation: evaluates conditions that DuckDB cannot, for example with Spark; without it they are refused.
+    zoned: whether that session's time zone differs from UTC: it then evaluates all that may depend on the time zone.
     judge_default: refuses invalid column defaults that only Spark can parse.
-    commits_always: whether a change without effect is committed too, as in delta-spark's SQL.
-    defaults_by_feature: whether a default needs the table feature ``allowColumnDefaults`` first.
+    commits_always: whether a change without effect is committed, too, as in delta-spark's SQL.
+    defaults_by_feature: whether a default requires that the table already has the feature ``allowColumnDefaults``.
 
     All methods raise ``TableNotFoundError``, ``UnsupportedProtocolError`` for a table that trilake cannot write,
-    ``ConflictError`` after losing to other writers many times, and ``UnknownOutcomeError``.
+    ``ConflictError`` if other writers win every attempt, and ``UnknownOutcomeError``.
 
     >>> import trilake
     >>> trilake.write({"n": [1, 2]}, "memory://doc-alter").version
@@ -66,7 +66,7 @@ class Alter(FeatureDrops):
     # --- columns -----------------------------------------------------------------------------------------------------
 
     def add_columns(self, columns: ColumnsLike, *, first: bool = False, after: str | None = None) -> int:
-        """Add columns; existing rows are null in them.
+        """Add columns, which are null in existing rows.
 
         Parameters
         ----------
@@ -104,7 +104,7 @@ class Alter(FeatureDrops):
     def rename_column(self, path: PathLike, new_name: str) -> int:
         """Rename the column ``path``, nested or not, to ``new_name``; no file is rewritten.
 
-        Raises ``InvalidArgumentError`` without column mapping, for an existing name, and where a constraint or
+        Raises ``InvalidArgumentError`` without column mapping, for an existing name, and if a constraint or
         generated column uses the column.
 
         >>> import trilake
@@ -131,9 +131,9 @@ class Alter(FeatureDrops):
         return self._run(lambda h: alter.drop_columns(h.protocol, h.metadata, paths, clustering=clustering_columns(h)))
 
     def replace_columns(self, columns: ColumnsLike) -> int:
-        """Replace the list of columns: existing ones stay, new ones are added, the others are dropped.
+        """Replace the list of columns: existing columns stay, new ones are added, the others are dropped.
 
-        The same holds for fields of structs.  ``columns`` are those of :meth:`add_columns`.  Raises
+        The same holds for fields of structs.  ``columns`` has the forms of :meth:`add_columns`.  Raises
         ``InvalidArgumentError`` if a column cannot be added, dropped or changed.
 
         >>> import trilake
@@ -159,7 +159,7 @@ class Alter(FeatureDrops):
         return self._run(change)
 
     def move_column(self, path: PathLike, *, first: bool = False, after: str | None = None) -> int:
-        """Move the column ``path`` to the ``first`` position, or ``after`` one of its neighbours.
+        """Move the column ``path`` to the ``first`` position, or ``after`` one of its siblings.
 
         Raises ``InvalidArgumentError`` unless exactly one of the two is given, ``SchemaMismatchError`` for an unknown
         column.
@@ -201,7 +201,7 @@ class Alter(FeatureDrops):
         path: the column, such as ``"n"`` or ``"a.element"``.
         type: the new type, such as ``"bigint"``.
 
-        Raises ``InvalidArgumentError`` for a type that cannot be widened so, or without ``delta.enableTypeWidening``.
+        Raises ``InvalidArgumentError`` if the type cannot be widened to that, or without ``delta.enableTypeWidening``.
 
         >>> import trilake
         >>> trilake.create("memory://doc-change-type", {"n": "int"}, properties={"delta.enableTypeWidening": "true"})
@@ -225,7 +225,7 @@ class Alter(FeatureDrops):
         return self._run(lambda h: alter.set_nullable(h.protocol, h.metadata, path))
 
     def set_not_null(self, path: PathLike) -> int:
-        """Forbid nulls in the column ``path``.  Raises ``ConstraintViolatedError`` if a row holds one.
+        """Forbid nulls in the column ``path``.  Raises ``ConstraintViolatedError`` if a row has one.
 
         >>> import trilake
         >>> _ = trilake.write({"n": [1, 2]}, "memory://doc-not-null")
@@ -256,7 +256,7 @@ class Alter(FeatureDrops):
         return self._run(lambda h: alter.comment_column(h.protocol, h.metadata, path, comment))
 
     def set_default(self, column: PathLike, expression: str) -> int:
-        """Set the default of a column, for new rows that leave it out.
+        """Set the default of a column, for rows that omit it.
 
         Parameters
         ----------
@@ -305,7 +305,7 @@ class Alter(FeatureDrops):
 
         def attempt() -> int:
             snapshot = self._snapshot()
-            # Its mark may be an explicitly inserted value, which need not be one of the sequence.
+            # The mark may be an explicitly inserted value that is not part of the sequence.
             unmarked = replace(identity_column(snapshot.schema, column), mark=None)
             scan = plan_scan(snapshot, [unmarked.name])
             reached = None
@@ -319,7 +319,7 @@ class Alter(FeatureDrops):
         return self._again(attempt)
 
     def cluster_by(self, *columns: PathLike) -> int:
-        """Set the clustering ``columns``; none ends clustering.
+        """Set the clustering ``columns``; without columns, end clustering.
 
         Raises ``InvalidArgumentError`` for a partitioned table, and for columns that cannot be clustering columns.
 
@@ -380,7 +380,7 @@ class Alter(FeatureDrops):
         keys: their names.
         if_exists: ignore keys that are not set.
 
-        Raises ``InvalidArgumentError`` for one that is not set.
+        Raises ``InvalidArgumentError`` for a key that is not set.
 
         >>> import trilake
         >>> _ = trilake.write({"n": [1]}, "memory://doc-unset", properties={"owner": "sales"})
@@ -408,7 +408,7 @@ class Alter(FeatureDrops):
 
         Parameters
         ----------
-        name: what it is called.
+        name: the name of the constraint.
         expression: a condition over the table's columns as SQL, which every row must satisfy.
 
         Raises ``ConstraintViolatedError`` with the values of the first row that violates it, ``InvalidArgumentError``
@@ -438,7 +438,8 @@ class Alter(FeatureDrops):
     # --- protocol ----------------------------------------------------------------------------------------------------
 
     def add_feature(self, name: str) -> int:
-        """Add the table feature ``name`` and those it needs.  Raises ``UnsupportedProtocolError`` for an unknown one.
+        """Add the table feature ``name`` and its dependencies.  Raises ``UnsupportedProtocolError`` for an unknown
+        name.
 
         >>> import trilake
         >>> _ = trilake.write({"n": [1]}, "memory://doc-add-feature")
@@ -466,12 +467,12 @@ class Alter(FeatureDrops):
     def drop_feature(self, name: str, *, truncate_history: bool = False, protect_history: bool = False) -> int:
         """Drop a table feature.
 
-        A reader feature is first disabled, in a commit of its own, and dropped once no version that can still be read
-        needs it; ``truncate_history`` removes history older than a day for that. ``protect_history`` drops it at once
-        where only older versions need it: the table gets the feature *checkpointProtection*, which keeps the checkpoint
-        that new readers start at as long as those versions.
+        A reader feature is first disabled, in a separate commit, and dropped once no readable version needs it;
+        ``truncate_history`` removes history older than a day for that.  If only older versions need it,
+        ``protect_history`` drops it at once: the table gets the feature *checkpointProtection*, which keeps the
+        checkpoint from which readers start for as long as those versions.
 
-        ``name`` is the feature's.  Raises ``FeatureInUseError``, which says what to do next.
+        ``name`` is the name of the feature.  Raises ``FeatureInUseError``, which says what to do next.
 
         >>> import trilake
         >>> _ = trilake.write({"n": [1]}, "memory://doc-drop-feature")

@@ -25,7 +25,7 @@ class FeatureDrops(MetadataCommits):
         if removal.in_past is not None:
             snapshot, has_committed = self._turned_off(snapshot, row, removal)
             if truncate_history or has_committed:
-                # Log cleanup can only cut off the history at a checkpoint.
+                # Log cleanup can truncate history only at a checkpoint.
                 write_checkpoint(self.log, snapshot, self.runtime)
             if truncate_history:
                 cleanup_log(self.log, self.runtime, retention_ms=DAY_MS)
@@ -41,12 +41,12 @@ class FeatureDrops(MetadataCommits):
         files = feature_removal.bare_files(snapshot, removal)
         version = self._commit(snapshot, change, files=files, whole=True)
         if older is not None:
-            # Readers without the feature start here, and replay nothing before it.
+            # Readers without the feature start here and replay no older commit.
             write_checkpoint(self.log, self.log.opened(version), self.runtime)
         return version
 
     def _unmapped(self, properties: Mapping[str, str]) -> int:
-        """Rewrite files with the columns' display names, and set ``properties``; the table keeps the feature.
+        """Rewrite files with display names as column names, and set ``properties``; the table keeps the feature.
 
         Raises ``InvalidArgumentError`` if names, or changes in older versions, need column mapping.
         """
@@ -69,10 +69,10 @@ class FeatureDrops(MetadataCommits):
         return outcome
 
     def _turned_off(self, snapshot: Snapshot, row: Feature, removal: FeatureRemoval) -> tuple[Snapshot, bool]:
-        """The table with a feature disabled, and its files rewritten where that helps; whether that took a commit."""
+        """Disable a feature and rewrite its files if that helps; return the table, and whether that took a commit."""
         before = snapshot.version
         for rewritten in (False, True):
-            # Checked on the version that the commit is based on: a rename in between is a conflict.
+            # Check the version on which the commit is based: a rename in between is a conflict.
             in_use = feature_removal.trace_in(self.log, snapshot, row) is not None
             off = _turn_off(snapshot, row, removal, used=in_use)
             if off.changes(snapshot.protocol, snapshot.metadata):
@@ -87,7 +87,7 @@ class FeatureDrops(MetadataCommits):
             and removal.in_past is not None
             and removal.in_past(feature_removal.past_of(self.log.parse(self.log.commits(snapshot.version))))
         ):
-            # The newest commit is itself a trace, as it removed files with vectors: the history can only end after it.
+            # The newest commit is itself a trace, since it removed files with vectors: history can only end after it.
             same = MetadataChange(snapshot.protocol, snapshot.metadata, "Empty Commit", {})
             snapshot = self.log.snapshot(self._commit(snapshot, same))
         return snapshot, has_committed

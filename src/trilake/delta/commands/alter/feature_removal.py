@@ -1,13 +1,13 @@
-"""Dropping table features: what must be gone before a table can do without one.
+"""Dropping table features: what must be gone before a table can do without a feature.
 
 Protocol: *Table Features*.  A writer feature can be dropped as soon as nothing in the newest version uses it.  A reader
-feature must also be gone from the readable history, since a reader without it would replay those commits wrongly::
+feature must also be gone from the readable history, since readers without it would replay those commits wrongly::
 
     disable it (properties) --> traces in the newest version? rewrite those files, or refuse and say what to do
       --> traces in older versions? refuse until they are cleaned up --> protocol without the feature
 
-Each feature's :class:`~trilake.delta.protocol.feature.FeatureRemoval` says how it is disabled, what its traces are, and
-which files must be rewritten.
+Each feature's :class:`~trilake.delta.protocol.feature.FeatureRemoval` says how to disable it, what its traces are, and
+which files to rewrite.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from trilake.errors import FeatureInUseError, InvalidArgumentError
 
 @dataclass(frozen=True)
 class SnapshotInspection:
-    """A snapshot and its log, as features inspect them."""
+    """A snapshot and its log, in the form that features inspect."""
 
     log: DeltaLog
     snapshot: Snapshot
@@ -71,7 +71,7 @@ class SnapshotInspection:
 
 
 def past_of(source: State | ActionBatch) -> Past:
-    """What a state or some commits say about older versions."""
+    """What a state or some commits show about older versions."""
     if isinstance(source, State):
         return Past(() if source.metadata is None else (source.metadata,), (source.adds, source.removes))
     metadatas = tuple(Metadata.from_json(m, version=v) for v, m in source.of("metaData"))
@@ -79,15 +79,15 @@ def past_of(source: State | ActionBatch) -> Past:
 
 
 def trace_in(log: DeltaLog, snapshot: Snapshot, row: Feature) -> Trace | None:
-    """What in a version uses the feature, apart from its properties."""
+    """What in a version uses the feature, except its properties."""
     return None if row.removal is None else row.removal.in_use(SnapshotInspection(log, snapshot))
 
 
 def removable(protocol: Protocol, name: str, *, truncate_history: bool = False) -> tuple[Feature, FeatureRemoval]:
     """The feature, and how to remove it.
 
-    Raises ``InvalidArgumentError`` if the table does not have it or cannot lose it, or where history is to be
-    truncated for a writer feature, and ``FeatureInUseError`` if another feature needs it.
+    Raises ``InvalidArgumentError`` if the table does not have it or cannot lose it, or if ``truncate_history`` is set
+    for a writer feature, and ``FeatureInUseError`` if another feature needs it.
     """
     row = feature(name, condition="DELTA_FEATURE_DROP_UNSUPPORTED_CLIENT_FEATURE")
     there = features_of(protocol)
@@ -125,7 +125,7 @@ def rewrite_files(
     run: Runner,
     properties: Mapping[str, str] | None = None,
 ) -> int | None:
-    """Rewrite the files that use a feature; return the outcome, ``None`` if that is impossible.
+    """Rewrite the files that use a feature; return the outcome, or ``None`` if that is impossible.
 
     ``properties`` are set in the same commit.  Raises a ``ConflictError`` if other writers removed these files.
     """
@@ -175,9 +175,9 @@ def oldest_version(log: DeltaLog) -> int:
 
 
 def history_trace(log: DeltaLog, removal: FeatureRemoval, *, changed: bool = False) -> Trace | None:
-    """What in the log, older versions included, still uses a reader feature.
+    """What in the log, including older versions, still uses a reader feature.
 
-    ``changed`` says that it was disabled just now.
+    ``changed`` says whether the feature was disabled just before.
     """
     if removal.in_past is None:
         return None
@@ -208,14 +208,14 @@ def removed(
 
 
 def protected(change: MetadataChange, version: int) -> MetadataChange:
-    """The change that also protects the checkpoint and history before ``version``."""
+    """The change, extended to protect the checkpoint and the history before ``version``."""
     configuration = {**change.metadata.configuration, checkpoint_protection.KEY: str(version)}
     protocol = with_features(change.protocol, ["checkpointProtection"])
     return replace(change, protocol=protocol, metadata=replace(change.metadata, configuration=configuration))
 
 
 def bare_files(snapshot: Snapshot, removal: FeatureRemoval) -> list[dict[str, Any]]:
-    """``add`` actions that drop the feature's fields from files that have them; no row changes."""
+    """``add`` actions without the feature's fields, for the files that have them; no row changes."""
     if not removal.fields:
         return []
     having = pa.repeat(False, snapshot.adds.num_rows)  # booleans, even without files

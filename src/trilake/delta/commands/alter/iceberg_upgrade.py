@@ -1,7 +1,6 @@
 """``REORG TABLE ... APPLY (UPGRADE UNIFORM ...)``: make a table and its files readable for Iceberg.
 
-Files that do not fit the compatibility version, and those with deletion vectors, are rewritten in the commit that
-enables it.
+Rewrites files that do not fit the compatibility version or have deletion vectors, in the commit that enables it.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from trilake.delta.protocol.table_features import deletion_vectors, row_tracking
 from trilake.delta.rules.iceberg_compat import check_compatible, unfit_files
 from trilake.errors import InvalidArgumentError
 
-#: The operation name in delta-spark's history.
+#: delta-spark's name for the operation, in the history.
 _OPERATION = "REORG TABLE UPGRADE UNIFORM"
 
 

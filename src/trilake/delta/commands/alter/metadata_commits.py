@@ -1,12 +1,12 @@
 """``MetadataCommits``: commit a change of a table's metadata.
 
-The life of a change::
+The steps of a change::
 
     newest version --> pure change (alter, alter_properties) --> existing rows satisfy it? --> commit
           ^                                                                                      |
           +------------------ another writer changed schema or properties -----------------------+
 
-A change is recomputed on the newest metadata when another writer changed it first.
+If another writer changes the metadata first, the change is recomputed on the newest metadata.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from trilake.errors import (
     stating,
 )
 
-#: Finds a row for which a SQL condition is not true; ``None`` without one.
+#: Finds a row for which a SQL condition is not true; ``None`` if there is none.
 FindViolation: TypeAlias = Callable[[Snapshot, str], Mapping[str, Any] | None]
 
 _ATTEMPTS = 20
@@ -88,14 +88,14 @@ class MetadataCommits(PublicNames):
         return self._again(lambda: self._once(work_out))
 
     def _again(self, attempt: Callable[[], int]) -> int:
-        """Retry where others first changed what the change was computed on."""
+        """Retry if others first changed what the change is based on."""
         for attempts_left in reversed(range(_ATTEMPTS)):
             try:
                 return attempt()
             except ConflictError as e:
                 if not attempts_left or isinstance(
                     e, ConcurrentWriteError
-                ):  # after a thousand losses another try is pointless
+                ):  # after that many attempts, another one is pointless
                     raise
                 self.runtime.sleep(0.002 * (_ATTEMPTS - attempts_left))
         raise AssertionError("the last attempt raises")
@@ -162,7 +162,7 @@ class MetadataCommits(PublicNames):
             verify_checks([check], batch)
 
     def _iceberg(self, change: Callable[[Head], MetadataChange]) -> int:
-        """Enable Iceberg compatibility by ``change``, where the existing files fit it."""
+        """Enable Iceberg compatibility with ``change`` if the existing files fit it."""
         snapshot = self._snapshot()
         for tracked in (False, True):
             new = change(snapshot)
@@ -181,8 +181,9 @@ class MetadataCommits(PublicNames):
         return self._commit(snapshot, new, whole=True)
 
     def _tracking(self, change: Callable[[Head], MetadataChange]) -> int:
-        """Enable row tracking by ``change``: first the feature, then the ids of existing files, then the property,
-        which promises that all files have ids, on the very version for which that is true.
+        """Enable row tracking with ``change``: first the feature, then the ids of existing files, then the property.
+
+        The property promises that all files have ids, so it is set on exactly the version for which that is true.
         """
         self._run(
             lambda h: alter_properties.add_feature(
