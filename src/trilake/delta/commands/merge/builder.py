@@ -1,4 +1,4 @@
-"""``MergeBuilder``: describes a MERGE clause by clause, without Spark."""
+"""``MergeBuilder``: a MERGE clause by clause, without Spark."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from trilake.errors import InvalidArgumentError
 class MergeBuilder(PublicNames):
     """Describes what happens to matched rows, unmatched rows of the source, and unmatched rows of the table.
 
-    Each kind of clause can be given several times; the first one whose predicate is true for a row applies. Only the
-    last of a kind may have no predicate. Builders are immutable: every call returns a new one.
+    Each kind of clause can be given several times; the first one whose predicate is true for a row applies.  Only the
+    last clause of a kind may omit the predicate.  Builders are immutable: every call returns a new one.
 
-    Expressions are Spark SQL.  Qualify a column with the alias of its table if both tables have one of that name;
+    Expressions are Spark SQL.  Qualify a column with the alias of its table if both tables have a column of that name;
     clauses for unmatched rows see the columns of one table only.
 
     >>> import pyarrow as pa, trilake
@@ -62,7 +62,7 @@ class MergeBuilder(PublicNames):
     log: DeltaLog
     source: Any
     request: MergeRequest
-    #: A version of the table in memory.
+    #: A version of the table that is already in memory.
     cached: Snapshot | None = None
 
     def when_matched_update(self, updates: Mapping[str, str], predicate: str | None = None) -> MergeBuilder:
@@ -71,7 +71,7 @@ class MergeBuilder(PublicNames):
         Parameters
         ----------
         updates: SQL expressions over both tables by the column that gets their value; ``"a.b"`` is a nested field.
-        predicate: which of the matched rows, by a condition over both tables.
+        predicate: a condition over both tables that selects some of the matched rows.
         """
         return self._with("matched", "update", predicate, _values(updates))
 
@@ -85,7 +85,7 @@ class MergeBuilder(PublicNames):
         return self._with("matched", "update", predicate, excluded=except_cols)
 
     def when_matched_delete(self, predicate: str | None = None) -> MergeBuilder:
-        """Delete matched rows; with ``predicate``, a condition over both tables, some of them."""
+        """Delete matched rows, or those for which ``predicate``, a condition over both tables, is true."""
         return self._with("matched", "delete", predicate)
 
     def when_not_matched_insert(self, updates: Mapping[str, str], predicate: str | None = None) -> MergeBuilder:
@@ -95,17 +95,16 @@ class MergeBuilder(PublicNames):
         ----------
         updates: SQL expressions over the source by column.  Other columns get their default, a generated value, or
             null.
-        predicate: which of the rows, by a condition over the source.
+        predicate: a condition over the source that selects some of these rows.
         """
         return self._with("not_matched", "insert", predicate, _values(updates))
 
     def when_not_matched_insert_all(
         self, predicate: str | None = None, except_cols: Sequence[str] | None = None
     ) -> MergeBuilder:
-        """Insert source rows without a match, with all columns, except ``except_cols``, from source columns of the
-        same names.
+        """Insert source rows without a match, with all columns except ``except_cols``.
 
-        ``predicate`` is a condition over the source.
+        Each column gets the value of the source column of the same name.  ``predicate`` is a condition over the source.
         """
         return self._with("not_matched", "insert", predicate, excluded=except_cols)
 
@@ -119,11 +118,11 @@ class MergeBuilder(PublicNames):
         return self._with("not_matched_by_source", "update", predicate, _values(updates))
 
     def when_not_matched_by_source_delete(self, predicate: str | None = None) -> MergeBuilder:
-        """Delete rows of the table without a match in the source; with ``predicate``, some of them."""
+        """Delete rows of the table without a match in the source, or those for which ``predicate`` is true."""
         return self._with("not_matched_by_source", "delete", predicate)
 
     def with_schema_evolution(self) -> MergeBuilder:
-        """Add columns that only the source has, and widen types where the table allows that."""
+        """Add columns that only the source has, and widen types if the table allows that."""
         return replace(self, request=replace(self.request, evolve=True))
 
     def execute(self, *, user_metadata: str | None = None) -> MergeResult:

@@ -1,7 +1,7 @@
 """The clauses of a MERGE, their effect on each column, and schema evolution.  Pure functions.
 
-Expressions are SQL strings without Spark, strings or columns on Spark.  Nothing here inspects them; names of columns,
-stars and nested fields are resolved here for both.
+Expressions are SQL strings without Spark, and strings or columns with Spark.  This module does not inspect them; it
+resolves names of columns, stars and nested fields for both.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _WORDS: dict[Kind, str] = {
 class Clause(Generic[E]):
     """One WHEN clause.
 
-    ``values`` are the expressions by column name, ``None`` for all columns (``*``) and for a delete; ``excluded``
-    are exceptions of the star.
+    ``values`` are the expressions by column name; ``None`` for all columns (``*``) and for a delete.  ``excluded`` are
+    exceptions from the star.
     """
 
     kind: Kind
@@ -57,19 +57,19 @@ class Clause(Generic[E]):
         return f"{_WORDS[self.kind]} THEN {self.action.upper()}{' *' if self.star else ''}"
 
 
-# --- what a column becomes -------------------------------------------------------------------------------------------
+# --- the new value of a column ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class FromExpression(Generic[E]):
-    """The value of an expression of the clause."""
+    """The value of an expression in the clause."""
 
     expression: E
 
 
 @dataclass(frozen=True)
 class FromSource:
-    """The source's column, or nested field, at this path."""
+    """The source column, or nested field, at this path."""
 
     path: Path
 
@@ -97,7 +97,7 @@ Value = FromExpression[E] | FromSource | FromTarget | Absent | Parts
 
 @dataclass(frozen=True)
 class ResolvedClause(Generic[E]):
-    """A clause with a value for every column of the evolved table; none for a delete."""
+    """A clause with a value for every column of the evolved table; without values for a delete."""
 
     kind: Kind
     action: Action
@@ -114,7 +114,7 @@ class ResolvedClause(Generic[E]):
 
 
 def check_clauses(clauses: Sequence[Clause[E]]) -> None:
-    """Raise ``InvalidArgumentError`` without clauses, and for an unreachable one."""
+    """Raise ``InvalidArgumentError`` if there is no clause, and for an unreachable clause."""
     if not clauses:
         raise InvalidArgumentError(
             "there must be at least one WHEN clause in a MERGE",
@@ -132,12 +132,12 @@ def check_clauses(clauses: Sequence[Clause[E]]) -> None:
 
 
 def insert_only(clauses: Sequence[Clause[Any]]) -> bool:
-    """Whether no row of the target can change."""
+    """Whether the clauses cannot change a row of the target."""
     return all(c.kind == "not_matched" for c in clauses)
 
 
 def lenient_duplicates(clauses: Sequence[Clause[Any] | ResolvedClause[Any]]) -> bool:
-    """Whether several source rows may match one target row: if matched rows are only deleted, unconditionally."""
+    """Whether several source rows may match one target row: only if matched rows are only deleted, unconditionally."""
     matched = [c for c in clauses if c.kind == "matched"]
     return len(matched) == 1 and matched[0].action == "delete" and matched[0].condition is None
 
@@ -170,8 +170,8 @@ def evolved(
 ) -> tuple[Protocol, Metadata]:
     """Protocol and metadata of the table after a merge with schema evolution.
 
-    A clause for all columns adds all of the source's columns, an explicit one those it assigns that the source has
-    under the same name.  Types are widened where the table allows that.  ``version`` is the one to be committed.
+    A clause for all columns adds all columns of the source; another clause adds the columns that it assigns and that
+    the source has, too.  Types are widened if the table allows that.  ``version`` is the version to be committed.
 
     Raises ``SchemaMismatchError`` for incompatible nested types, ``InvalidArgumentError`` for invalid new columns.
     """
@@ -189,7 +189,7 @@ def evolved(
 
 
 def _subset(schema: StructType, paths: Sequence[Path]) -> StructType:
-    """The fields of a schema on one of ``paths``, whole where a path ends; unknown paths are ignored."""
+    """The fields of a schema on ``paths``, with all fields below the end of a path; unknown paths are ignored."""
     out: list[StructField] = []
     for f in schema.fields:
         below = [p[1:] for p in paths if p[0].lower() == f.name.lower()]
@@ -218,7 +218,7 @@ def resolve(
     """Resolve a clause for every column of ``table``, the schema after evolution.
 
     Raises ``InvalidArgumentError`` or ``SchemaMismatchError`` for a column that is unknown, assigned twice, missing
-    in the source or not assignable, and where a row would have no column.
+    in the source or not assignable, and if a row would have no columns.
     """
     if clause.action == "delete":
         return ResolvedClause(clause.kind, clause.action, clause.condition, {})
@@ -277,7 +277,7 @@ def _unique(source: StructType, name: str) -> None:
 
 
 def _by_field(target: StructField, source: StructField, path: Path, keep: bool) -> Value[E]:
-    """Assign a column from the source's; with ``keep``, nested fields that the source lacks are kept."""
+    """Assign a column from the source's; with ``keep``, nested fields that the source lacks stay."""
     if not keep or not isinstance(target.type, StructType) or not isinstance(source.type, StructType):
         return FromSource(path)
     inner: dict[str, Value[E]] = {
@@ -290,7 +290,7 @@ def _by_field(target: StructField, source: StructField, path: Path, keep: bool) 
 
 
 def _check_whole(target: StructField, source: StructField, path: str) -> None:
-    """Without evolution a struct must have all fields, as missing ones would silently become null."""
+    """Without evolution, a struct must have all fields: missing ones would become null without notice."""
     if not isinstance(target.type, StructType) or not isinstance(source.type, StructType):
         return
     for f in target.type.fields:
@@ -382,7 +382,7 @@ def _check_identity(clause: Clause[Any], resolved: ResolvedClause[Any], table: S
             )
 
 
-# --- the commit's words ----------------------------------------------------------------------------------------------
+# --- the commit's parameters -----------------------------------------------------------------------------------------
 
 
 def predicates(clauses: Sequence[Clause[str]], kind: Kind) -> list[dict[str, str]]:
@@ -394,7 +394,7 @@ def predicates(clauses: Sequence[Clause[str]], kind: Kind) -> list[dict[str, str
     ]
 
 
-# --- Which names each kind of clause sees, and the errors -------------------------------------------------------------
+# --- Names that each kind of clause sees, and errors about them -------------------------------------------------------
 # WHEN MATCHED clauses can use both tables, WHEN NOT MATCHED the source, WHEN NOT MATCHED BY SOURCE the target.
 
 Side = Literal["target", "source"]
@@ -405,7 +405,7 @@ VISIBLE: dict[Kind, tuple[Side, ...]] = {
     "not_matched": ("source",),
     "not_matched_by_source": ("target",),
 }
-#: Most columns of a table that a message lists.
+#: The most columns of a table that a message lists.
 _MOST_NAMES = 50
 
 
@@ -413,7 +413,7 @@ _MOST_NAMES = 50
 class VisibleColumns:
     """The columns of both tables, and which of the tables an expression can use.
 
-    ``aliases`` are the tables' names in expressions, ``None`` for an invisible one.
+    ``aliases`` are the tables' names in expressions; ``None`` for a table that is not visible.
     """
 
     columns: Mapping[Side, Sequence[str]]
@@ -451,7 +451,7 @@ class VisibleColumns:
         )
 
     def unknown(self, parts: Sequence[str], **context: Any) -> ExpressionError:
-        """The error for a name, by its parts, that is not a column of a visible table."""
+        """The error for a name, given by its parts, that is not a column of a visible table."""
         context["condition"] = "DELTA_MERGE_UNRESOLVED_EXPRESSION"
         name, qualified = format_path(tuple(parts)), len(parts) > 1
         for side in VISIBLE["matched"]:

@@ -1,4 +1,4 @@
-"""The result of a MERGE and its commit, for every engine that has moved the rows."""
+"""The result of a MERGE and its commit, for every engine that computes the rows."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ class MergeRequest:
     round_times: bool = True
     #: An application id and its transaction version.
     txn: tuple[str, int] | None = None
-    #: Condition and clauses for the history, where they differ from the strings above.
+    #: Condition and clauses for the history, if they differ from the strings above.
     for_history: tuple[str, Sequence[Clause[str]]] | None = None
-    #: What the source read of the table itself.
+    #: What the source reads of the table itself.
     source_read: ReadSet = field(default_factory=ReadSet)
 
 
@@ -68,13 +68,13 @@ class MergeResult(ChangeResult):
 
     @property
     def num_affected_rows(self) -> int:
-        """All of them."""
+        """Rows that were updated, deleted or inserted."""
         return self.num_updated_rows + self.num_deleted_rows + self.num_inserted_rows
 
 
 @dataclass(frozen=True)
 class Times:
-    """Milliseconds: in total, to load the source, to find the rows, and to write them."""
+    """Times in ms: total, loading the source, finding the rows, writing them."""
 
     execution: int = 0
     materialize: int = 0
@@ -84,7 +84,7 @@ class Times:
 
 @dataclass(frozen=True)
 class MergePlan:
-    """A merge whose rows have been moved, before its commit.
+    """A merge whose rows have been written, before its commit.
 
     ``on`` and the clauses' conditions are strings.  ``metadata`` and ``protocol`` are those after schema evolution.
     """
@@ -113,7 +113,7 @@ def finish_merge(
 ) -> MergeResult:
     """Commit the rows of a merge: new files ``written``, change files ``changes``, and removed rows ``taken``.
 
-    Nothing is committed where nothing changes, unless the merge records a transaction version.  Raises what
+    Commits nothing if nothing changes, unless the merge records a transaction version.  Raises what
     :func:`~trilake.delta.commands.rows.row_changes.commit_changes` raises.
     """
     adds = [a for part in written for a in part.actions]

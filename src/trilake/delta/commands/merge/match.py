@@ -36,7 +36,7 @@ from trilake.storage.base import Store
 
 #: Target rows joined at a time.
 _JOIN_ROWS = 4 << 20
-#: Bytes of files per group, the unit in which matches are kept.
+#: Bytes of files per group; matches are kept per group.
 _GROUP_BYTES = 2 << 30
 
 Indexes = np.ndarray[Any, np.dtype[np.int64]]
@@ -74,7 +74,7 @@ class Pairs:
 
     @cached_property
     def keys(self) -> Indexes:
-        """File and row of the target as one number."""
+        """File and row of the target, as one number."""
         return row_keys(self.files, self.rows)
 
     @cached_property
@@ -100,13 +100,13 @@ def groups(files: Sequence[TouchedFile]) -> Iterator[list[TouchedFile]]:
 
 
 def read_fields(snapshot: Snapshot, columns: Sequence[str]) -> ReadPlan:
-    """The plan to read some columns of live rows; at least one, which carries the number of rows."""
+    """The plan for reading some columns of live rows: at least one, which carries the number of rows."""
     names = list(columns) or snapshot.schema.names[:1]
     return replace(read_plan(snapshot, names, None), filter=None)
 
 
 def ordered_map(function: Any, items: Sequence[Any], workers: int) -> Iterator[Any]:
-    """``map`` in threads, at most a few items ahead of the consumer."""
+    """``map`` in threads that run at most a few items ahead of the consumer."""
     if workers <= 1 or len(items) <= 1:
         yield from map(function, items)
         return
@@ -122,7 +122,7 @@ def ordered_map(function: Any, items: Sequence[Any], workers: int) -> Iterator[A
 def read_group(
     store: Store, group: Sequence[TouchedFile], numbers: Sequence[int], plan: ReadPlan, workers: int
 ) -> Iterator[list[RowsOfFiles]]:
-    """Read the live rows of some files of a group in order; small files together."""
+    """Read the live rows of some files of a group, in order; small files are read together."""
 
     def read(pack: Sequence[int]) -> list[RowsOfFiles]:
         at = np.array(pack, np.int64)
@@ -139,8 +139,9 @@ class TooManyPairsError(Exception):
 
 
 class Matcher:
-    """Joins groups of files with the source; raises :class:`TooManyPairsError` for more than ``most`` pairs of a
-    group.
+    """Joins groups of files with the source.
+
+    Raises :class:`TooManyPairsError` if a group has more than ``most`` pairs.
     """
 
     def __init__(
@@ -163,7 +164,7 @@ class Matcher:
         self.chunk = max(_JOIN_ROWS, min(source.num_rows, 4 * _JOIN_ROWS))
 
     def _numbered(self, rows: pa.Table, paths: Sequence[tuple[str, ...]], numbers: dict[str, pa.Array]) -> pa.Table:
-        """The columns of the join, under their names in it, with row numbers."""
+        """The columns of the join, with their names there, and row numbers."""
 
         def column(path: tuple[str, ...]) -> pa.ChunkedArray:
             values = rows.column(path[1])
@@ -221,13 +222,13 @@ class Matcher:
 
 
 # --- Conditions that only compare columns for equality ----------------------------------------------------------------
-# For a merge that another engine runs.  Only types count that every engine compares alike: integers, decimals, strings,
-# dates, timestamps and booleans.
+# For a merge that another engine runs.  Restricted to types that every engine compares alike: integers, decimals,
+# strings, dates, timestamps and booleans.
 
 
 @dataclass(frozen=True)
 class KeyMatches:
-    """The matches: target rows by position in ``snapshot.adds``, their number, and what was read to find them."""
+    """The matches: target rows by position in ``snapshot.adds``, their number, and the reads that found them."""
 
     rows: Mapping[int, BitMap64]
     count: int
@@ -236,7 +237,7 @@ class KeyMatches:
 
 @dataclass(frozen=True)
 class KeyJoin:
-    """A condition of equal columns: ``columns`` are pairs, the target's first."""
+    """A condition that equates columns: ``columns`` are pairs, with the target's column first."""
 
     scope: Scope
     join: Join
@@ -246,7 +247,7 @@ class KeyJoin:
     def of(
         cls, snapshot: Snapshot, source: pa.Schema, condition: str, aliases: Mapping[Side, str], now: dt.datetime
     ) -> KeyJoin | None:
-        """The join of a condition; ``None`` for any other condition."""
+        """The join for a condition; ``None`` if the condition has another form."""
         try:
             scope = Scope.of(target_schema(snapshot), source, aliases, now)
             columns = scope.column_pairs(condition)
@@ -264,13 +265,13 @@ class KeyJoin:
         return cls(scope, join, pairs)
 
     def matches(self, store: Store, snapshot: Snapshot, source: pa.Table) -> KeyMatches | None:
-        """The rows that match those of ``source``; ``None`` if a row of either table matches several.
+        """The rows that match rows of ``source``; ``None`` if a row of either table matches several.
 
         Raises what reading files of the table raises.
         """
         keys = [key_values((a,), source.column(b), False) for a, b in self.columns]
         pruned = prune(snapshot, key_filter(keys, [], self.scope.schemas["target"]), [])
-        # Each row of the source is in at most one pair, or there is no result.
+        # Each source row is in at most one pair; otherwise there is no result.
         most = source.num_rows
         matcher = Matcher(store, snapshot, self.scope, self.join, source, os.cpu_count() or 1, most)
         matched = np.zeros(source.num_rows, bool)

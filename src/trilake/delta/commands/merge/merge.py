@@ -94,11 +94,11 @@ def merge(
 ) -> MergeResult:
     """Merge ``source`` into the newest version of a table; see :meth:`ArrowDeltaTable.merge`.
 
-    ``cached`` is a version that was read already: then only later commits are read.  ``started`` is the start time
-    of the merge in ms, if before this call.  Where more than ``most_pairs`` rows match at a time,
-    ``TooManyPairsError`` is raised and nothing has changed.  Raises ``InvalidArgumentError``, ``ExpressionError``
-    or ``SchemaMismatchError`` for invalid clauses, ``AmbiguousMergeError`` if several source rows would change
-    one row, what the table's rules raise for new rows, and a ``ConflictError`` for a conflicting commit.
+    ``cached`` is a version that was read already, so that only later commits are read.  ``started`` is the start time
+    of the merge in ms, if before this call.  If more than ``most_pairs`` rows match at a time, raises
+    ``TooManyPairsError``, and nothing has changed.  Raises ``InvalidArgumentError``, ``ExpressionError`` or
+    ``SchemaMismatchError`` for invalid clauses, ``AmbiguousMergeError`` if several source rows would change one row,
+    what the table's rules raise for new rows, and a ``ConflictError`` for a conflicting commit.
     """
     runtime = runtime or log.engine.runtime
     started = runtime.clock_ms() if started is None else started
@@ -114,7 +114,7 @@ def merge(
 
 
 def check_merge(log: DeltaLog, snapshot: Snapshot, source: pa.Schema, request: MergeRequest) -> None:
-    """Check that a merge of rows of this schema is possible, before there are any.
+    """Check that a merge of rows with this schema is possible, before there are any rows.
 
     Raises what :func:`merge` raises for invalid or unsupported clauses and expressions.
     """
@@ -248,7 +248,7 @@ class _ArrowMerge:
         )
 
     def _taken(self, touched: Sequence[tuple[Indexes, Indexes]]) -> TakenRows:
-        """Removes rows, given by the number of their file in the snapshot and their index in it."""
+        """Remove rows, which are given by the position of their file in the snapshot and their index in the file."""
         nothing = np.empty(0, np.int64)
         numbers = np.concatenate([nothing, *(n for n, _ in touched)])
         order = np.argsort(numbers, kind="stable")
@@ -262,7 +262,7 @@ class _ArrowMerge:
 
     @cached_property
     def needs(self) -> list[str]:
-        """The target columns that clauses read; all for a change feed."""
+        """The target columns that clauses read; all columns for a change feed."""
         if self.feed:
             return self.snapshot.schema.names
         return sorted({n for c in (*self.matched, *self.unmatched) for n in c.needs})
@@ -277,7 +277,7 @@ class _ArrowMerge:
         columns = self.needs
         tracked = self.tracked if self._updates else ()
         if not columns and not tracked and not self.unmatched:
-            # No target column is read: new values come from the source alone.
+            # The clauses read no target column: new values come only from the source.
             yield from self._of_pairs(
                 group, pairs, Rows(len(pairs), {"source": self._source(pairs.source, self.matched)}), None
             )
@@ -290,7 +290,7 @@ class _ArrowMerge:
                 yield from self._of_rows(group, some, pairs)
 
     def _source(self, which: Indexes, clauses: Sequence[RowClause]) -> pa.Table:
-        """The source columns that clauses read; at least one, for the number of rows."""
+        """The source columns that clauses read: at least one, which carries the number of rows."""
         names = sorted({n for c in clauses for n in c.source_needs})
         return self._rows.take(which, names or self.source.schema.names[:1])
 
@@ -400,7 +400,7 @@ class _ArrowMerge:
 
 @dataclass(frozen=True)
 class _ChangedRows:
-    """Rows that one clause changes: positions, new values (``None`` for a delete) and old values."""
+    """Rows that one clause changes: their positions, new values (``None`` for a delete) and old values."""
 
     clause: RowClause
     group: Sequence[TouchedFile]

@@ -1,7 +1,7 @@
-"""The source of a MERGE, and the target files that its join keys select, before joining.
+"""The source of a MERGE, and the target files that its join keys select before the join.
 
-A target row can only match if its key occurs in the source: files are skipped by partition values and statistics.  The
-selection is also what concurrent commits are checked against.
+A target row can match only if its key occurs in the source, so files are skipped by partition values and statistics.
+Concurrent commits are checked against the same selection.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from trilake.expr.views import in_microseconds, microseconds_schema, stream_with
 from trilake.storage.spill import spilling, temporary_folder
 from trilake.table.frames import arrow_batches
 
-#: Up to this many distinct keys are compared with statistics one by one; beyond that only their bounds.
+#: Up to this many distinct keys are compared with statistics one by one; of more keys, only the bounds are.
 MOST_KEYS = 1 << 17
 
 
@@ -39,8 +39,8 @@ MOST_KEYS = 1 << 17
 class KeyValues:
     """The source's values for a target column.
 
-    ``column`` are the parts of its name.  ``values`` hold every value except null, or with ``bounds`` only the
-    least and the greatest.  ``null`` says that null matches null.
+    ``column`` is the name of the column, in parts.  ``values`` hold every value except null, or with ``bounds`` only
+    the least and the greatest.  ``null`` says that null matches null.
     """
 
     column: tuple[str, ...]
@@ -65,9 +65,9 @@ def key_values(column: tuple[str, ...], keys: pa.Array | pa.ChunkedArray, null_s
 
 
 def key_filter(keys: Sequence[KeyValues], others: Sequence[Filter], schema: pa.Schema) -> Filter | None:
-    """A condition that every matching target row satisfies; ``None`` without one.
+    """A condition that every matching target row satisfies; ``None`` if there is none.
 
-    ``others`` are the join's conditions on the target alone.
+    ``others`` are the join's conditions that read only the target.
     """
     conjuncts = [c for f in others for c in f.conjuncts]
     for key in keys:
@@ -99,7 +99,7 @@ def _predicate(key: KeyValues, schema: pa.Schema) -> Predicate | None:
 
 
 def _as_type(values: pa.Array, target: pa.DataType, bounds: bool) -> pa.Array | None:
-    """Cast keys to the target column's type; ``None`` if both are compared as a third type."""
+    """Cast keys to the target column's type; ``None`` if the join compares both as a third type."""
     if pa.types.is_null(values.type):
         return None
     if values.type == target:
@@ -109,7 +109,7 @@ def _as_type(values: pa.Array, target: pa.DataType, bounds: bool) -> pa.Array | 
     if values.type.bit_width > target.bit_width:
         limit = 1 << (target.bit_width - 1)
         low, high = pa.scalar(-limit, values.type), pa.scalar(limit - 1, values.type)
-        # A value that does not fit cannot match; as a bound it equals the type's limit.
+        # A value that does not fit cannot match; a bound that does not fit becomes the type's limit.
         if bounds:
             values = pc.max_element_wise(pc.min_element_wise(values, high), low)
         else:
@@ -122,7 +122,7 @@ def _as_type(values: pa.Array, target: pa.DataType, bounds: bool) -> pa.Array | 
 
 @dataclass(frozen=True)
 class Pruned:
-    """The files to read, as positions in ``snapshot.adds``, and the transaction's reads."""
+    """The files to read, as positions in ``snapshot.adds``, and the reads of the transaction."""
 
     numbers: np.ndarray[Any, np.dtype[np.int64]]
     read: ReadSet
@@ -131,8 +131,8 @@ class Pruned:
 def prune(snapshot: Snapshot, match: Filter | None, unmatched: Sequence[Filter | None]) -> Pruned:
     """Select the files that can hold a matching row, or one that a clause for unmatched rows may change.
 
-    ``match`` is the result of :func:`key_filter`; ``unmatched`` are the conditions of the clauses for unmatched
-    target rows, ``None`` for one without.
+    ``match`` is the result of :func:`key_filter`; ``unmatched`` are the conditions of the clauses for unmatched target
+    rows, ``None`` for a clause without a condition.
     """
     conditions = [match, *unmatched]
     if any(f is None for f in conditions):
@@ -153,23 +153,23 @@ def _paths(snapshot: Snapshot, numbers: np.ndarray[Any, Any]) -> frozenset[str]:
 
 
 def target_schema(snapshot: Snapshot) -> pa.Schema:
-    """The target's columns as expressions see them."""
+    """The target's columns in the form that expressions see."""
     return filter_schema(read_schema(snapshot.schema))
 
 
-# --- The source of a MERGE, read once and kept while the merge runs ---------------------------------------------------
+# --- The source of a MERGE, read once and kept during the merge ------------------------------------------------------
 
-#: Bytes of a stream kept in memory; a larger one goes into a memory-mapped temporary file.
+#: A stream up to this many bytes stays in memory; a larger one goes into a memory-mapped temporary file.
 _IN_MEMORY = 256 << 20
 
 
 @contextmanager
 def materialized(data: Any, limit: int = _IN_MEMORY, *, round_times: bool = True) -> Iterator[pa.Table]:
-    """The rows of a source as a table without views and in microseconds, for the duration of the block.
+    """The rows of a source as a table without views and with times in microseconds, for the duration of the block.
 
-    ``data`` is an input of :func:`~trilake.table.frames.arrow_batches`; ``InvalidArgumentError`` for anything else.
-    Raises ``SchemaMismatchError`` for times finer than a microsecond unless ``round_times``, ``StorageError`` if
-    a stream exceeds ``limit`` and the temporary folder is full.
+    ``data`` is an input of :func:`~trilake.table.frames.arrow_batches`; raises ``InvalidArgumentError`` for anything
+    else.  Raises ``SchemaMismatchError`` for times finer than a microsecond unless ``round_times`` is set, and
+    ``StorageError`` if a stream exceeds ``limit`` and the temporary folder is full.
     """
     if isinstance(data, pa.RecordBatch):
         data = pa.Table.from_batches([data])
@@ -216,7 +216,7 @@ class SourceRows:
     def take(self, which: npt.NDArray[np.int64], columns: Sequence[str] | None = None) -> pa.Table:
         """Rows in the order of their indexes, with these columns; all by default.
 
-        Batch by batch, because Arrow's ``take`` searches all chunks: ten times slower for adjacent rows
+        Works batch by batch, because Arrow's ``take`` searches all chunks, which is ten times slower for adjacent rows
         (pyarrow 26).
         """
         names = self._empty.schema.names if columns is None else list(columns)
@@ -243,7 +243,7 @@ def _drained(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _write(sink: pa.NativeFile, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
-    """Write a stream into a temporary file; errors of the stream itself are raised unchanged."""
+    """Write a stream to a temporary file; errors of the stream itself are raised unchanged."""
     with spilling():
         writer = pa.ipc.new_file(sink, schema)
     for batch in batches:

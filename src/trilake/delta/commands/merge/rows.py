@@ -80,7 +80,7 @@ class Rows:
 class RowClause:
     """A clause whose expressions are bound to ``scope``.
 
-    ``needs`` are the columns of each side that it reads, ``rules`` those for its new rows (``None`` for a delete).
+    ``needs`` are the columns of each side that it reads; ``rules`` are those for its new rows (``None`` for a delete).
     """
 
     clause: ResolvedClause[str]
@@ -102,10 +102,10 @@ class RowClause:
         now: dt.datetime,
         evolve: bool,
     ) -> RowClause:
-        """Bind a clause; where the schema evolves, structs may lack fields.
+        """Bind a clause; if the schema evolves, structs may lack fields.
 
-        Raises ``ExpressionError`` for invalid expressions, ``UnsupportedExpressionError`` for those that need
-        Spark, ``SchemaMismatchError`` for values that columns cannot store.
+        Raises ``ExpressionError`` for invalid expressions, ``UnsupportedExpressionError`` for expressions that only
+        Spark can evaluate, and ``SchemaMismatchError`` for values that columns cannot store.
         """
         scope = _visible(clause, scope)
         condition = None
@@ -130,7 +130,7 @@ class RowClause:
 
     @cached_property
     def needs(self) -> frozenset[str]:
-        """The target columns that it reads."""
+        """The target columns that the clause reads."""
         if "target" not in self.scope.schemas:
             return frozenset()
         alias, schema = self.scope.aliases["target"], self.scope.schemas["target"]
@@ -142,7 +142,7 @@ class RowClause:
 
     @cached_property
     def source_needs(self) -> frozenset[str]:
-        """The source columns that it reads."""
+        """The source columns that the clause reads."""
         if "source" not in self.scope.schemas:
             return frozenset()
         alias = self.scope.aliases["source"]
@@ -208,7 +208,7 @@ class RowClause:
         return pa.StructArray.from_arrays(children, fields=list(field.type.arrow), mask=mask)
 
     def _from_target(self, type_: DataType, path: Path, rows: Rows) -> pa.Array:
-        """The target's value at a path; null if only the evolved table has it."""
+        """The target's value at a path; null if the evolved table has the column but the target does not."""
         here: Any = self.scope.schemas["target"]
         for name in path:
             at = here.get_field_index(name) if isinstance(here, pa.Schema | pa.StructType) else -1
@@ -275,13 +275,13 @@ def _bind(
 
 
 def _stored(expression: Expression, sql: str, type_: DataType, scope: Scope) -> Expression:
-    """An expression with values of a column's type.  Raises ``ExpressionError`` if they cannot be stored."""
+    """The expression cast to a column's type.  Raises ``ExpressionError`` if the column cannot store its values."""
     try:
         return expression.cast(type_.arrow)
     except ExpressionError:
         if not pa.types.is_string(expression.type):
             raise
-        # Spark parses a string as the column's type.
+        # As in Spark, a string is parsed as a value of the column's type.
         return scope.parse(f"CAST(({sql}\n) AS {sql_type(type_)})", written=sql)
 
 
@@ -297,9 +297,9 @@ def _alike(source: DataType, target: DataType) -> bool:
 
 
 def _stored_column(at: Path, type_: DataType, scope: Scope, mismatch: SchemaMismatchError) -> Expression:
-    """A source column, or a nested field, cast for storing in a column of another type.
+    """A source column, or a nested field, cast to the type of the column that stores it.
 
-    Raises ``mismatch`` where no value of it can be stored.
+    Raises ``mismatch`` if that column can store none of its values.
     """
     sql = ".".join(quote_name(name) for name in (scope.aliases["source"], *at))
     try:

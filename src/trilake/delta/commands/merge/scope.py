@@ -1,7 +1,7 @@
 """Names in the expressions of a MERGE: columns of the target, of the source, or of both.
 
-Both tables are struct columns of one row, named by their aliases.  Unqualified names get the alias of the table that
-has the column before parsing; one that both have is ambiguous.
+Both tables are struct columns of one row, named by their aliases.  Before parsing, an unqualified name gets the alias
+of the table that has the column; a name that both tables have is ambiguous.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Scope:
     """The tables whose columns an expression may use.
 
     ``schemas`` holds the visible sides; ``aliases`` the name of each.  ``now`` is the value of
-    ``current_timestamp()``, and ``names`` are for messages.
+    ``current_timestamp()``, and ``names`` are used in messages.
     """
 
     schemas: Mapping[Side, pa.Schema]
@@ -63,8 +63,8 @@ class Scope:
     def parse(self, sql: str, what: str = "an expression", *, written: str | None = None) -> Expression:
         """Parse and bind an expression of a clause; ``written`` is the user's part of it.
 
-        Raises ``ExpressionError`` for unknown and ambiguous names, and ``UnsupportedExpressionError`` for what
-        only Spark can compute.
+        Raises ``ExpressionError`` for unknown and ambiguous names, and ``UnsupportedExpressionError`` for an
+        expression that only Spark can compute.
         """
         _check_text(sql, what)
         return parse_expression(self.qualified(sql), self.schema, now=self.now, written=written)
@@ -72,8 +72,8 @@ class Scope:
     def condition(self, sql: str, what: str = "a condition") -> Expression:
         """Parse a boolean expression.
 
-        Raises what :meth:`parse` raises, and ``ExpressionError`` for one that is not boolean, or that compares
-        a string in double quotes where a column is meant.
+        Raises what :meth:`parse` raises, and ``ExpressionError`` if the expression is not boolean, or compares a
+        string in double quotes that should be a column.
         """
         _check_text(sql, what)
         names = frozenset(n.lower() for schema in self.schemas.values() for n in schema.names)
@@ -89,7 +89,7 @@ class Scope:
     def qualified(self, sql: str) -> str:
         """Qualify every unqualified name.
 
-        Raises ``ExpressionError`` for a name that no visible table has, or both have.
+        Raises ``ExpressionError`` for a name that no visible table has, or that both have.
         """
         insert: dict[int, str] = {}
         for node in _names(_parsed(sql)):
@@ -123,14 +123,14 @@ class Scope:
     def join(self, condition: str) -> Join:
         """Parse the join condition.
 
-        Raises what :meth:`parse` raises, and ``ExpressionError`` for a condition that is not boolean.
+        Raises what :meth:`parse` raises, and ``ExpressionError`` if the condition is not boolean.
         """
         self.condition(condition, "the merge condition")
         nodes = conjuncts(_parsed(self.qualified(condition)))
         keys = [n for n in nodes if self._equals(n) is not None]
         rest = [n for n in nodes if self._equals(n) is None]
         translator = Translator(self.schema, case_sensitive=False, now=self.now)
-        # Separate equalities become DuckDB's join keys; the rest stays together, as one part may guard another.
+        # Separate equalities become DuckDB's join keys; the rest stays one part, since one condition may guard another.
         guarded = [reduce(lambda a, b: exp.And(this=a, expression=b), (n.copy() for n in rest))] if rest else []
         parts = [translator.condition(n) for n in (*keys, *guarded)]
         paths = tuple(dict.fromkeys(p for _, columns in parts for p in columns))
@@ -146,8 +146,8 @@ class Scope:
         return Hints(tuple(keys), tuple(t for n in nodes if (t := self._target_sql(n)) is not None))
 
     def column_pairs(self, sql: str) -> tuple[tuple[str, str], ...] | None:
-        """The pairs of columns, the target's first, of a condition that consists of equalities only; ``None`` for
-        any other.
+        """The pairs of columns, the target's first, of a condition that consists only of equalities, otherwise
+        ``None``.
 
         Raises ``ExpressionError`` for unknown and ambiguous names.
         """
@@ -160,11 +160,11 @@ class Scope:
         return tuple(pairs)
 
     def _sides(self, node: exp.Expression) -> set[Side]:
-        """The sides that a part of a qualified expression reads."""
+        """The tables that a part of a qualified expression reads."""
         return {side for n in _names(node) if (side := self._by_alias(tuple(p.name for p in n.parts))) is not None}
 
     def _equals(self, node: exp.Expression) -> tuple[exp.Expression, exp.Expression] | None:
-        """The target's and the source's side of an equality between them."""
+        """The operands of an equality between both tables: the target's, then the source's."""
         if not isinstance(node, exp.EQ | exp.NullSafeEQ):
             return None
         a, b = plain(node.this), plain(node.expression)
@@ -174,7 +174,7 @@ class Scope:
         return (b, a) if sides == ({"source"}, {"target"}) else None
 
     def _key(self, node: exp.Expression) -> Key | None:
-        """The target column of an equality, where its side is just a column."""
+        """The target column of an equality whose target operand is just a column."""
         pair = self._equals(node)
         if pair is None or not isinstance(pair[0], exp.Column | exp.Dot) or next(_names(pair[0]), None) is not pair[0]:
             return None
@@ -183,13 +183,13 @@ class Scope:
         return None if sql is None else Key(parts, sql, isinstance(node, exp.NullSafeEQ))
 
     def _target_sql(self, node: exp.Expression) -> str | None:
-        """A condition on only the target, unqualified; ``None`` for others."""
+        """A condition that reads only the target, with unqualified names; ``None`` for others."""
         if self._sides(node) - {"target"}:
             return None
         return _faithful(node.copy().transform(_without_table))
 
     def target_filter(self, sql: str) -> Filter | None:
-        """A condition on only the target, as a filter for skipping files; ``None`` if that is impossible."""
+        """A condition on only the target, as a filter for skipping files; ``None`` if there is no such filter."""
         target_sql = self._target_sql(_parsed(self.qualified(sql)))
         try:
             return None if target_sql is None else parse_filter(target_sql, self.schemas["target"], now=self.now)
@@ -199,7 +199,7 @@ class Scope:
 
 @dataclass(frozen=True)
 class Key:
-    """A target column, by its parts, that must equal an expression of the source."""
+    """A target column, as the parts of its name, that must equal an expression of the source."""
 
     column: tuple[str, ...]
     source: str
@@ -216,8 +216,9 @@ class Hints:
 
 @dataclass(frozen=True)
 class Join:
-    """The join condition: ``text`` as written, and ``sql`` for DuckDB over columns named by
-    :func:`~trilake.expr.terms.predicate.duckdb_name` from ``paths``.
+    """The join condition: ``text`` is its source, ``sql`` its form for DuckDB.
+
+    ``paths`` are the columns in ``sql``, which :func:`~trilake.expr.terms.predicate.duckdb_name` names.
     """
 
     text: str
@@ -226,7 +227,7 @@ class Join:
 
 
 def _faithful(node: exp.Expression) -> str | None:
-    """The SQL of a part of an expression; ``None`` if it would be parsed differently."""
+    """The SQL of a part of an expression; ``None`` if parsing it again gives another expression."""
     sql = node.sql(dialect="databricks", comments=False, normalize_functions=False)
     try:
         return sql if parse_tree(sql) == node else None
